@@ -1,0 +1,9 @@
+//! File systems for zoned devices.
+//!
+//! [`vfs::FileSystem`] is what front ends call. Below it stands `furrow`, a POSIX file system that
+//! needs nothing but zones.
+
+pub mod error;
+pub mod vfs;
+
+pub use error::FsError;

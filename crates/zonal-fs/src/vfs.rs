@@ -1,0 +1,391 @@
+//! The file-system trait: one method per POSIX action, by inode number, with nothing of FUSE in it.
+//!
+//! Front ends call it, file systems implement it. Names are bytes, at most [`NAME_MAX`] of them.
+//! Permission checks against mode bits and ACLs are the caller's (the kernel does them with
+//! `default_permissions`); clearing setuid and setgid, inheriting group and default ACL, and
+//! keeping times are the file system's.
+
+use crate::FsError;
+
+/// Result of a file-system operation.
+pub type Result<T> = std::result::Result<T, FsError>;
+
+/// Longest name of a directory entry, in bytes.
+pub const NAME_MAX: usize = 255;
+
+/// Longest target of a symbolic link, in bytes (Linux `PATH_MAX` less the terminator).
+pub const SYMLINK_MAX: usize = 4095;
+
+/// Longest extended-attribute value, in bytes (Linux `XATTR_SIZE_MAX`).
+pub const XATTR_VALUE_MAX: usize = 65_536;
+
+/// Number of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ino(u64);
+
+impl Ino {
+    /// The root directory, as FUSE numbers it.
+    pub const ROOT: Self = Self(1);
+
+    /// Wraps a raw number.
+    pub const fn new(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The raw number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for Ino {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A point in time: nanoseconds since 1970-01-01 UTC, years 1677 to 2262.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// Wraps nanoseconds since 1970.
+    pub const fn from_ns(ns: i64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since 1970.
+    pub const fn ns(self) -> i64 {
+        self.0
+    }
+}
+
+/// Kind of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileKind {
+    /// Regular file.
+    Regular,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Named pipe.
+    Fifo,
+    /// Unix socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+/// What `stat` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Its number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky: the low twelve bits of `st_mode`.
+    pub perm: u16,
+    /// Directory entries that lead to it.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number, for device nodes.
+    pub rdev: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Allocated space in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Birth.
+    pub btime: Timestamp,
+}
+
+/// Who asks, for ownership of what is created and for setgid rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// File-system user id.
+    pub uid: u32,
+    /// File-system group id.
+    pub gid: u32,
+    /// The umask: applied by the file system, because a default ACL replaces it.
+    pub umask: u16,
+    /// Whether the caller may keep setgid on a file of a group it is not in (`CAP_FSETID`).
+    pub privilege: Privilege,
+}
+
+impl Caller {
+    /// The superuser with an empty umask.
+    pub const ROOT: Self = Self { uid: 0, gid: 0, umask: 0, privilege: Privilege::Full };
+}
+
+/// Whether setuid and setgid survive what a caller does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// Like a process with `CAP_FSETID`.
+    Full,
+    /// Like a process without.
+    None,
+}
+
+/// What a new inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode<'a> {
+    /// What to make. `Symlink` takes its target from `target`.
+    pub kind: FileKind,
+    /// Permission bits before umask and default ACL.
+    pub perm: u16,
+    /// Device number, for device nodes.
+    pub rdev: u32,
+    /// Target of a symbolic link, else empty.
+    pub target: &'a [u8],
+}
+
+/// How to set a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// To the file system's clock.
+    Now,
+    /// To this.
+    To(Timestamp),
+}
+
+/// What to change of an inode; `None` leaves it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits (`chmod`).
+    pub perm: Option<u16>,
+    /// Owner (`chown`).
+    pub uid: Option<u32>,
+    /// Group (`chown`).
+    pub gid: Option<u32>,
+    /// Length (`truncate`).
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the content.
+    pub mtime: Option<SetTime>,
+    /// Clear setuid, and setgid if group execution is allowed, as a write by an unprivileged
+    /// process does.
+    pub kill_privileges: bool,
+}
+
+bitflags::bitflags! {
+    /// How a write is to be done.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct WriteFlags: u32 {
+        /// Go to the device now rather than through the write buffer (`O_DIRECT`).
+        const DIRECT = 1;
+        /// Durable before the call returns (`O_DSYNC`, `O_SYNC`).
+        const DURABLE = 2;
+        /// At the end of the file, whatever the offset (`O_APPEND`).
+        const APPEND = 4;
+        /// Clear setuid and setgid.
+        const KILL_PRIVILEGES = 8;
+    }
+
+    /// How `rename` treats an existing target.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct RenameFlags: u32 {
+        /// Fail if the target exists.
+        const NOREPLACE = 1;
+        /// Swap the two.
+        const EXCHANGE = 2;
+    }
+}
+
+/// What `fallocate` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Make sure that later writes to the range find space; grow the file to cover it.
+    Extend,
+    /// The same without growing the file.
+    KeepSize,
+    /// Make a hole; the size stays.
+    Punch,
+    /// Make the range read as zeroes; grow the file to cover it.
+    Zero,
+    /// The same without growing the file.
+    ZeroKeepSize,
+}
+
+/// What `lseek` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is data.
+    Data,
+    /// The next byte of a hole; the end of the file is one.
+    Hole,
+}
+
+/// What `fsync` makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// Content, and what is needed to read it back (`fdatasync`).
+    Data,
+    /// Everything (`fsync`).
+    Full,
+}
+
+/// How `setxattr` treats an existing attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Create or replace.
+    Any,
+    /// Fail if it exists.
+    Create,
+    /// Fail if it does not exist.
+    Replace,
+}
+
+/// A directory entry, as `readdir` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The inode it leads to.
+    pub ino: Ino,
+    /// What that is.
+    pub kind: FileKind,
+    /// Name.
+    pub name: &'a [u8],
+    /// Where to go on after this entry. Stays valid while entries come and go.
+    pub cookie: u64,
+}
+
+/// Whether a directory listing wants more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Took the entry, wants the next.
+    More,
+    /// Did not take the entry.
+    Enough,
+}
+
+/// What `statfs` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks that files can fill.
+    pub blocks: u64,
+    /// Blocks not filled.
+    pub blocks_free: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Inodes that can still be made.
+    pub inodes_free: u64,
+}
+
+/// A mounted file system.
+///
+/// Every method may come from any thread. A method that returns an inode's [`Attr`] returns it as
+/// it is after the call.
+pub trait FileSystem: Send + Sync {
+    /// Finds `name` in a directory. `.` and `..` are answered too.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Attributes of an inode.
+    fn getattr(&self, ino: Ino) -> Result<Attr>;
+
+    /// Changes attributes.
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr>;
+
+    /// Target of a symbolic link.
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Makes an inode of any kind and enters it in a directory.
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &NewInode<'_>)
+    -> Result<Attr>;
+
+    /// Removes an entry that is not a directory. The inode lives on while pinned.
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()>;
+
+    /// Moves an entry.
+    fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()>;
+
+    /// Makes one more entry for an inode.
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Keeps an inode alive, linked or not, until [`unpin`](Self::unpin). Pins are counted.
+    fn pin(&self, ino: Ino) -> Result<()>;
+
+    /// Takes back one [`pin`](Self::pin); an inode with neither pin nor link is deleted.
+    fn unpin(&self, ino: Ino);
+
+    /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
+    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` and returns where: `offset`, or the old end with `APPEND`.
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u64>;
+
+    /// Makes an inode durable.
+    fn fsync(&self, ino: Ino, kind: SyncKind) -> Result<()>;
+
+    /// Makes everything durable (`syncfs`).
+    fn sync(&self) -> Result<()>;
+
+    /// Lists a directory from `cookie` on (0: the start), `.` and `..` first.
+    fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()>;
+
+    /// Allocates, punches or zeroes a range.
+    fn fallocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()>;
+
+    /// Finds data or a hole from `offset` on.
+    fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64>;
+
+    /// Copies a range between files, sharing blocks where it can, and returns how much: less only
+    /// at the source's end of file.
+    fn copy_range(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<u64>;
+
+    /// Sizes of the whole.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// Value of an extended attribute.
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Sets an extended attribute. `system.posix_acl_access` changes the mode bits too.
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+
+    /// Names of the extended attributes.
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
+
+    /// Work that is due by time, such as a commit of what was written five seconds ago. Front ends
+    /// call it about once a second.
+    fn tick(&self) -> Result<()>;
+
+    /// Makes everything durable and leaves the device clean. Nothing may be called after it but
+    /// [`unpin`](Self::unpin).
+    fn shutdown(&self) -> Result<()>;
+}

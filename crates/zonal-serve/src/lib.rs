@@ -1,0 +1,1 @@
+//! Front ends that serve a zoned stack to the kernel.

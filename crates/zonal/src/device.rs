@@ -1,0 +1,120 @@
+//! The one trait that every drive and every layer implements.
+//!
+//! Calls block, take `&self` and may come from any thread. A layer wraps a device and is a device:
+//! nothing here knows how many layers lie below.
+
+use crate::error::Result;
+use crate::{Geometry, Lba, Zone, ZoneId};
+
+/// What can be done to a zone besides reading and writing. NVMe calls it Zone Send Action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneAction {
+    /// Open explicitly.
+    Open,
+    /// Close, keeping it active.
+    Close,
+    /// Make it Full.
+    Finish,
+    /// Empty it.
+    Reset,
+}
+
+impl ZoneAction {
+    /// Every action, in the order of the state table.
+    pub const ALL: [Self; 4] = [Self::Open, Self::Close, Self::Finish, Self::Reset];
+
+    /// The word the command line uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Finish => "finish",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// Which zones an action is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// One zone.
+    One(ZoneId),
+    /// Every zone for which the action makes sense (NVMe "Select All"): open takes Closed zones,
+    /// close takes open ones, finish takes active ones, reset takes active and Full ones.
+    All,
+}
+
+/// A zoned device.
+///
+/// - D1: every writable zone has `start ≤ wp ≤ start + capacity ≤ start + size`.
+/// - D2: open ≤ max open, active ≤ max active, open ⊆ active.
+/// - D3: bytes below the write pointer never change until a reset.
+/// - D4: after a power cut each sequential zone holds a prefix of what was written to it, at least
+///   up to the last [`flush`](Self::flush) that returned.
+///
+/// Buffers are whole blocks. Reads may cross zones; blocks that were never written read as zeroes.
+pub trait ZonedDevice: Send + Sync {
+    /// The fixed shape of the device.
+    fn geometry(&self) -> &Geometry;
+
+    /// Appends up to `limit` zones to `zones`, from `first` on: fewer only at the device's end.
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()>;
+
+    /// Reads whole blocks from `lba` on.
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()>;
+
+    /// Writes whole blocks at `lba`: the write pointer of its zone, or anywhere in a conventional
+    /// zone.
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()>;
+
+    /// Writes whole blocks at the zone's write pointer, wherever it is, and returns where they
+    /// went. At most [`Geometry::max_append`] blocks.
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba>;
+
+    /// Changes the condition of one zone or of all.
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()>;
+
+    /// Makes everything that returned before this call survive a power cut: data, write pointers,
+    /// conditions.
+    fn flush(&self) -> Result<()>;
+
+    /// Reports one zone.
+    fn zone(&self, zone: ZoneId) -> Result<Zone> {
+        let mut zones = Vec::with_capacity(1);
+        self.report(zone, &mut zones, 1)?;
+        zones.pop().ok_or(crate::DeviceError::NoSuchZone { zone })
+    }
+
+    /// Reports every zone.
+    fn report_all(&self) -> Result<Vec<Zone>> {
+        let count = self.geometry().zone_count() as usize;
+        let mut zones = Vec::with_capacity(count);
+        self.report(ZoneId::ZERO, &mut zones, count)?;
+        Ok(zones)
+    }
+}
+
+/// A shared device is a device.
+impl<D: ZonedDevice + ?Sized> ZonedDevice for std::sync::Arc<D> {
+    fn geometry(&self) -> &Geometry {
+        (**self).geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        (**self).report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        (**self).read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        (**self).write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        (**self).append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        (**self).manage(zones, action)
+    }
+    fn flush(&self) -> Result<()> {
+        (**self).flush()
+    }
+}

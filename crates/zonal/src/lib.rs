@@ -1,0 +1,18 @@
+//! The zoned device model: units, geometry, the zone state machine, the [`ZonedDevice`] trait,
+//! emulated drives in memory and in plain files, and layers that wrap a device.
+//!
+//! Read [`device`] first; `docs/semantics.md` says what each operation promises.
+
+pub mod clock;
+pub mod device;
+pub mod error;
+pub mod geometry;
+pub mod unit;
+pub mod zone;
+
+pub use clock::{Clock, ManualClock};
+pub use device::{Select, ZoneAction, ZonedDevice};
+pub use error::DeviceError;
+pub use geometry::{BlockSize, Geometry, GeometrySpec};
+pub use unit::{ByteCount, Lba, LbaCount, ZoneId};
+pub use zone::{Zone, ZoneCond, ZoneKind};

@@ -1,0 +1,114 @@
+//! One zone as the device reports it: kind, condition, extent, write pointer.
+//!
+//! The names and numbers of the conditions are those of the NVMe Zoned Namespace Command Set
+//! (section "Zone State Machine") and, for [`ZoneCond::NotWp`], of ZBC. How one condition becomes
+//! another is decided in `state.rs`.
+
+use crate::{Lba, LbaCount, ZoneId};
+
+/// What may be written where in a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneKind {
+    /// Accepts writes at any address; has no write pointer.
+    Conventional,
+    /// Accepts writes only at its write pointer.
+    SequentialRequired,
+}
+
+/// Condition of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneCond {
+    /// Conventional: no write pointer, always writable.
+    NotWp,
+    /// Nothing written.
+    Empty,
+    /// Opened by a write.
+    ImplicitOpen,
+    /// Opened by an open action.
+    ExplicitOpen,
+    /// Partly written, active, not open.
+    Closed,
+    /// Written to its end, or finished.
+    Full,
+    /// Failed: readable, never writable again.
+    ReadOnly,
+    /// Failed: neither readable nor writable.
+    Offline,
+}
+
+impl ZoneCond {
+    /// Every condition, in the order of the state table.
+    pub const ALL: [Self; 8] = [
+        Self::NotWp,
+        Self::Empty,
+        Self::ImplicitOpen,
+        Self::ExplicitOpen,
+        Self::Closed,
+        Self::Full,
+        Self::ReadOnly,
+        Self::Offline,
+    ];
+
+    /// Whether the zone counts against the open limit.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::ImplicitOpen | Self::ExplicitOpen)
+    }
+
+    /// Whether the zone counts against the active limit.
+    pub const fn is_active(self) -> bool {
+        self.is_open() || matches!(self, Self::Closed)
+    }
+
+    /// Short name for tables, as the command prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotWp => "not-wp",
+            Self::Empty => "empty",
+            Self::ImplicitOpen => "implicit-open",
+            Self::ExplicitOpen => "explicit-open",
+            Self::Closed => "closed",
+            Self::Full => "full",
+            Self::ReadOnly => "read-only",
+            Self::Offline => "offline",
+        }
+    }
+}
+
+/// A zone as reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Its number.
+    pub id: ZoneId,
+    /// Conventional or sequential.
+    pub kind: ZoneKind,
+    /// Its condition.
+    pub cond: ZoneCond,
+    /// First block.
+    pub start: Lba,
+    /// Distance to the next zone's start.
+    pub size: LbaCount,
+    /// Blocks that can be written.
+    pub capacity: LbaCount,
+    /// Write pointer. `start + capacity` for a Full zone; `None` where there is none or it is not
+    /// known: NotWp, ReadOnly, Offline.
+    pub wp: Option<Lba>,
+}
+
+impl Zone {
+    /// Blocks below the write pointer; `None` where there is no write pointer.
+    pub fn written(&self) -> Option<LbaCount> {
+        self.wp.map(|wp| wp - self.start)
+    }
+
+    /// Capacity minus what is written; zero where nothing can be written.
+    pub fn remaining(&self) -> LbaCount {
+        match self.cond {
+            ZoneCond::NotWp => self.capacity,
+            ZoneCond::ReadOnly | ZoneCond::Offline | ZoneCond::Full => LbaCount::ZERO,
+            ZoneCond::Empty
+            | ZoneCond::ImplicitOpen
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed => self.capacity - self.written().unwrap_or(self.capacity),
+        }
+    }
+}
