@@ -3,7 +3,9 @@
 //! [`vfs::FileSystem`] is what front ends call. Below it stands `furrow`, a POSIX file system that
 //! needs nothing but zones.
 
+pub mod acl;
 pub mod error;
+pub mod rules;
 pub mod vfs;
 
 pub use error::FsError;
