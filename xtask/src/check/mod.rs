@@ -1,0 +1,109 @@
+//! `cargo xtask check`: what can be said about the source without running it. One file per
+//! question that needs more than a command.
+
+mod arrows;
+mod leftovers;
+mod licences;
+mod links;
+mod sizes;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::tally::Tally;
+use crate::{docs, run};
+
+/// Every check, the quick ones first.
+pub(crate) fn all(root: &Path, tally: &mut Tally) {
+    tally.check("format", || quiet(cargo(root).args(["fmt", "--all", "--check"])));
+    tally.check("leftovers", || leftovers::check(root));
+    tally.check("file sizes and headers", || sizes::check(root));
+    tally.check("links between documents", || links::check(root));
+    tally.check("byte tables of docs/format", || docs::compare(root));
+    match metadata(root) {
+        Ok(metadata) => {
+            tally.check("dependency arrows", || arrows::check(&metadata));
+            tally.check("licences", || licences::check(&metadata));
+        }
+        Err(error) => tally.fail(format!("cargo metadata: {error:#}")),
+    }
+    tally.check("clippy", || {
+        quiet(cargo(root).args([
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-Dwarnings",
+        ]))
+    });
+    tally.check("documentation builds", || {
+        quiet(
+            cargo(root)
+                .args(["doc", "--quiet", "--workspace", "--no-deps"])
+                .env("RUSTDOCFLAGS", "-Dwarnings"),
+        )
+    });
+}
+
+/// `cargo`, started in the workspace.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    command
+}
+
+fn quiet(command: &mut Command) -> Result<()> {
+    run::quietly(command).map(|_| ())
+}
+
+fn metadata(root: &Path) -> Result<Value> {
+    let version = run::quietly(Command::new("rustc").arg("-vV").current_dir(root))?;
+    let host = version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .context("rustc -vV names no host")?;
+    let json = run::quietly(cargo(root).args([
+        "metadata",
+        "--format-version=1",
+        "--filter-platform",
+        host,
+    ]))?;
+    serde_json::from_str(&json).context("cargo metadata is not JSON")
+}
+
+/// The string under `key`, or nothing.
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// The elements of the array under `key`.
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Files of ours below `root` whose name ends in one of `endings`, sorted.
+fn files(root: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
+    let listed = run::quietly(
+        Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root),
+    )?;
+    let mut found: Vec<_> = listed
+        .split('\0')
+        .filter(|name| endings.iter().any(|ending| name.ends_with(ending)))
+        .map(|name| root.join(name))
+        .filter(|path| path.is_file())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// `path` as a person would name it.
+fn shown<'a>(root: &Path, path: &'a Path) -> std::path::Display<'a> {
+    path.strip_prefix(root).unwrap_or(path).display()
+}

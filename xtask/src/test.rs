@@ -1,0 +1,60 @@
+//! `cargo xtask test`: every test there is, in an order that shows cheap failures first.
+//!
+//! Tests that need root, tools or minutes are marked `#[ignore = "why"]` in their crates; the last
+//! step runs them. One that finds at run time that it cannot run prints `SKIP: why` and returns.
+
+use std::path::Path;
+
+use crate::run::{self, Ignored};
+use crate::tally::{Tally, now};
+use crate::{check, tools};
+
+/// How much to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Without root, without tools, in under two minutes.
+    Quick,
+    /// All of it.
+    Everything,
+}
+
+/// Runs the tests of `scope`.
+pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
+    let start = now();
+    println!("== check");
+    check::all(root, tally);
+    let ignored = match scope {
+        Scope::Quick => Ignored::Skipped,
+        Scope::Everything => Ignored::RunLater,
+    };
+    run::tests(
+        "unit, contract, model, crash and transcript tests",
+        check::cargo(root).args(["test", "--workspace", "--lib", "--bins", "--tests"]).args(GO_ON),
+        ignored,
+        tally,
+    );
+    run::tests(
+        "examples in the documentation",
+        check::cargo(root).args(["test", "--workspace", "--doc"]).args(GO_ON),
+        ignored,
+        tally,
+    );
+    if scope == Scope::Everything {
+        println!("\n== programs that the suites use");
+        let path = tools::install(root, tally);
+        run::tests(
+            "long tests and suites through a real mount",
+            check::cargo(root)
+                .args(["test", "--workspace", "--lib", "--bins", "--tests"])
+                .args(GO_ON)
+                .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
+                .env("PATH", path),
+            Ignored::RunLater,
+            tally,
+        );
+    }
+    println!("\ntook {:.0} s", start.elapsed().as_secs_f64());
+}
+
+/// One failure hides no other.
+const GO_ON: [&str; 1] = ["--no-fail-fast"];

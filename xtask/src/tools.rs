@@ -1,0 +1,105 @@
+//! Programs that the suites use: found, or installed where this user may.
+//!
+//! A program that is absent is no failure: the suite that needs it skips and says so.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::check::cargo;
+use crate::run;
+use crate::tally::Tally;
+
+/// Programs of the distribution, with the Debian package that has them.
+const PACKAGED: &[(&str, &str)] = &[
+    ("fio", "fio"),
+    ("fusermount3", "fuse3"),
+    ("git", "git"),
+    ("sqlite3", "sqlite3"),
+    ("getfattr", "attr"),
+    ("getfacl", "acl"),
+    ("python3", "python3"),
+];
+
+/// Programs from the Rust registry, with the version that the suites are written for.
+const BUILT: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+
+/// Makes as many as possible available and returns the `PATH` on which they are found.
+pub(crate) fn install(root: &Path, tally: &mut Tally) -> OsString {
+    let tools = root.join("target/tools");
+    let path = with_front(&tools.join("bin"));
+    let missing: Vec<_> =
+        PACKAGED.iter().filter(|(program, _)| find(program, &path).is_none()).collect();
+    if !missing.is_empty() {
+        let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+        if let Err(error) = apt_get(&packages) {
+            println!("could not install {}: {error:#}", packages.join(", "));
+        }
+    }
+    for (program, version) in BUILT {
+        if find(program, &path).is_none()
+            && let Err(error) = cargo_install(root, &tools, program, version)
+        {
+            println!("could not build {program} {version}: {error:#}");
+        }
+    }
+    let programs = PACKAGED.iter().chain(BUILT).map(|(program, _)| *program);
+    for program in programs {
+        match find(program, &path) {
+            Some(place) => println!("{program}: {}", place.display()),
+            None => tally.skip(program, "not installed, and could not be: see above"),
+        }
+    }
+    path
+}
+
+fn apt_get(packages: &[&str]) -> anyhow::Result<()> {
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments);
+        run::quietly(&mut command)
+    };
+    command(&["update", "-q"])?;
+    command(&[&["install", "-q", "-y", "--no-install-recommends"], packages].concat())?;
+    Ok(())
+}
+
+fn cargo_install(root: &Path, tools: &Path, program: &str, version: &str) -> anyhow::Result<()> {
+    println!("building {program} {version}");
+    run::quietly(
+        cargo(root)
+            .args(["install", "--quiet", "--locked", "--version", version, "--root"])
+            .arg(tools)
+            .arg(program)
+            .env("CARGO_TARGET_DIR", tools.join("build")),
+    )?;
+    Ok(())
+}
+
+/// The search path with `folder` in front, and with the places where administration programs lie.
+fn with_front(folder: &Path) -> OsString {
+    let current = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_path_buf())
+        .chain(std::env::split_paths(&current))
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    // A folder with a colon in its name cannot be on any path: then go without ours.
+    std::env::join_paths(folders).unwrap_or(current)
+}
+
+/// The first file of that name on `path`.
+fn find(program: &str, path: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_front_of_the_path_is_searched_first() {
+        let path = with_front(Path::new("/nonexistent"));
+        assert!(std::env::split_paths(&path).next().is_some_and(|f| f.ends_with("nonexistent")));
+        assert!(find("sh", &path).is_some());
+        assert!(find("a-program-of-no-one", &path).is_none());
+    }
+}
