@@ -6,6 +6,7 @@
 pub mod acl;
 pub mod error;
 pub mod rules;
+pub mod tree;
 pub mod vfs;
 
 pub use error::FsError;

@@ -1,0 +1,423 @@
+//! [`FileSystem`] for [`Tree`]. Nothing is changed before everything was checked.
+
+use super::{Body, Content, Directory, Inode, State, Tree};
+use crate::vfs::{
+    Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, RenameFlags,
+    Result, Seek, SetAttr, SetTime, StatFs, SyncKind, Timestamp, WriteFlags, XattrMode,
+};
+use crate::{FsError, acl, rules};
+
+/// What `statfs` tells: a size that tests do not reach.
+const BLOCKS: u64 = 1 << 40;
+
+impl FileSystem for Tree {
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let state = self.state();
+        Ok(state.inode(state.find(parent, name)?)?.attr)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        Ok(self.state().inode(ino)?.attr)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let now = self.now();
+        let mut state = self.state();
+        let inode = state.inode_mut(ino)?;
+        if *set == SetAttr::default() {
+            return Ok(inode.attr);
+        }
+        if let Some(size) = set.size {
+            rules::check_range(size, 0)?;
+            inode.content_mut()?.truncate(size);
+            inode.changed(now);
+        }
+        let perm = rules::perm_after(caller, &inode.attr, set);
+        if set.perm.is_some()
+            && let Some(value) = inode.xattrs.get(acl::ACCESS)
+        {
+            let value = rules::chmod_acl(value, perm)?;
+            inode.put_xattr(acl::ACCESS, value);
+        }
+        let attr = &mut inode.attr;
+        attr.perm = perm;
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.ctime = now;
+        let time = |set: Option<SetTime>, old| match set {
+            None => old,
+            Some(SetTime::Now) => now,
+            Some(SetTime::To(time)) => time,
+        };
+        attr.atime = time(set.atime, attr.atime);
+        attr.mtime = time(set.mtime, attr.mtime);
+        Ok(inode.attr)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let now = self.now();
+        let mut state = self.state();
+        let inode = state.inode_mut(ino)?;
+        let Body::Symlink(target) = &inode.body else {
+            return Err(FsError::Invalid { what: "not a symbolic link" });
+        };
+        let target = target.clone();
+        accessed(inode, now);
+        Ok(target)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attr> {
+        let now = self.now();
+        let mut state = self.state();
+        state.check_new(parent, name)?;
+        let body = match new.kind {
+            FileKind::Regular => Body::File(Content::default()),
+            FileKind::Directory => Body::Directory(Directory::new(parent)),
+            FileKind::Symlink => {
+                rules::check_symlink(new.target)?;
+                Body::Symlink(new.target.to_vec())
+            }
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                Body::Node
+            }
+        };
+        let birth = state.birth(caller, parent, new.kind, new.perm)?;
+        state.last_ino += 1;
+        let ino = Ino::new(state.last_ino);
+        let mut inode = Inode::new(ino, new.kind, &birth, body, now);
+        if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            inode.attr.rdev = new.rdev;
+        }
+        let attr = inode.attr;
+        state.inodes.insert(ino, inode);
+        state.enter(parent, name, ino, now)?;
+        Ok(attr)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let now = self.now();
+        let mut state = self.state();
+        let ino = state.find(parent, name)?;
+        if state.inode(ino)?.attr.kind == FileKind::Directory {
+            return Err(FsError::IsDirectory);
+        }
+        state.leave(parent, name, now)?;
+        state.drop_link(ino, now)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let now = self.now();
+        let mut state = self.state();
+        match name {
+            b"." => return Err(FsError::Invalid { what: "removing `.`" }),
+            b".." => return Err(FsError::NotEmpty),
+            _ => {}
+        }
+        let ino = state.find(parent, name)?;
+        if !state.inode(ino)?.directory()?.entries.is_empty() {
+            return Err(FsError::NotEmpty);
+        }
+        state.leave(parent, name, now)?;
+        state.drop_link(ino, now)
+    }
+
+    fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
+        let now = self.now();
+        let mut state = self.state();
+        rename(&mut state, source, target, flags, now)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let now = self.now();
+        let mut state = self.state();
+        let attr = state.inode(ino)?.attr;
+        if attr.kind == FileKind::Directory {
+            return Err(FsError::NotPermitted { what: "a second link to a directory" });
+        }
+        state.check_new(parent, name)?;
+        if attr.nlink == 0 {
+            return Err(FsError::NotFound);
+        }
+        let inode = state.inode_mut(ino)?;
+        inode.attr.nlink = attr.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
+        inode.attr.ctime = now;
+        let attr = inode.attr;
+        state.enter(parent, name, ino, now)?;
+        Ok(attr)
+    }
+
+    fn pin(&self, ino: Ino) -> Result<()> {
+        self.state().inode_mut(ino)?.pins += 1;
+        Ok(())
+    }
+
+    fn unpin(&self, ino: Ino) {
+        let mut state = self.state();
+        if let Ok(inode) = state.inode_mut(ino) {
+            inode.pins = inode.pins.saturating_sub(1);
+            state.delete_if_unused(ino);
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let now = self.now();
+        let mut state = self.state();
+        let inode = state.inode_mut(ino)?;
+        let len = inode.content()?.read(offset, buffer);
+        accessed(inode, now);
+        Ok(len)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u64> {
+        let now = self.now();
+        let mut state = self.state();
+        let inode = state.inode_mut(ino)?;
+        let append = flags.contains(WriteFlags::APPEND);
+        let content = inode.content_mut()?;
+        let offset = if append { content.size() } else { offset };
+        rules::check_range(offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(offset);
+        }
+        content.write(offset, data);
+        written(inode, flags, now);
+        Ok(offset)
+    }
+
+    fn fsync(&self, ino: Ino, _kind: SyncKind) -> Result<()> {
+        self.state().inode(ino).map(|_| ())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        let now = self.now();
+        let mut state = self.state();
+        let directory = state.inode(ino)?.directory()?;
+        let dots = [(1, &b"."[..], ino), (Directory::DOT_DOT_COOKIE, b"..", directory.parent)];
+        let names = directory.cookies.iter();
+        let names = names.map(|(&at, name)| (at, name.as_slice(), directory.entries[name].ino));
+        for (at, name, ino) in dots.into_iter().chain(names).filter(|entry| entry.0 > cookie) {
+            // A removed directory that is still open may have a parent that is gone.
+            let kind = state.inode(ino).map_or(FileKind::Directory, |inode| inode.attr.kind);
+            match each(DirEntry { ino, kind, name, cookie: at }) {
+                Listing::More => {}
+                Listing::Enough => break,
+            }
+        }
+        accessed(state.inode_mut(ino)?, now);
+        Ok(())
+    }
+
+    fn fallocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        let now = self.now();
+        let mut state = self.state();
+        let inode = state.inode_mut(ino)?;
+        let content = inode.content_mut()?;
+        if len == 0 {
+            return Err(FsError::Invalid { what: "a range of no bytes" });
+        }
+        let end = rules::check_range(offset, len)?;
+        match how {
+            Allocate::Extend | Allocate::KeepSize => {}
+            Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize => {
+                content.punch(offset, end);
+            }
+        }
+        match how {
+            Allocate::Extend | Allocate::Zero => content.truncate(end.max(content.size())),
+            Allocate::KeepSize | Allocate::Punch | Allocate::ZeroKeepSize => {}
+        }
+        inode.changed(now);
+        Ok(())
+    }
+
+    fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
+        let state = self.state();
+        state.inode(ino)?.content()?.seek(what, offset).ok_or(FsError::SeekBeyondEnd)
+    }
+
+    fn copy_range(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<u64> {
+        let now = self.now();
+        let mut state = self.state();
+        let content = state.inode(source.0)?.content()?.clone();
+        let inode = state.inode_mut(target.0)?;
+        inode.content()?;
+        let len = len.min(content.size().saturating_sub(source.1));
+        rules::check_range(target.1, len)?;
+        if source.0 == target.0 && source.1.abs_diff(target.1) < len {
+            return Err(FsError::Invalid { what: "a copy onto itself" });
+        }
+        if len == 0 {
+            return Ok(0);
+        }
+        copy(&content, source.1, inode.content_mut()?, target.1, len);
+        written(inode, flags, now);
+        Ok(len)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let state = self.state();
+        let used: u64 = state.inodes.values().map(|inode| inode.attr.blocks / 8).sum();
+        let inodes = state.inodes.len() as u64;
+        Ok(StatFs {
+            block_size: super::content::BLOCK_SIZE,
+            blocks: BLOCKS,
+            blocks_free: BLOCKS - used.min(BLOCKS),
+            inodes,
+            inodes_free: BLOCKS,
+        })
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let state = self.state();
+        state.inode(ino)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let now = self.now();
+        let mut state = self.state();
+        let inode = state.inode_mut(ino)?;
+        rules::check_xattr(name, value.len())?;
+        match (mode, inode.xattrs.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(FsError::Exists),
+            (XattrMode::Replace, false) => return Err(FsError::NoAttribute),
+            (XattrMode::Any, _) | (XattrMode::Create, false) | (XattrMode::Replace, true) => {}
+        }
+        let value = match name {
+            acl::ACCESS => {
+                let (perm, value) = rules::set_access_acl(caller, &inode.attr, value)?;
+                inode.attr.perm = perm;
+                value
+            }
+            acl::DEFAULT => rules::set_default_acl(&inode.attr, value)?,
+            _ => Some(value.to_vec()),
+        };
+        inode.put_xattr(name, value);
+        inode.attr.ctime = now;
+        Ok(())
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        Ok(self.state().inode(ino)?.xattrs.keys().cloned().collect())
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let now = self.now();
+        let mut state = self.state();
+        let inode = state.inode_mut(ino)?;
+        inode.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
+        inode.attr.ctime = now;
+        Ok(())
+    }
+
+    fn tick(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn accessed(inode: &mut Inode, now: Timestamp) {
+    if rules::atime_is_due(&inode.attr, now) {
+        inode.attr.atime = now;
+    }
+}
+
+fn written(inode: &mut Inode, flags: WriteFlags, now: Timestamp) {
+    if flags.contains(WriteFlags::KILL_PRIVILEGES) {
+        inode.attr.perm = rules::kill_privileges(inode.attr.kind, inode.attr.perm);
+    }
+    inode.changed(now);
+}
+
+/// Copies data as data and holes as holes.
+fn copy(source: &Content, from: u64, target: &mut Content, to: u64, len: u64) {
+    let size = target.size();
+    target.punch(to, to + len);
+    let mut at = from;
+    while let Some(start) = source.seek(Seek::Data, at).filter(|&start| start < from + len) {
+        let end = source.seek(Seek::Hole, start).map_or(from + len, |hole| hole.min(from + len));
+        let len = usize::try_from(end - start).expect("what is in memory fits in memory");
+        let mut buffer = vec![0; len];
+        source.read(start, &mut buffer);
+        target.write(to + (start - from), &buffer);
+        at = end;
+    }
+    target.truncate(size.max(to + len));
+}
+
+fn rename(
+    state: &mut State,
+    (source_parent, source_name): (Ino, &[u8]),
+    (target_parent, target_name): (Ino, &[u8]),
+    flags: RenameFlags,
+    now: Timestamp,
+) -> Result<()> {
+    rules::check_name(source_name)?;
+    rules::check_name(target_name)?;
+    let source = state.find(source_parent, source_name)?;
+    let target = match state.find(target_parent, target_name) {
+        Ok(target) => Some(target),
+        Err(FsError::NotFound) if state.inode(target_parent)?.attr.nlink > 0 => None,
+        Err(error) => return Err(error),
+    };
+    let kind = state.inode(source)?.attr.kind;
+    let action = rules::check_rename(kind, state.rename_target(source, target)?, flags);
+    if kind == FileKind::Directory && state.is_above(source, target_parent)? {
+        return Err(FsError::Invalid { what: "a directory cannot move below itself" });
+    }
+    match action? {
+        rules::RenameAction::Nothing => return Ok(()),
+        rules::RenameAction::Move => {
+            state.leave(source_parent, source_name, now)?;
+        }
+        rules::RenameAction::Replace => {
+            state.leave(source_parent, source_name, now)?;
+            let target = state.leave(target_parent, target_name, now)?;
+            state.drop_link(target, now)?;
+        }
+        rules::RenameAction::Exchange => {
+            let target = target.expect("there is something to exchange with");
+            let target_is_dir = state.inode(target)?.attr.kind == FileKind::Directory;
+            if target_is_dir && state.is_above(target, source_parent)? {
+                return Err(FsError::Invalid { what: "a directory cannot move below itself" });
+            }
+            state.leave(source_parent, source_name, now)?;
+            state.leave(target_parent, target_name, now)?;
+            state.enter(source_parent, source_name, target, now)?;
+            state.inode_mut(target)?.attr.ctime = now;
+        }
+    }
+    state.enter(target_parent, target_name, source, now)?;
+    state.inode_mut(source)?.attr.ctime = now;
+    Ok(())
+}
