@@ -6,6 +6,8 @@
 use std::io;
 use std::path::PathBuf;
 
+pub use rustix::io::Errno;
+
 use crate::{Lba, LbaCount, ZoneAction, ZoneCond, ZoneId};
 
 /// Result of a device operation.
@@ -163,4 +165,115 @@ pub enum DeviceError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// An NVMe status: type and code, as a completion queue entry carries them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NvmeStatus {
+    /// Status Code Type: 0 generic, 1 command specific, 2 media and data integrity.
+    pub kind: u8,
+    /// Status Code.
+    pub code: u8,
+}
+
+/// NVMe base specification 2.0, Figure 94 (generic) and Figure 97 (media); zoned command set 1.1,
+/// section 3.1.2 (command specific).
+mod status {
+    use super::NvmeStatus;
+
+    pub(super) const INVALID_FIELD: NvmeStatus = NvmeStatus { kind: 0, code: 0x02 };
+    pub(super) const INTERNAL: NvmeStatus = NvmeStatus { kind: 0, code: 0x06 };
+    pub(super) const WRITE_PROTECTED: NvmeStatus = NvmeStatus { kind: 0, code: 0x20 };
+    pub(super) const LBA_OUT_OF_RANGE: NvmeStatus = NvmeStatus { kind: 0, code: 0x80 };
+    pub(super) const NOT_READY: NvmeStatus = NvmeStatus { kind: 0, code: 0x82 };
+    pub(super) const ZONE_BOUNDARY: NvmeStatus = NvmeStatus { kind: 1, code: 0xb8 };
+    pub(super) const ZONE_FULL: NvmeStatus = NvmeStatus { kind: 1, code: 0xb9 };
+    pub(super) const ZONE_READ_ONLY: NvmeStatus = NvmeStatus { kind: 1, code: 0xba };
+    pub(super) const ZONE_OFFLINE: NvmeStatus = NvmeStatus { kind: 1, code: 0xbb };
+    pub(super) const ZONE_INVALID_WRITE: NvmeStatus = NvmeStatus { kind: 1, code: 0xbc };
+    pub(super) const TOO_MANY_ACTIVE: NvmeStatus = NvmeStatus { kind: 1, code: 0xbd };
+    pub(super) const TOO_MANY_OPEN: NvmeStatus = NvmeStatus { kind: 1, code: 0xbe };
+    pub(super) const INVALID_TRANSITION: NvmeStatus = NvmeStatus { kind: 1, code: 0xbf };
+    pub(super) const UNRECOVERED_READ: NvmeStatus = NvmeStatus { kind: 2, code: 0x81 };
+}
+
+impl DeviceError {
+    /// The errno a Linux block device would give.
+    pub fn errno(&self) -> Errno {
+        self.codes().0
+    }
+
+    /// The status an NVMe controller would give.
+    pub fn nvme_status(&self) -> NvmeStatus {
+        self.codes().1
+    }
+
+    /// The one table of both.
+    fn codes(&self) -> (Errno, NvmeStatus) {
+        match self {
+            Self::Geometry { .. } | Self::Unaligned { .. } | Self::AppendTooLarge { .. } => {
+                (Errno::INVAL, status::INVALID_FIELD)
+            }
+            Self::OutOfRange { .. } => (Errno::IO, status::LBA_OUT_OF_RANGE),
+            Self::NoSuchZone { .. } => (Errno::INVAL, status::LBA_OUT_OF_RANGE),
+            Self::CrossesZone { .. } | Self::Gap { .. } => (Errno::IO, status::ZONE_BOUNDARY),
+            Self::NotAtWritePointer { .. } => (Errno::IO, status::ZONE_INVALID_WRITE),
+            Self::ZoneFull { .. } => (Errno::IO, status::ZONE_FULL),
+            Self::ZoneReadOnly { .. } => (Errno::IO, status::ZONE_READ_ONLY),
+            Self::ZoneOffline { .. } => (Errno::IO, status::ZONE_OFFLINE),
+            Self::TooManyActive { .. } => (Errno::OVERFLOW, status::TOO_MANY_ACTIVE),
+            Self::TooManyOpen { .. } => (Errno::TOOMANYREFS, status::TOO_MANY_OPEN),
+            Self::Transition { .. } => (Errno::IO, status::INVALID_TRANSITION),
+            // NVMe has no conventional zones to give a status for.
+            Self::Conventional { .. } => (Errno::IO, status::INVALID_FIELD),
+            Self::Malformed { .. } => (Errno::UCLEAN, status::INTERNAL),
+            Self::Locked { .. } => (Errno::BUSY, status::NOT_READY),
+            Self::OpenedReadOnly => (Errno::ROFS, status::WRITE_PROTECTED),
+            Self::Medium { .. } => (Errno::IO, status::UNRECOVERED_READ),
+            Self::PowerCut => (Errno::IO, status::INTERNAL),
+            Self::Io { source, .. } => {
+                (Errno::from_io_error(source).unwrap_or(Errno::IO), status::INTERNAL)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_errno_and_its_nvme_status() {
+        let (zone, lba, blocks) = (ZoneId::new(3), Lba::new(70), LbaCount::new(5));
+        let (cond, action, path) = (ZoneCond::Full, ZoneAction::Open, PathBuf::from("x"));
+        let what = String::from("x");
+        let full = io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
+        let table = [
+            (DeviceError::Geometry { what: what.clone() }, Errno::INVAL, (0, 0x02)),
+            (DeviceError::Unaligned { bytes: 5, block_size: 512 }, Errno::INVAL, (0, 0x02)),
+            (DeviceError::OutOfRange { lba, blocks }, Errno::IO, (0, 0x80)),
+            (DeviceError::NoSuchZone { zone }, Errno::INVAL, (0, 0x80)),
+            (DeviceError::CrossesZone { zone, lba, blocks }, Errno::IO, (1, 0xb8)),
+            (DeviceError::NotAtWritePointer { zone, wp: lba, lba }, Errno::IO, (1, 0xbc)),
+            (DeviceError::ZoneFull { zone }, Errno::IO, (1, 0xb9)),
+            (DeviceError::ZoneReadOnly { zone }, Errno::IO, (1, 0xba)),
+            (DeviceError::ZoneOffline { zone }, Errno::IO, (1, 0xbb)),
+            (DeviceError::TooManyActive { zone, limit: 2 }, Errno::OVERFLOW, (1, 0xbd)),
+            (DeviceError::TooManyOpen { zone, limit: 2 }, Errno::TOOMANYREFS, (1, 0xbe)),
+            (DeviceError::Transition { zone, cond, action }, Errno::IO, (1, 0xbf)),
+            (DeviceError::AppendTooLarge { blocks, limit: blocks }, Errno::INVAL, (0, 0x02)),
+            (DeviceError::Conventional { zone }, Errno::IO, (0, 0x02)),
+            (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
+            (DeviceError::Malformed { path: path.clone(), what }, Errno::UCLEAN, (0, 0x06)),
+            (DeviceError::Locked { path }, Errno::BUSY, (0, 0x82)),
+            (DeviceError::OpenedReadOnly, Errno::ROFS, (0, 0x20)),
+            (DeviceError::Medium { lba }, Errno::IO, (2, 0x81)),
+            (DeviceError::PowerCut, Errno::IO, (0, 0x06)),
+            (DeviceError::Io { what: "x".into(), source: full }, Errno::NOSPC, (0, 0x06)),
+        ];
+        for (error, errno, (kind, code)) in table {
+            assert_eq!(error.errno(), errno, "{error}");
+            assert_eq!(error.nvme_status(), NvmeStatus { kind, code }, "{error}");
+        }
+    }
 }

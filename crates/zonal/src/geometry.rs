@@ -82,13 +82,18 @@ pub struct GeometrySpec {
 pub struct Geometry {
     spec: GeometrySpec,
     zone_count: u32,
-    /// `ceil(2^64 / zone_size)`, see [`Geometry::locate`].
+    /// `floor((2^64 - 1) / zone_size)`, see [`Geometry::locate`].
     reciprocal: u64,
 }
 
 impl Geometry {
-    /// Blocks a device may have: beyond this the reciprocal would be off by one.
+    /// Blocks a device may have: 64 PiB of 4 KiB blocks. Every byte address is then a valid file
+    /// offset, also after a zone size was rounded up to a power of two.
     pub const BLOCK_COUNT_MAX: u64 = 1 << 44;
+
+    /// Zones a device may have. The largest drives of today have about 100,000; a zone costs some
+    /// 64 bytes of memory.
+    pub const ZONE_COUNT_MAX: u32 = 1 << 24;
 
     /// Checks `spec`.
     pub fn new(spec: GeometrySpec) -> Result<Self, DeviceError> {
@@ -104,8 +109,12 @@ impl Geometry {
             let capacity = spec.zone_capacity;
             return invalid(format!("zone capacity {capacity} not in 1..={size}"));
         }
-        let Ok(zone_count) = u32::try_from(blocks.div_ceil(size)) else {
-            return invalid(format!("{} zones, over 2^32", blocks.div_ceil(size)));
+        let zone_count = match u32::try_from(blocks.div_ceil(size)) {
+            Ok(count) if count <= Self::ZONE_COUNT_MAX => count,
+            Ok(_) | Err(_) => {
+                let (count, limit) = (blocks.div_ceil(size), Self::ZONE_COUNT_MAX);
+                return invalid(format!("{count} zones, over {limit}"));
+            }
         };
         if spec.conventional_zones > zone_count {
             return invalid(format!(
@@ -124,8 +133,6 @@ impl Geometry {
         if spec.max_append == LbaCount::ZERO {
             return invalid("a largest append of 0 blocks".into());
         }
-        // For size 1 the reciprocal would be 2^64: one less still divides exactly below 2^44
-        // when the quotient is corrected, see `locate`.
         let reciprocal = u64::MAX / size;
         Ok(Self { spec, zone_count, reciprocal })
     }
@@ -205,15 +212,15 @@ impl Geometry {
 
     /// The zone of a block and the block's offset in it.
     ///
-    /// `q = floor(lba * floor((2^64-1) / size) / 2^64)` is the quotient or one less for every
-    /// `lba` below 2^44, so one conditional correction makes it exact. The correction compiles to
-    /// a conditional move: no branch depends on the zone size.
+    /// With `r = floor((2^64 - 1) / size)`, `lba * r / 2^64` is below `lba / size` by less than
+    /// `lba / 2^64`, which is less than one. So `floor(lba * r / 2^64)` is the quotient or one less,
+    /// and one conditional correction makes it exact. The correction compiles to a conditional
+    /// move: no branch depends on the zone size.
     #[inline]
     pub fn locate(&self, lba: Lba) -> (ZoneId, LbaCount) {
-        debug_assert!(lba.get() < Self::BLOCK_COUNT_MAX);
+        debug_assert!(lba.get() <= self.spec.block_count.get(), "block {lba} is on the device");
         let size = self.spec.zone_size.get();
-        let high = (u128::from(lba.get()) * u128::from(self.reciprocal)) >> 64;
-        let quotient = high as u64;
+        let quotient = ((u128::from(lba.get()) * u128::from(self.reciprocal)) >> 64) as u64;
         let offset = lba.get() - quotient * size;
         let short = u64::from(offset >= size);
         #[expect(clippy::cast_possible_truncation, reason = "zone_count is a u32")]
@@ -234,6 +241,83 @@ impl Geometry {
             Ok(LbaCount::new(bytes >> self.spec.block_size.shift()))
         } else {
             Err(DeviceError::Unaligned { bytes, block_size })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn spec(blocks: u64, zone_size: u64) -> GeometrySpec {
+        GeometrySpec {
+            block_size: BlockSize::B512,
+            block_count: LbaCount::new(blocks),
+            zone_size: LbaCount::new(zone_size),
+            zone_capacity: LbaCount::new(zone_size),
+            conventional_zones: 0,
+            max_open: None,
+            max_active: None,
+            max_append: LbaCount::new(1),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Zone sizes of every magnitude, on devices as large as they get; blocks around a zone's
+        /// start, where a reciprocal that is off by a little gives the zone before.
+        #[test]
+        fn locate_divides_exactly(
+            shift in 0_u32..44, low in any::<u64>(), block in any::<u64>(), near in -2_i64..=2,
+        ) {
+            let size = (1_u64 << shift) | (low & ((1_u64 << shift) - 1));
+            let zones = (Geometry::BLOCK_COUNT_MAX / size).min(u64::from(Geometry::ZONE_COUNT_MAX));
+            let geometry = Geometry::new(spec(size * zones.max(1), size)).unwrap();
+            let limit = geometry.block_count().get();
+            let start = block % limit / size * size;
+            for lba in [block % limit, start.saturating_add_signed(near).min(limit - 1), limit - 1] {
+                let (zone, offset) = geometry.locate(Lba::new(lba));
+                prop_assert_eq!(u64::from(zone.get()), lba / size, "lba {} size {}", lba, size);
+                prop_assert_eq!(offset.get(), lba % size, "lba {} size {}", lba, size);
+                prop_assert_eq!(geometry.zone_start(zone) + offset, Lba::new(lba));
+            }
+        }
+
+        #[test]
+        fn zones_tile_the_device(blocks in 1_u64..10_000, size in 1_u64..500, capacity in 1_u64..500) {
+            let capacity = LbaCount::new(capacity.min(size));
+            let geometry =
+                Geometry::new(GeometrySpec { zone_capacity: capacity, ..spec(blocks, size) }).unwrap();
+            let mut next = Lba::ZERO;
+            for zone in geometry.zones() {
+                prop_assert_eq!(geometry.zone_start(zone), next);
+                prop_assert!(geometry.capacity_of(zone) <= geometry.size_of(zone));
+                prop_assert!(geometry.size_of(zone) > LbaCount::ZERO);
+                next += geometry.size_of(zone);
+            }
+            prop_assert_eq!(next - Lba::ZERO, geometry.block_count());
+        }
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        let good = spec(100, 10);
+        let bad: [(&str, GeometrySpec); 9] = [
+            ("zones of 0", spec(100, 0)),
+            ("device of 0", spec(0, 10)),
+            ("over 17592186044416", spec(Geometry::BLOCK_COUNT_MAX + 1, 1 << 40)),
+            ("zones, over", spec(1 << 25, 1)),
+            ("zone capacity 11", GeometrySpec { zone_capacity: LbaCount::new(11), ..good }),
+            ("conventional", GeometrySpec { conventional_zones: 11, ..good }),
+            ("limit of 0", GeometrySpec { max_open: Some(0), ..good }),
+            ("above active", GeometrySpec { max_open: Some(3), max_active: Some(2), ..good }),
+            ("append of 0", GeometrySpec { max_append: LbaCount::ZERO, ..good }),
+        ];
+        for (what, spec) in bad {
+            let error = Geometry::new(spec).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
         }
     }
 }

@@ -5,8 +5,13 @@
 
 pub mod clock;
 pub mod device;
+mod emulated;
 pub mod error;
 pub mod geometry;
+pub mod layer;
+mod limits;
+pub mod memory;
+pub mod state;
 pub mod unit;
 pub mod zone;
 
@@ -14,5 +19,7 @@ pub use clock::{Clock, ManualClock};
 pub use device::{Select, ZoneAction, ZonedDevice};
 pub use error::DeviceError;
 pub use geometry::{BlockSize, Geometry, GeometrySpec};
+pub use memory::{MemoryDrive, ZoneFailure};
+pub use state::Rules;
 pub use unit::{ByteCount, Lba, LbaCount, ZoneId};
 pub use zone::{Zone, ZoneCond, ZoneKind};

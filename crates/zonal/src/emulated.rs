@@ -1,0 +1,405 @@
+//! What every emulated drive does the same way: checks, the state machine, the limits, locking.
+//!
+//! An [`Emulated`] drive is this core over a [`Medium`], which only stores: memory in `memory.rs`,
+//! a plain file in `file.rs`. The order of every change is: check, store the data, record the new
+//! state in the medium, make it visible. So a reader never sees a pointer beyond the data.
+//!
+//! Locks, in the order they are taken: a zone's own lock (shared for reads; exclusive for writes
+//! and actions), then the limits. A zone's state is one atomic word, so reports take no lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
+
+use crate::error::Result;
+use crate::limits::{Limits, Room};
+use crate::state::{self, Event, Refusal, Rules, ZoneState};
+use crate::{
+    DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,
+};
+
+/// A block inside a zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The zone.
+    pub(crate) zone: ZoneId,
+    /// Blocks from its start.
+    pub(crate) offset: LbaCount,
+}
+
+/// Where an emulated drive keeps its data and its zone states.
+///
+/// The methods that take a zone's part are called with that zone locked; places and lengths are
+/// checked, and a read never reaches beyond what was written.
+pub(crate) trait Medium: Send + Sync {
+    /// What it keeps for each zone, behind the zone's lock.
+    type Part: Send + Sync;
+
+    /// Reads stored bytes.
+    fn read(&self, part: &Self::Part, at: Place, buffer: &mut [u8]) -> Result<()>;
+
+    /// Stores bytes.
+    fn write(&self, part: &mut Self::Part, at: Place, data: &[u8]) -> Result<()>;
+
+    /// Remembers that a zone's state changes. Called before the change is visible; a failure
+    /// cancels it.
+    fn record(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()>;
+
+    /// Forgets a zone's data after a reset.
+    fn erase(&self, part: &mut Self::Part, zone: ZoneId) -> Result<()>;
+
+    /// Makes everything that returned before this call durable.
+    fn flush(&self, states: &dyn Fn(ZoneId) -> ZoneState) -> Result<()>;
+
+    /// The state of a zone that another process may have changed since it was cached.
+    fn refresh(&self, _zone: ZoneId, cached: ZoneState) -> Result<ZoneState> {
+        Ok(cached)
+    }
+}
+
+/// An emulated drive over a medium.
+pub(crate) struct Emulated<M: Medium> {
+    geometry: Geometry,
+    rules: Rules,
+    slots: Box<[Slot<M::Part>]>,
+    limits: Mutex<Limits>,
+    /// Counts uses, for the least recently used open zone.
+    uses: AtomicU64,
+    medium: M,
+}
+
+struct Slot<P> {
+    /// `written << 3 | condition`.
+    word: AtomicU64,
+    /// When the zone was last opened or written, in `uses`.
+    used: AtomicU64,
+    part: RwLock<P>,
+}
+
+impl<P> Slot<P> {
+    fn state(&self) -> ZoneState {
+        let word = self.word.load(Ordering::Acquire);
+        let cond = ZoneCond::ALL[(word & 7) as usize];
+        ZoneState { cond, written: LbaCount::new(word >> 3) }
+    }
+
+    fn set(&self, state: ZoneState) {
+        self.word.store(pack(state), Ordering::Release);
+    }
+
+    fn lock(&self) -> RwLockWriteGuard<'_, P> {
+        self.part.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pack(state: ZoneState) -> u64 {
+    state.written.get() << 3 | state.cond as u64
+}
+
+/// The state of a zone on a new drive.
+pub(crate) fn initial_state(geometry: &Geometry, zone: ZoneId) -> ZoneState {
+    match geometry.kind(zone) {
+        ZoneKind::Conventional => ZoneState::NOT_WP,
+        ZoneKind::SequentialRequired => ZoneState::EMPTY,
+    }
+}
+
+impl<M: Medium> Emulated<M> {
+    /// A drive with the given states and parts, both in the order of zones.
+    pub(crate) fn new(
+        geometry: Geometry,
+        rules: Rules,
+        medium: M,
+        zones: impl Iterator<Item = (ZoneState, M::Part)>,
+    ) -> Self {
+        let mut limits = Limits::new(&geometry);
+        let slots: Box<[_]> = zones
+            .zip(geometry.zones())
+            .map(|((state, part), zone)| {
+                limits.apply(zone, ZoneCond::Empty, state.cond);
+                Slot {
+                    word: AtomicU64::new(pack(state)),
+                    used: AtomicU64::new(0),
+                    part: RwLock::new(part),
+                }
+            })
+            .collect();
+        assert_eq!(slots.len(), geometry.zone_count() as usize, "one part for each zone");
+        let (limits, uses) = (Mutex::new(limits), AtomicU64::new(1));
+        Self { geometry, rules, slots, limits, uses, medium }
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn slot(&self, zone: ZoneId) -> Result<&Slot<M::Part>> {
+        self.slots.get(zone.index()).ok_or(DeviceError::NoSuchZone { zone })
+    }
+
+    fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        let end = first.index().saturating_add(limit).min(self.slots.len());
+        for (slot, zone) in self.slots[..end].iter().zip(self.geometry.zones()).skip(first.index())
+        {
+            let state = self.medium.refresh(zone, slot.state())?;
+            zones.push(describe(&self.geometry, zone, state));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        let blocks = self.check_range(lba, buffer.len())?;
+        let (mut at, mut left, mut rest) = (lba, blocks, buffer);
+        while left > LbaCount::ZERO {
+            let (zone, offset) = self.geometry.locate(at);
+            let count = left.min(self.geometry.size_of(zone) - offset);
+            let (head, tail) = rest.split_at_mut(self.byte_len(count));
+            self.read_in_zone(Place { zone, offset }, head)?;
+            (at, left, rest) = (at + count, left - count, tail);
+        }
+        Ok(())
+    }
+
+    /// Reads what was written, and zeroes beyond.
+    fn read_in_zone(&self, at: Place, buffer: &mut [u8]) -> Result<()> {
+        let slot = &self.slots[at.zone.index()];
+        let part = slot.part.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.medium.refresh(at.zone, slot.state())?;
+        if state.cond == ZoneCond::Offline {
+            return Err(DeviceError::ZoneOffline { zone: at.zone });
+        }
+        let stored = match self.geometry.kind(at.zone) {
+            ZoneKind::Conventional => self.geometry.size_of(at.zone),
+            ZoneKind::SequentialRequired => state.written,
+        };
+        let stored = self.byte_len(stored.saturating_sub(at.offset)).min(buffer.len());
+        let (head, tail) = buffer.split_at_mut(stored);
+        tail.fill(0);
+        if head.is_empty() { Ok(()) } else { self.medium.read(&part, at, head) }
+    }
+
+    pub(crate) fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        let blocks = self.check_range(lba, data.len())?;
+        if blocks == LbaCount::ZERO {
+            return Ok(());
+        }
+        let (zone, offset) = self.geometry.locate(lba);
+        self.store(zone, Event::Write { offset, blocks }, data).map(drop)
+    }
+
+    pub(crate) fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        let blocks = self.geometry.blocks(data.len())?;
+        let limit = self.geometry.max_append();
+        if blocks > limit {
+            return Err(DeviceError::AppendTooLarge { blocks, limit });
+        }
+        self.store(zone, Event::Append(blocks), data)
+    }
+
+    /// Writes and appends: returns where the data went.
+    fn store(&self, zone: ZoneId, event: Event, data: &[u8]) -> Result<Lba> {
+        let slot = self.slot(zone)?;
+        let mut part = slot.lock();
+        let mut from = slot.state();
+        let to = self.decide(zone, from, event)?;
+        let offset = match event {
+            Event::Write { offset, .. } => offset,
+            Event::Append(_)
+            | Event::Manage(_)
+            | Event::CloseImplicitly
+            | Event::FailWrites
+            | Event::FailWholly => from.written,
+        };
+        if from.cond != ZoneCond::NotWp {
+            if self.geometry.max_open().is_some() {
+                slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+            }
+            if !from.cond.is_open() {
+                // A write that fills the zone at once passes through open too, and needs room.
+                let open = ZoneState { cond: ZoneCond::ImplicitOpen, ..from };
+                self.shift(zone, from, open)?;
+                from = open;
+            }
+        }
+        self.medium.write(&mut part, Place { zone, offset }, data)?;
+        if to.cond == from.cond {
+            if to != from {
+                self.medium.record(zone, from, to)?;
+                slot.set(to);
+            }
+        } else {
+            self.shift(zone, from, to)?;
+        }
+        Ok(self.geometry.zone_start(zone) + offset)
+    }
+
+    pub(crate) fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        match zones {
+            Select::One(zone) => self.manage_one(zone, action),
+            Select::All => {
+                if action == ZoneAction::Open
+                    && let Room::OpenFull(limit) = self.limits().room_for_all_closed()
+                {
+                    return Err(DeviceError::TooManyOpen { zone: ZoneId::ZERO, limit });
+                }
+                for (slot, zone) in self.slots.iter().zip(self.geometry.zones()) {
+                    if state::selected_by_all(action, slot.state().cond) {
+                        self.manage_one(zone, action)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn manage_one(&self, zone: ZoneId, action: ZoneAction) -> Result<()> {
+        let slot = self.slot(zone)?;
+        let mut part = slot.lock();
+        let from = slot.state();
+        let to = self.decide(zone, from, Event::Manage(action))?;
+        slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if to != from {
+            self.shift(zone, from, to)?;
+        }
+        if action == ZoneAction::Reset && from.written > LbaCount::ZERO {
+            self.medium.erase(&mut part, zone)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a zone ReadOnly or Offline, as a failing drive does on its own.
+    pub(crate) fn fail(&self, zone: ZoneId, event: Event) -> Result<()> {
+        let slot = self.slot(zone)?;
+        let _part = slot.lock();
+        let from = slot.state();
+        let to = self.decide(zone, from, event)?;
+        self.shift(zone, from, to)
+    }
+
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.medium.flush(&|zone| self.slots[zone.index()].state())
+    }
+
+    /// Changes a zone's condition as soon as the limits have room for it. The caller holds the
+    /// zone's lock.
+    ///
+    /// If every zone that could be closed is being written right now, this waits for the least
+    /// recently used one. That cannot deadlock: who waits holds a zone that is not open, and is
+    /// waited for only by those who want an open one.
+    fn shift(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
+        loop {
+            let mut limits = self.limits();
+            match limits.room(from.cond, to.cond) {
+                Room::Fits => {
+                    self.medium.record(zone, from, to)?;
+                    limits.apply(zone, from.cond, to.cond);
+                    self.slots[zone.index()].set(to);
+                    return Ok(());
+                }
+                Room::ActiveFull(limit) => return Err(DeviceError::TooManyActive { zone, limit }),
+                Room::OpenFull(limit) => {
+                    let used =
+                        |zone: &ZoneId| self.slots[zone.index()].used.load(Ordering::Relaxed);
+                    let mut victims: Vec<ZoneId> = limits.implicit().collect();
+                    victims.sort_by_key(used);
+                    let Some(&oldest) = victims.first() else {
+                        return Err(DeviceError::TooManyOpen { zone, limit });
+                    };
+                    if !self.close_first(&mut limits, &victims)? {
+                        drop(limits);
+                        drop(self.slots[oldest.index()].lock());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes the first of `victims` that is not being written right now; `false` if there is none.
+    fn close_first(&self, limits: &mut Limits, victims: &[ZoneId]) -> Result<bool> {
+        for &victim in victims {
+            let slot = &self.slots[victim.index()];
+            let _part = match slot.part.try_write() {
+                Ok(part) => part,
+                Err(TryLockError::Poisoned(part)) => part.into_inner(),
+                Err(TryLockError::WouldBlock) => continue,
+            };
+            let from = slot.state();
+            let to = self.decide(victim, from, Event::CloseImplicitly)?;
+            self.medium.record(victim, from, to)?;
+            limits.apply(victim, from.cond, to.cond);
+            slot.set(to);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The state machine's answer, with the facts of this zone.
+    fn decide(&self, zone: ZoneId, from: ZoneState, event: Event) -> Result<ZoneState> {
+        state::next(self.rules, from, event, self.geometry.capacity_of(zone))
+            .map_err(|refusal| self.explain(zone, from, event, refusal))
+    }
+
+    #[cold]
+    fn explain(&self, zone: ZoneId, from: ZoneState, event: Event, why: Refusal) -> DeviceError {
+        let start = self.geometry.zone_start(zone);
+        let (offset, blocks) = match event {
+            Event::Write { offset, blocks } => (offset, blocks),
+            Event::Append(blocks) => (from.written, blocks),
+            Event::Manage(_) | Event::CloseImplicitly | Event::FailWrites | Event::FailWholly => {
+                (from.written, LbaCount::ZERO)
+            }
+        };
+        let lba = start + offset;
+        match why {
+            Refusal::Full => DeviceError::ZoneFull { zone },
+            Refusal::ReadOnly => DeviceError::ZoneReadOnly { zone },
+            Refusal::Offline => DeviceError::ZoneOffline { zone },
+            Refusal::NotAtWritePointer => {
+                DeviceError::NotAtWritePointer { zone, wp: start + from.written, lba }
+            }
+            Refusal::Boundary => DeviceError::CrossesZone { zone, lba, blocks },
+            Refusal::Conventional => DeviceError::Conventional { zone },
+            Refusal::Transition => match event {
+                Event::Manage(action) => DeviceError::Transition { zone, cond: from.cond, action },
+                // What the device does on its own is refused only to a zone that is gone.
+                Event::Write { .. }
+                | Event::Append(_)
+                | Event::CloseImplicitly
+                | Event::FailWrites
+                | Event::FailWholly => DeviceError::ZoneOffline { zone },
+            },
+        }
+    }
+
+    fn check_range(&self, lba: Lba, bytes: usize) -> Result<LbaCount> {
+        let blocks = self.geometry.blocks(bytes)?;
+        let end = (lba - Lba::ZERO).checked_add(blocks);
+        if end.is_none_or(|end| end > self.geometry.block_count()) {
+            return Err(DeviceError::OutOfRange { lba, blocks });
+        }
+        Ok(blocks)
+    }
+
+    fn byte_len(&self, count: LbaCount) -> usize {
+        usize::try_from(self.geometry.bytes(count).get()).expect("a buffer's length fits")
+    }
+}
+
+/// The zone as it is reported.
+fn describe(geometry: &Geometry, zone: ZoneId, state: ZoneState) -> Zone {
+    let (start, capacity) = (geometry.zone_start(zone), geometry.capacity_of(zone));
+    let wp = match state.cond {
+        ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline => None,
+        ZoneCond::Full => Some(start + capacity),
+        ZoneCond::Empty | ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed => {
+            Some(start + state.written)
+        }
+    };
+    // D1: the pointer is inside the capacity.
+    assert!(state.written <= capacity, "zone {zone} holds more than its capacity");
+    let (kind, cond, size) = (geometry.kind(zone), state.cond, geometry.size_of(zone));
+    Zone { id: zone, kind, cond, start, size, capacity, wp }
+}

@@ -1,0 +1,1 @@
+//! Layers: a device that wraps a device. They stack in any order.

@@ -1,0 +1,195 @@
+//! A zoned drive in memory: the model that every other device is compared with.
+//!
+//! Memory is taken as data arrives, in chunks, and given back by a reset, so a drive of many
+//! terabytes costs little more than its zone table. Contents are lost with the value; `flush` has
+//! nothing to do. Any number of threads; zones do not disturb each other.
+
+use crate::emulated::{Emulated, Medium, Place, initial_state};
+use crate::error::Result;
+use crate::state::{Event, Rules, ZoneState};
+use crate::{
+    BlockSize, Geometry, GeometrySpec, Lba, Select, Zone, ZoneAction, ZoneId, ZoneKind, ZonedDevice,
+};
+
+/// A zoned drive in memory.
+///
+/// ```
+/// use zonal::{BlockSize, GeometrySpec, Lba, LbaCount, MemoryDrive, ZoneId, ZonedDevice};
+/// let drive = MemoryDrive::new(GeometrySpec {
+///     block_size: BlockSize::B4096,
+///     block_count: LbaCount::new(1200),
+///     zone_size: LbaCount::new(300), // not a power of two
+///     zone_capacity: LbaCount::new(280),
+///     conventional_zones: 0,
+///     max_open: Some(2),
+///     max_active: Some(3),
+///     max_append: LbaCount::new(64),
+/// })?;
+/// let at = drive.append(ZoneId::new(1), &[7; 8192])?;
+/// assert_eq!(at, Lba::new(300));
+/// let mut block = [0; 4096];
+/// drive.read(at, &mut block)?;
+/// assert_eq!(block, [7; 4096]);
+/// # Ok::<(), zonal::DeviceError>(())
+/// ```
+pub struct MemoryDrive {
+    drive: Emulated<Memory>,
+}
+
+/// How a zone fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneFailure {
+    /// It becomes ReadOnly.
+    ReadOnly,
+    /// It becomes Offline.
+    Offline,
+}
+
+impl ZoneFailure {
+    pub(crate) fn event(self) -> Event {
+        match self {
+            Self::ReadOnly => Event::FailWrites,
+            Self::Offline => Event::FailWholly,
+        }
+    }
+}
+
+impl MemoryDrive {
+    /// An empty drive that follows the NVMe rules.
+    pub fn new(spec: GeometrySpec) -> Result<Self> {
+        Self::with_rules(spec, Rules::Zns)
+    }
+
+    /// An empty drive that follows `rules`.
+    pub fn with_rules(spec: GeometrySpec, rules: Rules) -> Result<Self> {
+        let geometry = Geometry::new(spec)?;
+        let zones = geometry.zones().map(|zone| {
+            let part = match geometry.kind(zone) {
+                ZoneKind::Conventional => Chunks::Anywhere(Vec::new()),
+                ZoneKind::SequentialRequired => Chunks::Grown(Vec::new()),
+            };
+            (initial_state(&geometry, zone), part)
+        });
+        let memory = Memory { block_size: spec.block_size };
+        Ok(Self { drive: Emulated::new(geometry, rules, memory, zones) })
+    }
+
+    /// Makes a zone fail, as drives do on their own. There is no way back.
+    pub fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
+        self.drive.fail(zone, failure.event())
+    }
+}
+
+impl ZonedDevice for MemoryDrive {
+    fn geometry(&self) -> &Geometry {
+        self.drive.geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.drive.report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.drive.read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.drive.write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.drive.append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.drive.manage(zones, action)
+    }
+    fn flush(&self) -> Result<()> {
+        self.drive.flush()
+    }
+}
+
+/// Bytes of a chunk: large enough that a zone needs few, small enough that a drive with a little
+/// data in many zones stays small.
+const CHUNK: usize = 64 * 1024;
+
+struct Memory {
+    block_size: BlockSize,
+}
+
+/// The data of one zone.
+enum Chunks {
+    /// Sequential zone: every chunk but the last is complete, nothing is ever zeroed first.
+    Grown(Vec<Vec<u8>>),
+    /// Conventional zone: chunks where something was written.
+    Anywhere(Vec<Option<Box<[u8]>>>),
+}
+
+impl Memory {
+    fn position(&self, at: Place) -> (usize, usize) {
+        let byte = usize::try_from(at.offset.get() << self.block_size.shift())
+            .expect("a zone in memory is smaller than the address space");
+        (byte / CHUNK, byte % CHUNK)
+    }
+}
+
+impl Medium for Memory {
+    type Part = Chunks;
+
+    fn read(&self, part: &Chunks, at: Place, buffer: &mut [u8]) -> Result<()> {
+        let (mut chunk, mut offset) = self.position(at);
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let (head, tail) = rest.split_at_mut(rest.len().min(CHUNK - offset));
+            match part {
+                Chunks::Grown(chunks) => {
+                    head.copy_from_slice(&chunks[chunk][offset..offset + head.len()]);
+                }
+                Chunks::Anywhere(chunks) => match chunks.get(chunk) {
+                    Some(Some(bytes)) => head.copy_from_slice(&bytes[offset..offset + head.len()]),
+                    Some(None) | None => head.fill(0),
+                },
+            }
+            (chunk, offset, rest) = (chunk + 1, 0, tail);
+        }
+        Ok(())
+    }
+
+    fn write(&self, part: &mut Chunks, at: Place, data: &[u8]) -> Result<()> {
+        let (mut chunk, mut offset) = self.position(at);
+        let mut rest = data;
+        while !rest.is_empty() {
+            let (head, tail) = rest.split_at(rest.len().min(CHUNK - offset));
+            match part {
+                Chunks::Grown(chunks) => {
+                    if offset == 0 {
+                        chunks.push(Vec::with_capacity(CHUNK));
+                    }
+                    let bytes = &mut chunks[chunk];
+                    assert_eq!(bytes.len(), offset, "a sequential zone grows at its end");
+                    bytes.extend_from_slice(head);
+                }
+                Chunks::Anywhere(chunks) => {
+                    if chunks.len() <= chunk {
+                        chunks.resize_with(chunk + 1, || None);
+                    }
+                    let bytes = chunks[chunk].get_or_insert_with(|| vec![0; CHUNK].into());
+                    bytes[offset..offset + head.len()].copy_from_slice(head);
+                }
+            }
+            (chunk, offset, rest) = (chunk + 1, 0, tail);
+        }
+        Ok(())
+    }
+
+    fn record(&self, _zone: ZoneId, _from: ZoneState, _to: ZoneState) -> Result<()> {
+        Ok(())
+    }
+
+    fn erase(&self, part: &mut Chunks, _zone: ZoneId) -> Result<()> {
+        match part {
+            Chunks::Grown(chunks) => *chunks = Vec::new(),
+            Chunks::Anywhere(chunks) => *chunks = Vec::new(),
+        }
+        Ok(())
+    }
+
+    fn flush(&self, _states: &dyn Fn(ZoneId) -> ZoneState) -> Result<()> {
+        Ok(())
+    }
+}

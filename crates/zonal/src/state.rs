@@ -1,0 +1,234 @@
+//! The zone state machine: what each operation does to one zone's condition and write pointer.
+//!
+//! [`next`] is the whole of it, a pure function. It follows the NVMe Zoned Namespace Command Set
+//! 1.1, section 2.1.1 ("Zone State Machine": ZSE Empty, ZSIO Implicitly Opened, ZSEO Explicitly
+//! Opened, ZSC Closed, ZSF Full, ZSRO Read Only, ZSO Offline) and section 3.4.3 ("Zone Management
+//! Send"); under [`Rules::Zbc`] it follows ZBC-2 where that says otherwise. Whether the open and
+//! active limits allow a transition is decided in `limits.rs`. The reviewed table is
+//! `tests/snapshots/state_table__*.snap`.
+
+use crate::{LbaCount, ZoneAction, ZoneCond};
+
+/// Whose rules a drive follows where the two command sets differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// NVMe Zoned Namespaces.
+    #[default]
+    Zns,
+    /// SCSI zoned block commands: opening a Full zone and closing an Empty or Full one do nothing
+    /// and succeed; closing a zone in which nothing is written makes it Empty.
+    Zbc,
+}
+
+/// Condition and fill of one zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneState {
+    /// The condition.
+    pub cond: ZoneCond,
+    /// Blocks of data from the zone's start on. Below the capacity for a zone that was finished
+    /// early: its write pointer is at the end, but nothing was ever stored up there. Kept, but not
+    /// reported, for a zone that failed. Zero for a conventional zone.
+    pub written: LbaCount,
+}
+
+impl ZoneState {
+    /// Nothing written.
+    pub const EMPTY: Self = Self { cond: ZoneCond::Empty, written: LbaCount::ZERO };
+
+    /// A conventional zone.
+    pub const NOT_WP: Self = Self { cond: ZoneCond::NotWp, written: LbaCount::ZERO };
+}
+
+/// What happens to a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A write of `blocks` at `offset` from the zone's start.
+    Write {
+        /// Where, in blocks from the zone's start.
+        offset: LbaCount,
+        /// How much.
+        blocks: LbaCount,
+    },
+    /// An append of so many blocks.
+    Append(LbaCount),
+    /// An action of the host.
+    Manage(ZoneAction),
+    /// The device closes the zone to make room for another open one (NVMe ZSIO → ZSC).
+    CloseImplicitly,
+    /// The device can no longer write the zone.
+    FailWrites,
+    /// The device can no longer read or write the zone.
+    FailWholly,
+}
+
+/// Why the state machine refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The zone is Full.
+    Full,
+    /// The zone is ReadOnly.
+    ReadOnly,
+    /// The zone is Offline.
+    Offline,
+    /// The write does not start at the write pointer.
+    NotAtWritePointer,
+    /// The write would pass the end of the capacity.
+    Boundary,
+    /// There is no such transition.
+    Transition,
+    /// A conventional zone has neither actions nor appends.
+    Conventional,
+}
+
+/// The state after `event`, or why there is none. `capacity` is the zone's.
+///
+/// ```
+/// use zonal::state::{Event, Refusal, Rules, ZoneState, next};
+/// use zonal::{LbaCount, ZoneCond};
+/// let capacity = LbaCount::new(8);
+/// let write = |offset, blocks| Event::Write { offset, blocks: LbaCount::new(blocks) };
+/// let open = next(Rules::Zns, ZoneState::EMPTY, write(LbaCount::ZERO, 3), capacity).unwrap();
+/// assert_eq!(open.cond, ZoneCond::ImplicitOpen);
+/// let full = next(Rules::Zns, open, write(open.written, 5), capacity).unwrap();
+/// assert_eq!(full.cond, ZoneCond::Full);
+/// assert_eq!(next(Rules::Zns, full, write(full.written, 1), capacity), Err(Refusal::Full));
+/// ```
+pub fn next(
+    rules: Rules,
+    from: ZoneState,
+    event: Event,
+    capacity: LbaCount,
+) -> Result<ZoneState, Refusal> {
+    match event {
+        Event::Write { offset, blocks } => write(from, offset, blocks, capacity),
+        Event::Append(_) if from.cond == ZoneCond::NotWp => Err(Refusal::Conventional),
+        Event::Append(blocks) => write(from, from.written, blocks, capacity),
+        Event::Manage(action) => manage(rules, from, action),
+        Event::CloseImplicitly => match from.cond {
+            ZoneCond::ImplicitOpen => Ok(ZoneState { cond: ZoneCond::Closed, ..from }),
+            ZoneCond::NotWp
+            | ZoneCond::Empty
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed
+            | ZoneCond::Full
+            | ZoneCond::ReadOnly
+            | ZoneCond::Offline => Err(Refusal::Transition),
+        },
+        // A failed zone does not get better.
+        Event::FailWrites if from.cond == ZoneCond::Offline => Err(Refusal::Transition),
+        Event::FailWrites => Ok(ZoneState { cond: ZoneCond::ReadOnly, ..from }),
+        Event::FailWholly => Ok(ZoneState { cond: ZoneCond::Offline, ..from }),
+    }
+}
+
+/// Writes and appends: condition first, then the pointer, then the end of the capacity.
+fn write(
+    from: ZoneState,
+    offset: LbaCount,
+    blocks: LbaCount,
+    capacity: LbaCount,
+) -> Result<ZoneState, Refusal> {
+    let end = offset.checked_add(blocks).ok_or(Refusal::Boundary)?;
+    let open = match from.cond {
+        ZoneCond::NotWp if end > capacity => return Err(Refusal::Boundary),
+        ZoneCond::NotWp => return Ok(from),
+        ZoneCond::Full => return Err(Refusal::Full),
+        ZoneCond::ReadOnly => return Err(Refusal::ReadOnly),
+        ZoneCond::Offline => return Err(Refusal::Offline),
+        // ZSE → ZSIO and ZSC → ZSIO; an explicitly opened zone stays so.
+        ZoneCond::Empty | ZoneCond::Closed | ZoneCond::ImplicitOpen => ZoneCond::ImplicitOpen,
+        ZoneCond::ExplicitOpen => ZoneCond::ExplicitOpen,
+    };
+    if offset != from.written {
+        return Err(Refusal::NotAtWritePointer);
+    }
+    if end > capacity {
+        return Err(Refusal::Boundary);
+    }
+    let cond = if end == capacity { ZoneCond::Full } else { open };
+    Ok(ZoneState { cond, written: end })
+}
+
+fn manage(rules: Rules, from: ZoneState, action: ZoneAction) -> Result<ZoneState, Refusal> {
+    let to = |cond| Ok(ZoneState { cond, ..from });
+    let nothing_written = from.written == LbaCount::ZERO;
+    match (action, from.cond) {
+        (_, ZoneCond::NotWp) => Err(Refusal::Conventional),
+        // No action of ours leaves ZSRO; ZSO has no way out at all.
+        (_, ZoneCond::ReadOnly | ZoneCond::Offline) => Err(Refusal::Transition),
+        (
+            ZoneAction::Open,
+            ZoneCond::Empty | ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed,
+        ) => to(ZoneCond::ExplicitOpen),
+        (ZoneAction::Open, ZoneCond::Full)
+        | (ZoneAction::Close, ZoneCond::Empty | ZoneCond::Full) => match rules {
+            Rules::Zns => Err(Refusal::Transition),
+            Rules::Zbc => Ok(from),
+        },
+        (ZoneAction::Close, ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed) => {
+            match rules {
+                Rules::Zbc if nothing_written => to(ZoneCond::Empty),
+                Rules::Zns | Rules::Zbc => to(ZoneCond::Closed),
+            }
+        }
+        (
+            ZoneAction::Finish,
+            ZoneCond::Empty
+            | ZoneCond::ImplicitOpen
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed
+            | ZoneCond::Full,
+        ) => to(ZoneCond::Full),
+        (
+            ZoneAction::Reset,
+            ZoneCond::Empty
+            | ZoneCond::ImplicitOpen
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed
+            | ZoneCond::Full,
+        ) => Ok(ZoneState::EMPTY),
+    }
+}
+
+/// Whether "Select All" of an action takes a zone in this condition (NVMe ZNS 3.4.3).
+pub const fn selected_by_all(action: ZoneAction, cond: ZoneCond) -> bool {
+    match action {
+        ZoneAction::Open => matches!(cond, ZoneCond::Closed),
+        ZoneAction::Close => cond.is_open(),
+        ZoneAction::Finish => cond.is_active(),
+        ZoneAction::Reset => cond.is_active() || matches!(cond, ZoneCond::Full),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: LbaCount = LbaCount::new(8);
+
+    fn state(cond: ZoneCond, written: u64) -> ZoneState {
+        ZoneState { cond, written: LbaCount::new(written) }
+    }
+
+    #[test]
+    fn the_condition_is_looked_at_before_the_pointer_and_the_pointer_before_the_boundary() {
+        let far = Event::Write { offset: LbaCount::new(7), blocks: LbaCount::new(9) };
+        let at = |from| next(Rules::Zns, from, far, CAPACITY).unwrap_err();
+        assert_eq!(at(state(ZoneCond::Full, 8)), Refusal::Full);
+        assert_eq!(at(state(ZoneCond::Closed, 3)), Refusal::NotAtWritePointer);
+        assert_eq!(at(state(ZoneCond::Closed, 7)), Refusal::Boundary);
+    }
+
+    #[test]
+    fn finish_keeps_how_much_is_data() {
+        let finish = Event::Manage(ZoneAction::Finish);
+        let full = next(Rules::Zns, state(ZoneCond::Closed, 3), finish, CAPACITY);
+        assert_eq!(full, Ok(state(ZoneCond::Full, 3)));
+    }
+
+    #[test]
+    fn an_overflowing_write_is_refused() {
+        let event = Event::Write { offset: LbaCount::new(u64::MAX), blocks: LbaCount::new(2) };
+        assert_eq!(next(Rules::Zns, ZoneState::NOT_WP, event, CAPACITY), Err(Refusal::Boundary));
+    }
+}
