@@ -1,5 +1,6 @@
 //! What can go wrong in a file system, and its errno: one table, [`FsError::errno`].
 
+use rustix::io::Errno;
 use zonal::{DeviceError, ZoneId};
 
 use crate::vfs::Ino;
@@ -100,4 +101,74 @@ pub enum FsError {
     /// The device failed.
     #[error("device: {0}")]
     Device(#[from] DeviceError),
+}
+
+impl FsError {
+    /// The errno a program sees.
+    ///
+    /// A failure of the device below is EIO, whatever it was: by then the file system has tried
+    /// elsewhere, and no errno says more about a file.
+    pub const fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::NotFound => Errno::NOENT,
+            Self::Exists => Errno::EXIST,
+            Self::NotDirectory => Errno::NOTDIR,
+            Self::IsDirectory => Errno::ISDIR,
+            Self::NotEmpty => Errno::NOTEMPTY,
+            Self::NameTooLong => Errno::NAMETOOLONG,
+            Self::Invalid { .. } | Self::Unsuitable { .. } => Errno::INVAL,
+            Self::NotPermitted { .. } => Errno::PERM,
+            Self::FileTooLarge => Errno::FBIG,
+            Self::NoSpace => Errno::NOSPC,
+            Self::TooManyLinks => Errno::MLINK,
+            Self::NoAttribute => Errno::NODATA,
+            Self::AttributeTooLarge => Errno::TOOBIG,
+            Self::Unsupported { .. } => Errno::OPNOTSUPP,
+            Self::SeekBeyondEnd => Errno::NXIO,
+            Self::ReadOnly | Self::Device(DeviceError::OpenedReadOnly) => Errno::ROFS,
+            Self::InUse { .. } | Self::Device(DeviceError::Locked { .. }) => Errno::BUSY,
+            Self::Checksum { .. } | Self::Corrupt { .. } | Self::Device(_) => Errno::IO,
+        };
+        errno.raw_os_error()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_of_each_error() {
+        let (zone, path) = (ZoneId::ZERO, || std::path::PathBuf::from("drive"));
+        let table = [
+            (FsError::NotFound, 2, "ENOENT"),
+            (FsError::Device(DeviceError::Medium { lba: zonal::Lba::ZERO }), 5, "EIO"),
+            (FsError::Device(DeviceError::ZoneOffline { zone }), 5, "EIO"),
+            (FsError::Device(DeviceError::TooManyActive { zone, limit: 4 }), 5, "EIO"),
+            (FsError::Checksum { ino: Ino::ROOT, offset: 0, zone, block: 0 }, 5, "EIO"),
+            (FsError::Corrupt { what: "journal", why: String::new() }, 5, "EIO"),
+            (FsError::SeekBeyondEnd, 6, "ENXIO"),
+            (FsError::NotPermitted { what: "this" }, 1, "EPERM"),
+            (FsError::AttributeTooLarge, 7, "E2BIG"),
+            (FsError::InUse { what: String::new() }, 16, "EBUSY"),
+            (FsError::Device(DeviceError::Locked { path: path() }), 16, "EBUSY"),
+            (FsError::Exists, 17, "EEXIST"),
+            (FsError::NotDirectory, 20, "ENOTDIR"),
+            (FsError::IsDirectory, 21, "EISDIR"),
+            (FsError::Invalid { what: "this" }, 22, "EINVAL"),
+            (FsError::Unsuitable { why: String::new() }, 22, "EINVAL"),
+            (FsError::FileTooLarge, 27, "EFBIG"),
+            (FsError::NoSpace, 28, "ENOSPC"),
+            (FsError::ReadOnly, 30, "EROFS"),
+            (FsError::Device(DeviceError::OpenedReadOnly), 30, "EROFS"),
+            (FsError::TooManyLinks, 31, "EMLINK"),
+            (FsError::NameTooLong, 36, "ENAMETOOLONG"),
+            (FsError::NotEmpty, 39, "ENOTEMPTY"),
+            (FsError::NoAttribute, 61, "ENODATA"),
+            (FsError::Unsupported { what: "this" }, 95, "EOPNOTSUPP"),
+        ];
+        for (error, errno, name) in table {
+            assert_eq!(error.errno(), errno, "{error}: {name}");
+        }
+    }
 }

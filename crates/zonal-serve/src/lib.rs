@@ -1,1 +1,19 @@
 //! Front ends that serve a zoned stack to the kernel.
+//!
+//! - [`mount`]: serves a [`FileSystem`](zonal_fs::vfs::FileSystem) at a directory, from mounting
+//!   to the clean end. Start here.
+//! - [`options`]: what a mount can be told, and the option strings of mount(8).
+//! - [`daemon`]: serving in the background, and telling the parent that the mount is ready.
+//! - [`unmount`]: unmounting and waiting until the device is clean and released.
+//! - [`fuse`]: FUSE requests turned into calls of the file system.
+
+pub mod daemon;
+pub mod error;
+pub mod fuse;
+pub mod mount;
+pub mod options;
+pub mod unmount;
+
+pub use error::ServeError;
+pub use mount::serve;
+pub use options::MountConfig;

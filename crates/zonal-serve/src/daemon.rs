@@ -1,0 +1,119 @@
+//! Serving in the background: the parent starts the daemon and waits for its first word.
+//!
+//! The parent runs the same program again with [`spawn`]; the child serves in the foreground, asks
+//! [`Parent::inherited`] whether somebody waits, and says [`Parent::ready`] when the mount is
+//! usable, or [`Parent::failed`] with the reason why not. The word travels over the child's
+//! standard output. Nothing here forks a running process: threads and locks stay whole.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+use crate::ServeError;
+use crate::error::Result;
+
+/// Set in the environment of a daemon whose standard output is the pipe to its parent.
+const MARK: &str = "ZONAL_DAEMON_PIPE";
+
+/// First bytes of the word that says "ready"; anything else is an error text.
+const READY: &[u8] = b"ready\n";
+
+/// Starts `command` as a daemon and returns its process id once it is ready, or its error.
+///
+/// The command must lead the child to [`Parent::inherited`]. Its standard error stays the
+/// caller's until it is ready.
+pub fn spawn(command: &mut Command) -> Result<u32> {
+    let failed = |what: &str, source| ServeError::Io { what: what.to_owned(), source };
+    let mut child = command
+        .env(MARK, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed("starting the daemon", error))?;
+    let mut word = Vec::new();
+    if let Some(mut pipe) = child.stdout.take() {
+        pipe.read_to_end(&mut word).map_err(|error| failed("waiting for the daemon", error))?;
+    }
+    if word == READY {
+        return Ok(child.id());
+    }
+    let status = child.wait().map_err(|error| failed("waiting for the daemon", error))?;
+    if word.is_empty() {
+        return Err(ServeError::NotReady(format!(
+            "the daemon ended before it was ready: {status}"
+        )));
+    }
+    Err(ServeError::NotReady(String::from_utf8_lossy(&word).trim_end().to_owned()))
+}
+
+/// The process that waits for this daemon to be ready. Dropping it without a word tells the
+/// parent that the daemon failed.
+#[derive(Debug)]
+pub struct Parent {
+    pipe: File,
+}
+
+impl Parent {
+    /// The waiting parent, if this process was started by [`spawn`]; `None` otherwise. Leaves the
+    /// parent's session, so that closing its terminal does not end the daemon, and moves standard
+    /// output away.
+    pub fn inherited() -> io::Result<Option<Self>> {
+        if env::var_os(MARK).is_none() {
+            return Ok(None);
+        }
+        let pipe = rustix::io::fcntl_dupfd_cloexec(io::stdout().as_fd(), 3)?;
+        rustix::stdio::dup2_stdout(null()?)?;
+        rustix::process::setsid()?;
+        Ok(Some(Self { pipe: File::from(pipe) }))
+    }
+
+    /// Tells the parent that the mount is usable, and lets go of the directory and the standard
+    /// error it gave: further messages go to `log`, or nowhere.
+    pub fn ready(mut self, log: Option<File>) -> io::Result<()> {
+        env::set_current_dir("/")?;
+        match log {
+            Some(log) => rustix::stdio::dup2_stderr(log)?,
+            None => rustix::stdio::dup2_stderr(null()?)?,
+        }
+        self.pipe.write_all(READY)
+    }
+
+    /// Tells the parent why there is no mount.
+    pub fn failed(mut self, why: &str) -> io::Result<()> {
+        self.pipe.write_all(why.as_bytes())
+    }
+}
+
+fn null() -> io::Result<OwnedFd> {
+    Ok(File::options().read(true).write(true).open("/dev/null")?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn ready_is_success() {
+        assert!(spawn(&mut shell("echo ready")).unwrap() > 0);
+    }
+
+    #[test]
+    fn any_other_word_is_the_error() {
+        let error = spawn(&mut shell("echo no such drive")).unwrap_err();
+        assert_eq!(error.to_string(), "no such drive");
+    }
+
+    #[test]
+    fn silence_is_an_error() {
+        let error = spawn(&mut shell("exit 7")).unwrap_err();
+        assert!(error.to_string().contains("exit status: 7"), "{error}");
+    }
+}

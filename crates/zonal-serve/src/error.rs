@@ -1,0 +1,85 @@
+//! What can go wrong while serving.
+
+use std::io;
+use std::path::PathBuf;
+
+use zonal_fs::FsError;
+
+/// Result of serving.
+pub type Result<T> = std::result::Result<T, ServeError>;
+
+/// Failure to mount, serve or unmount.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The kernel's FUSE device is missing.
+    #[error(
+        "/dev/fuse is missing: load the fuse module (modprobe fuse) or give this container the device"
+    )]
+    NoFuse,
+    /// The mount point cannot be used.
+    #[error("cannot mount on {point}: {source}")]
+    Mount {
+        /// The directory.
+        point: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A mount option that is not understood.
+    #[error("mount option {option:?}: {why}")]
+    Option {
+        /// The option.
+        option: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The connection to the kernel broke.
+    #[error("connection to the kernel: {0}")]
+    Session(io::Error),
+    /// The file system could not be left clean.
+    #[error("the file system could not be closed cleanly: {0}")]
+    Shutdown(FsError),
+    /// The daemon did not say that it is ready.
+    #[error("{0}")]
+    NotReady(String),
+    /// The directory is not one of our mounts.
+    #[error("{point} is not a mount served by zonal")]
+    NotServed {
+        /// The directory.
+        point: PathBuf,
+    },
+    /// A process still uses the mount.
+    #[error(
+        "{point} is busy: a process has a file open there or works in it (see fuser -vm {point})"
+    )]
+    Busy {
+        /// The directory.
+        point: PathBuf,
+    },
+    /// What was written could not be made durable, so nothing was unmounted.
+    #[error("{point} is still mounted, what was written could not be made durable: {source}")]
+    NotDurable {
+        /// The directory.
+        point: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The directory is unmounted, but the daemon still works on leaving the device clean.
+    #[error(
+        "{point} is unmounted, but its daemon (process {pid}) has not ended yet; the device is not released"
+    )]
+    StillRunning {
+        /// The directory.
+        point: PathBuf,
+        /// The daemon.
+        pid: u32,
+    },
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,163 @@
+//! What several requests have in common, in terms of the file system.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{Errno, FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{
+    Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege, SetAttr,
+};
+
+use super::process::Credentials;
+use super::reply::GENERATION;
+use super::{Front, TTL, convert};
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const SETUID: u16 = 0o4000;
+const SETGID: u16 = 0o2000;
+
+/// Bytes of the largest directory reply that is filled in one go.
+const REPLY_BYTES: usize = 128 << 10;
+
+/// Least bytes of an entry in a READDIR reply, and in a READDIRPLUS reply.
+const ENTRY_BYTES: usize = 32;
+const ENTRY_PLUS_BYTES: usize = 160;
+
+/// One entry of a directory, copied out of the file system.
+struct Entry {
+    ino: Ino,
+    kind: FileKind,
+    name: Box<[u8]>,
+    cookie: u64,
+}
+
+impl Front {
+    /// An inode that the kernel will know from now on.
+    pub(super) fn entered(&self, fs: &dyn FileSystem, attr: &Attr) -> Result<FileAttr, FsError> {
+        self.shared.pins.add(fs, attr.ino)?;
+        Ok(convert::attr(attr))
+    }
+
+    /// Takes back lookups. A stopped front end has let go of everything already.
+    pub(super) fn forget_lookups(&self, ino: Ino, lookups: u64) {
+        let _ = self.run("forget", INodeNo(ino.get()), |fs, ino| {
+            self.shared.pins.forget(fs, ino, lookups);
+            Ok(())
+        });
+    }
+
+    pub(super) fn make(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        umask: u32,
+        new: &NewInode<'_>,
+    ) -> Result<FileAttr, Errno> {
+        self.run("create", parent, |fs, parent| {
+            let caller = convert::caller(request, umask);
+            self.entered(fs, &fs.create(&caller, parent, name.as_bytes(), new)?)
+        })
+    }
+
+    pub(super) fn truncate_on_open(&self, request: &Request, ino: INodeNo) -> Result<(), Errno> {
+        self.run("truncate", ino, |fs, ino| {
+            let kill_privileges = kills_privileges(fs, request, ino)?;
+            let set = SetAttr { size: Some(0), kill_privileges, ..SetAttr::default() };
+            fs.setattr(&convert::caller(request, 0), ino, &set).map(drop)
+        })
+    }
+
+    pub(super) fn list(
+        &self,
+        ino: INodeNo,
+        cookie: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Errno> {
+        for entry in self.entries(ino, cookie, REPLY_BYTES / ENTRY_BYTES)? {
+            let kind = convert::file_type(entry.kind);
+            let name = OsStr::from_bytes(&entry.name);
+            if reply.add(INodeNo(entry.ino.get()), entry.cookie, kind, name) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn list_plus(
+        &self,
+        ino: INodeNo,
+        cookie: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Result<(), Errno> {
+        for entry in self.entries(ino, cookie, REPLY_BYTES / ENTRY_PLUS_BYTES)? {
+            let name = OsStr::from_bytes(&entry.name);
+            // The kernel counts no lookup for these two.
+            let dot = matches!(&*entry.name, b"." | b"..");
+            let found = self.run("readdirplus", ino, |fs, _| {
+                let attr = fs.getattr(entry.ino)?;
+                if dot { Ok(convert::attr(&attr)) } else { self.entered(fs, &attr) }
+            });
+            // Deleted since it was listed: it is not in the directory any more.
+            let Ok(attr) = found else { continue };
+            if reply.add(attr.ino, entry.cookie, name, &TTL, &attr, GENERATION) {
+                if !dot {
+                    self.forget_lookups(entry.ino, 1);
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to `limit` entries from `cookie` on.
+    fn entries(&self, ino: INodeNo, cookie: u64, limit: usize) -> Result<Vec<Entry>, Errno> {
+        self.run("readdir", ino, |fs, ino| {
+            let mut entries = Vec::new();
+            fs.readdir(ino, cookie, &mut |entry: DirEntry<'_>| {
+                if entries.len() == limit {
+                    return Listing::Enough;
+                }
+                let DirEntry { ino, kind, name, cookie } = entry;
+                entries.push(Entry { ino, kind, name: name.into(), cookie });
+                Listing::More
+            })?;
+            Ok(entries)
+        })
+    }
+}
+
+/// Whether this caller's change of the content must clear setuid and setgid. The kernel says so
+/// for writes; for truncate, open and fallocate fuser does not pass its word on.
+pub(super) fn kills_privileges(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+) -> Result<bool, FsError> {
+    let attr = fs.getattr(ino)?;
+    let set = attr.kind == FileKind::Regular && attr.perm & (SETUID | SETGID) != 0;
+    Ok(set && !Credentials::of(request.pid()).keeps_setid())
+}
+
+/// Who sets an attribute. The one setgid rule that the kernel leaves to us: an access ACL set by
+/// somebody outside the file's group takes setgid away.
+pub(super) fn xattr_caller(
+    fs: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+    name: &[u8],
+) -> Result<Caller, FsError> {
+    let mut caller = convert::caller(request, 0);
+    if name != ACCESS_ACL {
+        return Ok(caller);
+    }
+    let attr = fs.getattr(ino)?;
+    if attr.perm & SETGID != 0 && attr.gid != caller.gid {
+        let credentials = Credentials::of(request.pid());
+        if !credentials.is_in(attr.gid) && !credentials.keeps_setid() {
+            caller.privilege = Privilege::None;
+        }
+    }
+    Ok(caller)
+}

@@ -1,0 +1,157 @@
+//! FUSE requests turned into calls of a [`FileSystem`].
+//!
+//! - `ops`: one method per request; `actions`: what several of them share; `reply`: the answers.
+//! - `convert`: attributes, times, kinds and flags of the two sides.
+//! - `pins`: how often the kernel has looked each inode up.
+//! - `process`: what the kernel does not tell about a caller.
+//!
+//! # What the kernel does itself
+//! It checks permissions (`default_permissions`), keeps locks, keeps the page cache and, since
+//! nobody else changes the tree, may keep names and attributes as long as it likes: [`TTL`]. It
+//! strips setgid in chmod and create, knowing the caller's groups and capabilities.
+//!
+//! # What is left to us
+//! The umask and default ACLs (`FUSE_DONT_MASK`), and clearing setuid and setgid on write, truncate
+//! and chown (`FUSE_HANDLE_KILLPRIV_V2`, which also spares a `security.capability` request per
+//! write). Offsets of appending writes come from the kernel, which knows the size: this covers
+//! `RWF_APPEND` too, which no flag tells.
+
+mod actions;
+mod convert;
+mod ops;
+mod pins;
+mod process;
+mod reply;
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use fuser::{Errno, INodeNo, InitFlags, KernelConfig};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{FileSystem, Ino};
+
+use crate::options::WriteCache;
+use pins::Pins;
+
+/// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
+pub const TTL: Duration = Duration::from_hours(24);
+
+/// Largest read and write request: the kernel's limit of 256 pages.
+const REQUEST_MAX: u32 = 1 << 20;
+
+/// Requests in the background (readahead, asynchronous direct I/O) that the kernel sends at once.
+/// Its default of 12 leaves a queue depth of 32 waiting.
+const BACKGROUND_MAX: u16 = 64;
+
+/// Whether requests are still answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Nothing reaches the file system any more.
+    Stopped,
+}
+
+/// A file system as FUSE sees it. Clones serve the same file system.
+#[derive(Clone)]
+pub struct Front {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    fs: Arc<dyn FileSystem>,
+    pins: Pins,
+    write_cache: WriteCache,
+    /// Held for reading by every request, for writing to stop: after `refuse` returns, no request is
+    /// inside the file system and none will be.
+    phase: RwLock<Phase>,
+}
+
+impl Front {
+    /// Serves `fs`.
+    pub fn new(fs: Arc<dyn FileSystem>, write_cache: WriteCache) -> Self {
+        let phase = RwLock::new(Phase::Serving);
+        Self { shared: Arc::new(Shared { fs, pins: Pins::default(), write_cache, phase }) }
+    }
+
+    /// Waits for the requests that are running and refuses all further ones.
+    pub fn refuse(&self) {
+        *self.shared.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Stopped;
+    }
+
+    /// Refuses all further requests, lets go of every inode that the kernel still knew, so that
+    /// those without a name are deleted, and closes the file system.
+    pub fn close(&self) -> Result<(), FsError> {
+        self.refuse();
+        self.shared.pins.release_all(&*self.shared.fs);
+        self.shared.fs.shutdown()
+    }
+
+    /// Does regular work, unless stopped.
+    pub fn tick(&self) {
+        let phase = self.shared.phase.read().unwrap_or_else(PoisonError::into_inner);
+        if *phase == Phase::Serving
+            && let Err(error) = self.shared.fs.tick()
+        {
+            tracing::error!(%error, "regular commit failed");
+        }
+    }
+
+    /// Runs one operation of the file system. Failures that users see as EIO are logged, since
+    /// the errno says so little.
+    fn run<T>(
+        &self,
+        operation: &'static str,
+        ino: INodeNo,
+        run: impl FnOnce(&dyn FileSystem, Ino) -> Result<T, FsError>,
+    ) -> Result<T, Errno> {
+        let phase = self.shared.phase.read().unwrap_or_else(PoisonError::into_inner);
+        if *phase == Phase::Stopped {
+            return Err(Errno::EIO);
+        }
+        run(&*self.shared.fs, Ino::new(ino.0)).map_err(|error| {
+            let errno = Errno::from_i32(error.errno());
+            if errno.code() == Errno::EIO.code() {
+                tracing::error!(operation, inode = ino.0, %error, "answered EIO");
+            }
+            errno
+        })
+    }
+
+    fn negotiate(&self, kernel: &mut KernelConfig) -> io::Result<()> {
+        // Without these two, permissions would be wrong.
+        let needed = InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_POSIX_ACL;
+        kernel.add_capabilities(needed).map_err(|missing| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("the kernel is too old: FUSE lacks {missing:?}"),
+            )
+        })?;
+        let mut wished = InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
+            | InitFlags::FUSE_HAS_IOCTL_DIR;
+        if self.shared.write_cache == WriteCache::Back {
+            wished |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        for flag in wished.iter() {
+            if kernel.add_capabilities(flag).is_err() {
+                tracing::info!(?flag, "the kernel's FUSE does without");
+            }
+        }
+        let limits = [
+            kernel.set_max_write(REQUEST_MAX).err().map(u64::from),
+            kernel.set_max_background(BACKGROUND_MAX).err().map(u64::from),
+        ];
+        // The read-ahead limit is the kernel's offer; it is taken as it is.
+        assert!(limits.iter().all(Option::is_none), "our limits are within fuser's");
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! What a mount can be told, and how mount(8) spells it.
+
+use std::path::{Path, PathBuf};
+
+use crate::ServeError;
+use crate::error::Result;
+
+/// Whether a mount may be written to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reading and writing.
+    #[default]
+    ReadWrite,
+    /// Reading only: nothing is written to the device.
+    ReadOnly,
+}
+
+/// When reading moves the access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Atime {
+    /// Once a day, or if the file changed since (`relatime`).
+    #[default]
+    Relative,
+    /// Never (`noatime`).
+    Never,
+}
+
+/// Who may use the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Only the user who mounted it.
+    Owner,
+    /// Every user, as permissions allow (`allow_other`).
+    Everyone,
+}
+
+/// What a shared writable mapping and write(2) do to the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteCache {
+    /// Each write(2) reaches the file system before it returns.
+    #[default]
+    Through,
+    /// The kernel collects writes and sends them later (`writeback`).
+    Back,
+}
+
+bitflags::bitflags! {
+    /// Restrictions that the kernel enforces.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Restrict: u32 {
+        /// Device nodes do not work (`nodev`).
+        const NODEV = 1;
+        /// Setuid and setgid have no effect (`nosuid`).
+        const NOSUID = 2;
+        /// No program can be run (`noexec`).
+        const NOEXEC = 4;
+        /// Every write is synchronous (`sync`).
+        const SYNC = 8;
+        /// Every change of a directory is synchronous (`dirsync`).
+        const DIRSYNC = 16;
+    }
+}
+
+/// How to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountConfig {
+    /// What the mount table names as the source: the device spec, with an absolute path.
+    pub source: String,
+    /// Kind of file system, shown as `fuse.KIND` in the mount table.
+    pub kind: String,
+    /// The directory.
+    pub mount_point: PathBuf,
+    /// Reading and writing, or reading only.
+    pub access: Access,
+    /// When reading moves the access time. The file system must be told too.
+    pub atime: Atime,
+    /// Who may use it: everyone if root mounts it, else only the owner.
+    pub audience: Audience,
+    /// What the kernel forbids: as a user, device nodes and setuid always.
+    pub restrict: Restrict,
+    /// What write(2) does.
+    pub write_cache: WriteCache,
+}
+
+impl MountConfig {
+    /// The default mount of `source` at `mount_point`, for the user who runs this process.
+    pub fn new(source: &str, mount_point: &Path) -> Self {
+        let root = rustix::process::geteuid().is_root();
+        Self {
+            source: source.to_owned(),
+            kind: "furrow".to_owned(),
+            mount_point: mount_point.to_owned(),
+            access: Access::default(),
+            atime: Atime::default(),
+            audience: if root { Audience::Everyone } else { Audience::Owner },
+            restrict: if root { Restrict::empty() } else { Restrict::NODEV | Restrict::NOSUID },
+            write_cache: WriteCache::default(),
+        }
+    }
+
+    /// Applies a comma-separated option string, as mount(8) and fstab give it. Options that only
+    /// mount(8) itself acts on (`noauto`, `user`, `x-…`) are skipped, unknown ones refused.
+    ///
+    /// ```
+    /// use zonal_serve::options::{Access, MountConfig};
+    ///
+    /// let mut config = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
+    /// config.apply("ro,nodev,nofail")?;
+    /// assert_eq!(config.access, Access::ReadOnly);
+    /// # Ok::<(), zonal_serve::ServeError>(())
+    /// ```
+    pub fn apply(&mut self, options: &str) -> Result<()> {
+        for option in options.split(',').filter(|option| !option.is_empty()) {
+            self.apply_one(option)?;
+        }
+        Ok(())
+    }
+
+    fn apply_one(&mut self, option: &str) -> Result<()> {
+        match option {
+            "ro" => self.access = Access::ReadOnly,
+            "rw" => self.access = Access::ReadWrite,
+            "noatime" => self.atime = Atime::Never,
+            "atime" | "relatime" => self.atime = Atime::Relative,
+            "allow_other" => self.audience = Audience::Everyone,
+            "writeback" => self.write_cache = WriteCache::Back,
+            "nodev" => self.restrict |= Restrict::NODEV,
+            "dev" => self.restrict -= Restrict::NODEV,
+            "nosuid" => self.restrict |= Restrict::NOSUID,
+            "suid" => self.restrict -= Restrict::NOSUID,
+            "noexec" => self.restrict |= Restrict::NOEXEC,
+            "exec" => self.restrict -= Restrict::NOEXEC,
+            "sync" => self.restrict |= Restrict::SYNC,
+            "async" => self.restrict -= Restrict::SYNC,
+            "dirsync" => self.restrict |= Restrict::DIRSYNC,
+            "remount" => {
+                return Err(ServeError::Option {
+                    option: option.to_owned(),
+                    why: "a mount cannot be changed while it is served; unmount it first",
+                });
+            }
+            "strictatime" => {
+                return Err(ServeError::Option {
+                    option: option.to_owned(),
+                    why: "access times are kept as relatime or noatime",
+                });
+            }
+            other if is_for_mount(other) => {}
+            other => {
+                return Err(ServeError::Option { option: other.to_owned(), why: "not known" });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Options that are for mount(8), or that always hold here (`default_permissions`).
+fn is_for_mount(option: &str) -> bool {
+    const SKIPPED: [&str; 17] = [
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "group",
+        "owner",
+        "_netdev",
+        "nofail",
+        "default_permissions",
+        "diratime",
+        "nodiratime",
+        "nolazytime",
+        "nostrictatime",
+        "silent",
+        "loud",
+    ];
+    const PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "user="];
+    SKIPPED.contains(&option) || PREFIXES.iter().any(|prefix| option.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(options: &str) -> Result<MountConfig> {
+        let mut config = MountConfig::new("/srv/drive", Path::new("/mnt"));
+        config.apply(options)?;
+        Ok(config)
+    }
+
+    #[test]
+    fn later_options_win() {
+        assert_eq!(config("ro,rw").unwrap().access, Access::ReadWrite);
+        assert_eq!(config("rw,ro").unwrap().access, Access::ReadOnly);
+        assert_eq!(config("noatime,relatime").unwrap().atime, Atime::Relative);
+        let dev = config("nodev,nosuid,dev").unwrap().restrict;
+        assert_eq!(dev & (Restrict::NODEV | Restrict::NOSUID), Restrict::NOSUID);
+    }
+
+    #[test]
+    fn options_of_mount_are_skipped() {
+        let plain = config("").unwrap();
+        let fstab = "defaults,noauto,user=joe,_netdev,nofail,x-systemd.automount,comment=a";
+        assert_eq!(config(fstab).unwrap(), plain);
+    }
+
+    #[test]
+    fn unknown_options_are_named() {
+        let error = config("ro,sparkle=1").unwrap_err();
+        assert!(error.to_string().contains("sparkle=1"), "{error}");
+        assert!(config("remount,ro").is_err());
+        assert!(config("strictatime").is_err());
+    }
+}

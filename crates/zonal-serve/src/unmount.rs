@@ -1,0 +1,125 @@
+//! Unmounting from outside: ends a mount and waits until its device is clean and released.
+//!
+//! umount(8) returns as soon as the kernel has let go, while the daemon still commits.
+//! [`unmount_and_wait`] returns when the daemon has ended.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::ServeError;
+use crate::error::Result;
+
+/// Extended attribute of the root directory that names the daemon's process id. The front end
+/// answers it; it is not stored and not listed.
+pub const DAEMON_XATTR: &str = "user.zonal.daemon";
+
+/// Process id of the daemon that serves the mount at `point`.
+pub fn daemon_of(point: &Path) -> Result<u32> {
+    let mut value = [0; 16];
+    let len = match rustix::fs::getxattr(point, DAEMON_XATTR, &mut value) {
+        Ok(len) => len,
+        Err(Errno::NODATA | Errno::NOTSUP) => {
+            return Err(ServeError::NotServed { point: point.to_owned() });
+        }
+        Err(error) => {
+            return Err(ServeError::Io { what: point.display().to_string(), source: error.into() });
+        }
+    };
+    str::from_utf8(&value[..len])
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| ServeError::NotServed { point: point.to_owned() })
+}
+
+/// Makes everything at `point` durable, unmounts it and waits, at most `timeout`, until the daemon
+/// has left the device clean and ended.
+///
+/// Fails without unmounting if the mount is busy or if what was written cannot be made durable.
+pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<()> {
+    let pid = daemon_of(point)?;
+    let daemon = open_daemon(point, pid)?;
+    // umount(8) cannot tell whether the last commit worked; fsync can.
+    File::open(point)
+        .and_then(|root| root.sync_all())
+        .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
+    detach(point, UnmountFlags::empty())?;
+    wait_for_end(&daemon, timeout)
+        .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
+        .then_some(())
+        .ok_or(ServeError::StillRunning { point: point.to_owned(), pid })
+}
+
+/// A handle on the daemon. The second look makes sure that it is this daemon and not a process
+/// that got its number: a daemon that answers has not ended.
+fn open_daemon(point: &Path, pid: u32) -> Result<OwnedFd> {
+    let unserved = || ServeError::NotServed { point: point.to_owned() };
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(unserved)?;
+    let daemon = pidfd_open(raw, PidfdFlags::empty()).map_err(|error| ServeError::Io {
+        what: format!("watching process {pid}"),
+        source: error.into(),
+    })?;
+    if daemon_of(point)? != pid {
+        return Err(unserved());
+    }
+    Ok(daemon)
+}
+
+/// Waits until the process has ended; `false` if it still runs at the end of `timeout`.
+fn wait_for_end(daemon: &OwnedFd, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    loop {
+        let mut fds = [PollFd::new(daemon, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(ended) => return Ok(ended > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Unmounts `point`, as root by the system call, as a user by fusermount3.
+pub(crate) fn detach(point: &Path, flags: UnmountFlags) -> Result<()> {
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(ServeError::Busy { point: point.to_owned() }),
+        Err(Errno::PERM) => detach_as_user(point, flags),
+        Err(error) => Err(ServeError::Io {
+            what: format!("unmounting {}", point.display()),
+            source: error.into(),
+        }),
+    }
+}
+
+fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-u");
+    if flags.contains(UnmountFlags::DETACH) {
+        helper.arg("-z");
+    }
+    let output = helper
+        .arg("--")
+        .arg(point)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| ServeError::Io { what: "running fusermount3".to_owned(), source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("busy") {
+        return Err(ServeError::Busy { point: point.to_owned() });
+    }
+    Err(ServeError::Io {
+        what: format!("unmounting {}", point.display()),
+        source: io::Error::other(said.trim().to_owned()),
+    })
+}
