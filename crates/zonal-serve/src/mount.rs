@@ -156,8 +156,9 @@ fn mount_point(point: &Path) -> Result<PathBuf> {
 
 fn session_config(config: &MountConfig) -> Config {
     let mut options = vec![
-        MountOption::FSName(config.source.replace(',', "\\,")),
-        MountOption::Subtype(config.kind.clone()),
+        MountOption::FSName(config.source.clone()),
+        // fuser passes `Subtype` on to fusermount only; the kernel takes it as an option too.
+        MountOption::CUSTOM(format!("subtype={}", config.kind)),
         MountOption::DefaultPermissions,
     ];
     options.push(match config.access {

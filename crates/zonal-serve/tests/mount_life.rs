@@ -1,0 +1,116 @@
+//! The life of a mount: ready, unmounted from outside, signalled, killed, read-only.
+
+mod mounted;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use zonal_serve::ServeError;
+use zonal_serve::unmount::{daemon_of, unmount_and_wait};
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+#[test]
+fn a_mount_is_in_the_table_with_its_source() {
+    let Some(mounted) = mounted::mount() else { return };
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let root = mounted.root().canonicalize().unwrap();
+    let line = table.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
+    assert!(line.starts_with("mem: "), "{line}");
+    assert!(line.contains(" fuse.furrow rw,"), "{line}");
+    assert!(line.contains("default_permissions") && line.contains("allow_other"), "{line}");
+}
+
+#[test]
+fn the_daemon_can_be_found_and_waited_for() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    assert_eq!(daemon_of(&mounted.root()).unwrap(), mounted.pid());
+    fs::write(mounted.path("file"), "content").unwrap();
+    mounted.unmount();
+    assert!(!mounted.is_mounted());
+    let error = daemon_of(&mounted.root()).unwrap_err();
+    assert!(matches!(error, ServeError::NotServed { .. }), "{error}");
+}
+
+#[test]
+fn a_busy_mount_stays() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let mut file = File::create_new(mounted.path("file")).unwrap();
+    let error = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap_err();
+    assert!(matches!(error, ServeError::Busy { .. }), "{error}");
+    file.write_all(b"still there").unwrap();
+    drop(file);
+    mounted.unmount();
+}
+
+#[test]
+fn sigterm_unmounts() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("file"), "content").unwrap();
+    mounted.terminate();
+    assert!(!mounted.is_mounted());
+}
+
+#[test]
+fn sigterm_ends_even_with_open_files() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let mut file =
+        File::options().read(true).write(true).create_new(true).open(mounted.path("file")).unwrap();
+    file.write_all(b"kept").unwrap();
+    mounted.terminate();
+    assert!(!mounted.is_mounted());
+    assert!(file.write_all(b"too late").is_err());
+    assert!(file.read(&mut [0; 8]).is_err());
+}
+
+#[test]
+fn a_killed_daemon_leaves_a_mount_that_can_be_cleared() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("file"), "content").unwrap();
+    mounted.kill();
+    assert!(!mounted.is_mounted());
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    let Some(mounted) = mounted::mount_with("ro") else { return };
+    let error = fs::write(mounted.path("file"), "content").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(30), "EROFS");
+}
+
+#[test]
+fn restrictions_reach_the_kernel() {
+    let Some(mounted) = mounted::mount_with("nodev,nosuid,noexec,noatime") else { return };
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let root = mounted.root().canonicalize().unwrap();
+    let line = table.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
+    for option in ["nodev", "nosuid", "noexec", "noatime"] {
+        assert!(line.contains(option), "{option} in {line}");
+    }
+}
+
+#[test]
+fn the_daemon_attribute_is_not_stored() {
+    let Some(mounted) = mounted::mount() else { return };
+    let mut names = [0; 256];
+    assert_eq!(rustix::fs::listxattr(mounted.root(), &mut names).unwrap(), 0);
+    let name = zonal_serve::unmount::DAEMON_XATTR;
+    let flags = rustix::fs::XattrFlags::empty();
+    assert!(rustix::fs::setxattr(mounted.root(), name, b"1", flags).is_err());
+    assert!(rustix::fs::removexattr(mounted.root(), name).is_err());
+}
+
+#[test]
+fn the_shutdown_ioctl_stops_everything() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("file"), "content").unwrap();
+    mounted.shut_down();
+    assert!(fs::write(mounted.path("other"), "content").is_err());
+    rustix::mount::unmount(mounted.root(), rustix::mount::UnmountFlags::empty()).unwrap();
+    mounted.wait();
+}

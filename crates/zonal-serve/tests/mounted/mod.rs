@@ -1,0 +1,191 @@
+//! A real mount for the tests, served by a process of its own and always taken down.
+//!
+//! The daemon is this test binary run again: a mapping that is taken away waits for its daemon,
+//! so the two must not be one process. Each test file has the line
+//! `#[test] #[ignore] fn daemon() { mounted::daemon() }` for it.
+
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+use zonal::Clock;
+use zonal_fs::tree::Tree;
+use zonal_serve::options::MountConfig;
+use zonal_serve::unmount::unmount_and_wait;
+
+/// How long a daemon may take to end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+const MOUNT_POINT: &str = "ZONAL_TEST_MOUNT_POINT";
+const SPEC: &str = "ZONAL_TEST_SPEC";
+const OPTIONS: &str = "ZONAL_TEST_OPTIONS";
+
+/// A mounted file system.
+pub(crate) struct Mounted {
+    daemon: Child,
+    dir: TempDir,
+    spec: String,
+}
+
+/// Mounts a new file system, or says why this machine cannot and returns `None`.
+pub(crate) fn mount() -> Option<Mounted> {
+    mount_with("")
+}
+
+/// The same with mount options.
+pub(crate) fn mount_with(options: &str) -> Option<Mounted> {
+    if File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        println!("SKIP: /dev/fuse cannot be opened");
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: needs root");
+        return None;
+    }
+    let dir = TempDir::with_prefix("zonal-serve-").unwrap();
+    fs::create_dir(dir.path().join("mnt")).unwrap();
+    let spec = "mem:".to_owned();
+    let daemon = start(&dir.path().join("mnt"), &spec, options);
+    Some(Mounted { daemon, dir, spec })
+}
+
+impl Mounted {
+    /// The directory it is mounted on.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// A path inside.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// A scratch directory outside.
+    pub(crate) fn outside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The daemon's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// Unmounts and mounts again.
+    pub(crate) fn remount(&mut self, options: &str) {
+        self.unmount();
+        self.start(options);
+    }
+
+    /// Unmounts and waits for the daemon, which must end well.
+    pub(crate) fn unmount(&mut self) {
+        unmount_and_wait(&self.root(), PATIENCE).unwrap();
+        self.wait();
+    }
+
+    /// Waits for the daemon, which must end well.
+    pub(crate) fn wait(&mut self) {
+        assert!(self.daemon.wait().unwrap().success());
+    }
+
+    /// Serves again what was unmounted.
+    pub(crate) fn start(&mut self, options: &str) {
+        self.daemon = start(&self.root(), &self.spec, options);
+    }
+
+    /// Kills the daemon without warning and clears the dead mount away.
+    pub(crate) fn kill(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+        rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+
+    /// Makes everything durable and stops, by the ioctl that XFS and ext4 have too. It needs
+    /// `unsafe` from Rust; python3 is wherever the other suites run.
+    pub(crate) fn shut_down(&self) {
+        let script = "import fcntl,os,sys; fd=os.open(sys.argv[1],os.O_RDONLY); \
+                      fcntl.ioctl(fd,0x8004587d,b'\\0\\0\\0\\0')";
+        let status = Command::new("python3").args(["-c", script]).arg(self.root()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Sends SIGTERM and waits for the daemon, which must end well.
+    pub(crate) fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.wait();
+    }
+
+    /// Whether the directory is still a mount point.
+    pub(crate) fn is_mounted(&self) -> bool {
+        let root = self.root().canonicalize().unwrap();
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        table
+            .lines()
+            .any(|line| line.split(' ').nth(1).is_some_and(|point| root == Path::new(point)))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(
+            self.root(),
+            rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE,
+        );
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+fn start(point: &Path, spec: &str, options: &str) -> Child {
+    let mut daemon = Command::new(env::current_exe().unwrap())
+        .args(["daemon", "--exact", "--ignored", "--nocapture"])
+        .env(MOUNT_POINT, point)
+        .env(SPEC, spec)
+        .env(OPTIONS, options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
+    let ready = lines.by_ref().map_while(Result::ok).any(|line| line.ends_with("READY"));
+    assert!(ready, "the daemon did not start: {}", daemon.wait().unwrap());
+    // The rest of its output must go somewhere.
+    std::thread::spawn(move || lines.for_each(drop));
+    daemon
+}
+
+/// The body of the daemon's test.
+pub(crate) fn daemon() {
+    let Some(point) = env::var_os(MOUNT_POINT) else {
+        println!("SKIP: this is the daemon of the other tests");
+        return;
+    };
+    let mut config = MountConfig::new(&env::var(SPEC).unwrap(), Path::new(&point));
+    config.apply(&env::var(OPTIONS).unwrap()).unwrap();
+    let fs = Arc::new(Tree::new(Arc::new(SystemClock)));
+    zonal_serve::serve(fs, &config, || println!("READY")).unwrap();
+}
+
+/// The machine's clock.
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "a mount lives in real time")]
+    fn wall_ns(&self) -> i64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        i64::try_from(now.as_nanos()).unwrap()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+    }
+}
