@@ -8,6 +8,7 @@ pub mod device;
 mod emulated;
 pub mod error;
 pub mod geometry;
+pub mod image;
 pub mod layer;
 mod limits;
 pub mod memory;

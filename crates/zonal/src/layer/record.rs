@@ -1,0 +1,416 @@
+//! `Recorder`: a drive in memory that remembers every change, and [`Outage`], which tells what a
+//! power cut at any moment can leave of them.
+//!
+//! What a cut leaves (D4). Everything that returned before the last completed flush is there. Of
+//! what came later, each zone keeps a beginning: its writes, resets, finishes, opens and closes
+//! happened in their order up to some point, zones independently of each other. So a reset may not
+//! have happened, and the zone comes back with its old data and pointer. A write is cut at block
+//! grain; its last block may be torn ([`Tail`]). A conventional zone keeps any blocks. No zone
+//! stays open, and no state has more active zones than the drive allows.
+//!
+//! ```
+//! use zonal::layer::record::{Outage, Recorder};
+//! use zonal::image::Image;
+//! # use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZonedDevice};
+//! # let geometry = Geometry::new(GeometrySpec {
+//! #     block_size: BlockSize::B4096, block_count: LbaCount::new(64), zone_size: LbaCount::new(16),
+//! #     zone_capacity: LbaCount::new(16), conventional_zones: 0, max_open: None, max_active: None,
+//! #     max_append: LbaCount::new(4) })?;
+//! let recorder = Recorder::new(Image::empty(&geometry));
+//! recorder.append(ZoneId::new(0), &[1; 4096])?;
+//! recorder.flush()?;
+//! recorder.append(ZoneId::new(0), &[2; 8192])?;
+//! let recording = recorder.finish();
+//! let mut outage = Outage::at_start(&recording);
+//! while outage.step() {}
+//! let written: Vec<u64> =
+//!     outage.states().map(|image| image.written(ZoneId::new(0)).get()).collect();
+//! assert_eq!(written, [1, 2, 3]);
+//! # Ok::<(), zonal::DeviceError>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::emulated::Place;
+use crate::error::Result;
+use crate::image::{Image, ImageDrive, Tail};
+use crate::memory::ZoneFailure;
+use crate::{Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+
+/// One change, as the drive did it.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Blocks were stored in a zone. An append is one too: where it went is known.
+    Store {
+        /// The zone.
+        zone: ZoneId,
+        /// Blocks from its start.
+        offset: LbaCount,
+        /// What.
+        data: Arc<[u8]>,
+    },
+    /// An action on a zone.
+    Manage {
+        /// The zone.
+        zone: ZoneId,
+        /// Which.
+        action: ZoneAction,
+    },
+    /// A flush returned: all before it is durable.
+    Flush,
+}
+
+/// The image a recording began with, and every change since.
+#[derive(Clone)]
+pub struct Recording {
+    /// The beginning.
+    pub start: Image,
+    /// The changes, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A drive in memory that remembers every change. Changes are taken one at a time.
+pub struct Recorder {
+    drive: ImageDrive,
+    start: Image,
+    steps: Mutex<Vec<Step>>,
+}
+
+impl Recorder {
+    /// A drive that starts from `image`, all of which is durable.
+    pub fn new(image: Image) -> Self {
+        Self { drive: image.power_on(), start: image, steps: Mutex::new(Vec::new()) }
+    }
+
+    /// Changes so far: the place of a mark between two of them.
+    pub fn len(&self) -> usize {
+        self.steps().len()
+    }
+
+    /// Whether nothing has changed yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What was recorded so far.
+    pub fn recording(&self) -> Recording {
+        Recording { start: self.start.clone(), steps: self.steps().clone() }
+    }
+
+    /// What was recorded.
+    pub fn finish(self) -> Recording {
+        let steps = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Recording { start: self.start, steps }
+    }
+
+    /// Makes a zone fail, as drives do on their own. Recorded images do not show it.
+    pub fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
+        self.drive.fail_zone(zone, failure)
+    }
+
+    fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ZonedDevice for Recorder {
+    fn geometry(&self) -> &Geometry {
+        self.drive.geometry()
+    }
+
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.drive.report(first, zones, limit)
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.drive.read(lba, buffer)
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        let mut steps = self.steps();
+        self.drive.write(lba, data)?;
+        if !data.is_empty() {
+            let (zone, offset) = self.geometry().locate(lba);
+            steps.push(Step::Store { zone, offset, data: data.into() });
+        }
+        Ok(())
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        let mut steps = self.steps();
+        let lba = self.drive.append(zone, data)?;
+        if !data.is_empty() {
+            let offset = lba - self.geometry().zone_start(zone);
+            steps.push(Step::Store { zone, offset, data: data.into() });
+        }
+        Ok(lba)
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        let mut steps = self.steps();
+        match zones {
+            Select::One(zone) => {
+                self.drive.manage(zones, action)?;
+                steps.push(Step::Manage { zone, action });
+            }
+            Select::All => {
+                let before = self.drive.report_all()?;
+                self.drive.manage(zones, action)?;
+                let taken =
+                    before.iter().filter(|zone| crate::state::selected_by_all(action, zone.cond));
+                steps.extend(taken.map(|zone| Step::Manage { zone: zone.id, action }));
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut steps = self.steps();
+        self.drive.flush()?;
+        steps.push(Step::Flush);
+        Ok(())
+    }
+}
+
+/// What a power cut at one moment of a recording can leave.
+#[derive(Clone)]
+pub struct Outage<'a> {
+    steps: &'a [Step],
+    at: usize,
+    durable: Image,
+    /// Changes since the last flush, by zone.
+    pending: BTreeMap<ZoneId, Vec<&'a Step>>,
+}
+
+/// How much of a zone's pending changes a cut leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Changes done in full.
+    pub whole: usize,
+    /// Blocks done of the next one, which is a write.
+    pub blocks: LbaCount,
+    /// How the last block looks.
+    pub tail: Tail,
+}
+
+impl<'a> Outage<'a> {
+    /// Before the first change: only the starting image can be left.
+    pub fn at_start(recording: &'a Recording) -> Self {
+        let durable = recording.start.clone();
+        Self { steps: &recording.steps, at: 0, durable, pending: BTreeMap::new() }
+    }
+
+    /// Moves on by one change; `false` at the recording's end.
+    pub fn step(&mut self) -> bool {
+        let Some(step) = self.steps.get(self.at) else { return false };
+        self.at += 1;
+        match step {
+            Step::Store { zone, .. } | Step::Manage { zone, .. } => {
+                self.pending.entry(*zone).or_default().push(step);
+            }
+            Step::Flush => {
+                for step in std::mem::take(&mut self.pending).into_values().flatten() {
+                    apply(&mut self.durable, step);
+                }
+            }
+        }
+        true
+    }
+
+    /// Changes before this moment.
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The zones with pending changes, and for each every place where a cut can leave it. The
+    /// first place is "nothing", the last "everything". A conventional zone has its places by whole
+    /// changes here; [`sample`](Self::sample) leaves single blocks of it out.
+    pub fn cuts(&self, tails: &[Tail]) -> BTreeMap<ZoneId, Vec<Cut>> {
+        let cuts = |steps: &Vec<&Step>| {
+            let nothing = Cut { whole: 0, blocks: LbaCount::ZERO, tail: Tail::Whole };
+            let mut cuts = vec![nothing];
+            for (whole, step) in steps.iter().enumerate() {
+                let Step::Store { data, .. } = step else {
+                    cuts.push(Cut { whole: whole + 1, ..nothing });
+                    continue;
+                };
+                let blocks = self.blocks(data);
+                for (count, &tail) in (1..=blocks).flat_map(|n| tails.iter().map(move |t| (n, t))) {
+                    if count == blocks && tail == Tail::Whole {
+                        cuts.push(Cut { whole: whole + 1, ..nothing });
+                    } else {
+                        cuts.push(Cut { whole, blocks: LbaCount::new(count), tail });
+                    }
+                }
+            }
+            cuts
+        };
+        self.pending.iter().map(|(&zone, steps)| (zone, cuts(steps))).collect()
+    }
+
+    fn blocks(&self, data: &[u8]) -> u64 {
+        self.durable.geometry().blocks(data.len()).expect("whole blocks were stored").get()
+    }
+
+    /// How many combinations of cuts there are, without torn blocks.
+    pub fn count(&self) -> u64 {
+        let cuts = self.cuts(&[Tail::Whole]);
+        cuts.values().fold(1, |product: u64, cuts| product.saturating_mul(cuts.len() as u64))
+    }
+
+    /// The image that these cuts leave; zones that are not named keep nothing of what is pending.
+    /// `None`: no drive can be in that state, it has too many active zones.
+    pub fn state(&self, cuts: &BTreeMap<ZoneId, Cut>) -> Option<Image> {
+        let mut image = self.durable.clone();
+        for (zone, cut) in cuts {
+            let steps = &self.pending[zone];
+            for step in &steps[..cut.whole] {
+                apply(&mut image, step);
+            }
+            if cut.blocks > LbaCount::ZERO
+                && let Step::Store { zone, offset, data } = steps[cut.whole]
+            {
+                let at = Place { zone: *zone, offset: *offset };
+                image.store(at, data, cut.blocks, cut.tail);
+            }
+        }
+        settle(image)
+    }
+
+    /// The image if everything survives.
+    pub fn everything(&self) -> Image {
+        let mut image = self.durable.clone();
+        for step in self.pending.values().flatten() {
+            apply(&mut image, step);
+        }
+        image.close_all();
+        image
+    }
+
+    /// Every state, without torn blocks. Ask for [`count`](Self::count) first.
+    pub fn states(&self) -> impl Iterator<Item = Image> {
+        self.combinations(&[Tail::Whole]).filter_map(|cuts| self.state(&cuts))
+    }
+
+    /// Every combination of cuts.
+    pub fn combinations(
+        &self,
+        tails: &[Tail],
+    ) -> impl Iterator<Item = BTreeMap<ZoneId, Cut>> + use<> {
+        let cuts = self.cuts(tails);
+        let mut odometer = Some(vec![0; cuts.len()]);
+        std::iter::from_fn(move || {
+            let digits = odometer.as_mut()?;
+            let chosen = cuts.iter().zip(&*digits).map(|((&zone, cuts), &at)| (zone, cuts[at]));
+            let chosen = chosen.collect();
+            let mut carry = true;
+            for (digit, cuts) in digits.iter_mut().zip(cuts.values()) {
+                *digit += 1;
+                carry = *digit == cuts.len();
+                if !carry {
+                    break;
+                }
+                *digit = 0;
+            }
+            if carry {
+                odometer = None;
+            }
+            Some(chosen)
+        })
+    }
+
+    /// One state, chosen by `random`, which returns a number below its argument. Half of the time
+    /// all zones but one keep everything or nothing, because that is where mistakes in ordering
+    /// show; every fourth cut write has a torn last block. `None`: see [`state`](Self::state).
+    pub fn sample(&self, random: &mut dyn FnMut(u64) -> u64) -> Option<Image> {
+        let all = self.cuts(&[Tail::Whole, Tail::Torn]);
+        let lone = (!all.is_empty() && random(2) == 0).then(|| random(all.len() as u64));
+        let others_keep_all = random(2) == 0;
+        let mut chosen = BTreeMap::new();
+        for (index, (zone, cuts)) in (0..).zip(&all) {
+            if self.durable.is_conventional(*zone) {
+                continue;
+            }
+            let last = cuts.iter().rposition(|cut| cut.tail == Tail::Whole).unwrap_or(0);
+            let at = match lone {
+                Some(lone) if lone != index => {
+                    if others_keep_all {
+                        last
+                    } else {
+                        0
+                    }
+                }
+                Some(_) | None => pick(cuts.len() as u64, random),
+            };
+            let mut cut = cuts[at];
+            if cut.tail == Tail::Torn && random(2) == 0 {
+                cut.tail = Tail::Whole;
+            }
+            chosen.insert(*zone, cut);
+        }
+        let mut image = self.durable.clone();
+        for (zone, steps) in &self.pending {
+            if self.durable.is_conventional(*zone) {
+                image = some_blocks(image, *zone, steps, random);
+            }
+        }
+        let base = Self { durable: image, ..self.clone() };
+        base.state(&chosen)
+    }
+}
+
+/// Loses the power.
+fn settle(mut image: Image) -> Option<Image> {
+    image.close_all();
+    let limit = image.geometry().max_active();
+    let fits = limit.is_none_or(|limit| image.active_count() <= limit as usize);
+    fits.then_some(image)
+}
+
+/// Stores some blocks of what is pending in a conventional zone.
+fn some_blocks(
+    mut image: Image,
+    zone: ZoneId,
+    steps: &[&Step],
+    random: &mut dyn FnMut(u64) -> u64,
+) -> Image {
+    let block_bytes = image.geometry().block_size().bytes();
+    let block_bytes = usize::try_from(block_bytes).expect("a block fits in memory");
+    for step in steps {
+        let Step::Store { offset, data, .. } = step else { continue };
+        let keep = random(4);
+        for (index, block) in (0..).zip(data.chunks(block_bytes)) {
+            if keep == 0 || (keep == 1 && random(2) == 0) {
+                continue;
+            }
+            let at = Place { zone, offset: *offset + LbaCount::new(index) };
+            image.store(at, &block.into(), LbaCount::new(1), Tail::Whole);
+        }
+    }
+    image
+}
+
+/// An index below `len`: the ends as often as all the rest.
+fn pick(len: u64, random: &mut dyn FnMut(u64) -> u64) -> usize {
+    let at = match random(4) {
+        0 => 0,
+        1 => len - 1,
+        _ => random(len),
+    };
+    usize::try_from(at).expect("an index fits")
+}
+
+fn apply(image: &mut Image, step: &Step) {
+    match step {
+        Step::Store { zone, offset, data } => {
+            let blocks = image.geometry().blocks(data.len()).expect("whole blocks were stored");
+            image.store(Place { zone: *zone, offset: *offset }, data, blocks, Tail::Whole);
+        }
+        Step::Manage { zone, action } => image.manage(*zone, *action),
+        Step::Flush => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

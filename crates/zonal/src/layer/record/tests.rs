@@ -1,0 +1,177 @@
+//! What a cut leaves, on a drive of eight small zones, the first of them conventional.
+#![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
+
+use super::*;
+use crate::{BlockSize, GeometrySpec, ZoneCond};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+const BLOCK: usize = 512;
+const ZONE: ZoneId = ZoneId::new(3);
+
+fn recorder(max_active: Option<u32>) -> Recorder {
+    let geometry = Geometry::new(GeometrySpec {
+        block_size: BlockSize::B512,
+        block_count: LbaCount::new(8 * 10),
+        zone_size: LbaCount::new(10),
+        zone_capacity: LbaCount::new(9),
+        conventional_zones: 1,
+        max_open: max_active,
+        max_active,
+        max_append: LbaCount::new(8),
+    });
+    Recorder::new(Image::empty(&geometry.unwrap()))
+}
+
+fn at_end(recording: &Recording) -> Outage<'_> {
+    let mut outage = Outage::at_start(recording);
+    while outage.step() {}
+    outage
+}
+
+fn zone_data(image: &Image, zone: ZoneId) -> (ZoneCond, Vec<u8>) {
+    let drive = image.power_on();
+    let zone = drive.zone(zone).unwrap();
+    let mut data = vec![0; 9 * BLOCK];
+    drive.read(zone.start, &mut data).unwrap();
+    data.truncate(image.written(zone.id).get() as usize * BLOCK);
+    (zone.cond, data)
+}
+
+#[test]
+fn each_zone_keeps_a_beginning_of_its_own() {
+    let recorder = recorder(None);
+    for round in 1..=2 {
+        for zone in [2, 3] {
+            recorder.append(ZoneId::new(zone), &[round; 2 * BLOCK]).unwrap();
+        }
+    }
+    let recording = recorder.finish();
+    let outage = at_end(&recording);
+    assert_eq!(outage.count(), 25);
+    let lengths: Vec<_> = outage
+        .states()
+        .map(|image| (zone_data(&image, ZoneId::new(2)).1, zone_data(&image, ZONE).1))
+        .collect();
+    assert_eq!(lengths.len(), 25);
+    let whole = [[1; 2 * BLOCK], [2; 2 * BLOCK]].concat();
+    for (first, second) in lengths {
+        assert!(whole.starts_with(&first) && whole.starts_with(&second));
+    }
+}
+
+#[test]
+fn a_reset_may_not_have_happened() {
+    let recorder = recorder(None);
+    recorder.append(ZONE, &[1; 3 * BLOCK]).unwrap();
+    recorder.manage(Select::One(ZONE), ZoneAction::Finish).unwrap();
+    recorder.flush().unwrap();
+    recorder.manage(Select::One(ZONE), ZoneAction::Reset).unwrap();
+    recorder.append(ZONE, &[2; BLOCK]).unwrap();
+    let recording = recorder.finish();
+    let states: Vec<_> = at_end(&recording).states().map(|image| zone_data(&image, ZONE)).collect();
+    assert_eq!(states[0], (ZoneCond::Full, vec![1; 3 * BLOCK]));
+    assert_eq!(states[1], (ZoneCond::Empty, vec![]));
+    assert_eq!(states[2], (ZoneCond::Closed, vec![2; BLOCK]));
+    assert_eq!(states.len(), 3);
+}
+
+#[test]
+fn a_flush_leaves_nothing_open_to_doubt() {
+    let recorder = recorder(None);
+    recorder.append(ZONE, &[1; 3 * BLOCK]).unwrap();
+    recorder.flush().unwrap();
+    let recording = recorder.finish();
+    let mut outage = Outage::at_start(&recording);
+    assert_eq!(outage.count(), 1);
+    assert!(outage.step());
+    assert_eq!(outage.count(), 4);
+    assert!(outage.step());
+    assert_eq!((outage.count(), outage.at()), (1, 2));
+    assert!(!outage.step());
+    assert_eq!(zone_data(&outage.everything(), ZONE), (ZoneCond::Closed, vec![1; 3 * BLOCK]));
+}
+
+#[test]
+fn a_torn_block_is_neither_old_nor_new() {
+    let recorder = recorder(None);
+    recorder.append(ZONE, &[1; 2 * BLOCK]).unwrap();
+    let recording = recorder.finish();
+    let outage = at_end(&recording);
+    let cut = Cut { whole: 0, blocks: LbaCount::new(2), tail: Tail::Torn };
+    let image = outage.state(&BTreeMap::from([(ZONE, cut)])).unwrap();
+    let (_, data) = zone_data(&image, ZONE);
+    assert_eq!(data[..BLOCK + BLOCK / 2], [1; BLOCK + BLOCK / 2]);
+    assert_eq!(data[BLOCK + BLOCK / 2..], [0xa5; BLOCK / 2]);
+    // And the drive goes on from there.
+    let drive = image.power_on();
+    drive.append(ZONE, &[9; BLOCK]).unwrap();
+    let mut block = [0; BLOCK];
+    drive.read(Lba::new(32), &mut block).unwrap();
+    assert_eq!(block, [9; BLOCK]);
+    assert_eq!(image.written(ZONE), LbaCount::new(2), "the image is not touched");
+}
+
+#[test]
+fn no_state_has_more_active_zones_than_the_drive_allows() {
+    let recorder = recorder(Some(1));
+    recorder.append(ZoneId::new(2), &[1; BLOCK]).unwrap();
+    recorder.manage(Select::One(ZoneId::new(2)), ZoneAction::Finish).unwrap();
+    recorder.append(ZONE, &[2; BLOCK]).unwrap();
+    let recording = recorder.finish();
+    let outage = at_end(&recording);
+    assert_eq!(outage.count(), 6);
+    assert_eq!(outage.states().count(), 5, "all but: zone 2 not finished, zone 3 begun");
+}
+
+#[test]
+fn a_conventional_zone_keeps_any_blocks() {
+    let recorder = recorder(None);
+    recorder.write(Lba::new(2), &[1; 4 * BLOCK]).unwrap();
+    recorder.flush().unwrap();
+    recorder.write(Lba::new(3), &[2; 4 * BLOCK]).unwrap();
+    let recording = recorder.finish();
+    let outage = at_end(&recording);
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..500 {
+        let image = outage.sample(&mut |limit| random.next_u64() % limit).unwrap();
+        let mut data = vec![0; 8 * BLOCK];
+        image.power_on().read(Lba::ZERO, &mut data).unwrap();
+        let blocks: Vec<u8> = data.chunks(BLOCK).map(|block| block[0]).collect();
+        assert_eq!(blocks[..3], [0, 0, 1]);
+        seen.insert(blocks);
+    }
+    assert_eq!(seen.len(), 16, "every subset of four blocks");
+}
+
+#[test]
+fn the_whole_recording_is_the_drive() {
+    let recorder = recorder(Some(3));
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut below = |limit: u64| random.next_u64() % limit;
+    for _ in 0..2000 {
+        let zone = ZoneId::new(below(8) as u32);
+        let data = vec![below(255) as u8; (below(3) + 1) as usize * BLOCK];
+        let _ = match below(8) {
+            0 => recorder.manage(Select::One(zone), ZoneAction::Reset),
+            1 => recorder.manage(Select::One(zone), ZoneAction::ALL[below(4) as usize]),
+            2 => recorder.flush(),
+            3 => recorder.write(Lba::new(below(8)), &data),
+            4 if below(20) == 0 => recorder.manage(Select::All, ZoneAction::Reset),
+            _ => recorder.append(zone, &data).map(drop),
+        };
+    }
+    let mut expected = vec![0; 80 * BLOCK];
+    recorder.read(Lba::ZERO, &mut expected).unwrap();
+    let zones = recorder.report_all().unwrap();
+    let recording = recorder.finish();
+    let drive = at_end(&recording).everything().power_on();
+    let mut data = vec![1; 80 * BLOCK];
+    drive.read(Lba::ZERO, &mut data).unwrap();
+    assert_eq!(data, expected);
+    for (was, is) in zones.iter().zip(drive.report_all().unwrap()) {
+        assert!(!is.cond.is_open());
+        assert_eq!((was.wp, was.cond.is_active()), (is.wp, is.cond.is_active()), "{was:?} {is:?}");
+    }
+}
