@@ -7,6 +7,9 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
+pub(crate) mod content;
+pub(crate) mod tools;
+
 use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -71,6 +74,11 @@ impl Mounted {
     /// A scratch directory outside.
     pub(crate) fn outside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Everything in the drive file.
+    pub(crate) fn drive_bytes(&self) -> Vec<u8> {
+        fs::read(self.outside("drive")).unwrap()
     }
 
     /// The daemon's process id.
@@ -164,10 +172,8 @@ fn start(point: &Path, spec: &str, options: &str) -> Child {
 
 /// The body of the daemon's test.
 pub(crate) fn daemon() {
-    let Some(point) = env::var_os(MOUNT_POINT) else {
-        println!("SKIP: this is the daemon of the other tests");
-        return;
-    };
+    // Run as a test of its own, it has nothing to do.
+    let Some(point) = env::var_os(MOUNT_POINT) else { return };
     let mut config = MountConfig::new(&env::var(SPEC).unwrap(), Path::new(&point));
     config.apply(&env::var(OPTIONS).unwrap()).unwrap();
     let fs = Arc::new(Tree::new(Arc::new(SystemClock)));

@@ -1,0 +1,62 @@
+//! Programs from outside that the suites run.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The path of a program, or `None` after saying that it is missing. Looks on `PATH` and where
+/// `cargo xtask test` installs.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path)
+        .chain([tools, PathBuf::from("/usr/sbin")])
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file());
+    if found.is_none() {
+        println!("SKIP: {name} is not installed");
+    }
+    found
+}
+
+/// What a program wrote, both streams, if it ended well; panics with it otherwise.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
+    text
+}
+
+/// Runs a script with `sh -e` in a directory.
+pub(crate) fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
+    run(Command::new("sh").args(["-e", "-c", script, "sh"]).args(args).current_dir(dir))
+}
+
+/// The seed of a random test: `SEED` from the environment, or a new one. Printed either way.
+pub(crate) fn seed() -> u64 {
+    let seed = env::var("SEED").map_or_else(
+        |_| {
+            u64::from(std::process::id()) << 16
+                ^ u64::from(rustix::process::getppid().map_or(0, |p| p.as_raw_pid().unsigned_abs()))
+        },
+        |text| text.parse().expect("SEED is a number"),
+    );
+    println!("SEED={seed}");
+    seed
+}
+
+/// A search path on which mount(8) talks to the kernel without helpers: they know no remount.
+pub(crate) fn path_with_plain_mount(bin: &Path) -> OsString {
+    fs::create_dir(bin).unwrap();
+    let wrapper = bin.join("mount");
+    fs::write(&wrapper, "#!/bin/sh\nexec /bin/mount -i \"$@\"\n").unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut path = bin.as_os_str().to_owned();
+    path.push(":");
+    path.push(env::var_os("PATH").as_deref().unwrap_or(OsStr::new("/usr/bin:/bin")));
+    path
+}

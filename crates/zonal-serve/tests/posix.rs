@@ -1,0 +1,434 @@
+//! Names and attributes through a real mount: what POSIX and Linux promise.
+
+mod mounted;
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{
+    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink,
+};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use mounted::tools;
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags, getxattr, listxattr,
+    mkfifoat, openat, removexattr, renameat_with, setxattr, statvfs, utimensat,
+};
+use rustix::io::Errno;
+
+const NOBODY: u32 = 65534;
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+/// The error number of what must have failed.
+fn errno<T>(result: std::io::Result<T>) -> i32 {
+    match result {
+        Ok(_) => panic!("succeeded"),
+        Err(error) => error.raw_os_error().expect("from the system"),
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("it is there").mode() & 0o7777
+}
+
+fn changed(before: &Metadata, after: &Metadata) -> bool {
+    (before.ctime(), before.ctime_nsec()) < (after.ctime(), after.ctime_nsec())
+}
+
+/// Runs a shell command as an unprivileged user.
+fn as_nobody(script: &str, path: &Path) -> bool {
+    Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(path)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .status()
+        .expect("sh runs")
+        .success()
+}
+
+#[test]
+fn files_come_and_go() {
+    let Some(mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    assert_eq!(errno(File::open(&file)), 2);
+    fs::write(&file, "content").unwrap();
+    assert_eq!(errno(File::create_new(&file)), 17);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "content");
+    fs::remove_file(&file).unwrap();
+    assert_eq!(errno(File::open(&file)), 2);
+    fs::write(&file, "again").unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().len(), 5);
+}
+
+#[test]
+fn names_have_255_bytes_of_anything() {
+    let Some(mounted) = mounted::mount() else { return };
+    let longest = "n".repeat(255);
+    fs::write(mounted.path(&longest), "x").unwrap();
+    assert_eq!(errno(fs::write(mounted.path(&"n".repeat(256)), "x")), 36);
+    assert_eq!(errno(fs::create_dir(mounted.path(&"n".repeat(4000)))), 36);
+    fs::write(mounted.path("tab\tline\nü"), "x").unwrap();
+    assert_eq!(fs::read_dir(mounted.root()).unwrap().count(), 2);
+}
+
+#[test]
+fn directories_count_their_links() {
+    let Some(mounted) = mounted::mount() else { return };
+    let (dir, sub) = (mounted.path("dir"), mounted.path("dir/sub"));
+    fs::create_dir(&dir).unwrap();
+    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 2);
+    fs::create_dir(&sub).unwrap();
+    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 3);
+    assert_eq!(errno(fs::remove_dir(&dir)), 39);
+    assert_eq!(errno(fs::remove_file(&dir)), 21);
+    fs::rename(&sub, mounted.path("moved")).unwrap();
+    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 2);
+    let up = fs::metadata(mounted.path("moved/..")).unwrap();
+    assert_eq!(up.ino(), fs::metadata(mounted.root()).unwrap().ino());
+    fs::remove_dir(&dir).unwrap();
+}
+
+#[test]
+fn hard_links_share_an_inode() {
+    let Some(mounted) = mounted::mount() else { return };
+    let (one, two) = (mounted.path("one"), mounted.path("two"));
+    fs::write(&one, "shared").unwrap();
+    let before = fs::metadata(&one).unwrap();
+    fs::hard_link(&one, &two).unwrap();
+    let after = fs::metadata(&one).unwrap();
+    assert_eq!((after.ino(), after.nlink()), (fs::metadata(&two).unwrap().ino(), 2));
+    assert!(changed(&before, &after));
+    fs::remove_file(&one).unwrap();
+    assert_eq!(fs::metadata(&two).unwrap().nlink(), 1);
+    assert_eq!(fs::read_to_string(&two).unwrap(), "shared");
+    assert_eq!(errno(fs::hard_link(mounted.root(), mounted.path("dir"))), 1);
+}
+
+#[test]
+fn symbolic_links_keep_their_target() {
+    let Some(mounted) = mounted::mount() else { return };
+    let link = mounted.path("link");
+    symlink("some where/else", &link).unwrap();
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("some where/else"));
+    let meta = fs::symlink_metadata(&link).unwrap();
+    assert_eq!((meta.len(), meta.mode() & 0o7777), (15, 0o777));
+    assert_eq!(errno(File::open(&link)), 2);
+    symlink("t".repeat(4095), mounted.path("longest")).unwrap();
+    assert_eq!(fs::read_link(mounted.path("longest")).unwrap().as_os_str().len(), 4095);
+    symlink("link", mounted.path("loop")).unwrap();
+    fs::remove_file(&link).unwrap();
+    symlink("loop", &link).unwrap();
+    assert_eq!(errno(File::open(&link)), 40);
+}
+
+#[test]
+fn nodes_of_every_kind() {
+    let Some(mounted) = mounted::mount() else { return };
+    mkfifoat(CWD, mounted.path("fifo"), Mode::from_raw_mode(0o640)).unwrap();
+    assert!(fs::metadata(mounted.path("fifo")).unwrap().file_type().is_fifo());
+    let _listener = UnixListener::bind(mounted.path("socket")).unwrap();
+    assert!(fs::metadata(mounted.path("socket")).unwrap().file_type().is_socket());
+    tools::shell(&mounted.root(), "mknod null c 1 3; mknod block b 259 70000", &[]);
+    let null = fs::metadata(mounted.path("null")).unwrap();
+    assert!(null.file_type().is_char_device());
+    assert_eq!((rustix::fs::major(null.rdev()), rustix::fs::minor(null.rdev())), (1, 3));
+    let block = fs::metadata(mounted.path("block")).unwrap();
+    assert!(block.file_type().is_block_device());
+    assert_eq!((rustix::fs::major(block.rdev()), rustix::fs::minor(block.rdev())), (259, 70000));
+    fs::write(mounted.path("null"), "swallowed").unwrap();
+    let mut byte = [0];
+    assert_eq!(File::open(mounted.path("null")).unwrap().read(&mut byte).unwrap(), 0);
+}
+
+#[test]
+fn fifos_and_sockets_carry_data() {
+    let Some(mounted) = mounted::mount() else { return };
+    let out = tools::shell(&mounted.root(), "mkfifo f; (echo through > f &) ; cat f", &[]);
+    assert_eq!(out, "through\n");
+}
+
+#[test]
+fn renames_replace_refuse_and_exchange() {
+    let Some(mounted) = mounted::mount() else { return };
+    let (a, b) = (mounted.path("a"), mounted.path("b"));
+    let write = || {
+        fs::write(&a, "A").unwrap();
+        fs::write(&b, "B").unwrap();
+    };
+    write();
+    let refused = renameat_with(CWD, &a, CWD, &b, RenameFlags::NOREPLACE);
+    assert_eq!(refused, Err(Errno::EXIST));
+    renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(
+        (fs::read_to_string(&a).unwrap(), fs::read_to_string(&b).unwrap()),
+        ("B".into(), "A".into())
+    );
+    fs::rename(&a, &b).unwrap();
+    assert_eq!(fs::read_to_string(&b).unwrap(), "B");
+    assert_eq!(errno(File::open(&a)), 2);
+    let gone = renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE);
+    assert_eq!(gone, Err(Errno::NOENT));
+    assert_eq!(renameat_with(CWD, &b, CWD, &a, RenameFlags::WHITEOUT), Err(Errno::INVAL));
+    fs::create_dir(mounted.path("dir")).unwrap();
+    fs::create_dir(mounted.path("dir/sub")).unwrap();
+    assert_eq!(errno(fs::rename(mounted.path("dir"), mounted.path("dir/sub/x"))), 22);
+    renameat_with(CWD, mounted.path("dir"), CWD, &b, RenameFlags::EXCHANGE).unwrap();
+    assert!(b.join("sub").is_dir());
+}
+
+#[test]
+fn deleted_files_live_while_open() {
+    let Some(mounted) = mounted::mount() else { return };
+    let path = mounted.path("file");
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all(b"before").unwrap();
+    fs::remove_file(&path).unwrap();
+    file.write_all(b" after").unwrap();
+    fs::write(&path, "another").unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    let text =
+        fs::read_to_string(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)));
+    assert_eq!(text.unwrap(), "before after");
+    // The same by replacing.
+    let kept = File::open(&path).unwrap();
+    fs::write(mounted.path("new"), "new").unwrap();
+    fs::rename(mounted.path("new"), &path).unwrap();
+    assert_eq!(std::io::read_to_string(kept).unwrap(), "another");
+}
+
+#[test]
+fn modes_owners_and_umask() {
+    let Some(mounted) = mounted::mount() else { return };
+    tools::shell(&mounted.root(), "umask 027; touch f; mkdir d; umask 0; touch g; mkdir e", &[]);
+    for (name, expected) in [("f", 0o640), ("d", 0o750), ("g", 0o666), ("e", 0o777)] {
+        assert_eq!(mode(&mounted.path(name)), expected, "{name}");
+    }
+    fs::set_permissions(mounted.path("f"), Permissions::from_mode(0o7531)).unwrap();
+    assert_eq!(mode(&mounted.path("f")), 0o7531);
+    fs::set_permissions(mounted.path("f"), Permissions::from_mode(0o600)).unwrap();
+    assert!(!as_nobody("cat \"$1\" 2>/dev/null", &mounted.path("f")));
+    assert!(as_nobody("echo x > \"$1\"/x", &mounted.path("e")));
+    let meta = fs::metadata(mounted.path("e/x")).unwrap();
+    assert_eq!((meta.uid(), meta.gid()), (NOBODY, NOBODY));
+}
+
+#[test]
+fn setgid_directories_hand_down_their_group() {
+    let Some(mounted) = mounted::mount() else { return };
+    let dir = mounted.path("dir");
+    fs::DirBuilder::new().mode(0o777).create(&dir).unwrap();
+    chown(&dir, None, Some(1234)).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o2777)).unwrap();
+    assert!(as_nobody("umask 022; touch \"$1\"/f; mkdir \"$1\"/d", &dir));
+    let (file, sub) = (fs::metadata(dir.join("f")).unwrap(), fs::metadata(dir.join("d")).unwrap());
+    assert_eq!((file.uid(), file.gid()), (NOBODY, 1234));
+    assert_eq!((sub.gid(), sub.mode() & 0o7777), (1234, 0o2755));
+}
+
+#[test]
+fn setuid_and_setgid_are_cleared() {
+    let Some(mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    for (script, what) in [
+        ("echo x >> \"$1\"", "write"),
+        ("truncate -s 3 \"$1\"", "truncate"),
+        (": > \"$1\"", "open with O_TRUNC"),
+        ("fallocate -l 100 \"$1\"", "fallocate"),
+    ] {
+        fs::write(&file, "content").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o6777)).unwrap();
+        assert!(as_nobody(script, &file), "{what}");
+        assert_eq!(mode(&file), 0o777, "{what} by a user");
+        fs::set_permissions(&file, Permissions::from_mode(0o6777)).unwrap();
+        tools::shell(&mounted.root(), script, &[file.as_os_str()]);
+        assert_eq!(mode(&file), 0o6777, "{what} by root");
+    }
+    chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+    assert_eq!(mode(&file), 0o777, "chown");
+}
+
+#[test]
+fn setgid_needs_the_group() {
+    let Some(mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    fs::write(&file, "").unwrap();
+    chown(&file, Some(NOBODY), Some(1234)).unwrap();
+    assert!(as_nobody("chmod 2755 \"$1\"", &file));
+    assert_eq!(mode(&file), 0o755);
+    chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+    assert!(as_nobody("chmod 2755 \"$1\"", &file));
+    assert_eq!(mode(&file), 0o2755);
+}
+
+#[test]
+fn times_have_nanoseconds_and_may_lie_before_1970() {
+    let Some(mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    fs::write(&file, "").unwrap();
+    for (secs, nanos) in
+        [(1_700_000_000, 123_456_789), (0, 0), (-5, 300_000_000), (5_000_000_000, 1)]
+    {
+        let time = Timespec { tv_sec: secs, tv_nsec: nanos };
+        let times = Timestamps { last_access: time, last_modification: time };
+        utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+        let meta = fs::metadata(&file).unwrap();
+        assert_eq!((meta.atime(), meta.atime_nsec()), (secs, nanos));
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (secs, nanos));
+    }
+}
+
+#[test]
+fn changes_move_the_times() {
+    let Some(mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    fs::write(&file, "").unwrap();
+    let dir = |mounted: &mounted::Mounted| fs::metadata(mounted.root()).unwrap();
+    let old = fs::metadata(&file).unwrap();
+    fs::write(&file, "x").unwrap();
+    let written = fs::metadata(&file).unwrap();
+    assert!(changed(&old, &written));
+    assert!((old.mtime(), old.mtime_nsec()) < (written.mtime(), written.mtime_nsec()));
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    assert!(changed(&written, &fs::metadata(&file).unwrap()));
+    let before = dir(&mounted);
+    fs::remove_file(&file).unwrap();
+    let after = dir(&mounted);
+    assert!((before.mtime(), before.mtime_nsec()) < (after.mtime(), after.mtime_nsec()));
+}
+
+#[test]
+fn attributes_of_files_and_directories() {
+    let Some(mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    fs::write(&file, "").unwrap();
+    for path in [&file, &mounted.root()] {
+        setxattr(path, "user.one", b"1", XattrFlags::CREATE).unwrap();
+        assert_eq!(setxattr(path, "user.one", b"2", XattrFlags::CREATE), Err(Errno::EXIST));
+        assert_eq!(setxattr(path, "user.two", b"2", XattrFlags::REPLACE), Err(Errno::NODATA));
+        setxattr(path, "trusted.two", &vec![7; 65536], XattrFlags::empty()).unwrap();
+        let mut value = vec![0; 65536];
+        assert_eq!(getxattr(path, "trusted.two", &mut value[..]).unwrap(), 65536);
+        assert!(value.iter().all(|byte| *byte == 7));
+        assert_eq!(getxattr(path, "trusted.two", &mut [0; 9][..]), Err(Errno::RANGE));
+        let mut names = [0; 64];
+        let len = listxattr(path, &mut names[..]).unwrap();
+        let mut listed: Vec<&[u8]> = names[..len].split(|byte| *byte == 0).collect();
+        listed.sort();
+        assert_eq!(listed, [&b""[..], b"trusted.two", b"user.one"]);
+        removexattr(path, "user.one").unwrap();
+        assert_eq!(removexattr(path, "user.one"), Err(Errno::NODATA));
+    }
+    assert_eq!(
+        setxattr(&file, "user.big", &vec![0; 65537], XattrFlags::empty()),
+        Err(Errno::TOOBIG)
+    );
+}
+
+#[test]
+fn access_lists_are_enforced_and_inherited() {
+    if tools::find("setfacl").is_none() {
+        return;
+    }
+    let Some(mounted) = mounted::mount() else { return };
+    let root = mounted.root();
+    fs::write(mounted.path("file"), "secret").unwrap();
+    fs::set_permissions(mounted.path("file"), Permissions::from_mode(0o600)).unwrap();
+    assert!(!as_nobody("cat \"$1\" 2>/dev/null", &mounted.path("file")));
+    tools::shell(&root, "setfacl -m u:65534:r file", &[]);
+    assert!(as_nobody("cat \"$1\" >/dev/null", &mounted.path("file")));
+    assert_eq!(mode(&mounted.path("file")), 0o640, "the mask is the group's part of the mode");
+    tools::shell(
+        &root,
+        "mkdir d; setfacl -d -m u:65534:rwx,o::- d; umask 077; touch d/f; mkdir d/s",
+        &[],
+    );
+    let acl = tools::shell(&root, "getfacl -cnE d/f; getfacl -cnE d/s", &[]);
+    let expected = "user::rw-\nuser:65534:rwx\ngroup::r-x\nmask::rw-\nother::---\n\n\
+                    user::rwx\nuser:65534:rwx\ngroup::r-x\nmask::rwx\nother::---\n\
+                    default:user::rwx\ndefault:user:65534:rwx\ndefault:group::r-x\n\
+                    default:mask::rwx\ndefault:other::---\n\n";
+    assert_eq!(acl, expected);
+    fs::set_permissions(mounted.path("file"), Permissions::from_mode(0o600)).unwrap();
+    assert!(!as_nobody("cat \"$1\" 2>/dev/null", &mounted.path("file")), "chmod sets the mask");
+}
+
+#[test]
+fn sizes_of_the_whole_are_told() {
+    let Some(mounted) = mounted::mount() else { return };
+    let before = statvfs(mounted.root()).unwrap();
+    assert!(before.f_blocks > 0 && before.f_bfree > 0 && before.f_namemax == 255);
+    fs::write(mounted.path("file"), vec![1; 8 << 20]).unwrap();
+    let after = statvfs(mounted.root()).unwrap();
+    assert!((before.f_bfree - after.f_bfree) * before.f_frsize >= 8 << 20);
+    assert_eq!(after.f_blocks, before.f_blocks);
+}
+
+#[test]
+fn big_directories_list_everything_once() {
+    let Some(mounted) = mounted::mount() else { return };
+    let count = 20_000;
+    for number in 0..count {
+        File::create(mounted.path(&format!("file-{number:05}"))).unwrap();
+    }
+    let list = || {
+        let mut names: Vec<_> =
+            fs::read_dir(mounted.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names.dedup();
+        names.len()
+    };
+    assert_eq!(list(), count);
+    // Entries deleted while listing are seen or not; all others are seen exactly once.
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(mounted.root()).unwrap() {
+        let name = entry.unwrap().file_name();
+        fs::remove_file(mounted.root().join(&name)).unwrap();
+        seen.push(name);
+    }
+    assert_eq!(seen.len(), count);
+    assert_eq!(list(), 0);
+}
+
+#[test]
+fn files_are_found_by_handle() {
+    let Some(mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("file"), "by handle").unwrap();
+    let script = "
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+root = os.open(sys.argv[1], os.O_RDONLY)
+handle = ctypes.create_string_buffer(struct.pack('Ii', 128, 0) + bytes(128))
+mount = ctypes.c_int()
+assert libc.name_to_handle_at(root, b'file', handle, ctypes.byref(mount), 0) == 0
+open('/proc/sys/vm/drop_caches', 'w').write('2')
+fd = libc.open_by_handle_at(root, handle, os.O_RDONLY)
+assert fd >= 0, os.strerror(ctypes.get_errno())
+assert os.read(fd, 100) == b'by handle'
+os.close(fd)
+os.unlink('file', dir_fd=root)
+open('/proc/sys/vm/drop_caches', 'w').write('2')
+assert libc.open_by_handle_at(root, handle, os.O_RDONLY) == -1
+assert ctypes.get_errno() == 116, ctypes.get_errno()
+";
+    tools::run(Command::new("python3").args(["-c", script]).arg(mounted.root()));
+}
+
+#[test]
+fn unnamed_files_are_refused_cleanly() {
+    let Some(mounted) = mounted::mount() else { return };
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let result = openat(CWD, mounted.root(), flags, Mode::from_raw_mode(0o600));
+    assert_eq!(result.unwrap_err(), Errno::OPNOTSUPP);
+    assert_eq!(fs::read_dir(mounted.root()).unwrap().count(), 0);
+    // What programs then do instead.
+    File::options().write(true).create_new(true).mode(0o600).open(mounted.path("t")).unwrap();
+}

@@ -1,0 +1,120 @@
+//! fsx: random reads, writes, mappings and truncations of one file, each checked, in four profiles
+//! and with several seeds.
+
+mod mounted;
+
+use std::fs;
+use std::process::Command;
+
+use mounted::tools;
+
+/// What every file system must do.
+const BASE: &str = "
+flen = 262144
+[weights]
+close_open = 1
+invalidate = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 5
+fsync = 1
+fdatasync = 1
+";
+
+/// The same with all that is optional.
+const FALLOC: &str = "
+flen = 1048576
+[weights]
+close_open = 1
+invalidate = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 5
+fsync = 1
+fdatasync = 1
+posix_fallocate = 5
+punch_hole = 5
+sendfile = 5
+posix_fadvise = 2
+copy_file_range = 5
+";
+
+/// Whole blocks only. fsx does not align `posix_fallocate` and then asks for ranges of no length.
+const ALIGNED: &str = "
+flen = 4194304
+[opsize]
+align = 4096
+max = 262144
+[weights]
+close_open = 1
+invalidate = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 5
+fsync = 1
+punch_hole = 5
+copy_file_range = 5
+";
+
+/// Requests larger than FUSE carries at once.
+const BIG: &str = "
+flen = 67108864
+[opsize]
+min = 1000000
+max = 5000000
+[weights]
+close_open = 1
+invalidate = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 2
+fsync = 1
+punch_hole = 5
+copy_file_range = 5
+";
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+#[test]
+#[ignore = "needs root and external tools; run by cargo xtask test"]
+fn fsx() {
+    let Some(program) = tools::find("fsx") else { return };
+    let Some(mounted) = mounted::mount() else { return };
+    let first = tools::seed();
+    let profiles = [
+        ("base", BASE, 5000),
+        ("falloc", FALLOC, 5000),
+        ("aligned", ALIGNED, 3000),
+        ("big", BIG, 300),
+    ];
+    for (name, config, operations) in profiles {
+        let file = mounted.outside("fsx.toml");
+        fs::write(&file, config).unwrap();
+        for seed in first..first + 4 {
+            let target = mounted.path(&format!("{name}-{seed}"));
+            tools::run(
+                Command::new(&program)
+                    .arg("-f")
+                    .arg(&file)
+                    .args(["-N", &operations.to_string(), "-S", &seed.to_string()])
+                    .arg("-P")
+                    .arg(mounted.outside(""))
+                    .arg(&target),
+            );
+            fs::remove_file(&target).unwrap();
+        }
+        println!("{name}: 4 × {operations} operations");
+    }
+}
