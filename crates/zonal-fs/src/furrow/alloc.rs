@@ -1,0 +1,363 @@
+//! Zones as the file system sees them: what each is used for, and which one is written next.
+//!
+//! Pure bookkeeping under the state lock; [`data`](super::data) does the I/O. A zone goes Free →
+//! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
+//! are handed out in three steps so that nothing can starve what must come after it (F4): a user
+//! write leaves [`Zones::floor`] zones, reclaim leaves those that metadata needs, a checkpoint may
+//! take the last.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::state::ExtentId;
+
+/// What a zone is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Superblock log: never anything else.
+    Super,
+    /// Journal or checkpoint.
+    Meta,
+    /// Empty, to be taken.
+    Free,
+    /// Data is written to it.
+    Open(Stream),
+    /// Holds data; not written again before a reset.
+    Sealed,
+    /// No data lives in it; reset after the next commit.
+    Dying,
+    /// Failed: what lives in it may be readable, but it is never reset.
+    Failed,
+}
+
+/// Who writes data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// Files.
+    User,
+    /// Reclaim.
+    Reclaim,
+}
+
+/// A zone.
+#[derive(Clone, Debug)]
+pub(super) struct ZoneSlot {
+    pub(super) role: Role,
+    /// Blocks that can be written.
+    pub(super) capacity: u32,
+    /// Blocks given out, whether or not the device has taken them yet.
+    pub(super) written: u32,
+    /// Blocks in extents.
+    pub(super) live: u32,
+    /// Blocks given out that are neither in an extent nor given up.
+    pub(super) in_flight: u32,
+    /// The data clock at the last write, for the age of a victim.
+    pub(super) last_write: u64,
+    /// Extents by first block: the reverse map.
+    pub(super) extents: BTreeMap<u32, ExtentId>,
+    /// Part of it cannot be read: reclaim cannot empty it.
+    pub(super) unreadable: bool,
+}
+
+impl ZoneSlot {
+    pub(super) fn new(role: Role, capacity: u32) -> Self {
+        Self {
+            role,
+            capacity,
+            written: 0,
+            live: 0,
+            in_flight: 0,
+            last_write: 0,
+            extents: BTreeMap::new(),
+            unreadable: false,
+        }
+    }
+
+    /// Blocks that can still be given out.
+    pub(super) fn remaining(&self) -> u32 {
+        self.capacity - self.written
+    }
+}
+
+/// Room given to a writer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) zone: u32,
+    /// Where a write that names its place goes; an append may land elsewhere.
+    pub(super) block: u32,
+    pub(super) blocks: u32,
+}
+
+/// All zones.
+#[derive(Debug)]
+pub(super) struct Zones {
+    pub(super) slots: Vec<ZoneSlot>,
+    free: BTreeSet<u32>,
+    /// Blocks of all free zones.
+    free_blocks: u64,
+    /// Sealed zones in which nothing lives.
+    emptied: BTreeSet<u32>,
+    open: [Option<u32>; 2],
+    /// 2, or 1 for files and reclaim together where the drive allows few active zones.
+    streams: usize,
+    /// First zone that metadata may use: the first sequential one.
+    first_sequential: u32,
+}
+
+impl Zones {
+    /// `slots` with their roles; free and emptied ones are found from them.
+    pub(super) fn new(slots: Vec<ZoneSlot>, first_sequential: u32, streams: usize) -> Self {
+        let mut zones = Self {
+            free: BTreeSet::new(),
+            free_blocks: 0,
+            emptied: BTreeSet::new(),
+            open: [None; 2],
+            streams,
+            first_sequential,
+            slots,
+        };
+        for zone in zones.ids() {
+            if zones.slot(zone).role == Role::Free {
+                zones.insert_free(zone);
+            }
+        }
+        zones
+    }
+
+    fn insert_free(&mut self, zone: u32) {
+        if self.free.insert(zone) {
+            self.free_blocks += u64::from(self.slot(zone).capacity);
+        }
+    }
+
+    fn remove_free(&mut self, zone: u32) {
+        if self.free.remove(&zone) {
+            self.free_blocks -= u64::from(self.slot(zone).capacity);
+        }
+    }
+
+    pub(super) fn ids(&self) -> std::ops::Range<u32> {
+        0..u32::try_from(self.slots.len()).expect("zone numbers are u32")
+    }
+
+    pub(super) fn slot(&self, zone: u32) -> &ZoneSlot {
+        &self.slots[zone as usize]
+    }
+
+    pub(super) fn slot_mut(&mut self, zone: u32) -> &mut ZoneSlot {
+        &mut self.slots[zone as usize]
+    }
+
+    pub(super) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Blocks of all free zones.
+    pub(super) fn free_blocks(&self) -> u64 {
+        self.free_blocks
+    }
+
+    /// Whether a commit would empty zones.
+    pub(super) fn has_emptied(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
+    /// Blocks left in the zone that a stream writes.
+    pub(super) fn stream_remaining(&self, stream: Stream) -> u32 {
+        self.open[self.index(stream)].map_or(0, |zone| self.slot(zone).remaining())
+    }
+
+    fn index(&self, stream: Stream) -> usize {
+        match stream {
+            Stream::Reclaim if self.streams > 1 => 1,
+            Stream::Reclaim | Stream::User => 0,
+        }
+    }
+
+    /// Room for up to `want` blocks, keeping `kept` free zones; `None` if there is none.
+    pub(super) fn grant(
+        &mut self,
+        stream: Stream,
+        want: u32,
+        kept: usize,
+        data_clock: u64,
+    ) -> Option<Grant> {
+        let index = self.index(stream);
+        if let Some(zone) = self.open[index]
+            && self.slot(zone).remaining() == 0
+        {
+            self.seal(zone);
+        }
+        let zone = match self.open[index] {
+            Some(zone) => zone,
+            None => {
+                if self.free.len() <= kept {
+                    return None;
+                }
+                let zone = *self.free.first()?;
+                self.remove_free(zone);
+                self.slot_mut(zone).role = Role::Open(stream);
+                self.open[index] = Some(zone);
+                zone
+            }
+        };
+        let slot = self.slot_mut(zone);
+        let blocks = want.min(slot.remaining());
+        let block = slot.written;
+        slot.written += blocks;
+        slot.in_flight += blocks;
+        slot.last_write = data_clock;
+        Some(Grant { zone, block, blocks })
+    }
+
+    /// The blocks of a grant are in an extent now, or given up.
+    pub(super) fn settle(&mut self, zone: u32, blocks: u32) {
+        self.slot_mut(zone).in_flight -= blocks;
+        self.note_emptied(zone);
+    }
+
+    /// Stops writing data to a zone.
+    pub(super) fn seal(&mut self, zone: u32) {
+        for open in &mut self.open {
+            if *open == Some(zone) {
+                *open = None;
+            }
+        }
+        let slot = self.slot_mut(zone);
+        if matches!(slot.role, Role::Open(_)) {
+            slot.role = Role::Sealed;
+        }
+        slot.written = slot.capacity;
+        self.note_emptied(zone);
+    }
+
+    /// Goes on writing to a zone found partly written; `false` if the stream has one already.
+    pub(super) fn resume(&mut self, zone: u32, written: u32) -> bool {
+        let Some(index) = (0..self.streams).find(|&index| self.open[index].is_none()) else {
+            return false;
+        };
+        self.open[index] = Some(zone);
+        let stream = if index == 0 { Stream::User } else { Stream::Reclaim };
+        let slot = self.slot_mut(zone);
+        slot.role = Role::Open(stream);
+        slot.written = written;
+        true
+    }
+
+    /// A zone that was taken for free holds data after all: it is sealed until resumed.
+    pub(super) fn claim(&mut self, zone: u32) {
+        self.remove_free(zone);
+        self.slot_mut(zone).role = Role::Sealed;
+    }
+
+    /// A zone that can no longer be written or reset.
+    pub(super) fn fail(&mut self, zone: u32) {
+        self.seal(zone);
+        self.remove_free(zone);
+        self.emptied.remove(&zone);
+        self.slot_mut(zone).role = Role::Failed;
+    }
+
+    /// Takes a zone for metadata: the first free sequential one of full capacity.
+    pub(super) fn take_meta(&mut self) -> Option<u32> {
+        let full = self.slots.iter().map(|slot| slot.capacity).max()?;
+        let zone = self
+            .free
+            .range(self.first_sequential..)
+            .copied()
+            .find(|&zone| self.slot(zone).capacity == full || self.first_sequential == 0)?;
+        self.remove_free(zone);
+        self.slot_mut(zone).role = Role::Meta;
+        Some(zone)
+    }
+
+    /// A zone has been reset.
+    pub(super) fn release(&mut self, zone: u32) {
+        let slot = self.slot_mut(zone);
+        assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
+        slot.role = Role::Free;
+        slot.written = 0;
+        slot.unreadable = false;
+        self.insert_free(zone);
+    }
+
+    /// Sealed zones that hold nothing and that nobody reads: they are to be reset once the rows
+    /// that say so are durable.
+    pub(super) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
+        let zones: Vec<u32> = self.emptied.iter().copied().filter(|&zone| idle(zone)).collect();
+        for &zone in &zones {
+            self.emptied.remove(&zone);
+            self.slot_mut(zone).role = Role::Dying;
+        }
+        zones
+    }
+
+    /// Takes back what [`take_emptied`](Self::take_emptied) gave, because the commit failed.
+    pub(super) fn put_back_emptied(&mut self, zones: &[u32]) {
+        for &zone in zones {
+            self.slot_mut(zone).role = Role::Sealed;
+            self.emptied.insert(zone);
+        }
+    }
+
+    /// An extent is in the zone now.
+    pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32, id: ExtentId) {
+        self.emptied.remove(&zone);
+        let slot = self.slot_mut(zone);
+        slot.live += blocks;
+        let before = slot.extents.insert(block, id);
+        assert!(before.is_none(), "two extents cannot begin at one block");
+    }
+
+    /// An extent has left the zone.
+    pub(super) fn remove_live(&mut self, zone: u32, block: u32, blocks: u32) {
+        let slot = self.slot_mut(zone);
+        slot.live -= blocks;
+        slot.extents.remove(&block);
+        self.note_emptied(zone);
+    }
+
+    fn note_emptied(&mut self, zone: u32) {
+        let slot = self.slot(zone);
+        if slot.role == Role::Sealed && slot.live == 0 && slot.in_flight == 0 {
+            self.emptied.insert(zone);
+        }
+    }
+
+    /// The best victim: sealed, not full of live blocks, readable. `None` if nothing can be won.
+    ///
+    /// Cost-benefit, `(1−u)·age/(1+u)` (Rosenblum and Ousterhout, LFS); the emptiest one where
+    /// free zones run out.
+    pub(super) fn find_victim(&self, data_clock: u64, urgency: Urgency) -> Option<u32> {
+        let candidates = self.ids().filter(|&zone| {
+            let slot = self.slot(zone);
+            slot.role == Role::Sealed
+                && slot.in_flight == 0
+                && !slot.unreadable
+                && slot.live > 0
+                && slot.live < slot.capacity
+        });
+        let score = |zone: &u32| {
+            let slot = self.slot(*zone);
+            let (live, capacity) = (u128::from(slot.live), u128::from(slot.capacity));
+            let gain = capacity - live;
+            match urgency {
+                Urgency::Emergency => gain,
+                Urgency::Normal => {
+                    let age = u128::from(data_clock.saturating_sub(slot.last_write)) + 1;
+                    // Scaled so that the quotient keeps its precision.
+                    ((gain * age) << 20) / (capacity + live)
+                }
+            }
+        };
+        candidates.max_by_key(|zone| (score(zone), std::cmp::Reverse(*zone)))
+    }
+}
+
+/// How badly free zones are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Reclaim runs ahead of the writers.
+    Normal,
+    /// A writer waits.
+    Emergency,
+}

@@ -1,0 +1,306 @@
+//! The write buffer: blocks of files that are newer than the drive.
+//!
+//! Small and unaligned writes gather here, a block at a time, so that a file written in pieces of
+//! a hundred bytes does not become an extent per piece. A block stays until its content has been
+//! placed on the drive and mapped; what is written to it meanwhile stays with it.
+
+use std::sync::Arc;
+
+use super::Furrow;
+use super::alloc::{Stream, Urgency};
+use super::commit::Ending;
+use super::data::{Hold, Source};
+use super::extent::{Placed, checksums};
+use super::format::{Address, BLOCK_BYTES};
+use super::state::{DirtyBlock, ExtentId, MapEntry, State};
+use crate::FsError;
+use crate::vfs::{Ino, Result};
+
+/// Blocks that gather in one write to the drive: 1 MiB.
+const GATHER_BLOCKS: usize = 256;
+
+/// Blocks buffered in all before a writer empties the buffer: 16 MiB.
+const BUFFERED_MAX: u64 = 4096;
+
+/// A block's bytes.
+pub(super) type BlockData = [u8; BLOCK_BYTES];
+
+/// Room on the drive that a running operation holds. What it does not use it gives back.
+pub(super) struct Admission<'a> {
+    fs: &'a Furrow,
+    blocks: u64,
+}
+
+impl Admission<'_> {
+    /// Hands `blocks` of the room to the state's buffer, which holds it from now on.
+    pub(super) fn hand_over(&mut self, blocks: u64) {
+        self.blocks = self.blocks.checked_sub(blocks).expect("an operation uses what it asked for");
+    }
+}
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        if self.blocks > 0 {
+            self.fs.write_state().totals.pending -= self.blocks;
+        }
+    }
+}
+
+/// A stored block, read so that part of it can be replaced.
+pub(super) struct Base {
+    at: (ExtentId, u32),
+    data: Box<BlockData>,
+}
+
+/// A buffered block on its way to the drive.
+struct Outgoing {
+    block: u64,
+    id: u64,
+    data: Arc<BlockData>,
+}
+
+impl Furrow {
+    /// Holds room for `blocks` blocks, reclaiming if there is none. Called between operations'
+    /// changes, never with the state locked: reclaim commits.
+    pub(super) fn admit(&self, blocks: u64) -> Result<Admission<'_>> {
+        let mut attempts = self.pins.len();
+        loop {
+            {
+                let mut state = self.write_state();
+                if self.room(&state) >= state.totals.pending + blocks {
+                    state.totals.pending += blocks;
+                    break;
+                }
+            }
+            attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
+            self.make_room()?;
+        }
+        let admission = Admission { fs: self, blocks };
+        self.pay(blocks)?;
+        Ok(admission)
+    }
+
+    /// Blocks that user writes can place without reclaim.
+    fn room(&self, state: &State) -> u64 {
+        let layout = self.layout();
+        let floor = layout.user_floor(state.totals.row_bytes) as u64;
+        let free = state.zones.free_blocks().saturating_sub(floor * u64::from(layout.zone_blocks));
+        free + u64::from(state.zones.stream_remaining(Stream::User))
+    }
+
+    /// Checks that `growth` more blocks are within what files may fill.
+    pub(super) fn check_space(&self, state: &State, growth: u64) -> Result<()> {
+        let totals = &state.totals;
+        let used = totals.live + totals.promised + totals.reserved;
+        if growth > 0 && used + growth > self.user_blocks(totals.row_bytes) {
+            return Err(FsError::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Blocks that files may fill.
+    pub(super) fn user_blocks(&self, row_bytes: u64) -> u64 {
+        self.layout().user_blocks(self.usable_blocks, self.reserve_percent, row_bytes)
+    }
+
+    /// Reads the stored content of a block that is to be replaced in part; `None` where nothing
+    /// is stored or the block is buffered.
+    pub(super) fn read_base(&self, ino: Ino, block: u64) -> Result<Option<Base>> {
+        let source = {
+            let state = self.read_state();
+            let Some(at) = stored_at(&state, ino, block)? else { return Ok(None) };
+            let extent = &state.extents[&at.0];
+            self.pin_zone(extent.zone);
+            let crcs = vec![extent.crcs[at.1 as usize]];
+            let place = Address { zone: extent.zone, block: extent.block + at.1 };
+            (at, Source { at: place, crcs, ino, first: block })
+        };
+        let mut data = Box::new([0; BLOCK_BYTES]);
+        let outcome = self.read_blocks(&source.1, &mut data[..]);
+        self.unpin_zone(source.1.at.zone);
+        outcome?;
+        Ok(Some(Base { at: source.0, data }))
+    }
+
+    /// Whether `base` is still what is stored for a block: if not, it must be read again.
+    pub(super) fn is_current(
+        state: &State,
+        ino: Ino,
+        block: u64,
+        base: Option<&Base>,
+    ) -> Result<bool> {
+        Ok(stored_at(state, ino, block)? == base.map(|base| base.at))
+    }
+
+    /// Replaces bytes of a block in the buffer, where it begins as `base` or as zeroes.
+    pub(super) fn buffer_block(
+        state: &mut State,
+        (ino, block): (Ino, u64),
+        base: Option<&Base>,
+        admission: &mut Admission<'_>,
+        change: impl FnOnce(&mut BlockData),
+    ) -> Result<()> {
+        if let Some(dirty) = state.inode_mut(ino)?.file_mut()?.dirty.get_mut(&block) {
+            change(Arc::make_mut(&mut dirty.data));
+            return Ok(());
+        }
+        let mut data = Arc::new(base.map_or([0; BLOCK_BYTES], |base| *base.data));
+        change(Arc::make_mut(&mut data));
+        let reserved = state.growth(ino, block, block + 1)?;
+        let id = state.next_dirty;
+        state.next_dirty += 1;
+        state.totals.reserved += reserved;
+        admission.hand_over(1);
+        state.buffered.insert(ino);
+        let dirty = DirtyBlock { id, data, reserved };
+        state.inode_mut(ino)?.file_mut()?.dirty.insert(block, dirty);
+        Ok(())
+    }
+
+    /// Places every buffered block of every file.
+    pub(super) fn write_back_all(&self, hold: &mut Hold<'_>) -> Result<()> {
+        let inos: Vec<Ino> = hold.with(|state| state.buffered.iter().copied().collect());
+        for ino in inos {
+            self.write_back(hold, ino)?;
+        }
+        Ok(())
+    }
+
+    /// Places every buffered block of a file.
+    pub(super) fn write_back(&self, hold: &mut Hold<'_>, ino: Ino) -> Result<()> {
+        let outgoing: Vec<Outgoing> = hold.with(|state| {
+            let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else {
+                return Vec::new();
+            };
+            let outgoing = file.dirty.iter().map(|(&block, dirty)| Outgoing {
+                block,
+                id: dirty.id,
+                data: Arc::clone(&dirty.data),
+            });
+            outgoing.collect()
+        });
+        for group in gather(&outgoing) {
+            let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
+            for block in group {
+                data.extend_from_slice(&block.data[..]);
+            }
+            let placed = self.place_data(hold, Stream::User, &data)?;
+            let crcs = checksums(&data);
+            hold.with(|state| publish(state, ino, group, &placed, &crcs));
+        }
+        Ok(())
+    }
+
+    /// What an operation does when it has changed something: keeps the buffer and the batch
+    /// within bounds. The operation itself has succeeded.
+    pub(super) fn after_change(&self) {
+        let (buffered, batch_bytes) = {
+            let state = self.read_state();
+            (state.totals.pending, state.changes.bytes)
+        };
+        let zone_bytes = self.layout().zone_blocks as usize * BLOCK_BYTES;
+        let outcome = if batch_bytes > (4 << 20).min(zone_bytes / 4) {
+            self.commit(Ending::Record)
+        } else if buffered > BUFFERED_MAX.min(u64::from(self.layout().zone_blocks)) {
+            self.write_back_all(&mut Hold::Free(&self.state))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = outcome {
+            // Whoever asks for durability is told by the commit that fails then.
+            tracing::warn!(%error, "writing back failed; the data is still held");
+        }
+    }
+
+    /// Makes a writer pay for the space it takes while little is free: it moves as many blocks of
+    /// a victim as it writes, so that reclaim keeps pace and nobody has to stop for a whole zone.
+    fn pay(&self, blocks: u64) -> Result<()> {
+        let is_low = {
+            let state = self.read_state();
+            self.room(&state) < self.low_mark()
+        };
+        if is_low {
+            self.reclaim_some(2 * blocks, Urgency::Normal)?;
+        }
+        Ok(())
+    }
+
+    /// Room below which writers pay.
+    pub(super) fn low_mark(&self) -> u64 {
+        let zone = u64::from(self.layout().zone_blocks);
+        (self.usable_blocks / 50).clamp(2 * zone, 64 * zone)
+    }
+}
+
+/// Where a block is stored; `None` if nowhere, or if the buffer has it.
+fn stored_at(state: &State, ino: Ino, block: u64) -> Result<Option<(ExtentId, u32)>> {
+    let file = state.inode(ino)?.file()?;
+    if file.dirty.contains_key(&block) {
+        return Ok(None);
+    }
+    let Some((start, entry)) = file.covering(block) else { return Ok(None) };
+    if entry.extent == ExtentId::PROMISED {
+        return Ok(None);
+    }
+    let within = u32::try_from(block - start).expect("inside the entry");
+    Ok(Some((entry.extent, entry.skip + within)))
+}
+
+/// Runs of consecutive blocks, each short enough for one buffer.
+fn gather(outgoing: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
+    outgoing
+        .chunk_by(|left, right| left.block + 1 == right.block)
+        .flat_map(|run| run.chunks(GATHER_BLOCKS))
+}
+
+/// Maps what was placed, block by block still the one in the buffer, and clears the buffer of
+/// those that were not changed meanwhile.
+fn publish(state: &mut State, ino: Ino, group: &[Outgoing], placed: &[Placed], crcs: &[u32]) {
+    let wanted: Vec<bool> = group.iter().map(|block| is_wanted(state, ino, block)).collect();
+    let mut first = 0;
+    for part in placed {
+        let limit = first + part.blocks as usize;
+        let mut from = first;
+        for flags in wanted[first..limit].chunk_by(PartialEq::eq) {
+            let to = from + flags.len();
+            if flags[0] {
+                let narrow = |count| u32::try_from(count).expect("inside a zone");
+                let block = part.block + narrow(from - first);
+                let place = Placed { zone: part.zone, block, blocks: narrow(to - from) };
+                map_run(state, ino, &group[from..to], (place, crcs[from..to].to_vec()));
+            }
+            from = to;
+        }
+        state.zones.settle(part.zone, part.blocks);
+        first = limit;
+    }
+}
+
+/// Whether the buffer still holds the block that was placed, or a later content of it.
+fn is_wanted(state: &State, ino: Ino, outgoing: &Outgoing) -> bool {
+    let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
+    let dirty = file.and_then(|file| file.dirty.get(&outgoing.block));
+    dirty.is_some_and(|dirty| dirty.id == outgoing.id)
+}
+
+fn map_run(state: &mut State, ino: Ino, run: &[Outgoing], (place, crcs): (Placed, Vec<u32>)) {
+    let first = run[0].block;
+    state.unmap_stored(ino, first, first + run.len() as u64);
+    let extent = state.insert_extent(place, crcs);
+    state.map(ino, first, MapEntry { extent, skip: 0, blocks: place.blocks });
+    let Some(file) = state.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
+        return;
+    };
+    for outgoing in run {
+        let Some(dirty) = file.dirty.get_mut(&outgoing.block) else { continue };
+        state.totals.reserved -= dirty.reserved;
+        dirty.reserved = 0;
+        if Arc::ptr_eq(&dirty.data, &outgoing.data) {
+            file.dirty.remove(&outgoing.block);
+            state.totals.pending -= 1;
+        }
+    }
+    if file.dirty.is_empty() {
+        state.buffered.remove(&ino);
+    }
+}

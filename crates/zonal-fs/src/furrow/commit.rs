@@ -1,0 +1,178 @@
+//! The commit: what makes everything before it durable, and nothing in part.
+//!
+//! Order: buffered data to data zones → *flush* → the changed rows as one journal record, twice →
+//! *flush* → zones in which nothing lives any more are reset (F3). When the journal has no room, a
+//! checkpoint takes the record's place. Who waits for the lock while another commits finds its
+//! changes durable when it gets it: that is the group commit.
+
+use std::sync::atomic::Ordering;
+
+use super::Furrow;
+use super::alloc::Role;
+use super::checkpoint::{CheckpointLog, Image, MountedZones};
+use super::data::Hold;
+use super::format::BLOCK_BYTES;
+use super::format::record::{PaddedRecord, RecordBuffer};
+use super::format::superblock::Superblock;
+use super::journal::{Appended, Journal};
+use super::planted::PlantedBug;
+use super::superlog::SuperLog;
+use crate::FsError;
+use crate::vfs::Result;
+
+/// Passes over the write buffer before a commit shuts out writers to finish it.
+const PASSES: usize = 2;
+
+/// Bytes of journal below which no checkpoint is written to shorten it: read in a fraction of a
+/// second at mount.
+const JOURNAL_BYTES_MIN: u64 = 64 << 20;
+
+/// What a commit writes to, behind one lock.
+#[derive(Debug)]
+pub(super) struct Committer {
+    pub(super) superblock: Superblock,
+    pub(super) superlog: SuperLog,
+    pub(super) checkpoints: CheckpointLog,
+    pub(super) journal: Journal,
+    /// The last batch was taken but not written: only a checkpoint has it all.
+    pub(super) needs_checkpoint: bool,
+    pub(super) planted: Option<PlantedBug>,
+}
+
+/// What a commit took from the state, in one moment.
+struct Taken {
+    batch: u64,
+    record: RecordBuffer,
+    image: Option<Image>,
+    /// Zones to reset once the batch is durable.
+    emptied: Vec<u32>,
+}
+
+/// What a commit ends in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// A journal record if there is room.
+    Record,
+    /// A checkpoint, and a superblock that says the drive was left clean.
+    Clean,
+    /// A checkpoint.
+    Checkpoint,
+}
+
+impl Furrow {
+    /// Makes everything before this call durable.
+    pub(super) fn commit(&self, ending: Ending) -> Result<()> {
+        let wanted = {
+            let state = self.read_state();
+            let nothing = state.changes.rows.is_empty() && state.buffered.is_empty();
+            if nothing { state.batch - 1 } else { state.batch }
+        };
+        let mut committer = self.committer.lock().expect("no holder panicked");
+        let durable = self.durable_batch.load(Ordering::Acquire) >= wanted;
+        if durable && ending == Ending::Record && !committer.needs_checkpoint {
+            return Ok(());
+        }
+        self.check_writable()?;
+        for _ in 0..PASSES {
+            self.write_back_all(&mut Hold::Free(&self.state))?;
+        }
+        let taken = self.take(&committer, ending)?;
+        let outcome = self.make_durable(&mut committer, taken, ending);
+        if outcome.is_err() {
+            committer.needs_checkpoint = true;
+        }
+        outcome
+    }
+
+    /// Takes the batch: from here on changes belong to the next one.
+    fn take(&self, committer: &Committer, ending: Ending) -> Result<Taken> {
+        let mut state = self.write_state();
+        self.write_back_all(&mut Hold::Held(&mut state))?;
+        let whole = ending != Ending::Record || committer.needs_checkpoint;
+        let image = whole.then(|| Image::of(&state, &self.drive, self.options.planted));
+        let record = super::rows::take_batch(&mut state, self.options.planted);
+        let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
+        let batch = state.batch;
+        state.batch += 1;
+        self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
+        Ok(Taken { batch, record, image, emptied })
+    }
+
+    fn make_durable(&self, committer: &mut Committer, taken: Taken, ending: Ending) -> Result<()> {
+        let Taken { batch, record, image, emptied } = taken;
+        if self.has_planted(PlantedBug::ResetBeforeDurable) {
+            self.reset_emptied(&emptied);
+        }
+        let outcome = self.write_batch(committer, record, image, ending);
+        if let Err(error) = outcome {
+            self.write_state().zones.put_back_emptied(&emptied);
+            tracing::error!(%error, "a commit failed");
+            return Err(error);
+        }
+        self.durable_batch.store(batch, Ordering::Release);
+        if !self.has_planted(PlantedBug::ResetBeforeDurable) {
+            self.reset_emptied(&emptied);
+        }
+        let journal_bytes = committer.journal.blocks * BLOCK_BYTES as u64;
+        let is_long = journal_bytes > JOURNAL_BYTES_MIN.max(4 * self.read_state().totals.row_bytes);
+        // A copy that failed gets a successor soon; what it lacks is durable in the other.
+        committer.needs_checkpoint = is_long || committer.journal.is_impaired();
+        Ok(())
+    }
+
+    fn write_batch(
+        &self,
+        committer: &mut Committer,
+        record: RecordBuffer,
+        image: Option<Image>,
+        ending: Ending,
+    ) -> Result<()> {
+        if !self.has_planted(PlantedBug::SkipDataFlush) {
+            self.drive.flush()?;
+        }
+        if let Some(image) = image {
+            return committer.checkpoint(&self.drive, &mut MountedZones(self), image, ending);
+        }
+        let mut record: PaddedRecord = record.pad();
+        match committer.journal.append(&self.drive, &mut record) {
+            Appended::Written if self.has_planted(PlantedBug::SkipRecordFlush) => Ok(()),
+            Appended::Written => Ok(self.drive.flush()?),
+            Appended::NoRoom => self.checkpoint_now(committer),
+        }
+    }
+
+    /// A checkpoint of the present state, in place of a record that found no room. The state may
+    /// be later than the batch; it is the state between two operations all the same.
+    fn checkpoint_now(&self, committer: &mut Committer) -> Result<()> {
+        let image = {
+            let mut state = self.write_state();
+            self.write_back_all(&mut Hold::Held(&mut state))?;
+            Image::of(&state, &self.drive, self.options.planted)
+        };
+        self.drive.flush()?;
+        committer.checkpoint(&self.drive, &mut MountedZones(self), image, Ending::Checkpoint)
+    }
+
+    /// Resets zones in which nothing lives. One that cannot be reset is taken out of use.
+    pub(super) fn reset_emptied(&self, zones: &[u32]) {
+        for &zone in zones {
+            let outcome = self.drive.reset(zone);
+            let mut state = self.write_state();
+            if state.zones.slot(zone).role != Role::Dying {
+                continue;
+            }
+            match outcome {
+                Ok(()) => state.zones.release(zone),
+                Err(error) => {
+                    tracing::warn!(zone, %error, "a zone could not be reset");
+                    state.zones.fail(zone);
+                }
+            }
+        }
+    }
+
+    /// An error if the mount does not write.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+}

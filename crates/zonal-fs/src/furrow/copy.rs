@@ -1,0 +1,123 @@
+//! `copy_file_range`: whole blocks are shared, the rest is copied.
+
+use super::Furrow;
+use super::commit::Ending;
+use super::data::Hold;
+use super::format::BLOCK_BYTES;
+use super::state::{ExtentId, MapEntry, State};
+use crate::FsError;
+use crate::rules;
+use crate::vfs::{Ino, Result, WriteFlags};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Bytes copied at once where blocks cannot be shared.
+const COPY_BYTES: u64 = 1 << 20;
+
+impl Furrow {
+    pub(super) fn copy_blocks(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<u64> {
+        self.check_writable()?;
+        let (size, target_size) = {
+            let state = self.read_state();
+            let (from, to) = (state.inode(source.0)?, state.inode(target.0)?);
+            from.file()?;
+            to.file()?;
+            (from.size, to.size)
+        };
+        let len = len.min(size.saturating_sub(source.1));
+        rules::check_range(target.1, len)?;
+        let overlaps = source.1 < target.1 + len && target.1 < source.1 + len;
+        if source.0 == target.0 && overlaps && len > 0 {
+            return Err(FsError::Invalid { what: "ranges of one file that overlap" });
+        }
+        let mut done = 0;
+        while done < len {
+            let (from, to) = (source.1 + done, target.1 + done);
+            let aligned = from.is_multiple_of(BLOCK) && to.is_multiple_of(BLOCK);
+            let rest = len - done;
+            // The source's last block may be short, if the copy's is the last one too.
+            let whole = if from + rest == size && to + rest >= target_size {
+                rest.next_multiple_of(BLOCK)
+            } else {
+                rest / BLOCK * BLOCK
+            };
+            done += if aligned && whole > 0 {
+                let blocks = (from / BLOCK, to / BLOCK, whole / BLOCK);
+                self.share(source.0, target.0, blocks, (to + whole.min(rest), flags))?;
+                whole.min(rest)
+            } else {
+                let to_block = BLOCK - to % BLOCK;
+                let step = if from % BLOCK == to % BLOCK { to_block } else { COPY_BYTES };
+                self.copy_bytes((source.0, from), (target.0, to), step.min(rest), flags)?
+            };
+        }
+        if flags.contains(WriteFlags::DURABLE) {
+            self.commit(Ending::Record)?;
+        }
+        Ok(len)
+    }
+
+    fn copy_bytes(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<u64> {
+        let mut data = vec![0; usize::try_from(len).expect("a small step")];
+        let read = self.read_file(source.0, source.1, &mut data)?;
+        self.write_file(target.0, target.1, &data[..read], flags - WriteFlags::APPEND)?;
+        Ok(len)
+    }
+
+    /// Makes `count` blocks of `target` the blocks of `source`.
+    fn share(
+        &self,
+        source: Ino,
+        target: Ino,
+        (from, to, count): (u64, u64, u64),
+        (end, flags): (u64, WriteFlags),
+    ) -> Result<()> {
+        loop {
+            self.write_back(&mut Hold::Free(&self.state), source)?;
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            if state.inode(source)?.file()?.dirty.range(from..from + count).next().is_some() {
+                // Written to meanwhile: what is buffered has no extent to share.
+                continue;
+            }
+            state.inode(target)?.file()?;
+            state.split_map(source, from);
+            state.split_map(source, from + count);
+            let pieces: Vec<(u64, MapEntry)> =
+                state.inode(source)?.file()?.overlapping(from, from + count).collect();
+            state.unmap(target, to, to + count);
+            for (start, entry) in pieces {
+                share_piece(state, target, to + (start - from), entry);
+            }
+            let now = self.now();
+            let inode = state.change_inode(target)?;
+            inode.size = inode.size.max(end);
+            (inode.mtime, inode.ctime) = (now, now);
+            if flags.contains(WriteFlags::KILL_PRIVILEGES) {
+                inode.perm = rules::kill_privileges(inode.kind, inode.perm);
+            }
+            break;
+        }
+        self.after_change();
+        Ok(())
+    }
+}
+
+fn share_piece(state: &mut State, target: Ino, first: u64, entry: MapEntry) {
+    // A promise is the source's own: the copy has a hole there, which reads the same.
+    if entry.extent != ExtentId::PROMISED {
+        state.map(target, first, entry);
+    }
+}

@@ -1,0 +1,174 @@
+//! Placing data on the drive, and reading it back: the only two ways between memory and data zones.
+//!
+//! A write that a zone refuses goes to another zone; the data is still held. A read pins the zones
+//! it goes to under the state lock, so that none is reset before the read is done, and verifies
+//! every block's checksum.
+
+use std::sync::RwLock;
+use std::sync::atomic::Ordering;
+
+use zonal::{DeviceError, ZoneCond, ZoneId};
+
+use super::Furrow;
+use super::alloc::Stream;
+use super::extent::Placed;
+use super::format::{Address, BLOCK_BYTES};
+use super::planted::PlantedBug;
+use super::state::State;
+use crate::FsError;
+use crate::vfs::{Ino, Result};
+
+/// Zones that may refuse one write before it fails.
+const REFUSALS_MAX: usize = 8;
+
+/// A way to the state: locked for each step, or already locked by the caller.
+pub(super) enum Hold<'a> {
+    /// Each step takes the lock.
+    Free(&'a RwLock<State>),
+    /// The caller has it.
+    Held(&'a mut State),
+}
+
+impl Hold<'_> {
+    /// Runs one step on the state.
+    pub(super) fn with<R>(&mut self, step: impl FnOnce(&mut State) -> R) -> R {
+        match self {
+            Self::Free(lock) => step(&mut lock.write().expect("no holder panicked")),
+            Self::Held(state) => step(state),
+        }
+    }
+}
+
+/// Blocks to be read from a zone.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) at: Address,
+    pub(super) crcs: Vec<u32>,
+    /// For whom, to name it when the checksum is wrong.
+    pub(super) ino: Ino,
+    /// File block of the first one.
+    pub(super) first: u64,
+}
+
+impl Furrow {
+    /// Writes whole blocks to data zones. What it returns is in flight until it is settled.
+    pub(super) fn place_data(
+        &self,
+        hold: &mut Hold<'_>,
+        stream: Stream,
+        data: &[u8],
+    ) -> Result<Vec<Placed>> {
+        let mut placed = Vec::new();
+        let mut rest = data;
+        let mut refusals = 0;
+        while !rest.is_empty() {
+            let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+            let want = want.min(self.layout().extent_max);
+            let outcome = match hold.with(|state| self.grant(state, stream, want)) {
+                None => Err(FsError::NoSpace),
+                Some(grant) => {
+                    let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
+                    let at = Address { zone: grant.zone, block: grant.block };
+                    match self.drive.place(at, now) {
+                        Ok(block) => {
+                            placed.push(Placed { zone: grant.zone, block, blocks: grant.blocks });
+                            rest = later;
+                            continue;
+                        }
+                        Err(error) => {
+                            hold.with(|state| state.zones.settle(grant.zone, grant.blocks));
+                            self.retire_zone(hold, grant.zone, &error);
+                            Err(error.into())
+                        }
+                    }
+                }
+            };
+            refusals += 1;
+            if refusals >= REFUSALS_MAX || is_final(&outcome) {
+                hold.with(|state| {
+                    for part in &placed {
+                        state.zones.settle(part.zone, part.blocks);
+                    }
+                });
+                return outcome.map(|()| Vec::new());
+            }
+        }
+        let bytes = data.len() as u64;
+        let counts = &self.drive.counts;
+        match stream {
+            Stream::User => counts.user_bytes.fetch_add(bytes, Ordering::Relaxed),
+            Stream::Reclaim => counts.reclaim_bytes.fetch_add(bytes, Ordering::Relaxed),
+        };
+        Ok(placed)
+    }
+
+    /// Room for a writer; a user who was admitted but found zones failing may go one zone lower.
+    fn grant(&self, state: &mut State, stream: Stream, want: u32) -> Option<super::alloc::Grant> {
+        let rows = state.totals.row_bytes;
+        let clock = state.totals.data_clock;
+        let floor = match stream {
+            Stream::User => self.layout().user_floor(rows),
+            Stream::Reclaim => self.layout().meta_floor(rows),
+        };
+        let grant = state
+            .zones
+            .grant(stream, want, floor, clock)
+            .or_else(|| state.zones.grant(stream, want, floor.saturating_sub(1), clock))?;
+        state.totals.data_clock += u64::from(grant.blocks);
+        Some(grant)
+    }
+
+    /// Takes a zone that refused a write out of use, and says why in the log.
+    fn retire_zone(&self, hold: &mut Hold<'_>, zone: u32, error: &DeviceError) {
+        if matches!(error, DeviceError::PowerCut) {
+            return;
+        }
+        tracing::warn!(zone, %error, "a write failed; going on in another zone");
+        let cond = self.drive.device.zone(ZoneId::new(zone)).map(|zone| zone.cond);
+        let dead = matches!(cond, Ok(ZoneCond::ReadOnly | ZoneCond::Offline));
+        hold.with(|state| if dead { state.zones.fail(zone) } else { state.zones.seal(zone) });
+        if !dead {
+            self.drive.finish(zone);
+        }
+    }
+
+    /// Keeps a zone from being reset while it is read. To be called under the state lock.
+    pub(super) fn pin_zone(&self, zone: u32) {
+        self.pins[zone as usize].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes back one [`pin_zone`](Self::pin_zone).
+    pub(super) fn unpin_zone(&self, zone: u32) {
+        self.pins[zone as usize].fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether nobody reads a zone.
+    pub(super) fn is_idle(&self, zone: u32) -> bool {
+        self.pins[zone as usize].load(Ordering::Acquire) == 0
+    }
+
+    /// Reads and verifies whole blocks of a pinned zone.
+    pub(super) fn read_blocks(&self, source: &Source, buffer: &mut [u8]) -> Result<()> {
+        self.drive.read(source.at, buffer)?;
+        if self.has_planted(PlantedBug::SkipDataChecksum) {
+            return Ok(());
+        }
+        let blocks = buffer.chunks(BLOCK_BYTES).zip(&source.crcs).zip(0u32..);
+        for ((block, &crc), index) in blocks {
+            if crc32c::crc32c(block) != crc {
+                return Err(FsError::Checksum {
+                    ino: source.ino,
+                    offset: (source.first + u64::from(index)) * BLOCK_BYTES as u64,
+                    zone: ZoneId::new(source.at.zone),
+                    block: source.at.block + index,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether trying another zone cannot help.
+fn is_final(outcome: &Result<()>) -> bool {
+    matches!(outcome, Err(FsError::NoSpace | FsError::Device(DeviceError::PowerCut)))
+}

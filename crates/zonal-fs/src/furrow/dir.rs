@@ -1,0 +1,335 @@
+//! What each POSIX action does to directories.
+
+use super::Furrow;
+use super::state::{Body, Directory, File, Inode, State};
+use crate::FsError;
+use crate::acl;
+use crate::rules::{self, RenameAction, RenameTarget};
+use crate::vfs::{
+    Attr, Caller, DirEntry, FileKind, Ino, Listing, NewInode, RenameFlags, Result, Timestamp,
+};
+
+/// Cookies of `.` and `..`; entries follow.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+/// The first cookie of an entry.
+pub(super) const FIRST_COOKIE: u64 = 3;
+
+impl Furrow {
+    pub(super) fn find_entry(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        if name.len() > crate::vfs::NAME_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let state = self.read_state();
+        let directory = state.inode(parent)?.directory()?;
+        let ino = match name {
+            b"." => parent,
+            b".." => directory.parent,
+            _ => directory.by_name.get(name).ok_or(FsError::NotFound)?.ino,
+        };
+        Ok(state.inode(ino)?.attr(ino))
+    }
+
+    pub(super) fn create_entry(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attr> {
+        self.check_writable()?;
+        rules::check_name(name)?;
+        if new.kind == FileKind::Symlink {
+            rules::check_symlink(new.target)?;
+        }
+        let attr = {
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            check_free(state, parent, name)?;
+            self.check_space(state, 1)?;
+            let inode = self.new_inode(state, caller, parent, new)?;
+            let ino = Ino::new(state.next_ino);
+            state.next_ino += 1;
+            let now = inode.ctime;
+            let attr = inode.attr(ino);
+            state.insert_inode(ino, inode);
+            state.insert_entry(parent, name, ino)?;
+            let directory = state.change_inode(parent)?;
+            touch(directory, now);
+            if new.kind == FileKind::Directory {
+                directory.nlink += 1;
+            }
+            attr
+        };
+        self.after_change();
+        Ok(attr)
+    }
+
+    fn new_inode(
+        &self,
+        state: &State,
+        caller: &Caller,
+        parent: Ino,
+        new: &NewInode<'_>,
+    ) -> Result<Inode> {
+        let directory = state.inode(parent)?;
+        let default = directory.xattrs.get(acl::DEFAULT).map(|value| &value[..]);
+        let birth = rules::new_inode(caller, &directory.attr(parent), default, new.kind, new.perm)?;
+        let acls = [(acl::ACCESS, birth.access_acl), (acl::DEFAULT, birth.default_acl)];
+        let now = self.now();
+        let body = match new.kind {
+            FileKind::Regular => Body::File(File::default()),
+            FileKind::Directory => {
+                let next_cookie = FIRST_COOKIE;
+                Body::Directory(Directory { parent, next_cookie, ..Directory::default() })
+            }
+            FileKind::Symlink => Body::Symlink(new.target.into()),
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                Body::Special
+            }
+        };
+        Ok(Inode {
+            kind: new.kind,
+            perm: birth.perm,
+            nlink: if new.kind == FileKind::Directory { 2 } else { 1 },
+            uid: birth.uid,
+            gid: birth.gid,
+            rdev: new.rdev,
+            size: new.target.len() as u64,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            xattrs: acls
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.into(), value?.into())))
+                .collect(),
+            pins: 0,
+            body,
+        })
+    }
+
+    pub(super) fn remove_file(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        rules::check_name(name)?;
+        {
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            let ino = entry_of(state, parent, name)?;
+            if state.inode(ino)?.kind == FileKind::Directory {
+                return Err(FsError::IsDirectory);
+            }
+            let now = self.now();
+            state.remove_entry(parent, name)?;
+            touch(state.change_inode(parent)?, now);
+            Self::drop_link(state, ino, now)?;
+        }
+        self.after_change();
+        Ok(())
+    }
+
+    pub(super) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        match name {
+            b"." => return Err(FsError::Invalid { what: "`.` cannot be removed" }),
+            b".." => return Err(FsError::NotEmpty),
+            _ => rules::check_name(name)?,
+        }
+        {
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            let ino = entry_of(state, parent, name)?;
+            if !state.inode(ino)?.directory()?.by_name.is_empty() {
+                return Err(FsError::NotEmpty);
+            }
+            let now = self.now();
+            state.remove_entry(parent, name)?;
+            let directory = state.change_inode(parent)?;
+            touch(directory, now);
+            directory.nlink -= 1;
+            Self::drop_link(state, ino, now)?;
+        }
+        self.after_change();
+        Ok(())
+    }
+
+    pub(super) fn add_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.check_writable()?;
+        rules::check_name(name)?;
+        let attr = {
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            let inode = state.inode(ino)?;
+            if inode.kind == FileKind::Directory {
+                return Err(FsError::NotPermitted { what: "a second link to a directory" });
+            }
+            if inode.nlink == 0 {
+                return Err(FsError::NotFound);
+            }
+            if inode.nlink == u32::MAX {
+                return Err(FsError::TooManyLinks);
+            }
+            check_free(state, parent, name)?;
+            self.check_space(state, 1)?;
+            let now = self.now();
+            state.insert_entry(parent, name, ino)?;
+            touch(state.change_inode(parent)?, now);
+            let inode = state.change_inode(ino)?;
+            inode.nlink += 1;
+            inode.ctime = now;
+            inode.attr(ino)
+        };
+        self.after_change();
+        Ok(attr)
+    }
+
+    pub(super) fn move_entry(
+        &self,
+        source: (Ino, &[u8]),
+        target: (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.check_writable()?;
+        rules::check_name(source.1)?;
+        rules::check_name(target.1)?;
+        {
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            let moved = entry_of(state, source.0, source.1)?;
+            check_parent(state, target.0)?;
+            let there = state.inode(target.0)?.directory()?.by_name.get(target.1);
+            let there = there.map(|entry| entry.ino);
+            let found = classify(state, moved, there)?;
+            let kind = state.inode(moved)?.kind;
+            let action = rules::check_rename(kind, found, flags)?;
+            check_no_loop(state, moved, target.0)?;
+            if let (RenameAction::Exchange, Some(there)) = (action, there) {
+                check_no_loop(state, there, source.0)?;
+            }
+            let now = self.now();
+            match (action, there) {
+                (RenameAction::Nothing, _) => return Ok(()),
+                (RenameAction::Exchange, Some(other)) => {
+                    state.remove_entry(source.0, source.1)?;
+                    state.remove_entry(target.0, target.1)?;
+                    enter(state, moved, source.0, target)?;
+                    enter(state, other, target.0, source)?;
+                    state.change_inode(other)?.ctime = now;
+                }
+                (RenameAction::Replace, Some(replaced)) => {
+                    state.remove_entry(target.0, target.1)?;
+                    if state.inode(replaced)?.kind == FileKind::Directory {
+                        state.change_inode(target.0)?.nlink -= 1;
+                    }
+                    Self::drop_link(state, replaced, now)?;
+                    state.remove_entry(source.0, source.1)?;
+                    enter(state, moved, source.0, target)?;
+                }
+                (RenameAction::Move | RenameAction::Replace | RenameAction::Exchange, _) => {
+                    state.remove_entry(source.0, source.1)?;
+                    enter(state, moved, source.0, target)?;
+                }
+            }
+            state.change_inode(moved)?.ctime = now;
+            touch(state.change_inode(source.0)?, now);
+            touch(state.change_inode(target.0)?, now);
+        }
+        self.after_change();
+        Ok(())
+    }
+
+    pub(super) fn list(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        {
+            let state = self.read_state();
+            let directory = state.inode(ino)?.directory()?;
+            let parent = directory.parent;
+            let dots: [(u64, Ino, &[u8]); 2] = [(DOT, ino, b"."), (DOT_DOT, parent, b"..")];
+            for (at, ino, name) in dots {
+                let entry = DirEntry { ino, kind: FileKind::Directory, name, cookie: at };
+                if at > cookie && each(entry) == Listing::Enough {
+                    return Ok(());
+                }
+            }
+            let from = cookie.max(DOT_DOT).saturating_add(1);
+            for (&cookie, name) in directory.by_cookie.range(from..) {
+                let Some(entry) = directory.by_name.get(name) else { continue };
+                let kind = state.inode(entry.ino)?.kind;
+                let entry = DirEntry { ino: entry.ino, kind, name, cookie };
+                if each(entry) == Listing::Enough {
+                    break;
+                }
+            }
+        }
+        self.touch_atime(ino)
+    }
+}
+
+fn touch(directory: &mut Inode, now: Timestamp) {
+    (directory.mtime, directory.ctime) = (now, now);
+}
+
+fn entry_of(state: &State, parent: Ino, name: &[u8]) -> Result<Ino> {
+    let directory = state.inode(parent)?.directory()?;
+    Ok(directory.by_name.get(name).ok_or(FsError::NotFound)?.ino)
+}
+
+/// A directory that can take entries: one that is removed cannot.
+fn check_parent(state: &State, parent: Ino) -> Result<()> {
+    let inode = state.inode(parent)?;
+    inode.directory()?;
+    if inode.nlink == 0 { Err(FsError::NotFound) } else { Ok(()) }
+}
+
+fn check_free(state: &State, parent: Ino, name: &[u8]) -> Result<()> {
+    check_parent(state, parent)?;
+    let exists = state.inode(parent)?.directory()?.by_name.contains_key(name);
+    if exists { Err(FsError::Exists) } else { Ok(()) }
+}
+
+fn classify(state: &State, moved: Ino, there: Option<Ino>) -> Result<RenameTarget> {
+    let Some(there) = there else { return Ok(RenameTarget::Free) };
+    if there == moved {
+        return Ok(RenameTarget::SameInode);
+    }
+    Ok(match &state.inode(there)?.body {
+        Body::Directory(directory) if directory.by_name.is_empty() => RenameTarget::EmptyDirectory,
+        Body::Directory(_) => RenameTarget::FullDirectory,
+        Body::File(_) | Body::Symlink(_) | Body::Special => RenameTarget::NotDirectory,
+    })
+}
+
+/// A directory must not move below itself.
+fn check_no_loop(state: &State, moved: Ino, target: Ino) -> Result<()> {
+    if state.inode(moved)?.kind != FileKind::Directory {
+        return Ok(());
+    }
+    let mut at = target;
+    loop {
+        if at == moved {
+            return Err(FsError::Invalid { what: "a directory moved below itself" });
+        }
+        if at == Ino::ROOT {
+            return Ok(());
+        }
+        at = state.inode(at)?.directory()?.parent;
+    }
+}
+
+/// Enters a moved inode at its new place; a directory learns its parent, and the parents count it.
+fn enter(state: &mut State, moved: Ino, from: Ino, (to, name): (Ino, &[u8])) -> Result<()> {
+    state.insert_entry(to, name, moved)?;
+    let inode = state.inode_mut(moved)?;
+    if let Body::Directory(directory) = &mut inode.body {
+        directory.parent = to;
+        state.change_inode(from)?.nlink -= 1;
+        state.change_inode(to)?.nlink += 1;
+        state.change_inode(moved)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! The record: the envelope of everything but the superblock.
+//!
+//! Journal batches, pieces of a checkpoint and manifests are all a [`RecordHeader`] followed by a
+//! body and zeroes up to the next block. Two checksums: `crc` covers header and body and is
+//! different in each copy, because the own address is; `chain` covers only the bodies of this
+//! record and all before it, so both copies of a log have the same chain and can be merged.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Address, BLOCK_BYTES, VERSION, blocks_for};
+
+/// What a record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A batch of rows that were changed together.
+    Batch,
+    /// A piece of a checkpoint: rows in key order.
+    Run,
+    /// The list of what makes up the current state.
+    Manifest,
+}
+
+impl RecordKind {
+    /// First bytes of a record of this kind.
+    pub const fn magic(self) -> [u8; 4] {
+        match self {
+            Self::Batch => *b"FRJB",
+            Self::Run => *b"FRRN",
+            Self::Manifest => *b"FRMF",
+        }
+    }
+}
+
+/// Head of every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct RecordHeader {
+    /// `FRJB`, `FRRN` or `FRMF`.
+    pub magic: [u8; 4],
+    /// CRC-32C of bytes 8.. of the record, body included, padding not.
+    pub crc: U32,
+    /// Format version, 1.
+    pub version: U16,
+    /// Zero when written, ignored when read.
+    pub reserved: U16,
+    /// Bytes of the body.
+    pub body_bytes: U32,
+    /// Identity of the file system.
+    pub uuid: [u8; 16],
+    /// Epoch of the superblock that this record follows (batch) or leads to (run, manifest).
+    pub epoch: U64,
+    /// Batch: number of the batch, counted over the file system's life. Run: number of the piece.
+    pub seq: U64,
+    /// Own address: zone.
+    pub own_zone: U32,
+    /// Own address: block in the zone.
+    pub own_block: U32,
+    /// `chain` of the record before.
+    pub prev: U32,
+    /// CRC-32C of the body, continued from `prev`.
+    pub chain: U32,
+}
+
+/// Bytes of a [`RecordHeader`].
+pub const HEADER_BYTES: usize = size_of::<RecordHeader>();
+
+const _: () = assert!(HEADER_BYTES == 64);
+const _: () = assert!(offset_of!(RecordHeader, epoch) == 32);
+const _: () = assert!(offset_of!(RecordHeader, chain) == 60);
+
+/// What identifies a record beside its place and body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordId {
+    /// What it holds.
+    pub kind: RecordKind,
+    /// Of which file system.
+    pub uuid: [u8; 16],
+    /// See [`RecordHeader::epoch`].
+    pub epoch: u64,
+    /// See [`RecordHeader::seq`].
+    pub seq: u64,
+    /// See [`RecordHeader::prev`].
+    pub prev: u32,
+}
+
+/// A record being filled: the header's space first, then the body.
+#[derive(Debug)]
+pub struct RecordBuffer(Vec<u8>);
+
+impl RecordBuffer {
+    /// An empty body.
+    pub fn new() -> Self {
+        Self(vec![0; HEADER_BYTES])
+    }
+
+    /// Where the body is appended.
+    pub fn body(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+
+    /// Bytes of the body so far.
+    pub fn body_bytes(&self) -> usize {
+        self.0.len() - HEADER_BYTES
+    }
+
+    /// Bytes of header and body.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Blocks it will take.
+    pub fn blocks(&self) -> usize {
+        blocks_for(self.0.len())
+    }
+
+    /// Pads to whole blocks; to be called once, after the body is complete.
+    pub fn pad(mut self) -> PaddedRecord {
+        let record_bytes = self.0.len();
+        self.0.resize(blocks_for(record_bytes) * BLOCK_BYTES, 0);
+        PaddedRecord { bytes: self.0, record_bytes }
+    }
+}
+
+impl Default for RecordBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A record that only lacks its header, which differs from copy to copy.
+#[derive(Debug)]
+pub struct PaddedRecord {
+    bytes: Vec<u8>,
+    record_bytes: usize,
+}
+
+impl PaddedRecord {
+    /// The chain value after this record.
+    pub fn chain(&self, prev: u32) -> u32 {
+        crc32c::crc32c_append(prev, &self.bytes[HEADER_BYTES..self.record_bytes])
+    }
+
+    /// Bytes of header and body.
+    pub fn record_bytes(&self) -> usize {
+        self.record_bytes
+    }
+
+    /// Blocks it takes.
+    pub fn blocks(&self) -> usize {
+        self.bytes.len() / BLOCK_BYTES
+    }
+
+    /// Fills in the header for a copy at `own` and returns all bytes and the record's `crc`.
+    pub fn seal(&mut self, id: &RecordId, own: Address) -> (&[u8], u32) {
+        let body_bytes = self.record_bytes - HEADER_BYTES;
+        let header = RecordHeader {
+            magic: id.kind.magic(),
+            crc: U32::new(0),
+            version: U16::new(VERSION),
+            reserved: U16::new(0),
+            body_bytes: U32::new(u32::try_from(body_bytes).expect("a record is under 4 GiB")),
+            uuid: id.uuid,
+            epoch: U64::new(id.epoch),
+            seq: U64::new(id.seq),
+            own_zone: U32::new(own.zone),
+            own_block: U32::new(own.block),
+            prev: U32::new(id.prev),
+            chain: U32::new(self.chain(id.prev)),
+        };
+        self.bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        let crc = crc32c::crc32c(&self.bytes[8..self.record_bytes]);
+        self.bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        (&self.bytes, crc)
+    }
+}
+
+/// Reads the header at the start of `bytes` as far as it can be judged without the body.
+pub fn decode_header(bytes: &[u8], kind: RecordKind, own: Address) -> Result<RecordHeader, String> {
+    let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else {
+        return Err(format!("{} bytes, too short", bytes.len()));
+    };
+    if header.magic != kind.magic() {
+        return Err("no magic".into());
+    }
+    if header.version.get() != VERSION {
+        return Err(format!("version {}, this program knows {VERSION}", header.version));
+    }
+    let stored = Address { zone: header.own_zone.get(), block: header.own_block.get() };
+    if stored != own {
+        return Err(format!("written for {stored:?}, found at {own:?}"));
+    }
+    Ok(header)
+}
+
+/// Whether a record is what its header says: `bytes` are header and body, without padding.
+pub fn verify(bytes: &[u8], header: &RecordHeader) -> Result<(), String> {
+    if bytes.len() != HEADER_BYTES + header.body_bytes.get() as usize {
+        return Err(format!("{} bytes, its header says otherwise", bytes.len()));
+    }
+    if crc32c::crc32c(&bytes[8..]) != header.crc.get() {
+        return Err("checksum mismatch".into());
+    }
+    if crc32c::crc32c_append(header.prev.get(), &bytes[HEADER_BYTES..]) != header.chain.get() {
+        return Err("chain mismatch".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The superblock: one 4 KiB record of the superblock log. The newest valid epoch wins.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Address, BLOCK_BYTES, VERSION};
+
+/// First bytes of a superblock.
+pub const MAGIC: [u8; 8] = *b"FURROWSB";
+
+/// Where a copy of the manifest lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct ManifestPointer {
+    /// Zone.
+    pub zone: U32,
+    /// Block in the zone.
+    pub block: U32,
+    /// Bytes of the record, header included.
+    pub bytes: U32,
+    /// CRC-32C of the record, as in its header.
+    pub crc: U32,
+}
+
+/// A record of the superblock log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Superblock {
+    /// `FURROWSB`.
+    pub magic: [u8; 8],
+    /// CRC-32C of bytes 12..4096.
+    pub crc: U32,
+    /// Format version, 1.
+    pub version: U16,
+    /// Bytes of a device block: 512 or 4096.
+    pub device_block: U16,
+    /// Identity of the file system.
+    pub uuid: [u8; 16],
+    /// Counts the superblocks written; the highest valid one is current.
+    pub epoch: U64,
+    /// Device blocks of the drive.
+    pub device_blocks: U64,
+    /// Device blocks between two zone starts.
+    pub zone_size: U64,
+    /// Device blocks of a zone that can be written.
+    pub zone_capacity: U64,
+    /// Zones of the drive.
+    pub zones: U32,
+    /// Zones at its start that are conventional.
+    pub conventional: U32,
+    /// Own address: zone.
+    pub own_zone: U32,
+    /// Own address: block in the zone.
+    pub own_block: U32,
+    /// Both copies of the manifest.
+    pub manifest: [ManifestPointer; 2],
+    /// Nanoseconds since 1970 at mkfs.
+    pub created_ns: U64,
+    /// 1 after a clean unmount, else 0. Only a hint: recovery never trusts it.
+    pub clean: U32,
+    /// Percent of the data zones kept back for reclaim.
+    pub reserve_percent: U32,
+    /// Features that a program must know to mount; none yet.
+    pub incompatible: U64,
+    /// Name of the file system, UTF-8, zero padded.
+    pub label: [u8; 64],
+    /// Zero when written, ignored when read.
+    pub reserved: [u8; 3896],
+}
+
+const _: () = assert!(size_of::<Superblock>() == BLOCK_BYTES);
+const _: () = assert!(offset_of!(Superblock, epoch) == 32);
+const _: () = assert!(offset_of!(Superblock, manifest) == 80);
+const _: () = assert!(offset_of!(Superblock, label) == 136);
+
+impl Superblock {
+    /// Its 4096 bytes with the own address and the checksum filled in.
+    pub fn encode(mut self, own: Address) -> [u8; BLOCK_BYTES] {
+        self.magic = MAGIC;
+        self.version = U16::new(VERSION);
+        self.own_zone = U32::new(own.zone);
+        self.own_block = U32::new(own.block);
+        self.crc = U32::new(0);
+        let mut bytes = [0; BLOCK_BYTES];
+        bytes.copy_from_slice(self.as_bytes());
+        let crc = crc32c::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one, or says why these bytes are none.
+    pub fn decode(bytes: &[u8], own: Address) -> Result<Self, String> {
+        let Ok((superblock, _)) = Self::read_from_prefix(bytes) else {
+            return Err(format!("{} bytes, too short", bytes.len()));
+        };
+        if superblock.magic != MAGIC {
+            return Err("no magic".into());
+        }
+        if superblock.crc.get() != crc32c::crc32c(&bytes[12..BLOCK_BYTES]) {
+            return Err("checksum mismatch".into());
+        }
+        if superblock.version.get() != VERSION {
+            return Err(format!("version {}, this program knows {VERSION}", superblock.version));
+        }
+        let stored = Address { zone: superblock.own_zone.get(), block: superblock.own_block.get() };
+        if stored != own {
+            return Err(format!("written for {stored:?}, found at {own:?}"));
+        }
+        if superblock.incompatible.get() != 0 {
+            let features = superblock.incompatible.get();
+            return Err(format!("has features {features:#x} that this program does not know"));
+        }
+        Ok(superblock)
+    }
+}

@@ -1,0 +1,142 @@
+//! What each POSIX action does to an inode beside its content: attributes, extended attributes,
+//! life and death.
+
+use super::Furrow;
+use super::state::State;
+use crate::FsError;
+use crate::acl;
+use crate::rules;
+use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestamp, XattrMode};
+
+impl Furrow {
+    pub(super) fn set_attributes(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.check_writable()?;
+        if let Some(size) = set.size {
+            self.read_state().inode(ino)?.file()?;
+            self.resize(ino, size, |state| self.change_attributes(state, caller, ino, set))?;
+        } else {
+            self.change_attributes(&mut self.write_state(), caller, ino, set)?;
+        }
+        self.after_change();
+        Ok(self.read_state().inode(ino)?.attr(ino))
+    }
+
+    fn change_attributes(
+        &self,
+        state: &mut State,
+        caller: &Caller,
+        ino: Ino,
+        set: &SetAttr,
+    ) -> Result<()> {
+        if *set == SetAttr::default() {
+            return Ok(());
+        }
+        let now = self.now();
+        let attr = state.inode(ino)?.attr(ino);
+        let perm = rules::perm_after(caller, &attr, set);
+        if set.perm.is_some() {
+            let inode = state.inode(ino)?;
+            if let Some(value) = inode.xattrs.get(acl::ACCESS) {
+                let value = rules::chmod_acl(value, perm)?;
+                state.set_xattr(ino, acl::ACCESS, value.as_deref())?;
+            }
+        }
+        let inode = state.change_inode(ino)?;
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        inode.perm = perm;
+        inode.uid = set.uid.unwrap_or(inode.uid);
+        inode.gid = set.gid.unwrap_or(inode.gid);
+        inode.atime = set.atime.map_or(inode.atime, time);
+        inode.mtime = set.mtime.map_or(inode.mtime, time);
+        inode.ctime = now;
+        Ok(())
+    }
+
+    pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let state = self.read_state();
+        let value = state.inode(ino)?.xattrs.get(name).ok_or(FsError::NoAttribute)?;
+        Ok(value.to_vec())
+    }
+
+    pub(super) fn put_xattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        (name, value): (&[u8], &[u8]),
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.check_writable()?;
+        rules::check_xattr(name, value.len())?;
+        {
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            let inode = state.inode(ino)?;
+            let exists = inode.xattrs.contains_key(name);
+            match mode {
+                XattrMode::Create if exists => return Err(FsError::Exists),
+                XattrMode::Replace if !exists => return Err(FsError::NoAttribute),
+                XattrMode::Any | XattrMode::Create | XattrMode::Replace => {}
+            }
+            let attr = inode.attr(ino);
+            let (perm, stored) = if name == acl::ACCESS {
+                rules::set_access_acl(caller, &attr, value)?
+            } else if name == acl::DEFAULT {
+                (attr.perm, rules::set_default_acl(&attr, value)?)
+            } else {
+                (attr.perm, Some(value.to_vec()))
+            };
+            self.check_space(state, (value.len() as u64).div_ceil(4096))?;
+            if stored.is_some() || exists {
+                state.set_xattr(ino, name, stored.as_deref())?;
+            }
+            let inode = state.change_inode(ino)?;
+            (inode.perm, inode.ctime) = (perm, self.now());
+        }
+        self.after_change();
+        Ok(())
+    }
+
+    pub(super) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        rules::check_xattr(name, 0)?;
+        let mut guard = self.write_state();
+        let state = &mut *guard;
+        if !state.inode(ino)?.xattrs.contains_key(name) {
+            return Err(FsError::NoAttribute);
+        }
+        state.set_xattr(ino, name, None)?;
+        state.change_inode(ino)?.ctime = self.now();
+        drop(guard);
+        self.after_change();
+        Ok(())
+    }
+
+    /// Takes a link away, and the inode if that was the last thing that kept it.
+    pub(super) fn drop_link(state: &mut State, ino: Ino, now: Timestamp) -> Result<()> {
+        let inode = state.change_inode(ino)?;
+        inode.ctime = now;
+        inode.nlink = match inode.kind {
+            FileKind::Directory => 0,
+            _ => inode.nlink.saturating_sub(1),
+        };
+        state.delete_if_unused(ino);
+        Ok(())
+    }
+
+    pub(super) fn pin_inode(&self, ino: Ino) -> Result<()> {
+        self.write_state().inode_mut(ino)?.pins += 1;
+        Ok(())
+    }
+
+    pub(super) fn unpin_inode(&self, ino: Ino) {
+        let mut state = self.write_state();
+        let Ok(inode) = state.inode_mut(ino) else { return };
+        inode.pins = inode.pins.saturating_sub(1);
+        if !self.is_read_only() {
+            state.delete_if_unused(ino);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What must hold on a drive with a Furrow file system, numbered. `zonal check` names them.
+
+/// A rule that the structures on the drive obey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Invariant {
+    /// Its number.
+    pub id: &'static str,
+    /// What it says.
+    pub rule: &'static str,
+}
+
+macro_rules! invariants {
+    ($($name:ident $id:literal $rule:literal;)*) => {
+        $(pub(super) const $name: Invariant = Invariant { id: $id, rule: $rule };)*
+        /// All of them, by number.
+        pub const INVARIANTS: &[Invariant] = &[$($name),*];
+    };
+}
+
+invariants! {
+    SUPERBLOCKS "C01" "both pairs of superblock zones hold the current superblock";
+    MANIFESTS "C02" "both copies of the manifest are whole";
+    PIECES "C03" "both copies of every piece of the checkpoint are whole";
+    JOURNAL "C04" "both copies of the journal hold the same batches";
+    ROWS "C05" "every row can be read";
+    INODES "C10" "every inode has a known kind and a number below the next one";
+    ROOT "C11" "inode 1 is a directory and its own parent";
+    ENTRIES "C12" "every entry is in a directory, has a possible name and leads to an inode";
+    COOKIES "C13" "cookies are unique in a directory and below its next one";
+    PARENTS "C14" "a directory has one entry, in the directory it names as its parent";
+    LINKS "C15" "an inode's link count is the number of its entries, plus those of a directory";
+    REACHABLE "C16" "every linked inode is reachable from the root";
+    XATTRS "C17" "every extended attribute belongs to an inode";
+    EXTENTS "C20" "every extent lies inside a data zone's capacity";
+    WRITTEN "C21" "every extent lies below its zone's write pointer";
+    DISJOINT "C22" "no two extents overlap";
+    MAPS "C23" "every map entry belongs to a file and lies inside an extent";
+    MAP_ORDER "C24" "map entries of a file do not overlap";
+    REFERENCES "C25" "an extent's reference count is the number of its map entries, never 0";
+    SIZES "C26" "no file is mapped beyond the largest size";
+    META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the checkpoint";
+    DATA "C30" "every mapped block is what its checksum says";
+    ZONES "C31" "every zone that holds something can be read";
+}
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Which.
+    pub invariant: Invariant,
+    /// Where, and what was found instead.
+    pub what: String,
+}
+
+/// Collects problems, up to a bound: a destroyed drive has millions.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    pub(super) found: Vec<Problem>,
+    /// Those beyond the bound.
+    pub(super) more: u64,
+}
+
+impl Problems {
+    const KEPT_MAX: usize = 1000;
+
+    pub(super) fn add(&mut self, invariant: Invariant, what: String) {
+        if self.found.len() < Self::KEPT_MAX {
+            self.found.push(Problem { invariant, what });
+        } else {
+            self.more += 1;
+        }
+    }
+}

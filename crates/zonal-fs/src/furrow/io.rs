@@ -1,0 +1,119 @@
+//! The drive in file-system blocks: zone and block in, device calls out. Nothing else calls the
+//! device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use zonal::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
+
+use super::format::{Address, BLOCK_BYTES};
+use super::layout::Layout;
+
+type Result<T> = std::result::Result<T, DeviceError>;
+
+/// The drive.
+pub(super) struct Drive {
+    pub(super) device: Arc<dyn ZonedDevice>,
+    pub(super) layout: Layout,
+    /// Something was written since the last flush.
+    unflushed: AtomicBool,
+    pub(super) counts: Counts,
+}
+
+/// Bytes and calls since mount.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) user_bytes: AtomicU64,
+    pub(super) reclaim_bytes: AtomicU64,
+    pub(super) meta_bytes: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) resets: AtomicU64,
+}
+
+impl Drive {
+    pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
+        Self { device, layout, unflushed: AtomicBool::new(true), counts: Counts::default() }
+    }
+
+    fn lba(&self, at: Address) -> Lba {
+        let start = self.layout.geometry.zone_start(ZoneId::new(at.zone));
+        start + LbaCount::new(u64::from(at.block) * self.layout.per_block)
+    }
+
+    /// Reads whole blocks. They may lie anywhere in the zone's capacity.
+    pub(super) fn read(&self, at: Address, buffer: &mut [u8]) -> Result<()> {
+        self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.device.read(self.lba(at), buffer)
+    }
+
+    /// Writes whole blocks where the zone's pointer is.
+    pub(super) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
+        self.unflushed.store(true, Ordering::Release);
+        self.counts.meta_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.device.write(self.lba(at), data)
+    }
+
+    /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
+    /// in a conventional zone, the device's choice in a sequential one.
+    pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
+        self.unflushed.store(true, Ordering::Release);
+        if self.layout.is_conventional(planned.zone) {
+            self.device.write(self.lba(planned), data)?;
+            return Ok(planned.block);
+        }
+        let zone = ZoneId::new(planned.zone);
+        let lba = self.device.append(zone, data)?;
+        let offset = lba - self.layout.geometry.zone_start(zone);
+        self.layout.whole_blocks(offset).ok_or(DeviceError::NotAtWritePointer {
+            zone,
+            wp: lba,
+            lba: self.lba(planned),
+        })
+    }
+
+    /// Makes all that was written durable.
+    pub(super) fn flush(&self) -> Result<()> {
+        // Taken before the flush: what is written while it runs is not covered.
+        if !self.unflushed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
+        self.device.flush().inspect_err(|_| self.unflushed.store(true, Ordering::Release))
+    }
+
+    /// Empties a zone. A conventional one needs no call: it has no pointer.
+    pub(super) fn reset(&self, zone: u32) -> Result<()> {
+        if self.layout.is_conventional(zone) {
+            return Ok(());
+        }
+        self.unflushed.store(true, Ordering::Release);
+        self.counts.resets.fetch_add(1, Ordering::Relaxed);
+        self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Reset)
+    }
+
+    /// Gives up a zone's active resources. A zone that cannot be finished just stays active.
+    pub(super) fn finish(&self, zone: u32) {
+        if self.layout.is_conventional(zone) {
+            return;
+        }
+        self.unflushed.store(true, Ordering::Release);
+        if let Err(error) = self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Finish) {
+            tracing::debug!(zone, %error, "zone stays active");
+        }
+    }
+
+    /// Blocks of a zone's capacity from `block` on.
+    pub(super) fn blocks_after(&self, at: Address) -> u32 {
+        self.layout.capacity(at.zone).saturating_sub(at.block)
+    }
+
+    /// Reads `bytes` bytes from `at` on, or fewer if the zone ends before.
+    pub(super) fn read_bytes(&self, at: Address, bytes: usize) -> Result<Vec<u8>> {
+        let blocks = bytes.div_ceil(BLOCK_BYTES).min(self.blocks_after(at) as usize);
+        let mut buffer = vec![0; blocks * BLOCK_BYTES];
+        self.read(at, &mut buffer)?;
+        buffer.truncate(bytes);
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,274 @@
+//! Formatting: every zone emptied, a checkpoint with nothing but the root directory, a superblock.
+
+use std::sync::Arc;
+
+use zerocopy::FromZeros;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
+
+use super::alloc::{Role, ZoneSlot, Zones};
+use super::checkpoint::{CheckpointLog, Image, MetaZones};
+use super::commit::{Committer, Ending};
+use super::format::BLOCK_SHIFT;
+use super::format::superblock::Superblock;
+use super::io::Drive;
+use super::journal::Journal;
+use super::layout::Layout;
+use super::state::{Body, Directory, Inode, State};
+use super::superlog::{self, SuperLog};
+use crate::FsError;
+use crate::vfs::{FileKind, Ino, Result, Timestamp};
+
+/// What to do with a device that holds something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overwrite {
+    /// Refuse it.
+    #[default]
+    Refuse,
+    /// Destroy what it holds.
+    Force,
+}
+
+/// How to format.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    /// Name, at most 64 bytes of UTF-8.
+    pub label: String,
+    /// Identity; the caller makes it random.
+    pub uuid: [u8; 16],
+    /// Percent of the data zones kept back so that reclaim finds garbage: 7 by default.
+    pub reserve_percent: u32,
+    /// What to do with a device in use.
+    pub overwrite: Overwrite,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> Self {
+        let overwrite = Overwrite::Refuse;
+        Self { label: String::new(), uuid: [0; 16], reserve_percent: 7, overwrite }
+    }
+}
+
+/// How far a long operation has got, in zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Zones done.
+    pub done: u64,
+    /// Zones in all.
+    pub total: u64,
+}
+
+/// What was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MkfsReport {
+    /// Zones of the device.
+    pub zones: u32,
+    /// Zones that had to be reset.
+    pub zones_reset: u32,
+    /// Zones that are read-only or offline and stay unused.
+    pub zones_failed: u32,
+    /// Bytes that files can fill.
+    pub user_bytes: u64,
+}
+
+/// Formats a device.
+pub fn mkfs(
+    device: Arc<dyn ZonedDevice>,
+    clock: &dyn Clock,
+    options: &MkfsOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<MkfsReport> {
+    let layout = Layout::new(device.geometry())?;
+    let drive = Drive::new(device, layout);
+    format(&drive, clock, options, progress)
+}
+
+fn format(
+    drive: &Drive,
+    clock: &dyn Clock,
+    options: &MkfsOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<MkfsReport> {
+    if options.label.len() > 64 {
+        return Err(FsError::Invalid { what: "a label over 64 bytes" });
+    }
+    if options.reserve_percent > 50 {
+        return Err(FsError::Invalid { what: "a reserve over 50 percent" });
+    }
+    let zones = drive.device.report_all()?;
+    if options.overwrite == Overwrite::Refuse {
+        refuse_used(drive, &zones)?;
+    }
+    let mut state = State::new(empty_zones(drive, &zones));
+    let usable: u64 = usable_blocks(&state);
+    let user_blocks = drive.layout.user_blocks(usable, options.reserve_percent, 0);
+    if user_blocks < u64::from(drive.layout.zone_blocks) {
+        let why = "after what metadata and reclaim need, less than one zone is left".into();
+        return Err(FsError::Unsuitable { why });
+    }
+    let zones_reset = reset_used(drive, &zones, progress)?;
+    insert_root(&mut state, clock);
+    write_first_checkpoint(drive, &mut state, clock, options)?;
+    let failed = state.zones.slots.iter().filter(|slot| slot.role == Role::Failed).count();
+    Ok(MkfsReport {
+        zones: drive.layout.geometry.zone_count(),
+        zones_reset,
+        zones_failed: u32::try_from(failed).unwrap_or(u32::MAX),
+        user_bytes: user_blocks << BLOCK_SHIFT,
+    })
+}
+
+/// Blocks of all zones that data can use.
+fn usable_blocks(state: &State) -> u64 {
+    let usable =
+        state.zones.slots.iter().filter(|slot| !matches!(slot.role, Role::Super | Role::Failed));
+    usable.map(|slot| u64::from(slot.capacity)).sum()
+}
+
+/// An error that names what is on the device, if anything.
+fn refuse_used(drive: &Drive, zones: &[Zone]) -> Result<()> {
+    let (found, _) = superlog::find_all(drive);
+    if let Ok(superblock) = superlog::newest(&found, None) {
+        let label = String::from_utf8_lossy(&superblock.label);
+        let label = label.trim_end_matches('\0');
+        return Err(FsError::InUse { what: format!("a Furrow file system, label {label:?}") });
+    }
+    let holds = |zone: &&Zone| {
+        !matches!(
+            zone.cond,
+            ZoneCond::Empty | ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline
+        )
+    };
+    if let Some(zone) = zones.iter().find(holds) {
+        let what = format!("zone {} is {}", zone.id, zone.cond.name());
+        return Err(FsError::InUse { what });
+    }
+    if zones.first().is_some_and(|zone| zone.cond == ZoneCond::NotWp) {
+        let mut block = vec![0; 4096];
+        drive.device.read(Lba::ZERO, &mut block)?;
+        if block.iter().any(|&byte| byte != 0) {
+            return Err(FsError::InUse { what: "its first block is not zero".into() });
+        }
+    }
+    Ok(())
+}
+
+fn empty_zones(drive: &Drive, zones: &[Zone]) -> Zones {
+    let layout = &drive.layout;
+    let slot = |zone: &Zone| {
+        let number = zone.id.get();
+        let role = if layout.is_superblock(number) {
+            Role::Super
+        } else if matches!(zone.cond, ZoneCond::ReadOnly | ZoneCond::Offline) {
+            Role::Failed
+        } else {
+            Role::Free
+        };
+        ZoneSlot::new(role, layout.capacity(number))
+    };
+    Zones::new(zones.iter().map(slot).collect(), layout.first_sequential, layout.streams)
+}
+
+fn reset_used(drive: &Drive, zones: &[Zone], progress: &mut dyn FnMut(Progress)) -> Result<u32> {
+    let used: Vec<u32> = zones
+        .iter()
+        .filter(|zone| zone.cond.is_active() || zone.cond == ZoneCond::Full)
+        .map(|zone| zone.id.get())
+        .collect();
+    let total = used.len() as u64;
+    for (done, &zone) in (0..).zip(&used) {
+        progress(Progress { done, total });
+        drive.reset(zone)?;
+    }
+    progress(Progress { done: total, total });
+    Ok(u32::try_from(used.len()).unwrap_or(u32::MAX))
+}
+
+fn insert_root(state: &mut State, clock: &dyn Clock) {
+    let now = Timestamp::from_ns(clock.wall_ns());
+    let directory = Directory { parent: Ino::ROOT, next_cookie: 3, ..Directory::default() };
+    let root = Inode {
+        kind: FileKind::Directory,
+        perm: 0o755,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        xattrs: std::collections::BTreeMap::new(),
+        pins: 0,
+        body: Body::Directory(directory),
+    };
+    state.insert_inode(Ino::ROOT, root);
+}
+
+fn write_first_checkpoint(
+    drive: &Drive,
+    state: &mut State,
+    clock: &dyn Clock,
+    options: &MkfsOptions,
+) -> Result<()> {
+    let mut committer = Committer {
+        superblock: first_superblock(drive, clock, options),
+        superlog: SuperLog::new(drive.layout.superblock_pairs),
+        checkpoints: CheckpointLog::default(),
+        journal: Journal {
+            uuid: options.uuid,
+            epoch: 0,
+            zones: Vec::new(),
+            index: 0,
+            next: [Some(0); 2],
+            chain: 0,
+            last_batch: 0,
+            blocks: 0,
+        },
+        needs_checkpoint: false,
+        planted: None,
+    };
+    let image = Image::of(state, drive, None);
+    committer.checkpoint(drive, &mut EmptyZones(state), image, Ending::Clean)
+}
+
+fn first_superblock(drive: &Drive, clock: &dyn Clock, options: &MkfsOptions) -> Superblock {
+    let spec = drive.layout.geometry.spec();
+    let mut superblock = Superblock::new_zeroed();
+    let block_bytes = u16::try_from(spec.block_size.bytes()).expect("512 or 4096");
+    superblock.device_block = U16::new(block_bytes);
+    superblock.uuid = options.uuid;
+    superblock.device_blocks = U64::new(spec.block_count.get());
+    superblock.zone_size = U64::new(spec.zone_size.get());
+    superblock.zone_capacity = U64::new(spec.zone_capacity.get());
+    superblock.zones = U32::new(drive.layout.geometry.zone_count());
+    superblock.conventional = U32::new(spec.conventional_zones);
+    superblock.created_ns = U64::new(u64::try_from(clock.wall_ns()).unwrap_or(0));
+    superblock.reserve_percent = U32::new(options.reserve_percent);
+    superblock.label[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    superblock
+}
+
+/// Zones of an empty drive.
+struct EmptyZones<'a>(&'a mut State);
+
+impl MetaZones for EmptyZones<'_> {
+    fn take(&mut self) -> Option<u32> {
+        self.0.zones.take_meta()
+    }
+
+    fn available(&self) -> usize {
+        self.0.zones.free_count()
+    }
+
+    fn fail(&mut self, zone: u32) {
+        self.0.zones.fail(zone);
+    }
+
+    fn release(&mut self, zones: &[u32]) {
+        for &zone in zones {
+            self.0.zones.release(zone);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Furrow: a POSIX file system on zones alone.
+//!
+//! Everything on the drive is written once and in order. A read goes from `ops` to `file` (file
+//! block → extent → zone, in memory) to `data` (device, checksums). A write goes to a buffer, or
+//! straight to a data zone if it is large, and changes rows in memory; a commit makes all changes
+//! before it durable together. What each file answers:
+//!
+//! | file | question |
+//! | --- | --- |
+//! | `format/` | what do the bytes on the drive mean? |
+//! | [`layout`] | where do things lie, and how much is kept back? |
+//! | [`state`], [`extent`] | what is known of files and their blocks? |
+//! | [`alloc`] | which zone is written next, which one is a victim? |
+//! | [`ops`], [`inode`], [`dir`], [`file`], [`buffer`] | what does each POSIX action do? |
+//! | [`data`], [`io`] | how do blocks get to the drive and back? |
+//! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
+//! | [`recover`], [`load`] | how is the state found again? |
+//! | [`reclaim`] | how does space come back? |
+//! | `mkfs`, `check`, `dump` | the tools |
+
+mod alloc;
+mod buffer;
+mod checkpoint;
+mod commit;
+mod copy;
+mod data;
+mod dir;
+mod extent;
+mod file;
+pub mod format;
+mod inode;
+pub mod invariant;
+mod io;
+mod journal;
+pub mod layout;
+mod load;
+mod mkfs;
+mod ops;
+mod planted;
+mod reclaim;
+mod recover;
+mod rows;
+mod state;
+mod superlog;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use zonal::{Clock, ZonedDevice};
+
+pub use self::mkfs::{MkfsOptions, MkfsReport, Overwrite, Progress, mkfs};
+pub use self::planted::PlantedBug;
+pub use self::recover::Loss;
+
+use self::alloc::Role;
+use self::commit::{Committer, Ending};
+use self::invariant::Problems;
+use self::io::Drive;
+use self::layout::Layout;
+use self::recover::RecoveryFacts;
+use self::state::State;
+use self::superlog::SuperLog;
+use crate::FsError;
+use crate::vfs::{Result, Timestamp};
+
+/// Whether a mount may write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// It may.
+    #[default]
+    ReadWrite,
+    /// It writes nothing at all, not even recovery.
+    ReadOnly,
+}
+
+/// When a read moves the access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtimePolicy {
+    /// If it is not later than the last change, or a day old (Linux `relatime`).
+    #[default]
+    Relative,
+    /// Never (`noatime`).
+    Never,
+}
+
+/// How to mount.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MountOptions {
+    /// Whether to write.
+    pub access: Access,
+    /// When to move access times.
+    pub atime: AtimePolicy,
+    /// A mistake to make on purpose. For tests of tests only.
+    pub planted: Option<PlantedBug>,
+}
+
+/// A mounted Furrow file system.
+///
+/// ```
+/// use std::sync::Arc;
+/// use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive};
+/// use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+/// use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+///
+/// let drive = Arc::new(MemoryDrive::new(Geometry::new(GeometrySpec {
+///     block_size: BlockSize::B4096,
+///     block_count: LbaCount::new(32 * 768),
+///     zone_size: LbaCount::new(768), // 3 MiB
+///     zone_capacity: LbaCount::new(768),
+///     conventional_zones: 0,
+///     max_open: Some(14),
+///     max_active: Some(14),
+///     max_append: LbaCount::new(64),
+/// })?));
+/// let clock = Arc::new(ManualClock::new(0));
+/// mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ())?;
+/// let fs = Furrow::mount(drive, clock, MountOptions::default())?;
+/// let file = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+/// let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"hello", &file)?.ino;
+/// fs.write(ino, 0, b"world", WriteFlags::empty())?;
+/// fs.sync()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Furrow {
+    drive: Drive,
+    clock: Arc<dyn Clock>,
+    options: MountOptions,
+    state: RwLock<State>,
+    committer: Mutex<Committer>,
+    /// One reclaims at a time; the victim it is at.
+    reclaiming: Mutex<Option<u32>>,
+    /// Appending writes find the end of file one after the other.
+    appending: Mutex<()>,
+    /// Readers of each zone.
+    pins: Box<[AtomicU32]>,
+    /// The last batch that is durable.
+    durable_batch: AtomicU64,
+    /// When the last batch was taken.
+    last_commit_ns: AtomicU64,
+    /// After shutdown, or on a read-only mount.
+    read_only: AtomicBool,
+    /// Blocks of all zones that data can use.
+    usable_blocks: u64,
+    reserve_percent: u32,
+    losses: Vec<Loss>,
+}
+
+impl Furrow {
+    /// Mounts a device. Replays what a power cut left and, unless read-only, writes a new
+    /// checkpoint where that is needed.
+    pub fn mount(
+        device: Arc<dyn ZonedDevice>,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+    ) -> Result<Self> {
+        let layout = Layout::new(device.geometry())?;
+        let drive = Drive::new(device, layout);
+        let mut problems = Problems::default();
+        let loaded = recover::read(&drive, options.planted, &mut problems)?;
+        refuse_broken(&problems)?;
+        tracing::debug!(batches = loaded.batches, "journal replayed");
+        for loss in &loaded.losses {
+            tracing::error!(
+                inode = %loss.ino, offset = loss.offset, bytes = loss.len, zone = %loss.zone,
+                "data is lost: {}", loss.why
+            );
+        }
+        let facts = RecoveryFacts::of(&drive, &loaded, &problems);
+        let checkpoints = recover::resume_checkpoints(&drive, &loaded);
+        let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
+        let zone_count = loaded.state.zones.slots.len();
+        let slots = &loaded.state.zones.slots;
+        let usable = slots.iter().filter(|slot| !matches!(slot.role, Role::Super | Role::Failed));
+        let usable_blocks = usable.map(|slot| u64::from(slot.capacity)).sum();
+        let last_batch = loaded.journal.last_batch;
+        let committer = Committer {
+            superblock: loaded.superblock,
+            superlog,
+            checkpoints,
+            journal: loaded.journal,
+            needs_checkpoint: false,
+            planted: options.planted,
+        };
+        let fs = Self {
+            drive,
+            last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
+            clock,
+            options,
+            state: RwLock::new(loaded.state),
+            committer: Mutex::new(committer),
+            reclaiming: Mutex::new(None),
+            appending: Mutex::new(()),
+            pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
+            durable_batch: AtomicU64::new(last_batch),
+            read_only: AtomicBool::new(options.access == Access::ReadOnly),
+            usable_blocks,
+            reserve_percent: loaded.superblock.reserve_percent.get(),
+            losses: loaded.losses,
+        };
+        if options.access == Access::ReadWrite {
+            fs.finish_recovery(&facts)?;
+        }
+        Ok(fs)
+    }
+
+    /// Data that the drive has lost, as found at mount.
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    /// What was written, and what zones are used for.
+    pub fn stats(&self) -> Stats {
+        let count = |role: &dyn Fn(Role) -> bool| {
+            let state = self.read_state();
+            state.zones.slots.iter().filter(|slot| role(slot.role)).count() as u64
+        };
+        let counts = &self.drive.counts;
+        Stats {
+            user_bytes: counts.user_bytes.load(Ordering::Relaxed),
+            reclaim_bytes: counts.reclaim_bytes.load(Ordering::Relaxed),
+            meta_bytes: counts.meta_bytes.load(Ordering::Relaxed),
+            read_bytes: counts.read_bytes.load(Ordering::Relaxed),
+            flushes: counts.flushes.load(Ordering::Relaxed),
+            resets: counts.resets.load(Ordering::Relaxed),
+            batches: self.durable_batch.load(Ordering::Relaxed),
+            zones_free: count(&|role| role == Role::Free),
+            zones_open: count(&|role| matches!(role, Role::Open(_))),
+            zones_sealed: count(&|role| matches!(role, Role::Sealed | Role::Dying)),
+            zones_metadata: count(&|role| matches!(role, Role::Super | Role::Meta)),
+            zones_failed: count(&|role| role == Role::Failed),
+        }
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.drive.layout
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ns(self.clock.wall_ns())
+    }
+
+    fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().expect("no holder panicked")
+    }
+
+    fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("no holder panicked")
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    fn has_planted(&self, bug: PlantedBug) -> bool {
+        self.options.planted == Some(bug)
+    }
+
+    /// Commits if the last commit is `age_ns` old.
+    fn commit_if_older(&self, age_ns: u64) -> Result<()> {
+        let last = self.last_commit_ns.load(Ordering::Acquire);
+        if self.clock.monotonic_ns().saturating_sub(last) < age_ns || self.is_read_only() {
+            return Ok(());
+        }
+        self.commit(Ending::Record)
+    }
+}
+
+/// Structures with a problem that leaves the tree wrong are not mounted; a bad copy of something
+/// that has two is.
+fn refuse_broken(problems: &Problems) -> Result<()> {
+    use invariant::{JOURNAL, MANIFESTS, PIECES, SUPERBLOCKS};
+    let tolerable = [SUPERBLOCKS, MANIFESTS, PIECES, JOURNAL];
+    let mut broken =
+        problems.found.iter().filter(|problem| !tolerable.contains(&problem.invariant));
+    for problem in &problems.found {
+        tracing::warn!(invariant = problem.invariant.id, "{}", problem.what);
+    }
+    let Some(first) = broken.next() else { return Ok(()) };
+    let others = broken.count() as u64 + problems.more;
+    let why = format!(
+        "{} ({}): {}; and {others} more: run `zonal check`",
+        first.invariant.rule, first.invariant.id, first.what
+    );
+    Err(FsError::Corrupt { what: "metadata", why })
+}
+
+/// Counters since mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes of file data written to zones.
+    pub user_bytes: u64,
+    /// Bytes that reclaim moved.
+    pub reclaim_bytes: u64,
+    /// Bytes of journal, checkpoints and superblocks.
+    pub meta_bytes: u64,
+    /// Bytes read from the device.
+    pub read_bytes: u64,
+    /// Device flushes.
+    pub flushes: u64,
+    /// Zones reset.
+    pub resets: u64,
+    /// Number of the last durable batch, over the file system's life.
+    pub batches: u64,
+    /// Zones that hold nothing.
+    pub zones_free: u64,
+    /// Zones being written with data.
+    pub zones_open: u64,
+    /// Zones that hold data and are not written.
+    pub zones_sealed: u64,
+    /// Zones of superblocks, journal and checkpoints.
+    pub zones_metadata: u64,
+    /// Zones that can no longer be written.
+    pub zones_failed: u64,
+}
+
+impl Stats {
+    /// Bytes written to the device per byte of file data: file-system write amplification.
+    pub fn write_amplification(&self) -> f64 {
+        if self.user_bytes == 0 {
+            return 1.0;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let ratio = (self.user_bytes + self.reclaim_bytes + self.meta_bytes) as f64
+            / self.user_bytes as f64;
+        ratio
+    }
+}

@@ -1,0 +1,195 @@
+//! [`FileSystem`] for [`Furrow`]: each method in a line or two; the work is in the files beside.
+
+use std::sync::atomic::Ordering;
+
+use super::Furrow;
+use super::alloc::Urgency;
+use super::commit::Ending;
+use super::format::BLOCK_BYTES;
+use super::state::Body;
+use crate::FsError;
+use crate::vfs::{
+    Attr, Caller, DirEntry, FileSystem, Ino, Listing, NewInode, RenameFlags, Result, Seek, SetAttr,
+    StatFs, SyncKind, WriteFlags, XattrMode,
+};
+
+/// Age at which what was written is committed without being asked for.
+const COMMIT_AGE_NS: u64 = 4_000_000_000;
+
+impl FileSystem for Furrow {
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.find_entry(parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        Ok(self.read_state().inode(ino)?.attr(ino))
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.set_attributes(caller, ino, set)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let target = match &self.read_state().inode(ino)?.body {
+            Body::Symlink(target) => target.to_vec(),
+            Body::File(_) | Body::Directory(_) | Body::Special => {
+                return Err(FsError::Invalid { what: "not a symbolic link" });
+            }
+        };
+        self.touch_atime(ino)?;
+        Ok(target)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attr> {
+        self.create_entry(caller, parent, name, new)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove_file(parent, name)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove_directory(parent, name)
+    }
+
+    fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
+        self.move_entry(source, target, flags)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.add_link(ino, parent, name)
+    }
+
+    fn pin(&self, ino: Ino) -> Result<()> {
+        self.pin_inode(ino)
+    }
+
+    fn unpin(&self, ino: Ino) {
+        self.unpin_inode(ino);
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_file(ino, offset, buffer).inspect_err(|error| {
+            if matches!(error, FsError::Checksum { .. } | FsError::Device(_)) {
+                tracing::error!(inode = %ino, offset, %error, "a read failed");
+            }
+        })
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u64> {
+        self.write_file(ino, offset, data, flags)
+    }
+
+    fn fsync(&self, ino: Ino, _kind: SyncKind) -> Result<()> {
+        self.read_state().inode(ino)?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.is_read_only() { Ok(()) } else { self.commit(Ending::Record) }
+    }
+
+    fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        self.list(ino, cookie, each)
+    }
+
+    fn fallocate(&self, ino: Ino, how: crate::vfs::Allocate, offset: u64, len: u64) -> Result<()> {
+        self.allocate(ino, how, offset, len)
+    }
+
+    fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
+        self.seek_file(ino, what, offset)
+    }
+
+    fn copy_range(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<u64> {
+        self.copy_blocks(source, target, len, flags)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let state = self.read_state();
+        let totals = &state.totals;
+        let blocks = self.user_blocks(0);
+        let used = totals.live + totals.promised + totals.reserved;
+        let free = self.user_blocks(totals.row_bytes).saturating_sub(used);
+        Ok(StatFs {
+            block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
+            blocks,
+            blocks_free: free,
+            inodes: state.inodes.len() as u64,
+            // A small file takes a block and a few hundred bytes of rows.
+            inodes_free: free,
+        })
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.get_xattr(ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.put_xattr(caller, ino, (name, value), mode)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        Ok(self.read_state().inode(ino)?.xattrs.keys().map(|name| name.to_vec()).collect())
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.remove_xattr(ino, name)
+    }
+
+    fn tick(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.reclaim_ahead()?;
+        self.commit_if_older(COMMIT_AGE_NS)
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let outcome = self.commit(Ending::Clean);
+        self.read_only.store(true, Ordering::Release);
+        outcome
+    }
+}
+
+impl Furrow {
+    /// Moves a few megabytes while nobody waits, so that writers find room.
+    fn reclaim_ahead(&self) -> Result<()> {
+        const BLOCKS: u64 = 2048;
+        let is_low = {
+            let state = self.read_state();
+            state.zones.free_blocks() < 2 * self.low_mark()
+        };
+        if is_low {
+            self.reclaim_some(BLOCKS, Urgency::Normal)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Mistakes that can be made on purpose.
+//!
+//! A crash test that finds nothing proves something only if it finds these. Each names one place
+//! where an order or a check matters; [`MountOptions::planted`](super::MountOptions) switches one
+//! on. Nothing but tests sets it.
+
+/// A mistake to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlantedBug {
+    /// A batch is written without flushing the data it refers to.
+    SkipDataFlush,
+    /// A commit returns without flushing its record.
+    SkipRecordFlush,
+    /// A zone is reset before the record that drops its last reference is durable.
+    ResetBeforeDurable,
+    /// The checksums of data are not compared.
+    SkipDataChecksum,
+    /// The checksum of a record is not compared.
+    SkipRecordChecksum,
+    /// The chain between records is not compared.
+    SkipChain,
+    /// Unlinked files are not deleted at recovery.
+    ForgetOrphans,
+    /// The old superblock zone is reset before the new one is flushed.
+    SuperblockResetEarly,
+    /// The superblock is written before the checkpoint is flushed.
+    SuperblockBeforeCheckpoint,
+    /// The oldest valid superblock is taken.
+    StaleSuperblock,
+    /// Attributes are left out of batches.
+    ForgetXattrRows,
+    /// Deletions of entries are left out of batches.
+    ForgetEntryDeletes,
+    /// A commit leaves buffered data behind.
+    SkipWriteBack,
+    /// Replay stops one batch early.
+    ReplayStopsEarly,
+    /// After recovery the journal goes on behind a torn record.
+    ContinueBehindTornRecord,
+    /// Journal and checkpoint zones are reset before the new superblock is durable.
+    ReleaseMetaEarly,
+    /// Reclaim moves an extent without recording its new place.
+    ForgetRelocation,
+    /// Truncation leaves the rest of the last block as it was.
+    ForgetTailZeroing,
+    /// The checkpoint leaves out the rows of extended attributes.
+    CheckpointWithoutXattrs,
+    /// A second name for a file is not counted.
+    ForgetLinkCount,
+}
+
+impl PlantedBug {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::SkipDataFlush,
+        Self::SkipRecordFlush,
+        Self::ResetBeforeDurable,
+        Self::SkipDataChecksum,
+        Self::SkipRecordChecksum,
+        Self::SkipChain,
+        Self::ForgetOrphans,
+        Self::SuperblockResetEarly,
+        Self::SuperblockBeforeCheckpoint,
+        Self::StaleSuperblock,
+        Self::ForgetXattrRows,
+        Self::ForgetEntryDeletes,
+        Self::SkipWriteBack,
+        Self::ReplayStopsEarly,
+        Self::ContinueBehindTornRecord,
+        Self::ReleaseMetaEarly,
+        Self::ForgetRelocation,
+        Self::ForgetTailZeroing,
+        Self::CheckpointWithoutXattrs,
+        Self::ForgetLinkCount,
+    ];
+}

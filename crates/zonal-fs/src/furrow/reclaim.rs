@@ -1,0 +1,207 @@
+//! Reclaim: live blocks move out of a victim, so that it can be reset.
+//!
+//! Blocks are copied without the lock and then mapped under it, wherever the extents they belong to
+//! still are; what was overwritten meanwhile is left behind. Only extent rows change, however many
+//! files share them. A victim is reset by the commit after the last block has moved (F3). The
+//! structure is here; the policy is [`Zones::find_victim`](super::alloc::Zones::find_victim) and
+//! the pace is [`pay`](super::buffer).
+
+use super::Furrow;
+use super::alloc::{Role, Stream, Urgency};
+use super::commit::Ending;
+use super::data::Hold;
+use super::extent::Placed;
+use super::format::{Address, BLOCK_BYTES};
+use super::planted::PlantedBug;
+use super::state::{ExtentId, State};
+use crate::FsError;
+use crate::vfs::Result;
+
+/// Blocks copied at once: 1 MiB.
+const COPY_BLOCKS: u32 = 256;
+
+/// Blocks to be copied.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    block: u32,
+    blocks: u32,
+}
+
+impl Furrow {
+    /// Frees at least one zone, or says that there is no space.
+    pub(super) fn make_room(&self) -> Result<()> {
+        if self.read_state().zones.has_emptied() {
+            return self.commit(Ending::Record);
+        }
+        let moved = self.reclaim_some(u64::MAX, Urgency::Emergency)?;
+        // Rows of deleted files may be all that keeps zones from being empty.
+        let pending = !self.read_state().changes.rows.is_empty();
+        if moved == 0 && !pending && !self.read_state().zones.has_emptied() {
+            return Err(FsError::NoSpace);
+        }
+        self.commit(Ending::Record)
+    }
+
+    /// Moves about `budget` blocks of a victim, all of it at most, and returns how many moved.
+    pub(super) fn reclaim_some(&self, budget: u64, urgency: Urgency) -> Result<u64> {
+        let mut current = match urgency {
+            Urgency::Emergency => self.reclaiming.lock().expect("no holder panicked"),
+            // Somebody is at it already.
+            Urgency::Normal => match self.reclaiming.try_lock() {
+                Ok(guard) => guard,
+                Err(_) => return Ok(0),
+            },
+        };
+        let victim = {
+            let state = self.read_state();
+            let goes_on = current.filter(|&zone| {
+                let slot = state.zones.slot(zone);
+                slot.role == Role::Sealed && slot.live > 0 && !slot.unreadable
+            });
+            goes_on.or_else(|| state.zones.find_victim(state.totals.data_clock, urgency))
+        };
+        *current = victim;
+        let Some(victim) = victim else { return Ok(0) };
+        let mut moved = 0;
+        while moved < budget {
+            let batch = collect(&self.read_state(), victim);
+            if batch.is_empty() {
+                *current = None;
+                break;
+            }
+            moved += self.move_blocks(victim, &batch)?;
+        }
+        let is_short = {
+            let state = self.read_state();
+            let floor = self.layout().user_floor(state.totals.row_bytes);
+            state.zones.has_emptied() && state.zones.free_count() <= floor + 1
+        };
+        if is_short && urgency == Urgency::Normal {
+            self.commit(Ending::Record)?;
+        }
+        Ok(moved)
+    }
+
+    /// Copies live blocks of a victim to the reclaim stream.
+    fn move_blocks(&self, victim: u32, batch: &[Live]) -> Result<u64> {
+        let total: usize = batch.iter().map(|live| live.blocks as usize).sum();
+        let mut data = vec![0; total * BLOCK_BYTES];
+        let mut rest = &mut data[..];
+        for live in batch {
+            let (now, later) = rest.split_at_mut(live.blocks as usize * BLOCK_BYTES);
+            let at = Address { zone: victim, block: live.block };
+            // Not verified: a wrong block moves with its checksum and stays wrong for its reader.
+            if let Err(error) = self.drive.read(at, now) {
+                tracing::error!(zone = victim, %error, "reclaim cannot read a zone; it stays");
+                self.write_state().zones.slot_mut(victim).unreadable = true;
+                return Ok(1);
+            }
+            rest = later;
+        }
+        let placed = self.place_data(&mut Hold::Free(&self.state), Stream::Reclaim, &data)?;
+        let mut state = self.write_state();
+        let rows =
+            self.has_planted(PlantedBug::ForgetRelocation).then(|| state.changes.rows.clone());
+        relocate_batch(&mut state, victim, batch, &joined(&placed));
+        if let Some(rows) = rows {
+            state.changes.rows = rows;
+        }
+        Ok(total as u64)
+    }
+}
+
+/// Placed parts with neighbours made one, so that no extent is cut without need.
+fn joined(placed: &[Placed]) -> Vec<Placed> {
+    let mut parts: Vec<Placed> = Vec::new();
+    for part in placed {
+        match parts.last_mut() {
+            Some(last) if last.zone == part.zone && last.block + last.blocks == part.block => {
+                last.blocks += part.blocks;
+            }
+            _ => parts.push(*part),
+        }
+    }
+    parts
+}
+
+/// Maps copied blocks to the places of their copies, and settles these.
+fn relocate_batch(state: &mut State, victim: u32, batch: &[Live], placed: &[Placed]) {
+    let mut sources = batch.iter().copied().peekable();
+    let mut used = 0;
+    for part in placed {
+        let mut filled = 0;
+        while filled < part.blocks {
+            let Some(live) = sources.peek().copied() else { break };
+            let blocks = (live.blocks - used).min(part.blocks - filled);
+            let from = Live { block: live.block + used, blocks };
+            relocate_range(state, victim, from, (part.zone, part.block + filled));
+            filled += blocks;
+            used += blocks;
+            if used == live.blocks {
+                sources.next();
+                used = 0;
+            }
+        }
+        state.zones.settle(part.zone, part.blocks);
+    }
+}
+
+/// The next live blocks of a victim, up to [`COPY_BLOCKS`].
+fn collect(state: &State, victim: u32) -> Vec<Live> {
+    let mut batch = Vec::new();
+    let mut total = 0;
+    for (&block, id) in &state.zones.slot(victim).extents {
+        let Some(extent) = state.extents.get(id) else { continue };
+        let blocks = extent.blocks();
+        if total > 0 && total + blocks > COPY_BLOCKS {
+            break;
+        }
+        total += blocks;
+        batch.push(Live { block, blocks });
+    }
+    if state.zones.slot(victim).unreadable {
+        batch.clear();
+    }
+    batch
+}
+
+/// Moves what still lives in a copied range of the victim to its place in the copy.
+fn relocate_range(state: &mut State, victim: u32, from: Live, (zone, to): (u32, u32)) {
+    let limit = from.block + from.blocks;
+    // An extent that the copy's destination cut in two is cut in two itself, if it may be.
+    cut_at(state, victim, from.block);
+    cut_at(state, victim, limit);
+    let inside: Vec<(u32, ExtentId)> = state
+        .zones
+        .slot(victim)
+        .extents
+        .range(from.block..limit)
+        .map(|(&block, &id)| (block, id))
+        .collect();
+    for (block, id) in inside {
+        let fits = state.extents.get(&id).is_some_and(|extent| block + extent.blocks() <= limit);
+        if fits {
+            state.relocate(id, zone, to + (block - from.block));
+        }
+    }
+}
+
+/// Cuts the exclusive extent that covers `block` of a zone, so that one begins there. A shared one
+/// stays whole, and stays in the victim until a copy of it finds room in one piece.
+fn cut_at(state: &mut State, zone: u32, block: u32) {
+    let covering = state.zones.slot(zone).extents.range(..block).next_back();
+    let Some((&start, &id)) = covering else { return };
+    let Some(extent) = state.extents.get(&id) else { return };
+    if start + extent.blocks() <= block {
+        return;
+    }
+    let (ino, first) = extent.owner;
+    let entry = state
+        .inodes
+        .get(&ino)
+        .and_then(|inode| inode.file().ok())
+        .and_then(|file| file.map.get(&first).copied());
+    if entry.is_some_and(|entry| entry.extent == id && state.is_whole(entry)) {
+        state.split_map(ino, first + u64::from(block - start));
+    }
+}

@@ -1,0 +1,483 @@
+//! From a drive to a mounted state: superblock → manifest → checkpoint → journal → zone report.
+//!
+//! [`read`] writes nothing, so that a read-only mount and `check` use it as well;
+//! [`Furrow::finish_recovery`] does what a writable mount needs: deletes unlinked files, gives the
+//! journal a clean end, empties zones in which nothing lives.
+
+use zerocopy::byteorder::little_endian::U32;
+use zonal::{Zone, ZoneCond, ZoneId};
+
+use super::Furrow;
+use super::alloc::{Role, ZoneSlot, Zones};
+use super::checkpoint::CheckpointLog;
+use super::commit::Ending;
+use super::format::manifest::Manifest;
+use super::format::record::RecordKind;
+use super::format::superblock::Superblock;
+use super::format::{Address, BLOCK_SHIFT, blocks_for};
+use super::invariant::{self as rule, Problems};
+use super::io::Drive;
+use super::journal::{Journal, Reader, Trust, first_valid, read_record};
+use super::load::Rows;
+use super::planted::PlantedBug;
+use super::state::{ExtentId, State};
+use super::superlog::{self, Found};
+use crate::FsError;
+use crate::vfs::{Ino, Result};
+
+/// Everything that a drive says.
+pub(super) struct Loaded {
+    pub(super) found: Vec<Found>,
+    pub(super) superblock: Superblock,
+    pub(super) manifest: Manifest,
+    pub(super) journal: Journal,
+    pub(super) state: State,
+    pub(super) zones: Vec<Zone>,
+    /// Ranges of files that the drive has lost: extents above a write pointer or in an offline
+    /// zone.
+    pub(super) losses: Vec<Loss>,
+    /// Batches replayed.
+    pub(super) batches: u64,
+}
+
+/// Data that the drive no longer has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The file.
+    pub ino: Ino,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The zone that held them.
+    pub zone: ZoneId,
+    /// Why they are gone.
+    pub why: &'static str,
+}
+
+/// Reads all metadata. Problems that leave a usable state are added to `problems`.
+pub(super) fn read(
+    drive: &Drive,
+    planted: Option<PlantedBug>,
+    problems: &mut Problems,
+) -> Result<Loaded> {
+    let (found, bad) = superlog::find_all(drive);
+    let superblock = *superlog::newest(&found, planted)?;
+    check_superblocks(drive, &found, &superblock, bad, problems);
+    check_geometry(drive, &superblock)?;
+    let manifest = read_manifest(drive, &superblock, problems)?;
+    let mut rows = read_checkpoint(drive, &superblock, &manifest, problems)?;
+    let (journal, batches) = replay(drive, &superblock, &manifest, &mut rows, problems, planted)?;
+    let zones = drive.device.report_all()?;
+    let slots = zone_slots(drive, &manifest, &zones);
+    let first = drive.layout.first_sequential;
+    let slots = Zones::new(slots, first, drive.layout.streams);
+    let header = &manifest.header;
+    let next = next_numbers(&rows, (header.next_ino.get(), header.next_extent.get()));
+    let mut state = rows.build(slots, next, problems);
+    state.totals.data_clock = header.data_clock.get();
+    state.batch = journal.last_batch + 1;
+    let losses = find_losses(drive, &state, &zones);
+    Ok(Loaded { found, superblock, manifest, journal, state, zones, losses, batches })
+}
+
+/// Numbers are given on after the highest one used, also by batches after the checkpoint.
+fn next_numbers(rows: &Rows, (ino, extent): (u64, u64)) -> (u64, u64) {
+    // Saturation instead of overflow: such a row is then reported as out of range.
+    let inode = rows.inodes.keys().next_back().map_or(0, |last| last.saturating_add(1));
+    let last_extent = rows.extents.keys().next_back().map_or(0, |last| last.saturating_add(1));
+    (ino.max(inode).max(2), extent.max(last_extent).max(1))
+}
+
+fn check_superblocks(
+    drive: &Drive,
+    found: &[Found],
+    newest: &Superblock,
+    bad: Vec<String>,
+    problems: &mut Problems,
+) {
+    for why in bad {
+        problems.add(rule::SUPERBLOCKS, why);
+    }
+    for pair in drive.layout.superblock_pairs {
+        let current = found
+            .iter()
+            .any(|found| pair.contains(&found.at.zone) && found.superblock.epoch == newest.epoch);
+        if !current {
+            let what = format!("neither of zones {pair:?} has epoch {}", newest.epoch);
+            problems.add(rule::SUPERBLOCKS, what);
+        }
+    }
+}
+
+/// The drive must be the one that was formatted.
+fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
+    let spec = drive.layout.geometry.spec();
+    let drive_has = [
+        spec.block_size.bytes(),
+        spec.block_count.get(),
+        spec.zone_size.get(),
+        spec.zone_capacity.get(),
+        u64::from(spec.conventional_zones),
+    ];
+    let formatted = [
+        u64::from(superblock.device_block.get()),
+        superblock.device_blocks.get(),
+        superblock.zone_size.get(),
+        superblock.zone_capacity.get(),
+        u64::from(superblock.conventional.get()),
+    ];
+    if drive_has == formatted {
+        return Ok(());
+    }
+    let why = format!(
+        "formatted on a drive with [block size, blocks, zone size, zone capacity, conventional] \
+         = {formatted:?}, but this one has {drive_has:?}"
+    );
+    Err(FsError::Corrupt { what: "superblock", why })
+}
+
+fn read_manifest(
+    drive: &Drive,
+    superblock: &Superblock,
+    problems: &mut Problems,
+) -> Result<Manifest> {
+    let read = |at: Address| {
+        let (header, body) = read_record(drive, at, RecordKind::Manifest, Trust::Verify)?;
+        if header.uuid != superblock.uuid || header.epoch != superblock.epoch {
+            return Err(format!("of epoch {}, not {}", header.epoch, superblock.epoch));
+        }
+        Manifest::decode(&body)
+    };
+    let copies = superblock
+        .manifest
+        .map(|pointer| Address { zone: pointer.zone.get(), block: pointer.block.get() });
+    let manifest = first_valid(copies, "manifest", read_checked(drive, read))?;
+    report_bad_copies(copies, &read_checked(drive, read), |what| {
+        problems.add(rule::MANIFESTS, what);
+    });
+    Ok(manifest)
+}
+
+/// Pieces are read one after the other; a bad copy is reported and the other one taken.
+fn read_checkpoint(
+    drive: &Drive,
+    superblock: &Superblock,
+    manifest: &Manifest,
+    problems: &mut Problems,
+) -> Result<Rows> {
+    let mut rows = Rows::default();
+    let mut prev = 0;
+    for (seq, piece) in (0u64..).zip(&manifest.pieces) {
+        let read = |at: Address| {
+            let (header, body) = read_record(drive, at, RecordKind::Run, Trust::Verify)?;
+            let is_it = header.uuid == superblock.uuid
+                && header.epoch == superblock.epoch
+                && header.seq.get() == seq
+                && header.prev.get() == prev
+                && header.chain == piece.chain;
+            if is_it { Ok(body) } else { Err("not the piece that the manifest names".into()) }
+        };
+        let copies = [0, 1]
+            .map(|copy| Address { zone: piece.zone[copy].get(), block: piece.block[copy].get() });
+        let mut bad = Vec::new();
+        let body = copies.into_iter().find_map(|at| match read_checked(drive, read)(at) {
+            Ok(body) => Some(body),
+            Err(why) => {
+                bad.push(format!("piece {seq} at zone {} block {}: {why}", at.zone, at.block));
+                None
+            }
+        });
+        let body =
+            body.ok_or_else(|| FsError::Corrupt { what: "checkpoint", why: bad.join("; ") })?;
+        for what in bad {
+            problems.add(rule::PIECES, what);
+        }
+        prev = piece.chain.get();
+        let applied = rows.apply(&body);
+        applied.map_err(|why| FsError::Corrupt { what: "checkpoint", why })?;
+    }
+    Ok(rows)
+}
+
+fn replay(
+    drive: &Drive,
+    superblock: &Superblock,
+    manifest: &Manifest,
+    rows: &mut Rows,
+    problems: &mut Problems,
+    planted: Option<PlantedBug>,
+) -> Result<(Journal, u64)> {
+    for zones in &manifest.journal {
+        for zone in zones.zone {
+            check_zone(drive, zone.get())
+                .map_err(|why| FsError::Corrupt { what: "journal", why })?;
+        }
+    }
+    let mut reader =
+        Reader::new(drive, (superblock.uuid, superblock.epoch.get()), manifest, planted);
+    let mut count = 0;
+    let mut held: Option<Vec<u8>> = None;
+    while let Some(batch) = reader.next() {
+        if batch.at.contains(&None) {
+            problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
+        }
+        // Batches are applied one behind, so that a planted bug can drop the last.
+        if let Some(body) = held.replace(batch.body) {
+            apply_batch(rows, &body)?;
+            count += 1;
+        }
+    }
+    if let Some(body) = held
+        && planted != Some(PlantedBug::ReplayStopsEarly)
+    {
+        apply_batch(rows, &body)?;
+        count += 1;
+    }
+    Ok((reader.into_journal(), count))
+}
+
+fn apply_batch(rows: &mut Rows, body: &[u8]) -> Result<()> {
+    rows.apply(body).map(drop).map_err(|why| FsError::Corrupt { what: "journal", why })
+}
+
+/// A read at an address that came from the drive: the zone must be one that can hold metadata.
+fn read_checked<T>(
+    drive: &Drive,
+    read: impl Fn(Address) -> std::result::Result<T, String>,
+) -> impl Fn(Address) -> std::result::Result<T, String> {
+    move |at| check_zone(drive, at.zone).and_then(|()| read(at))
+}
+
+fn check_zone(drive: &Drive, zone: u32) -> std::result::Result<(), String> {
+    let layout = &drive.layout;
+    let exists = zone < layout.geometry.zone_count();
+    if exists && !layout.is_conventional(zone) && !layout.is_superblock(zone) {
+        Ok(())
+    } else {
+        Err(format!("zone {zone} cannot hold metadata"))
+    }
+}
+
+fn report_bad_copies<T>(
+    copies: [Address; 2],
+    read: &impl Fn(Address) -> std::result::Result<T, String>,
+    mut report: impl FnMut(String),
+) {
+    for at in copies {
+        if let Err(why) = read(at) {
+            report(format!("zone {} block {}: {why}", at.zone, at.block));
+        }
+    }
+}
+
+/// Roles of all zones before any data is known.
+fn zone_slots(drive: &Drive, manifest: &Manifest, zones: &[Zone]) -> Vec<ZoneSlot> {
+    let layout = &drive.layout;
+    let mut slots: Vec<ZoneSlot> = zones
+        .iter()
+        .map(|zone| {
+            let number = zone.id.get();
+            let role = if layout.is_superblock(number) {
+                Role::Super
+            } else {
+                match zone.cond {
+                    ZoneCond::ReadOnly | ZoneCond::Offline => Role::Failed,
+                    ZoneCond::Empty | ZoneCond::NotWp => Role::Free,
+                    ZoneCond::ImplicitOpen
+                    | ZoneCond::ExplicitOpen
+                    | ZoneCond::Closed
+                    | ZoneCond::Full => Role::Sealed,
+                }
+            };
+            let mut slot = ZoneSlot::new(role, layout.capacity(number));
+            if role != Role::Free {
+                slot.written = slot.capacity;
+            }
+            slot.unreadable = zone.cond == ZoneCond::Offline;
+            slot
+        })
+        .collect();
+    let pieces = manifest.pieces.iter().flat_map(|piece| piece.zone);
+    let journal = manifest.journal.iter().flat_map(|zones| zones.zone);
+    for zone in pieces.chain(journal).map(U32::get) {
+        if let Some(slot) = slots.get_mut(zone as usize)
+            && slot.role != Role::Super
+        {
+            slot.role = Role::Meta;
+        }
+    }
+    slots
+}
+
+/// Extents that the drive cannot give back.
+fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    let lost = |id: &ExtentId| -> Option<(ZoneId, &'static str)> {
+        let extent = state.extents.get(id)?;
+        let zone = zones.get(extent.zone as usize)?;
+        if zone.cond == ZoneCond::Offline {
+            return Some((zone.id, "the zone is offline"));
+        }
+        let written = zone.written()?.get() / drive.layout.per_block;
+        let end = u64::from(extent.block) + u64::from(extent.blocks());
+        (end > written).then_some((zone.id, "the zone's write pointer is below it"))
+    };
+    for (&ino, inode) in &state.inodes {
+        let Ok(file) = inode.file() else { continue };
+        for (&first, entry) in &file.map {
+            if let Some((zone, why)) = lost(&entry.extent) {
+                let (offset, len) = (first << BLOCK_SHIFT, u64::from(entry.blocks) << BLOCK_SHIFT);
+                losses.push(Loss { ino, offset, len, zone, why });
+            }
+        }
+    }
+    losses
+}
+
+/// Zones of the current checkpoint and where its log goes on, from the manifest and the report.
+pub(super) fn resume_checkpoints(drive: &Drive, loaded: &Loaded) -> CheckpointLog {
+    let mut log = CheckpointLog::default();
+    let mut add = |zone: u32| {
+        if !log.zones.contains(&zone) {
+            log.zones.push(zone);
+        }
+    };
+    for piece in &loaded.manifest.pieces {
+        piece.zone.into_iter().for_each(|zone| add(zone.get()));
+    }
+    for copy in 0..2 {
+        let pointer = &loaded.superblock.manifest[copy];
+        let zone = pointer.zone.get();
+        add(zone);
+        let Some(report) = loaded.zones.get(zone as usize) else { continue };
+        let end = blocks_for(pointer.bytes.get() as usize) + pointer.block.get() as usize;
+        let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
+        // Behind a torn checkpoint the next one would be unreadable only by accident, but a
+        // finished zone takes no more writes.
+        if let Some(block) = written
+            && report.cond != ZoneCond::Full
+            && block as usize >= end
+        {
+            log.next[copy] = Some(Address { zone, block });
+        }
+    }
+    log
+}
+
+/// Whether both copies of the journal end where their zones' pointers are, so that it can go on.
+fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
+    let journal = &loaded.journal;
+    let zones = journal.zones[journal.index];
+    (0..2).all(|copy| {
+        let Some(report) = loaded.zones.get(zones.zone[copy].get() as usize) else { return false };
+        let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
+        report.cond != ZoneCond::Full && written.is_some() && written == journal.next[copy]
+    })
+}
+
+impl Furrow {
+    /// Makes the drive ready for writing after [`read`].
+    pub(super) fn finish_recovery(&self, loaded: &RecoveryFacts) -> Result<()> {
+        {
+            let mut state = self.write_state();
+            self.settle_zones(&mut state, &loaded.zones);
+            // F3: what was read is durable, so nothing durable refers to them.
+            let emptied = state.zones.take_emptied(|_| true);
+            drop(state);
+            self.reset_emptied(&emptied);
+            let mut state = self.write_state();
+            if !self.has_planted(PlantedBug::ForgetOrphans) {
+                let orphans: Vec<Ino> = state
+                    .inodes
+                    .iter()
+                    .filter(|(_, inode)| inode.nlink == 0)
+                    .map(|(&ino, _)| ino)
+                    .collect();
+                for ino in orphans {
+                    state.remove_inode(ino);
+                }
+            }
+        }
+        let whole =
+            loaded.journal_is_whole || self.has_planted(PlantedBug::ContinueBehindTornRecord);
+        if whole && loaded.copies_are_whole {
+            self.commit(Ending::Record)
+        } else {
+            self.commit(Ending::Checkpoint)
+        }
+    }
+
+    /// Decides what becomes of each zone that is neither free nor metadata: writing goes on in
+    /// zones that have room, the others are sealed, and those that stayed active are finished.
+    fn settle_zones(&self, state: &mut State, zones: &[Zone]) {
+        for zone in zones {
+            let number = zone.id.get();
+            let layout = self.layout();
+            match state.zones.slot(number).role {
+                Role::Sealed => {}
+                Role::Free if layout.is_conventional(number) => {
+                    Self::settle_conventional(state, number);
+                    continue;
+                }
+                Role::Super
+                | Role::Meta
+                | Role::Free
+                | Role::Failed
+                | Role::Dying
+                | Role::Open(_) => continue,
+            }
+            let written = zone.written().and_then(|written| layout.whole_blocks(written));
+            let has_data = state.zones.slot(number).live > 0;
+            let resumed = match written {
+                Some(written) if zone.cond != ZoneCond::Full && has_data => {
+                    let end = live_end(state, number);
+                    end <= written && state.zones.resume(number, written)
+                }
+                _ => false,
+            };
+            if !resumed {
+                if zone.cond.is_active() && has_data {
+                    self.drive.finish(number);
+                }
+                state.zones.seal(number);
+            }
+        }
+    }
+
+    /// A conventional zone has no pointer: what lies behind the last extent is free.
+    fn settle_conventional(state: &mut State, zone: u32) {
+        if state.zones.slot(zone).live == 0 {
+            return;
+        }
+        let end = live_end(state, zone);
+        state.zones.claim(zone);
+        if !state.zones.resume(zone, end) {
+            state.zones.seal(zone);
+        }
+    }
+}
+
+/// What [`Furrow::finish_recovery`] needs to know of what was read.
+pub(super) struct RecoveryFacts {
+    pub(super) zones: Vec<Zone>,
+    journal_is_whole: bool,
+    copies_are_whole: bool,
+}
+
+impl RecoveryFacts {
+    pub(super) fn of(drive: &Drive, loaded: &Loaded, problems: &Problems) -> Self {
+        Self {
+            zones: loaded.zones.clone(),
+            journal_is_whole: journal_is_whole(drive, loaded),
+            copies_are_whole: problems.found.is_empty(),
+        }
+    }
+}
+
+/// The block behind the last extent of a zone.
+fn live_end(state: &State, zone: u32) -> u32 {
+    let last = state.zones.slot(zone).extents.values().next_back();
+    let extent = last.and_then(|id| state.extents.get(id));
+    extent.map_or(0, |extent| extent.block + extent.blocks())
+}

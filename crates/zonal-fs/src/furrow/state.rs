@@ -1,0 +1,399 @@
+//! All metadata in memory: inodes, extents, zones, and which rows changed since the last commit.
+//!
+//! Operations change [`State`] under one lock and mark the rows they changed; a commit writes the
+//! current values of the marked rows as one batch. So whatever happens between two commits becomes
+//! durable as a whole or not at all. Nothing here does I/O.
+//!
+//! Structure of a file: [`File::map`] leads from file blocks to extents, [`State::extents`] leads
+//! from extents to zones. Reclaim changes only the second. See [`extent`](super::extent).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::alloc::Zones;
+use super::format::BLOCK_BYTES;
+use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, RowHeader, XattrRow};
+use crate::FsError;
+use crate::vfs::{Attr, FileKind, Ino, Result, Timestamp};
+
+/// Number of an extent. 0 stands for promised space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ExtentId(pub(super) u64);
+
+impl ExtentId {
+    /// Space that is promised to a file but not written.
+    pub(super) const PROMISED: Self = Self(0);
+}
+
+/// A run of blocks in a zone.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    pub(super) zone: u32,
+    pub(super) block: u32,
+    /// Map entries that refer to it.
+    pub(super) refs: u32,
+    /// The file and file block of the entry made last: where the extent is mapped if `refs` is 1.
+    pub(super) owner: (Ino, u64),
+    /// One per block; its length is the extent's.
+    pub(super) crcs: Vec<u32>,
+}
+
+impl Extent {
+    pub(super) fn blocks(&self) -> u32 {
+        u32::try_from(self.crcs.len()).expect("an extent is shorter than a zone")
+    }
+}
+
+/// A piece of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MapEntry {
+    pub(super) extent: ExtentId,
+    /// Blocks of the extent before the piece.
+    pub(super) skip: u32,
+    pub(super) blocks: u32,
+}
+
+/// A block in the write buffer.
+#[derive(Clone, Debug)]
+pub(super) struct DirtyBlock {
+    /// Changes when the block leaves the buffer and comes back, so that a write-back that took
+    /// long does not mistake a new block for the one it wrote.
+    pub(super) id: u64,
+    pub(super) data: Arc<[u8; BLOCK_BYTES]>,
+    /// Blocks of logical space held for it: 0 if it replaces a block of this file alone.
+    pub(super) reserved: u64,
+}
+
+/// Content of a regular file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct File {
+    pub(super) map: BTreeMap<u64, MapEntry>,
+    pub(super) dirty: BTreeMap<u64, DirtyBlock>,
+    /// Blocks mapped, promised ones included.
+    pub(super) mapped: u64,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) ino: Ino,
+    pub(super) cookie: u64,
+}
+
+/// Content of a directory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Directory {
+    pub(super) parent: Ino,
+    pub(super) by_name: BTreeMap<Arc<[u8]>, Entry>,
+    pub(super) by_cookie: BTreeMap<u64, Arc<[u8]>>,
+    pub(super) next_cookie: u64,
+}
+
+/// What an inode holds beside its attributes.
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    File(File),
+    Directory(Directory),
+    Symlink(Box<[u8]>),
+    Special,
+}
+
+/// An inode.
+#[derive(Clone, Debug)]
+pub(super) struct Inode {
+    pub(super) kind: FileKind,
+    pub(super) perm: u16,
+    pub(super) nlink: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) rdev: u32,
+    pub(super) size: u64,
+    pub(super) atime: Timestamp,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
+    pub(super) btime: Timestamp,
+    pub(super) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// Users that keep it alive although it has no link.
+    pub(super) pins: u32,
+    pub(super) body: Body,
+}
+
+impl Inode {
+    pub(super) fn attr(&self, ino: Ino) -> Attr {
+        let per_block = (BLOCK_BYTES / 512) as u64;
+        let blocks = match &self.body {
+            Body::File(file) => (file.mapped + file.unmapped_dirty()) * per_block,
+            Body::Directory(_) | Body::Symlink(_) | Body::Special => 0,
+        };
+        Attr {
+            ino,
+            kind: self.kind,
+            perm: self.perm,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size: self.size,
+            blocks,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+        }
+    }
+
+    /// The directory's content, or an error.
+    pub(super) fn directory(&self) -> Result<&Directory> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            Body::File(_) | Body::Symlink(_) | Body::Special => Err(FsError::NotDirectory),
+        }
+    }
+
+    /// The directory's content, or an error.
+    pub(super) fn directory_mut(&mut self) -> Result<&mut Directory> {
+        match &mut self.body {
+            Body::Directory(directory) => Ok(directory),
+            Body::File(_) | Body::Symlink(_) | Body::Special => Err(FsError::NotDirectory),
+        }
+    }
+
+    /// The file's content, or an error.
+    pub(super) fn file(&self) -> Result<&File> {
+        match &self.body {
+            Body::File(file) => Ok(file),
+            Body::Directory(_) => Err(FsError::IsDirectory),
+            Body::Symlink(_) | Body::Special => {
+                Err(FsError::Invalid { what: "not a regular file" })
+            }
+        }
+    }
+
+    /// The file's content, or an error.
+    pub(super) fn file_mut(&mut self) -> Result<&mut File> {
+        match &mut self.body {
+            Body::File(file) => Ok(file),
+            Body::Directory(_) => Err(FsError::IsDirectory),
+            Body::Symlink(_) | Body::Special => {
+                Err(FsError::Invalid { what: "not a regular file" })
+            }
+        }
+    }
+}
+
+impl File {
+    /// Buffered blocks that are not mapped yet.
+    fn unmapped_dirty(&self) -> u64 {
+        self.dirty.values().map(|block| block.reserved).sum()
+    }
+}
+
+/// Names a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RowKey {
+    Inode(Ino),
+    Entry(Ino, Arc<[u8]>),
+    Xattr(Ino, Box<[u8]>),
+    Extent(ExtentId),
+    Map(Ino, u64),
+}
+
+impl RowKey {
+    /// Bytes its row may take in a batch, extents' checksums aside.
+    fn bytes(&self) -> usize {
+        let header = size_of::<RowHeader>();
+        header
+            + match self {
+                Self::Inode(_) => size_of::<InodeRow>(),
+                Self::Entry(_, name) => size_of::<EntryRow>() + name.len(),
+                Self::Xattr(_, name) => size_of::<XattrRow>() + name.len(),
+                Self::Extent(_) => size_of::<ExtentRow>(),
+                Self::Map(..) => size_of::<MapRow>(),
+            }
+    }
+}
+
+/// Rows changed since the last commit.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) rows: BTreeSet<RowKey>,
+    /// About how many bytes they will take.
+    pub(super) bytes: usize,
+}
+
+impl Changes {
+    /// Marks a row as changed.
+    pub(super) fn mark(&mut self, key: RowKey) {
+        let bytes = key.bytes();
+        if self.rows.insert(key) {
+            self.bytes += bytes;
+        }
+    }
+}
+
+/// Sums over everything, in blocks of 4 KiB unless named otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    /// In extents (F2: the sum of all zones' live blocks).
+    pub(super) live: u64,
+    /// Promised to files.
+    pub(super) promised: u64,
+    /// Held for buffered or running writes that will add to `live`.
+    pub(super) reserved: u64,
+    /// Buffered or running writes: room that must be found in open or free zones.
+    pub(super) pending: u64,
+    /// Bytes of a checkpoint of everything.
+    pub(super) row_bytes: u64,
+    /// Written over the file system's life.
+    pub(super) data_clock: u64,
+}
+
+/// All metadata.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) inodes: BTreeMap<Ino, Inode>,
+    pub(super) extents: BTreeMap<ExtentId, Extent>,
+    pub(super) zones: Zones,
+    pub(super) changes: Changes,
+    pub(super) totals: Totals,
+    /// Files with buffered blocks.
+    pub(super) buffered: BTreeSet<Ino>,
+    /// Number of the batch that collects [`Self::changes`].
+    pub(super) batch: u64,
+    pub(super) next_ino: u64,
+    pub(super) next_extent: u64,
+    pub(super) next_dirty: u64,
+}
+
+impl State {
+    pub(super) fn new(zones: Zones) -> Self {
+        Self {
+            inodes: BTreeMap::new(),
+            extents: BTreeMap::new(),
+            zones,
+            changes: Changes::default(),
+            totals: Totals::default(),
+            buffered: BTreeSet::new(),
+            batch: 1,
+            next_ino: Ino::ROOT.get() + 1,
+            next_extent: 1,
+            next_dirty: 1,
+        }
+    }
+
+    pub(super) fn inode(&self, ino: Ino) -> Result<&Inode> {
+        self.inodes.get(&ino).ok_or(FsError::NotFound)
+    }
+
+    pub(super) fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode> {
+        self.inodes.get_mut(&ino).ok_or(FsError::NotFound)
+    }
+
+    /// An inode that is about to change: its row is marked.
+    pub(super) fn change_inode(&mut self, ino: Ino) -> Result<&mut Inode> {
+        let inode = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        self.changes.mark(RowKey::Inode(ino));
+        Ok(inode)
+    }
+
+    /// Enters a new inode.
+    pub(super) fn insert_inode(&mut self, ino: Ino, inode: Inode) {
+        self.totals.row_bytes += inode_bytes(&inode);
+        self.changes.mark(RowKey::Inode(ino));
+        for name in inode.xattrs.keys() {
+            self.changes.mark(RowKey::Xattr(ino, name.clone()));
+        }
+        let before = self.inodes.insert(ino, inode);
+        assert!(before.is_none(), "inode numbers are never used twice");
+    }
+
+    /// Takes out an inode with its content and attributes.
+    pub(super) fn remove_inode(&mut self, ino: Ino) {
+        if self.inodes.get(&ino).is_some_and(|inode| matches!(inode.body, Body::File(_))) {
+            self.unmap(ino, 0, u64::MAX);
+        }
+        let Some(inode) = self.inodes.remove(&ino) else { return };
+        self.totals.row_bytes -= inode_bytes(&inode);
+        self.changes.mark(RowKey::Inode(ino));
+        for name in inode.xattrs.into_keys() {
+            self.changes.mark(RowKey::Xattr(ino, name));
+        }
+        self.buffered.remove(&ino);
+    }
+
+    /// Sets or, with `None`, removes an extended attribute.
+    pub(super) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let inode = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        self.totals.row_bytes -= inode_bytes(inode);
+        match value {
+            Some(value) => inode.xattrs.insert(name.into(), value.into()),
+            None => inode.xattrs.remove(name),
+        };
+        self.totals.row_bytes += inode_bytes(inode);
+        self.changes.bytes += value.map_or(0, <[u8]>::len);
+        self.changes.mark(RowKey::Xattr(ino, name.into()));
+        Ok(())
+    }
+
+    /// Enters `name` in a directory.
+    pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+        let directory = self.inode_mut(parent)?.directory_mut()?;
+        let name: Arc<[u8]> = name.into();
+        let cookie = directory.next_cookie;
+        directory.next_cookie += 1;
+        let before = directory.by_name.insert(Arc::clone(&name), Entry { ino, cookie });
+        assert!(before.is_none(), "an entry is removed before its name is used again");
+        directory.by_cookie.insert(cookie, Arc::clone(&name));
+        self.totals.row_bytes += entry_bytes(&name);
+        self.changes.mark(RowKey::Inode(parent));
+        self.changes.mark(RowKey::Entry(parent, name));
+        Ok(())
+    }
+
+    /// Takes `name` out of a directory and returns where it led.
+    pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Result<Ino> {
+        let directory = self.inode_mut(parent)?.directory_mut()?;
+        let (name, entry) = directory.by_name.remove_entry(name).ok_or(FsError::NotFound)?;
+        directory.by_cookie.remove(&entry.cookie);
+        self.totals.row_bytes -= entry_bytes(&name);
+        self.changes.mark(RowKey::Inode(parent));
+        self.changes.mark(RowKey::Entry(parent, name));
+        Ok(entry.ino)
+    }
+
+    /// Deletes an inode that nothing leads to any more.
+    pub(super) fn delete_if_unused(&mut self, ino: Ino) {
+        if self.inodes.get(&ino).is_some_and(|inode| inode.nlink == 0 && inode.pins == 0) {
+            self.remove_inode(ino);
+        }
+    }
+}
+
+/// Bytes of an inode's rows in a checkpoint, entries and content aside.
+pub(super) fn inode_bytes(inode: &Inode) -> u64 {
+    let target = match &inode.body {
+        Body::Symlink(target) => target.len(),
+        Body::File(_) | Body::Directory(_) | Body::Special => 0,
+    };
+    let xattrs: usize = inode
+        .xattrs
+        .iter()
+        .map(|(name, value)| {
+            size_of::<RowHeader>() + size_of::<XattrRow>() + name.len() + value.len()
+        })
+        .sum();
+    (size_of::<RowHeader>() + size_of::<InodeRow>() + target + xattrs) as u64
+}
+
+/// Bytes of an entry's row.
+pub(super) fn entry_bytes(name: &[u8]) -> u64 {
+    (size_of::<RowHeader>() + size_of::<EntryRow>() + name.len()) as u64
+}
+
+/// Bytes of the row of an extent of `blocks` blocks.
+pub(super) fn extent_bytes(blocks: u32) -> u64 {
+    (size_of::<RowHeader>() + size_of::<ExtentRow>()) as u64 + 4 * u64::from(blocks)
+}
+
+/// Bytes of a map entry's row.
+pub(super) const MAP_BYTES: u64 = (size_of::<RowHeader>() + size_of::<MapRow>()) as u64;

@@ -1,0 +1,210 @@
+//! The superblock log: two pairs of zones, a copy of every superblock in each (F1).
+//!
+//! In a pair one zone is written until it is full; then the other one is written, the drive is
+//! flushed, and only then the first one is reset. A pair that fails altogether leaves the other.
+
+use zonal::{ZoneCond, ZoneId};
+
+use super::format::superblock::Superblock;
+use super::format::{Address, BLOCK_BYTES};
+use super::io::Drive;
+use super::planted::PlantedBug;
+use crate::FsError;
+use crate::vfs::Result;
+
+/// Where the log goes on.
+#[derive(Clone, Debug)]
+pub(super) struct SuperLog {
+    pairs: [Pair; 2],
+    planted: Option<PlantedBug>,
+}
+
+/// A pair of zones.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    zones: [u32; 2],
+    /// The one being written.
+    current: usize,
+    /// Its next block; `None` where its pointer is not on a block.
+    next: Option<u32>,
+}
+
+/// A superblock that was found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) superblock: Superblock,
+    pub(super) at: Address,
+}
+
+impl SuperLog {
+    /// The log of an empty drive.
+    pub(super) fn new(pairs: [[u32; 2]; 2]) -> Self {
+        let pairs = pairs.map(|zones| Pair { zones, current: 0, next: Some(0) });
+        Self { pairs, planted: None }
+    }
+
+    /// Goes on after the newest superblock of each pair.
+    pub(super) fn resume(
+        drive: &Drive,
+        found: &[Found],
+        planted: Option<PlantedBug>,
+    ) -> Result<Self> {
+        let mut log = Self::new(drive.layout.superblock_pairs);
+        log.planted = planted;
+        for pair in &mut log.pairs {
+            let newest = found
+                .iter()
+                .filter(|found| pair.zones.contains(&found.at.zone))
+                .max_by_key(|found| found.superblock.epoch.get());
+            if let Some(newest) = newest {
+                pair.current = usize::from(newest.at.zone == pair.zones[1]);
+            }
+            let zone = drive.device.zone(ZoneId::new(pair.zones[pair.current]))?;
+            pair.next = zone.written().and_then(|written| drive.layout.whole_blocks(written));
+            if zone.cond == ZoneCond::Full {
+                pair.next = None;
+            }
+        }
+        Ok(log)
+    }
+
+    /// Writes a superblock to both pairs and makes it durable.
+    pub(super) fn write(&mut self, drive: &Drive, superblock: &Superblock) -> Result<()> {
+        let mut old = Vec::new();
+        let mut failure = None;
+        for pair in &mut self.pairs {
+            match write_to_pair(drive, pair, superblock) {
+                Ok(switched_from) => old.extend(switched_from),
+                Err(error) => {
+                    tracing::warn!(zones = ?pair.zones, %error, "a superblock copy was not written");
+                    failure = Some((error, failure.is_some()));
+                }
+            }
+        }
+        if let Some((error, true)) = failure {
+            return Err(error);
+        }
+        if self.planted == Some(PlantedBug::SuperblockResetEarly) {
+            reset_all(drive, &old);
+        }
+        drive.flush()?;
+        reset_all(drive, &old);
+        Ok(())
+    }
+}
+
+fn reset_all(drive: &Drive, zones: &[u32]) {
+    for &zone in zones {
+        // A zone that cannot be reset is tried again when it is needed.
+        if let Err(error) = drive.reset(zone) {
+            tracing::warn!(zone, %error, "an old superblock zone was not reset");
+        }
+    }
+}
+
+/// Writes a copy and returns the zone that was left, if it moved to the other one.
+fn write_to_pair(drive: &Drive, pair: &mut Pair, superblock: &Superblock) -> Result<Option<u32>> {
+    let zone = pair.zones[pair.current];
+    if let Some(block) = pair.next
+        && drive.blocks_after(Address { zone, block }) > 0
+    {
+        if write_at(drive, superblock, Address { zone, block }).is_ok() {
+            pair.next = if drive.layout.thrift { None } else { Some(block + 1) };
+            return Ok(None);
+        }
+        pair.next = None;
+    }
+    let other = pair.zones[1 - pair.current];
+    drive.reset(other)?;
+    write_at(drive, superblock, Address { zone: other, block: 0 })?;
+    pair.current = 1 - pair.current;
+    pair.next = if drive.layout.thrift { None } else { Some(1) };
+    Ok(Some(zone))
+}
+
+fn write_at(drive: &Drive, superblock: &Superblock, at: Address) -> Result<()> {
+    drive.write(at, &superblock.encode(at))?;
+    if drive.layout.thrift {
+        drive.finish(at.zone);
+    }
+    Ok(())
+}
+
+/// Every zone's newest superblock, and what was wrong with zones that hold none.
+pub(super) fn find_all(drive: &Drive) -> (Vec<Found>, Vec<String>) {
+    let mut found = Vec::new();
+    let mut problems = Vec::new();
+    for zone in drive.layout.superblock_pairs.into_iter().flatten() {
+        match find_in_zone(drive, zone) {
+            Ok(Some(superblock)) => found.push(superblock),
+            Ok(None) => {}
+            Err(why) => problems.push(format!("zone {zone}: {why}")),
+        }
+    }
+    (found, problems)
+}
+
+/// The newest valid superblock of a zone. Valid ones lie from the zone's start on without holes,
+/// so the last one is found by bisection in a finished zone, whose pointer says nothing.
+fn find_in_zone(drive: &Drive, zone: u32) -> std::result::Result<Option<Found>, String> {
+    let report = drive.device.zone(ZoneId::new(zone)).map_err(|error| error.to_string())?;
+    let written = match (report.cond, report.wp) {
+        (ZoneCond::Offline, _) => return Err("the zone is offline".into()),
+        (ZoneCond::Empty, _) => return Ok(None),
+        (_, Some(wp)) => {
+            let blocks = (wp - report.start).get() / drive.layout.per_block;
+            u32::try_from(blocks).unwrap_or(u32::MAX)
+        }
+        (_, None) => drive.layout.capacity(zone),
+    };
+    let finished = matches!(report.cond, ZoneCond::Full | ZoneCond::ReadOnly);
+    let mut first_bad = None;
+    let mut limit = if finished { written_before_zeroes(drive, zone, written) } else { written };
+    // A torn record at the end, and perhaps one more behind a bad block.
+    let give_up = limit.saturating_sub(8);
+    while limit > give_up {
+        let at = Address { zone, block: limit - 1 };
+        match read_at(drive, at) {
+            Ok(superblock) => return Ok(Some(Found { superblock, at })),
+            Err(why) => first_bad = first_bad.or(Some(format!("block {}: {why}", at.block))),
+        }
+        limit -= 1;
+    }
+    first_bad.map_or(Ok(None), Err)
+}
+
+/// Blocks of a finished zone before the zeroes that finishing left.
+fn written_before_zeroes(drive: &Drive, zone: u32, written: u32) -> u32 {
+    let is_written = |block| {
+        let mut buffer = [0; BLOCK_BYTES];
+        let read = drive.read(Address { zone, block }, &mut buffer);
+        read.is_err() || buffer.iter().any(|&byte| byte != 0)
+    };
+    let (mut low, mut high) = (0, written);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_written(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+fn read_at(drive: &Drive, at: Address) -> std::result::Result<Superblock, String> {
+    let mut buffer = [0; BLOCK_BYTES];
+    drive.read(at, &mut buffer).map_err(|error| error.to_string())?;
+    Superblock::decode(&buffer, at)
+}
+
+/// The current superblock: the highest epoch of all.
+pub(super) fn newest(found: &[Found], planted: Option<PlantedBug>) -> Result<&Superblock> {
+    let by_epoch = |found: &&Found| found.superblock.epoch.get();
+    let newest = if planted == Some(PlantedBug::StaleSuperblock) {
+        found.iter().min_by_key(by_epoch)
+    } else {
+        found.iter().max_by_key(by_epoch)
+    };
+    let newest = newest.ok_or_else(|| FsError::Corrupt {
+        what: "superblock",
+        why: "none of the four zones holds a valid one: not a Furrow file system".into(),
+    })?;
+    Ok(&newest.superblock)
+}

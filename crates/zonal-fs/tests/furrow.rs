@@ -1,0 +1,138 @@
+//! Furrow through its trait on a memory drive: the paths a reader would try first.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::tree::snapshot;
+use zonal_fs::vfs::{
+    Attr, Caller, FileKind, FileSystem, Ino, NewInode, RenameFlags, SetAttr, WriteFlags,
+};
+
+struct Rig {
+    drive: Arc<MemoryDrive>,
+    clock: Arc<ManualClock>,
+}
+
+impl Rig {
+    fn new(zones: u64, zone_blocks: u64, active: u32) -> Self {
+        let spec = GeometrySpec {
+            block_size: BlockSize::B4096,
+            block_count: LbaCount::new(zones * zone_blocks),
+            zone_size: LbaCount::new(zone_blocks),
+            zone_capacity: LbaCount::new(zone_blocks),
+            conventional_zones: 0,
+            max_open: Some(active),
+            max_active: Some(active),
+            max_append: LbaCount::new(64),
+        };
+        let rig = Self {
+            drive: Arc::new(MemoryDrive::new(spec).unwrap()),
+            clock: Arc::new(ManualClock::new(1_000_000)),
+        };
+        mkfs(rig.drive.clone(), &*rig.clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        rig
+    }
+
+    fn mount(&self) -> Furrow {
+        let drive: Arc<dyn ZonedDevice> = self.drive.clone();
+        Furrow::mount(drive, self.clock.clone(), MountOptions::default()).unwrap()
+    }
+}
+
+fn create(fs: &dyn FileSystem, parent: Ino, name: &str, kind: FileKind) -> Attr {
+    let new = NewInode { kind, perm: 0o644, rdev: 0, target: b"" };
+    fs.create(&Caller::ROOT, parent, name.as_bytes(), &new).unwrap()
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .collect()
+}
+
+fn read(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
+    let mut buffer = vec![0xee; len];
+    let count = fs.read(ino, offset, &mut buffer).unwrap();
+    buffer.truncate(count);
+    buffer
+}
+
+#[test]
+fn a_tree_is_the_same_after_a_clean_and_an_unclean_mount() {
+    let rig = Rig::new(32, 768, 14);
+    let fs = rig.mount();
+    let dir = create(&fs, Ino::ROOT, "dir", FileKind::Directory).ino;
+    for i in 0..50u64 {
+        let file = create(&fs, dir, &format!("f{i}"), FileKind::Regular).ino;
+        let len = usize::try_from(i * 977).unwrap();
+        fs.write(file, i * 100, &bytes(i, len), WriteFlags::empty()).unwrap();
+    }
+    let big = create(&fs, Ino::ROOT, "big", FileKind::Regular).ino;
+    fs.write(big, 5, &bytes(9, 3 << 20), WriteFlags::empty()).unwrap();
+    fs.rename((dir, b"f7"), (Ino::ROOT, b"seven"), RenameFlags::empty()).unwrap();
+    fs.setattr(&Caller::ROOT, big, &SetAttr { size: Some(2_000_001), ..SetAttr::default() })
+        .unwrap();
+    let before = snapshot(&fs).unwrap();
+    fs.sync().unwrap();
+    drop(fs);
+    let fs = rig.mount();
+    assert_eq!(snapshot(&fs).unwrap().first_difference(&before), None);
+    fs.shutdown().unwrap();
+    drop(fs);
+    let fs = rig.mount();
+    assert_eq!(snapshot(&fs).unwrap().first_difference(&before), None);
+    let big = fs.lookup(Ino::ROOT, b"big").unwrap();
+    assert_eq!(big.size, 2_000_001);
+    assert_eq!(read(&fs, big.ino, 5, 1000), bytes(9, 3 << 20)[..1000]);
+}
+
+fn churn(rig: &Rig, percent: u64, turns: u64) {
+    let fs = rig.mount();
+    let stat = fs.statfs().unwrap();
+    let fill = stat.blocks_free * percent / 100;
+    let file = create(&fs, Ino::ROOT, "churn", FileKind::Regular).ino;
+    let mut versions = vec![0u64; usize::try_from(fill).unwrap()];
+    let mut state = 12345u64;
+    for step in 0..fill * turns {
+        let block = if step < fill {
+            step
+        } else {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % fill
+        };
+        versions[usize::try_from(block).unwrap()] = step + 1;
+        let data = (step + 1).to_le_bytes().repeat(512);
+        fs.write(file, block * 4096, &data, WriteFlags::DIRECT)
+            .unwrap_or_else(|error| panic!("step {step}, block {block}: {error}"));
+    }
+    let check = |fs: &Furrow| {
+        for (block, version) in versions.iter().enumerate() {
+            let data = read(fs, file, block as u64 * 4096, 4096);
+            assert_eq!(data, version.to_le_bytes().repeat(512), "block {block}");
+        }
+    };
+    check(&fs);
+    assert!(fs.stats().reclaim_bytes > 0, "the churn was meant to need reclaim");
+    fs.sync().unwrap();
+    drop(fs);
+    check(&rig.mount());
+}
+
+#[test]
+fn overwriting_at_90_percent_goes_on_for_ever() {
+    churn(&Rig::new(40, 96, 14), 90, 10);
+}
+
+#[test]
+fn overwriting_near_full_goes_on_with_four_active_zones() {
+    churn(&Rig::new(40, 96, 4), 97, 5);
+}
