@@ -47,8 +47,19 @@ pub(crate) trait Medium: Send + Sync {
     /// Forgets a zone's data after a reset.
     fn erase(&self, part: &mut Self::Part, zone: ZoneId) -> Result<()>;
 
-    /// Makes everything that returned before this call durable.
-    fn flush(&self, states: &dyn Fn(ZoneId) -> ZoneState) -> Result<()>;
+    /// Makes everything that returned before this call durable. While `conditions` is locked, no
+    /// zone changes its condition.
+    fn flush(&self, conditions: &Mutex<Limits>) -> Result<()>;
+
+    /// Zones whose space may have become free by the last flush.
+    fn take_emptied(&self) -> Vec<ZoneId> {
+        Vec::new()
+    }
+
+    /// Gives the space of a locked, empty zone back.
+    fn discard(&self, _zone: ZoneId) -> Result<()> {
+        Ok(())
+    }
 
     /// The state of a zone that another process may have changed since it was cached.
     fn refresh(&self, _zone: ZoneId, cached: ZoneState) -> Result<ZoneState> {
@@ -210,6 +221,7 @@ impl<M: Medium> Emulated<M> {
             Event::Append(_)
             | Event::Manage(_)
             | Event::CloseImplicitly
+            | Event::PowerCycle
             | Event::FailWrites
             | Event::FailWholly => from.written,
         };
@@ -280,7 +292,15 @@ impl<M: Medium> Emulated<M> {
     }
 
     pub(crate) fn flush(&self) -> Result<()> {
-        self.medium.flush(&|zone| self.slots[zone.index()].state())
+        self.medium.flush(&self.limits)?;
+        for zone in self.medium.take_emptied() {
+            let slot = self.slot(zone)?;
+            let _part = slot.lock();
+            if slot.state().written == LbaCount::ZERO {
+                self.medium.discard(zone)?;
+            }
+        }
+        Ok(())
     }
 
     /// Changes a zone's condition as soon as the limits have room for it. The caller holds the
@@ -348,9 +368,11 @@ impl<M: Medium> Emulated<M> {
         let (offset, blocks) = match event {
             Event::Write { offset, blocks } => (offset, blocks),
             Event::Append(blocks) => (from.written, blocks),
-            Event::Manage(_) | Event::CloseImplicitly | Event::FailWrites | Event::FailWholly => {
-                (from.written, LbaCount::ZERO)
-            }
+            Event::Manage(_)
+            | Event::CloseImplicitly
+            | Event::PowerCycle
+            | Event::FailWrites
+            | Event::FailWholly => (from.written, LbaCount::ZERO),
         };
         let lba = start + offset;
         match why {
@@ -368,6 +390,7 @@ impl<M: Medium> Emulated<M> {
                 Event::Write { .. }
                 | Event::Append(_)
                 | Event::CloseImplicitly
+                | Event::PowerCycle
                 | Event::FailWrites
                 | Event::FailWholly => DeviceError::ZoneOffline { zone },
             },

@@ -6,10 +6,11 @@
 //! which images a power cut can leave.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::emulated::{Emulated, Medium, Place, initial_state};
 use crate::error::Result;
+use crate::limits::Limits;
 use crate::memory::ZoneFailure;
 use crate::state::{self, Event, Rules, ZoneState};
 use crate::{
@@ -285,7 +286,7 @@ impl Medium for Pieces {
         Ok(())
     }
 
-    fn flush(&self, _states: &dyn Fn(ZoneId) -> ZoneState) -> Result<()> {
+    fn flush(&self, _conditions: &Mutex<Limits>) -> Result<()> {
         Ok(())
     }
 }

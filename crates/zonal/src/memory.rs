@@ -4,8 +4,11 @@
 //! terabytes costs little more than its zone table. Contents are lost with the value; `flush` has
 //! nothing to do. Any number of threads; zones do not disturb each other.
 
+use std::sync::Mutex;
+
 use crate::emulated::{Emulated, Medium, Place, initial_state};
 use crate::error::Result;
+use crate::limits::Limits;
 use crate::state::{Event, Rules, ZoneState};
 use crate::{
     BlockSize, Geometry, GeometrySpec, Lba, Select, Zone, ZoneAction, ZoneId, ZoneKind, ZonedDevice,
@@ -189,7 +192,7 @@ impl Medium for Memory {
         Ok(())
     }
 
-    fn flush(&self, _states: &dyn Fn(ZoneId) -> ZoneState) -> Result<()> {
+    fn flush(&self, _conditions: &Mutex<Limits>) -> Result<()> {
         Ok(())
     }
 }

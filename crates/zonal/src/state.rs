@@ -55,6 +55,9 @@ pub enum Event {
     Manage(ZoneAction),
     /// The device closes the zone to make room for another open one (NVMe ZSIO → ZSC).
     CloseImplicitly,
+    /// The drive loses power and comes back: what was open is closed (NVMe ZSIO, ZSEO → ZSC), and
+    /// a zone in which nothing is written needs no resource.
+    PowerCycle,
     /// The device can no longer write the zone.
     FailWrites,
     /// The device can no longer read or write the zone.
@@ -114,6 +117,9 @@ pub fn next(
             | ZoneCond::ReadOnly
             | ZoneCond::Offline => Err(Refusal::Transition),
         },
+        Event::PowerCycle if !from.cond.is_active() => Ok(from),
+        Event::PowerCycle if from.written == LbaCount::ZERO => Ok(ZoneState::EMPTY),
+        Event::PowerCycle => Ok(ZoneState { cond: ZoneCond::Closed, ..from }),
         // A failed zone does not get better.
         Event::FailWrites if from.cond == ZoneCond::Offline => Err(Refusal::Transition),
         Event::FailWrites => Ok(ZoneState { cond: ZoneCond::ReadOnly, ..from }),

@@ -59,6 +59,25 @@ impl ZoneCond {
         self.is_open() || matches!(self, Self::Closed)
     }
 
+    /// The number that NVMe (ZNS 1.1, zone descriptor), ZBC and Linux (`blk_zone_cond`) all use.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::NotWp => 0x0,
+            Self::Empty => 0x1,
+            Self::ImplicitOpen => 0x2,
+            Self::ExplicitOpen => 0x3,
+            Self::Closed => 0x4,
+            Self::ReadOnly => 0xd,
+            Self::Full => 0xe,
+            Self::Offline => 0xf,
+        }
+    }
+
+    /// The condition with this number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|cond| cond.code() == code)
+    }
+
     /// Short name for tables, as the command prints it.
     pub const fn name(self) -> &'static str {
         match self {

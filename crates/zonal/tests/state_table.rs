@@ -46,6 +46,7 @@ fn columns(from: ZoneState) -> Vec<(&'static str, Event)> {
         ("finish", Event::Manage(ZoneAction::Finish)),
         ("reset", Event::Manage(ZoneAction::Reset)),
         ("implicit close", Event::CloseImplicitly),
+        ("power cycle", Event::PowerCycle),
         ("writes fail", Event::FailWrites),
         ("all fails", Event::FailWholly),
     ]

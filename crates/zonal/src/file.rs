@@ -1,0 +1,376 @@
+//! A zoned drive in one plain, sparse file.
+//!
+//! - The file describes itself; nothing else is needed to open it.
+//! - kill −9 of the process loses nothing that returned, at any moment.
+//! - After a power cut of the host each zone holds what was written to it at least up to the last
+//!   [`flush`](ZonedDevice::flush), its pointer and condition true of that (D4); open zones come
+//!   back Closed, as on a real drive.
+//! - One process may have it open for writing; others may open it for reading at the same time and
+//!   see the writer's pointers.
+//! - A reset gives the space back once it is durable.
+//!
+//! `docs/format/drive-file.md` has the bytes; `file/table.rs` says how the states are kept.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+mod backing;
+pub mod format;
+mod table;
+
+#[cfg(test)]
+mod power_cut;
+
+use self::backing::{Backing, HostFile};
+use self::format::{Description, Layout, ZoneEntry};
+use self::table::{BootId, Table};
+use crate::emulated::{Emulated, Medium, Place};
+use crate::error::Result;
+use crate::limits::Limits;
+use crate::state::{Rules, ZoneState};
+use crate::{
+    DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction, ZoneFailure,
+    ZoneId, ZonedDevice,
+};
+
+/// What a drive is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Everything; one process at a time.
+    ReadWrite,
+    /// Reports and reads, also while another process writes.
+    ReadOnly,
+}
+
+/// What to do with a file that is already there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overwrite {
+    /// Leave it and fail.
+    Refuse,
+    /// Replace it, unless another process has it open as a drive.
+    Replace,
+}
+
+/// What a new drive file is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateOptions {
+    /// Its shape.
+    pub geometry: GeometrySpec,
+    /// Whose state machine it follows.
+    pub rules: Rules,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// What to do with a file that is already there.
+    pub overwrite: Overwrite,
+}
+
+/// A zoned drive in a plain file.
+///
+/// ```
+/// use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+/// use zonal::{Profile, Rules, ZoneId, ZonedDevice};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("drive.zns");
+/// FileDrive::create(&path, &CreateOptions {
+///     geometry: Profile::Small.geometry(),
+///     rules: Rules::Zns,
+///     uuid: [1; 16],
+///     overwrite: Overwrite::Refuse,
+/// })?;
+/// let drive = FileDrive::open(&path, OpenMode::ReadWrite)?;
+/// drive.append(ZoneId::new(2), &[7; 4096])?;
+/// drive.flush()?;
+/// # Ok::<(), zonal::DeviceError>(())
+/// ```
+pub struct FileDrive {
+    drive: Emulated<DriveFile>,
+    mode: OpenMode,
+    description: Description,
+}
+
+impl FileDrive {
+    /// Makes a drive file: sparse, so at once, whatever its size.
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<()> {
+        let path = path.as_ref();
+        let geometry = Geometry::new(options.geometry)?;
+        let (rules, uuid, journal_len) = (options.rules, options.uuid, format::JOURNAL_LEN);
+        let drive = Description { geometry, rules, uuid, journal_len };
+        let mut open = OpenOptions::new();
+        open.read(true).write(true);
+        let file = match options.overwrite {
+            Overwrite::Refuse => open.create_new(true),
+            Overwrite::Replace => open.create(true).truncate(false),
+        }
+        .open(path)
+        .map_err(|source| io_error("creating", path, source))?;
+        lock_for_writing(&file, path)?;
+        write_new(&file, path, &drive).map_err(|source| io_error("creating", path, source))
+    }
+
+    /// Opens a drive file.
+    pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> Result<Self> {
+        let path = path.as_ref();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(mode == OpenMode::ReadWrite)
+            .open(path)
+            .map_err(|source| io_error("opening", path, source))?;
+        if mode == OpenMode::ReadWrite {
+            lock_for_writing(&file, path)?;
+        }
+        Self::open_on(Box::new(HostFile(file)), path, mode, boot_id())
+    }
+
+    fn open_on(
+        backing: Box<dyn Backing>,
+        path: &Path,
+        mode: OpenMode,
+        boot: BootId,
+    ) -> Result<Self> {
+        let fail = |source| io_error("opening", path, source);
+        let malformed = |what| DeviceError::Malformed { path: path.to_owned(), what };
+        let file_len = backing.len().map_err(fail)?;
+        let head_len = file_len.min(2 * format::PAGE);
+        let mut head = vec![0; usize::try_from(head_len).expect("two pages fit in memory")];
+        backing.read_at(0, &mut head).map_err(fail)?;
+        let description = format::parse_header(&head, file_len).map_err(malformed)?;
+        let recovered = table::recover(&*backing, &description, boot).map_err(fail)?;
+        let recovered = recovered.map_err(malformed)?;
+        let (states, live) = (recovered.states.clone(), recovered.live);
+        let table = Table::new(&description, recovered);
+        if mode == OpenMode::ReadWrite {
+            // What the process before left in the page cache is relied on from here: also on the
+            // medium, or a later power cut could take back a record that was acted on.
+            backing.sync().map_err(fail)?;
+            if !live {
+                table.rewrite_live(&*backing, boot).map_err(fail)?;
+            }
+        }
+        let follow =
+            if live && mode == OpenMode::ReadOnly { Follow::Writer } else { Follow::Nobody };
+        let (geometry, rules) = (description.geometry, description.rules);
+        let layout = Layout::new(&description);
+        let medium = DriveFile { backing, path: path.to_owned(), geometry, layout, table, follow };
+        let parts = states.into_iter().map(|state| (state, ()));
+        let drive = Emulated::new(geometry, rules, medium, parts);
+        Ok(Self { drive, mode, description })
+    }
+
+    /// Identity of the drive.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.description.uuid
+    }
+
+    /// Whose state machine it follows.
+    pub fn rules(&self) -> Rules {
+        self.description.rules
+    }
+
+    /// Makes a zone fail, as drives do on their own. There is no way back.
+    pub fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
+        self.check_writable()?;
+        self.drive.fail(zone, failure.event())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.mode {
+            OpenMode::ReadWrite => Ok(()),
+            OpenMode::ReadOnly => Err(DeviceError::OpenedReadOnly),
+        }
+    }
+}
+
+impl ZonedDevice for FileDrive {
+    fn geometry(&self) -> &Geometry {
+        self.drive.geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.drive.report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.drive.read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.drive.write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.check_writable()?;
+        self.drive.append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.check_writable()?;
+        self.drive.manage(zones, action)
+    }
+    fn flush(&self) -> Result<()> {
+        match self.mode {
+            OpenMode::ReadWrite => self.drive.flush(),
+            OpenMode::ReadOnly => Ok(()),
+        }
+    }
+}
+
+/// Leaves the durable table complete, so that the states survive an ordinary reboot too.
+impl Drop for FileDrive {
+    fn drop(&mut self) {
+        // Nobody is left to tell; without it, the drive is as after a kill.
+        let _ = self.flush();
+    }
+}
+
+/// Whose changes the states follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    /// Only this process changes them.
+    Nobody,
+    /// A process that may have the drive open for writing.
+    Writer,
+}
+
+/// The file as a medium.
+struct DriveFile {
+    backing: Box<dyn Backing>,
+    path: PathBuf,
+    geometry: Geometry,
+    layout: Layout,
+    table: Table,
+    follow: Follow,
+}
+
+impl DriveFile {
+    fn byte_at(&self, at: Place) -> u64 {
+        let block = self.geometry.zone_start(at.zone) + at.offset - Lba::ZERO;
+        self.layout.data_at + self.geometry.bytes(block).get()
+    }
+
+    #[cold]
+    fn fail(&self, what: &str, zone: ZoneId, source: io::Error) -> DeviceError {
+        io_error(&format!("{what} zone {zone} of"), &self.path, source)
+    }
+
+    #[cold]
+    fn fail_flush(&self, source: io::Error) -> DeviceError {
+        io_error("flushing", &self.path, source)
+    }
+}
+
+impl Medium for DriveFile {
+    type Part = ();
+
+    fn read(&self, (): &(), at: Place, buffer: &mut [u8]) -> Result<()> {
+        self.backing
+            .read_at(self.byte_at(at), buffer)
+            .map_err(|source| self.fail("reading", at.zone, source))
+    }
+
+    fn write(&self, (): &mut (), at: Place, data: &[u8]) -> Result<()> {
+        if at.offset == LbaCount::ZERO {
+            self.table
+                .forget_old(&*self.backing, at.zone)
+                .map_err(|source| self.fail("recording the reset of", at.zone, source))?;
+        }
+        self.backing
+            .write_at(self.byte_at(at), data)
+            .map_err(|source| self.fail("writing", at.zone, source))?;
+        self.table.mark_data();
+        Ok(())
+    }
+
+    fn record(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
+        self.table
+            .record(&*self.backing, zone, from, to)
+            .map_err(|source| self.fail("recording the state of", zone, source))
+    }
+
+    fn erase(&self, (): &mut (), zone: ZoneId) -> Result<()> {
+        self.table.mark_emptied(zone);
+        Ok(())
+    }
+
+    /// Data first, then the states that speak of it.
+    fn flush(&self, conditions: &Mutex<Limits>) -> Result<()> {
+        let mut journal = self.table.journal();
+        let fail = |source| self.fail_flush(source);
+        journal.check().map_err(fail)?;
+        let changes = self.table.take_dirty(conditions);
+        if !self.table.take_data_mark() && changes.is_empty() {
+            return Ok(());
+        }
+        if let Err(source) = self.backing.sync() {
+            journal.mark_broken();
+            return Err(fail(source));
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.table.commit(&*self.backing, &mut journal, &changes).map_err(fail)
+    }
+
+    fn take_emptied(&self) -> Vec<ZoneId> {
+        self.table.take_emptied()
+    }
+
+    fn discard(&self, zone: ZoneId) -> Result<()> {
+        let journal = self.table.journal();
+        if !journal.has_forgotten(zone) {
+            self.table.mark_emptied(zone);
+            return Ok(());
+        }
+        let at = self.byte_at(Place { zone, offset: LbaCount::ZERO });
+        let len = self.geometry.bytes(self.geometry.size_of(zone)).get();
+        self.backing.punch(at, len).map_err(|source| self.fail("emptying", zone, source))
+    }
+
+    fn refresh(&self, zone: ZoneId, cached: ZoneState) -> Result<ZoneState> {
+        if self.follow == Follow::Nobody {
+            return Ok(cached);
+        }
+        let mut bytes = [0; size_of::<ZoneEntry>()];
+        self.backing
+            .read_at(self.layout.live_entry_at(zone), &mut bytes)
+            .map_err(|source| self.fail("reading the state of", zone, source))?;
+        let entry = ZoneEntry::ref_from_bytes(&bytes).expect("an entry has no alignment");
+        Ok(format::decode_entry(&self.geometry, zone, entry).unwrap_or(cached))
+    }
+}
+
+fn io_error(what: &str, path: &Path, source: io::Error) -> DeviceError {
+    DeviceError::Io { what: format!("{what} {}", path.display()), source }
+}
+
+fn lock_for_writing(file: &File, path: &Path) -> Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(DeviceError::Locked { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(io_error("locking", path, source)),
+    }
+}
+
+/// Makes `file` a new drive: all zeroes but the two headers.
+fn write_new(file: &File, path: &Path, drive: &Description) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    file.set_len(0)?;
+    file.set_len(Layout::new(drive).file_len)?;
+    for copy in [1, 0] {
+        let header = format::encode_header(drive, copy);
+        file.write_all_at(header.as_bytes(), u64::from(copy) * format::PAGE)?;
+    }
+    file.sync_all()?;
+    // The name has to survive too.
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
+        Some(_) | None => File::open(".")?.sync_all(),
+    }
+}
+
+/// Identity of this run of the kernel: sixteen bytes as thirty-two hexadecimal digits and dashes.
+fn boot_id() -> BootId {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = text.trim().chars().filter(|&digit| digit != '-').collect();
+    let number = u128::from_str_radix(&digits, 16).ok()?;
+    (digits.len() == 32).then(|| zerocopy::big_endian::U128::new(number).to_bytes())
+}

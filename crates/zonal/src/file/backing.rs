@@ -1,0 +1,82 @@
+//! The plain file under a drive file: what is needed of it, so that a test can put a file there
+//! whose host loses power.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// A file that can be read and written anywhere, from any thread.
+pub(crate) trait Backing: Send + Sync {
+    /// Bytes of the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads all of `buffer`.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `data`. It survives the end of the process, not a power cut.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Writes all of `data`, durable on return. Says nothing about other writes.
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes every write that returned before this call durable.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Gives the space of a range back; it reads as zeroes afterwards, or as before.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+}
+
+/// A file of the host.
+pub(crate) struct HostFile(pub(crate) File);
+
+impl Backing for HostFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+
+    /// `RWF_DSYNC` writes back this range alone: about a third of the time of an `fdatasync`.
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            match rustix::io::pwritev2(&self.0, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    at += count as u64;
+                    rest = &rest[count..];
+                }
+                Err(Errno::INTR) => {}
+                // A file system without the flag.
+                Err(Errno::OPNOTSUPP) => {
+                    self.0.write_all_at(rest, at)?;
+                    return self.0.sync_data();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.0, flags, offset, len) {
+            // The space stays taken; nothing else depends on it.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Ready-made drive shapes, and changing single numbers of them by name: `zone=96M,open=14`.
+//!
+//! The same words serve `zonal create`, the `mem:` device specification and tests.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{BlockSize, ByteCount, DeviceError, GeometrySpec, LbaCount, Rules};
+
+/// A kind of drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// A ZNS SSD: 128 MiB zones, 14 open, 28 active.
+    #[default]
+    Zns,
+    /// A ZNS SSD with 96 MiB zones: not a power of two, so Linux refuses it.
+    ZnsNpo2,
+    /// A host-managed SMR disk: conventional zones first, 256 MiB zones, a runt at the end.
+    Smr,
+    /// A drive for tests: 1 MiB zones that hold 768 KiB, tight limits.
+    Small,
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+
+impl Profile {
+    /// Every profile.
+    pub const ALL: [Self; 4] = [Self::Zns, Self::ZnsNpo2, Self::Smr, Self::Small];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zns => "zns",
+            Self::ZnsNpo2 => "zns-npo2",
+            Self::Smr => "smr",
+            Self::Small => "small",
+        }
+    }
+
+    /// Whose state machine such a drive follows.
+    pub const fn rules(self) -> Rules {
+        match self {
+            Self::Zns | Self::ZnsNpo2 | Self::Small => Rules::Zns,
+            Self::Smr => Rules::Zbc,
+        }
+    }
+
+    /// Its shape, without changes.
+    pub fn geometry(self) -> GeometrySpec {
+        Shape::of(self).spec(BlockSize::B4096)
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Profile {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        Self::ALL.into_iter().find(|profile| profile.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            geometry_error(format!("no profile {text:?}; there are: {names}"))
+        })
+    }
+}
+
+/// A limit on zones that can be set and lifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneLimit {
+    /// As many as there are.
+    Unlimited,
+    /// At most so many.
+    AtMost(u32),
+}
+
+impl FromStr for ZoneLimit {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        match text {
+            "none" | "0" => Ok(Self::Unlimited),
+            number => parse_number(number).map(Self::AtMost),
+        }
+    }
+}
+
+/// Numbers of a profile that are to be different. `size` and `zones` are two ways to say how large;
+/// `zones` wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The profile that is changed.
+    pub profile: Profile,
+    /// Bytes of the drive; rounded down to whole zones, except for `smr`, which has a runt.
+    pub size: Option<ByteCount>,
+    /// Number of zones.
+    pub zones: Option<u32>,
+    /// Bytes of a block: 512 or 4096.
+    pub block: Option<ByteCount>,
+    /// Bytes from one zone's start to the next.
+    pub zone: Option<ByteCount>,
+    /// Writable bytes of a zone.
+    pub capacity: Option<ByteCount>,
+    /// Number of conventional zones.
+    pub conventional: Option<u32>,
+    /// Most open zones.
+    pub open: Option<ZoneLimit>,
+    /// Most active zones.
+    pub active: Option<ZoneLimit>,
+    /// Bytes of the largest append.
+    pub append: Option<ByteCount>,
+}
+
+impl Changes {
+    /// The words that [`set`](Self::set) knows.
+    pub const KEYS: [&'static str; 10] = [
+        "profile",
+        "size",
+        "zones",
+        "block",
+        "zone",
+        "capacity",
+        "conventional",
+        "open",
+        "active",
+        "append",
+    ];
+
+    /// Sets one number by its word.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), DeviceError> {
+        match key {
+            "profile" => self.profile = value.parse()?,
+            "size" => self.size = Some(parse_bytes(value)?),
+            "zones" => self.zones = Some(parse_number(value)?),
+            "block" => self.block = Some(parse_bytes(value)?),
+            "zone" => self.zone = Some(parse_bytes(value)?),
+            "capacity" => self.capacity = Some(parse_bytes(value)?),
+            "conventional" => self.conventional = Some(parse_number(value)?),
+            "open" => self.open = Some(value.parse()?),
+            "active" => self.active = Some(value.parse()?),
+            "append" => self.append = Some(parse_bytes(value)?),
+            _ => {
+                let keys = Self::KEYS.join(", ");
+                return Err(geometry_error(format!("no option {key:?}; there are: {keys}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape that results.
+    pub fn geometry(&self) -> Result<GeometrySpec, DeviceError> {
+        let block = match self.block {
+            None => BlockSize::B4096,
+            Some(bytes) => BlockSize::from_bytes(bytes.get())
+                .ok_or_else(|| geometry_error(format!("blocks of {bytes} bytes: 512 or 4096")))?,
+        };
+        let mut shape = Shape::of(self.profile);
+        if let Some(zone) = self.zone {
+            shape.zone = zone.get();
+            shape.capacity = shape.zone;
+        }
+        if let Some(capacity) = self.capacity {
+            shape.capacity = capacity.get();
+        }
+        for (what, bytes) in [("zone", shape.zone), ("capacity", shape.capacity)] {
+            if bytes == 0 || bytes % block.bytes() != 0 {
+                let size = block.bytes();
+                let why = format!("{what} of {bytes} bytes: not whole blocks of {size}");
+                return Err(geometry_error(why));
+            }
+        }
+        shape.resize(self.size, self.zones)?;
+        shape.conventional = self.conventional.unwrap_or(shape.conventional);
+        if let Some(append) = self.append {
+            shape.append = append.get();
+        }
+        let limit = |change: Option<ZoneLimit>, profile| match change {
+            None => profile,
+            Some(ZoneLimit::Unlimited) => None,
+            Some(ZoneLimit::AtMost(zones)) => Some(zones),
+        };
+        shape.open = limit(self.open, shape.open);
+        shape.active = limit(self.active, shape.active);
+        // A profile's limit gives way to one that was asked for.
+        if let (Some(open), Some(active)) = (shape.open, shape.active)
+            && open > active
+        {
+            match (self.open, self.active) {
+                (Some(_), None) => shape.active = Some(open),
+                (None, Some(_)) => shape.open = Some(active),
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+        }
+        let spec = shape.spec(block);
+        crate::Geometry::new(spec)?;
+        Ok(spec)
+    }
+}
+
+/// `key=value` pairs with commas between them; nothing at all is the default profile.
+impl FromStr for Changes {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        let mut changes = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| geometry_error(format!("{part:?} is not key=value")))?;
+            changes.set(key, value)?;
+        }
+        Ok(changes)
+    }
+}
+
+/// A shape in bytes.
+#[derive(Clone, Copy)]
+struct Shape {
+    size: u64,
+    zone: u64,
+    capacity: u64,
+    /// Whether a size that is not whole zones leaves a smaller last zone.
+    runt: Runt,
+    conventional: u32,
+    open: Option<u32>,
+    active: Option<u32>,
+    append: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runt {
+    Kept,
+    Dropped,
+}
+
+impl Shape {
+    fn of(profile: Profile) -> Self {
+        let flash = Self {
+            size: 8 * GIB,
+            zone: 128 * MIB,
+            capacity: 128 * MIB,
+            runt: Runt::Dropped,
+            conventional: 0,
+            open: Some(14),
+            active: Some(28),
+            append: MIB,
+        };
+        match profile {
+            Profile::Zns => flash,
+            Profile::ZnsNpo2 => {
+                let (zone, capacity) = (96 * MIB, 96 * MIB);
+                Self { size: 8160 * MIB, zone, capacity, ..flash }
+            }
+            // The proportions of a 15 TB disk: about one zone in a hundred is conventional.
+            Profile::Smr => Self {
+                size: 64 * GIB - 84 * MIB,
+                zone: 256 * MIB,
+                capacity: 256 * MIB,
+                runt: Runt::Kept,
+                conventional: 3,
+                open: Some(128),
+                active: None,
+                ..flash
+            },
+            Profile::Small => Self {
+                size: 64 * MIB,
+                zone: MIB,
+                capacity: 768 * KIB,
+                open: Some(6),
+                active: Some(8),
+                append: 128 * KIB,
+                ..flash
+            },
+        }
+    }
+
+    fn resize(&mut self, size: Option<ByteCount>, zones: Option<u32>) -> Result<(), DeviceError> {
+        if let Some(size) = size {
+            self.size = size.get();
+        }
+        if self.runt == Runt::Dropped && self.size >= self.zone {
+            self.size -= self.size % self.zone;
+        }
+        if let Some(zones) = zones {
+            let size = u64::from(zones).checked_mul(self.zone);
+            self.size = size.ok_or_else(|| geometry_error(format!("{zones} zones: too large")))?;
+        }
+        Ok(())
+    }
+
+    fn spec(&self, block_size: BlockSize) -> GeometrySpec {
+        let blocks = |bytes: u64| LbaCount::new(bytes >> block_size.shift());
+        GeometrySpec {
+            block_size,
+            block_count: blocks(self.size),
+            zone_size: blocks(self.zone),
+            zone_capacity: blocks(self.capacity),
+            conventional_zones: self.conventional,
+            max_open: self.open,
+            max_active: self.active,
+            max_append: blocks(self.append),
+        }
+    }
+}
+
+/// A number of bytes with an optional K, M, G, T or P (each 1024 of the one before), as in `96M`
+/// or `96MiB`.
+pub fn parse_bytes(text: &str) -> Result<ByteCount, DeviceError> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
+        "P" | "PiB" => 50,
+        _ => return Err(geometry_error(format!("{text:?} is not a size: write 4096, 96M, 8G"))),
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(1 << shift))
+        .map(ByteCount::new)
+        .ok_or_else(|| geometry_error(format!("{text:?} is not a size: write 4096, 96M, 8G")))
+}
+
+fn parse_number(text: &str) -> Result<u32, DeviceError> {
+    text.parse().map_err(|_| geometry_error(format!("{text:?} is not a number of zones")))
+}
+
+fn geometry_error(what: String) -> DeviceError {
+    DeviceError::Geometry { what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Geometry;
+
+    #[test]
+    fn every_profile_is_a_possible_drive() {
+        for profile in Profile::ALL {
+            let geometry = Geometry::new(profile.geometry()).unwrap();
+            assert!(geometry.zone_count() >= 64, "{profile}");
+            assert_eq!(profile.name().parse::<Profile>().unwrap(), profile);
+        }
+    }
+
+    #[test]
+    fn the_disk_of_the_zonefs_talk_can_be_asked_for() {
+        let text = "profile=smr,zones=55880,conventional=524";
+        let spec = text.parse::<Changes>().unwrap().geometry().unwrap();
+        assert_eq!(Geometry::new(spec).unwrap().zone_count(), 55_880);
+    }
+
+    #[test]
+    fn a_limit_that_was_asked_for_moves_the_profiles_other_limit() {
+        let spec = "open=40".parse::<Changes>().unwrap().geometry().unwrap();
+        assert_eq!((spec.max_open, spec.max_active), (Some(40), Some(40)));
+        let spec = "active=4".parse::<Changes>().unwrap().geometry().unwrap();
+        assert_eq!((spec.max_open, spec.max_active), (Some(4), Some(4)));
+        let spec = "open=none,active=none".parse::<Changes>().unwrap().geometry().unwrap();
+        assert_eq!((spec.max_open, spec.max_active), (None, None));
+        assert!("open=5,active=4".parse::<Changes>().unwrap().geometry().is_err());
+    }
+
+    #[test]
+    fn bad_options_are_named() {
+        for (text, what) in [
+            ("sise=8G", "\"sise\""),
+            ("size", "\"size\" is not key=value"),
+            ("size=8X", "\"8X\""),
+            ("size=99999999999P", "\"99999999999P\""),
+            ("open=many", "\"many\""),
+            ("profile=smt", "\"smt\""),
+        ] {
+            let error = text.parse::<Changes>().unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        let error = "zone=1000".parse::<Changes>().unwrap().geometry().unwrap_err().to_string();
+        assert!(error.contains("zone of 1000 bytes"), "{error}");
+    }
+}
