@@ -98,11 +98,11 @@ pub struct MountOptions {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive};
+/// use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive};
 /// use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 /// use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 ///
-/// let drive = Arc::new(MemoryDrive::new(Geometry::new(GeometrySpec {
+/// let drive = Arc::new(MemoryDrive::new(GeometrySpec {
 ///     block_size: BlockSize::B4096,
 ///     block_count: LbaCount::new(32 * 768),
 ///     zone_size: LbaCount::new(768), // 3 MiB
@@ -111,7 +111,7 @@ pub struct MountOptions {
 ///     max_open: Some(14),
 ///     max_active: Some(14),
 ///     max_append: LbaCount::new(64),
-/// })?));
+/// })?);
 /// let clock = Arc::new(ManualClock::new(0));
 /// mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ())?;
 /// let fs = Furrow::mount(drive, clock, MountOptions::default())?;
