@@ -34,8 +34,13 @@ impl File {
         first: u64,
         limit: u64,
     ) -> impl Iterator<Item = (u64, MapEntry)> {
-        let from = self.covering(first).map_or(first, |(start, _)| start);
-        self.map.range(from..limit.max(from)).map(|(&start, &entry)| (start, entry))
+        // An empty range overlaps nothing, not even the entry it lies in.
+        let from = if first < limit {
+            self.covering(first).map_or(first, |(start, _)| start)
+        } else {
+            limit
+        };
+        self.map.range(from..limit).map(|(&start, &entry)| (start, entry))
     }
 }
 
