@@ -194,6 +194,43 @@ pub struct Cut {
     pub tail: Tail,
 }
 
+/// The places where a cut can leave each zone with pending changes. The first place is "nothing",
+/// the last "everything". A conventional zone has its places by whole blocks in order here;
+/// [`Outage::sample`] leaves out blocks in the middle, too.
+#[derive(Clone, Debug)]
+pub struct Choices(BTreeMap<ZoneId, Vec<Cut>>);
+
+impl Choices {
+    /// How many combinations there are.
+    pub fn count(&self) -> u64 {
+        self.0.values().fold(1, |product, cuts| product.saturating_mul(cuts.len() as u64))
+    }
+
+    /// Every combination.
+    pub fn combinations(self) -> impl Iterator<Item = BTreeMap<ZoneId, Cut>> {
+        let Self(cuts) = self;
+        let mut odometer = Some(vec![0; cuts.len()]);
+        std::iter::from_fn(move || {
+            let digits = odometer.as_mut()?;
+            let chosen = cuts.iter().zip(&*digits).map(|((&zone, cuts), &at)| (zone, cuts[at]));
+            let chosen = chosen.collect();
+            let mut carry = true;
+            for (digit, cuts) in digits.iter_mut().zip(cuts.values()) {
+                *digit += 1;
+                carry = *digit == cuts.len();
+                if !carry {
+                    break;
+                }
+                *digit = 0;
+            }
+            if carry {
+                odometer = None;
+            }
+            Some(chosen)
+        })
+    }
+}
+
 impl<'a> Outage<'a> {
     /// Before the first change: only the starting image can be left.
     pub fn at_start(recording: &'a Recording) -> Self {
@@ -223,40 +260,50 @@ impl<'a> Outage<'a> {
         self.at
     }
 
-    /// The zones with pending changes, and for each every place where a cut can leave it. The
-    /// first place is "nothing", the last "everything". A conventional zone has its places by whole
-    /// changes here; [`sample`](Self::sample) leaves single blocks of it out.
-    pub fn cuts(&self, tails: &[Tail]) -> BTreeMap<ZoneId, Vec<Cut>> {
-        let cuts = |steps: &Vec<&Step>| {
-            let nothing = Cut { whole: 0, blocks: LbaCount::ZERO, tail: Tail::Whole };
-            let mut cuts = vec![nothing];
-            for (whole, step) in steps.iter().enumerate() {
-                let Step::Store { data, .. } = step else {
+    /// Every place where a cut can leave each zone that has pending changes.
+    pub fn choices(&self, tails: &[Tail]) -> Choices {
+        let cuts = self.pending.iter().map(|(&zone, steps)| (zone, self.cuts(steps, tails)));
+        Choices(cuts.collect())
+    }
+
+    /// The same, without what was possible before the newest change: all that is new since the
+    /// last [`step`](Self::step). After a flush, the one state there is.
+    pub fn new_choices(&self, tails: &[Tail]) -> Choices {
+        let Choices(mut cuts) = self.choices(tails);
+        let newest = self.at.checked_sub(1).map(|at| &self.steps[at]);
+        if let Some(Step::Store { zone, .. } | Step::Manage { zone, .. }) = newest
+            && let Some(cuts) = cuts.get_mut(zone)
+        {
+            let count = self.pending[zone].len();
+            cuts.retain(|cut| {
+                cut.whole == count || (cut.whole + 1 == count && cut.blocks > LbaCount::ZERO)
+            });
+        }
+        Choices(cuts)
+    }
+
+    fn cuts(&self, steps: &[&Step], tails: &[Tail]) -> Vec<Cut> {
+        let nothing = Cut { whole: 0, blocks: LbaCount::ZERO, tail: Tail::Whole };
+        let mut cuts = vec![nothing];
+        for (whole, step) in steps.iter().enumerate() {
+            let Step::Store { data, .. } = step else {
+                cuts.push(Cut { whole: whole + 1, ..nothing });
+                continue;
+            };
+            let blocks = self.blocks(data);
+            for (count, &tail) in (1..=blocks).flat_map(|n| tails.iter().map(move |t| (n, t))) {
+                if count == blocks && tail == Tail::Whole {
                     cuts.push(Cut { whole: whole + 1, ..nothing });
-                    continue;
-                };
-                let blocks = self.blocks(data);
-                for (count, &tail) in (1..=blocks).flat_map(|n| tails.iter().map(move |t| (n, t))) {
-                    if count == blocks && tail == Tail::Whole {
-                        cuts.push(Cut { whole: whole + 1, ..nothing });
-                    } else {
-                        cuts.push(Cut { whole, blocks: LbaCount::new(count), tail });
-                    }
+                } else {
+                    cuts.push(Cut { whole, blocks: LbaCount::new(count), tail });
                 }
             }
-            cuts
-        };
-        self.pending.iter().map(|(&zone, steps)| (zone, cuts(steps))).collect()
+        }
+        cuts
     }
 
     fn blocks(&self, data: &[u8]) -> u64 {
         self.durable.geometry().blocks(data.len()).expect("whole blocks were stored").get()
-    }
-
-    /// How many combinations of cuts there are, without torn blocks.
-    pub fn count(&self) -> u64 {
-        let cuts = self.cuts(&[Tail::Whole]);
-        cuts.values().fold(1, |product: u64, cuts| product.saturating_mul(cuts.len() as u64))
     }
 
     /// The image that these cuts leave; zones that are not named keep nothing of what is pending.
@@ -288,43 +335,16 @@ impl<'a> Outage<'a> {
         image
     }
 
-    /// Every state, without torn blocks. Ask for [`count`](Self::count) first.
+    /// Every state, without torn blocks. Look at [`Choices::count`] first.
     pub fn states(&self) -> impl Iterator<Item = Image> {
-        self.combinations(&[Tail::Whole]).filter_map(|cuts| self.state(&cuts))
-    }
-
-    /// Every combination of cuts.
-    pub fn combinations(
-        &self,
-        tails: &[Tail],
-    ) -> impl Iterator<Item = BTreeMap<ZoneId, Cut>> + use<> {
-        let cuts = self.cuts(tails);
-        let mut odometer = Some(vec![0; cuts.len()]);
-        std::iter::from_fn(move || {
-            let digits = odometer.as_mut()?;
-            let chosen = cuts.iter().zip(&*digits).map(|((&zone, cuts), &at)| (zone, cuts[at]));
-            let chosen = chosen.collect();
-            let mut carry = true;
-            for (digit, cuts) in digits.iter_mut().zip(cuts.values()) {
-                *digit += 1;
-                carry = *digit == cuts.len();
-                if !carry {
-                    break;
-                }
-                *digit = 0;
-            }
-            if carry {
-                odometer = None;
-            }
-            Some(chosen)
-        })
+        self.choices(&[Tail::Whole]).combinations().filter_map(|cuts| self.state(&cuts))
     }
 
     /// One state, chosen by `random`, which returns a number below its argument. Half of the time
     /// all zones but one keep everything or nothing, because that is where mistakes in ordering
     /// show; every fourth cut write has a torn last block. `None`: see [`state`](Self::state).
     pub fn sample(&self, random: &mut dyn FnMut(u64) -> u64) -> Option<Image> {
-        let all = self.cuts(&[Tail::Whole, Tail::Torn]);
+        let Choices(all) = self.choices(&[Tail::Whole, Tail::Torn]);
         let lone = (!all.is_empty() && random(2) == 0).then(|| random(all.len() as u64));
         let others_keep_all = random(2) == 0;
         let mut chosen = BTreeMap::new();

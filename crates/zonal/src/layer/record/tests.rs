@@ -48,7 +48,7 @@ fn each_zone_keeps_a_beginning_of_its_own() {
     }
     let recording = recorder.finish();
     let outage = at_end(&recording);
-    assert_eq!(outage.count(), 25);
+    assert_eq!(outage.choices(&[Tail::Whole]).count(), 25);
     let lengths: Vec<_> = outage
         .states()
         .map(|image| (zone_data(&image, ZoneId::new(2)).1, zone_data(&image, ZONE).1))
@@ -83,13 +83,29 @@ fn a_flush_leaves_nothing_open_to_doubt() {
     recorder.flush().unwrap();
     let recording = recorder.finish();
     let mut outage = Outage::at_start(&recording);
-    assert_eq!(outage.count(), 1);
+    assert_eq!(outage.choices(&[Tail::Whole]).count(), 1);
     assert!(outage.step());
-    assert_eq!(outage.count(), 4);
+    assert_eq!(outage.choices(&[Tail::Whole]).count(), 4);
     assert!(outage.step());
-    assert_eq!((outage.count(), outage.at()), (1, 2));
+    assert_eq!((outage.choices(&[Tail::Whole]).count(), outage.at()), (1, 2));
     assert!(!outage.step());
     assert_eq!(zone_data(&outage.everything(), ZONE), (ZoneCond::Closed, vec![1; 3 * BLOCK]));
+}
+
+#[test]
+fn new_choices_are_those_of_the_newest_change() {
+    let recorder = recorder(None);
+    recorder.append(ZONE, &[1; 2 * BLOCK]).unwrap();
+    recorder.append(ZoneId::new(2), &[1; BLOCK]).unwrap();
+    recorder.append(ZONE, &[2; 3 * BLOCK]).unwrap();
+    recorder.flush().unwrap();
+    let recording = recorder.finish();
+    let mut outage = Outage::at_start(&recording);
+    let mut counts = vec![];
+    while outage.step() {
+        counts.push(outage.new_choices(&[Tail::Whole]).count());
+    }
+    assert_eq!(counts, [2, 3, 2 * 3, 1], "with the beginning 12, which is 6 * 2");
 }
 
 #[test]
@@ -120,7 +136,7 @@ fn no_state_has_more_active_zones_than_the_drive_allows() {
     recorder.append(ZONE, &[2; BLOCK]).unwrap();
     let recording = recorder.finish();
     let outage = at_end(&recording);
-    assert_eq!(outage.count(), 6);
+    assert_eq!(outage.choices(&[Tail::Whole]).count(), 6);
     assert_eq!(outage.states().count(), 5, "all but: zone 2 not finished, zone 3 begun");
 }
 
