@@ -40,7 +40,8 @@ impl Admission<'_> {
 
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        if self.blocks > 0 {
+        // After a panic the lock is poisoned, and a second panic would hide the first.
+        if self.blocks > 0 && !std::thread::panicking() {
             self.fs.write_state().totals.pending -= self.blocks;
         }
     }

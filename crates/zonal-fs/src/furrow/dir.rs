@@ -78,6 +78,7 @@ impl Furrow {
         let birth = rules::new_inode(caller, &directory.attr(parent), default, new.kind, new.perm)?;
         let acls = [(acl::ACCESS, birth.access_acl), (acl::DEFAULT, birth.default_acl)];
         let now = self.now();
+        let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
         let body = match new.kind {
             FileKind::Regular => Body::File(File::default()),
             FileKind::Directory => {
@@ -95,7 +96,7 @@ impl Furrow {
             nlink: if new.kind == FileKind::Directory { 2 } else { 1 },
             uid: birth.uid,
             gid: birth.gid,
-            rdev: new.rdev,
+            rdev: if is_device { new.rdev } else { 0 },
             size: new.target.len() as u64,
             atime: now,
             mtime: now,
@@ -202,8 +203,12 @@ impl Furrow {
             let there = there.map(|entry| entry.ino);
             let found = classify(state, moved, there)?;
             let kind = state.inode(moved)?.kind;
-            let action = rules::check_rename(kind, found, flags)?;
-            check_no_loop(state, moved, target.0)?;
+            let action = rules::check_rename(kind, found, flags);
+            // Linux looks for a loop before it compares the kinds.
+            if !matches!(action, Err(FsError::Exists | FsError::NotFound)) {
+                check_no_loop(state, moved, target.0)?;
+            }
+            let action = action?;
             if let (RenameAction::Exchange, Some(there)) = (action, there) {
                 check_no_loop(state, there, source.0)?;
             }

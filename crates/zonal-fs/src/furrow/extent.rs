@@ -28,18 +28,14 @@ impl File {
         (block < first + u64::from(entry.blocks)).then_some((first, entry))
     }
 
-    /// Map entries that overlap `first..limit`, with their first blocks.
+    /// Map entries that overlap `first..limit`, with their first blocks: none if that is empty.
     pub(super) fn overlapping(
         &self,
         first: u64,
         limit: u64,
     ) -> impl Iterator<Item = (u64, MapEntry)> {
-        // An empty range overlaps nothing, not even the entry it lies in.
-        let from = if first < limit {
-            self.covering(first).map_or(first, |(start, _)| start)
-        } else {
-            limit
-        };
+        let from = self.covering(first).map_or(first, |(start, _)| start);
+        let limit = if first < limit { limit } else { from };
         self.map.range(from..limit).map(|(&start, &entry)| (start, entry))
     }
 }
@@ -98,13 +94,15 @@ impl State {
     }
 
     /// Maps `first..` of a file, where nothing is mapped, to a piece of an extent.
-    pub(super) fn map(&mut self, ino: Ino, first: u64, entry: MapEntry) {
+    pub(super) fn map(&mut self, ino: Ino, first: u64, mut entry: MapEntry) {
         if let Some(extent) = self.extents.get_mut(&entry.extent) {
             extent.refs += 1;
             extent.owner = (ino, first);
             self.changes.mark(RowKey::Extent(entry.extent));
         } else {
             assert!(entry.extent == ExtentId::PROMISED, "a map entry leads to an extent");
+            // A piece cut off a promise is a promise like any other: there is nothing to skip.
+            entry.skip = 0;
             self.totals.promised += u64::from(entry.blocks);
         }
         let file = self.file_mut(ino);
