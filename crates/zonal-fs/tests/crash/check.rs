@@ -1,0 +1,256 @@
+//! The checker: what must hold after any power cut, and the loop that goes through the cuts.
+
+use std::sync::Arc;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use zonal::ZonedDevice;
+use zonal::image::{Image, Tail};
+use zonal::layer::record::{Choices, Outage, Recorder};
+use zonal_fs::furrow::{Furrow, MountOptions, PlantedBug};
+use zonal_fs::tree::{Snapshot, snapshot};
+use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+
+use crate::ops::drives::{self, StepClock};
+use crate::run::{Boundary, Run, end_of};
+
+/// How far to go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// Moments with at most this many new states have all of them checked.
+    pub(crate) exhaustive: u64,
+    /// Of the others, so many.
+    pub(crate) samples: u32,
+    /// Only one in so many moments is looked at.
+    pub(crate) moments_one_in: u64,
+    /// After one in so many recoveries, the recovery itself is cut.
+    pub(crate) again_one_in: u64,
+    /// After one in so many recoveries, the drive is filled and emptied.
+    pub(crate) use_one_in: u64,
+}
+
+impl Effort {
+    /// For short runs.
+    pub(crate) const EVERYTHING: Self =
+        Self { exhaustive: 256, samples: 64, moments_one_in: 1, again_one_in: 16, use_one_in: 512 };
+}
+
+/// Counts, and the source of chance.
+pub(crate) struct Checker {
+    pub(crate) states: u64,
+    pub(crate) again: u64,
+    pub(crate) used: u64,
+    random: ChaCha8Rng,
+    planted: Option<PlantedBug>,
+    clock: Arc<StepClock>,
+}
+
+/// Why a state is wrong.
+pub(crate) type Violation = String;
+
+impl Checker {
+    pub(crate) fn new(seed: u64, planted: Option<PlantedBug>) -> Self {
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        let clock = Arc::new(StepClock::default());
+        Self { states: 0, again: 0, used: 0, random, planted, clock }
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.random.next_u64() % limit.max(1)
+    }
+
+    /// Goes through the moments of a run. The first violation ends it.
+    pub(crate) fn check_run(&mut self, run: &Run, effort: Effort) -> Result<(), Violation> {
+        let promises = run.promises();
+        self.clock.set(run.now_ns + 1_000_000);
+        let mut outage = Outage::at_start(&run.recording);
+        loop {
+            let promised = promises.contains_key(&outage.at());
+            if promised || self.below(effort.moments_one_in) == 0 {
+                let tails = [Tail::Whole, Tail::Torn];
+                // What was promised must be in every state, else only new states are of interest.
+                let choices =
+                    if promised { outage.choices(&tails) } else { outage.new_choices(&tails) };
+                self.check_moment(run, &outage, choices, effort).map_err(|violation| {
+                    let log = run.log.join("\n  ");
+                    format!(
+                        "power cut after change {} of {}: {violation}\n  {log}",
+                        outage.at(),
+                        run.recording.steps.len()
+                    )
+                })?;
+            }
+            if !outage.step() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn check_moment(
+        &mut self,
+        run: &Run,
+        outage: &Outage<'_>,
+        choices: Choices,
+        effort: Effort,
+    ) -> Result<(), Violation> {
+        let legal = run.legal(outage.at());
+        if choices.count() <= effort.exhaustive {
+            for cuts in choices.combinations() {
+                if let Some(image) = outage.state(&cuts) {
+                    self.check_state(&image, legal, effort)
+                        .map_err(|violation| format!("{violation}\n  left over: {cuts:?}"))?;
+                }
+            }
+            return Ok(());
+        }
+        for _ in 0..effort.samples {
+            let mut random = self.random.clone();
+            let image = outage.sample(&mut |limit| random.next_u64() % limit);
+            self.random = random;
+            if let Some(image) = image {
+                self.check_state(&image, legal, effort)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One image: recover, compare, check, and now and then go on from there.
+    fn check_state(
+        &mut self,
+        image: &Image,
+        legal: &[Boundary],
+        effort: Effort,
+    ) -> Result<(), Violation> {
+        self.states += 1;
+        let recorder = Arc::new(Recorder::new(image.clone()));
+        let found = self.recover(recorder.clone())?;
+        is_one_of(&found, legal)?;
+        if self.below(effort.again_one_in) == 0 {
+            self.check_recovery(&recorder, &found)?;
+        }
+        if self.below(effort.use_one_in) == 0 {
+            self.used += 1;
+            self.use_up(&recorder)?;
+        }
+        Ok(())
+    }
+
+    fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, Violation> {
+        let options = MountOptions { planted: self.planted, ..MountOptions::default() };
+        Furrow::mount(drive, self.clock.clone(), options)
+            .map_err(|error| format!("does not mount: {error}"))
+    }
+
+    /// Mounts, reads everything, loses the power; then the drive is checked.
+    fn recover(&self, drive: Arc<dyn ZonedDevice>) -> Result<Snapshot, Violation> {
+        let fs = self.mount(drive.clone())?;
+        let found = snapshot(&fs).map_err(|error| format!("cannot be read: {error}"))?;
+        drop(fs);
+        let problems = drives::problems(drive);
+        if problems.is_empty() { Ok(found) } else { Err(format!("not clean: {problems:#?}")) }
+    }
+
+    /// A cut during the recovery changes nothing: what it showed is what there is.
+    fn check_recovery(&mut self, recorder: &Recorder, found: &Snapshot) -> Result<(), Violation> {
+        let recording = recorder.recording();
+        let mut outage = Outage::at_start(&recording);
+        while outage.step() {
+            for _ in 0..2 {
+                let mut random = self.random.clone();
+                let image = outage.sample(&mut |limit| random.next_u64() % limit);
+                self.random = random;
+                let Some(image) = image else { continue };
+                self.again += 1;
+                let second = self.recover(Arc::new(image.power_on()));
+                let second = second.map_err(|violation| {
+                    format!("cut after change {} of the recovery: {violation}", outage.at())
+                })?;
+                if let Some(difference) = found.first_difference(&second) {
+                    return Err(format!(
+                        "cut after change {} of the recovery: recovered once, then again: \
+                         {difference}",
+                        outage.at()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The recovered file system still works: it is emptied, filled to the last block and emptied
+    /// again, and gives back as much space as the first time.
+    fn use_up(&mut self, recorder: &Recorder) -> Result<(), Violation> {
+        let drive = Arc::new(end_of(&recorder.recording()).power_on());
+        let fs = self.mount(drive.clone())?;
+        let failed = |what| move |error| format!("after recovery, {what}: {error}");
+        empty(&fs).map_err(failed("emptying"))?;
+        fs.sync().map_err(failed("sync"))?;
+        let free = fs.statfs().map_err(failed("statfs"))?;
+        let file = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let created = fs.create(&Caller::ROOT, Ino::ROOT, b"filler", &file);
+        let ino = created.map_err(failed("creating"))?.ino;
+        let data = vec![7; 64 * 1024];
+        let mut size = 0;
+        while fs.write(ino, size, &data, WriteFlags::empty()).is_ok() {
+            size += data.len() as u64;
+        }
+        let room = free.blocks_free * u64::from(free.block_size);
+        if size + (room / 10).max(16 * 64 * 1024) < room {
+            return Err(format!("full after {size} bytes of {room}"));
+        }
+        fs.unlink(Ino::ROOT, b"filler").map_err(failed("unlinking"))?;
+        fs.sync().map_err(failed("sync"))?;
+        let again = fs.statfs().map_err(failed("statfs"))?;
+        if (again.blocks_free, again.inodes) != (free.blocks_free, free.inodes) {
+            return Err(format!("space is lost: {free:?}, then {again:?}"));
+        }
+        fs.shutdown().map_err(failed("unmounting"))?;
+        let problems = drives::problems(drive);
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("not clean after use: {problems:#?}"))
+        }
+    }
+}
+
+/// What is there is one of the legal states, whole.
+pub(crate) fn is_one_of(found: &Snapshot, legal: &[Boundary]) -> Result<(), Violation> {
+    if legal.iter().any(|boundary| boundary.snapshot == *found) {
+        return Ok(());
+    }
+    let differences: Vec<String> = legal
+        .iter()
+        .rev()
+        .take(4)
+        .filter_map(|boundary| found.first_difference(&boundary.snapshot))
+        .collect();
+    Err(format!(
+        "it is none of {} legal states; found, then each from the newest on:\n    {}",
+        legal.len(),
+        differences.join("\n    ")
+    ))
+}
+
+/// Deletes everything.
+fn empty(fs: &dyn FileSystem) -> zonal_fs::vfs::Result<()> {
+    fn empty_directory(fs: &dyn FileSystem, dir: Ino) -> zonal_fs::vfs::Result<()> {
+        let mut entries = Vec::new();
+        fs.readdir(dir, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                entries.push((entry.name.to_vec(), entry.ino, entry.kind));
+            }
+            zonal_fs::vfs::Listing::More
+        })?;
+        for (name, ino, kind) in entries {
+            if kind == FileKind::Directory {
+                empty_directory(fs, ino)?;
+                fs.rmdir(dir, &name)?;
+            } else {
+                fs.unlink(dir, &name)?;
+            }
+        }
+        Ok(())
+    }
+    empty_directory(fs, Ino::ROOT)
+}

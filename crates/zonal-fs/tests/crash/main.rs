@@ -1,0 +1,198 @@
+//! Power cuts, failing I/O and failing zones.
+//!
+//! A workload is recorded, and after each change of the drive all states that a power cut can
+//! leave are tried (`zonal::layer::record`): all of them where they are few, a sample where they
+//! are many. Each is mounted and must show exactly what the file system showed between two
+//! operations, no earlier than at the last promise (`sync`, `fsync`); `check` must find nothing.
+//! Some recoveries are cut again, some drives are then filled and emptied.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | `run` | what did the workload write, and what was seen in between? |
+//! | `check` | does every state after a cut recover to what is legal? |
+//! | `ace` | short workloads, exhaustively |
+//! | `planted` | does the checker notice mistakes that are made on purpose? |
+//! | `nth` | what if the n-th I/O fails? |
+//! | `zones` | what if zones fail, or the drive is full? |
+//!
+//! In the environment: `SEED` chooses the random workloads (it is printed), `COUNT` multiplies how
+//! many there are. Tests that take long are ignored by default; `cargo xtask crash` runs them too.
+#![expect(clippy::print_stdout, reason = "how much was tried is a part of the result")]
+#![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
+
+#[path = "../ops/mod.rs"]
+mod ops;
+
+mod ace;
+mod check;
+mod run;
+
+use std::time::Instant;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use ace::Syncs;
+use check::{Checker, Effort};
+use ops::Op;
+use ops::drives::{SHAPES, Shape};
+use run::Start;
+
+/// The seed from the environment, or one from the clock. Printed, so that a failure can be
+/// repeated.
+fn seed() -> u64 {
+    let fresh = || {
+        let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970");
+        now.as_secs() ^ u64::from(now.subsec_nanos())
+    };
+    let given = std::env::var("SEED").ok();
+    let seed = given.map_or_else(fresh, |text| text.parse().expect("SEED is a number"));
+    println!("SEED={seed}");
+    seed
+}
+
+/// `default` times `COUNT`.
+fn count(default: u64) -> u64 {
+    let times = std::env::var("COUNT").ok().map_or(1, |text| text.parse().expect("a number"));
+    default * times
+}
+
+/// Checks and prints how fast that went.
+struct Report {
+    name: &'static str,
+    start: Instant,
+    workloads: u64,
+}
+
+impl Report {
+    #[expect(clippy::disallowed_methods, reason = "a rate for people; nothing depends on it")]
+    fn begin(name: &'static str) -> Self {
+        Self { name, start: Instant::now(), workloads: 0 }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    fn end(&self, checker: &Checker) {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let states = checker.states + checker.again;
+        println!(
+            "{}: {} workloads, {states} states ({} of them cut again, {} drives used up) in \
+             {seconds:.1} s: {:.0} states/s",
+            self.name,
+            self.workloads,
+            checker.again,
+            checker.used,
+            states as f64 / seconds
+        );
+    }
+}
+
+fn check_sequence(report: &mut Report, checker: &mut Checker, start: &Start, ops: &[Op]) {
+    report.workloads += 1;
+    let run = start.run(ops, None);
+    if let Err(violation) = checker.check_run(&run, Effort::EVERYTHING) {
+        panic!("{ops:?}\n{violation}");
+    }
+}
+
+#[test]
+fn every_sequence_of_one_operation() {
+    let mut report = Report::begin("sequences of one");
+    let mut checker = Checker::new(seed(), None);
+    let start = ace::start();
+    for op in ace::operations() {
+        for syncs in Syncs::ALL {
+            let ops = syncs.weave(std::slice::from_ref(&op));
+            check_sequence(&mut report, &mut checker, &start, &ops);
+        }
+    }
+    report.end(&checker);
+}
+
+#[test]
+fn sequences_of_two_operations() {
+    let mut report = Report::begin("sequences of two, some");
+    let seed = seed();
+    let mut checker = Checker::new(seed, None);
+    let start = ace::start();
+    let operations = ace::operations();
+    for _ in 0..count(60) {
+        let mut pick = || operations[checker.below(operations.len() as u64) as usize].clone();
+        let pair = [pick(), pick()];
+        let syncs = Syncs::ALL[checker.below(4) as usize];
+        check_sequence(&mut report, &mut checker, &start, &syncs.weave(&pair));
+    }
+    report.end(&checker);
+}
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask crash runs it"]
+fn every_sequence_of_two_operations() {
+    let mut report = Report::begin("sequences of two, all");
+    let mut checker = Checker::new(seed(), None);
+    let start = ace::start();
+    let operations = ace::operations();
+    for first in &operations {
+        for second in &operations {
+            for syncs in Syncs::ALL {
+                let ops = syncs.weave(&[first.clone(), second.clone()]);
+                check_sequence(&mut report, &mut checker, &start, &ops);
+            }
+        }
+    }
+    report.end(&checker);
+}
+
+/// Random operations on a drive of this shape, filled to `percent` beforehand.
+fn check_random(
+    report: &mut Report,
+    seed: u64,
+    checker: &mut Checker,
+    shape: &Shape,
+    percent: u64,
+) {
+    report.workloads += 1;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut number = || random.next_u64();
+    let ops: Vec<Op> = (0..30 + number() % 150)
+        .map(|_| Op::decode(std::array::from_fn(|_| (number() >> 40) as u16)))
+        .collect();
+    let start = Start::new(shape, shape.ballast_max() * percent / 100, &[]);
+    let run = start.run(&ops, None);
+    let moments = run.recording.steps.len() as u64;
+    let effort = Effort {
+        exhaustive: 24,
+        samples: 6,
+        moments_one_in: 1 + moments / 120,
+        again_one_in: 12,
+        use_one_in: 400,
+    };
+    if let Err(violation) = checker.check_run(&run, effort) {
+        panic!("SEED={seed}, {}, {percent} % ballast: {violation}", shape.name);
+    }
+}
+
+#[test]
+fn random_workloads() {
+    let mut report = Report::begin("random workloads");
+    let seed = seed();
+    let mut checker = Checker::new(seed, None);
+    for index in 0..count(12) {
+        let shape = SHAPES[(index % SHAPES.len() as u64) as usize];
+        let percent = checker.below(60);
+        check_random(&mut report, seed + index, &mut checker, &shape, percent);
+    }
+    report.end(&checker);
+}
+
+#[test]
+fn nearly_full_drives() {
+    let mut report = Report::begin("nearly full drives");
+    let seed = seed();
+    let mut checker = Checker::new(seed, None);
+    for index in 0..count(12) {
+        let shape = SHAPES[(index % SHAPES.len() as u64) as usize];
+        let percent = 90 + checker.below(11);
+        check_random(&mut report, seed + index, &mut checker, &shape, percent);
+    }
+    report.end(&checker);
+}

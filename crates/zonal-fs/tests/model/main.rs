@@ -1,0 +1,190 @@
+//! Furrow against the reference tree: random operations, the same answers, the same content.
+//!
+//! Reclaim, commits, clean remounts and time are among the operations, on drives of several shapes
+//! that are filled beforehand. A failure prints the shortest sequence that still fails. In the
+//! environment: `COUNT` sets the number of sequences (default 96), `SEED` chooses them.
+
+#[path = "../ops/mod.rs"]
+mod ops;
+
+use std::fmt;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+use zonal::image::{Image, ImageDrive};
+
+use ops::drives::{self, SHAPES, Shape, StepClock};
+use ops::session::{Names, Reply, Session};
+use ops::{Op, Raw};
+use zonal_fs::furrow::{Furrow, MountOptions};
+use zonal_fs::tree::{Tree, snapshot};
+use zonal_fs::vfs::FileSystem;
+
+/// The reference, and what it answered last.
+struct Model {
+    session: Session<Tree>,
+    clock: Arc<StepClock>,
+    now_ns: u64,
+    shape: Shape,
+    /// Blocks of a file that takes up space.
+    ballast: u64,
+    /// What existed before the last operation.
+    names: Names,
+    reply: Option<Reply>,
+}
+
+impl Model {
+    fn new(shape: Shape, ballast: u64) -> Self {
+        let clock = Arc::new(StepClock::default());
+        let session = Session::new(Arc::new(Tree::new(clock.clone())));
+        drives::fill(&*session.fs, ballast).expect("the reference has room");
+        Self { session, clock, now_ns: 0, shape, ballast, names: Names::default(), reply: None }
+    }
+}
+
+impl Clone for Model {
+    fn clone(&self) -> Self {
+        let session = self.session.with(Arc::new((*self.session.fs).clone()));
+        let (clock, names) = (Arc::clone(&self.clock), self.names.clone());
+        Self { session, clock, names, reply: self.reply.clone(), ..*self }
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "drive: {}, ballast of {} blocks", self.shape.name, self.ballast)
+    }
+}
+
+struct Reference;
+
+impl ReferenceStateMachine for Reference {
+    type State = Model;
+    type Transition = Op;
+
+    fn init_state() -> BoxedStrategy<Model> {
+        let shapes = proptest::sample::select(&SHAPES[..]);
+        (shapes, 0..=100_u64)
+            .prop_map(|(shape, percent)| Model::new(shape, shape.ballast_max() * percent / 100))
+            .no_shrink()
+            .boxed()
+    }
+
+    fn transitions(_: &Model) -> BoxedStrategy<Op> {
+        any::<Raw>().prop_map(Op::decode).boxed()
+    }
+
+    fn apply(mut model: Model, op: &Op) -> Model {
+        model.now_ns += StepClock::pause_ns(op);
+        model.clock.set(model.now_ns);
+        model.names = model.session.names();
+        model.reply = model.session.reply(op, &model.names);
+        model
+    }
+}
+
+/// Furrow on a drive in memory.
+struct Subject {
+    session: Session<Furrow>,
+    drive: Arc<ImageDrive>,
+    clock: Arc<StepClock>,
+    /// The drive is full: the reference, which has no limit, has nothing more to say.
+    full: bool,
+}
+
+impl Subject {
+    fn mount(drive: &Arc<ImageDrive>, clock: &Arc<StepClock>) -> Session<Furrow> {
+        let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default());
+        Session::new(Arc::new(fs.expect("what was unmounted cleanly can be mounted")))
+    }
+
+    fn remount(&mut self) {
+        self.session.release_all();
+        self.session.fs.shutdown().expect("a healthy drive unmounts cleanly");
+        self.assert_clean();
+        self.session = Self::mount(&self.drive, &self.clock);
+    }
+
+    fn assert_clean(&self) {
+        let problems = drives::problems(self.drive.clone());
+        assert!(problems.is_empty(), "after a clean unmount: {problems:#?}");
+    }
+}
+
+struct Comparison;
+
+impl StateMachineTest for Comparison {
+    type SystemUnderTest = Subject;
+    type Reference = Reference;
+
+    fn init_test(model: &Model) -> Subject {
+        let clock = Arc::new(StepClock::default());
+        let drive = Arc::new(Image::empty(&model.shape.geometry()).power_on());
+        drives::format(drive.clone(), &*clock);
+        let session = Subject::mount(&drive, &clock);
+        drives::fill(&*session.fs, model.ballast).expect("the ballast fits");
+        Subject { session, drive, clock, full: false }
+    }
+
+    fn apply(mut subject: Subject, model: &Model, op: Op) -> Subject {
+        if subject.full {
+            return subject;
+        }
+        subject.clock.set(model.now_ns);
+        let reply = subject.session.reply(&op, &model.names);
+        if reply == Some(Err("NoSpace".into())) {
+            subject.full = true;
+            return subject;
+        }
+        assert_eq!(reply, model.reply, "left: Furrow, right: the reference, for {op:?}");
+        if op == Op::Remount {
+            subject.remount();
+        }
+        subject
+    }
+
+    fn check_invariants(subject: &Subject, model: &Model) {
+        if subject.full {
+            return;
+        }
+        let furrow = snapshot(&*subject.session.fs).expect("everything can be read");
+        let reference = snapshot(&*model.session.fs).expect("everything can be read");
+        if let Some(difference) = furrow.first_difference(&reference) {
+            panic!("Furrow, then the reference: {difference}");
+        }
+    }
+
+    fn teardown(mut subject: Subject, model: Model) {
+        let before = snapshot(&*subject.session.fs).expect("everything can be read");
+        subject.remount();
+        let after = snapshot(&*subject.session.fs).expect("everything can be read");
+        if let Some(difference) = before.first_difference(&after) {
+            panic!("before, then after the last remount: {difference}");
+        }
+        if !subject.full {
+            let inodes = model.session.fs.statfs().expect("the reference answers").inodes;
+            let held = subject.session.fs.statfs().expect("Furrow answers").inodes;
+            assert!(held <= inodes, "{held} inodes, {inodes} in the reference: some are lost");
+        }
+    }
+}
+
+fn config() -> ProptestConfig {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let seed: Option<u64> = number("SEED");
+    ProptestConfig {
+        cases: number("COUNT").map_or(96, |count| count.try_into().expect("a u32")),
+        rng_seed: seed.map_or(RngSeed::Random, RngSeed::Fixed),
+        max_shrink_iters: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+prop_state_machine! {
+    #![proptest_config(config())]
+    #[test]
+    fn furrow_answers_like_the_reference(sequential 1..90 => Comparison);
+}

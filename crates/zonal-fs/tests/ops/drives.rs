@@ -1,0 +1,154 @@
+//! Drives for tests, and a clock that stands still during an operation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zonal::image::Image;
+use zonal::{BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZonedDevice};
+use zonal_fs::furrow::{Access, Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags};
+
+/// A drive's shape by name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    pub(crate) spec: GeometrySpec,
+}
+
+impl Shape {
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry::new(self.spec).expect("the shapes below are valid")
+    }
+}
+
+/// Zones of 256 KiB: the smallest there can be, so that images are small and reclaim is never far.
+pub(crate) const SMALL: Shape = Shape {
+    name: "small",
+    spec: GeometrySpec {
+        block_size: BlockSize::B4096,
+        block_count: LbaCount::new(24 * 64),
+        zone_size: LbaCount::new(64),
+        zone_capacity: LbaCount::new(64),
+        conventional_zones: 0,
+        max_open: Some(14),
+        max_active: Some(14),
+        max_append: LbaCount::new(32),
+    },
+};
+
+/// The shapes that the model test and the random crash test go through.
+pub(crate) const SHAPES: [Shape; 6] = [
+    SMALL,
+    Shape {
+        name: "zone size not a power of two, capacity smaller still",
+        spec: GeometrySpec {
+            block_count: LbaCount::new(26 * 96 + 70),
+            zone_size: LbaCount::new(96),
+            zone_capacity: LbaCount::new(75),
+            ..SMALL.spec
+        },
+    },
+    Shape {
+        name: "blocks of 512 bytes",
+        spec: GeometrySpec {
+            block_size: BlockSize::B512,
+            block_count: LbaCount::new(24 * 600),
+            zone_size: LbaCount::new(600),
+            zone_capacity: LbaCount::new(560),
+            max_append: LbaCount::new(256),
+            ..SMALL.spec
+        },
+    },
+    Shape {
+        name: "conventional zones",
+        spec: GeometrySpec {
+            block_count: LbaCount::new(28 * 64),
+            conventional_zones: 3,
+            ..SMALL.spec
+        },
+    },
+    Shape {
+        name: "four open zones",
+        spec: GeometrySpec { max_open: Some(4), max_active: Some(4), ..SMALL.spec },
+    },
+    Shape {
+        name: "no limits, a runt at the end",
+        spec: GeometrySpec {
+            block_count: LbaCount::new(22 * 128 + 40),
+            zone_size: LbaCount::new(128),
+            zone_capacity: LbaCount::new(128),
+            max_open: None,
+            max_active: None,
+            ..SMALL.spec
+        },
+    },
+];
+
+/// A clock that moves only between operations, so that two file systems that do the same operation
+/// read the same time.
+#[derive(Debug, Default)]
+pub(crate) struct StepClock(AtomicU64);
+
+impl StepClock {
+    pub(crate) fn set(&self, ns: u64) {
+        self.0.store(ns, Ordering::Relaxed);
+    }
+
+    /// How long it takes until the next operation begins: before a tick, more than the time
+    /// between two commits.
+    pub(crate) fn pause_ns(op: &super::Op) -> u64 {
+        if *op == super::Op::Tick { 6_000_000_000 } else { 1_000_000 }
+    }
+}
+
+impl Clock for StepClock {
+    fn wall_ns(&self) -> i64 {
+        1_700_000_000_000_000_000 + self.monotonic_ns().cast_signed()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Shape {
+    /// Blocks of a file that leaves little room for anything else.
+    pub(crate) fn ballast_max(&self) -> u64 {
+        let clock = StepClock::default();
+        let drive = Arc::new(Image::empty(&self.geometry()).power_on());
+        format(drive.clone(), &clock);
+        let fs = Furrow::mount(drive, Arc::new(clock), MountOptions::default());
+        let space = fs.and_then(|fs| fs.statfs()).expect("a new file system tells its size");
+        space.blocks_free.saturating_sub(300)
+    }
+}
+
+/// Makes a file system.
+pub(crate) fn format(drive: Arc<dyn ZonedDevice>, clock: &dyn Clock) {
+    mkfs(drive, clock, &MkfsOptions::default(), &mut |_| ()).expect("the shapes can be formatted");
+}
+
+/// What is wrong with the file system on a drive, in words.
+pub(crate) fn problems(drive: Arc<dyn ZonedDevice>) -> Vec<String> {
+    let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+    let clock = Arc::new(StepClock::default());
+    match Furrow::mount(drive, clock, options) {
+        Ok(_) => vec![],
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// Fills a file with `blocks` blocks in an order that scatters garbage over the zones: every third
+/// block is written again.
+pub(crate) fn fill(fs: &dyn FileSystem, blocks: u64) -> Result<()> {
+    let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+    let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"ballast", &new)?.ino;
+    for first in (0..blocks).step_by(16) {
+        let len = (blocks - first).min(16) as usize * 4096;
+        fs.write(ino, first * 4096, &super::content(1, first * 4096, len), WriteFlags::DIRECT)?;
+    }
+    for block in (0..blocks).step_by(3) {
+        fs.write(ino, block * 4096, &super::content(2, block * 4096, 4096), WriteFlags::empty())?;
+    }
+    fs.sync()
+}
