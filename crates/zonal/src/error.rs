@@ -139,6 +139,24 @@ pub enum DeviceError {
         /// What is wrong with it.
         what: String,
     },
+    /// A device specification that cannot be understood.
+    #[error("device {spec:?}: {what}")]
+    Spec {
+        /// The part that is wrong.
+        spec: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A replayed operation did not end as it did when it was recorded.
+    #[error("operation {index} of the trace, {operation}: {what}")]
+    Replay {
+        /// Which operation, from 0 on.
+        index: u64,
+        /// What it was.
+        operation: String,
+        /// What is different.
+        what: String,
+    },
     /// Another process has the drive open for writing.
     #[error("{path} is in use by another process")]
     Locked {
@@ -211,9 +229,10 @@ impl DeviceError {
     /// The one table of both.
     fn codes(&self) -> (Errno, NvmeStatus) {
         match self {
-            Self::Geometry { .. } | Self::Unaligned { .. } | Self::AppendTooLarge { .. } => {
-                (Errno::INVAL, status::INVALID_FIELD)
-            }
+            Self::Geometry { .. }
+            | Self::Unaligned { .. }
+            | Self::AppendTooLarge { .. }
+            | Self::Spec { .. } => (Errno::INVAL, status::INVALID_FIELD),
             Self::OutOfRange { .. } => (Errno::IO, status::LBA_OUT_OF_RANGE),
             Self::NoSuchZone { .. } => (Errno::INVAL, status::LBA_OUT_OF_RANGE),
             Self::CrossesZone { .. } | Self::Gap { .. } => (Errno::IO, status::ZONE_BOUNDARY),
@@ -230,7 +249,7 @@ impl DeviceError {
             Self::Locked { .. } => (Errno::BUSY, status::NOT_READY),
             Self::OpenedReadOnly => (Errno::ROFS, status::WRITE_PROTECTED),
             Self::Medium { .. } => (Errno::IO, status::UNRECOVERED_READ),
-            Self::PowerCut => (Errno::IO, status::INTERNAL),
+            Self::PowerCut | Self::Replay { .. } => (Errno::IO, status::INTERNAL),
             Self::Io { source, .. } => {
                 (Errno::from_io_error(source).unwrap_or(Errno::IO), status::INTERNAL)
             }
@@ -264,6 +283,12 @@ mod tests {
             (DeviceError::AppendTooLarge { blocks, limit: blocks }, Errno::INVAL, (0, 0x02)),
             (DeviceError::Conventional { zone }, Errno::IO, (0, 0x02)),
             (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
+            (DeviceError::Spec { spec: what.clone(), what: what.clone() }, Errno::INVAL, (0, 0x02)),
+            (
+                DeviceError::Replay { index: 1, operation: what.clone(), what: what.clone() },
+                Errno::IO,
+                (0, 0x06),
+            ),
             (DeviceError::Malformed { path: path.clone(), what }, Errno::UCLEAN, (0, 0x06)),
             (DeviceError::Locked { path }, Errno::BUSY, (0, 0x82)),
             (DeviceError::OpenedReadOnly, Errno::ROFS, (0, 0x20)),

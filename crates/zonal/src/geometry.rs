@@ -84,6 +84,8 @@ pub struct Geometry {
     zone_count: u32,
     /// `floor((2^64 - 1) / zone_size)`, see [`Geometry::locate`].
     reciprocal: u64,
+    /// Writable blocks of a conventional zone: its size, except under an adapter.
+    conventional_capacity: LbaCount,
 }
 
 impl Geometry {
@@ -134,7 +136,17 @@ impl Geometry {
             return invalid("a largest append of 0 blocks".into());
         }
         let reciprocal = u64::MAX / size;
-        Ok(Self { spec, zone_count, reciprocal })
+        let conventional_capacity = spec.zone_size;
+        Ok(Self { spec, zone_count, reciprocal, conventional_capacity })
+    }
+
+    pub(crate) const fn conventional_capacity(&self) -> LbaCount {
+        self.conventional_capacity
+    }
+
+    /// The same, with conventional zones that have a gap after `capacity`.
+    pub(crate) fn with_conventional_capacity(self, capacity: LbaCount) -> Self {
+        Self { conventional_capacity: capacity, ..self }
     }
 
     /// What it was made from.
@@ -202,10 +214,10 @@ impl Geometry {
         rest.min(self.spec.zone_size)
     }
 
-    /// Capacity of this zone. Conventional zones have no gap.
+    /// Capacity of this zone. Conventional zones have no gap, except where an adapter made one.
     pub fn capacity_of(&self, zone: ZoneId) -> LbaCount {
         match self.kind(zone) {
-            ZoneKind::Conventional => self.size_of(zone),
+            ZoneKind::Conventional => self.size_of(zone).min(self.conventional_capacity),
             ZoneKind::SequentialRequired => self.size_of(zone).min(self.spec.zone_capacity),
         }
     }

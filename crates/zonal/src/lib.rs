@@ -14,6 +14,7 @@ pub mod layer;
 mod limits;
 pub mod memory;
 pub mod profile;
+pub mod spec;
 pub mod state;
 pub mod unit;
 pub mod zone;

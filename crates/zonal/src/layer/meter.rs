@@ -1,0 +1,200 @@
+//! `Meter`: counts operations, bytes, errors and time, for each kind of operation.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hdrhistogram::Histogram;
+
+use crate::error::Result;
+use crate::{ByteCount, Clock, Geometry, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+
+/// Kind of an operation, as a meter tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpKind {
+    /// Zone report.
+    Report,
+    /// Read.
+    Read,
+    /// Write at an address.
+    Write,
+    /// Zone append.
+    Append,
+    /// Open.
+    Open,
+    /// Close.
+    Close,
+    /// Finish.
+    Finish,
+    /// Reset.
+    Reset,
+    /// Flush.
+    Flush,
+}
+
+impl OpKind {
+    /// Every kind.
+    pub const ALL: [Self; 9] = [
+        Self::Report,
+        Self::Read,
+        Self::Write,
+        Self::Append,
+        Self::Open,
+        Self::Close,
+        Self::Finish,
+        Self::Reset,
+        Self::Flush,
+    ];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Append => "append",
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Finish => "finish",
+            Self::Reset => "reset",
+            Self::Flush => "flush",
+        }
+    }
+
+    pub(super) const fn of(action: ZoneAction) -> Self {
+        match action {
+            ZoneAction::Open => Self::Open,
+            ZoneAction::Close => Self::Close,
+            ZoneAction::Finish => Self::Finish,
+            ZoneAction::Reset => Self::Reset,
+        }
+    }
+}
+
+/// What was measured of one kind of operation.
+#[derive(Clone, Debug)]
+pub struct OpStats {
+    /// Operations that succeeded.
+    pub count: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Bytes read or written by those that succeeded.
+    pub bytes: ByteCount,
+    /// Time of those that succeeded, in nanoseconds.
+    pub latency_ns: Histogram<u64>,
+}
+
+impl OpStats {
+    fn new() -> Self {
+        let latency_ns = Histogram::new(3).expect("three digits are allowed");
+        Self { count: 0, errors: 0, bytes: ByteCount::ZERO, latency_ns }
+    }
+}
+
+/// What a [`Meter`] has measured; outlives it, and can be read while it counts.
+pub struct Counters(Mutex<[OpStats; OpKind::ALL.len()]>);
+
+impl Counters {
+    fn new() -> Self {
+        Self(Mutex::new(std::array::from_fn(|_| OpStats::new())))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [OpStats; OpKind::ALL.len()]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was measured of one kind so far.
+    pub fn of(&self, kind: OpKind) -> OpStats {
+        self.lock()[kind as usize].clone()
+    }
+
+    /// Starts again from nothing.
+    pub fn clear(&self) {
+        *self.lock() = std::array::from_fn(|_| OpStats::new());
+    }
+
+    fn add(&self, kind: OpKind, bytes: usize, time_ns: u64, outcome: Outcome) {
+        let mut all = self.lock();
+        let stats = &mut all[kind as usize];
+        match outcome {
+            Outcome::Success => {
+                stats.count += 1;
+                stats.bytes += ByteCount::new(bytes as u64);
+                stats.latency_ns.saturating_record(time_ns);
+            }
+            Outcome::Failure => stats.errors += 1,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Outcome {
+    Success,
+    Failure,
+}
+
+/// A device that measures the one below.
+///
+/// ```
+/// use std::sync::Arc;
+/// use zonal::layer::meter::{Meter, OpKind};
+/// use zonal::{ManualClock, MemoryDrive, Profile, ZoneId, ZonedDevice};
+/// let drive = MemoryDrive::new(Profile::Small.geometry())?;
+/// let meter = Meter::new(drive, Arc::new(ManualClock::new(0)));
+/// meter.append(ZoneId::new(0), &[1; 8192])?;
+/// assert_eq!(meter.counters().of(OpKind::Append).bytes.get(), 8192);
+/// # Ok::<(), zonal::DeviceError>(())
+/// ```
+pub struct Meter<D> {
+    below: D,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+}
+
+impl<D: ZonedDevice> Meter<D> {
+    /// `below`, measured by `clock`.
+    pub fn new(below: D, clock: Arc<dyn Clock>) -> Self {
+        Self { below, clock, counters: Arc::new(Counters::new()) }
+    }
+
+    /// The device below.
+    pub const fn below(&self) -> &D {
+        &self.below
+    }
+
+    /// What is measured.
+    pub const fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    fn measure<T>(&self, kind: OpKind, bytes: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = self.clock.monotonic_ns();
+        let outcome = run();
+        let time_ns = self.clock.monotonic_ns().saturating_sub(start);
+        let how = if outcome.is_ok() { Outcome::Success } else { Outcome::Failure };
+        self.counters.add(kind, bytes, time_ns, how);
+        outcome
+    }
+}
+
+impl<D: ZonedDevice> ZonedDevice for Meter<D> {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.measure(OpKind::Report, 0, || self.below.report(first, zones, limit))
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.measure(OpKind::Read, buffer.len(), || self.below.read(lba, buffer))
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.measure(OpKind::Write, data.len(), || self.below.write(lba, data))
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.measure(OpKind::Append, data.len(), || self.below.append(zone, data))
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.measure(OpKind::of(action), 0, || self.below.manage(zones, action))
+    }
+    fn flush(&self) -> Result<()> {
+        self.measure(OpKind::Flush, 0, || self.below.flush())
+    }
+}

@@ -1,0 +1,234 @@
+//! `Trace`: records every operation into a file, and replays such a file against any device.
+//!
+//! Calls are passed down one at a time, so that the order in the file is the order in which the
+//! device saw them. A replay does the same operations again and checks that each ends in the same
+//! way: the same status, the same address of an append, the same zone report, and, if the trace
+//! carries the data, the same bytes read. A trace without data writes a pattern instead: addresses
+//! and states are as recorded, contents are not.
+
+mod format;
+mod replay;
+
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zerocopy::IntoBytes;
+
+pub use self::format::{TraceHeader, TraceRecord};
+pub use self::replay::{Replayed, TraceEnd, TraceReader, replay};
+use super::meter::OpKind;
+use crate::error::Result;
+use crate::{DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+
+/// What a trace keeps of written data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceContent {
+    /// A checksum: 48 bytes for each operation.
+    Checksums = 0,
+    /// All of it.
+    Data = 1,
+}
+
+/// A device that records what is done to the one below.
+///
+/// ```
+/// use std::path::Path;
+/// use zonal::layer::trace::{Trace, TraceContent, TraceReader, replay};
+/// use zonal::{MemoryDrive, Profile, ZoneId, ZonedDevice};
+/// let shape = Profile::Small.geometry();
+/// let mut file = Vec::new();
+/// let traced = Trace::new(MemoryDrive::new(shape)?, &mut file, TraceContent::Data)?;
+/// traced.append(ZoneId::new(3), &[5; 4096])?;
+/// traced.flush()?;
+/// drop(traced);
+/// let mut trace = TraceReader::new(file.as_slice(), Path::new("example"))?;
+/// assert_eq!(replay(&mut trace, &MemoryDrive::new(shape)?)?.operations, 2);
+/// # Ok::<(), zonal::DeviceError>(())
+/// ```
+pub struct Trace<D, W: Write> {
+    below: D,
+    content: TraceContent,
+    recorder: Mutex<Recorder<W>>,
+}
+
+struct Recorder<W: Write> {
+    sink: std::io::BufWriter<W>,
+    next: u64,
+    /// The first failure to write. Nothing is recorded after it; `flush` tells.
+    failure: Option<std::io::Error>,
+}
+
+impl<D: ZonedDevice, W: Write + Send> Trace<D, W> {
+    /// `below`, recorded into `sink`.
+    pub fn new(below: D, sink: W, content: TraceContent) -> Result<Self> {
+        let mut sink = std::io::BufWriter::new(sink);
+        let header = format::encode_header(below.geometry(), content);
+        sink.write_all(header.as_bytes()).map_err(trace_error)?;
+        let recorder = Mutex::new(Recorder { sink, next: 0, failure: None });
+        Ok(Self { below, content, recorder })
+    }
+
+    /// The device below.
+    pub const fn below(&self) -> &D {
+        &self.below
+    }
+
+    fn recorder(&self) -> MutexGuard<'_, Recorder<W>> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records one operation that ended.
+    fn record<T>(&self, recorder: &mut Recorder<W>, entry: &Entry<'_>, outcome: &Result<T>) {
+        let mut record = entry.record(recorder.next, status(outcome));
+        format::seal(&mut record);
+        recorder.next += 1;
+        if recorder.failure.is_some() {
+            return;
+        }
+        let carried = match (self.content, entry.kind) {
+            (TraceContent::Data, OpKind::Write | OpKind::Append) => entry.data,
+            (TraceContent::Data | TraceContent::Checksums, _) => &[],
+        };
+        let written = recorder
+            .sink
+            .write_all(record.as_bytes())
+            .and_then(|()| recorder.sink.write_all(carried));
+        recorder.failure = written.err();
+    }
+}
+
+/// What is recorded of an operation besides its status.
+struct Entry<'a> {
+    kind: OpKind,
+    select: u8,
+    zone: ZoneId,
+    lba: Lba,
+    blocks: LbaCount,
+    data: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    fn new(kind: OpKind) -> Self {
+        let (zone, lba, blocks) = (ZoneId::ZERO, Lba::ZERO, LbaCount::ZERO);
+        Self { kind, select: 0, zone, lba, blocks, data: &[] }
+    }
+
+    fn of_data(kind: OpKind, geometry: &Geometry, lba: Lba, data: &'a [u8]) -> Self {
+        let blocks = LbaCount::new(data.len() as u64 >> geometry.block_size().shift());
+        Self { lba, blocks, data, ..Self::new(kind) }
+    }
+
+    fn of_action(zones: Select, action: ZoneAction) -> Self {
+        let (select, zone) = match zones {
+            Select::One(zone) => (0, zone),
+            Select::All => (1, ZoneId::ZERO),
+        };
+        Self { select, zone, ..Self::new(OpKind::of(action)) }
+    }
+
+    fn record(&self, index: u64, status: u16) -> TraceRecord {
+        TraceRecord {
+            magic: format::RECORD_MAGIC,
+            crc: 0.into(),
+            index: index.into(),
+            op: self.kind as u8,
+            select: self.select,
+            status: status.into(),
+            zone: self.zone.get().into(),
+            lba: self.lba.get().into(),
+            blocks: self.blocks.get().into(),
+            data_crc: crc32c::crc32c(self.data).into(),
+            reserved: 0.into(),
+        }
+    }
+}
+
+/// How an operation ended, as the file holds it.
+fn status<T>(outcome: &Result<T>) -> u16 {
+    match outcome {
+        Ok(_) => 0,
+        Err(error) => {
+            let status = error.nvme_status();
+            u16::from(status.kind) << 8 | u16::from(status.code)
+        }
+    }
+}
+
+/// What a checksum of a report is taken of: conditions and write pointers.
+fn report_bytes(zones: &[Zone]) -> Vec<u8> {
+    let bytes = |zone: &Zone| {
+        let wp = zone.wp.map_or(u64::MAX, Lba::get);
+        std::iter::once(zone.cond.code()).chain(zerocopy::little_endian::U64::new(wp).to_bytes())
+    };
+    zones.iter().flat_map(bytes).collect()
+}
+
+fn trace_error(source: std::io::Error) -> DeviceError {
+    DeviceError::Io { what: "writing the trace".into(), source }
+}
+
+impl<D: ZonedDevice, W: Write + Send> ZonedDevice for Trace<D, W> {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        let (mut recorder, before) = (self.recorder(), zones.len());
+        let outcome = self.below.report(first, zones, limit);
+        let data = report_bytes(&zones[before..]);
+        let blocks = LbaCount::new(limit as u64);
+        let entry = Entry { zone: first, blocks, data: &data, ..Entry::new(OpKind::Report) };
+        self.record(&mut recorder, &entry, &outcome);
+        outcome
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        let mut recorder = self.recorder();
+        let outcome = self.below.read(lba, buffer);
+        let mut entry = Entry::of_data(OpKind::Read, self.geometry(), lba, buffer);
+        if outcome.is_err() {
+            entry.data = &[]; // What a failed read leaves in the buffer means nothing.
+        }
+        self.record(&mut recorder, &entry, &outcome);
+        outcome
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        let mut recorder = self.recorder();
+        let outcome = self.below.write(lba, data);
+        let entry = Entry::of_data(OpKind::Write, self.geometry(), lba, data);
+        self.record(&mut recorder, &entry, &outcome);
+        outcome
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        let mut recorder = self.recorder();
+        let outcome = self.below.append(zone, data);
+        let lba = *outcome.as_ref().unwrap_or(&Lba::ZERO);
+        let entry = Entry::of_data(OpKind::Append, self.geometry(), lba, data);
+        self.record(&mut recorder, &Entry { zone, ..entry }, &outcome);
+        outcome
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        let mut recorder = self.recorder();
+        let outcome = self.below.manage(zones, action);
+        self.record(&mut recorder, &Entry::of_action(zones, action), &outcome);
+        outcome
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut recorder = self.recorder();
+        let outcome = self.below.flush();
+        self.record(&mut recorder, &Entry::new(OpKind::Flush), &outcome);
+        if recorder.failure.is_none() {
+            recorder.failure = recorder.sink.flush().err();
+        }
+        match &recorder.failure {
+            Some(source) => {
+                Err(trace_error(std::io::Error::new(source.kind(), source.to_string())))
+            }
+            None => outcome,
+        }
+    }
+}

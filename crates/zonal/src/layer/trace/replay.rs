@@ -1,0 +1,236 @@
+//! Reading a trace back, and doing again what it tells.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::format::{TraceHeader, TraceRecord, decode_header, is_valid};
+use super::{TraceContent, report_bytes, status};
+use crate::error::Result;
+use crate::layer::meter::OpKind;
+use crate::{
+    ByteCount, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneId,
+    ZonedDevice,
+};
+
+/// Bytes of the largest operation that is replayed: a damaged length must not take all memory.
+const OPERATION_BYTES_MAX: u64 = 1 << 30;
+
+/// A trace file, read from its start on. Takes any bytes.
+pub struct TraceReader<R> {
+    source: BufReader<R>,
+    path: PathBuf,
+    geometry: Geometry,
+    content: TraceContent,
+    next: u64,
+}
+
+/// How a trace ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEnd {
+    /// After a whole record.
+    Whole,
+    /// In the middle of one: whoever recorded it was stopped.
+    Cut,
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Operations done again.
+    pub operations: u64,
+    /// Bytes read and written by them.
+    pub bytes: ByteCount,
+    /// How the trace ends.
+    pub end: TraceEnd,
+}
+
+impl TraceReader<File> {
+    /// Opens a trace file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|source| {
+            let what = format!("opening {}", path.display());
+            DeviceError::Io { what, source }
+        })?;
+        Self::new(file, path)
+    }
+}
+
+impl<R: Read> TraceReader<R> {
+    /// Reads the head of a trace. `path` is what errors call it.
+    pub fn new(source: R, path: &Path) -> Result<Self> {
+        let mut source = BufReader::new(source);
+        let malformed = |what| DeviceError::Malformed { path: path.to_owned(), what };
+        let mut header = TraceHeader::new_zeroed();
+        source
+            .read_exact(header.as_mut_bytes())
+            .map_err(|error| malformed(format!("no header: {error}")))?;
+        let (spec, content) = decode_header(&header).map_err(malformed)?;
+        let geometry = Geometry::new(spec)?;
+        Ok(Self { source, path: path.to_owned(), geometry, content, next: 0 })
+    }
+
+    /// Shape of the device that was traced.
+    pub const fn geometry(&self) -> &GeometrySpec {
+        self.geometry.spec()
+    }
+
+    /// The next record and the data that it carries.
+    fn record(&mut self) -> Result<std::result::Result<(TraceRecord, Vec<u8>), TraceEnd>> {
+        let mut bytes = Vec::new();
+        self.read_up_to(size_of::<TraceRecord>() as u64, &mut bytes)?;
+        let mut record = TraceRecord::new_zeroed();
+        match bytes.len() {
+            0 => return Ok(Err(TraceEnd::Whole)),
+            len if len < size_of::<TraceRecord>() => return Ok(Err(TraceEnd::Cut)),
+            _ => record.as_mut_bytes().copy_from_slice(&bytes),
+        }
+        if !is_valid(&record, self.next) {
+            return Err(self.malformed(format!("operation {} is damaged", self.next)));
+        }
+        let carries = self.content == TraceContent::Data
+            && [OpKind::Write as u8, OpKind::Append as u8].contains(&record.op);
+        let mut data = Vec::new();
+        if carries {
+            let len = self.data_len(&record)?;
+            self.read_up_to(len, &mut data)?;
+            if (data.len() as u64) < len {
+                return Ok(Err(TraceEnd::Cut));
+            }
+            if record.data_crc != crc32c::crc32c(&data) {
+                return Err(self.malformed(format!("data of operation {} is damaged", self.next)));
+            }
+        }
+        self.next += 1;
+        Ok(Ok((record, data)))
+    }
+
+    /// Bytes that a record speaks of.
+    fn data_len(&self, record: &TraceRecord) -> Result<u64> {
+        let blocks = LbaCount::new(record.blocks.get());
+        if blocks.get() > OPERATION_BYTES_MAX >> self.geometry.block_size().shift() {
+            return Err(self.malformed(format!("operation {} of {blocks} blocks", record.index)));
+        }
+        Ok(self.geometry.bytes(blocks).get())
+    }
+
+    /// Takes memory as bytes arrive, so a wrong length costs nothing.
+    fn read_up_to(&mut self, len: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        match (&mut self.source).take(len).read_to_end(bytes) {
+            Ok(_) => Ok(()),
+            Err(source) => {
+                Err(DeviceError::Io { what: format!("reading {}", self.path.display()), source })
+            }
+        }
+    }
+
+    fn malformed(&self, what: String) -> DeviceError {
+        DeviceError::Malformed { path: self.path.clone(), what }
+    }
+}
+
+/// Does again what `trace` tells, on a device of the same shape, and checks how each operation
+/// ends. Stops at the first difference.
+pub fn replay<R: Read>(trace: &mut TraceReader<R>, device: &dyn ZonedDevice) -> Result<Replayed> {
+    if trace.geometry() != device.geometry().spec() {
+        let what = format!(
+            "it was recorded on another shape of device: {:?}, not {:?}",
+            trace.geometry(),
+            device.geometry().spec(),
+        );
+        return Err(trace.malformed(what));
+    }
+    let mut done = Replayed { operations: 0, bytes: ByteCount::ZERO, end: TraceEnd::Whole };
+    loop {
+        let (record, data) = match trace.record()? {
+            Ok(next) => next,
+            Err(end) => return Ok(Replayed { end, ..done }),
+        };
+        done.bytes += ByteCount::new(run(trace, device, &record, data)?);
+        done.operations += 1;
+    }
+}
+
+/// Runs one operation and returns the bytes it moved.
+fn run<R: Read>(
+    trace: &TraceReader<R>,
+    device: &dyn ZonedDevice,
+    record: &TraceRecord,
+    data: Vec<u8>,
+) -> Result<u64> {
+    let Some(&kind) = OpKind::ALL.get(usize::from(record.op)) else {
+        return Err(trace.malformed(format!("operation {}: kind {}", record.index, record.op)));
+    };
+    let (zone, lba) = (ZoneId::new(record.zone.get()), Lba::new(record.lba.get()));
+    let zones = if record.select == 1 { Select::All } else { Select::One(zone) };
+    let len = match kind {
+        OpKind::Read | OpKind::Write | OpKind::Append => trace.data_len(record)?,
+        OpKind::Report
+        | OpKind::Open
+        | OpKind::Close
+        | OpKind::Finish
+        | OpKind::Reset
+        | OpKind::Flush => 0,
+    };
+    let bytes = usize::try_from(len).expect("a device's data fits in memory");
+    let data = if data.is_empty() { pattern(record.index.get(), bytes) } else { data };
+    let manage = |action| device.manage(zones, action).map(|()| None);
+    let outcome = match kind {
+        OpKind::Report => {
+            let mut zones = Vec::new();
+            let limit = usize::try_from(record.blocks.get()).unwrap_or(usize::MAX);
+            device
+                .report(zone, &mut zones, limit)
+                .map(|()| Some(crc32c::crc32c(&report_bytes(&zones))))
+        }
+        OpKind::Read => {
+            let mut buffer = data;
+            device.read(lba, &mut buffer).map(|()| match trace.content {
+                TraceContent::Data => Some(crc32c::crc32c(&buffer)),
+                TraceContent::Checksums => None,
+            })
+        }
+        OpKind::Write => device.write(lba, &data).map(|()| None),
+        OpKind::Append => match device.append(zone, &data) {
+            Ok(at) if record.status == 0 && at != lba => {
+                return Err(different(record, kind, format!("appended at {at}, not {lba}")));
+            }
+            other => other.map(|_| None),
+        },
+        OpKind::Open => manage(ZoneAction::Open),
+        OpKind::Close => manage(ZoneAction::Close),
+        OpKind::Finish => manage(ZoneAction::Finish),
+        OpKind::Reset => manage(ZoneAction::Reset),
+        OpKind::Flush => device.flush().map(|()| None),
+    };
+    if record.status != status(&outcome) {
+        let ended = outcome.map_or_else(|error| error.to_string(), |_| "success".into());
+        let what = format!("status {:#06x} then, now: {ended}", record.status);
+        return Err(different(record, kind, what));
+    }
+    match outcome {
+        Ok(Some(crc)) if record.data_crc != crc => {
+            let what = match kind {
+                OpKind::Report => "other zone states than then",
+                _ => "other bytes than then",
+            };
+            Err(different(record, kind, what.into()))
+        }
+        Ok(_) => Ok(len),
+        Err(_) => Ok(0),
+    }
+}
+
+/// Stands for data that the trace does not carry: different for each operation, never zero.
+fn pattern(index: u64, len: usize) -> Vec<u8> {
+    let word = (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes();
+    word.iter().copied().cycle().take(len).collect()
+}
+
+fn different(record: &TraceRecord, kind: OpKind, what: String) -> DeviceError {
+    let operation = format!("{} zone {} lba {}", kind.name(), record.zone, record.lba);
+    DeviceError::Replay { index: record.index.get(), operation, what }
+}
