@@ -29,6 +29,22 @@ pub(super) enum Role {
     Failed,
 }
 
+impl Role {
+    /// The word for it in a dump.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Super => "superblock",
+            Self::Meta => "metadata",
+            Self::Free => "free",
+            Self::Open(Stream::User) => "open",
+            Self::Open(Stream::Reclaim) => "open-reclaim",
+            Self::Sealed => "data",
+            Self::Dying => "dying",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// Who writes data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {

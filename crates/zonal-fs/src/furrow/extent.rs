@@ -28,14 +28,18 @@ impl File {
         (block < first + u64::from(entry.blocks)).then_some((first, entry))
     }
 
-    /// Map entries that overlap `first..limit`, with their first blocks: none if that is empty.
+    /// Map entries that overlap `first..limit`, with their first blocks.
     pub(super) fn overlapping(
         &self,
         first: u64,
         limit: u64,
     ) -> impl Iterator<Item = (u64, MapEntry)> {
-        let from = self.covering(first).map_or(first, |(start, _)| start);
-        let limit = if first < limit { limit } else { from };
+        // An empty range overlaps nothing, not even the entry it lies in.
+        let from = if first < limit {
+            self.covering(first).map_or(first, |(start, _)| start)
+        } else {
+            limit
+        };
         self.map.range(from..limit).map(|(&start, &entry)| (start, entry))
     }
 }

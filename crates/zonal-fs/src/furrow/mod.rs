@@ -20,16 +20,18 @@
 
 mod alloc;
 mod buffer;
+mod check;
 mod checkpoint;
 mod commit;
 mod copy;
 mod data;
 mod dir;
+mod dump;
 mod extent;
 mod file;
 pub mod format;
 mod inode;
-pub mod invariant;
+mod invariant;
 mod io;
 mod journal;
 pub mod layout;
@@ -48,6 +50,9 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zonal::{Clock, ZonedDevice};
 
+pub use self::check::{CheckReport, DataCheck, check};
+pub use self::dump::{DumpWhat, dump};
+pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::mkfs::{MkfsOptions, MkfsReport, Overwrite, Progress, mkfs};
 pub use self::planted::PlantedBug;
 pub use self::recover::Loss;

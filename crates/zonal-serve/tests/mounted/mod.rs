@@ -19,23 +19,28 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use zonal::Clock;
-use zonal_fs::tree::Tree;
-use zonal_serve::options::MountConfig;
+use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::profile::Changes;
+use zonal::{Clock, Rules};
+use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
+use zonal_serve::options::{Access, Atime, MountConfig};
 use zonal_serve::unmount::unmount_and_wait;
 
 /// How long a daemon may take to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 const MOUNT_POINT: &str = "ZONAL_TEST_MOUNT_POINT";
-const SPEC: &str = "ZONAL_TEST_SPEC";
+const DRIVE: &str = "ZONAL_TEST_DRIVE";
 const OPTIONS: &str = "ZONAL_TEST_OPTIONS";
+
+/// The drive: 2 GiB in a sparse file.
+const SHAPE: &str = "zone=24M,capacity=20M,size=2G,open=14,active=28";
 
 /// A mounted file system.
 pub(crate) struct Mounted {
     daemon: Child,
     dir: TempDir,
-    spec: String,
+    drive: PathBuf,
 }
 
 /// Mounts a new file system, or says why this machine cannot and returns `None`.
@@ -55,9 +60,10 @@ pub(crate) fn mount_with(options: &str) -> Option<Mounted> {
     }
     let dir = TempDir::with_prefix("zonal-serve-").unwrap();
     fs::create_dir(dir.path().join("mnt")).unwrap();
-    let spec = "mem:".to_owned();
-    let daemon = start(&dir.path().join("mnt"), &spec, options);
-    Some(Mounted { daemon, dir, spec })
+    let drive = dir.path().join("drive");
+    format(&drive);
+    let daemon = start(&dir.path().join("mnt"), &drive, options);
+    Some(Mounted { daemon, dir, drive })
 }
 
 impl Mounted {
@@ -78,7 +84,7 @@ impl Mounted {
 
     /// Everything in the drive file.
     pub(crate) fn drive_bytes(&self) -> Vec<u8> {
-        fs::read(self.outside("drive")).unwrap()
+        fs::read(&self.drive).unwrap()
     }
 
     /// The daemon's process id.
@@ -105,7 +111,7 @@ impl Mounted {
 
     /// Serves again what was unmounted.
     pub(crate) fn start(&mut self, options: &str) {
-        self.daemon = start(&self.root(), &self.spec, options);
+        self.daemon = start(&self.root(), &self.drive, options);
     }
 
     /// Kills the daemon without warning and clears the dead mount away.
@@ -152,11 +158,22 @@ impl Drop for Mounted {
     }
 }
 
-fn start(point: &Path, spec: &str, options: &str) -> Child {
+/// Makes a drive whose zones are no power of two and hold less than their size, and formats it.
+fn format(path: &Path) {
+    let shape: Changes = SHAPE.parse().unwrap();
+    let geometry = shape.geometry().unwrap();
+    let overwrite = Overwrite::Refuse;
+    let options = CreateOptions { geometry, rules: Rules::Zns, uuid: [1; 16], overwrite };
+    FileDrive::create(path, &options).unwrap();
+    let drive = Arc::new(FileDrive::open(path, OpenMode::ReadWrite).unwrap());
+    furrow::mkfs(drive, &SystemClock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+}
+
+fn start(point: &Path, drive: &Path, options: &str) -> Child {
     let mut daemon = Command::new(env::current_exe().unwrap())
         .args(["daemon", "--exact", "--ignored", "--nocapture"])
         .env(MOUNT_POINT, point)
-        .env(SPEC, spec)
+        .env(DRIVE, drive)
         .env(OPTIONS, options)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -174,10 +191,21 @@ fn start(point: &Path, spec: &str, options: &str) -> Child {
 pub(crate) fn daemon() {
     // Run as a test of its own, it has nothing to do.
     let Some(point) = env::var_os(MOUNT_POINT) else { return };
-    let mut config = MountConfig::new(&env::var(SPEC).unwrap(), Path::new(&point));
+    let drive = PathBuf::from(env::var_os(DRIVE).unwrap());
+    let mut config = MountConfig::new(drive.to_str().unwrap(), Path::new(&point));
     config.apply(&env::var(OPTIONS).unwrap()).unwrap();
-    let fs = Arc::new(Tree::new(Arc::new(SystemClock)));
-    zonal_serve::serve(fs, &config, || println!("READY")).unwrap();
+    let atime = match config.atime {
+        Atime::Relative => AtimePolicy::Relative,
+        Atime::Never => AtimePolicy::Never,
+    };
+    let (mode, access) = match config.access {
+        Access::ReadWrite => (OpenMode::ReadWrite, furrow::Access::ReadWrite),
+        Access::ReadOnly => (OpenMode::ReadOnly, furrow::Access::ReadOnly),
+    };
+    let device = Arc::new(FileDrive::open(&drive, mode).unwrap());
+    let options = MountOptions { access, atime, planted: None };
+    let fs = Furrow::mount(device, Arc::new(SystemClock), options).unwrap();
+    zonal_serve::serve(Arc::new(fs), &config, || println!("READY")).unwrap();
 }
 
 /// The machine's clock.

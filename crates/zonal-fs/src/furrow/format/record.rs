@@ -67,7 +67,7 @@ pub struct RecordHeader {
 /// Bytes of a [`RecordHeader`].
 pub const HEADER_BYTES: usize = size_of::<RecordHeader>();
 
-const _: () = assert!(HEADER_BYTES == 64);
+const _: () = assert!(size_of::<RecordHeader>() == 64);
 const _: () = assert!(offset_of!(RecordHeader, epoch) == 32);
 const _: () = assert!(offset_of!(RecordHeader, chain) == 60);
 

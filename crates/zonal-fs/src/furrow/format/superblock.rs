@@ -70,7 +70,8 @@ pub struct Superblock {
     pub reserved: [u8; 3896],
 }
 
-const _: () = assert!(size_of::<Superblock>() == BLOCK_BYTES);
+const _: () = assert!(size_of::<Superblock>() == 4096);
+const _: () = assert!(size_of::<ManifestPointer>() == 16);
 const _: () = assert!(offset_of!(Superblock, epoch) == 32);
 const _: () = assert!(offset_of!(Superblock, manifest) == 80);
 const _: () = assert!(offset_of!(Superblock, label) == 136);

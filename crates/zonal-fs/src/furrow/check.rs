@@ -1,0 +1,181 @@
+//! `zonal check`: every rule of [`invariant`](super::invariant) against a drive. Writes nothing.
+
+use std::sync::Arc;
+
+use zonal::{ZoneCond, ZonedDevice};
+
+use super::data::Source;
+use super::format::{Address, BLOCK_BYTES};
+use super::invariant::{self as rule, Problem, Problems};
+use super::io::Drive;
+use super::layout::Layout;
+use super::mkfs::Progress;
+use super::recover::{self, Loaded, Loss};
+use super::state::{Extent, ExtentId};
+use crate::vfs::{Ino, Result};
+
+/// Whether to read the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataCheck {
+    /// Metadata only.
+    #[default]
+    Skip,
+    /// Every block of every file, against its checksum.
+    Read,
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct CheckReport {
+    /// Rules that do not hold, the first thousand.
+    pub problems: Vec<Problem>,
+    /// Those beyond the first thousand.
+    pub problems_more: u64,
+    /// Data that the drive no longer has: the drive's failure, not the file system's.
+    pub losses: Vec<Loss>,
+    /// Name of the file system.
+    pub label: String,
+    /// Superblocks written over its life.
+    pub epoch: u64,
+    /// Batches of the journal that had to be replayed.
+    pub batches: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Inodes without a link, which the next mount deletes.
+    pub orphans: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Blocks in extents.
+    pub blocks: u64,
+    /// Blocks read and verified.
+    pub blocks_read: u64,
+}
+
+impl CheckReport {
+    /// Whether every rule holds and nothing is lost.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty() && self.losses.is_empty()
+    }
+}
+
+/// Checks a device. An error means that there is nothing to check: no superblock, or metadata of
+/// which no copy is left.
+pub fn check(
+    device: Arc<dyn ZonedDevice>,
+    data: DataCheck,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<CheckReport> {
+    let layout = Layout::new(device.geometry())?;
+    let drive = Drive::new(device, layout);
+    let mut problems = Problems::default();
+    let loaded = recover::read(&drive, None, &mut problems)?;
+    check_zones(&drive, &loaded, &mut problems);
+    let blocks_read = match data {
+        DataCheck::Skip => 0,
+        DataCheck::Read => check_data(&drive, &loaded, &mut problems, progress),
+    };
+    let label = String::from_utf8_lossy(&loaded.superblock.label);
+    let state = &loaded.state;
+    Ok(CheckReport {
+        problems: problems.found,
+        problems_more: problems.more,
+        label: label.trim_end_matches('\0').to_owned(),
+        epoch: loaded.superblock.epoch.get(),
+        batches: loaded.batches,
+        inodes: state.inodes.len() as u64,
+        orphans: state.inodes.values().filter(|inode| inode.nlink == 0).count() as u64,
+        extents: state.extents.len() as u64,
+        blocks: state.totals.live,
+        blocks_read,
+        losses: loaded.losses,
+    })
+}
+
+/// Compares extents with the zone report.
+fn check_zones(drive: &Drive, loaded: &Loaded, problems: &mut Problems) {
+    for (&id, extent) in &loaded.state.extents {
+        let Some(zone) = loaded.zones.get(extent.zone as usize) else { continue };
+        if zone.cond == ZoneCond::Offline {
+            continue;
+        }
+        let Some(written) = zone.written() else { continue };
+        let end = u64::from(extent.block) + u64::from(extent.blocks());
+        let written = written.get() / drive.layout.per_block;
+        if end > written {
+            let what = format!(
+                "extent {} ends at block {end} of zone {}, written up to {written}",
+                id.0, zone.id
+            );
+            problems.add(rule::WRITTEN, what);
+        }
+    }
+    for zone in &loaded.zones {
+        let slot = loaded.state.zones.slot(zone.id.get());
+        if zone.cond == ZoneCond::Offline && slot.live > 0 {
+            let what = format!("zone {} is offline and held {} blocks", zone.id, slot.live);
+            problems.add(rule::ZONES, what);
+        }
+    }
+}
+
+/// Reads every extent, zone by zone, and names the file of each wrong block.
+fn check_data(
+    drive: &Drive,
+    loaded: &Loaded,
+    problems: &mut Problems,
+    progress: &mut dyn FnMut(Progress),
+) -> u64 {
+    let slots = &loaded.state.zones.slots;
+    let total = slots.iter().filter(|slot| slot.live > 0).count() as u64;
+    let (mut done, mut blocks) = (0, 0);
+    for slot in slots.iter().filter(|slot| slot.live > 0) {
+        progress(Progress { done, total });
+        for id in slot.extents.values() {
+            let Some(extent) = loaded.state.extents.get(id) else { continue };
+            check_extent(drive, loaded, (*id, extent), problems);
+            blocks += u64::from(extent.blocks());
+        }
+        done += 1;
+    }
+    progress(Progress { done, total });
+    blocks
+}
+
+fn check_extent(
+    drive: &Drive,
+    loaded: &Loaded,
+    (id, extent): (ExtentId, &Extent),
+    problems: &mut Problems,
+) {
+    let at = Address { zone: extent.zone, block: extent.block };
+    let source = Source { at, crcs: extent.crcs.clone(), ino: extent.owner.0, first: 0 };
+    let mut buffer = vec![0; extent.crcs.len() * BLOCK_BYTES];
+    if let Err(error) = drive.read(at, &mut buffer) {
+        problems.add(rule::DATA, format!("zone {} block {}: {error}", at.zone, at.block));
+        return;
+    }
+    let wrong = buffer.chunks(BLOCK_BYTES).zip(&source.crcs).zip(0u32..);
+    for ((_, _), index) in wrong.filter(|((block, crc), _)| crc32c::crc32c(block) != **crc) {
+        let (zone, block) = (at.zone, at.block + index);
+        let what = match file_block(loaded, id, index) {
+            Some((ino, block_of_file)) => format!(
+                "zone {zone} block {block}: byte {} of inode {ino}",
+                block_of_file * BLOCK_BYTES as u64
+            ),
+            None => format!("zone {zone} block {block}"),
+        };
+        problems.add(rule::DATA, what);
+    }
+}
+
+/// A file that has a block of an extent, and which of its blocks it is.
+fn file_block(loaded: &Loaded, id: ExtentId, index: u32) -> Option<(Ino, u64)> {
+    loaded.state.inodes.iter().find_map(|(&ino, inode)| {
+        let file = inode.file().ok()?;
+        file.map.iter().find_map(|(&first, entry)| {
+            let range = entry.skip..entry.skip + entry.blocks;
+            let is_it = entry.extent == id && range.contains(&index);
+            is_it.then(|| (ino, first + u64::from(index - entry.skip)))
+        })
+    })
+}

@@ -1,0 +1,71 @@
+//! What is still there after an unmount, a remount, or a daemon that was killed.
+
+mod mounted;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+use mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open, pattern};
+use mounted::tools;
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+#[test]
+fn writes_are_read_back() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let data = pattern(5_000_001);
+    fs::write(mounted.path("file"), &data).unwrap();
+    assert!(fs::read(mounted.path("file")).unwrap() == data);
+    mounted.remount("");
+    assert!(fs::read(mounted.path("file")).unwrap() == data, "after unmount and mount");
+}
+
+#[test]
+fn synchronous_writes_survive_a_kill() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let data = pattern(100_000);
+    for (name, flags) in [("dsync", O_DSYNC), ("sync", O_SYNC)] {
+        open(&mounted.path(name), flags).write_all(&data).unwrap();
+    }
+    let (direct, range) = aligned(65536, 7);
+    open(&mounted.path("direct"), O_DIRECT | O_DSYNC).write_all(&direct[range]).unwrap();
+    let fsynced = open(&mounted.path("fsync"), 0);
+    fsynced.write_all_at(&data, 0).unwrap();
+    fsynced.sync_all().unwrap();
+    drop(fsynced);
+    mounted.kill();
+    mounted.start("");
+    for name in ["dsync", "sync", "fsync"] {
+        assert!(fs::read(mounted.path(name)).unwrap() == data, "{name}");
+    }
+    assert_eq!(fs::read(mounted.path("direct")).unwrap(), vec![7; 65536]);
+}
+
+#[test]
+fn what_was_committed_by_time_survives_a_kill() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("file"), "five seconds old").unwrap();
+    tools::shell(&mounted.root(), "sleep 7", &[]);
+    mounted.kill();
+    mounted.start("");
+    assert_eq!(fs::read_to_string(mounted.path("file")).unwrap(), "five seconds old");
+}
+
+#[test]
+fn a_read_only_mount_writes_nothing() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("file"), "content").unwrap();
+    mounted.unmount();
+    let before = mounted.drive_bytes();
+    mounted.start("ro");
+    assert_eq!(fs::read_to_string(mounted.path("file")).unwrap(), "content");
+    assert_eq!(fs::read_dir(mounted.root()).unwrap().count(), 1);
+    assert_eq!(fs::remove_file(mounted.path("file")).unwrap_err().raw_os_error(), Some(30));
+    mounted.unmount();
+    assert!(mounted.drive_bytes() == before);
+}

@@ -1,0 +1,56 @@
+//! Very many files in one directory: it stays fast, and everything is found again.
+
+mod mounted;
+
+use std::fs::{self, File};
+use std::time::Duration;
+
+use zonal::Clock;
+
+/// Files to make: `FILES` from the environment; a million takes minutes.
+fn count() -> u64 {
+    std::env::var("FILES").map_or(100_000, |text| text.parse().expect("FILES is a number"))
+}
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+#[test]
+#[ignore = "needs root and minutes; run by cargo xtask test"]
+fn a_directory_of_very_many_files() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let dir = mounted.path("dir");
+    fs::create_dir(&dir).unwrap();
+    let count = count();
+    let tenth = count / 10;
+    let clock = mounted::SystemClock;
+    let mut took = Vec::new();
+    for part in 0..10 {
+        let start = clock.monotonic_ns();
+        for number in part * tenth..(part + 1) * tenth {
+            File::create_new(dir.join(format!("file-{number}"))).unwrap();
+        }
+        took.push(Duration::from_nanos(clock.monotonic_ns() - start));
+    }
+    println!("create, each tenth of {count}: {took:?}");
+    // The machine is shared: this is about growth with the number of entries, not about speed.
+    assert!(took[9] < took[0] * 10, "the last tenth takes much longer than the first");
+
+    mounted.remount("");
+    let start = clock.monotonic_ns();
+    let listed = fs::read_dir(&dir).unwrap().count();
+    println!("list: {:?}", Duration::from_nanos(clock.monotonic_ns() - start));
+    assert_eq!(listed as u64, tenth * 10);
+    let start = clock.monotonic_ns();
+    for number in (0..tenth * 10).step_by(97) {
+        assert!(fs::metadata(dir.join(format!("file-{number}"))).unwrap().is_file());
+    }
+    println!("stat of every 97th: {:?}", Duration::from_nanos(clock.monotonic_ns() - start));
+    let start = clock.monotonic_ns();
+    fs::remove_dir_all(&dir).unwrap();
+    println!("remove: {:?}", Duration::from_nanos(clock.monotonic_ns() - start));
+    assert_eq!(fs::read_dir(mounted.root()).unwrap().count(), 0);
+}
