@@ -225,6 +225,9 @@ impl<M: Medium> Emulated<M> {
             | Event::FailWrites
             | Event::FailWholly => from.written,
         };
+        if data.is_empty() {
+            return Ok(self.geometry.zone_start(zone) + offset);
+        }
         if from.cond != ZoneCond::NotWp {
             if self.geometry.max_open().is_some() {
                 slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);

@@ -1,0 +1,130 @@
+//! Shapes of devices, and every kind and stack of device in each shape.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use zonal::file::{CreateOptions, Overwrite};
+use zonal::image::Image;
+use zonal::layer::fault::{Fault, FaultPlan};
+use zonal::layer::meter::Meter;
+use zonal::layer::po2::PowerOfTwo;
+use zonal::layer::trace::{Trace, TraceContent};
+use zonal::{
+    BlockSize, FileDrive, Geometry, GeometrySpec, LbaCount, ManualClock, MemoryDrive, OpenMode,
+    Rules, ZonedDevice,
+};
+
+/// A device, and the directory that it needs.
+pub struct Device {
+    pub device: Box<dyn ZonedDevice>,
+    _dir: Option<TempDir>,
+}
+
+/// Makes a fresh device of a shape.
+pub type Make = fn(GeometrySpec) -> Device;
+
+/// Every kind of device, and stacks of layers.
+pub const DEVICES: &[(&str, Make)] = &[
+    ("mem", |spec| plain(memory(spec))),
+    ("image", |spec| plain(Image::empty(&Geometry::new(spec).unwrap()).power_on())),
+    ("file", |spec| {
+        let (drive, dir) = file(spec);
+        Device { device: Box::new(drive), _dir: Some(dir) }
+    }),
+    ("po2:mem", |spec| plain(PowerOfTwo::new(memory(spec)).unwrap())),
+    ("po2:file", |spec| {
+        let (drive, dir) = file(spec);
+        Device { device: Box::new(PowerOfTwo::new(drive).unwrap()), _dir: Some(dir) }
+    }),
+    ("po2:po2:mem", |spec| plain(PowerOfTwo::new(PowerOfTwo::new(memory(spec)).unwrap()).unwrap())),
+    ("meter:mem", |spec| plain(meter(memory(spec)))),
+    ("trace:mem", |spec| {
+        plain(Trace::new(memory(spec), std::io::sink(), TraceContent::Data).unwrap())
+    }),
+    ("fault():mem", |spec| plain(Fault::new(memory(spec), FaultPlan::default()))),
+    ("meter:po2:trace:fault():file", |spec| {
+        let (drive, dir) = file(spec);
+        let fault = Fault::new(drive, FaultPlan::default());
+        let trace = Trace::new(fault, std::io::sink(), TraceContent::Checksums).unwrap();
+        let device = Box::new(meter(PowerOfTwo::new(trace).unwrap()));
+        Device { device, _dir: Some(dir) }
+    }),
+    ("shared mem", |spec| plain(Arc::new(memory(spec)))),
+];
+
+fn plain(device: impl ZonedDevice + 'static) -> Device {
+    Device { device: Box::new(device), _dir: None }
+}
+
+fn memory(spec: GeometrySpec) -> MemoryDrive {
+    MemoryDrive::new(spec).unwrap()
+}
+
+fn meter<D: ZonedDevice>(below: D) -> Meter<D> {
+    Meter::new(below, Arc::new(ManualClock::new(0)))
+}
+
+/// A drive file in a directory of its own, in memory where the host has such a place.
+pub fn file(spec: GeometrySpec) -> (FileDrive, TempDir) {
+    let dir = scratch();
+    let path = dir.path().join("drive.zns");
+    let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
+    FileDrive::create(&path, &CreateOptions { geometry: spec, rules, uuid, overwrite }).unwrap();
+    (FileDrive::open(&path, OpenMode::ReadWrite).unwrap(), dir)
+}
+
+pub fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Shapes that differ in everything that matters.
+pub fn shapes() -> Vec<(&'static str, GeometrySpec)> {
+    let base = GeometrySpec {
+        block_size: BlockSize::B4096,
+        block_count: LbaCount::new(8 * 16),
+        zone_size: LbaCount::new(16),
+        zone_capacity: LbaCount::new(16),
+        conventional_zones: 0,
+        max_open: Some(3),
+        max_active: Some(5),
+        max_append: LbaCount::new(4),
+    };
+    let odd = GeometrySpec {
+        block_count: LbaCount::new(8 * 24),
+        zone_size: LbaCount::new(24),
+        zone_capacity: LbaCount::new(24),
+        ..base
+    };
+    let count = LbaCount::new;
+    vec![
+        ("4096, power of two", base),
+        ("512", GeometrySpec { block_size: BlockSize::B512, ..base }),
+        ("24-block zones", odd),
+        (
+            "512, 24-block zones, capacity 17",
+            GeometrySpec { block_size: BlockSize::B512, zone_capacity: count(17), ..odd },
+        ),
+        ("capacity 9 of 16", GeometrySpec { zone_capacity: count(9), ..base }),
+        (
+            "conventional zones and a runt",
+            GeometrySpec { block_count: count(7 * 24 + 11), conventional_zones: 2, ..odd },
+        ),
+        ("a runt of one block", GeometrySpec { block_count: count(7 * 24 + 1), ..odd }),
+        ("limits of one", GeometrySpec { max_open: Some(1), max_active: Some(1), ..base }),
+        ("open limit alone", GeometrySpec { max_open: Some(2), max_active: None, ..odd }),
+        ("active limit alone", GeometrySpec { max_open: None, max_active: Some(2), ..odd }),
+        ("no limits", GeometrySpec { max_open: None, max_active: None, ..odd }),
+        (
+            "zones of one block",
+            GeometrySpec {
+                block_count: count(8),
+                zone_size: count(1),
+                zone_capacity: count(1),
+                ..base
+            },
+        ),
+    ]
+}
