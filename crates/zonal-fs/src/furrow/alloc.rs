@@ -113,25 +113,39 @@ pub(super) struct Zones {
     /// Sealed zones in which nothing lives.
     emptied: BTreeSet<u32>,
     open: [Option<u32>; 2],
-    /// 2, or 1 for files and reclaim together where the drive allows few active zones.
-    streams: usize,
+    limits: ZoneLimits,
+    /// Blocks that data can use: all of working zones, what lives in failed ones.
+    usable: u64,
+}
+
+/// What the layout says about the use of zones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ZoneLimits {
     /// First zone that metadata may use: the first sequential one.
-    first_sequential: u32,
+    pub(super) first_sequential: u32,
+    /// Blocks that a zone for metadata has; a smaller last one is not used for it.
+    pub(super) zone_blocks: u32,
+    /// Zones that data is written to at once: 2, or 1 for files and reclaim together.
+    pub(super) streams: usize,
 }
 
 impl Zones {
     /// `slots` with their roles; free and emptied ones are found from them.
-    pub(super) fn new(slots: Vec<ZoneSlot>, first_sequential: u32, streams: usize) -> Self {
+    pub(super) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
         let mut zones = Self {
             free: BTreeSet::new(),
             free_blocks: 0,
             emptied: BTreeSet::new(),
             open: [None; 2],
-            streams,
-            first_sequential,
+            limits,
+            usable: 0,
             slots,
         };
         for zone in zones.ids() {
+            let slot = zones.slot(zone);
+            if !matches!(slot.role, Role::Super | Role::Failed) {
+                zones.usable += u64::from(slot.capacity);
+            }
             if zones.slot(zone).role == Role::Free {
                 zones.insert_free(zone);
             }
@@ -167,6 +181,11 @@ impl Zones {
         self.free.len()
     }
 
+    /// Blocks that data can use.
+    pub(super) fn usable(&self) -> u64 {
+        self.usable
+    }
+
     /// Blocks of all free zones.
     pub(super) fn free_blocks(&self) -> u64 {
         self.free_blocks
@@ -184,7 +203,7 @@ impl Zones {
 
     fn index(&self, stream: Stream) -> usize {
         match stream {
-            Stream::Reclaim if self.streams > 1 => 1,
+            Stream::Reclaim if self.limits.streams > 1 => 1,
             Stream::Reclaim | Stream::User => 0,
         }
     }
@@ -248,7 +267,7 @@ impl Zones {
 
     /// Goes on writing to a zone found partly written; `false` if the stream has one already.
     pub(super) fn resume(&mut self, zone: u32, written: u32) -> bool {
-        let Some(index) = (0..self.streams).find(|&index| self.open[index].is_none()) else {
+        let Some(index) = (0..self.limits.streams).find(|&index| self.open[index].is_none()) else {
             return false;
         };
         self.open[index] = Some(zone);
@@ -270,17 +289,19 @@ impl Zones {
         self.seal(zone);
         self.remove_free(zone);
         self.emptied.remove(&zone);
-        self.slot_mut(zone).role = Role::Failed;
+        let slot = self.slot_mut(zone);
+        if !matches!(slot.role, Role::Super | Role::Failed) {
+            slot.role = Role::Failed;
+            let dead = u64::from(slot.capacity - slot.live);
+            self.usable -= dead;
+        }
     }
 
     /// Takes a zone for metadata: the first free sequential one of full capacity.
     pub(super) fn take_meta(&mut self) -> Option<u32> {
-        let full = self.slots.iter().map(|slot| slot.capacity).max()?;
-        let zone = self
-            .free
-            .range(self.first_sequential..)
-            .copied()
-            .find(|&zone| self.slot(zone).capacity == full || self.first_sequential == 0)?;
+        let ZoneLimits { first_sequential, zone_blocks, .. } = self.limits;
+        let mut sequential = self.free.range(first_sequential..).copied();
+        let zone = sequential.find(|&zone| self.slot(zone).capacity == zone_blocks)?;
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Meta;
         Some(zone)
@@ -320,8 +341,12 @@ impl Zones {
         self.emptied.remove(&zone);
         let slot = self.slot_mut(zone);
         slot.live += blocks;
+        let has_failed = slot.role == Role::Failed;
         let before = slot.extents.insert(block, id);
         assert!(before.is_none(), "two extents cannot begin at one block");
+        if has_failed {
+            self.usable += u64::from(blocks);
+        }
     }
 
     /// An extent has left the zone.
@@ -329,6 +354,9 @@ impl Zones {
         let slot = self.slot_mut(zone);
         slot.live -= blocks;
         slot.extents.remove(&block);
+        if slot.role == Role::Failed {
+            self.usable -= u64::from(blocks);
+        }
         self.note_emptied(zone);
     }
 

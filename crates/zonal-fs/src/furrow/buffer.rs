@@ -93,15 +93,15 @@ impl Furrow {
     pub(super) fn check_space(&self, state: &State, growth: u64) -> Result<()> {
         let totals = &state.totals;
         let used = totals.live + totals.promised + totals.reserved;
-        if growth > 0 && used + growth > self.user_blocks(totals.row_bytes) {
+        if growth > 0 && used + growth > self.user_blocks(state, totals.row_bytes) {
             return Err(FsError::NoSpace);
         }
         Ok(())
     }
 
     /// Blocks that files may fill.
-    pub(super) fn user_blocks(&self, row_bytes: u64) -> u64 {
-        self.layout().user_blocks(self.usable_blocks, self.reserve_percent, row_bytes)
+    pub(super) fn user_blocks(&self, state: &State, row_bytes: u64) -> u64 {
+        self.layout().user_blocks(state.zones.usable(), self.reserve_percent, row_bytes)
     }
 
     /// Reads the stored content of a block that is to be replaced in part; `None` where nothing
@@ -154,7 +154,9 @@ impl Furrow {
         admission.hand_over(1);
         state.buffered.insert(ino);
         let dirty = DirtyBlock { id, data, reserved };
-        state.inode_mut(ino)?.file_mut()?.dirty.insert(block, dirty);
+        let file = state.inode_mut(ino)?.file_mut()?;
+        file.growing += reserved;
+        file.dirty.insert(block, dirty);
         Ok(())
     }
 
@@ -218,7 +220,7 @@ impl Furrow {
     fn pay(&self, blocks: u64) -> Result<()> {
         let is_low = {
             let state = self.read_state();
-            self.room(&state) < self.low_mark()
+            self.room(&state) < self.low_mark(&state)
         };
         if is_low {
             self.reclaim_some(2 * blocks, Urgency::Normal)?;
@@ -227,9 +229,9 @@ impl Furrow {
     }
 
     /// Room below which writers pay.
-    pub(super) fn low_mark(&self) -> u64 {
+    pub(super) fn low_mark(&self, state: &State) -> u64 {
         let zone = u64::from(self.layout().zone_blocks);
-        (self.usable_blocks / 50).clamp(2 * zone, 64 * zone)
+        (state.zones.usable() / 50).clamp(2 * zone, 64 * zone)
     }
 }
 
@@ -295,6 +297,7 @@ fn map_run(state: &mut State, ino: Ino, run: &[Outgoing], (place, crcs): (Placed
     for outgoing in run {
         let Some(dirty) = file.dirty.get_mut(&outgoing.block) else { continue };
         state.totals.reserved -= dirty.reserved;
+        file.growing -= dirty.reserved;
         dirty.reserved = 0;
         if Arc::ptr_eq(&dirty.data, &outgoing.data) {
             file.dirty.remove(&outgoing.block);

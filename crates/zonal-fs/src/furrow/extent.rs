@@ -81,18 +81,14 @@ impl State {
         let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
             return;
         };
-        if file.dirty.is_empty() {
-            return;
-        }
-        let mut tail = file.dirty.split_off(&first);
-        let mut after = tail.split_off(&limit);
-        file.dirty.append(&mut after);
-        let emptied = file.dirty.is_empty();
-        for block in tail.into_values() {
-            self.totals.reserved -= block.reserved;
+        let blocks: Vec<u64> = file.dirty.range(first..limit).map(|(&block, _)| block).collect();
+        for block in &blocks {
+            let Some(dirty) = file.dirty.remove(block) else { continue };
+            file.growing -= dirty.reserved;
+            self.totals.reserved -= dirty.reserved;
             self.totals.pending -= 1;
         }
-        if emptied {
+        if !blocks.is_empty() && file.dirty.is_empty() {
             self.buffered.remove(&ino);
         }
     }

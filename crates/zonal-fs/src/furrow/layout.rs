@@ -3,6 +3,7 @@
 
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 
+use super::alloc::ZoneLimits;
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use crate::FsError;
 
@@ -90,6 +91,12 @@ impl Layout {
             thrift: active < 12,
             streams: if active < 6 { 1 } else { 2 },
         })
+    }
+
+    /// What the zone bookkeeping needs to know.
+    pub(super) fn zone_limits(&self) -> ZoneLimits {
+        let Self { first_sequential, zone_blocks, streams, .. } = *self;
+        ZoneLimits { first_sequential, zone_blocks, streams }
     }
 
     /// Whether a zone belongs to the superblock log.

@@ -100,7 +100,7 @@ fn format(
         refuse_used(drive, &zones)?;
     }
     let mut state = State::new(empty_zones(drive, &zones));
-    let usable: u64 = usable_blocks(&state);
+    let usable = state.zones.usable();
     let user_blocks = drive.layout.user_blocks(usable, options.reserve_percent, 0);
     if user_blocks < u64::from(drive.layout.zone_blocks) {
         let why = "after what metadata and reclaim need, less than one zone is left".into();
@@ -116,13 +116,6 @@ fn format(
         zones_failed: u32::try_from(failed).unwrap_or(u32::MAX),
         user_bytes: user_blocks << BLOCK_SHIFT,
     })
-}
-
-/// Blocks of all zones that data can use.
-fn usable_blocks(state: &State) -> u64 {
-    let usable =
-        state.zones.slots.iter().filter(|slot| !matches!(slot.role, Role::Super | Role::Failed));
-    usable.map(|slot| u64::from(slot.capacity)).sum()
 }
 
 /// An error that names what is on the device, if anything.
@@ -166,7 +159,7 @@ fn empty_zones(drive: &Drive, zones: &[Zone]) -> Zones {
         };
         ZoneSlot::new(role, layout.capacity(number))
     };
-    Zones::new(zones.iter().map(slot).collect(), layout.first_sequential, layout.streams)
+    Zones::new(zones.iter().map(slot).collect(), layout.zone_limits())
 }
 
 fn reset_used(drive: &Drive, zones: &[Zone], progress: &mut dyn FnMut(Progress)) -> Result<u32> {

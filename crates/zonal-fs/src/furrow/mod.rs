@@ -144,8 +144,6 @@ pub struct Furrow {
     last_commit_ns: AtomicU64,
     /// After shutdown, or on a read-only mount.
     read_only: AtomicBool,
-    /// Blocks of all zones that data can use.
-    usable_blocks: u64,
     reserve_percent: u32,
     losses: Vec<Loss>,
 }
@@ -174,9 +172,6 @@ impl Furrow {
         let checkpoints = recover::resume_checkpoints(&drive, &loaded);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
         let zone_count = loaded.state.zones.slots.len();
-        let slots = &loaded.state.zones.slots;
-        let usable = slots.iter().filter(|slot| !matches!(slot.role, Role::Super | Role::Failed));
-        let usable_blocks = usable.map(|slot| u64::from(slot.capacity)).sum();
         let last_batch = loaded.journal.last_batch;
         let committer = Committer {
             superblock: loaded.superblock,
@@ -198,7 +193,6 @@ impl Furrow {
             pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
             durable_batch: AtomicU64::new(last_batch),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),
-            usable_blocks,
             reserve_percent: loaded.superblock.reserve_percent.get(),
             losses: loaded.losses,
         };

@@ -125,9 +125,9 @@ impl FileSystem for Furrow {
     fn statfs(&self) -> Result<StatFs> {
         let state = self.read_state();
         let totals = &state.totals;
-        let blocks = self.user_blocks(0);
+        let blocks = self.user_blocks(&state, 0);
         let used = totals.live + totals.promised + totals.reserved;
-        let free = self.user_blocks(totals.row_bytes).saturating_sub(used);
+        let free = self.user_blocks(&state, totals.row_bytes).saturating_sub(used);
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
             blocks,
@@ -185,7 +185,7 @@ impl Furrow {
         const BLOCKS: u64 = 2048;
         let is_low = {
             let state = self.read_state();
-            state.zones.free_blocks() < 2 * self.low_mark()
+            state.zones.free_blocks() < 2 * self.low_mark(&state)
         };
         if is_low {
             self.reclaim_some(BLOCKS, Urgency::Normal)?;

@@ -64,12 +64,19 @@ impl Furrow {
         let Some(victim) = victim else { return Ok(0) };
         let mut moved = 0;
         while moved < budget {
-            let batch = collect(&self.read_state(), victim);
-            if batch.is_empty() {
+            let batch = {
+                let state = self.read_state();
+                // Pinned, so that it is not reset and written again while it is copied.
+                self.pin_zone(victim);
+                collect(&state, victim)
+            };
+            let outcome = self.move_blocks(victim, &batch);
+            self.unpin_zone(victim);
+            moved += outcome?;
+            if batch.is_empty() || self.read_state().zones.slot(victim).live == 0 {
                 *current = None;
                 break;
             }
-            moved += self.move_blocks(victim, &batch)?;
         }
         let is_short = {
             let state = self.read_state();

@@ -70,8 +70,7 @@ pub(super) fn read(
     let (journal, batches) = replay(drive, &superblock, &manifest, &mut rows, problems, planted)?;
     let zones = drive.device.report_all()?;
     let slots = zone_slots(drive, &manifest, &zones);
-    let first = drive.layout.first_sequential;
-    let slots = Zones::new(slots, first, drive.layout.streams);
+    let slots = Zones::new(slots, drive.layout.zone_limits());
     let header = &manifest.header;
     let next = next_numbers(&rows, (header.next_ino.get(), header.next_extent.get()));
     let mut state = rows.build(slots, next, problems);

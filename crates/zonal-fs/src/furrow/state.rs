@@ -71,6 +71,8 @@ pub(super) struct File {
     pub(super) dirty: BTreeMap<u64, DirtyBlock>,
     /// Blocks mapped, promised ones included.
     pub(super) mapped: u64,
+    /// Sum of the buffered blocks' `reserved`: what the file will grow by.
+    pub(super) growing: u64,
 }
 
 /// An entry of a directory.
@@ -122,7 +124,7 @@ impl Inode {
     pub(super) fn attr(&self, ino: Ino) -> Attr {
         let per_block = (BLOCK_BYTES / 512) as u64;
         let blocks = match &self.body {
-            Body::File(file) => (file.mapped + file.unmapped_dirty()) * per_block,
+            Body::File(file) => (file.mapped + file.growing) * per_block,
             Body::Directory(_) | Body::Symlink(_) | Body::Special => 0,
         };
         Attr {
@@ -178,13 +180,6 @@ impl Inode {
                 Err(FsError::Invalid { what: "not a regular file" })
             }
         }
-    }
-}
-
-impl File {
-    /// Buffered blocks that are not mapped yet.
-    fn unmapped_dirty(&self) -> u64 {
-        self.dirty.values().map(|block| block.reserved).sum()
     }
 }
 
