@@ -17,6 +17,7 @@ pub mod profile;
 pub mod spec;
 pub mod state;
 pub mod unit;
+pub mod workload;
 pub mod zone;
 
 pub use clock::{Clock, ManualClock};

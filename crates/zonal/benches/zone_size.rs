@@ -1,0 +1,152 @@
+//! What does a zone size cost? 128 MiB zones, 96 MiB zones, and 96 MiB zones under `PowerOfTwo`,
+//! on a drive in memory: sequential write, sequential read and random read of 4 KiB, with 4 and 8
+//! threads.
+//!
+//! Run it with `cargo bench -p zonal --bench zone_size`. The three drives take turns within each
+//! round, so that what else the machine does meets all of them; medians and ratios are printed.
+//! Times on a shared machine still move by some percent: where `perf` works, the number of
+//! instructions of one operation follows, which does not.
+
+#![expect(clippy::print_stdout, reason = "it is its result")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
+
+use std::process::Command;
+use std::time::Instant;
+
+use zonal::layer::po2::PowerOfTwo;
+use zonal::profile::Changes;
+use zonal::workload::{Latency, Pattern, Stop, Workload, prepare, run};
+use zonal::{Clock, LbaCount, MemoryDrive, ZoneId, ZonedDevice};
+
+const DRIVES: [&str; 3] = ["128 MiB", "96 MiB", "PowerOfTwo"];
+const PATTERNS: [(&str, Pattern); 3] = [
+    ("write_4k", Pattern::Write),
+    ("read_4k", Pattern::Read),
+    ("random_read_4k", Pattern::RandomRead),
+];
+const ROUNDS: usize = 21;
+/// Operations of all threads together in one turn of one drive.
+const OPERATIONS: u64 = 200_000;
+
+struct RealClock(Instant);
+
+impl Clock for RealClock {
+    fn wall_ns(&self) -> i64 {
+        0
+    }
+    fn monotonic_ns(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).expect("a benchmark is not that long")
+    }
+}
+
+fn drive(name: &str) -> Box<dyn ZonedDevice> {
+    let zone = if name == DRIVES[0] { "128M" } else { "96M" };
+    let changes = format!("zones=10,zone={zone}").parse::<Changes>().expect("options are right");
+    let spec = changes.geometry().expect("the shape is possible");
+    let drive = MemoryDrive::new(spec).expect("the shape is possible");
+    // Boxed once more, so that the drives differ in the layer alone.
+    if name == DRIVES[2] {
+        let adapted = PowerOfTwo::new(drive).expect("the shape is possible");
+        return Box::new(adapted);
+    }
+    Box::new(drive)
+}
+
+fn workload(pattern: Pattern, threads: u32, operations: u64) -> Workload {
+    Workload {
+        pattern,
+        blocks: LbaCount::new(1),
+        threads,
+        zones: (0..8).map(ZoneId::new).collect(),
+        // The same number of bytes on each drive: 48 MiB of each zone.
+        span: LbaCount::new(12_288),
+        stop: Stop::AfterOperations(operations / u64::from(threads)),
+        latency: Latency::Skip,
+        seed: 1,
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time for people")]
+fn compare(pattern: Pattern, threads: u32) -> [f64; 3] {
+    let clock = RealClock(Instant::now());
+    let workload = workload(pattern, threads, OPERATIONS);
+    let drives = DRIVES.map(drive);
+    for drive in &drives {
+        prepare(&**drive, &workload).expect("a drive in memory takes this");
+    }
+    let mut times = DRIVES.map(|_| Vec::new());
+    for round in 0..=ROUNDS {
+        for turn in 0..DRIVES.len() {
+            let at = (round + turn) % DRIVES.len();
+            let measured = run(&*drives[at], &clock, &workload).expect("a drive in memory works");
+            if round > 0 {
+                times[at].push(measured.time_ns as f64 / measured.operations as f64);
+            }
+        }
+    }
+    times.map(median)
+}
+
+/// Instructions in user space of one operation: those of a long run less those of a short one.
+#[expect(clippy::cast_precision_loss, reason = "a count for people")]
+fn instructions(pattern: &str, drive: &str) -> Option<f64> {
+    let count = |operations: u64| -> Option<u64> {
+        let output = Command::new("perf")
+            .args(["stat", "-x", ",", "-e", "instructions:u"])
+            .arg(std::env::current_exe().ok()?)
+            .args(["--only", pattern, drive, &operations.to_string()])
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        text.split(',').next()?.trim().parse().ok()
+    };
+    let (short, long) = (OPERATIONS, 6 * OPERATIONS);
+    Some((count(long)? as f64 - count(short)? as f64) / (long - short) as f64)
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--only") {
+        let [pattern, name, operations] = &arguments[at + 1..at + 4] else {
+            panic!("--only PATTERN DRIVE OPERATIONS")
+        };
+        let (_, pattern) = PATTERNS
+            .into_iter()
+            .find(|(name, _)| name == pattern)
+            .expect("the pattern is one of ours");
+        let (drive, operations) = (drive(name), operations.parse().expect("a number"));
+        let workload = workload(pattern, 1, operations);
+        prepare(&*drive, &workload).expect("a drive in memory takes this");
+        run(&*drive, &RealClock(Instant::now()), &workload).expect("a drive in memory works");
+        return;
+    }
+    println!("ns per operation, all threads together; ratio to 128 MiB zones; {ROUNDS} rounds");
+    println!("{:24}{:>10}{:>18}{:>18}", "", DRIVES[0], DRIVES[1], "PowerOfTwo/96 MiB");
+    for (name, pattern) in PATTERNS {
+        for threads in [1, 4, 8] {
+            let [native, odd, adapted] = compare(pattern, threads);
+            println!(
+                "{:24}{native:10.1}{odd:10.1}{:8.3}{adapted:10.1}{:8.3}",
+                format!("{name}_qd{threads}"),
+                odd / native,
+                adapted / odd,
+            );
+        }
+    }
+    println!("\ninstructions per operation (perf stat -e instructions:u)");
+    for (name, _) in PATTERNS {
+        match DRIVES.map(|drive| instructions(name, drive)) {
+            [Some(native), Some(odd), Some(adapted)] => println!(
+                "{name:24}{native:10.1}{odd:10.1}{:8.3}{adapted:10.1}{:8.3}",
+                odd / native,
+                adapted / odd,
+            ),
+            _ => println!("{name:24}perf does not count here"),
+        }
+    }
+}
