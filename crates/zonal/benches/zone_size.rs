@@ -4,7 +4,8 @@
 //!
 //! Run it with `cargo bench -p zonal --bench zone_size`. The three drives take turns within each
 //! round, so that what else the machine does meets all of them; medians and ratios are printed.
-//! Times on a shared machine still move by some percent: where `perf` works, the number of
+//! The benchmark starts itself again with an allocator that keeps what a reset frees: otherwise the
+//! writes measure the kernel's page faults. Times on a shared machine still move by some percent: where `perf` works, the number of
 //! instructions of one operation follows, which does not.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
@@ -24,6 +25,8 @@ const PATTERNS: [(&str, Pattern); 3] = [
     ("read_4k", Pattern::Read),
     ("random_read_4k", Pattern::RandomRead),
 ];
+/// glibc's setting for when freed memory goes back to the kernel.
+const KEEP_MEMORY: &str = "MALLOC_TRIM_THRESHOLD_";
 const ROUNDS: usize = 21;
 /// Operations of all threads together in one turn of one drive.
 const OPERATIONS: u64 = 200_000;
@@ -124,6 +127,17 @@ fn main() {
         prepare(&*drive, &workload).expect("a drive in memory takes this");
         run(&*drive, &RealClock(Instant::now()), &workload).expect("a drive in memory works");
         return;
+    }
+    if std::env::var_os(KEEP_MEMORY).is_none() {
+        let again = std::env::current_exe().expect("a program knows its path");
+        let limit = (1_u64 << 40).to_string();
+        let status = Command::new(again)
+            .env(KEEP_MEMORY, &limit)
+            .env("MALLOC_MMAP_THRESHOLD_", &limit)
+            .env("MALLOC_TOP_PAD_", (64 << 20).to_string())
+            .status();
+        let succeeded = status.is_ok_and(|status| status.success());
+        std::process::exit(i32::from(!succeeded));
     }
     println!("ns per operation, all threads together; ratio to 128 MiB zones; {ROUNDS} rounds");
     println!("{:24}{:>10}{:>18}{:>18}", "", DRIVES[0], DRIVES[1], "PowerOfTwo/96 MiB");

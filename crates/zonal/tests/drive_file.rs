@@ -1,0 +1,226 @@
+//! Drive files on a real host: kill −9, locks, reading along, space, scale.
+//!
+//! kill −9 of a real process that writes to a drive file, many times over, at any moment. After
+//! each kill the drive must hold everything that returned, and the same run on a drive in memory
+//! tells what that is.
+//!
+//! `SEED=n` replays a sequence of operations; when the kills come is up to the machine.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod devices;
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use zonal::file::{CreateOptions, Overwrite};
+use zonal::{
+    DeviceError, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Profile, Rules, Select,
+    Zone, ZoneAction, ZoneId, ZonedDevice,
+};
+
+const KILLS: u32 = 40;
+
+/// No implicit closes: which zone is the least recently used is forgotten with the process.
+fn shape() -> GeometrySpec {
+    let small = Profile::Small.geometry();
+    GeometrySpec { block_count: LbaCount::new(6 * small.zone_size.get()), ..small }
+}
+
+/// Operation number `index` of the run of `seed`, whatever happened before.
+fn operate(device: &dyn ZonedDevice, seed: u64, index: u64) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ index.wrapping_mul(0x9e37_79b9));
+    let zone = ZoneId::new(rng.random_range(0..6));
+    let outcome = match rng.random_range(0..100) {
+        0..=79 => {
+            let data: Vec<u8> =
+                (0..4096 * rng.random_range(1..=16)).map(|_| rng.random()).collect();
+            device.append(zone, &data).map(drop)
+        }
+        80..=84 => device.flush(),
+        85..=89 => device.manage(Select::One(zone), ZoneAction::Reset),
+        90..=91 => device.manage(Select::One(zone), ZoneAction::Finish),
+        92..=95 => device.manage(Select::One(zone), ZoneAction::Open),
+        _ => device.manage(Select::One(zone), ZoneAction::Close),
+    };
+    match outcome {
+        Ok(())
+        | Err(
+            DeviceError::ZoneFull { .. }
+            | DeviceError::CrossesZone { .. }
+            | DeviceError::Transition { .. },
+        ) => {}
+        Err(error) => panic!("operation {index} of SEED={seed}: {error}"),
+    }
+}
+
+/// The process that is killed: operates for ever, and writes one byte for each operation that
+/// returned.
+fn be_killed(path: &Path, seed: u64) -> ! {
+    let drive = FileDrive::open(path, OpenMode::ReadWrite).unwrap();
+    let mut done = OpenOptions::new().append(true).open(path.with_extension("done")).unwrap();
+    for index in done.metadata().unwrap().len().. {
+        operate(&drive, seed, index);
+        done.write_all(&[1]).unwrap();
+    }
+    unreachable!("the loop has no end")
+}
+
+fn content(device: &dyn ZonedDevice) -> (Vec<Zone>, Vec<u8>) {
+    let geometry = device.geometry();
+    let len = geometry.bytes(geometry.block_count()).get();
+    let mut bytes = vec![0; usize::try_from(len).unwrap()];
+    device.read(zonal::Lba::ZERO, &mut bytes).unwrap();
+    (device.report_all().unwrap(), bytes)
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_returned() {
+    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
+    if let Some(path) = std::env::var_os("ZONAL_TEST_DRIVE") {
+        be_killed(Path::new(&path), seed);
+    }
+    let dir = devices::scratch();
+    let path = dir.path().join("drive.zns");
+    let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
+    let geometry = shape();
+    FileDrive::create(&path, &CreateOptions { geometry, rules, uuid, overwrite }).unwrap();
+    let done = path.with_extension("done");
+    std::fs::write(&done, []).unwrap();
+    let (model, mut modelled) = (MemoryDrive::new(geometry).unwrap(), 0);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for kill in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_killed_process_loses_nothing_that_returned", "--nocapture"])
+            .env("ZONAL_TEST_DRIVE", &path)
+            .env("SEED", seed.to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for_more(&mut child, &done, modelled + rng.random_range(1..400));
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let returned = done.metadata().unwrap().len();
+        while modelled < returned {
+            operate(&model, seed, modelled);
+            modelled += 1;
+        }
+        let drive = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+        let found = content(&drive);
+        if found != content(&model) {
+            // The operation that was under way has happened, wholly.
+            operate(&model, seed, modelled);
+            modelled += 1;
+            OpenOptions::new().append(true).open(&done).unwrap().write_all(&[1]).unwrap();
+            assert!(found == content(&model), "kill {kill} after {returned}, SEED={seed}");
+        }
+    }
+    println!("{KILLS} kills in {modelled} operations");
+}
+
+/// Waits until the process has noted `count` operations.
+fn wait_for_more(child: &mut Child, done: &Path, count: u64) {
+    while done.metadata().unwrap().len() < count {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn only_one_process_writes_and_others_may_read_along() {
+    let dir = devices::scratch();
+    let path = dir.path().join("drive.zns");
+    let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
+    let options = CreateOptions { geometry: shape(), rules, uuid, overwrite };
+    FileDrive::create(&path, &options).unwrap();
+    let writer = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    let second = FileDrive::open(&path, OpenMode::ReadWrite);
+    assert!(matches!(second.err(), Some(DeviceError::Locked { path: found }) if found == path));
+    let replace = CreateOptions { overwrite: Overwrite::Replace, ..options };
+    assert!(matches!(FileDrive::create(&path, &replace), Err(DeviceError::Locked { .. })));
+    assert!(matches!(FileDrive::create(&path, &options), Err(DeviceError::Io { .. })));
+
+    let reader = FileDrive::open(&path, OpenMode::ReadOnly).unwrap();
+    for block in 1..=5 {
+        let at = writer.append(ZoneId::new(2), &[block; 4096]).unwrap();
+        assert_eq!(reader.report_all().unwrap(), writer.report_all().unwrap());
+        let mut found = [0; 4096];
+        reader.read(at, &mut found).unwrap();
+        assert_eq!(found, [block; 4096]);
+    }
+    let zone = ZoneId::new(2);
+    for refused in [
+        reader.append(zone, &[1; 4096]).map(drop),
+        reader.write(zonal::Lba::ZERO, &[1; 4096]),
+        reader.manage(Select::One(zone), ZoneAction::Reset),
+    ] {
+        assert!(matches!(refused, Err(DeviceError::OpenedReadOnly)), "{refused:?}");
+    }
+    drop(writer);
+    FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    let mut magic = [0; 8];
+    std::fs::File::open(&path).unwrap().read_exact(&mut magic).unwrap();
+    assert_eq!(&magic, b"ZONALDRV");
+}
+
+/// The states are as they were after an orderly end too, failed zones included.
+#[test]
+fn a_drive_is_opened_as_it_was_left() {
+    let dir = devices::scratch();
+    let path = dir.path().join("drive.zns");
+    let (rules, uuid, overwrite) = (Rules::Zbc, [8; 16], Overwrite::Refuse);
+    FileDrive::create(&path, &CreateOptions { geometry: shape(), rules, uuid, overwrite }).unwrap();
+    let drive = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    for index in 0..500 {
+        operate(&drive, 3, index);
+    }
+    drive.fail_zone(ZoneId::new(1), zonal::ZoneFailure::ReadOnly).unwrap();
+    drive.fail_zone(ZoneId::new(2), zonal::ZoneFailure::Offline).unwrap();
+    let left = drive.report_all().unwrap();
+    drop(drive);
+    let drive = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    assert_eq!(drive.report_all().unwrap(), left);
+    assert_eq!((drive.rules(), drive.uuid()), (rules, uuid));
+    let refused = drive.append(ZoneId::new(1), &[0; 4096]);
+    assert!(matches!(refused, Err(DeviceError::ZoneReadOnly { .. })), "{refused:?}");
+    let offline = drive.geometry().zone_start(ZoneId::new(2));
+    let refused = drive.read(offline, &mut [0; 4096]);
+    assert!(matches!(refused, Err(DeviceError::ZoneOffline { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_reset_gives_the_space_back_once_it_is_flushed() {
+    use std::os::unix::fs::MetadataExt;
+    let (drive, dir) = devices::file(shape());
+    let taken = || dir.path().join("drive.zns").metadata().unwrap().blocks() * 512;
+    let before = taken();
+    drive.write(zonal::Lba::ZERO, &vec![1; 512 * 1024]).unwrap();
+    drive.flush().unwrap();
+    assert!(taken() >= before + 512 * 1024);
+    drive.manage(Select::One(ZoneId::ZERO), ZoneAction::Reset).unwrap();
+    drive.flush().unwrap();
+    assert!(taken() < before + 64 * 1024, "{} bytes are still taken", taken() - before);
+}
+
+/// The disk of the zonefs talk: 55,880 zones, 15 TB.
+#[test]
+fn a_disk_of_15_tb_is_a_small_file_and_opens_at_once() {
+    use std::os::unix::fs::MetadataExt;
+    let text = "profile=smr,zones=55880,conventional=524";
+    let spec = text.parse::<zonal::profile::Changes>().unwrap().geometry().unwrap();
+    let (drive, dir) = devices::file(spec);
+    let zones = drive.report_all().unwrap();
+    assert_eq!(zones.len(), 55_880);
+    let last = zones.last().unwrap();
+    drive.append(last.id, &[3; 4096]).unwrap();
+    let mut found = [0; 4096];
+    drive.read(last.start, &mut found).unwrap();
+    assert_eq!(found, [3; 4096]);
+    let taken = dir.path().join("drive.zns").metadata().unwrap().blocks() * 512;
+    assert!(taken < 8 << 20, "{taken} bytes");
+}
