@@ -58,7 +58,8 @@ pub struct Superblock {
     pub manifest: [ManifestPointer; 2],
     /// Nanoseconds since 1970 at mkfs.
     pub created_ns: U64,
-    /// 1 after a clean unmount, else 0. Only a hint: recovery never trusts it.
+    /// 1 if an unmount wrote it, else 0. With no batch behind it the drive was left clean. Only a
+    /// hint: recovery never trusts it.
     pub clean: U32,
     /// Percent of the data zones kept back for reclaim.
     pub reserve_percent: U32,

@@ -1,0 +1,117 @@
+//! Drives of earlier versions: they open, they hold what they held, and a dump of them is the one
+//! that was reviewed. A change of the format adds an image and never edits an old one.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, Rules, ZonedDevice};
+use zonal_fs::furrow::{
+    Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs,
+};
+use zonal_fs::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags, XattrMode};
+
+fn fixture() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v1.zns")
+}
+
+fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
+    let target: &[u8] = if kind == FileKind::Symlink { b"dir/file" } else { b"" };
+    let new = NewInode { kind, perm: 0o640, rdev: 0, target };
+    fs.create(&Caller::ROOT, parent, name.as_bytes(), &new).unwrap().ino
+}
+
+/// One of each kind of row, in the checkpoint and in the journal, and a superblock that was
+/// written more than once.
+fn fill(fs: &Furrow) {
+    let dir = create(fs, Ino::ROOT, "dir", FileKind::Directory);
+    let file = create(fs, dir, "file", FileKind::Regular);
+    fs.write(file, 0, b"what was written in version 1", WriteFlags::empty()).unwrap();
+    let value = (&b"user.origin"[..], &b"furrow 1"[..]);
+    fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
+    create(fs, Ino::ROOT, "link", FileKind::Symlink);
+    create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
+}
+
+fn fill_more(fs: &Furrow) {
+    let file = fs.lookup(Ino::ROOT, b"dir").unwrap().ino;
+    let file = fs.lookup(file, b"file").unwrap().ino;
+    let sparse = create(fs, Ino::ROOT, "sparse", FileKind::Regular);
+    fs.write(sparse, 100_000, &[9; 70_000], WriteFlags::empty()).unwrap();
+    fs.fallocate(sparse, Allocate::Extend, 0, 8192).unwrap();
+    fs.copy_range((file, 0), (sparse, 65_536), 4096, WriteFlags::empty()).unwrap();
+    fs.link(file, Ino::ROOT, b"second name").unwrap();
+    fs.unlink(Ino::ROOT, b"fifo").unwrap();
+}
+
+#[test]
+#[ignore = "makes the fixture; for a new format version only"]
+fn make_fixture() {
+    let options = CreateOptions {
+        geometry: GeometrySpec {
+            block_size: BlockSize::B4096,
+            block_count: LbaCount::new(22 * 96 - 7),
+            zone_size: LbaCount::new(96),
+            zone_capacity: LbaCount::new(80),
+            conventional_zones: 1,
+            max_open: Some(8),
+            max_active: Some(14),
+            max_append: LbaCount::new(16),
+        },
+        rules: Rules::Zns,
+        uuid: *b"golden drive 1  ",
+        overwrite: Overwrite::Refuse,
+    };
+    FileDrive::create(fixture(), &options).unwrap();
+    let open = || -> Arc<dyn ZonedDevice> {
+        Arc::new(FileDrive::open(fixture(), OpenMode::ReadWrite).unwrap())
+    };
+    let clock = Arc::new(ManualClock::new(1_700_000_000_000_000_000));
+    let label = "golden".to_owned();
+    let options = MkfsOptions { label, uuid: *b"golden furrow 1 ", ..MkfsOptions::default() };
+    mkfs(open(), &*clock, &options, &mut |_| ()).unwrap();
+    let fs = Furrow::mount(open(), clock.clone(), MountOptions::default()).unwrap();
+    fill(&fs);
+    fs.shutdown().unwrap();
+    drop(fs);
+    let fs = Furrow::mount(open(), clock, MountOptions::default()).unwrap();
+    fill_more(&fs);
+    fs.sync().unwrap();
+}
+
+fn open() -> Arc<dyn ZonedDevice> {
+    Arc::new(FileDrive::open(fixture(), OpenMode::ReadOnly).unwrap())
+}
+
+#[test]
+fn version_1_is_clean_and_its_dump_is_unchanged() {
+    let report = check(open(), DataCheck::Read, &mut |_| ()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let mut text = String::new();
+    for (name, what) in DumpWhat::ALL {
+        writeln!(text, "{name}:").unwrap();
+        dump(open(), what, &mut |value| writeln!(text, "  {value}").unwrap()).unwrap();
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn version_1_is_read_without_a_write() {
+    let clock = Arc::new(ManualClock::new(0));
+    let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+    let fs = Furrow::mount(open(), clock, options).unwrap();
+    let name = fs.lookup(Ino::ROOT, b"second name").unwrap();
+    let mut buffer = [0; 64];
+    let len = fs.read(name.ino, 0, &mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"what was written in version 1");
+    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 1");
+    assert!(fs.lookup(Ino::ROOT, b"fifo").is_err());
+    let sparse = fs.lookup(Ino::ROOT, b"sparse").unwrap();
+    assert_eq!(sparse.size, 170_000);
+    let mut shared = [0; 29];
+    fs.read(sparse.ino, 65_536, &mut shared).unwrap();
+    assert_eq!(&shared, b"what was written in version 1");
+}
