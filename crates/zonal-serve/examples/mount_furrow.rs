@@ -14,11 +14,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::process::{getegid, geteuid};
 use rustix::time::{ClockId, clock_gettime};
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Clock, Rules};
-use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions, Owner, mkfs};
 use zonal_serve::daemon::{self, Parent};
 use zonal_serve::options::{Access, MountConfig};
 
@@ -85,7 +86,9 @@ fn format(path: &Path) -> Outcome<()> {
     let options = CreateOptions { geometry, rules: Rules::Zns, uuid: [1; 16], overwrite };
     FileDrive::create(path, &options)?;
     let drive = Arc::new(FileDrive::open(path, OpenMode::ReadWrite)?);
-    mkfs(drive, &SystemClock, &MkfsOptions::default(), &mut |_| ())?;
+    let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+    let options = MkfsOptions { owner, ..MkfsOptions::default() };
+    mkfs(drive, &SystemClock, &options, &mut |_| ())?;
     Ok(())
 }
 

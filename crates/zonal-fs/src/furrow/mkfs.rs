@@ -29,6 +29,15 @@ pub enum Overwrite {
     Force,
 }
 
+/// Who owns the root directory. A user who mounts without root can write only if it is that user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// User id; 0, the superuser, by default.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
 /// How to format.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
@@ -40,12 +49,15 @@ pub struct MkfsOptions {
     pub reserve_percent: u32,
     /// What to do with a device in use.
     pub overwrite: Overwrite,
+    /// Owner of the root directory.
+    pub owner: Owner,
 }
 
 impl Default for MkfsOptions {
     fn default() -> Self {
         let overwrite = Overwrite::Refuse;
-        Self { label: String::new(), uuid: [0; 16], reserve_percent: 7, overwrite }
+        let owner = Owner::default();
+        Self { label: String::new(), uuid: [0; 16], reserve_percent: 7, overwrite, owner }
     }
 }
 
@@ -107,7 +119,7 @@ fn format(
         return Err(FsError::Unsuitable { why });
     }
     let zones_reset = reset_used(drive, &zones, progress)?;
-    insert_root(&mut state, clock);
+    insert_root(&mut state, clock, options.owner);
     write_first_checkpoint(drive, &mut state, clock, options)?;
     let failed = state.zones.slots.iter().filter(|slot| slot.role == Role::Failed).count();
     Ok(MkfsReport {
@@ -177,15 +189,15 @@ fn reset_used(drive: &Drive, zones: &[Zone], progress: &mut dyn FnMut(Progress))
     Ok(u32::try_from(used.len()).unwrap_or(u32::MAX))
 }
 
-fn insert_root(state: &mut State, clock: &dyn Clock) {
+fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
     let now = Timestamp::from_ns(clock.wall_ns());
     let directory = Directory { parent: Ino::ROOT, next_cookie: 3, ..Directory::default() };
     let root = Inode {
         kind: FileKind::Directory,
         perm: 0o755,
         nlink: 2,
-        uid: 0,
-        gid: 0,
+        uid: owner.uid,
+        gid: owner.gid,
         rdev: 0,
         size: 0,
         atime: now,

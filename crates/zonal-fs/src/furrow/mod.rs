@@ -53,7 +53,7 @@ use zonal::{Clock, ZonedDevice};
 pub use self::check::{CheckReport, DataCheck, check};
 pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
-pub use self::mkfs::{MkfsOptions, MkfsReport, Overwrite, Progress, mkfs};
+pub use self::mkfs::{MkfsOptions, MkfsReport, Overwrite, Owner, Progress, mkfs};
 pub use self::planted::PlantedBug;
 pub use self::recover::Loss;
 
