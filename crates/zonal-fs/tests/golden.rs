@@ -40,7 +40,7 @@ fn fill_more(fs: &Furrow) {
     let file = fs.lookup(Ino::ROOT, b"dir").unwrap().ino;
     let file = fs.lookup(file, b"file").unwrap().ino;
     let sparse = create(fs, Ino::ROOT, "sparse", FileKind::Regular);
-    fs.write(sparse, 100_000, &[9; 70_000], WriteFlags::empty()).unwrap();
+    fs.write(sparse, 100_000, &vec![9; 70_000], WriteFlags::empty()).unwrap();
     fs.fallocate(sparse, Allocate::Extend, 0, 8192).unwrap();
     fs.copy_range((file, 0), (sparse, 65_536), 4096, WriteFlags::empty()).unwrap();
     fs.link(file, Ino::ROOT, b"second name").unwrap();

@@ -69,7 +69,7 @@ pub(super) fn read(
     let mut rows = read_checkpoint(drive, &superblock, &manifest, problems)?;
     let (journal, batches) = replay(drive, &superblock, &manifest, &mut rows, problems, planted)?;
     let zones = drive.device.report_all()?;
-    let slots = zone_slots(drive, &manifest, &zones);
+    let slots = zone_slots(drive, (&superblock, &manifest), &zones);
     let slots = Zones::new(slots, drive.layout.zone_limits());
     let header = &manifest.header;
     let next = next_numbers(&rows, (header.next_ino.get(), header.next_extent.get()));
@@ -151,7 +151,16 @@ fn read_manifest(
     let copies = superblock
         .manifest
         .map(|pointer| Address { zone: pointer.zone.get(), block: pointer.block.get() });
+    let corrupt = |why| FsError::Corrupt { what: "manifest", why };
+    for at in copies {
+        check_zone(drive, at.zone).map_err(corrupt)?;
+    }
     let manifest = first_valid(copies, "manifest", read_checked(drive, read))?;
+    let pieces = manifest.pieces.iter().flat_map(|piece| piece.zone);
+    let journal = manifest.journal.iter().flat_map(|zones| zones.zone);
+    for zone in pieces.chain(journal) {
+        check_zone(drive, zone.get()).map_err(corrupt)?;
+    }
     report_bad_copies(copies, &read_checked(drive, read), |what| {
         problems.add(rule::MANIFESTS, what);
     });
@@ -207,12 +216,6 @@ fn replay(
     problems: &mut Problems,
     planted: Option<PlantedBug>,
 ) -> Result<(Journal, u64)> {
-    for zones in &manifest.journal {
-        for zone in zones.zone {
-            check_zone(drive, zone.get())
-                .map_err(|why| FsError::Corrupt { what: "journal", why })?;
-        }
-    }
     let mut reader =
         Reader::new(drive, (superblock.uuid, superblock.epoch.get()), manifest, planted);
     let mut count = 0;
@@ -271,7 +274,11 @@ fn report_bad_copies<T>(
 }
 
 /// Roles of all zones before any data is known.
-fn zone_slots(drive: &Drive, manifest: &Manifest, zones: &[Zone]) -> Vec<ZoneSlot> {
+fn zone_slots(
+    drive: &Drive,
+    (superblock, manifest): (&Superblock, &Manifest),
+    zones: &[Zone],
+) -> Vec<ZoneSlot> {
     let layout = &drive.layout;
     let mut slots: Vec<ZoneSlot> = zones
         .iter()
@@ -299,7 +306,9 @@ fn zone_slots(drive: &Drive, manifest: &Manifest, zones: &[Zone]) -> Vec<ZoneSlo
         .collect();
     let pieces = manifest.pieces.iter().flat_map(|piece| piece.zone);
     let journal = manifest.journal.iter().flat_map(|zones| zones.zone);
-    for zone in pieces.chain(journal).map(U32::get) {
+    // The manifest may be alone in its zone, where the last piece filled the one before.
+    let own = superblock.manifest.iter().map(|copy| copy.zone);
+    for zone in pieces.chain(journal).chain(own).map(U32::get) {
         if let Some(slot) = slots.get_mut(zone as usize)
             && slot.role != Role::Super
         {

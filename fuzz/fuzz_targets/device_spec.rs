@@ -1,0 +1,7 @@
+//! See `targets::device_spec`.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::device_spec(data));
