@@ -3,21 +3,22 @@
 //! threads.
 //!
 //! Run it with `cargo bench -p zonal --bench zone_size`. The three drives take turns within each
-//! round, so that what else the machine does meets all of them; medians and ratios are printed.
+//! round, so that what else the machine does meets all of them; the medians are printed, and the
+//! median of the ratios of each round. Time is processor time of all threads: on a drive in memory
+//! that is all there is, and it does not count what other programs take.
 //! The benchmark starts itself again with an allocator that keeps what a reset frees: otherwise the
-//! writes measure the kernel's page faults. Times on a shared machine still move by some percent: where `perf` works, the number of
-//! instructions of one operation follows, which does not.
+//! writes measure the kernel's page faults. Times still move by some percent;
+//! the number of instructions of one operation, which does not move, follows where valgrind is
+//! installed.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 
 use std::process::Command;
-use std::time::Instant;
 
 use zonal::layer::po2::PowerOfTwo;
 use zonal::profile::Changes;
 use zonal::workload::{Latency, Pattern, Stop, Workload, prepare, run};
-use zonal::{Clock, LbaCount, MemoryDrive, ZoneId, ZonedDevice};
+use zonal::{Clock, LbaCount, ManualClock, MemoryDrive, ZoneId, ZonedDevice};
 
 const DRIVES: [&str; 3] = ["128 MiB", "96 MiB", "PowerOfTwo"];
 const PATTERNS: [(&str, Pattern); 3] = [
@@ -27,18 +28,21 @@ const PATTERNS: [(&str, Pattern); 3] = [
 ];
 /// glibc's setting for when freed memory goes back to the kernel.
 const KEEP_MEMORY: &str = "MALLOC_TRIM_THRESHOLD_";
-const ROUNDS: usize = 21;
+const ROUNDS: usize = 61;
 /// Operations of all threads together in one turn of one drive.
-const OPERATIONS: u64 = 200_000;
+const OPERATIONS: u64 = 40_000;
 
-struct RealClock(Instant);
+/// Processor time of this process.
+struct ProcessorTime;
 
-impl Clock for RealClock {
+impl Clock for ProcessorTime {
     fn wall_ns(&self) -> i64 {
         0
     }
     fn monotonic_ns(&self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).expect("a benchmark is not that long")
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let ns = time.tv_sec * 1_000_000_000 + time.tv_nsec;
+        u64::try_from(ns).expect("processor time is not negative")
     }
 }
 
@@ -75,8 +79,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a time for people")]
-fn compare(pattern: Pattern, threads: u32) -> [f64; 3] {
-    let clock = RealClock(Instant::now());
+fn compare(pattern: Pattern, threads: u32) -> ([f64; 3], [f64; 2]) {
     let workload = workload(pattern, threads, OPERATIONS);
     let drives = DRIVES.map(drive);
     for drive in &drives {
@@ -86,30 +89,39 @@ fn compare(pattern: Pattern, threads: u32) -> [f64; 3] {
     for round in 0..=ROUNDS {
         for turn in 0..DRIVES.len() {
             let at = (round + turn) % DRIVES.len();
-            let measured = run(&*drives[at], &clock, &workload).expect("a drive in memory works");
+            let measured =
+                run(&*drives[at], &ProcessorTime, &workload).expect("a drive in memory works");
             if round > 0 {
                 times[at].push(measured.time_ns as f64 / measured.operations as f64);
             }
         }
     }
-    times.map(median)
+    let ratio = |above: usize, below: usize| {
+        median(times[above].iter().zip(&times[below]).map(|(above, below)| above / below).collect())
+    };
+    let ratios = [ratio(1, 0), ratio(2, 1)];
+    (times.map(median), ratios)
 }
 
 /// Instructions in user space of one operation: those of a long run less those of a short one.
 #[expect(clippy::cast_precision_loss, reason = "a count for people")]
 fn instructions(pattern: &str, drive: &str) -> Option<f64> {
-    let count = |operations: u64| -> Option<u64> {
-        let output = Command::new("perf")
-            .args(["stat", "-x", ",", "-e", "instructions:u"])
-            .arg(std::env::current_exe().ok()?)
-            .args(["--only", pattern, drive, &operations.to_string()])
-            .output()
-            .ok()?;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        text.split(',').next()?.trim().parse().ok()
-    };
-    let (short, long) = (OPERATIONS, 6 * OPERATIONS);
+    let (short, long) = (20_000, 60_000);
+    let count = |operations| count_instructions(pattern, drive, operations);
     Some((count(long)? as f64 - count(short)? as f64) / (long - short) as f64)
+}
+
+/// Instructions of a whole run, counted by callgrind, which needs no counters of the processor.
+fn count_instructions(pattern: &str, drive: &str, operations: u64) -> Option<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().ok()?)
+        .args(["--only", pattern, drive, &operations.to_string()])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let (_, count) = text.split_once("Collected : ")?;
+    count.split_whitespace().next()?.parse().ok()
 }
 
 fn main() {
@@ -125,7 +137,8 @@ fn main() {
         let (drive, operations) = (drive(name), operations.parse().expect("a number"));
         let workload = workload(pattern, 1, operations);
         prepare(&*drive, &workload).expect("a drive in memory takes this");
-        run(&*drive, &RealClock(Instant::now()), &workload).expect("a drive in memory works");
+        // Not timed: valgrind has no place for the fast clock of rustix.
+        run(&*drive, &ManualClock::new(0), &workload).expect("a drive in memory works");
         return;
     }
     if std::env::var_os(KEEP_MEMORY).is_none() {
@@ -139,20 +152,16 @@ fn main() {
         let succeeded = status.is_ok_and(|status| status.success());
         std::process::exit(i32::from(!succeeded));
     }
-    println!("ns per operation, all threads together; ratio to 128 MiB zones; {ROUNDS} rounds");
+    println!("ns of processor time per operation; ratio to 128 MiB zones; {ROUNDS} rounds");
     println!("{:24}{:>10}{:>18}{:>18}", "", DRIVES[0], DRIVES[1], "PowerOfTwo/96 MiB");
     for (name, pattern) in PATTERNS {
         for threads in [1, 4, 8] {
-            let [native, odd, adapted] = compare(pattern, threads);
-            println!(
-                "{:24}{native:10.1}{odd:10.1}{:8.3}{adapted:10.1}{:8.3}",
-                format!("{name}_qd{threads}"),
-                odd / native,
-                adapted / odd,
-            );
+            let ([native, odd, adapted], [size, layer]) = compare(pattern, threads);
+            let name = format!("{name}_qd{threads}");
+            println!("{name:24}{native:10.1}{odd:10.1}{size:8.3}{adapted:10.1}{layer:8.3}");
         }
     }
-    println!("\ninstructions per operation (perf stat -e instructions:u)");
+    println!("\ninstructions per operation (valgrind --tool=callgrind)");
     for (name, _) in PATTERNS {
         match DRIVES.map(|drive| instructions(name, drive)) {
             [Some(native), Some(odd), Some(adapted)] => println!(
@@ -160,7 +169,7 @@ fn main() {
                 odd / native,
                 adapted / odd,
             ),
-            _ => println!("{name:24}perf does not count here"),
+            _ => println!("{name:24}valgrind is not there"),
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use crate::error::Result;
 use crate::{
-    DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId,
+    DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId,
     ZonedDevice,
 };
 
@@ -34,7 +34,21 @@ pub struct PowerOfTwo<D> {
     below: D,
     geometry: Geometry,
     /// Bytes of a block, log₂.
-    shift: u32,
+    block_shift: u32,
+    /// Blocks of a shown zone, log₂.
+    zone_shift: u32,
+    /// Blocks of a real zone.
+    real_zone_size: u64,
+    /// Blocks of a gap.
+    gap: u64,
+}
+
+/// Where shown blocks are below.
+enum Mapped {
+    /// All in one real zone, or in none; from this block on.
+    At(Lba),
+    /// Some are in a gap or in another zone.
+    Split,
 }
 
 impl<D: ZonedDevice> PowerOfTwo<D> {
@@ -51,13 +65,42 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         let block_count = LbaCount::new(rounded) + last_size;
         let geometry = Geometry::new(GeometrySpec { block_count, zone_size, ..*real.spec() })?
             .with_conventional_capacity(real.conventional_capacity());
-        let shift = real.block_size().shift();
-        Ok(Self { below, geometry, shift })
+        Ok(Self {
+            below,
+            geometry,
+            block_shift: real.block_size().shift(),
+            zone_shift: zone_size.get().trailing_zeros(),
+            real_zone_size: real.zone_size().get(),
+            gap: zone_size.get() - real.zone_size().get(),
+        })
     }
 
     /// The device below.
     pub const fn below(&self) -> &D {
         &self.below
+    }
+
+    /// The way of nearly every access: a few instructions, and no access to the zone's state. Blocks
+    /// beyond the device's end map to blocks beyond the real end, so the device below refuses them.
+    #[inline]
+    fn map(&self, lba: Lba, bytes: usize) -> Mapped {
+        let blocks = bytes as u64 >> self.block_shift;
+        let zone = lba.get() >> self.zone_shift;
+        let offset = lba.get() - (zone << self.zone_shift);
+        if offset + blocks <= self.real_zone_size && blocks > 0 {
+            Mapped::At(Lba::new(lba.get() - zone * self.gap))
+        } else {
+            Mapped::Split
+        }
+    }
+
+    /// The error of an access at `lba`, with the addresses shown above.
+    #[cold]
+    fn access_error(&self, lba: Lba, error: DeviceError) -> DeviceError {
+        match error {
+            DeviceError::OutOfRange { blocks, .. } => DeviceError::OutOfRange { lba, blocks },
+            other => self.shown_error(self.geometry.locate(lba).0, other),
+        }
     }
 
     /// The real size of a zone.
@@ -78,10 +121,11 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
     /// Splits a read at gaps and zone boundaries.
     #[cold]
     fn read_in_parts(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.check_range(lba, self.geometry.blocks(buffer.len())?)?;
         let (mut at, mut rest) = (lba, buffer);
         while !rest.is_empty() {
             let (zone, offset) = self.geometry.locate(at);
-            let left = LbaCount::new((rest.len() >> self.shift) as u64);
+            let left = LbaCount::new((rest.len() >> self.block_shift) as u64);
             let shown = left.min(self.geometry.size_of(zone) - offset);
             let real = shown.min(self.real_size(zone).saturating_sub(offset));
             let (head, tail) = rest.split_at_mut(self.byte_len(shown));
@@ -97,8 +141,31 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
         Ok(())
     }
 
+    /// P1: a write that reaches a gap goes nowhere, since below, the block after a zone's last one
+    /// is one of the next zone. It is refused first for what the zone is, as every drive does.
+    #[cold]
+    fn refuse_write(&self, lba: Lba, bytes: usize) -> Result<()> {
+        let blocks = self.geometry.blocks(bytes)?;
+        self.check_range(lba, blocks)?;
+        if blocks == LbaCount::ZERO {
+            return Ok(());
+        }
+        let (zone, offset) = self.geometry.locate(lba);
+        if offset >= self.real_size(zone) {
+            return Err(DeviceError::Gap { zone, lba });
+        }
+        let found = self.zone(zone)?;
+        Err(match (found.cond, found.wp) {
+            (ZoneCond::Full, _) => DeviceError::ZoneFull { zone },
+            (ZoneCond::ReadOnly, _) => DeviceError::ZoneReadOnly { zone },
+            (ZoneCond::Offline, _) => DeviceError::ZoneOffline { zone },
+            (_, Some(wp)) if wp != lba => DeviceError::NotAtWritePointer { zone, wp, lba },
+            (_, _) => DeviceError::CrossesZone { zone, lba, blocks },
+        })
+    }
+
     fn byte_len(&self, count: LbaCount) -> usize {
-        usize::try_from(count.get() << self.shift).expect("a buffer's length fits")
+        usize::try_from(count.get() << self.block_shift).expect("a buffer's length fits")
     }
 
     fn check_range(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
@@ -147,38 +214,21 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        let blocks = self.geometry.blocks(buffer.len())?;
-        self.check_range(lba, blocks)?;
-        if blocks == LbaCount::ZERO {
-            return Ok(());
+        match self.map(lba, buffer.len()) {
+            Mapped::At(real) => {
+                self.below.read(real, buffer).map_err(|error| self.access_error(lba, error))
+            }
+            Mapped::Split => self.read_in_parts(lba, buffer),
         }
-        let (zone, offset) = self.geometry.locate(lba);
-        if offset + blocks > self.real_size(zone) {
-            return self.read_in_parts(lba, buffer);
-        }
-        self.below
-            .read(self.real_lba(zone, offset), buffer)
-            .map_err(|error| self.shown_error(zone, error))
     }
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        let blocks = self.geometry.blocks(data.len())?;
-        self.check_range(lba, blocks)?;
-        if blocks == LbaCount::ZERO {
-            return Ok(());
+        match self.map(lba, data.len()) {
+            Mapped::At(real) => {
+                self.below.write(real, data).map_err(|error| self.access_error(lba, error))
+            }
+            Mapped::Split => self.refuse_write(lba, data.len()),
         }
-        let (zone, offset) = self.geometry.locate(lba);
-        let size = self.real_size(zone);
-        // P1. Below, the next block would be one of the next zone.
-        if offset >= size {
-            return Err(DeviceError::Gap { zone, lba });
-        }
-        if offset + blocks > size {
-            return Err(DeviceError::CrossesZone { zone, lba, blocks });
-        }
-        self.below
-            .write(self.real_lba(zone, offset), data)
-            .map_err(|error| self.shown_error(zone, error))
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
