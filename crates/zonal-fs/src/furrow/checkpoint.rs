@@ -77,18 +77,16 @@ impl Committer {
     ) -> Result<()> {
         let mut before = std::mem::take(&mut self.checkpoints.zones);
         before.extend(self.journal.zones.iter().flat_map(|zones| zones.zone).map(U32::get));
-        let outcome = self.write_checkpoint(drive, zones, image, ending);
+        let outcome = self.write_checkpoint(drive, zones, (image, ending), &before);
         if outcome.is_err() {
             // The old one is still current: its zones must not be taken for garbage.
             self.checkpoints.zones.extend(before);
             return outcome;
         }
-        let journal = self.journal.zones.iter().flat_map(|zones| zones.zone).map(U32::get);
-        let current: Vec<u32> = self.checkpoints.zones.iter().copied().chain(journal).collect();
         let mut released = Vec::new();
         before.sort_unstable();
         before.dedup();
-        for zone in before.into_iter().filter(|zone| !current.contains(zone)) {
+        for zone in before.into_iter().filter(|zone| !self.is_in_use(*zone)) {
             match drive.reset(zone) {
                 Ok(()) => released.push(zone),
                 Err(error) => {
@@ -105,8 +103,8 @@ impl Committer {
         &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,
-        image: Image,
-        ending: Ending,
+        (image, ending): (Image, Ending),
+        before: &[u32],
     ) -> Result<()> {
         let epoch = self.journal.epoch + 1;
         let uuid = self.journal.uuid;
@@ -157,6 +155,11 @@ impl Committer {
         // From here on the new journal counts, even if the superblock's fate is unknown: a
         // record in the old one could be lost with it.
         self.journal = journal;
+        if self.has_planted(PlantedBug::ReleaseMetaEarly) {
+            for &zone in before.iter().filter(|zone| !self.is_in_use(**zone)) {
+                drive.reset(zone)?;
+            }
+        }
         self.superlog.write(drive, &self.superblock)?;
         if drive.layout.thrift {
             for at in self.checkpoints.next.iter().flatten() {
@@ -263,6 +266,12 @@ impl Committer {
                 }
             }
         }
+    }
+
+    /// Whether the current checkpoint or journal lies in a zone.
+    fn is_in_use(&self, zone: u32) -> bool {
+        let mut journal = self.journal.zones.iter().flat_map(|zones| zones.zone);
+        self.checkpoints.zones.contains(&zone) || journal.any(|other| other.get() == zone)
     }
 
     /// Whether a mistake is switched on.

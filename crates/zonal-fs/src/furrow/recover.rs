@@ -364,6 +364,7 @@ pub(super) fn resume_checkpoints(drive: &Drive, loaded: &Loaded) -> CheckpointLo
         // Behind a torn checkpoint the next one would be unreadable only by accident, but a
         // finished zone takes no more writes.
         if let Some(block) = written
+            && !drive.layout.thrift
             && report.cond != ZoneCond::Full
             && block as usize >= end
         {
@@ -390,6 +391,9 @@ impl Furrow {
         {
             let mut state = self.write_state();
             self.settle_zones(&mut state, &loaded.zones);
+            if self.layout().thrift {
+                self.finish_metadata(&state, loaded);
+            }
             // F3: what was read is durable, so nothing durable refers to them.
             let emptied = state.zones.take_emptied(|_| true);
             drop(state);
@@ -413,6 +417,18 @@ impl Furrow {
             self.commit(Ending::Record)
         } else {
             self.commit(Ending::Checkpoint)
+        }
+    }
+
+    /// Gives up the active zones of metadata that is not continued: the power may have gone
+    /// between writing and finishing them, and each one is needed.
+    fn finish_metadata(&self, state: &State, loaded: &RecoveryFacts) {
+        for zone in loaded.zones.iter().filter(|zone| zone.cond.is_active()) {
+            let number = zone.id.get();
+            let is_meta = matches!(state.zones.slot(number).role, Role::Super | Role::Meta);
+            if is_meta && !loaded.journal_zones.contains(&number) {
+                self.drive.finish(number);
+            }
         }
     }
 
@@ -469,6 +485,8 @@ impl Furrow {
 /// What [`Furrow::finish_recovery`] needs to know of what was read.
 pub(super) struct RecoveryFacts {
     pub(super) zones: Vec<Zone>,
+    /// Those that the journal goes on in.
+    journal_zones: [u32; 2],
     journal_is_whole: bool,
     copies_are_whole: bool,
 }
@@ -477,6 +495,7 @@ impl RecoveryFacts {
     pub(super) fn of(drive: &Drive, loaded: &Loaded, problems: &Problems) -> Self {
         Self {
             zones: loaded.zones.clone(),
+            journal_zones: loaded.journal.zones[loaded.journal.index].zone.map(U32::get),
             journal_is_whole: journal_is_whole(drive, loaded),
             copies_are_whole: problems.found.is_empty(),
         }

@@ -61,7 +61,8 @@ impl SuperLog {
             }
             let zone = drive.device.zone(ZoneId::new(pair.zones[pair.current]))?;
             pair.next = zone.written().and_then(|written| drive.layout.whole_blocks(written));
-            if zone.cond == ZoneCond::Full {
+            let is_begun = pair.next != Some(0);
+            if zone.cond == ZoneCond::Full || (drive.layout.thrift && is_begun) {
                 pair.next = None;
             }
         }
