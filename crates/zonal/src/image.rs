@@ -152,6 +152,13 @@ impl Image {
         }
     }
 
+    /// Puts a zone back to what it holds in another image of the same drive, as firmware does that
+    /// loses its map.
+    pub fn put_back(&mut self, zone: ZoneId, earlier: &Self) {
+        assert_eq!(self.geometry, earlier.geometry, "both are images of one drive");
+        self.zones[zone.index()] = earlier.zones[zone.index()].clone();
+    }
+
     /// Makes a zone fail for good.
     pub fn fail_zone(&mut self, zone: ZoneId, failure: ZoneFailure) {
         let capacity = self.geometry.capacity_of(zone);

@@ -165,6 +165,11 @@ impl Snapshot {
         &self.nodes
     }
 
+    /// How many inodes there are: hard links count once.
+    pub fn inode_count(&self) -> u64 {
+        self.nodes.iter().filter(|(path, node)| **path == node.first_path).count() as u64
+    }
+
     /// The first difference, in words; `None` where both are equal.
     pub fn first_difference(&self, other: &Self) -> Option<String> {
         for (path, ours) in &self.nodes {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use zonal::ZonedDevice;
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Choices, Outage, Recorder};
+use zonal::{LbaCount, ZoneId, ZonedDevice};
 use zonal_fs::furrow::{Furrow, MountOptions, PlantedBug};
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
@@ -135,6 +135,52 @@ impl Checker {
         Ok(())
     }
 
+    /// One bit of what the drive holds has changed: whatever can still be read is right.
+    pub(crate) fn check_bad_bit(
+        &mut self,
+        image: &Image,
+        legal: &[Boundary],
+    ) -> Result<(), Violation> {
+        let zones: Vec<ZoneId> =
+            image.geometry().zones().filter(|zone| image.written(*zone) > LbaCount::ZERO).collect();
+        let zone = zones[self.below(zones.len() as u64) as usize];
+        let block = LbaCount::new(self.below(image.written(zone).get()));
+        let bits = image.geometry().block_size().bytes() * 8;
+        let lba = image.geometry().zone_start(zone) + block;
+        let mut bad = image.clone();
+        bad.flip_bit(lba, self.below(bits));
+        self.states += 1;
+        let Ok(fs) = self.mount(Arc::new(bad.power_on())) else { return Ok(()) };
+        let Ok(found) = snapshot(&fs) else { return Ok(()) };
+        is_one_of(&found, legal)
+            .map_err(|violation| format!("a bit of zone {zone}, block {block}: {violation}"))
+    }
+
+    /// One zone holds what it held at an earlier moment, pointer and all. No promise survives
+    /// that, but nothing is made up: what can be read was there at some time.
+    pub(crate) fn check_stale_zones(&mut self, run: &Run, moments: u64) -> Result<(), Violation> {
+        let end = end_of(&run.recording);
+        let steps = run.recording.steps.len() as u64;
+        let mut outage = Outage::at_start(&run.recording);
+        for moment in 0..moments {
+            while (outage.at() as u64) < steps * moment / moments {
+                outage.step();
+            }
+            let earlier = outage.everything();
+            for zone in end.geometry().zones() {
+                let mut stale = end.clone();
+                stale.put_back(zone, &earlier);
+                self.states += 1;
+                let Ok(fs) = self.mount(Arc::new(stale.power_on())) else { continue };
+                let Ok(found) = snapshot(&fs) else { continue };
+                is_one_of(&found, &run.boundaries).map_err(|violation| {
+                    format!("zone {zone} as it was after change {}: {violation}", outage.at())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, Violation> {
         let options = MountOptions { planted: self.planted, ..MountOptions::default() };
         Furrow::mount(drive, self.clock.clone(), options)
@@ -145,6 +191,10 @@ impl Checker {
     fn recover(&self, drive: Arc<dyn ZonedDevice>) -> Result<Snapshot, Violation> {
         let fs = self.mount(drive.clone())?;
         let found = snapshot(&fs).map_err(|error| format!("cannot be read: {error}"))?;
+        let inodes = fs.statfs().map_err(|error| format!("statfs: {error}"))?.inodes;
+        if inodes != found.inode_count() {
+            return Err(format!("{inodes} inodes, of which {} have names", found.inode_count()));
+        }
         drop(fs);
         let problems = drives::problems(drive);
         if problems.is_empty() { Ok(found) } else { Err(format!("not clean: {problems:#?}")) }

@@ -25,6 +25,7 @@ mod ops;
 
 mod ace;
 mod check;
+mod planted;
 mod run;
 
 use std::time::Instant;
@@ -36,7 +37,7 @@ use ace::Syncs;
 use check::{Checker, Effort};
 use ops::Op;
 use ops::drives::{SHAPES, Shape};
-use run::Start;
+use run::{Start, end_of};
 
 /// The seed from the environment, or one from the clock. Printed, so that a failure can be
 /// repeated.
@@ -142,6 +143,15 @@ fn every_sequence_of_two_operations() {
     report.end(&checker);
 }
 
+/// Thirty random operations, and up to `more` more.
+fn random_ops(seed: u64, more: u64) -> Vec<Op> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut number = || random.next_u64();
+    (0..30 + number() % more)
+        .map(|_| Op::decode(std::array::from_fn(|_| (number() >> 40) as u16)))
+        .collect()
+}
+
 /// Random operations on a drive of this shape, filled to `percent` beforehand.
 fn check_random(
     report: &mut Report,
@@ -151,11 +161,7 @@ fn check_random(
     percent: u64,
 ) {
     report.workloads += 1;
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut number = || random.next_u64();
-    let ops: Vec<Op> = (0..30 + number() % 150)
-        .map(|_| Op::decode(std::array::from_fn(|_| (number() >> 40) as u16)))
-        .collect();
+    let ops = random_ops(seed, 150);
     let start = Start::new(shape, shape.ballast_max() * percent / 100, &[]);
     let run = start.run(&ops, None);
     let moments = run.recording.steps.len() as u64;
@@ -180,6 +186,41 @@ fn random_workloads() {
         let shape = SHAPES[(index % SHAPES.len() as u64) as usize];
         let percent = checker.below(60);
         check_random(&mut report, seed + index, &mut checker, &shape, percent);
+    }
+    report.end(&checker);
+}
+
+#[test]
+fn a_bad_bit_is_never_served() {
+    let mut report = Report::begin("bad bits");
+    let seed = seed();
+    let mut checker = Checker::new(seed, None);
+    for index in 0..count(8) {
+        report.workloads += 1;
+        let shape = SHAPES[(index % SHAPES.len() as u64) as usize];
+        let run = Start::new(&shape, 50, &[]).run(&random_ops(seed + index, 100), None);
+        let (end, legal) = (end_of(&run.recording), run.legal(run.recording.steps.len()));
+        for _ in 0..100 {
+            if let Err(violation) = checker.check_bad_bit(&end, legal) {
+                panic!("SEED={seed}, {}: {violation}", shape.name);
+            }
+        }
+    }
+    report.end(&checker);
+}
+
+#[test]
+fn a_zone_that_goes_back_in_time_makes_nothing_up() {
+    let mut report = Report::begin("stale zones");
+    let seed = seed();
+    let mut checker = Checker::new(seed, None);
+    for index in 0..count(6) {
+        report.workloads += 1;
+        let shape = SHAPES[(index % SHAPES.len() as u64) as usize];
+        let run = Start::new(&shape, 50, &[]).run(&random_ops(seed + index, 300), None);
+        if let Err(violation) = checker.check_stale_zones(&run, 12) {
+            panic!("SEED={seed}, {}: {violation}", shape.name);
+        }
     }
     report.end(&checker);
 }

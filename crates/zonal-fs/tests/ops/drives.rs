@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal::image::Image;
 use zonal::{BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZonedDevice};
-use zonal_fs::furrow::{Access, Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::furrow::{DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags};
 
 /// A drive's shape by name.
@@ -128,14 +128,16 @@ pub(crate) fn format(drive: Arc<dyn ZonedDevice>, clock: &dyn Clock) {
     mkfs(drive, clock, &MkfsOptions::default(), &mut |_| ()).expect("the shapes can be formatted");
 }
 
-/// What is wrong with the file system on a drive, in words.
+/// What is wrong with the file system on a drive, in words. After a mount there are no orphans.
 pub(crate) fn problems(drive: Arc<dyn ZonedDevice>) -> Vec<String> {
-    let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
-    let clock = Arc::new(StepClock::default());
-    match Furrow::mount(drive, clock, options) {
-        Ok(_) => vec![],
-        Err(error) => vec![error.to_string()],
-    }
+    let report = match check(drive, DataCheck::Read, &mut |_| ()) {
+        Ok(report) => report,
+        Err(error) => return vec![error.to_string()],
+    };
+    let problems = report.problems.iter().map(|problem| format!("{problem:?}"));
+    let losses = report.losses.iter().map(|loss| format!("{loss:?}"));
+    let orphans = (report.orphans > 0).then(|| format!("{} orphans", report.orphans));
+    problems.chain(losses).chain(orphans).collect()
 }
 
 /// Fills a file with `blocks` blocks in an order that scatters garbage over the zones: every third

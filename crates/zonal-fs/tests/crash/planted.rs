@@ -1,0 +1,156 @@
+//! Mistakes made on purpose: a checker that finds nothing must find these.
+//!
+//! Each [`PlantedBug`] is given the same sequence of attempts, from cheap to dear, until one of them
+//! notices. What noticed it is printed. `BUG` in the environment names the only one to try.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use zonal_fs::furrow::PlantedBug;
+use zonal_fs::vfs::{Caller, FileKind, WriteFlags, XattrMode};
+
+use crate::ace::{self, Syncs};
+use crate::check::{Checker, Effort, Violation};
+use crate::ops::Op;
+use crate::ops::drives::{SHAPES, SMALL, Shape};
+use crate::run::{Start, end_of};
+use crate::{random_ops, seed};
+
+const QUICK: Effort =
+    Effort { exhaustive: 64, samples: 8, moments_one_in: 1, again_one_in: 4, use_one_in: 200 };
+
+/// Mistakes that no drive of ours brings out. The chain tells a record of an earlier journal in the
+/// same place; but a zone is reset, and the reset flushed, before the journal uses it again.
+const OUT_OF_REACH: [PlantedBug; 1] = [PlantedBug::SkipChain];
+
+/// Sequences of operations that bring out what short ones cannot.
+fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
+    let create = |name| {
+        let kind = FileKind::Regular;
+        Op::Create { dir: 0, name, kind, perm: 0o644, caller: Caller::ROOT }
+    };
+    let write =
+        |file, offset, len, seed| Op::Write { file, offset, len, seed, flags: WriteFlags::empty() };
+    let xattr = Op::SetXattr { entry: 1, name: 1, len: 40, seed: 5, mode: XattrMode::Any };
+    let remounts = vec![create(0), xattr, Op::Remount, write(0, 0, 9000, 3), Op::Sync, Op::Remount];
+    // Small changes of one file after the other: an old one that comes back makes a mixture.
+    let turns = (0..60_u16).flat_map(|turn| {
+        let chmod = Op::Chmod { entry: 1 + turn % 3, perm: turn, caller: Caller::ROOT };
+        [chmod, Op::Sync, Op::Remount]
+    });
+    let many_remounts: Vec<Op> = (0..3).map(create).chain(turns).collect();
+    let thrifty = SHAPES[4];
+    let orphan = vec![
+        create(0),
+        write(0, 0, 9000, 3),
+        Op::Hold { file: 0 },
+        Op::Sync,
+        Op::Unlink { entry: 0 },
+        Op::Sync,
+        create(1),
+        Op::Sync,
+    ];
+    let truncate = |size| Op::Truncate { file: 0, size };
+    let regrow = vec![create(0), write(0, 0, 9000, 3), truncate(5000), truncate(9000), Op::Sync];
+    // Many syncs wrap the journal and the superblock log around.
+    let many = (0..160).flat_map(|round| {
+        [write(0, u64::from(round) * 700, 3000, round), create((round % 9) as u8), Op::Sync]
+    });
+    let many = std::iter::once(create(0)).chain(many).collect();
+    let overwrite = (0..700_u16).flat_map(|round| {
+        let block = u64::from(round) * 0x9e37 % (SMALL.ballast_max() + 200);
+        let flags = WriteFlags::DIRECT;
+        let write = Op::Write { file: 0, offset: block * 4096, len: 4096, seed: round, flags };
+        [Some(write), (round % 16 == 0).then_some(Op::Sync)].into_iter().flatten()
+    });
+    let overwrite = overwrite.collect();
+    let churn = (0..12).flat_map(|seed| [Op::Churn { file: 0, seed }, Op::Sync]);
+    let churn = std::iter::once(create(0)).chain(churn).collect();
+    let (ballast, full) = (SMALL.ballast_max(), SMALL.ballast_max() + 200);
+    vec![
+        ("a file cut and grown", SMALL, 0, regrow),
+        ("an orphan", SMALL, 0, orphan),
+        ("remounts with four open zones", thrifty, 0, remounts.clone()),
+        ("remounts", SMALL, 0, remounts),
+        ("overwriting a full drive", SMALL, full, overwrite),
+        ("many remounts with four open zones", thrifty, 0, many_remounts.clone()),
+        ("many remounts", SMALL, 0, many_remounts),
+        ("churn on a full drive", SMALL, ballast, churn),
+        ("many syncs", SMALL, 0, many),
+    ]
+}
+
+/// Who notices a mistake, if anybody.
+fn notice(bug: PlantedBug, seed: u64) -> Option<(String, Violation)> {
+    let mut checker = Checker::new(seed, Some(bug));
+    for (name, shape, ballast, ops) in scenarios() {
+        let start = Start::new(&shape, ballast, &[]);
+        let is_long = ops.len() > 100;
+        let (moments_one_in, again_one_in) = if is_long { (16, 8) } else { (1, 1) };
+        let effort = Effort { moments_one_in, again_one_in, ..QUICK };
+        if let Err(violation) = attempt(&mut checker, &start, &ops, bug, effort) {
+            return Some((name.into(), violation));
+        }
+    }
+    let small = ace::start();
+    for op in ace::operations() {
+        let ops = Syncs::Last.weave(std::slice::from_ref(&op));
+        if let Err(violation) = attempt(&mut checker, &small, &ops, bug, QUICK) {
+            return Some((format!("{op:?}"), violation));
+        }
+    }
+    for round in 0..40 {
+        let ballast = if round % 2 == 0 { 0 } else { SMALL.ballast_max() };
+        let start = Start::new(&SMALL, ballast, &[]);
+        let ops = random_ops(seed + round, 120);
+        let effort = Effort { moments_one_in: 3, ..QUICK };
+        if let Err(violation) = attempt(&mut checker, &start, &ops, bug, effort) {
+            return Some((format!("random operations, seed {}", seed + round), violation));
+        }
+    }
+    None
+}
+
+/// A panic is a way to notice, too.
+fn attempt(
+    checker: &mut Checker,
+    start: &Start,
+    ops: &[Op],
+    bug: PlantedBug,
+    effort: Effort,
+) -> Result<(), Violation> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let run = start.run(ops, Some(bug));
+        checker.check_run(&run, effort)?;
+        let end = end_of(&run.recording);
+        let legal = run.legal(run.recording.steps.len());
+        (0..16).try_for_each(|_| checker.check_bad_bit(&end, legal))?;
+        // Short runs use no zone twice.
+        if ops.len() > 100 { checker.check_stale_zones(&run, 20) } else { Ok(()) }
+    }));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(format!("panic: {}", text.unwrap_or_else(|| "in Furrow".into())))
+    })
+}
+
+#[test]
+fn the_checker_notices_planted_mistakes() {
+    let seed = seed();
+    let mut missed = Vec::new();
+    let only = std::env::var("BUG").ok();
+    let tried = |bug: &&PlantedBug| only.as_ref().is_none_or(|only| *only == format!("{bug:?}"));
+    let bugs: Vec<PlantedBug> = PlantedBug::ALL.iter().filter(tried).copied().collect();
+    for &bug in &bugs {
+        match notice(bug, seed) {
+            Some((who, what)) => {
+                let what: String =
+                    what.chars().filter(|letter| *letter != '\n').take(150).collect();
+                println!("{bug:?}: {who}: {what}");
+            }
+            None => missed.push(bug),
+        }
+    }
+    println!("planted mistakes: {} of {} noticed", bugs.len() - missed.len(), bugs.len());
+    missed.retain(|bug| !OUT_OF_REACH.contains(bug));
+    assert!(missed.is_empty(), "SEED={seed}: not noticed: {missed:?}");
+}
