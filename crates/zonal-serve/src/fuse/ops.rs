@@ -20,6 +20,7 @@ use super::actions::{kills_privileges, xattr_caller};
 use super::process::Credentials;
 use super::reply::{GENERATION, opened};
 use super::{Front, REQUEST_MAX, TTL, convert, reply};
+use crate::options::WriteCache;
 use crate::unmount::DAEMON_XATTR;
 
 /// `_IOR('X', 125, u32)`: make everything durable, then stop, as XFS and ext4 do.
@@ -464,6 +465,11 @@ impl Filesystem for Front {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        // With the write-back cache there may be data that only the kernel has, and it does not
+        // write it back before it asks: told this, it takes everything for data.
+        if self.shared.write_cache == WriteCache::Back {
+            return reply.error(Errno::ENOSYS);
+        }
         let result = convert::seek(whence).and_then(|what| {
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
             self.run("seek", ino, |fs, ino| fs.seek(ino, what, offset))

@@ -33,6 +33,9 @@ const MOUNT_POINT: &str = "ZONAL_TEST_MOUNT_POINT";
 const DRIVE: &str = "ZONAL_TEST_DRIVE";
 const OPTIONS: &str = "ZONAL_TEST_OPTIONS";
 
+/// Options for every mount, from outside: `MOUNT_OPTIONS=writeback cargo test`.
+const MORE_OPTIONS: &str = "MOUNT_OPTIONS";
+
 /// The drive: 2 GiB in a sparse file.
 const SHAPE: &str = "zone=24M,capacity=20M,size=2G,open=14,active=28";
 
@@ -193,6 +196,7 @@ pub(crate) fn daemon() {
     let Some(point) = env::var_os(MOUNT_POINT) else { return };
     let drive = PathBuf::from(env::var_os(DRIVE).unwrap());
     let mut config = MountConfig::new(drive.to_str().unwrap(), Path::new(&point));
+    config.apply(&env::var(MORE_OPTIONS).unwrap_or_default()).unwrap();
     config.apply(&env::var(OPTIONS).unwrap()).unwrap();
     let atime = match config.atime {
         Atime::Relative => AtimePolicy::Relative,
