@@ -215,18 +215,20 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         match self.map(lba, buffer.len()) {
-            Mapped::At(real) => {
-                self.below.read(real, buffer).map_err(|error| self.access_error(lba, error))
-            }
+            Mapped::At(real) => match self.below.read(real, buffer) {
+                Ok(()) => Ok(()),
+                Err(error) => Err(self.access_error(lba, error)),
+            },
             Mapped::Split => self.read_in_parts(lba, buffer),
         }
     }
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         match self.map(lba, data.len()) {
-            Mapped::At(real) => {
-                self.below.write(real, data).map_err(|error| self.access_error(lba, error))
-            }
+            Mapped::At(real) => match self.below.write(real, data) {
+                Ok(()) => Ok(()),
+                Err(error) => Err(self.access_error(lba, error)),
+            },
             Mapped::Split => self.refuse_write(lba, data.len()),
         }
     }

@@ -1,0 +1,223 @@
+//! What single layers promise beyond the device contract.
+
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use zonal::layer::meter::{Meter, OpKind};
+use zonal::layer::po2::PowerOfTwo;
+use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceReader, replay};
+use zonal::{
+    BlockSize, Clock, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, MemoryDrive, Select,
+    Zone, ZoneAction, ZoneId, ZonedDevice,
+};
+
+type Result<T> = std::result::Result<T, DeviceError>;
+
+fn spec(zone_size: u64, capacity: u64, conventional: u32, runt: u64) -> GeometrySpec {
+    GeometrySpec {
+        block_size: BlockSize::B512,
+        block_count: LbaCount::new(5 * zone_size + runt),
+        zone_size: LbaCount::new(zone_size),
+        zone_capacity: LbaCount::new(capacity),
+        conventional_zones: conventional,
+        max_open: None,
+        max_active: None,
+        max_append: LbaCount::new(64),
+    }
+}
+
+/// Notes which blocks are accessed.
+struct Spy {
+    below: MemoryDrive,
+    seen: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Spy {
+    fn note(&self, lba: Lba, bytes: usize) {
+        self.seen.lock().unwrap().push((lba.get(), bytes as u64 / 512));
+    }
+}
+
+impl ZonedDevice for Spy {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.below.report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.note(lba, buffer.len());
+        self.below.read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.note(lba, data.len());
+        self.below.write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.below.append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.below.manage(zones, action)
+    }
+    fn flush(&self) -> Result<()> {
+        self.below.flush()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// P1, and exact translation: what goes below are the real blocks of the range and no others,
+    /// and reads give those blocks with zeroes in the gaps.
+    #[test]
+    fn the_gap_is_never_accessed_below(
+        zone_size in 1_u64..40, part in 1_u64..40, conventional in 0_u32..3, runt in 0_u64..39,
+        first in any::<u64>(), blocks in 1_u64..150,
+    ) {
+        let capacity = part.min(zone_size);
+        let below = MemoryDrive::new(spec(zone_size, capacity, conventional, runt % zone_size)).unwrap();
+        let real = below.geometry().block_count().get();
+        for zone in below.report_all().unwrap() {
+            let data: Vec<u8> =
+                (0..zone.capacity.get()).flat_map(|at| [(zone.start.get() + at) as u8 | 1; 512]).collect();
+            below.write(zone.start, &data).unwrap();
+        }
+        let shown = PowerOfTwo::new(Spy { below, seen: Mutex::default() }).unwrap();
+        let size = zone_size.next_power_of_two();
+        let count = shown.geometry().block_count().get();
+        let (first, blocks) = (first % count, blocks.min(count - first % count));
+
+        let mut found = vec![0xee; blocks as usize * 512];
+        shown.read(Lba::new(first), &mut found).unwrap();
+        let mut expected_below = Vec::new();
+        for (at, block) in (first..first + blocks).zip(found.chunks(512)) {
+            let (zone, offset) = (at / size, at % size);
+            let below = zone * zone_size + offset;
+            let is_real = offset < zone_size && below < real;
+            let holds_data = is_real && (zone < u64::from(conventional) || offset < capacity);
+            let byte = if holds_data { below as u8 | 1 } else { 0 };
+            prop_assert!(block.iter().all(|&found| found == byte), "block {}", at);
+            if is_real {
+                expected_below.push(below);
+            }
+        }
+        let seen = shown.below().seen.lock().unwrap().clone();
+        let seen: Vec<u64> = seen.iter().flat_map(|&(lba, blocks)| lba..lba + blocks).collect();
+        prop_assert_eq!(seen, expected_below);
+
+        // No write that reaches a gap gets below.
+        shown.below().seen.lock().unwrap().clear();
+        let reaches_gap = first % size + blocks > zone_size.min(size);
+        let outcome = shown.write(Lba::new(first), &found);
+        let passed = !shown.below().seen.lock().unwrap().is_empty();
+        prop_assert!(!(reaches_gap && passed), "{:?}", outcome);
+        prop_assert!(!(reaches_gap && outcome.is_ok()));
+    }
+
+    /// Any bytes: an error or a replay, never a panic.
+    #[test]
+    fn a_damaged_trace_is_no_panic(at in 0_usize..3_000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+        let mut file = record(TraceContent::Data);
+        let end = (at + bytes.len()).min(file.len());
+        if at < end {
+            file[at..end].copy_from_slice(&bytes[..end - at]);
+        }
+        let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+        if let Ok(mut trace) = TraceReader::new(file.as_slice(), Path::new("damaged")) {
+            let _ = replay(&mut trace, &drive);
+        }
+    }
+}
+
+/// A trace of a little of everything.
+fn record(content: TraceContent) -> Vec<u8> {
+    let mut file = Vec::new();
+    let drive =
+        Trace::new(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap(), &mut file, content).unwrap();
+    drive.write(Lba::new(5), &[1; 1024]).unwrap();
+    drive.append(ZoneId::new(2), &[2; 512 * 3]).unwrap();
+    drive.append(ZoneId::new(2), &[3; 512]).unwrap();
+    drive.write(Lba::new(30), &[3; 512]).unwrap_err();
+    drive.manage(Select::One(ZoneId::new(3)), ZoneAction::Open).unwrap();
+    drive.manage(Select::All, ZoneAction::Close).unwrap();
+    drive.read(Lba::new(0), &mut vec![0; 512 * 60]).unwrap();
+    drive.report_all().unwrap();
+    drive.manage(Select::One(ZoneId::new(2)), ZoneAction::Reset).unwrap();
+    drive.flush().unwrap();
+    drop(drive);
+    file
+}
+
+fn replay_on(file: &[u8], drive: &dyn ZonedDevice) -> Result<zonal::layer::trace::Replayed> {
+    replay(&mut TraceReader::new(file, Path::new("trace")).unwrap(), drive)
+}
+
+#[test]
+fn a_trace_is_replayed_with_and_without_data() {
+    for content in [TraceContent::Data, TraceContent::Checksums] {
+        let file = record(content);
+        let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+        assert_eq!((done.operations, done.end), (10, TraceEnd::Whole));
+        let cut = &file[..file.len() - 20];
+        let done = replay_on(cut, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+        assert_eq!((done.operations, done.end), (9, TraceEnd::Cut));
+    }
+}
+
+#[test]
+fn a_replay_notices_every_difference() {
+    let file = record(TraceContent::Data);
+    let drive = || MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+    let other_shape = MemoryDrive::new(spec(24, 16, 1, 3)).unwrap();
+    let error = replay_on(&file, &other_shape).unwrap_err();
+    assert!(matches!(error, DeviceError::Malformed { .. }), "{error}");
+
+    let used = drive();
+    used.append(ZoneId::new(2), &[9; 512]).unwrap();
+    let error = replay_on(&file, &used).unwrap_err();
+    assert!(matches!(error, DeviceError::Replay { index: 1, .. }), "{error}");
+
+    let other_bytes = drive();
+    other_bytes.write(Lba::new(9), &[9; 512]).unwrap();
+    let error = replay_on(&file, &other_bytes).unwrap_err();
+    assert!(matches!(error, DeviceError::Replay { index: 6, .. }), "{error}");
+
+    let other_state = drive();
+    other_state.append(ZoneId::new(4), &[0; 512]).unwrap();
+    let error = replay_on(&file, &other_state).unwrap_err();
+    assert!(matches!(error, DeviceError::Replay { index: 7, .. }), "{error}");
+}
+
+/// A clock that goes on by one microsecond with each reading.
+struct Steps(std::sync::atomic::AtomicU64);
+
+impl Clock for Steps {
+    fn wall_ns(&self) -> i64 {
+        0
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.0.fetch_add(1_000, std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_meter_counts_successes_failures_bytes_and_time() {
+    let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+    let meter = Meter::new(drive, Arc::new(Steps(0.into())));
+    meter.append(ZoneId::new(1), &[1; 1024]).unwrap();
+    meter.append(ZoneId::new(1), &[1; 512]).unwrap();
+    meter.append(ZoneId::new(0), &[1; 512]).unwrap_err();
+    meter.read(Lba::new(0), &mut [0; 2048]).unwrap();
+    meter.manage(Select::All, ZoneAction::Reset).unwrap();
+    let appends = meter.counters().of(OpKind::Append);
+    assert_eq!((appends.count, appends.errors, appends.bytes.get()), (2, 1, 1536));
+    assert!(appends.latency_ns.len() == 2 && appends.latency_ns.max().abs_diff(1_000) < 10);
+    assert_eq!(meter.counters().of(OpKind::Read).bytes.get(), 2048);
+    assert_eq!(meter.counters().of(OpKind::Reset).count, 1);
+    assert_eq!(meter.counters().of(OpKind::Flush).count, 0);
+    meter.counters().clear();
+    assert_eq!(meter.counters().of(OpKind::Append).count, 0);
+}
