@@ -10,10 +10,16 @@ use crate::tally::Tally;
 /// How a test says on its own line of output that it could not run; the reason follows.
 const SKIP_MARK: &str = "SKIP: ";
 
+/// The reason of an ignored "test" that is no test: a program that tests of the same file start.
+const NO_TEST: &str = "the daemon of the other tests";
+
+/// What the reason of an ignored test contains if the last step of the full run includes it.
+const RUN_LATER: &str = "cargo xtask test";
+
 /// What becomes of tests that libtest reports as ignored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ignored {
-    /// Another step runs them.
+    /// Those that say so are run by another step; the others count as skipped.
     RunLater,
     /// Nothing runs them: they count as skipped.
     Skipped,
@@ -102,6 +108,10 @@ impl Seen {
             self.listed = Some(Vec::new());
         } else if let (Some(name), Some(listed)) = (line.strip_prefix("    "), &mut self.listed) {
             listed.push(name.to_owned());
+        } else if let Some(name) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            name.clone_into(&mut self.current);
         } else if let Some((name, end)) =
             line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         {
@@ -122,10 +132,12 @@ impl Seen {
         for (name, why) in &self.skipped {
             tally.skip(name, why);
         }
-        if ignored == Ignored::Skipped {
-            for (name, why) in &self.ignored {
-                tally.skip(name, why);
-            }
+        let left_out = |why: &str| match ignored {
+            Ignored::Skipped => why != NO_TEST,
+            Ignored::RunLater => why != NO_TEST && !why.contains(RUN_LATER),
+        };
+        for (name, why) in self.ignored.iter().filter(|(_, why)| left_out(why)) {
+            tally.skip(name, why);
         }
         for name in &self.failed_names {
             tally.fail(name.clone());
@@ -147,12 +159,24 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = "\
-running 4 tests
+running 6 tests
 test fine ... ok
 test mount ... SKIP: no /dev/fuse
 ok
-test big ... ignored, needs root
+test small ... ok
+test big ... ignored, needs root; run by cargo xtask test
+test long ... ignored, takes hours
+test daemon ... ignored, the daemon of the other tests
 test broken ... FAILED
+
+successes:
+
+---- small stdout ----
+SKIP: no room
+
+successes:
+    fine
+    small
 
 failures:
 
@@ -162,7 +186,7 @@ failures:
 failures:
     broken
 
-test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
+test result: FAILED. 3 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out
 ";
 
     fn tally(ignored: Ignored) -> Tally {
@@ -175,8 +199,8 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
 
     #[test]
     fn libtest_output_is_counted() {
-        assert_eq!(tally(Ignored::RunLater).counts(), "1 passed, 1 failed, 1 skipped");
-        assert_eq!(tally(Ignored::Skipped).counts(), "1 passed, 1 failed, 2 skipped");
+        assert_eq!(tally(Ignored::RunLater).counts(), "1 passed, 1 failed, 3 skipped");
+        assert_eq!(tally(Ignored::Skipped).counts(), "1 passed, 1 failed, 4 skipped");
     }
 
     #[test]

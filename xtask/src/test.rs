@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every test there is, in an order that shows cheap failures first.
 //!
-//! Tests that need root, tools or minutes are marked `#[ignore = "why"]` in their crates; the last
-//! step runs them. One that finds at run time that it cannot run prints `SKIP: why` and returns.
+//! Tests that need root, tools or minutes are marked `#[ignore = "why; run by cargo xtask test"]` in
+//! their crates; the last step runs them. One that finds at run time that it cannot run prints
+//! `SKIP: why` and returns.
 
 use std::path::Path;
 
@@ -29,7 +30,10 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
     };
     run::tests(
         "unit, contract, model, crash and transcript tests",
-        check::cargo(root).args(["test", "--workspace", "--lib", "--bins", "--tests"]).args(GO_ON),
+        check::cargo(root)
+            .args(["test", "--workspace", "--lib", "--bins", "--tests"])
+            .args(GO_ON)
+            .args(["--", "--show-output"]),
         ignored,
         tally,
     );
@@ -45,9 +49,10 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
         run::tests(
             "long tests and suites through a real mount",
             check::cargo(root)
-                .args(["test", "--workspace", "--lib", "--bins", "--tests"])
+                .args(["test", "--package=zonal-serve", "--package=zonal-cli", "--tests"])
                 .args(GO_ON)
                 .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
+                .args(["--exact", "--skip=daemon"])
                 .env("PATH", path),
             Ignored::RunLater,
             tally,

@@ -1,2 +1,32 @@
 //! The `zonal` command.
-fn main() {}
+//!
+//! `args.rs` is the command line, `cmd/` has one file per subcommand, `output/` one per form of
+//! output. Called as `mount.furrow`, `mkfs.furrow` or `fsck.furrow`, it takes the arguments that
+//! mount(8), mkfs(8) and fsck(8) pass to such programs: `alias.rs`.
+
+#[macro_use]
+mod output;
+
+mod advice;
+mod alias;
+mod args;
+mod clock;
+mod cmd;
+mod device;
+mod log;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Cli;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(alias::arguments(std::env::args_os()));
+    let started = log::start(&cli.global, &cli.command);
+    let outcome = started.and_then(|()| cmd::run(&cli));
+    outcome.unwrap_or_else(|error| {
+        advice::print(&error);
+        ExitCode::from(cmd::failure_code(&cli.command))
+    })
+}

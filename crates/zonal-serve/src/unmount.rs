@@ -87,7 +87,7 @@ fn wait_for_end(daemon: &OwnedFd, timeout: Duration) -> io::Result<bool> {
 }
 
 /// Unmounts `point`, as root by the system call, as a user by fusermount3.
-pub(crate) fn detach(point: &Path, flags: UnmountFlags) -> Result<()> {
+pub fn detach(point: &Path, flags: UnmountFlags) -> Result<()> {
     match rustix::mount::unmount(point, flags) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(ServeError::Busy { point: point.to_owned() }),

@@ -13,6 +13,9 @@ use crate::{
     ByteCount, Clock, DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
+/// Longest latency that is told apart: an hour. What takes longer counts as this.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
 /// What each thread does, over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
@@ -80,7 +83,8 @@ pub struct Measured {
 
 impl Measured {
     fn new() -> Self {
-        let latency_ns = Histogram::new(3).expect("three digits are allowed");
+        let latency_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
+            .expect("three digits and an hour are allowed");
         Self { operations: 0, bytes: ByteCount::ZERO, time_ns: 0, latency_ns }
     }
 

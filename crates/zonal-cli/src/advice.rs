@@ -1,0 +1,131 @@
+//! How a failure is told: what failed, on what, and what to try.
+//!
+//! Errors of the libraries carry facts; which advice fits which is decided in one table here.
+
+use std::io;
+
+use zonal::DeviceError;
+use zonal_fs::FsError;
+use zonal_serve::ServeError;
+
+/// Prints a failure on standard error.
+#[expect(clippy::print_stderr, reason = "this is where the command's errors are printed")]
+pub(crate) fn print(error: &anyhow::Error) {
+    eprintln!("zonal: {}", text(error));
+}
+
+/// What failed and what to try, as it is printed.
+pub(crate) fn text(error: &anyhow::Error) -> String {
+    match advice(error) {
+        Some(advice) => format!("{}\n  try: {advice}", chain(error)),
+        None => chain(error),
+    }
+}
+
+/// The whole chain of causes on one line. What the next cause says too is left out.
+fn chain(error: &anyhow::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        match parts.last_mut() {
+            Some(last) if cause.starts_with(last.as_str()) => *last = cause,
+            Some(last) if last.ends_with(&cause) => {}
+            _ => parts.push(cause),
+        }
+    }
+    parts.join(": ")
+}
+
+fn advice(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| {
+        if let Some(error) = cause.downcast_ref::<DeviceError>() {
+            of_device(error)
+        } else if let Some(error) = cause.downcast_ref::<FsError>() {
+            of_fs(error)
+        } else if let Some(error) = cause.downcast_ref::<ServeError>() {
+            of_serve(error)
+        } else {
+            cause.downcast_ref::<io::Error>().and_then(of_io)
+        }
+    })
+}
+
+fn of_device(error: &DeviceError) -> Option<String> {
+    let text = match error {
+        DeviceError::Locked { .. } => {
+            "is it mounted? `zonal umount DIR` waits until it is released".into()
+        }
+        DeviceError::NotAtWritePointer { wp, .. } => {
+            format!("--lba {wp}, or `zonal append`, which finds the place itself")
+        }
+        DeviceError::ZoneFull { zone } => format!("`zonal zone reset DEVICE {zone}` empties it"),
+        DeviceError::TooManyActive { .. } => "finish or reset an active zone first".into(),
+        DeviceError::TooManyOpen { .. } => "close an open zone first".into(),
+        DeviceError::NoSuchZone { .. } | DeviceError::OutOfRange { .. } => {
+            "`zonal info DEVICE` prints how large it is".into()
+        }
+        DeviceError::Io { source, .. } => return of_io(source),
+        _ => return None,
+    };
+    Some(text)
+}
+
+fn of_fs(error: &FsError) -> Option<String> {
+    match error {
+        FsError::InUse { .. } => Some("--force, if what it holds may be lost".into()),
+        FsError::Corrupt { .. } | FsError::Checksum { .. } => {
+            Some("`zonal check DEVICE` lists what is wrong".into())
+        }
+        FsError::Unsuitable { .. } => {
+            Some("`zonal create` with more zones or larger limits".into())
+        }
+        FsError::Device(error) => of_device(error),
+        _ => None,
+    }
+}
+
+fn of_serve(error: &ServeError) -> Option<String> {
+    match error {
+        ServeError::Busy { .. } => Some("leave the directory and close its files".into()),
+        ServeError::NotServed { .. } => {
+            Some("`findmnt -t fuse.furrow` lists what is mounted".into())
+        }
+        _ => None,
+    }
+}
+
+fn of_io(error: &io::Error) -> Option<String> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Some("check the path; `zonal create FILE` makes a drive".into()),
+        io::ErrorKind::PermissionDenied => Some("the owner of the file, or root, may do it".into()),
+        io::ErrorKind::AlreadyExists => Some("another name, or --force to replace it".into()),
+        io::ErrorKind::StorageFull => Some("the disk that holds the drive file is full".into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zonal::{Lba, ZoneId};
+
+    use super::*;
+
+    #[test]
+    fn the_cause_decides_the_advice() {
+        let cause = DeviceError::NotAtWritePointer {
+            zone: ZoneId::new(1),
+            wp: Lba::new(7),
+            lba: Lba::new(9),
+        };
+        let error = anyhow::Error::new(cause).context("writing to drive.zns");
+        assert!(chain(&error).starts_with("writing to drive.zns: write at 9"));
+        assert!(advice(&error).is_some_and(|advice| advice.contains("--lba 7")));
+    }
+
+    #[test]
+    fn a_cause_is_not_printed_twice() {
+        let source = io::Error::new(io::ErrorKind::NotFound, "gone");
+        let error = DeviceError::Io { what: "opening a.zns".into(), source };
+        let error = anyhow::Error::new(error).context("opening a.zns");
+        assert_eq!(chain(&error), "opening a.zns: gone");
+    }
+}

@@ -1,0 +1,78 @@
+//! The names under which mount(8), mkfs(8) and fsck(8) start the command.
+//!
+//! - `mount.furrow DEVICE DIR [-sfnv] [-o OPTIONS]`, as mount(8) calls `mount.TYPE`;
+//! - `mkfs.furrow [OPTIONS] DEVICE`;
+//! - `fsck.furrow [-aApynfrt...] DEVICE`: repairs nothing, so the options that ask for it are taken
+//!   and ignored.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The arguments as `zonal` takes them.
+pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let given: Vec<OsString> = given.collect();
+    let name = given.first().and_then(|name| Path::new(name).file_name()).and_then(OsStr::to_str);
+    let rest = given.get(1..).unwrap_or_default();
+    match name {
+        Some("mount.furrow" | "mount.fuse.furrow") => with("mount", mount(rest)),
+        Some("mkfs.furrow") => with("mkfs", rest.to_vec()),
+        Some("fsck.furrow") => {
+            with("check", rest.iter().filter(|arg| !is_repair(arg)).cloned().collect())
+        }
+        _ => given,
+    }
+}
+
+fn with(command: &str, rest: Vec<OsString>) -> Vec<OsString> {
+    ["zonal", command].map(OsString::from).into_iter().chain(rest).collect()
+}
+
+/// Drops what mount(8) passes on but what has no meaning here: `-n` (no mtab), `-s` (sloppy),
+/// `-t TYPE`, `-N NAMESPACE`.
+fn mount(rest: &[OsString]) -> Vec<OsString> {
+    let mut kept = vec![OsString::from("--quiet")];
+    let mut rest = rest.iter();
+    while let Some(arg) = rest.next() {
+        match arg.to_str() {
+            Some("-n" | "-s" | "-sn" | "-ns") => {}
+            Some("-t" | "-N") => {
+                rest.next();
+            }
+            _ => kept.push(arg.clone()),
+        }
+    }
+    kept
+}
+
+fn is_repair(arg: &OsString) -> bool {
+    matches!(
+        arg.to_str(),
+        Some("-a" | "-A" | "-p" | "-y" | "-n" | "-f" | "-r" | "-t" | "-T" | "-M")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn as_text(given: &[&str]) -> String {
+        let arguments = arguments(given.iter().map(OsString::from));
+        arguments.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn other_names_become_subcommands() {
+        let mount = ["/sbin/mount.furrow", "/srv/a.zns", "/mnt", "-n", "-o", "rw,noatime"];
+        assert_eq!(as_text(&mount), "zonal mount --quiet /srv/a.zns /mnt -o rw,noatime");
+        assert_eq!(as_text(&["mkfs.furrow", "-L", "x", "a.zns"]), "zonal mkfs -L x a.zns");
+        assert_eq!(as_text(&["fsck.furrow", "-a", "a.zns"]), "zonal check a.zns");
+    }
+
+    #[test]
+    fn the_own_name_is_kept() {
+        assert_eq!(
+            as_text(&["target/debug/zonal", "info", "mem:"]),
+            "target/debug/zonal info mem:"
+        );
+    }
+}

@@ -1,0 +1,379 @@
+//! The command line: every subcommand, option and default, and the texts of `--help`.
+//!
+//! What a subcommand does is in `cmd/`, one file each.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use zonal::profile::parse_bytes;
+use zonal::{ByteCount, Profile};
+use zonal_fs::furrow::DumpWhat;
+
+/// Zoned storage in user space: emulated zoned drives, and file systems on zoned drives.
+///
+/// A DEVICE is the path of a drive file, optionally with layers in front: `drive.zns`,
+/// `po2:drive.zns`, `fault(RULES):drive.zns`, `meter:drive.zns`, `trace(FILE):drive.zns`, or
+/// `mem:` for a drive in memory that ends with the command.
+#[derive(Parser)]
+#[command(name = "zonal", version, max_term_width = 100, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every subcommand.
+#[derive(Args, Clone)]
+pub(crate) struct Global {
+    /// Print JSON
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub(crate) json: bool,
+    /// Log more: once for what is done, twice for each step
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Common options")]
+    pub(crate) verbose: u8,
+    /// Log to this file
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
+    pub(crate) log: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show what this is: a drive, a file system, real work, and every byte verified
+    Quickstart(Quickstart),
+    /// Create an emulated zoned drive in a sparse file
+    Create(Create),
+    /// Print the shape of a device and what is on it
+    Info(Info),
+    /// Report the zones of a device
+    Zones(Zones),
+    /// Open, close, finish or reset zones
+    #[command(subcommand)]
+    Zone(ZoneCommand),
+    /// Read blocks
+    Read(Read),
+    /// Write blocks at an address
+    Write(Write),
+    /// Append blocks to a zone and print where they went
+    Append(Append),
+    /// Measure a device, beside the limit of the machine
+    Bench(Bench),
+    /// Make a Furrow file system
+    Mkfs(Mkfs),
+    /// Mount a Furrow file system
+    Mount(Mount),
+    /// Unmount, and wait until the device is clean and released
+    Umount(Umount),
+    /// Check a Furrow file system that is not mounted
+    Check(Check),
+    /// Print structures of a Furrow file system, one line of JSON each
+    Dump(Dump),
+    /// Work with recorded traces
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Print the completion script of a shell
+    Completions(Completions),
+    /// Write the manual pages
+    Man(Man),
+}
+
+#[derive(Args)]
+pub(crate) struct Quickstart {
+    /// Copy this tree instead of a part of the Rust toolchain or of /usr/share
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Put the drive file and the mount point here
+    #[arg(long, value_name = "DIR")]
+    pub(crate) place: Option<PathBuf>,
+    /// Zone capacity of the drive, if smaller than its zones of 96 MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) zone_capacity: Option<ByteCount>,
+    /// Do not mount: use the file system as a library
+    #[arg(long)]
+    pub(crate) no_mount: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Create {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// What kind of drive; the options below change single properties of it
+    #[arg(long, default_value_t = Profile::Zns, value_parser = profile())]
+    pub(crate) profile: Profile,
+    /// Size of the drive
+    #[arg(long, value_parser = parse_bytes)]
+    pub(crate) size: Option<ByteCount>,
+    /// Number of zones, instead of a size
+    #[arg(long, value_name = "COUNT", conflicts_with = "size")]
+    pub(crate) zones: Option<u32>,
+    /// Distance between the starts of two zones: any number of blocks
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) zone_size: Option<ByteCount>,
+    /// Writable part of a zone
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) zone_capacity: Option<ByteCount>,
+    /// 512 or 4096
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) block_size: Option<ByteCount>,
+    /// How many zones at the start are conventional
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) conventional: Option<u32>,
+    /// How many zones may be open, 0 for no limit
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_open: Option<u32>,
+    /// How many zones may be active, 0 for no limit
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_active: Option<u32>,
+    /// Largest append
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_append: Option<ByteCount>,
+    /// Replace an existing drive file
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// The profiles by name, so that help and errors list them.
+fn profile() -> impl TypedValueParser<Value = Profile> {
+    PossibleValuesParser::new(Profile::ALL.map(Profile::name)).try_map(|name| name.parse())
+}
+
+#[derive(Args)]
+pub(crate) struct Info {
+    /// The device
+    pub(crate) device: String,
+}
+
+#[derive(Args)]
+pub(crate) struct Zones {
+    /// The device
+    pub(crate) device: String,
+    /// A picture of all zones instead of a table
+    #[arg(long)]
+    pub(crate) map: bool,
+    /// Width of the picture in characters, instead of the terminal's
+    #[arg(long, requires = "map")]
+    pub(crate) width: Option<u16>,
+    /// First zone
+    #[arg(long, value_name = "ZONE", default_value_t = 0, conflicts_with = "map")]
+    pub(crate) first: u32,
+    /// How many zones
+    #[arg(long, conflicts_with = "map")]
+    pub(crate) count: Option<u32>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ZoneCommand {
+    /// Open explicitly
+    Open(ZoneTarget),
+    /// Close, keeping the zone active
+    Close(ZoneTarget),
+    /// Make Full
+    Finish(ZoneTarget),
+    /// Empty: what was written is gone
+    Reset(ZoneTarget),
+}
+
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub(crate) struct ZoneTarget {
+    /// The device
+    pub(crate) device: String,
+    /// The zones
+    #[arg(group = "which")]
+    pub(crate) zones: Vec<u32>,
+    /// Every zone for which it makes sense
+    #[arg(long, group = "which")]
+    pub(crate) all: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Read {
+    /// The device
+    pub(crate) device: String,
+    /// First block
+    #[arg(long)]
+    pub(crate) lba: u64,
+    /// How many blocks
+    #[arg(long, default_value_t = 1)]
+    pub(crate) blocks: u64,
+    /// Where to put them, instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Write {
+    /// The device
+    pub(crate) device: String,
+    /// First block
+    #[arg(long)]
+    pub(crate) lba: u64,
+    /// What to write, instead of standard input; padded with zeroes to whole blocks
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Append {
+    /// The device
+    pub(crate) device: String,
+    /// The zone
+    #[arg(long)]
+    pub(crate) zone: u32,
+    /// What to append, instead of standard input; padded with zeroes to whole blocks
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// The device; without one, a drive in memory
+    #[arg(default_value = "mem:")]
+    pub(crate) device: String,
+    /// What to do; each given one is measured by itself
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Op::Write, Op::Append, Op::Read, Op::Randread])]
+    pub(crate) op: Vec<Op>,
+    /// Bytes of one operation
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "4KiB,128KiB", value_parser = parse_bytes)]
+    pub(crate) block_size: Vec<ByteCount>,
+    /// Threads, each with its own zone
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: u32,
+    /// Seconds for each measurement
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+    /// Reset zones that hold data, if the device has no empty ones
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// What a benchmark does.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Op {
+    /// Write at the write pointer
+    Write,
+    /// Zone append
+    Append,
+    /// Read in order
+    Read,
+    /// Read anywhere
+    Randread,
+}
+
+#[derive(Args)]
+pub(crate) struct Mkfs {
+    /// The device
+    pub(crate) device: String,
+    /// Name of the file system
+    #[arg(short = 'L', long, default_value = "")]
+    pub(crate) label: String,
+    /// Its UUID, instead of a random one
+    #[arg(short = 'U', long)]
+    pub(crate) uuid: Option<uuid::Uuid>,
+    /// Space kept back for reclaim
+    #[arg(long, value_name = "PERCENT", default_value_t = 7, value_parser = clap::value_parser!(u8).range(1..=50))]
+    pub(crate) reserve: u8,
+    /// Overwrite what the device holds
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Mount {
+    /// The device
+    pub(crate) device: String,
+    /// The directory
+    pub(crate) dir: PathBuf,
+    /// Write nothing to the device
+    #[arg(short, long)]
+    pub(crate) read_only: bool,
+    /// Options as mount(8) has them, comma-separated: ro, noatime, nodev, nosuid, noexec,
+    /// `allow_other`, ...
+    #[arg(short, value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+    /// Serve until unmounted instead of returning when ready
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// When it ends, write to this file what was written to the device, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) counts: Option<PathBuf>,
+    /// Say nothing when it works, as mount(8) expects
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Umount {
+    /// The directory
+    pub(crate) dir: PathBuf,
+    /// How many seconds to wait for the device to become clean
+    #[arg(long, default_value_t = 600)]
+    pub(crate) timeout: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct Check {
+    /// The device
+    pub(crate) device: String,
+    /// Also read all data and compare its checksums
+    #[arg(long)]
+    pub(crate) data: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Dump {
+    /// The device
+    pub(crate) device: String,
+    /// Which structures
+    #[arg(value_parser = structure())]
+    pub(crate) what: DumpWhat,
+}
+
+/// The structures by name, so that help and errors list them.
+fn structure() -> impl TypedValueParser<Value = DumpWhat> {
+    PossibleValuesParser::new(DumpWhat::ALL.map(|(name, _)| name)).try_map(|given| {
+        let found = DumpWhat::ALL.into_iter().find(|(name, _)| *name == given);
+        found.map(|(_, what)| what).ok_or("not a structure")
+    })
+}
+
+#[derive(Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Do again what a trace recorded, and compare each answer
+    Replay(Replay),
+}
+
+#[derive(Args)]
+pub(crate) struct Replay {
+    /// The trace, as `trace(FILE):` in front of a device records it
+    pub(crate) trace: PathBuf,
+    /// The device: of the same shape, in the state that the recorded one started in
+    pub(crate) device: String,
+}
+
+#[derive(Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub(crate) struct Man {
+    /// Where to write them
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,159 @@
+//! The limit of the machine: the same bytes moved with no zoned device in between. For a drive in
+//! memory that is copying memory; for a drive in a file, reading and writing a plain file beside it.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use zonal::workload::Pattern;
+
+use crate::clock;
+
+/// What the limit is measured on.
+pub(super) enum Limit {
+    Memory,
+    /// A file of its own, removed at the end.
+    File(PathBuf),
+}
+
+impl Limit {
+    /// The limit that fits a device: what its innermost part is made of.
+    pub(super) fn of(device: &str) -> Self {
+        if device.split(':').any(|part| part == "mem") {
+            return Self::Memory;
+        }
+        let base = device.rsplit(':').next().unwrap_or(device);
+        Self::File(PathBuf::from(format!("{base}.limit")))
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Memory => "memcpy",
+            Self::File(_) => "plain file",
+        }
+    }
+
+    /// Operations in a second: `threads` of them, each on `span` bytes of its own.
+    pub(super) fn measure(
+        &self,
+        pattern: Pattern,
+        bytes: usize,
+        (threads, span): (u32, usize),
+        time: Duration,
+    ) -> Result<f64> {
+        let start = clock::now();
+        let run = |thread: u32| -> Result<u64> {
+            let span = span / bytes * bytes;
+            match self {
+                Self::Memory => {
+                    let mut memory = vec![1; span];
+                    repeat(pattern, bytes, span, time, |at, buffer, is_write| {
+                        let part = &mut memory[at..at + bytes];
+                        let (from, to) = if is_write { (buffer, part) } else { (part, buffer) };
+                        to.copy_from_slice(from);
+                        Ok(())
+                    })
+                }
+                Self::File(path) => {
+                    let file = open(path)?;
+                    let base = u64::from(thread) * span as u64;
+                    file.write_all_at(&vec![1; span], base).context("filling the plain file")?;
+                    repeat(pattern, bytes, span, time, |at, buffer, is_write| {
+                        let at = base + at as u64;
+                        if is_write {
+                            file.write_all_at(buffer, at).context("writing the plain file")
+                        } else {
+                            file.read_exact_at(buffer, at).context("reading the plain file")
+                        }
+                    })
+                }
+            }
+        };
+        let done: Result<Vec<u64>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<u64>>| {
+                thread.join().expect("the limit does not panic")
+            };
+            threads.into_iter().map(join).collect()
+        });
+        let seconds = start.elapsed().as_secs_f64().min(time.as_secs_f64());
+        Ok(crate::output::per_second(done?.into_iter().sum(), seconds))
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        if let Self::File(path) = self {
+            // It is not there if nothing was measured.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .with_context(|| format!("creating {}", path.display()))
+}
+
+/// Repeats an operation for `time`, at the offsets that `pattern` has; returns how often.
+fn repeat(
+    pattern: Pattern,
+    bytes: usize,
+    span: usize,
+    time: Duration,
+    mut operate: impl FnMut(usize, &mut [u8], bool) -> Result<()>,
+) -> Result<u64> {
+    let is_write = matches!(pattern, Pattern::Write | Pattern::Append);
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let mut buffer = vec![2; bytes];
+    let (start, mut done, mut next) = (clock::now(), 0_u64, 0);
+    loop {
+        let at = match pattern {
+            Pattern::RandomRead => random.random_range(0..span / bytes) * bytes,
+            Pattern::Write | Pattern::Append | Pattern::Read => next,
+        };
+        operate(at, &mut buffer, is_write)?;
+        std::hint::black_box(&mut buffer);
+        next = (next + bytes) % span;
+        done += 1;
+        if done.is_multiple_of(64) && start.elapsed() >= time {
+            return Ok(done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_measured_where_the_device_is() {
+        assert!(matches!(Limit::of("mem:"), Limit::Memory));
+        assert!(matches!(Limit::of("po2:mem:zones=9"), Limit::Memory));
+        let Limit::File(path) = &Limit::of("meter:file:/a/drive.zns") else { panic!("a file") };
+        assert_eq!(path, Path::new("/a/drive.zns.limit"));
+    }
+
+    #[test]
+    fn the_plain_file_goes_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let limit = Limit::of(folder.path().join("d").to_str().unwrap());
+        for pattern in [Pattern::Write, Pattern::RandomRead] {
+            let time = Duration::from_millis(1);
+            assert!(limit.measure(pattern, 4096, (2, 1 << 20), time).unwrap() > 0.0);
+        }
+        drop(limit);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,226 @@
+//! `zonal bench`: access patterns on a device, each beside the limit of the machine, measured in
+//! the same run.
+
+mod limit;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use zonal::workload::{self, Latency, Measured, Pattern, Workload};
+use zonal::{LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
+
+use self::limit::Limit;
+use crate::args::{Bench, Global, Op};
+use crate::clock::SystemClock;
+use crate::device::{self, OpenMode};
+use crate::output::json;
+use crate::output::table::Table;
+use crate::output::{count, size};
+
+/// Bytes used of each zone, and zones of each thread: larger than a processor's cache together,
+/// small enough for any machine's memory.
+const SPAN_BYTES: u64 = 32 << 20;
+const ZONES_PER_THREAD: u32 = 2;
+
+/// Parts of the time: for latencies, whose measuring slows small operations down, and for the limit.
+const LATENCY_SHARE: f64 = 0.25;
+const LIMIT_SHARE: f64 = 0.25;
+
+#[derive(Serialize)]
+struct Row {
+    op: &'static str,
+    block_bytes: u64,
+    threads: u32,
+    iops: f64,
+    mb_per_s: f64,
+    latency_us_p50: f64,
+    latency_us_p99: f64,
+    latency_us_p999: f64,
+    latency_us_max: f64,
+    cpu_us_per_op: f64,
+    limit: &'static str,
+    limit_iops: f64,
+    ratio_to_limit: f64,
+}
+
+/// Measures and prints.
+pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
+    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let zones = choose_zones(&*device, args)?;
+    let limit = Limit::of(&args.device);
+    let measured = measure_all(&*device, args, &zones, &limit);
+    for zone in &zones {
+        device
+            .manage(Select::One(*zone), ZoneAction::Reset)
+            .with_context(|| format!("emptying zone {zone} again"))?;
+    }
+    let rows = measured?;
+    if global.json {
+        return json::document(&rows);
+    }
+    say!("{}", table(&rows));
+    sayln!("\nlimit: {} with the same operations, in the same run", limit.name());
+    Ok(())
+}
+
+fn measure_all(
+    device: &dyn ZonedDevice,
+    args: &Bench,
+    zones: &[ZoneId],
+    limit: &Limit,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for op in &args.op {
+        for bytes in &args.block_size {
+            let blocks = device.geometry().blocks(usize::try_from(bytes.get())?)?;
+            rows.push(measure(device, args, *op, blocks, (zones, limit))?);
+        }
+    }
+    Ok(rows)
+}
+
+fn measure(
+    device: &dyn ZonedDevice,
+    args: &Bench,
+    op: Op,
+    blocks: LbaCount,
+    (zones, limit): (&[ZoneId], &Limit),
+) -> Result<Row> {
+    let geometry = device.geometry();
+    let (name, pattern) = pattern(op);
+    let time = Duration::from_secs_f64(args.seconds);
+    let after = |share| u64::try_from(time.mul_f64(share).as_nanos()).map(workload::Stop::AfterNs);
+    let span = LbaCount::new(SPAN_BYTES >> geometry.block_size().shift());
+    let workload = Workload {
+        pattern,
+        blocks,
+        threads: args.threads,
+        zones: zones.to_vec(),
+        span: span.min(geometry.spec().zone_capacity),
+        stop: after(1.0 - LATENCY_SHARE - LIMIT_SHARE)?,
+        latency: Latency::Skip,
+        seed: 1,
+    };
+    let what = || format!("{name} on {}", args.device);
+    workload::prepare(device, &workload).with_context(what)?;
+    let (clock, cpu) = (SystemClock::new(), cpu_seconds());
+    let mut measured = workload::run(device, &clock, &workload).with_context(what)?;
+    let cpu = cpu_seconds() - cpu;
+    let timed = Workload { stop: after(LATENCY_SHARE)?, latency: Latency::Measure, ..workload };
+    workload::prepare(device, &timed).with_context(what)?;
+    measured.latency_ns = workload::run(device, &clock, &timed).with_context(what)?.latency_ns;
+    let bytes = geometry.bytes(blocks).get();
+    let per_thread = geometry.bytes(timed.span).get() * u64::from(ZONES_PER_THREAD);
+    let limit_iops = limit.measure(
+        pattern,
+        usize::try_from(bytes)?,
+        (args.threads, usize::try_from(per_thread)?),
+        time.mul_f64(LIMIT_SHARE),
+    )?;
+    Ok(row(name, (bytes, args.threads), &measured, cpu, (limit.name(), limit_iops)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn row(
+    op: &'static str,
+    (block_bytes, threads): (u64, u32),
+    measured: &Measured,
+    cpu: f64,
+    (limit, limit_iops): (&'static str, f64),
+) -> Row {
+    let latency_us = |quantile| measured.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+    let iops = measured.iops();
+    Row {
+        op,
+        block_bytes,
+        threads,
+        iops,
+        mb_per_s: measured.mb_per_s(),
+        latency_us_p50: latency_us(0.5),
+        latency_us_p99: latency_us(0.99),
+        latency_us_p999: latency_us(0.999),
+        latency_us_max: measured.latency_ns.max() as f64 / 1e3,
+        cpu_us_per_op: cpu * 1e6 / measured.operations.max(1) as f64,
+        limit,
+        limit_iops,
+        ratio_to_limit: if limit_iops > 0.0 { iops / limit_iops } else { 0.0 },
+    }
+}
+
+fn pattern(op: Op) -> (&'static str, Pattern) {
+    match op {
+        Op::Write => ("write", Pattern::Write),
+        Op::Append => ("append", Pattern::Append),
+        Op::Read => ("read", Pattern::Read),
+        Op::Randread => ("randread", Pattern::RandomRead),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, for people")]
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new(
+        1,
+        &[
+            "op",
+            "block",
+            "threads",
+            "IOPS",
+            "MB/s",
+            "p50 µs",
+            "p99 µs",
+            "p99.9 µs",
+            "CPU µs",
+            "of limit",
+        ],
+    );
+    for row in rows {
+        table.row(vec![
+            row.op.to_owned(),
+            size(row.block_bytes),
+            row.threads.to_string(),
+            count(row.iops.round() as u64),
+            count(row.mb_per_s.round() as u64),
+            format!("{:.1}", row.latency_us_p50),
+            format!("{:.1}", row.latency_us_p99),
+            format!("{:.1}", row.latency_us_p999),
+            format!("{:.2}", row.cpu_us_per_op),
+            format!("{:.0} %", row.ratio_to_limit * 100.0),
+        ]);
+    }
+    table.text()
+}
+
+/// Zones to work on: empty ones, or with `--force` any sequential ones.
+fn choose_zones(device: &dyn ZonedDevice, args: &Bench) -> Result<Vec<ZoneId>> {
+    let wanted = args.threads.saturating_mul(ZONES_PER_THREAD) as usize;
+    let usable = |zone: &Zone| match zone.cond {
+        ZoneCond::Empty => true,
+        ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed | ZoneCond::Full => {
+            args.force
+        }
+        ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline => false,
+    };
+    let zones = device::report(device)?;
+    let mut chosen: Vec<&Zone> = zones.iter().filter(|zone| usable(zone)).collect();
+    chosen.sort_by_key(|zone| zone.cond != ZoneCond::Empty);
+    chosen.truncate(wanted);
+    if args.threads == 0 || chosen.len() < wanted {
+        let found = chosen.len();
+        bail!(
+            "{} needs {wanted} empty zones for {} threads and has {found}: fewer threads, or \
+             --force to reset zones that hold data",
+            args.device,
+            args.threads
+        );
+    }
+    Ok(chosen.into_iter().map(|zone| zone.id).collect())
+}
+
+/// Processor time of this process.
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

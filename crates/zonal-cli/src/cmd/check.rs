@@ -1,0 +1,119 @@
+//! `zonal check`: whether a Furrow file system that is not mounted is as it should be.
+//!
+//! Exit codes are fsck's: 0 clean, 4 problems found and not corrected, 8 the check itself failed,
+//! 16 wrong usage. Nothing is ever written.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zonal_fs::furrow::{self, CheckReport, DataCheck};
+
+use crate::args::{Check, Global};
+use crate::device::{self, OpenMode};
+use crate::output::{count, json, progress};
+
+/// fsck's "errors left uncorrected".
+const UNCORRECTED: u8 = 4;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    device: &'a str,
+    label: &'a str,
+    clean: bool,
+    problems: Vec<Problem<'a>>,
+    problems_more: u64,
+    losses: Vec<Loss>,
+    inodes: u64,
+    extents: u64,
+    blocks_read: u64,
+    batches_replayed: u64,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    invariant: &'static str,
+    rule: &'static str,
+    what: &'a str,
+}
+
+#[derive(Serialize)]
+struct Loss {
+    inode: u64,
+    offset: u64,
+    bytes: u64,
+    zone: u32,
+}
+
+/// Checks.
+pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
+    let device = device::open(&args.device, OpenMode::ReadOnly)?;
+    let data = if args.data { DataCheck::Read } else { DataCheck::Skip };
+    let bar = progress::bar(0, progress::Unit::Zones, "checking");
+    let report = furrow::check(device, data, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    });
+    bar.finish_and_clear();
+    let report = report.with_context(|| format!("cannot check {}", args.device))?;
+    if global.json {
+        json::document(&as_json(&args.device, &report))?;
+    } else {
+        print(&args.device, &report);
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(UNCORRECTED) })
+}
+
+fn as_json<'a>(device: &'a str, report: &'a CheckReport) -> Report<'a> {
+    let problem = |problem: &'a furrow::Problem| Problem {
+        invariant: problem.invariant.id,
+        rule: problem.invariant.rule,
+        what: &problem.what,
+    };
+    let loss = |loss: &furrow::Loss| Loss {
+        inode: loss.ino.get(),
+        offset: loss.offset,
+        bytes: loss.len,
+        zone: loss.zone.get(),
+    };
+    Report {
+        device,
+        label: &report.label,
+        clean: report.is_clean(),
+        problems: report.problems.iter().map(problem).collect(),
+        problems_more: report.problems_more,
+        losses: report.losses.iter().map(loss).collect(),
+        inodes: report.inodes,
+        extents: report.extents,
+        blocks_read: report.blocks_read,
+        batches_replayed: report.batches,
+    }
+}
+
+fn print(device: &str, report: &CheckReport) {
+    for problem in &report.problems {
+        sayln!("{}: {}", problem.invariant.id, problem.what);
+        sayln!("     rule: {}", problem.invariant.rule);
+    }
+    if report.problems_more > 0 {
+        sayln!("and {} more", count(report.problems_more));
+    }
+    for loss in &report.losses {
+        let (ino, zone) = (loss.ino, loss.zone);
+        sayln!(
+            "lost by the drive: inode {ino}, {} bytes at {} (zone {zone})",
+            loss.len,
+            loss.offset
+        );
+    }
+    let read = match report.blocks_read {
+        0 => String::new(),
+        blocks => format!(", {} blocks of data read", count(blocks)),
+    };
+    let verdict = if report.is_clean() { "clean" } else { "NOT CLEAN" };
+    sayln!(
+        "{device}: {verdict}, {} inodes, {} extents{read}",
+        count(report.inodes),
+        count(report.extents)
+    );
+}

@@ -1,0 +1,96 @@
+//! `zonal info`: the shape of a device, how its zones are used, and what file system it holds.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Serialize;
+use zonal::{Geometry, Zone, ZoneKind, ZonedDevice};
+
+use crate::args::{Global, Info};
+use crate::device::{self, OpenMode};
+use crate::output::{count, json, size, table};
+
+#[derive(Serialize)]
+struct Report {
+    device: String,
+    bytes: u64,
+    block_size: u64,
+    zones: u32,
+    zone_size_blocks: u64,
+    zone_capacity_blocks: u64,
+    conventional_zones: u32,
+    last_zone_blocks: u64,
+    max_open: Option<u32>,
+    max_active: Option<u32>,
+    max_append_blocks: u64,
+    written_bytes: u64,
+    /// Number of zones in each condition that occurs.
+    conditions: BTreeMap<&'static str, usize>,
+}
+
+/// Prints the report.
+pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
+    let device = device::open(&args.device, OpenMode::ReadOnly)?;
+    let zones = device::report(&*device)?;
+    let report = Report::new(&args.device, device.geometry(), &zones);
+    if global.json {
+        return json::document(&report);
+    }
+    say!("{}", report.text(device.geometry()));
+    Ok(())
+}
+
+impl Report {
+    fn new(name: &str, geometry: &Geometry, zones: &[Zone]) -> Self {
+        let spec = geometry.spec();
+        let mut conditions = BTreeMap::new();
+        for zone in zones {
+            *conditions.entry(zone.cond.name()).or_insert(0) += 1;
+        }
+        let sequential = zones.iter().filter(|zone| zone.kind == ZoneKind::SequentialRequired);
+        let written: u64 =
+            sequential.filter_map(Zone::written).map(|blocks| geometry.bytes(blocks).get()).sum();
+        Self {
+            device: name.to_owned(),
+            bytes: geometry.bytes(geometry.block_count()).get(),
+            block_size: geometry.block_size().bytes(),
+            zones: geometry.zone_count(),
+            zone_size_blocks: spec.zone_size.get(),
+            zone_capacity_blocks: spec.zone_capacity.get(),
+            conventional_zones: spec.conventional_zones,
+            last_zone_blocks: zones.last().map_or(0, |zone| zone.size.get()),
+            max_open: spec.max_open,
+            max_active: spec.max_active,
+            max_append_blocks: spec.max_append.get(),
+            written_bytes: written,
+            conditions,
+        }
+    }
+
+    fn text(&self, geometry: &Geometry) -> String {
+        let blocks = |blocks: u64| size(blocks * self.block_size);
+        let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |limit| limit.to_string());
+        let power = if geometry.zone_size().get().is_power_of_two() { "" } else { "not " };
+        let mut lines = vec![
+            ("device", self.device.clone()),
+            ("size", format!("{} in {} zones", size(self.bytes), count(self.zones.into()))),
+            ("block size", size(self.block_size)),
+            ("zone size", format!("{}, {power}a power of two", blocks(self.zone_size_blocks))),
+            ("zone capacity", blocks(self.zone_capacity_blocks)),
+        ];
+        if self.last_zone_blocks < self.zone_size_blocks {
+            lines.push(("last zone", blocks(self.last_zone_blocks)));
+        }
+        let conditions: Vec<String> =
+            self.conditions.iter().map(|(name, zones)| format!("{zones} {name}")).collect();
+        lines.extend([
+            ("conventional", format!("{} zones", count(self.conventional_zones.into()))),
+            ("open zones", format!("at most {}", limit(self.max_open))),
+            ("active zones", format!("at most {}", limit(self.max_active))),
+            ("append", format!("at most {}", blocks(self.max_append_blocks))),
+            ("written", size(self.written_bytes)),
+            ("zones", conditions.join(", ")),
+        ]);
+        table::properties(&lines).replace("at most no limit", "no limit")
+    }
+}

@@ -1,0 +1,69 @@
+//! `zonal mkfs`: a new Furrow file system.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zonal_fs::furrow::{self, MkfsOptions, Overwrite, Owner};
+
+use crate::args::{Global, Mkfs};
+use crate::clock::SystemClock;
+use crate::device::{self, OpenMode};
+use crate::output::{count, json, progress, size};
+
+#[derive(Serialize)]
+struct Made<'a> {
+    device: &'a str,
+    uuid: String,
+    label: &'a str,
+    zones: u32,
+    zones_reset: u32,
+    zones_failed: u32,
+    user_bytes: u64,
+}
+
+/// The user who runs this, as the owner of the root directory: who makes a file system may use it.
+pub(crate) fn user() -> Owner {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    Owner { uid: uid.as_raw(), gid: gid.as_raw() }
+}
+
+/// Makes it.
+pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
+    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let uuid = args.uuid.unwrap_or_else(uuid::Uuid::new_v4);
+    let options = MkfsOptions {
+        label: args.label.clone(),
+        uuid: uuid.into_bytes(),
+        reserve_percent: args.reserve.into(),
+        overwrite: if args.force { Overwrite::Force } else { Overwrite::Refuse },
+        owner: user(),
+    };
+    let bar = progress::bar(0, progress::Unit::Zones, "resetting zones");
+    let made = furrow::mkfs(device, &SystemClock::new(), &options, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    });
+    bar.finish_and_clear();
+    let made = made.with_context(|| format!("cannot make a file system on {}", args.device))?;
+    if global.json {
+        return json::document(&Made {
+            device: &args.device,
+            uuid: uuid.to_string(),
+            label: &args.label,
+            zones: made.zones,
+            zones_reset: made.zones_reset,
+            zones_failed: made.zones_failed,
+            user_bytes: made.user_bytes,
+        });
+    }
+    sayln!(
+        "{}: Furrow on {} zones, {} for files",
+        args.device,
+        count(made.zones.into()),
+        size(made.user_bytes)
+    );
+    sayln!("UUID {uuid}");
+    if made.zones_failed > 0 {
+        sayln!("{} zones are read-only or offline and stay unused", made.zones_failed);
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! One file per subcommand. Each takes its arguments and prints its result.
+
+mod bench;
+mod block;
+mod check;
+mod create;
+mod dump;
+mod info;
+pub(crate) mod mkfs;
+pub(crate) mod mount;
+mod quickstart;
+mod shell;
+mod trace;
+mod umount;
+mod zone;
+mod zones;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::args::{Cli, Command};
+
+/// Runs the subcommand.
+pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Create(args) => create::run(global, args)?,
+        Command::Info(args) => info::run(global, args)?,
+        Command::Zones(args) => zones::run(global, args)?,
+        Command::Zone(command) => zone::run(global, command)?,
+        Command::Read(args) => block::read(global, args)?,
+        Command::Write(args) => block::write(global, args)?,
+        Command::Append(args) => block::append(global, args)?,
+        Command::Quickstart(args) => quickstart::run(global, args)?,
+        Command::Mkfs(args) => mkfs::run(global, args)?,
+        Command::Mount(args) => return mount::run(global, args),
+        Command::Check(args) => return check::run(global, args),
+        Command::Dump(args) => dump::run(args)?,
+        Command::Bench(args) => bench::run(global, args)?,
+        Command::Trace(command) => trace::run(global, command)?,
+        Command::Umount(args) => umount::run(global, args)?,
+        Command::Completions(args) => shell::completions(args),
+        Command::Man(args) => shell::man(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The exit code of a failure: `check` has fsck's, where 8 is an operational error.
+pub(crate) fn failure_code(command: &Command) -> u8 {
+    match command {
+        Command::Check(_) => 8,
+        _ => 1,
+    }
+}

@@ -1,0 +1,244 @@
+//! What quickstart tells: one line when a step ends, and a summary at the end.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use console::style;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use zonal::Zone;
+
+use super::plan::Plan;
+use super::session::Way;
+use super::verify::{self, Sums};
+use crate::args::Global;
+use crate::clock;
+use crate::cmd::mount::Counts;
+use crate::output::{self, count, json, map, progress, size};
+
+/// One step that ended well.
+#[derive(Serialize)]
+struct Step {
+    name: &'static str,
+    seconds: f64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    note: String,
+}
+
+/// Everything, as `--json` prints it.
+#[derive(Serialize)]
+struct Summary<'a> {
+    drive: &'a Path,
+    mounted_at: Option<&'a Path>,
+    source: &'a Path,
+    steps: &'a [Step],
+    seconds: f64,
+    verified_files: u64,
+    verified_bytes: u64,
+    bytes_written: &'a Counts,
+    write_amplification: f64,
+}
+
+/// Tells what happens, as it happens.
+pub(super) struct Story {
+    json: bool,
+    source: PathBuf,
+    drive: PathBuf,
+    way: Way,
+    steps: Vec<Step>,
+    start: std::time::Instant,
+}
+
+impl Story {
+    /// Begins with what is going to be done.
+    pub(super) fn new(global: &Global, plan: &Plan, drive: &Path, way: &Way) -> Self {
+        let story = Self {
+            json: global.json,
+            source: plan.source.clone(),
+            drive: drive.to_owned(),
+            way: way.clone(),
+            steps: Vec::new(),
+            start: clock::now(),
+        };
+        let part = match plan.left_out {
+            0 => "",
+            _ => ", a part of it: --dir DIR copies all of a tree",
+        };
+        let place = match way {
+            Way::Mount(point) => format!("mounted at {}", point.display()),
+            Way::Library if Path::new("/dev/fuse").exists() => "used as a library".to_owned(),
+            Way::Library => {
+                "used as a library: there is no /dev/fuse here, so nothing can be mounted"
+                    .to_owned()
+            }
+        };
+        story.say(&format!(
+            "{}\n\n  drive  {}\n  files  Furrow, {place}\n  work   {} files, {} of {}{part}\n",
+            style("A zoned drive in a file, and a file system on it").bold(),
+            drive.display(),
+            count(plan.files.len() as u64),
+            size(plan.bytes),
+            plan.source.display(),
+        ));
+        story
+    }
+
+    fn say(&self, text: &str) {
+        if !self.json {
+            sayln!("{text}");
+        }
+    }
+
+    /// A bar for `total` bytes; of unknown length if 0.
+    pub(super) fn bar(total: u64, what: &'static str) -> ProgressBar {
+        if total == 0 {
+            return Self::spinner(what);
+        }
+        progress::bar(total, progress::Unit::Bytes, what)
+    }
+
+    /// A sign of life where nobody knows how much there is to do.
+    pub(super) fn spinner(what: &'static str) -> ProgressBar {
+        let style = ProgressStyle::with_template("  {spinner} {msg} {binary_bytes} {elapsed}")
+            .expect("the template is well formed");
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+            .with_style(style)
+            .with_message(what);
+        bar.enable_steady_tick(Duration::from_millis(120));
+        bar
+    }
+
+    /// Does a step and says so.
+    pub(super) fn step(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<String>,
+    ) -> Result<()> {
+        self.step_with(name, || work().map(|note| ((), note)))
+    }
+
+    /// Does a step that has a result and a note.
+    pub(super) fn step_with<T>(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<(T, String)>,
+    ) -> Result<T> {
+        let start = clock::now();
+        let (result, note) = work()?;
+        self.note(name, start.elapsed().as_secs_f64(), note);
+        Ok(result)
+    }
+
+    /// Does a step whose note tells its speed.
+    pub(super) fn timed<T>(
+        &mut self,
+        name: &'static str,
+        note: impl FnOnce(f64, &T) -> String,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let start = clock::now();
+        let result = work()?;
+        let seconds = start.elapsed().as_secs_f64();
+        self.note(name, seconds, note(seconds, &result));
+        Ok(result)
+    }
+
+    /// Notes a step that ended.
+    pub(super) fn note(&mut self, name: &'static str, seconds: f64, note: String) {
+        let done = style("done").green();
+        self.say(format!("  {done}  {name:20} {seconds:5.1} s  {note}").trim_end());
+        self.steps.push(Step { name, seconds, note });
+    }
+
+    /// Ends with the summary.
+    pub(super) fn finish(&self, sums: &Sums, counts: &Counts, zones: &[Zone]) -> Result<()> {
+        let (files, bytes) = verify::totals(sums);
+        let amplification = counts.write_amplification();
+        let seconds = self.start.elapsed().as_secs_f64();
+        if self.json {
+            return json::document(&Summary {
+                drive: &self.drive,
+                mounted_at: match &self.way {
+                    Way::Mount(point) => Some(point),
+                    Way::Library => None,
+                },
+                source: &self.source,
+                steps: &self.steps,
+                seconds,
+                verified_files: files,
+                verified_bytes: bytes,
+                bytes_written: counts,
+                write_amplification: amplification,
+            });
+        }
+        sayln!(
+            "\n{} {} files and {} read back after a remount, every byte as it was written.",
+            style("All good:").green().bold(),
+            count(files),
+            size(bytes)
+        );
+        sayln!(
+            "Write amplification {amplification:.2}: {} of data, {} of metadata, {} moved by \
+             reclaim. {seconds:.0} s in all.\n",
+            size(counts.user),
+            size(counts.metadata),
+            size(counts.reclaim)
+        );
+        sayln!("{}", style("Zones of the drive").bold());
+        sayln!("{}", map::draw(zones, map::terminal_width(), map::ink()));
+        self.say_next();
+        Ok(())
+    }
+
+    fn say_next(&self) {
+        let (program, drive) = (program(), self.drive.display());
+        let folder = self.drive.parent().unwrap_or(Path::new(".")).display();
+        sayln!("{}", style("The drive is yours").bold());
+        let mut next = Vec::new();
+        if let Way::Mount(point) = &self.way {
+            let point = point.display();
+            next.push((format!("mount {drive} {point}"), "mount it"));
+            next.push((format!("umount {point}"), "unmount it"));
+        }
+        next.push((format!("zones --map {drive}"), "see its zones"));
+        next.push((format!("check {drive}"), "check the file system"));
+        for (arguments, what) in &next {
+            sayln!("  {:14} {program} {arguments}", format!("{what}:"));
+        }
+        sayln!("  {:14} rm -r {folder}", "remove it:");
+    }
+}
+
+/// Files and bytes per second.
+pub(super) fn moved(sums: &Sums, seconds: f64) -> String {
+    let (files, bytes) = verify::totals(sums);
+    format!(
+        "{}, {} files/s",
+        output::rate(bytes, seconds),
+        rounded(output::per_second(files, seconds))
+    )
+}
+
+/// `123 UNIT`.
+pub(super) fn per_second(done: u64, seconds: f64, unit: &str) -> String {
+    format!("{} {unit}", rounded(output::per_second(done, seconds)))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, for people")]
+fn rounded(rate: f64) -> String {
+    count(rate.round() as u64)
+}
+
+/// How this program is started from here: by its name if that finds it, else by its path.
+fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "zonal".to_owned() };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&path).map(|folder| folder.join("zonal")).find(|file| file.is_file());
+    if found.and_then(|file| file.canonicalize().ok()).as_deref() == Some(&own) {
+        return "zonal".to_owned();
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    own.strip_prefix(&here).unwrap_or(&own).display().to_string()
+}

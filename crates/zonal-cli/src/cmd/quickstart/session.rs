@@ -1,0 +1,119 @@
+//! A file system in use: mounted by a daemon of its own, or used as a library.
+//!
+//! The daemon is another process: if it dies, what uses the mount gets errors. In one process, both
+//! would wait for each other.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::mount::UnmountFlags;
+use zonal_fs::furrow::{Furrow, MountOptions};
+use zonal_fs::vfs::FileSystem;
+use zonal_serve::daemon;
+use zonal_serve::unmount::{detach, unmount_and_wait};
+
+use super::volume::{Library, Mounted, Volume};
+use crate::clock::SystemClock;
+use crate::cmd::mount::Counts;
+use crate::device::{self, OpenMode};
+
+/// How long the drive may take to become clean.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How the file system is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// At this directory.
+    Mount(PathBuf),
+    /// By calls.
+    Library,
+}
+
+/// An opened file system. Dropping it without [`Session::end`] takes a mount away.
+pub(super) struct Session {
+    open: Open,
+}
+
+enum Open {
+    Mount { point: PathBuf, counts: PathBuf },
+    Library(Arc<Furrow>),
+    Ended,
+}
+
+impl Session {
+    /// Opens the file system on the drive.
+    pub(super) fn start(drive: &Path, way: &Way) -> Result<Self> {
+        let open = match way {
+            Way::Mount(point) => mount(drive, point)?,
+            Way::Library => {
+                let spec = drive.display().to_string();
+                let device = device::open(&spec, OpenMode::ReadWrite)?;
+                let clock = Arc::new(SystemClock::new());
+                let fs = Furrow::mount(device, clock, MountOptions::default())
+                    .with_context(|| format!("opening the file system on {spec}"))?;
+                Open::Library(Arc::new(fs))
+            }
+        };
+        Ok(Self { open })
+    }
+
+    /// Where the work is done.
+    pub(super) fn volume(&self) -> Box<dyn Volume> {
+        match &self.open {
+            Open::Mount { point, .. } => Box::new(Mounted::new(point)),
+            Open::Library(fs) => Box::new(Library::new(Arc::clone(fs) as _)),
+            Open::Ended => unreachable!("ending a session consumes it"),
+        }
+    }
+
+    /// Where it is mounted.
+    pub(super) fn mount_point(&self) -> Option<&Path> {
+        match &self.open {
+            Open::Mount { point, .. } => Some(point),
+            Open::Library(_) | Open::Ended => None,
+        }
+    }
+
+    /// Makes everything durable, unmounts, and returns what was written in this session.
+    pub(super) fn end(mut self) -> Result<Counts> {
+        match std::mem::replace(&mut self.open, Open::Ended) {
+            Open::Mount { point, counts } => {
+                if let Err(error) = unmount_and_wait(&point, PATIENCE) {
+                    self.open = Open::Mount { point, counts };
+                    return Err(error.into());
+                }
+                Counts::read(&counts)
+            }
+            Open::Library(fs) => {
+                fs.shutdown().context("closing the file system")?;
+                Ok(Counts::of(&fs.stats()))
+            }
+            Open::Ended => unreachable!("ending a session consumes it"),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Open::Mount { point, .. } = &self.open {
+            // What went wrong before is being reported already.
+            let _ = detach(point, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// Starts `zonal mount` as its users do.
+fn mount(drive: &Path, point: &Path) -> Result<Open> {
+    let counts = drive.with_extension("counts.json");
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut command = Command::new(program);
+    command.arg("mount").arg("--foreground");
+    command.arg("--log").arg(drive.with_extension("log"));
+    command.arg("--counts").arg(&counts);
+    command.arg(drive).arg(point);
+    daemon::spawn(&mut command).with_context(|| format!("mounting at {}", point.display()))?;
+    Ok(Open::Mount { point: point.to_owned(), counts })
+}

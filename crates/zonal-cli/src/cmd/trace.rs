@@ -1,0 +1,45 @@
+//! `zonal trace`: what the `trace(FILE):` layer recorded, done again and compared.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zonal::ZonedDevice;
+use zonal::layer::trace::{TraceEnd, TraceReader, replay};
+
+use crate::args::{Global, Replay, TraceCommand};
+use crate::device::{self, OpenMode};
+use crate::output::{count, json, size};
+
+#[derive(Serialize)]
+struct Done {
+    operations: u64,
+    bytes: u64,
+    /// Whether the recording process was stopped in the middle of a record.
+    cut: bool,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(global: &Global, command: &TraceCommand) -> Result<()> {
+    match command {
+        TraceCommand::Replay(args) => replay_file(global, args),
+    }
+}
+
+fn replay_file(global: &Global, args: &Replay) -> Result<()> {
+    let name = args.trace.display();
+    let mut trace = TraceReader::open(&args.trace)?;
+    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let done = replay(&mut trace, &*device)
+        .with_context(|| format!("replaying {name} on {}", args.device))?;
+    device.flush().with_context(|| format!("flushing {}", args.device))?;
+    let cut = done.end == TraceEnd::Cut;
+    if global.json {
+        let (operations, bytes) = (done.operations, done.bytes.get());
+        return json::document(&Done { operations, bytes, cut });
+    }
+    let operations = count(done.operations);
+    sayln!("{operations} operations, {}: every answer as recorded", size(done.bytes.get()));
+    if cut {
+        sayln!("the trace ends in the middle of a record: its recorder was stopped");
+    }
+    Ok(())
+}

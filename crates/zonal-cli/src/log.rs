@@ -1,0 +1,56 @@
+//! Logging: to standard error, to a file with `--log`, and for a background mount to a file of its
+//! own.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tracing::level_filters::LevelFilter;
+
+use crate::args::{Command, Global};
+
+/// Starts logging as the options ask for.
+pub(crate) fn start(global: &Global, command: &Command) -> Result<()> {
+    let level = match (global.verbose, command) {
+        (0, Command::Mount(_)) | (1, _) => LevelFilter::INFO,
+        (0, _) => LevelFilter::WARN,
+        (2, _) => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
+    match &global.log {
+        Some(path) => builder.with_ansi(false).with_writer(open(path)?).init(),
+        None => builder.with_writer(std::io::stderr).without_time().init(),
+    }
+    Ok(())
+}
+
+/// Opens a log file, making it and its directory if they are not there.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("creating {}", folder.display()))?;
+    }
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("opening the log {}", path.display()))
+}
+
+/// Where the background mount at `dir` logs: below /var/log for root, below the user's state
+/// directory for others. The file is named after the directory.
+pub(crate) fn of_mount(dir: &Path) -> Result<PathBuf> {
+    let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
+    let name: Vec<_> = dir.iter().skip(1).map(|part| part.to_string_lossy()).collect();
+    let folder = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/var/log")
+    } else if let Some(state) = std::env::var_os("XDG_STATE_HOME") {
+        state.into()
+    } else if let Some(home) = std::env::var_os("HOME") {
+        PathBuf::from(home).join(".local/state")
+    } else {
+        std::env::temp_dir()
+    };
+    Ok(folder.join("zonal").join(format!("{}.log", name.join("-"))))
+}

@@ -1,0 +1,24 @@
+//! Progress bars: on a terminal only, on standard error, gone when the work is done.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// What the numbers of a bar are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Zones,
+    Bytes,
+}
+
+/// A bar for work of `total` units. Invisible where standard error is no terminal.
+pub(crate) fn bar(total: u64, unit: Unit, what: &str) -> ProgressBar {
+    let template = match unit {
+        Unit::Zones => "{msg:20} [{bar:32}] {pos}/{len} zones, {eta} left",
+        Unit::Bytes => "{msg:20} [{bar:32}] {binary_bytes}/{binary_total_bytes}, {eta} left",
+    };
+    let style = ProgressStyle::with_template(template)
+        .expect("the template is well formed")
+        .progress_chars("█▉▊▋▌▍▎▏ ");
+    ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr())
+        .with_style(style)
+        .with_message(what.to_owned())
+}
