@@ -45,7 +45,7 @@ enum Event {
 /// down when this returns. After a signal the mount is gone within about ten seconds, even if
 /// programs still have files open there: what they wrote is kept, their later requests fail.
 pub fn serve(fs: Arc<dyn FileSystem>, config: &MountConfig, ready: impl FnOnce()) -> Result<()> {
-    let front = Front::new(fs, config.write_cache);
+    let front = Front::new(fs, config);
     let served = run(&front, config, ready);
     let closed = front.close().map_err(ServeError::Shutdown);
     served.and(closed)

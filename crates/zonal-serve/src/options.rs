@@ -23,6 +23,8 @@ pub enum Atime {
     Relative,
     /// Never (`noatime`).
     Never,
+    /// At every first read after an open (`strictatime`); what the page cache answers moves nothing.
+    Always,
 }
 
 /// Who may use the mount.
@@ -121,6 +123,7 @@ impl MountConfig {
             "ro" => self.access = Access::ReadOnly,
             "rw" => self.access = Access::ReadWrite,
             "noatime" => self.atime = Atime::Never,
+            "strictatime" => self.atime = Atime::Always,
             "atime" | "relatime" => self.atime = Atime::Relative,
             "allow_other" => self.audience = Audience::Everyone,
             "writeback" => self.write_cache = WriteCache::Back,
@@ -137,12 +140,6 @@ impl MountConfig {
                 return Err(ServeError::Option {
                     option: option.to_owned(),
                     why: "a mount cannot be changed while it is served; unmount it first",
-                });
-            }
-            "strictatime" => {
-                return Err(ServeError::Option {
-                    option: option.to_owned(),
-                    why: "access times are kept as relatime or noatime",
                 });
             }
             other if is_for_mount(other) => {}
@@ -210,6 +207,5 @@ mod tests {
         let error = config("ro,sparkle=1").unwrap_err();
         assert!(error.to_string().contains("sparkle=1"), "{error}");
         assert!(config("remount,ro").is_err());
-        assert!(config("strictatime").is_err());
     }
 }

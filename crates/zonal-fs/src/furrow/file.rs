@@ -4,7 +4,6 @@
 //! nothing. What needs the drive, such as the rest of a block that is written in part, is read
 //! before and checked to be still current under the lock.
 
-use super::Furrow;
 use super::alloc::Stream;
 use super::buffer::{Admission, Base};
 use super::commit::Ending;
@@ -13,6 +12,7 @@ use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::planted::PlantedBug;
 use super::state::{ExtentId, MapEntry, State};
+use super::{AtimePolicy, Furrow};
 use crate::FsError;
 use crate::rules::{self, FILE_SIZE_MAX};
 use crate::vfs::{Allocate, FileKind, Ino, Result, Seek, WriteFlags};
@@ -416,14 +416,18 @@ impl Furrow {
 
     /// Moves the access time, if the policy says so.
     pub(super) fn touch_atime(&self, ino: Ino) -> Result<()> {
-        if self.options.atime == super::AtimePolicy::Never || self.is_read_only() {
+        if self.is_read_only() {
             return Ok(());
         }
         let now = self.now();
-        let is_due = |state: &State| -> Result<bool> {
-            Ok(rules::atime_is_due(&state.inode(ino)?.attr(ino), now))
+        let is_due = match self.options.atime {
+            AtimePolicy::Never => false,
+            AtimePolicy::Always => true,
+            AtimePolicy::Relative => {
+                rules::atime_is_due(&self.read_state().inode(ino)?.attr(ino), now)
+            }
         };
-        if is_due(&self.read_state())? {
+        if is_due {
             self.write_state().change_inode(ino)?.atime = now;
         }
         Ok(())

@@ -86,6 +86,8 @@ pub enum AtimePolicy {
     Relative,
     /// Never (`noatime`).
     Never,
+    /// At every read (`strictatime`).
+    Always,
 }
 
 /// How to mount.

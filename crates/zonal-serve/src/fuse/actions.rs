@@ -10,12 +10,12 @@ use zonal_fs::vfs::{
 };
 
 use super::process::Credentials;
-use super::reply::GENERATION;
-use super::{Front, TTL, convert};
+use super::reply::{GENERATION, ttl};
+use super::{Front, convert};
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-const SETUID: u16 = 0o4000;
-const SETGID: u16 = 0o2000;
+pub(super) const SETUID: u16 = 0o4000;
+pub(super) const SETGID: u16 = 0o2000;
 
 /// Bytes of the largest directory reply that is filled in one go.
 const REPLY_BYTES: usize = 128 << 10;
@@ -101,7 +101,7 @@ impl Front {
             });
             // Deleted since it was listed: it is not in the directory any more.
             let Ok(attr) = found else { continue };
-            if reply.add(attr.ino, entry.cookie, name, &TTL, &attr, GENERATION) {
+            if reply.add(attr.ino, entry.cookie, name, &ttl(&attr), &attr, GENERATION) {
                 if !dot {
                     self.forget_lookups(entry.ino, 1);
                 }

@@ -31,7 +31,7 @@ use fuser::{Errno, INodeNo, InitFlags, KernelConfig};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Ino};
 
-use crate::options::WriteCache;
+use crate::options::{Atime, MountConfig, WriteCache};
 use pins::Pins;
 
 /// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
@@ -62,6 +62,7 @@ struct Shared {
     fs: Arc<dyn FileSystem>,
     pins: Pins,
     write_cache: WriteCache,
+    atime: Atime,
     /// Held for reading by every request, for writing to stop: after `refuse` returns, no request is
     /// inside the file system and none will be.
     phase: RwLock<Phase>,
@@ -69,9 +70,15 @@ struct Shared {
 
 impl Front {
     /// Serves `fs`.
-    pub fn new(fs: Arc<dyn FileSystem>, write_cache: WriteCache) -> Self {
-        let phase = RwLock::new(Phase::Serving);
-        Self { shared: Arc::new(Shared { fs, pins: Pins::default(), write_cache, phase }) }
+    pub fn new(fs: Arc<dyn FileSystem>, config: &MountConfig) -> Self {
+        let shared = Shared {
+            fs,
+            pins: Pins::default(),
+            write_cache: config.write_cache,
+            atime: config.atime,
+            phase: RwLock::new(Phase::Serving),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Waits for the requests that are running and refuses all further ones.

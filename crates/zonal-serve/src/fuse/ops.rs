@@ -18,8 +18,8 @@ use zonal_fs::vfs::{FileKind, Ino, NAME_MAX, NewInode, SetAttr, SyncKind, WriteF
 
 use super::actions::{kills_privileges, xattr_caller};
 use super::process::Credentials;
-use super::reply::{GENERATION, opened};
-use super::{Front, REQUEST_MAX, TTL, convert, reply};
+use super::reply::{GENERATION, opened, ttl};
+use super::{Front, REQUEST_MAX, convert, reply};
 use crate::options::WriteCache;
 use crate::unmount::DAEMON_XATTR;
 
@@ -205,7 +205,7 @@ impl Filesystem for Front {
         {
             return reply.error(error);
         }
-        let (handle, flags) = opened(flags.0);
+        let (handle, flags) = opened(flags.0, self.shared.atime);
         reply.opened(handle, flags);
     }
 
@@ -223,8 +223,8 @@ impl Filesystem for Front {
         let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
         match self.make(request, parent, name, umask, &new) {
             Ok(attr) => {
-                let (handle, open_flags) = opened(flags);
-                reply.created(&TTL, &attr, GENERATION, handle, open_flags);
+                let (handle, open_flags) = opened(flags, self.shared.atime);
+                reply.created(&ttl(&attr), &attr, GENERATION, handle, open_flags);
             }
             // The kernel holds the directory and knows that the name is free.
             Err(error) => reply.error(error),

@@ -1,11 +1,15 @@
 //! Results turned into replies.
 
+use std::time::Duration;
+
 use fuser::{
-    Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyEmpty, ReplyEntry,
-    ReplyXattr,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, ReplyAttr, ReplyEmpty,
+    ReplyEntry, ReplyXattr,
 };
 
+use super::actions::{SETGID, SETUID};
 use super::{TTL, convert};
+use crate::options::Atime;
 
 /// Inode numbers are never used twice.
 pub(super) const GENERATION: Generation = Generation(0);
@@ -31,9 +35,11 @@ impl From<FileHandle> for Route {
 }
 
 /// Handle and flags of a file opened with these open(2) flags.
-pub(super) fn opened(flags: i32) -> (FileHandle, FopenFlags) {
+pub(super) fn opened(flags: i32, atime: Atime) -> (FileHandle, FopenFlags) {
     // No FLUSH on close: there is nothing to report, and locks are the kernel's.
-    let common = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+    let mut common = FopenFlags::FOPEN_NOFLUSH;
+    // Every read is to be seen: at least the first one of each open file must come to us.
+    common.set(FopenFlags::FOPEN_KEEP_CACHE, atime != Atime::Always);
     if flags & convert::O_DIRECT == 0 {
         return (CACHED, common);
     }
@@ -41,16 +47,23 @@ pub(super) fn opened(flags: i32) -> (FileHandle, FopenFlags) {
     (DIRECT, common | direct)
 }
 
+/// How long the kernel may keep these attributes. Not at all where a write may clear setuid or
+/// setgid: after a direct write the kernel does not look.
+pub(super) fn ttl(attr: &FileAttr) -> Duration {
+    let setid = attr.perm & (SETUID | SETGID) != 0 && attr.kind == FileType::RegularFile;
+    if setid { Duration::ZERO } else { TTL }
+}
+
 pub(super) fn entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
     match result {
-        Ok(attr) => reply.entry(&TTL, &attr, GENERATION),
+        Ok(attr) => reply.entry(&ttl(&attr), &attr, GENERATION),
         Err(error) => reply.error(error),
     }
 }
 
 pub(super) fn attr(reply: ReplyAttr, result: Result<FileAttr, Errno>) {
     match result {
-        Ok(attr) => reply.attr(&TTL, &attr),
+        Ok(attr) => reply.attr(&ttl(&attr), &attr),
         Err(error) => reply.error(error),
     }
 }

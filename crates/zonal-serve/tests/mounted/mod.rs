@@ -201,6 +201,7 @@ pub(crate) fn daemon() {
     let atime = match config.atime {
         Atime::Relative => AtimePolicy::Relative,
         Atime::Never => AtimePolicy::Never,
+        Atime::Always => AtimePolicy::Always,
     };
     let (mode, access) = match config.access {
         Access::ReadWrite => (OpenMode::ReadWrite, furrow::Access::ReadWrite),
