@@ -8,8 +8,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 const NOBODY: u32 = 65534;
 
@@ -21,7 +19,6 @@ fn daemon() {
 
 /// Access time after reading a file through a new handle.
 fn read(path: &Path) -> (i64, i64) {
-    sleep(Duration::from_millis(10));
     let mut byte = [0];
     File::open(path).expect("opens").read_exact(&mut byte).expect("reads");
     let meta = fs::metadata(path).expect("it is there");

@@ -116,6 +116,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     let atime = match config.atime {
         Atime::Relative => AtimePolicy::Relative,
         Atime::Never => AtimePolicy::Never,
+        Atime::Always => AtimePolicy::Always,
     };
     let device = device::open(&args.device, mode)?;
     let options = MountOptions { access, atime, ..MountOptions::default() };
