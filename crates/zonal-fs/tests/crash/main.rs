@@ -25,8 +25,10 @@ mod ops;
 
 mod ace;
 mod check;
+mod nth;
 mod planted;
 mod run;
+mod zones;
 
 use std::time::Instant;
 

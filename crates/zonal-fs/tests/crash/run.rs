@@ -67,6 +67,16 @@ impl Start {
         Self { image: end_of(&work.recorder.recording()), tree, clock, now_ns }
     }
 
+    /// The reference in the state of the image.
+    pub(crate) fn tree(&self) -> Tree {
+        self.tree.clone()
+    }
+
+    /// The clock of both.
+    pub(crate) fn clock(&self) -> Arc<StepClock> {
+        Arc::clone(&self.clock)
+    }
+
     /// Mounts and does `ops`, recording everything. Stops early where the drive is full.
     pub(crate) fn run(&self, ops: &[Op], planted: Option<PlantedBug>) -> Run {
         let recorder = Arc::new(Recorder::new(self.image.clone()));
