@@ -1,0 +1,23 @@
+//! The commands of the guide print what the guide shows.
+//!
+//! Each page runs in a directory of its own that holds `words.txt`.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn the_guide_tells_the_truth() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    let place = tempfile::tempdir().unwrap();
+    for page in ["devices", "furrow", "faults"] {
+        // trycmd gives a page a directory of its own, copied from `.in`, if there is an `.out`.
+        for ending in ["in", "out"] {
+            let folder = place.path().join(format!("{page}.{ending}"));
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("words.txt"), "one two three\n").unwrap();
+        }
+        let name = format!("{page}.md");
+        fs::copy(guide.join(&name), place.path().join(&name)).unwrap();
+    }
+    trycmd::TestCases::new().case(place.path().join("*.md").to_str().unwrap());
+}
