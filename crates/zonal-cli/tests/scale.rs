@@ -1,5 +1,6 @@
 //! A drive of 55,880 zones of 256 MiB, 524 of them conventional: a 15 TB SMR disk. Every command
 //! takes seconds at most and little memory.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that prints its figures")]
 
 use std::fs;
 use std::path::Path;

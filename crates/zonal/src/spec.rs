@@ -7,7 +7,7 @@
 //! | `po2:SPEC` | zones rounded up to a power of two |
 //! | `meter:SPEC` | measured |
 //! | `trace(FILE):SPEC`, `trace(FILE,data):SPEC` | recorded into FILE, without or with the data |
-//! | `fault(RULES):SPEC` | failing as [`FaultPlan`](crate::layer::fault::FaultPlan) says |
+//! | `fault(RULES):SPEC` | failing as [`FaultPlan`] says |
 //!
 //! Layers stack from left to right, the outermost first: `po2:meter:drive.zns`. A file whose name
 //! looks like one of these is reached with `file:`.

@@ -43,8 +43,9 @@ pub(crate) fn all(root: &Path, tally: &mut Tally) {
     tally.check("documentation builds", || {
         quiet(
             cargo(root)
-                .args(["doc", "--quiet", "--workspace", "--no-deps"])
-                .env("RUSTDOCFLAGS", "-Dwarnings"),
+                .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+                // Who reads the source follows links to what is private.
+                .env("RUSTDOCFLAGS", "-Dwarnings -Arustdoc::private-intra-doc-links"),
         )
     });
 }
