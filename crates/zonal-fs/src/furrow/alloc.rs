@@ -3,8 +3,8 @@
 //! Pure bookkeeping under the state lock; [`data`](super::data) does the I/O. A zone goes Free →
 //! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
 //! are handed out in three steps so that nothing can starve what must come after it (F4): a user
-//! write leaves [`Zones::floor`] zones, reclaim leaves those that metadata needs, a checkpoint may
-//! take the last.
+//! write leaves [`user_floor`](super::layout::Layout::user_floor) zones, reclaim leaves those that
+//! metadata needs, a checkpoint may take the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 

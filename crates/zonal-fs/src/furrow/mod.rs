@@ -11,7 +11,7 @@
 //! | [`layout`] | where do things lie, and how much is kept back? |
 //! | [`state`], [`extent`] | what is known of files and their blocks? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
-//! | [`ops`], [`inode`], [`dir`], [`file`], [`buffer`] | what does each POSIX action do? |
+//! | [`ops`], [`inode`], [`dir`], [`mod@file`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`load`] | how is the state found again? |
