@@ -457,8 +457,9 @@ fn a_power_cut_leaves_each_zone_a_prefix_at_least_to_the_last_flush() {
     if let Ok(seed) = std::env::var("SEED") {
         return run(seed.parse().unwrap());
     }
-    let runs = std::env::var("RUNS").map_or(1_500, |runs| runs.parse().unwrap());
-    for seed in 0..runs {
+    let runs = std::env::var("RUNS").map_or(400, |runs| runs.parse().unwrap());
+    // 1260 is what once showed that an open has to sync what the killed process left.
+    for seed in (0..runs).chain([1260]) {
         let outcome = std::panic::catch_unwind(|| run(seed));
         assert!(outcome.is_ok(), "failed with SEED={seed}");
     }

@@ -180,8 +180,8 @@ fn parse_rule(rule: &str) -> Result<FaultRule, String> {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         match key {
             "zone" => rule.zones = Some(parse_zones(value)?),
-            "nth" => rule = rule.at_nth(number(value)?),
-            "from" => rule.from = number(value)?,
+            "nth" => rule = rule.at_nth(ordinal(value)?),
+            "from" => rule.from = ordinal(value)?,
             "times" => rule.times = Some(number(value)?),
             "p" => rule.probability = parse_probability(value)?,
             _ => return Err(format!("'{word}' is no fault; try {}", names(&KINDS))),
@@ -207,6 +207,14 @@ fn names<T>(table: &[(&str, T)]) -> String {
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a number that fits"))
+}
+
+/// Operations are counted from 1 on.
+fn ordinal(text: &str) -> Result<u64, String> {
+    match number(text)? {
+        0 => Err("there is no operation 0: the first is 1".into()),
+        ordinal => Ok(ordinal),
+    }
 }
 
 fn parse_zones(text: &str) -> Result<RangeInclusive<u32>, String> {
@@ -270,6 +278,7 @@ mod tests {
             ("wrote", "'wrote' is no operation"),
             ("write,nth=x", "'x' is not a number"),
             ("write,zone=5-3", "the last is before the first"),
+            ("read,nth=0", "the first is 1"),
             ("read,torn", "cannot fail in this way"),
             ("read,p=1.5", "probability"),
             ("read,p=NaN", "probability"),
