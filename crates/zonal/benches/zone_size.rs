@@ -78,13 +78,16 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Times of the drives, and ratios of them.
+type Comparison = ([f64; 3], [f64; 2]);
+
 /// Times of the drives, and the ratios of the second to the first and of the third to the second.
 /// Which drive is filled first has a hand in how its memory lies, by up to a third; so this is done
 /// with each drive in each place, and the results are averaged.
-fn compare(pattern: Pattern, threads: u32) -> ([f64; 3], [f64; 2]) {
+fn compare(pattern: Pattern, threads: u32) -> Comparison {
     let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
     let results = orders.map(|order| compare_once(pattern, threads, order));
-    let mean = |value: fn(&([f64; 3], [f64; 2]), usize) -> f64, at: usize| {
+    let mean = |value: fn(&Comparison, usize) -> f64, at: usize| {
         results.iter().map(|result| value(result, at)).product::<f64>().cbrt()
     };
     let times = std::array::from_fn(|at| mean(|result, at| result.0[at], at));
@@ -92,7 +95,7 @@ fn compare(pattern: Pattern, threads: u32) -> ([f64; 3], [f64; 2]) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a time for people")]
-fn compare_once(pattern: Pattern, threads: u32, order: [usize; 3]) -> ([f64; 3], [f64; 2]) {
+fn compare_once(pattern: Pattern, threads: u32, order: [usize; 3]) -> Comparison {
     let workload = workload(pattern, threads, OPERATIONS);
     let mut drives = [None, None, None];
     for at in order {
