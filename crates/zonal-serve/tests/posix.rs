@@ -399,6 +399,38 @@ fn big_directories_list_everything_once() {
 }
 
 #[test]
+fn listings_show_what_has_just_changed() {
+    let Some(mounted) = mounted::mount() else { return };
+    let names = || {
+        let entries = fs::read_dir(mounted.root()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names.concat()
+    };
+    // Listings may be kept, so each is taken twice.
+    let twice = || {
+        assert_eq!(names(), names());
+        names()
+    };
+    fs::write(mounted.path("a"), "").unwrap();
+    assert_eq!(twice(), "a");
+    fs::create_dir(mounted.path("b")).unwrap();
+    assert_eq!(twice(), "ab");
+    fs::rename(mounted.path("a"), mounted.path("c")).unwrap();
+    assert_eq!(twice(), "bc");
+    fs::rename(mounted.path("c"), mounted.path("b/c")).unwrap();
+    assert_eq!(twice(), "b");
+    fs::hard_link(mounted.path("b/c"), mounted.path("d")).unwrap();
+    assert_eq!(twice(), "bd");
+    fs::remove_file(mounted.path("d")).unwrap();
+    assert_eq!(twice(), "b");
+    mkfifoat(CWD, mounted.path("e"), Mode::from_raw_mode(0o600)).unwrap();
+    symlink("x", mounted.path("f")).unwrap();
+    assert_eq!(twice(), "bef");
+}
+
+#[test]
 fn files_are_found_by_handle() {
     let Some(mounted) = mounted::mount() else { return };
     fs::write(mounted.path("file"), "by handle").unwrap();

@@ -296,6 +296,12 @@ impl Filesystem for Front {
         reply::empty(reply, self.run("fsync", ino, |fs, ino| fs.fsync(ino, kind)));
     }
 
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // The kernel then opens directories without asking again, and keeps their listings until
+        // it changes the directory: nobody else does.
+        reply.error(Errno::ENOSYS);
+    }
+
     fn readdir(
         &self,
         _request: &Request,
