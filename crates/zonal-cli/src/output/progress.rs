@@ -12,8 +12,8 @@ pub(crate) enum Unit {
 /// A bar for work of `total` units. Invisible where standard error is no terminal.
 pub(crate) fn bar(total: u64, unit: Unit, what: &str) -> ProgressBar {
     let template = match unit {
-        Unit::Zones => "{msg:20} [{bar:32}] {pos}/{len} zones, {eta} left",
-        Unit::Bytes => "{msg:20} [{bar:32}] {binary_bytes}/{binary_total_bytes}, {eta} left",
+        Unit::Zones => "  {msg:16} [{bar:24}] {pos}/{len} zones, {eta} left",
+        Unit::Bytes => "  {msg:16} [{bar:24}] {binary_bytes}/{binary_total_bytes}, {eta} left",
     };
     let style = ProgressStyle::with_template(template)
         .expect("the template is well formed")

@@ -26,6 +26,7 @@ use zonal_fs::furrow::{self, DataCheck, MkfsOptions, Overwrite};
 use zonal_serve::unmount::detach;
 
 use self::plan::Plan;
+use self::programs::PROGRAMS;
 use self::report::Story;
 use self::session::{Session, Way};
 use self::stop::Stop;
@@ -72,22 +73,22 @@ fn story(
         create(&place.drive, plan, args)?;
         Ok(String::new())
     })?;
-    let session = story.step_with("mount", || {
+    let session = story.step_with(way.opening(), || {
         Session::start(&place.drive, &way).map(|session| (session, String::new()))
     })?;
     let copied = copy(&mut story, plan, &session, stop)?;
     work(&mut story, &session, stop)?;
-    let before = scan(&mut story, "read all, checksums", &session, stop)?;
+    let before = scan(&mut story, ("read all, checksums", 0), &session, stop)?;
     compare("the copy and its source", &copied, &tree_of(&before))?;
-    let counts = story.step_with("unmount", || {
+    let counts = story.step_with(way.closing(), || {
         session.end().map(|counts| (counts, "the drive is clean".to_owned()))
     })?;
     story.step("check", || check(&place.drive))?;
     stop.check()?;
-    let session = story.step_with("mount again", || {
+    let session = story.step_with("open again", || {
         Session::start(&place.drive, &way).map(|session| (session, String::new()))
     })?;
-    let after = scan(&mut story, "verify every byte", &session, stop)?;
+    let after = scan(&mut story, ("verify every byte", verify::totals(&before).1), &session, stop)?;
     session.end()?;
     compare("the tree before and after", &before, &after)?;
     story.finish(&after, &counts, &zones(&place.drive)?)
@@ -128,7 +129,10 @@ fn copy(story: &mut Story, plan: &Plan, session: &Session, stop: &Stop) -> Resul
     story.timed(
         "copy",
         |seconds, sums: &Sums| report::moved(sums, seconds),
-        || work::copy(plan, &*volume, stop, &|bytes| bar.inc(bytes)),
+        || {
+            work::copy(plan, &*volume, stop, &|bytes| bar.inc(bytes))
+                .inspect(|_| bar.finish_and_clear())
+        },
     )
 }
 
@@ -142,31 +146,37 @@ fn work(story: &mut Story, session: &Session, stop: &Stop) -> Result<()> {
     )?;
     story.timed(
         "small files",
-        |seconds, done| {
-            report::per_second(*done, seconds, "files/s written, renamed, some removed")
-        },
+        |seconds, done| report::per_second(*done, seconds, "files/s written and renamed"),
         || work::churn(&*volume, MAILS, stop),
     )?;
     let Some(point) = session.mount_point() else { return Ok(()) };
-    let bar = Story::spinner("git, sqlite3, python3");
-    let (done, absent) = programs::all(point, &point.join(work::TREE), stop)?;
-    bar.finish_and_clear();
-    for program in done {
-        story.note(program.program, program.seconds, program.what);
-    }
-    for program in absent {
-        story.note(program, 0.0, "not installed, left out".to_owned());
+    for program in PROGRAMS {
+        stop.check()?;
+        if program.is_installed() {
+            story.step(program.name, || program.run(point, &point.join(work::TREE)))?;
+        } else {
+            story.note(program.name, 0.0, "not installed, left out".to_owned());
+        }
     }
     Ok(())
 }
 
-fn scan(story: &mut Story, name: &'static str, session: &Session, stop: &Stop) -> Result<Sums> {
+/// Reads everything; `total` bytes are expected, 0 if nobody knows.
+fn scan(
+    story: &mut Story,
+    (name, total): (&'static str, u64),
+    session: &Session,
+    stop: &Stop,
+) -> Result<Sums> {
     let volume = session.volume();
-    let bar = Story::bar(0, name);
+    let bar = Story::bar(total, name);
     story.timed(
         name,
         |seconds, sums: &Sums| report::moved(sums, seconds),
-        || verify::scan(&*volume, stop, &|bytes| bar.inc(bytes)),
+        || {
+            verify::scan(&*volume, stop, &|bytes| bar.inc(bytes))
+                .inspect(|_| bar.finish_and_clear())
+        },
     )
 }
 
@@ -231,11 +241,14 @@ impl Place {
         Ok(place)
     }
 
+    /// Mounted, if this user can mount here; the reason if not.
     fn way(&self, args: &Quickstart) -> Way {
-        if args.no_mount || !Path::new("/dev/fuse").exists() {
-            Way::Library
-        } else {
-            Way::Mount(self.mount.clone())
+        if args.no_mount {
+            return Way::Library("as asked for".to_owned());
+        }
+        match cannot_mount() {
+            Some(why) => Way::Library(why),
+            None => Way::Mount(self.mount.clone()),
         }
     }
 
@@ -249,4 +262,21 @@ impl Place {
         }
         let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Why this user cannot mount here, if so.
+fn cannot_mount() -> Option<String> {
+    const FUSE: &str = "/dev/fuse";
+    if let Err(error) = fs::OpenOptions::new().read(true).write(true).open(FUSE) {
+        return Some(match error.kind() {
+            std::io::ErrorKind::NotFound => format!("there is no {FUSE} here"),
+            _ => format!("{FUSE} cannot be opened: {error}"),
+        });
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let helper = std::env::split_paths(&path).any(|folder| folder.join("fusermount3").is_file());
+    if helper || rustix::process::geteuid().is_root() {
+        return None;
+    }
+    Some("to mount as an ordinary user, install the package fuse3".to_owned())
 }

@@ -63,18 +63,16 @@ impl Story {
         };
         let part = match plan.left_out {
             0 => "",
-            _ => ", a part of it: --dir DIR copies all of a tree",
+            _ => "\n         (a part of it; --dir DIR copies all of a tree)",
         };
         let place = match way {
             Way::Mount(point) => format!("mounted at {}", point.display()),
-            Way::Library if Path::new("/dev/fuse").exists() => "used as a library".to_owned(),
-            Way::Library => {
-                "used as a library: there is no /dev/fuse here, so nothing can be mounted"
-                    .to_owned()
+            Way::Library(why) => {
+                format!("used as a library, not mounted:\n         {why}")
             }
         };
         story.say(&format!(
-            "{}\n\n  drive  {}\n  files  Furrow, {place}\n  work   {} files, {} of {}{part}\n",
+            "{}\n\n  drive  {}\n  files  Furrow, {place}\n  work   {} files, {}, from\n         {}{part}\n",
             style("A zoned drive in a file, and a file system on it").bold(),
             drive.display(),
             count(plan.files.len() as u64),
@@ -100,7 +98,7 @@ impl Story {
 
     /// A sign of life where nobody knows how much there is to do.
     pub(super) fn spinner(what: &'static str) -> ProgressBar {
-        let style = ProgressStyle::with_template("  {spinner} {msg} {binary_bytes} {elapsed}")
+        let style = ProgressStyle::with_template("  {spinner}     {msg:20} {elapsed}")
             .expect("the template is well formed");
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
             .with_style(style)
@@ -124,8 +122,9 @@ impl Story {
         name: &'static str,
         work: impl FnOnce() -> Result<(T, String)>,
     ) -> Result<T> {
-        let start = clock::now();
+        let (start, spinner) = (clock::now(), Self::spinner(name));
         let (result, note) = work()?;
+        spinner.finish_and_clear();
         self.note(name, start.elapsed().as_secs_f64(), note);
         Ok(result)
     }
@@ -161,7 +160,7 @@ impl Story {
                 drive: &self.drive,
                 mounted_at: match &self.way {
                     Way::Mount(point) => Some(point),
-                    Way::Library => None,
+                    Way::Library(_) => None,
                 },
                 source: &self.source,
                 steps: &self.steps,
@@ -173,14 +172,14 @@ impl Story {
             });
         }
         sayln!(
-            "\n{} {} files and {} read back after a remount, every byte as it was written.",
+            "\n{} {} files, {}, read back after a remount: every byte as written.",
             style("All good:").green().bold(),
             count(files),
             size(bytes)
         );
         sayln!(
-            "Write amplification {amplification:.2}: {} of data, {} of metadata, {} moved by \
-             reclaim. {seconds:.0} s in all.\n",
+            "Write amplification {amplification:.2}: {} data, {} metadata, {} moved by reclaim.\n\
+             {seconds:.0} s in all.\n",
             size(counts.user),
             size(counts.metadata),
             size(counts.reclaim)
@@ -202,11 +201,11 @@ impl Story {
             next.push((format!("umount {point}"), "unmount it"));
         }
         next.push((format!("zones --map {drive}"), "see its zones"));
-        next.push((format!("check {drive}"), "check the file system"));
+        next.push((format!("check {drive}"), "check it"));
         for (arguments, what) in &next {
-            sayln!("  {:14} {program} {arguments}", format!("{what}:"));
+            sayln!("  {:15} {program} {arguments}", format!("{what}:"));
         }
-        sayln!("  {:14} rm -r {folder}", "remove it:");
+        sayln!("  {:15} rm -r {folder}", "remove it:");
     }
 }
 

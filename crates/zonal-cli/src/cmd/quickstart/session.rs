@@ -28,8 +28,26 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) enum Way {
     /// At this directory.
     Mount(PathBuf),
-    /// By calls.
-    Library,
+    /// By calls, for this reason.
+    Library(String),
+}
+
+impl Way {
+    /// What opening the file system is called.
+    pub(super) fn opening(&self) -> &'static str {
+        match self {
+            Self::Mount(_) => "mount",
+            Self::Library(_) => "open",
+        }
+    }
+
+    /// What closing it is called.
+    pub(super) fn closing(&self) -> &'static str {
+        match self {
+            Self::Mount(_) => "unmount",
+            Self::Library(_) => "close",
+        }
+    }
 }
 
 /// An opened file system. Dropping it without [`Session::end`] takes a mount away.
@@ -48,7 +66,7 @@ impl Session {
     pub(super) fn start(drive: &Path, way: &Way) -> Result<Self> {
         let open = match way {
             Way::Mount(point) => mount(drive, point)?,
-            Way::Library => {
+            Way::Library(_) => {
                 let spec = drive.display().to_string();
                 let device = device::open(&spec, OpenMode::ReadWrite)?;
                 let clock = Arc::new(SystemClock::new());
