@@ -71,12 +71,15 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
             }
         });
         scope.spawn(move || tick(front, &tick_end));
+        let (kernel, stale) = (session.notifier(), front.stale_ranges());
+        scope.spawn(move || stale.drop_all(&kernel));
         // Not in the scope: a session whose mount is busy outlives us, until the process ends.
         let started = serve_in_background(session, events);
         let served = started.and_then(|()| {
             ready();
             wait(&point, &inbox)
         });
+        front.end_stale_ranges();
         signals_end.close();
         drop(ticking);
         served

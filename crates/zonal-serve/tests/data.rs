@@ -287,3 +287,31 @@ fn truncation_cuts_and_fills_with_zeroes() {
     File::options().write(true).truncate(true).open(mounted.path("file")).unwrap();
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"");
 }
+
+#[test]
+fn asynchronous_direct_writes_leave_no_old_pages() {
+    if tools::find("fio").is_none() {
+        return;
+    }
+    let Some(mounted) = mounted::mount() else { return };
+    let path = mounted.path("file");
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let cached = open(&path, 0);
+    let mut buffer = vec![0; 1 << 20];
+    for round in 1..=6 {
+        let mut writer = Command::new("fio")
+            .args(["--name=w", "--filename=file", "--rw=write", "--bs=16k", "--size=1m"])
+            .args(["--direct=1", "--ioengine=libaio", "--iodepth=16", "--invalidate=0"])
+            .args(["--overwrite=1", &format!("--buffer_pattern=0x{round:02x}")])
+            .current_dir(mounted.root())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // Reads that race with the writes fill the page cache with what is old in a moment.
+        while writer.try_wait().unwrap().is_none() {
+            cached.read_exact_at(&mut buffer, 0).unwrap();
+        }
+        cached.read_exact_at(&mut buffer, 0).unwrap();
+        assert!(buffer.iter().all(|byte| *byte == round), "old pages after round {round}");
+    }
+}

@@ -3,6 +3,7 @@
 //! - `ops`: one method per request; `actions`: what several of them share; `reply`: the answers.
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `pins`: how often the kernel has looked each inode up.
+//! - `stale`: pages of the page cache that a direct write has made old.
 //! - `process`: what the kernel does not tell about a caller.
 //!
 //! # What the kernel does itself
@@ -22,6 +23,7 @@ mod ops;
 mod pins;
 mod process;
 mod reply;
+mod stale;
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,6 +35,8 @@ use zonal_fs::vfs::{FileSystem, Ino};
 
 use crate::options::{Atime, MountConfig, WriteCache};
 use pins::Pins;
+use stale::Stale;
+pub(crate) use stale::StaleRanges;
 
 /// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
 pub const TTL: Duration = Duration::from_hours(24);
@@ -61,6 +65,7 @@ pub struct Front {
 struct Shared {
     fs: Arc<dyn FileSystem>,
     pins: Pins,
+    stale: Stale,
     write_cache: WriteCache,
     atime: Atime,
     /// Held for reading by every request, for writing to stop: after `refuse` returns, no request is
@@ -74,6 +79,7 @@ impl Front {
         let shared = Shared {
             fs,
             pins: Pins::default(),
+            stale: Stale::default(),
             write_cache: config.write_cache,
             atime: config.atime,
             phase: RwLock::new(Phase::Serving),
@@ -92,6 +98,17 @@ impl Front {
         self.refuse();
         self.shared.pins.release_all(&*self.shared.fs);
         self.shared.fs.shutdown()
+    }
+
+    /// Ranges whose pages are old, for the thread that has the kernel drop them. The thread ends
+    /// with [`end_stale_ranges`](Self::end_stale_ranges).
+    pub(crate) fn stale_ranges(&self) -> StaleRanges {
+        self.shared.stale.open()
+    }
+
+    /// No further ranges become stale.
+    pub(crate) fn end_stale_ranges(&self) {
+        self.shared.stale.close();
     }
 
     /// Does regular work, unless stopped.

@@ -18,7 +18,7 @@ use zonal_fs::vfs::{FileKind, Ino, NAME_MAX, NewInode, SetAttr, SyncKind, WriteF
 
 use super::actions::{kills_privileges, xattr_caller};
 use super::process::Credentials;
-use super::reply::{GENERATION, opened, ttl};
+use super::reply::{GENERATION, Route, opened, ttl};
 use super::{Front, REQUEST_MAX, convert, reply};
 use crate::options::WriteCache;
 use crate::unmount::DAEMON_XATTR;
@@ -206,7 +206,26 @@ impl Filesystem for Front {
             return reply.error(error);
         }
         let (handle, flags) = opened(flags.0, self.shared.atime);
+        if Route::from(handle) == Route::Cached {
+            self.shared.pins.open_cached(Ino::new(ino.0));
+        }
         reply.opened(handle, flags);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        if Route::from(handle) == Route::Cached {
+            self.shared.pins.close_cached(Ino::new(ino.0));
+        }
+        reply.ok();
     }
 
     fn create(
@@ -224,6 +243,9 @@ impl Filesystem for Front {
         match self.make(request, parent, name, umask, &new) {
             Ok(attr) => {
                 let (handle, open_flags) = opened(flags, self.shared.atime);
+                if Route::from(handle) == Route::Cached {
+                    self.shared.pins.open_cached(Ino::new(attr.ino.0));
+                }
                 reply.created(&ttl(&attr), &attr, GENERATION, handle, open_flags);
             }
             // The kernel holds the directory and knows that the name is free.
@@ -266,9 +288,15 @@ impl Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let flags = convert::write_flags(write_flags, flags, handle.into());
+        let route = Route::from(handle);
+        let flags = convert::write_flags(write_flags, flags, route);
         match self.run("write", ino, |fs, ino| fs.write(ino, offset, data, flags)) {
-            Ok(_) => reply.written(u32::try_from(data.len()).expect("at most one request")),
+            Ok(_) => {
+                if route == Route::Direct && self.shared.pins.is_open_cached(Ino::new(ino.0)) {
+                    self.shared.stale.drop_pages(ino, offset, data.len() as u64);
+                }
+                reply.written(u32::try_from(data.len()).expect("at most one request"));
+            }
             Err(error) => reply.error(error),
         }
     }
