@@ -63,7 +63,7 @@ struct Piece {
 pub enum Tail {
     /// Whole, as block devices promise.
     Whole,
-    /// Its first half is written, the rest is noise.
+    /// A small part of it is written, the rest is noise.
     Torn,
 }
 
@@ -188,11 +188,11 @@ fn block_bytes(block_size: BlockSize) -> usize {
     1 << block_size.shift()
 }
 
-/// A block of which only the first half was written. The noise is not zero, so that nobody takes
-/// it for a block that was never written.
+/// A block of which only the first thirty-second part was written: a header may be whole, what it
+/// heads is not. The noise is not zero, so that nobody takes it for a block that was never written.
 fn tear(block: &[u8]) -> Arc<[u8]> {
-    let half = block.len() / 2;
-    block[..half].iter().copied().chain(std::iter::repeat_n(0xa5, half)).collect()
+    let kept = block.len() / 32;
+    block[..kept].iter().copied().chain(std::iter::repeat_n(0xa5, block.len() - kept)).collect()
 }
 
 impl Extents {

@@ -31,7 +31,8 @@ fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
     let write =
         |file, offset, len, seed| Op::Write { file, offset, len, seed, flags: WriteFlags::empty() };
     let xattr = Op::SetXattr { entry: 1, name: 1, len: 40, seed: 5, mode: XattrMode::Any };
-    let remounts = vec![create(0), xattr, Op::Remount, write(0, 0, 9000, 3), Op::Sync, Op::Remount];
+    let remounts =
+        vec![create(0), xattr.clone(), Op::Remount, write(0, 0, 9000, 3), Op::Sync, Op::Remount];
     // Small changes of one file after the other: an old one that comes back makes a mixture.
     let turns = (0..60_u16).flat_map(|turn| {
         let chmod = Op::Chmod { entry: 1 + turn % 3, perm: turn, caller: Caller::ROOT };
@@ -50,7 +51,15 @@ fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
         Op::Sync,
     ];
     let truncate = |size| Op::Truncate { file: 0, size };
-    let regrow = vec![create(0), write(0, 0, 9000, 3), truncate(5000), truncate(9000), Op::Sync];
+    let regrow = vec![
+        create(0),
+        write(0, 0, 9000, 3),
+        truncate(5000),
+        truncate(9000),
+        Op::Sync,
+        xattr,
+        Op::Sync,
+    ];
     // Many syncs wrap the journal and the superblock log around.
     let many = (0..160).flat_map(|round| {
         [write(0, u64::from(round) * 700, 3000, round), create((round % 9) as u8), Op::Sync]
@@ -67,7 +76,7 @@ fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
     let churn = std::iter::once(create(0)).chain(churn).collect();
     let (ballast, full) = (SMALL.ballast_max(), SMALL.ballast_max() + 200);
     vec![
-        ("a file cut and grown", SMALL, 0, regrow),
+        ("a file cut, grown and marked", SMALL, 0, regrow),
         ("an orphan", SMALL, 0, orphan),
         ("remounts with four open zones", thrifty, 0, remounts.clone()),
         ("remounts", SMALL, 0, remounts),
@@ -138,7 +147,10 @@ fn the_checker_notices_planted_mistakes() {
     let seed = seed();
     let mut missed = Vec::new();
     let only = std::env::var("BUG").ok();
-    let tried = |bug: &&PlantedBug| only.as_ref().is_none_or(|only| *only == format!("{bug:?}"));
+    let tried = |bug: &&PlantedBug| match &only {
+        Some(only) => *only == format!("{bug:?}"),
+        None => !OUT_OF_REACH.contains(bug),
+    };
     let bugs: Vec<PlantedBug> = PlantedBug::ALL.iter().filter(tried).copied().collect();
     for &bug in &bugs {
         match notice(bug, seed) {
@@ -151,6 +163,5 @@ fn the_checker_notices_planted_mistakes() {
         }
     }
     println!("planted mistakes: {} of {} noticed", bugs.len() - missed.len(), bugs.len());
-    missed.retain(|bug| !OUT_OF_REACH.contains(bug));
     assert!(missed.is_empty(), "SEED={seed}: not noticed: {missed:?}");
 }
