@@ -18,7 +18,7 @@ pub(crate) fn crash(root: &Path) -> Result<ExitCode> {
 
 /// Every benchmark whose name contains `filter`.
 pub(crate) fn bench(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
-    live(cargo(root).args(["bench", "--workspace", "--benches", "--"]).args(filter))
+    live(cargo(root).args(["bench", "--workspace", "--bench", "*", "--"]).args(filter))
 }
 
 fn live(command: &mut Command) -> Result<ExitCode> {

@@ -72,6 +72,9 @@ fn of_device(error: &DeviceError) -> Option<String> {
 fn of_fs(error: &FsError) -> Option<String> {
     match error {
         FsError::InUse { .. } => Some("--force, if what it holds may be lost".into()),
+        FsError::Corrupt { what: "superblock", .. } => {
+            Some("`zonal mkfs DEVICE` makes a file system".into())
+        }
         FsError::Corrupt { .. } | FsError::Checksum { .. } => {
             Some("`zonal check DEVICE` lists what is wrong".into())
         }

@@ -22,7 +22,15 @@ use clap::Parser;
 use crate::args::Cli;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(alias::arguments(std::env::args_os()));
+    let arguments = alias::arguments(std::env::args_os());
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // If this cannot be printed, the exit code is all that is left.
+            let _ = error.print();
+            return ExitCode::from(cmd::usage_code(&arguments, error.exit_code()));
+        }
+    };
     let started = log::start(&cli.global, &cli.command);
     let outcome = started.and_then(|()| cmd::run(&cli));
     outcome.unwrap_or_else(|error| {

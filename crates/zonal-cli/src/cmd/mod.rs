@@ -15,6 +15,7 @@ mod umount;
 mod zone;
 mod zones;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -51,5 +52,28 @@ pub(crate) fn failure_code(command: &Command) -> u8 {
     match command {
         Command::Check(_) => 8,
         _ => 1,
+    }
+}
+
+/// The exit code where the arguments are not understood, or where they asked for help (`usual` 0):
+/// `check` has fsck's, where 16 is wrong usage.
+pub(crate) fn usage_code(arguments: &[OsString], usual: i32) -> u8 {
+    match usual {
+        0 => 0,
+        _ if arguments.get(1).is_some_and(|command| command == "check") => 16,
+        _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_errors_of_check_are_those_of_fsck() {
+        let arguments = |command: &str| ["zonal", command].map(OsString::from);
+        assert_eq!(usage_code(&arguments("check"), 2), 16);
+        assert_eq!(usage_code(&arguments("check"), 0), 0);
+        assert_eq!(usage_code(&arguments("zones"), 2), 2);
     }
 }
