@@ -63,6 +63,9 @@ fn of_device(error: &DeviceError) -> Option<String> {
         DeviceError::NoSuchZone { .. } | DeviceError::OutOfRange { .. } => {
             "`zonal info DEVICE` prints how large it is".into()
         }
+        DeviceError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            "check the path; `zonal create FILE` makes a drive".into()
+        }
         DeviceError::Io { source, .. } => return of_io(source),
         _ => return None,
     };
@@ -72,8 +75,13 @@ fn of_device(error: &DeviceError) -> Option<String> {
 fn of_fs(error: &FsError) -> Option<String> {
     match error {
         FsError::InUse { .. } => Some("--force, if what it holds may be lost".into()),
-        FsError::Corrupt { what: "superblock", .. } => {
-            Some("`zonal mkfs DEVICE` makes a file system".into())
+        FsError::Corrupt { what: "superblock", why }
+            if why.ends_with("not a Furrow file system") =>
+        {
+            Some("`zonal mkfs DEVICE` makes one".into())
+        }
+        FsError::Corrupt { what: "superblock", why } if why.starts_with("formatted on") => {
+            Some("the layers it was formatted through, such as po2:, in front of the device".into())
         }
         FsError::Corrupt { .. } | FsError::Checksum { .. } => {
             Some("`zonal check DEVICE` lists what is wrong".into())
@@ -98,7 +106,7 @@ fn of_serve(error: &ServeError) -> Option<String> {
 
 fn of_io(error: &io::Error) -> Option<String> {
     match error.kind() {
-        io::ErrorKind::NotFound => Some("check the path; `zonal create FILE` makes a drive".into()),
+        io::ErrorKind::NotFound => Some("check the path".into()),
         io::ErrorKind::PermissionDenied => Some("the owner of the file, or root, may do it".into()),
         io::ErrorKind::AlreadyExists => Some("another name, or --force to replace it".into()),
         io::ErrorKind::StorageFull => Some("the disk that holds the drive file is full".into()),
