@@ -6,6 +6,7 @@
 pub mod acl;
 pub mod error;
 pub mod furrow;
+pub mod protect;
 pub mod rules;
 pub mod tree;
 pub mod vfs;

@@ -248,6 +248,9 @@ pub fn check_rename(
 ) -> Result<RenameAction> {
     let is_dir = kind == FileKind::Directory;
     let exchange = flags.contains(RenameFlags::EXCHANGE);
+    if exchange && flags.contains(RenameFlags::WHITEOUT) {
+        return Err(FsError::Invalid { what: "a rename that swaps and leaves a whiteout" });
+    }
     if flags.contains(RenameFlags::NOREPLACE) {
         return match target {
             _ if exchange => {
@@ -307,6 +310,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
+            flags: crate::vfs::InodeFlags::empty(),
         }
     }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::Clock;
 
-use crate::vfs::{Attr, Caller, FileKind, FileSystem, Ino, Result, Timestamp};
-use crate::{FsError, acl, rules};
+use crate::vfs::{Attr, Caller, FileKind, FileSystem, Ino, InodeFlags, Result, Timestamp};
+use crate::{FsError, acl, protect, rules};
 
 use content::Content;
 pub use snapshot::{Node, NodeAttr, Snapshot, snapshot};
@@ -129,6 +129,7 @@ impl Inode {
             mtime: now,
             ctime: now,
             btime: now,
+            flags: InodeFlags::empty(),
         };
         let mut inode = Self { attr, body, xattrs: BTreeMap::new(), pins: 0 };
         inode.put_xattr(acl::ACCESS, birth.access_acl.clone());
@@ -247,6 +248,20 @@ impl State {
         inode.attr.ctime = now;
         self.delete_if_unused(ino);
         Ok(())
+    }
+
+    /// Whether the flags of a directory and of what an entry leads to let the entry go.
+    fn check_removal(&self, parent: Ino, ino: Ino) -> Result<()> {
+        protect::check_removal(self.inode(parent)?.attr.flags, self.inode(ino)?.attr.flags)
+    }
+
+    fn enter_whiteout(&mut self, parent: Ino, name: &[u8], now: Timestamp) -> Result<()> {
+        let birth = rules::Birth { perm: 0, uid: 0, gid: 0, access_acl: None, default_acl: None };
+        self.last_ino += 1;
+        let ino = Ino::new(self.last_ino);
+        let whiteout = Inode::new(ino, FileKind::CharDevice, &birth, Body::Node, now);
+        self.inodes.insert(ino, whiteout);
+        self.enter(parent, name, ino, now)
     }
 
     fn delete_if_unused(&mut self, ino: Ino) {

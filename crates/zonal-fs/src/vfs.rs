@@ -108,6 +108,8 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Birth.
     pub btime: Timestamp,
+    /// What chattr(1) has set.
+    pub flags: InodeFlags,
 }
 
 /// Who asks, for ownership of what is created and for setgid rules.
@@ -177,9 +179,32 @@ pub struct SetAttr {
     /// Clear setuid, and setgid if group execution is allowed, as a write by an unprivileged
     /// process does.
     pub kill_privileges: bool,
+    /// What chattr(1) sets. The caller has checked who may.
+    pub flags: Option<InodeFlags>,
+}
+
+impl InodeFlags {
+    /// Flags that a directory hands down to files and directories made in it.
+    pub const INHERITED: Self = Self::NO_ATIME.union(Self::NO_DUMP).union(Self::SYNC);
 }
 
 bitflags::bitflags! {
+    /// Flags of an inode that chattr(1) sets. What the first two forbid is in
+    /// [`protect`](crate::protect).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct InodeFlags: u8 {
+        /// Nothing about it changes (`+i`).
+        const IMMUTABLE = 1;
+        /// It only grows (`+a`).
+        const APPEND_ONLY = 2;
+        /// Reading does not move its access time (`+A`).
+        const NO_ATIME = 4;
+        /// Backup programs leave it out (`+d`); kept for them.
+        const NO_DUMP = 8;
+        /// Writes are durable when they return (`+S`).
+        const SYNC = 16;
+    }
+
     /// How a write is to be done.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WriteFlags: u32 {
@@ -200,6 +225,9 @@ bitflags::bitflags! {
         const NOREPLACE = 1;
         /// Swap the two.
         const EXCHANGE = 2;
+        /// Leave a whiteout in the source's place: a character device 0/0 of the superuser, by
+        /// which overlay file systems know that a name is gone.
+        const WHITEOUT = 4;
     }
 }
 
@@ -256,7 +284,9 @@ pub struct DirEntry<'a> {
     pub kind: FileKind,
     /// Name.
     pub name: &'a [u8],
-    /// Where to go on after this entry. Stays valid while entries come and go.
+    /// Where to go on after this entry. Stays valid while entries come and go, and with the
+    /// entry when it gets another name in the same directory: a program that renames what it
+    /// lists comes to an end.
     pub cookie: u64,
 }
 

@@ -59,6 +59,7 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
     let signals_end = signals.handle();
     let session = Session::new(front.clone(), &point, &session_config(config))
         .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
+    front.connect(session.notifier());
     let (events, inbox) = channel();
     let (ticking, tick_end) = channel::<()>();
     thread::scope(|scope| {

@@ -3,11 +3,13 @@
 mod mounted;
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+
+use rustix::fs::{CWD, IFlags, RenameFlags, ioctl_getflags, ioctl_setflags, renameat_with};
 
 const NOBODY: u32 = 65534;
 
@@ -64,4 +66,67 @@ fn a_direct_write_clears_setuid_and_the_kernel_sees_it() {
         .status();
     assert!(status.unwrap().success());
     assert_eq!(mode(), 0o777);
+}
+
+#[test]
+fn immutable_and_append_only_files_are_left_alone() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    fs::write(&file, "content").unwrap();
+    let set = |flags| ioctl_setflags(File::open(&file).unwrap(), flags).unwrap();
+    let refused = |result: std::io::Result<()>| {
+        let kind = result.map_err(|error| error.kind());
+        assert_eq!(kind, Err(ErrorKind::PermissionDenied));
+    };
+    set(IFlags::IMMUTABLE);
+    mounted.remount("");
+    let flags = || ioctl_getflags(File::open(&file).unwrap()).unwrap();
+    assert_eq!(flags(), IFlags::IMMUTABLE, "kept over a remount");
+    refused(File::options().write(true).open(&file).map(drop));
+    refused(File::options().append(true).open(&file).map(drop));
+    refused(fs::set_permissions(&file, Permissions::from_mode(0o600)));
+    refused(fs::remove_file(&file));
+    refused(fs::rename(&file, mounted.path("other")));
+    refused(fs::hard_link(&file, mounted.path("other")));
+    let set = |flags| ioctl_setflags(File::open(&file).unwrap(), flags).unwrap();
+    set(IFlags::APPEND | IFlags::NODUMP);
+    refused(File::options().write(true).open(&file).map(drop));
+    refused(File::create(&file).map(drop));
+    File::options().append(true).open(&file).unwrap().write_all(b" and more").unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"content and more");
+    refused(fs::remove_file(&file));
+    set(IFlags::empty());
+    fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_rename_can_leave_a_whiteout() {
+    let Some(mounted) = mounted::mount() else { return };
+    let (source, target) = (mounted.path("source"), mounted.path("target"));
+    fs::write(&source, "content").unwrap();
+    fs::write(&target, "replaced").unwrap();
+    renameat_with(CWD, &source, CWD, &target, RenameFlags::WHITEOUT).unwrap();
+    let left = fs::symlink_metadata(&source).unwrap();
+    assert!(left.file_type().is_char_device() && left.rdev() == 0);
+    assert_eq!(fs::read(&target).unwrap(), b"content");
+    let both = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    assert!(renameat_with(CWD, &source, CWD, &target, both).is_err());
+}
+
+#[test]
+fn a_listing_ends_although_its_entries_are_renamed() {
+    const FILES: usize = 3000;
+    let Some(mounted) = mounted::mount() else { return };
+    for file in 0..FILES {
+        fs::write(mounted.path(&file.to_string()), "").unwrap();
+    }
+    let mut seen = 0;
+    for entry in fs::read_dir(mounted.root()).unwrap() {
+        let path = entry.unwrap().path();
+        fs::rename(&path, mounted.path(&format!("renamed{seen}"))).unwrap();
+        seen += 1;
+        assert!(seen <= FILES, "a renamed entry came again");
+    }
+    assert_eq!(seen, FILES);
+    assert_eq!(fs::read_dir(mounted.root()).unwrap().count(), FILES, "a new listing");
 }

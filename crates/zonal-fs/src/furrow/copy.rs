@@ -6,6 +6,7 @@ use super::data::Hold;
 use super::format::BLOCK_BYTES;
 use super::state::{ExtentId, MapEntry, State};
 use crate::FsError;
+use crate::protect;
 use crate::rules;
 use crate::vfs::{Ino, Result, WriteFlags};
 
@@ -28,6 +29,7 @@ impl Furrow {
             let (from, to) = (state.inode(source.0)?, state.inode(target.0)?);
             from.file()?;
             to.file()?;
+            protect::check_copy(to.flags)?;
             (from.size, to.size)
         };
         let len = len.min(size.saturating_sub(source.1));

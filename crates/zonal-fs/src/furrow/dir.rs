@@ -1,12 +1,16 @@
 //! What each POSIX action does to directories.
 
+use std::collections::BTreeMap;
+
 use super::Furrow;
 use super::state::{Body, Directory, File, Inode, State};
 use crate::FsError;
 use crate::acl;
+use crate::protect;
 use crate::rules::{self, RenameAction, RenameTarget};
 use crate::vfs::{
-    Attr, Caller, DirEntry, FileKind, Ino, Listing, NewInode, RenameFlags, Result, Timestamp,
+    Attr, Caller, DirEntry, FileKind, Ino, InodeFlags, Listing, NewInode, RenameFlags, Result,
+    Timestamp,
 };
 
 /// Cookies of `.` and `..`; entries follow.
@@ -47,6 +51,7 @@ impl Furrow {
             let mut guard = self.write_state();
             let state = &mut *guard;
             check_free(state, parent, name)?;
+            protect::check_entry(state.inode(parent)?.flags)?;
             self.check_space(state, 1)?;
             let inode = self.new_inode(state, caller, parent, new)?;
             let ino = Ino::new(state.next_ino);
@@ -102,6 +107,10 @@ impl Furrow {
             mtime: now,
             ctime: now,
             btime: now,
+            flags: match new.kind {
+                FileKind::Regular | FileKind::Directory => directory.flags & InodeFlags::INHERITED,
+                _ => InodeFlags::empty(),
+            },
             xattrs: acls
                 .into_iter()
                 .filter_map(|(name, value)| Some((name.into(), value?.into())))
@@ -121,6 +130,7 @@ impl Furrow {
             if state.inode(ino)?.kind == FileKind::Directory {
                 return Err(FsError::IsDirectory);
             }
+            check_removal(state, parent, ino)?;
             let now = self.now();
             state.remove_entry(parent, name)?;
             touch(state.change_inode(parent)?, now);
@@ -141,6 +151,7 @@ impl Furrow {
             let mut guard = self.write_state();
             let state = &mut *guard;
             let ino = entry_of(state, parent, name)?;
+            check_removal(state, parent, ino)?;
             if !state.inode(ino)?.directory()?.by_name.is_empty() {
                 return Err(FsError::NotEmpty);
             }
@@ -171,7 +182,9 @@ impl Furrow {
             if inode.nlink == u32::MAX {
                 return Err(FsError::TooManyLinks);
             }
+            protect::check_inode(inode.flags)?;
             check_free(state, parent, name)?;
+            protect::check_entry(state.inode(parent)?.flags)?;
             self.check_space(state, 1)?;
             let now = self.now();
             state.insert_entry(parent, name, ino)?;
@@ -202,6 +215,13 @@ impl Furrow {
             let there = state.inode(target.0)?.directory()?.by_name.get(target.1);
             let there = there.map(|entry| entry.ino);
             let found = classify(state, moved, there)?;
+            if found != RenameTarget::SameInode {
+                check_removal(state, source.0, moved)?;
+                match there {
+                    Some(there) => check_removal(state, target.0, there)?,
+                    None => protect::check_entry(state.inode(target.0)?.flags)?,
+                }
+            }
             let kind = state.inode(moved)?.kind;
             let action = rules::check_rename(kind, found, flags);
             // Linux looks for a loop before it compares the kinds.
@@ -228,13 +248,14 @@ impl Furrow {
                         state.change_inode(target.0)?.nlink -= 1;
                     }
                     Self::drop_link(state, replaced, now)?;
-                    state.remove_entry(source.0, source.1)?;
-                    enter(state, moved, source.0, target)?;
+                    move_link(state, moved, source, target)?;
                 }
                 (RenameAction::Move | RenameAction::Replace | RenameAction::Exchange, _) => {
-                    state.remove_entry(source.0, source.1)?;
-                    enter(state, moved, source.0, target)?;
+                    move_link(state, moved, source, target)?;
                 }
+            }
+            if flags.contains(RenameFlags::WHITEOUT) {
+                leave_whiteout(state, source, now)?;
             }
             state.change_inode(moved)?.ctime = now;
             touch(state.change_inode(source.0)?, now);
@@ -291,6 +312,36 @@ fn check_parent(state: &State, parent: Ino) -> Result<()> {
     if inode.nlink == 0 { Err(FsError::NotFound) } else { Ok(()) }
 }
 
+/// Whether the flags of a directory and of what an entry leads to let the entry go.
+fn check_removal(state: &State, parent: Ino, ino: Ino) -> Result<()> {
+    protect::check_removal(state.inode(parent)?.flags, state.inode(ino)?.flags)
+}
+
+/// Enters a whiteout where something was moved away.
+fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestamp) -> Result<()> {
+    let ino = Ino::new(state.next_ino);
+    state.next_ino += 1;
+    let whiteout = Inode {
+        kind: FileKind::CharDevice,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        flags: InodeFlags::empty(),
+        xattrs: BTreeMap::new(),
+        pins: 0,
+        body: Body::Special,
+    };
+    state.insert_inode(ino, whiteout);
+    state.insert_entry(parent, name, ino)
+}
+
 fn check_free(state: &State, parent: Ino, name: &[u8]) -> Result<()> {
     check_parent(state, parent)?;
     let exists = state.inode(parent)?.directory()?.by_name.contains_key(name);
@@ -324,6 +375,21 @@ fn check_no_loop(state: &State, moved: Ino, target: Ino) -> Result<()> {
         }
         at = state.inode(at)?.directory()?.parent;
     }
+}
+
+/// Moves an entry to a free name. In the same directory it keeps its place in the listing, so that
+/// a program that renames what it lists comes to an end.
+fn move_link(
+    state: &mut State,
+    moved: Ino,
+    source: (Ino, &[u8]),
+    target: (Ino, &[u8]),
+) -> Result<()> {
+    let entry = state.remove_entry(source.0, source.1)?;
+    if source.0 == target.0 {
+        return state.insert_entry_at(target.0, target.1, entry);
+    }
+    enter(state, moved, source.0, target)
 }
 
 /// Enters a moved inode at its new place; a directory learns its parent, and the parents count it.

@@ -211,6 +211,9 @@ fn inode_value(ino: Ino, inode: &Inode) -> Value {
         "blocks": inode.attr(ino).blocks, "atime_ns": inode.atime.ns(),
         "mtime_ns": inode.mtime.ns(), "ctime_ns": inode.ctime.ns(), "btime_ns": inode.btime.ns(),
     });
+    if !inode.flags.is_empty() {
+        value["flags"] = json!(inode.flags.bits());
+    }
     match &inode.body {
         Body::Symlink(target) => value["target"] = json!(text(target)),
         Body::Directory(directory) => value["parent"] = json!(directory.parent.get()),

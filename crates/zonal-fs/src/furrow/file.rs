@@ -14,8 +14,11 @@ use super::planted::PlantedBug;
 use super::state::{ExtentId, MapEntry, State};
 use super::{AtimePolicy, Furrow};
 use crate::FsError;
+use crate::protect;
 use crate::rules::{self, FILE_SIZE_MAX};
-use crate::vfs::{Allocate, FileKind, Ino, Result, Seek, WriteFlags};
+use crate::vfs::{Allocate, Ino, InodeFlags, Result, Seek, WriteFlags};
+
+const NO_ATIME: InodeFlags = InodeFlags::NO_ATIME;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -175,11 +178,13 @@ impl Furrow {
         self.check_writable()?;
         let appends = flags.contains(WriteFlags::APPEND);
         let _turn = appends.then(|| self.appending.lock().expect("no holder panicked"));
-        let start = {
+        let (start, durable) = {
             let state = self.read_state();
             let inode = state.inode(ino)?;
             inode.file()?;
-            if appends { inode.size } else { offset }
+            let durable =
+                flags.contains(WriteFlags::DURABLE) || inode.flags.contains(InodeFlags::SYNC);
+            (if appends { inode.size } else { offset }, durable)
         };
         let end = rules::check_range(start, data.len() as u64)?;
         let mut at = start;
@@ -191,7 +196,7 @@ impl Furrow {
             self.after_change();
             at = next;
         }
-        if flags.contains(WriteFlags::DURABLE) {
+        if durable {
             self.commit(Ending::Record)?;
         }
         Ok(start)
@@ -323,9 +328,11 @@ impl Furrow {
             return Err(FsError::Invalid { what: "a range of no bytes" });
         }
         let end = rules::check_range(offset, len)?;
-        let kind = self.read_state().inode(ino)?.kind;
-        if kind != FileKind::Regular {
-            self.read_state().inode(ino)?.file()?;
+        {
+            let state = self.read_state();
+            let inode = state.inode(ino)?;
+            inode.file()?;
+            protect::check_allocate(inode.flags, how)?;
         }
         let (zeroes, promises, grows) = match how {
             Allocate::Extend => (false, true, true),
@@ -422,9 +429,10 @@ impl Furrow {
         let now = self.now();
         let is_due = match self.options.atime {
             AtimePolicy::Never => false,
-            AtimePolicy::Always => true,
+            AtimePolicy::Always => !self.read_state().inode(ino)?.flags.contains(NO_ATIME),
             AtimePolicy::Relative => {
-                rules::atime_is_due(&self.read_state().inode(ino)?.attr(ino), now)
+                let attr = self.read_state().inode(ino)?.attr(ino);
+                !attr.flags.contains(NO_ATIME) && rules::atime_is_due(&attr, now)
             }
         };
         if is_due {

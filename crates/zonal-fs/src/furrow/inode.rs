@@ -5,12 +5,14 @@ use super::Furrow;
 use super::state::State;
 use crate::FsError;
 use crate::acl;
+use crate::protect;
 use crate::rules;
 use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestamp, XattrMode};
 
 impl Furrow {
     pub(super) fn set_attributes(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
+        protect::check_setattr(self.read_state().inode(ino)?.flags, set)?;
         if let Some(size) = set.size {
             self.read_state().inode(ino)?.file()?;
             self.resize(ino, size, |state| self.change_attributes(state, caller, ino, set))?;
@@ -47,6 +49,7 @@ impl Furrow {
             SetTime::To(time) => time,
         };
         inode.perm = perm;
+        inode.flags = set.flags.unwrap_or(inode.flags);
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
         inode.atime = set.atime.map_or(inode.atime, time);
@@ -74,6 +77,7 @@ impl Furrow {
             let mut guard = self.write_state();
             let state = &mut *guard;
             let inode = state.inode(ino)?;
+            protect::check_inode(inode.flags)?;
             let exists = inode.xattrs.contains_key(name);
             match mode {
                 XattrMode::Create if exists => return Err(FsError::Exists),
@@ -104,6 +108,7 @@ impl Furrow {
         rules::check_xattr(name, 0)?;
         let mut guard = self.write_state();
         let state = &mut *guard;
+        protect::check_inode(state.inode(ino)?.flags)?;
         if !state.inode(ino)?.xattrs.contains_key(name) {
             return Err(FsError::NoAttribute);
         }

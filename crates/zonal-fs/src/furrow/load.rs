@@ -15,7 +15,7 @@ use super::state::{
     extent_bytes, inode_bytes,
 };
 use crate::rules;
-use crate::vfs::{FileKind, Ino, Timestamp};
+use crate::vfs::{FileKind, Ino, InodeFlags, Timestamp};
 
 /// Attributes by inode and name.
 type XattrRows = BTreeMap<(u64, Box<[u8]>), Box<[u8]>>;
@@ -145,6 +145,7 @@ fn build_inodes(
             mtime: Timestamp::from_ns(row.mtime.get()),
             ctime: Timestamp::from_ns(row.ctime.get()),
             btime: Timestamp::from_ns(row.btime.get()),
+            flags: InodeFlags::from_bits_truncate(row.flags),
             xattrs: BTreeMap::new(),
             pins: 0,
             body,

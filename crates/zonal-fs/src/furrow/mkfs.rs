@@ -17,7 +17,7 @@ use super::layout::Layout;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
 use crate::FsError;
-use crate::vfs::{FileKind, Ino, Result, Timestamp};
+use crate::vfs::{FileKind, Ino, InodeFlags, Result, Timestamp};
 
 /// What to do with a device that holds something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,6 +204,7 @@ fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
         mtime: now,
         ctime: now,
         btime: now,
+        flags: InodeFlags::empty(),
         xattrs: std::collections::BTreeMap::new(),
         pins: 0,
         body: Body::Directory(directory),

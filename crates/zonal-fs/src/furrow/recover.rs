@@ -416,10 +416,6 @@ impl Furrow {
         if whole && loaded.copies_are_whole {
             self.commit(Ending::Record)
         } else {
-            if !loaded.journal_is_whole {
-                // Nothing can follow a torn record: the checkpoint takes new zones for the journal.
-                self.committer.lock().expect("no holder panicked").journal.next = [None; 2];
-            }
             self.commit(Ending::Checkpoint)
         }
     }

@@ -157,7 +157,8 @@ fn encode_inode(body: &mut Vec<u8>, ino: Ino, inode: &Inode, planted: Option<Pla
         rdev: U32::new(inode.rdev),
         perm: U16::new(inode.perm),
         kind,
-        reserved: [0; 5],
+        flags: inode.flags.bits(),
+        reserved: [0; 4],
     };
     encode(body, RowOp::Put, &Row::Inode(row, target));
 }

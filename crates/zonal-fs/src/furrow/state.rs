@@ -14,7 +14,7 @@ use super::alloc::Zones;
 use super::format::BLOCK_BYTES;
 use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, RowHeader, XattrRow};
 use crate::FsError;
-use crate::vfs::{Attr, FileKind, Ino, Result, Timestamp};
+use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
 /// Number of an extent. 0 stands for promised space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +114,7 @@ pub(super) struct Inode {
     pub(super) mtime: Timestamp,
     pub(super) ctime: Timestamp,
     pub(super) btime: Timestamp,
+    pub(super) flags: InodeFlags,
     pub(super) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
     /// Users that keep it alive although it has no link.
     pub(super) pins: u32,
@@ -141,6 +142,7 @@ impl Inode {
             mtime: self.mtime,
             ctime: self.ctime,
             btime: self.btime,
+            flags: self.flags,
         }
     }
 
@@ -319,12 +321,12 @@ impl State {
     /// Sets or, with `None`, removes an extended attribute.
     pub(super) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let inode = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
-        self.totals.row_bytes -= inode_bytes(inode);
-        match value {
+        let before = match value {
             Some(value) => inode.xattrs.insert(name.into(), value.into()),
             None => inode.xattrs.remove(name),
         };
-        self.totals.row_bytes += inode_bytes(inode);
+        self.totals.row_bytes += value.map_or(0, |value| xattr_bytes(name, value));
+        self.totals.row_bytes -= before.map_or(0, |value| xattr_bytes(name, &value));
         self.changes.bytes += value.map_or(0, <[u8]>::len);
         self.changes.mark(RowKey::Xattr(ino, name.into()));
         Ok(())
@@ -333,10 +335,17 @@ impl State {
     /// Enters `name` in a directory.
     pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
         let directory = self.inode_mut(parent)?.directory_mut()?;
-        let name: Arc<[u8]> = name.into();
         let cookie = directory.next_cookie;
         directory.next_cookie += 1;
-        let before = directory.by_name.insert(Arc::clone(&name), Entry { ino, cookie });
+        self.insert_entry_at(parent, name, Entry { ino, cookie })
+    }
+
+    /// Enters `name` at a place in the listing that no entry has.
+    pub(super) fn insert_entry_at(&mut self, parent: Ino, name: &[u8], entry: Entry) -> Result<()> {
+        let directory = self.inode_mut(parent)?.directory_mut()?;
+        let name: Arc<[u8]> = name.into();
+        let cookie = entry.cookie;
+        let before = directory.by_name.insert(Arc::clone(&name), entry);
         assert!(before.is_none(), "an entry is removed before its name is used again");
         directory.by_cookie.insert(cookie, Arc::clone(&name));
         self.totals.row_bytes += entry_bytes(&name);
@@ -345,15 +354,15 @@ impl State {
         Ok(())
     }
 
-    /// Takes `name` out of a directory and returns where it led.
-    pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Result<Ino> {
+    /// Takes `name` out of a directory and returns the entry.
+    pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Result<Entry> {
         let directory = self.inode_mut(parent)?.directory_mut()?;
         let (name, entry) = directory.by_name.remove_entry(name).ok_or(FsError::NotFound)?;
         directory.by_cookie.remove(&entry.cookie);
         self.totals.row_bytes -= entry_bytes(&name);
         self.changes.mark(RowKey::Inode(parent));
         self.changes.mark(RowKey::Entry(parent, name));
-        Ok(entry.ino)
+        Ok(entry)
     }
 
     /// Deletes an inode that nothing leads to any more.
@@ -370,14 +379,13 @@ pub(super) fn inode_bytes(inode: &Inode) -> u64 {
         Body::Symlink(target) => target.len(),
         Body::File(_) | Body::Directory(_) | Body::Special => 0,
     };
-    let xattrs: usize = inode
-        .xattrs
-        .iter()
-        .map(|(name, value)| {
-            size_of::<RowHeader>() + size_of::<XattrRow>() + name.len() + value.len()
-        })
-        .sum();
-    (size_of::<RowHeader>() + size_of::<InodeRow>() + target + xattrs) as u64
+    let xattrs: u64 = inode.xattrs.iter().map(|(name, value)| xattr_bytes(name, value)).sum();
+    (size_of::<RowHeader>() + size_of::<InodeRow>() + target) as u64 + xattrs
+}
+
+/// Bytes of an extended attribute's row.
+fn xattr_bytes(name: &[u8], value: &[u8]) -> u64 {
+    (size_of::<RowHeader>() + size_of::<XattrRow>() + name.len() + value.len()) as u64
 }
 
 /// Bytes of an entry's row.

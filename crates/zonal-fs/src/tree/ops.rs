@@ -2,10 +2,11 @@
 
 use super::{Body, Content, Directory, Inode, State, Tree};
 use crate::vfs::{
-    Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, RenameFlags,
-    Result, Seek, SetAttr, SetTime, StatFs, SyncKind, Timestamp, WriteFlags, XattrMode,
+    Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing, NewInode,
+    RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, SyncKind, Timestamp, WriteFlags,
+    XattrMode,
 };
-use crate::{FsError, acl, rules};
+use crate::{FsError, acl, protect, rules};
 
 /// What `statfs` tells: a size that tests do not reach.
 const BLOCKS: u64 = 1 << 40;
@@ -27,6 +28,7 @@ impl FileSystem for Tree {
         if *set == SetAttr::default() {
             return Ok(inode.attr);
         }
+        protect::check_setattr(inode.attr.flags, set)?;
         if let Some(size) = set.size {
             rules::check_range(size, 0)?;
             inode.content_mut()?.truncate(size);
@@ -41,6 +43,7 @@ impl FileSystem for Tree {
         }
         let attr = &mut inode.attr;
         attr.perm = perm;
+        attr.flags = set.flags.unwrap_or(attr.flags);
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
         attr.ctime = now;
@@ -76,6 +79,8 @@ impl FileSystem for Tree {
         let now = self.now();
         let mut state = self.state();
         state.check_new(parent, name)?;
+        let directory = state.inode(parent)?.attr.flags;
+        protect::check_entry(directory)?;
         let body = match new.kind {
             FileKind::Regular => Body::File(Content::default()),
             FileKind::Directory => Body::Directory(Directory::new(parent)),
@@ -94,6 +99,9 @@ impl FileSystem for Tree {
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             inode.attr.rdev = new.rdev;
         }
+        if matches!(new.kind, FileKind::Regular | FileKind::Directory) {
+            inode.attr.flags = directory & InodeFlags::INHERITED;
+        }
         let attr = inode.attr;
         state.inodes.insert(ino, inode);
         state.enter(parent, name, ino, now)?;
@@ -107,6 +115,7 @@ impl FileSystem for Tree {
         if state.inode(ino)?.attr.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
+        state.check_removal(parent, ino)?;
         state.leave(parent, name, now)?;
         state.drop_link(ino, now)
     }
@@ -120,6 +129,7 @@ impl FileSystem for Tree {
             _ => {}
         }
         let ino = state.find(parent, name)?;
+        state.check_removal(parent, ino)?;
         if !state.inode(ino)?.directory()?.entries.is_empty() {
             return Err(FsError::NotEmpty);
         }
@@ -140,7 +150,9 @@ impl FileSystem for Tree {
         if attr.kind == FileKind::Directory {
             return Err(FsError::NotPermitted { what: "a second link to a directory" });
         }
+        protect::check_inode(attr.flags)?;
         state.check_new(parent, name)?;
+        protect::check_entry(state.inode(parent)?.attr.flags)?;
         if attr.nlink == 0 {
             return Err(FsError::NotFound);
         }
@@ -226,11 +238,13 @@ impl FileSystem for Tree {
         let now = self.now();
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;
+        let protected = protect::check_allocate(inode.attr.flags, how);
         let content = inode.content_mut()?;
         if len == 0 {
             return Err(FsError::Invalid { what: "a range of no bytes" });
         }
         let end = rules::check_range(offset, len)?;
+        protected?;
         match how {
             Allocate::Extend | Allocate::KeepSize => {}
             Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize => {
@@ -262,6 +276,7 @@ impl FileSystem for Tree {
         let content = state.inode(source.0)?.content()?.clone();
         let inode = state.inode_mut(target.0)?;
         inode.content()?;
+        protect::check_copy(inode.attr.flags)?;
         let len = len.min(content.size().saturating_sub(source.1));
         rules::check_range(target.1, len)?;
         if source.0 == target.0 && source.1.abs_diff(target.1) < len {
@@ -305,6 +320,7 @@ impl FileSystem for Tree {
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;
         rules::check_xattr(name, value.len())?;
+        protect::check_inode(inode.attr.flags)?;
         match (mode, inode.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(FsError::Exists),
             (XattrMode::Replace, false) => return Err(FsError::NoAttribute),
@@ -332,6 +348,7 @@ impl FileSystem for Tree {
         let now = self.now();
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;
+        protect::check_inode(inode.attr.flags)?;
         inode.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
         inode.attr.ctime = now;
         Ok(())
@@ -347,7 +364,8 @@ impl FileSystem for Tree {
 }
 
 fn accessed(inode: &mut Inode, now: Timestamp) {
-    if rules::atime_is_due(&inode.attr, now) {
+    let moves = !inode.attr.flags.contains(InodeFlags::NO_ATIME);
+    if moves && rules::atime_is_due(&inode.attr, now) {
         inode.attr.atime = now;
     }
 }
@@ -391,6 +409,13 @@ fn rename(
         Err(error) => return Err(error),
     };
     let kind = state.inode(source)?.attr.kind;
+    if target != Some(source) {
+        state.check_removal(source_parent, source)?;
+        match target {
+            Some(target) => state.check_removal(target_parent, target)?,
+            None => protect::check_entry(state.inode(target_parent)?.attr.flags)?,
+        }
+    }
     let action = rules::check_rename(kind, state.rename_target(source, target)?, flags);
     // Linux looks for a loop before it compares the kinds.
     let looks = !matches!(action, Err(FsError::Exists | FsError::NotFound));
@@ -418,6 +443,9 @@ fn rename(
             state.enter(source_parent, source_name, target, now)?;
             state.inode_mut(target)?.attr.ctime = now;
         }
+    }
+    if flags.contains(RenameFlags::WHITEOUT) {
+        state.enter_whiteout(source_parent, source_name, now)?;
     }
     state.enter(target_parent, target_name, source, now)?;
     state.inode_mut(source)?.attr.ctime = now;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::FsError;
-use crate::vfs::{Attr, FileKind, FileSystem, Ino, Listing, Result, Seek};
+use crate::vfs::{Attr, FileKind, FileSystem, Ino, InodeFlags, Listing, Result, Seek};
 
 /// Bytes that are hashed together.
 const CHUNK: usize = 4096;
@@ -42,6 +42,7 @@ pub struct NodeAttr {
     pub mtime_ns: i64,
     pub ctime_ns: i64,
     pub btime_ns: i64,
+    pub flags: InodeFlags,
 }
 
 impl From<Attr> for NodeAttr {
@@ -57,6 +58,7 @@ impl From<Attr> for NodeAttr {
             mtime_ns: attr.mtime.ns(),
             ctime_ns: attr.ctime.ns(),
             btime_ns: attr.btime.ns(),
+            flags: attr.flags,
         }
     }
 }

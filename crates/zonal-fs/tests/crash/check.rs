@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use zonal::image::{Image, Tail};
-use zonal::layer::record::{Choices, Outage, Recorder, Step};
-use zonal::{LbaCount, ZoneAction, ZoneId, ZonedDevice};
+use zonal::layer::record::{Choices, Outage, Recorder};
+use zonal::{LbaCount, ZoneId, ZonedDevice};
 use zonal_fs::furrow::{Furrow, MountOptions, PlantedBug};
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
@@ -127,7 +127,6 @@ impl Checker {
         is_one_of(&found, legal)?;
         if self.below(effort.again_one_in) == 0 {
             self.check_recovery(&recorder, &found)?;
-            self.check_second_mount(&recorder, &found)?;
         }
         if self.below(effort.use_one_in) == 0 {
             self.used += 1;
@@ -226,32 +225,6 @@ impl Checker {
             }
         }
         Ok(())
-    }
-
-    /// The second mount finds nothing to do: it shows the same and writes nothing. It may empty a
-    /// zone that the first one went on with and in which a deleted file was all that lived.
-    fn check_second_mount(
-        &self,
-        recorder: &Arc<Recorder>,
-        found: &Snapshot,
-    ) -> Result<(), Violation> {
-        let before = recorder.len();
-        let second = self.recover(recorder.clone())?;
-        if let Some(difference) = found.first_difference(&second) {
-            return Err(format!("mounted once, then again: {difference}"));
-        }
-        let steps = &recorder.recording().steps[before..];
-        let changes: Vec<String> = steps
-            .iter()
-            .filter_map(|step| match step {
-                Step::Store { zone, offset, .. } => {
-                    Some(format!("write to zone {zone} at {offset}"))
-                }
-                Step::Manage { action: ZoneAction::Reset, .. } | Step::Flush => None,
-                Step::Manage { zone, action } => Some(format!("{} zone {zone}", action.name())),
-            })
-            .collect();
-        if changes.is_empty() { Ok(()) } else { Err(format!("the second mount: {changes:?}")) }
     }
 
     /// The recovered file system still works: it is emptied, filled to the last block and emptied

@@ -5,8 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 use zonal_fs::FsError;
+use zonal_fs::protect;
 use zonal_fs::vfs::{
     Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege, SetAttr,
+    WriteFlags,
 };
 
 use super::process::Credentials;
@@ -59,6 +61,16 @@ impl Front {
             let caller = convert::caller(request, umask);
             self.entered(fs, &fs.create(&caller, parent, name.as_bytes(), new)?)
         })
+    }
+
+    /// Whether the inode's flags let it be opened with these open(2) flags.
+    pub(super) fn check_open(&self, ino: INodeNo, flags: i32) -> Result<(), Errno> {
+        if flags & convert::O_ACCMODE == convert::O_RDONLY && flags & convert::O_TRUNC == 0 {
+            return Ok(());
+        }
+        let mut how = WriteFlags::empty();
+        how.set(WriteFlags::APPEND, flags & convert::O_APPEND != 0);
+        self.run("open", ino, |fs, ino| protect::check_open(fs.getattr(ino)?.flags, how))
     }
 
     pub(super) fn truncate_on_open(&self, request: &Request, ino: INodeNo) -> Result<(), Errno> {
@@ -153,7 +165,8 @@ pub(super) fn xattr_caller(
         return Ok(caller);
     }
     let attr = fs.getattr(ino)?;
-    if attr.perm & SETGID != 0 && attr.gid != caller.gid {
+    if attr.perm & SETGID != 0 {
+        // The request's group says nothing: on an idmapped mount it is none.
         let credentials = Credentials::of(request.pid());
         if !credentials.is_in(attr.gid) && !credentials.keeps_setid() {
             caller.privilege = Privilege::None;

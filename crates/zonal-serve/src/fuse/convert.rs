@@ -12,6 +12,9 @@ use super::reply::Route;
 /// `st_blksize`: what programs use as the size of a good request.
 const BLKSIZE: u32 = 4096;
 
+pub(super) const O_ACCMODE: i32 = 0o3;
+pub(super) const O_RDONLY: i32 = 0;
+pub(super) const O_APPEND: i32 = 0o2000;
 pub(super) const O_TRUNC: i32 = 0o1000;
 /// Also set in `O_SYNC`.
 pub(super) const O_DSYNC: i32 = 0o10000;
@@ -147,16 +150,17 @@ pub(super) fn write_flags(request: fuser::WriteFlags, open: OpenFlags, route: Ro
 }
 
 pub(super) fn rename_flags(flags: fuser::RenameFlags) -> Result<RenameFlags, Errno> {
-    let known = fuser::RenameFlags::RENAME_NOREPLACE | fuser::RenameFlags::RENAME_EXCHANGE;
-    if !known.contains(flags) {
-        return Err(Errno::EINVAL);
-    }
     let mut target = RenameFlags::empty();
-    let (no_replace, exchange) =
-        (fuser::RenameFlags::RENAME_NOREPLACE, fuser::RenameFlags::RENAME_EXCHANGE);
-    target.set(RenameFlags::NOREPLACE, flags.contains(no_replace));
-    target.set(RenameFlags::EXCHANGE, flags.contains(exchange));
-    Ok(target)
+    let mut rest = flags;
+    for (theirs, ours) in [
+        (fuser::RenameFlags::RENAME_NOREPLACE, RenameFlags::NOREPLACE),
+        (fuser::RenameFlags::RENAME_EXCHANGE, RenameFlags::EXCHANGE),
+        (fuser::RenameFlags::RENAME_WHITEOUT, RenameFlags::WHITEOUT),
+    ] {
+        target.set(ours, flags.contains(theirs));
+        rest.remove(theirs);
+    }
+    if rest.is_empty() { Ok(target) } else { Err(Errno::EINVAL) }
 }
 
 pub(super) fn allocate(mode: i32) -> Result<Allocate, Errno> {
@@ -240,9 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn whiteouts_are_refused() {
-        assert!(rename_flags(fuser::RenameFlags::RENAME_WHITEOUT).is_err());
-        let exchange = rename_flags(fuser::RenameFlags::RENAME_EXCHANGE).unwrap();
-        assert_eq!(exchange, RenameFlags::EXCHANGE);
+    fn flags_of_rename() {
+        use fuser::RenameFlags as Theirs;
+        assert_eq!(rename_flags(Theirs::empty()).unwrap(), RenameFlags::empty());
+        assert_eq!(rename_flags(Theirs::RENAME_EXCHANGE).unwrap(), RenameFlags::EXCHANGE);
+        assert_eq!(rename_flags(Theirs::RENAME_WHITEOUT).unwrap(), RenameFlags::WHITEOUT);
+        assert!(rename_flags(Theirs::from_bits_retain(8)).is_err());
     }
 }

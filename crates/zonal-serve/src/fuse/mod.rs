@@ -2,6 +2,7 @@
 //!
 //! - `ops`: one method per request; `actions`: what several of them share; `reply`: the answers.
 //! - `convert`: attributes, times, kinds and flags of the two sides.
+//! - `ioctl`: inode flags and shutdown.
 //! - `pins`: how often the kernel has looked each inode up.
 //! - `stale`: pages of the page cache that a direct write has made old.
 //! - `process`: what the kernel does not tell about a caller.
@@ -19,6 +20,7 @@
 
 mod actions;
 mod convert;
+mod ioctl;
 mod ops;
 mod pins;
 mod process;
@@ -26,14 +28,14 @@ mod reply;
 mod stale;
 
 use std::io;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use fuser::{Errno, INodeNo, InitFlags, KernelConfig};
+use fuser::{Errno, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Ino};
 
-use crate::options::{Atime, MountConfig, WriteCache};
+use crate::options::{Atime, Audience, MountConfig, WriteCache};
 use pins::Pins;
 use stale::Stale;
 pub(crate) use stale::StaleRanges;
@@ -66,6 +68,9 @@ struct Shared {
     fs: Arc<dyn FileSystem>,
     pins: Pins,
     stale: Stale,
+    /// What tells the kernel to forget; set once there is a session.
+    notifier: OnceLock<Notifier>,
+    audience: Audience,
     write_cache: WriteCache,
     atime: Atime,
     /// Held for reading by every request, for writing to stop: after `refuse` returns, no request is
@@ -80,11 +85,19 @@ impl Front {
             fs,
             pins: Pins::default(),
             stale: Stale::default(),
+            notifier: OnceLock::new(),
+            audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
             phase: RwLock::new(Phase::Serving),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Tells how to reach the kernel unasked.
+    pub fn connect(&self, notifier: Notifier) {
+        let first = self.shared.notifier.set(notifier);
+        assert!(first.is_ok(), "a front end has one session");
     }
 
     /// Waits for the requests that are running and refuses all further ones.
@@ -142,6 +155,16 @@ impl Front {
         })
     }
 
+    /// Makes the kernel ask for an inode's attributes again.
+    fn forget_attributes(&self, ino: INodeNo) {
+        if let Some(notifier) = self.shared.notifier.get()
+            && let Err(error) = notifier.inval_inode(ino, -1, 0)
+        {
+            // The kernel may not know the inode any more.
+            tracing::debug!(inode = ino.0, %error, "attributes not forgotten");
+        }
+    }
+
     fn negotiate(&self, kernel: &mut KernelConfig) -> io::Result<()> {
         // Without these two, permissions would be wrong.
         let needed = InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_POSIX_ACL;
@@ -164,6 +187,11 @@ impl Front {
             | InitFlags::FUSE_HAS_IOCTL_DIR;
         if self.shared.write_cache == WriteCache::Back {
             wished |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        if self.shared.audience == Audience::Everyone {
+            // With it, only requests that create something tell a user: no good where fuser itself
+            // looks at the user of each.
+            wished |= InitFlags::FUSE_ALLOW_IDMAP;
         }
         for flag in wished.iter() {
             if kernel.add_capabilities(flag).is_err() {

@@ -17,14 +17,10 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{FileKind, Ino, NAME_MAX, NewInode, SetAttr, SyncKind, WriteFlags, XattrMode};
 
 use super::actions::{kills_privileges, xattr_caller};
-use super::process::Credentials;
 use super::reply::{GENERATION, Route, opened, ttl};
 use super::{Front, REQUEST_MAX, convert, reply};
 use crate::options::WriteCache;
 use crate::unmount::DAEMON_XATTR;
-
-/// `_IOR('X', 125, u32)`: make everything durable, then stop, as XFS and ext4 do.
-const SHUTDOWN: u32 = 0x8004_587d;
 
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
@@ -94,6 +90,7 @@ impl Filesystem for Front {
                 atime: atime.map(convert::set_time),
                 mtime: mtime.map(convert::set_time),
                 kill_privileges: uid.is_some() || gid.is_some(),
+                flags: None,
             };
             if set == SetAttr::default() {
                 // With nothing to set, the kernel wants setuid and setgid cleared: chown(-1, -1),
@@ -200,6 +197,9 @@ impl Filesystem for Front {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if let Err(error) = self.check_open(ino, flags.0) {
+            return reply.error(error);
+        }
         if flags.0 & convert::O_TRUNC != 0
             && let Err(error) = self.truncate_on_open(request, ino)
         {
@@ -447,22 +447,12 @@ impl Filesystem for Front {
         _handle: FileHandle,
         _flags: IoctlFlags,
         command: u32,
-        _in_data: &[u8],
+        input: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        if command != SHUTDOWN {
-            return reply.error(Errno::ENOTTY);
-        }
-        if !Credentials::of(request.pid()).administers() {
-            return reply.error(Errno::EPERM);
-        }
-        match self.run("shutdown", ino, |fs, _| fs.sync()) {
-            Ok(()) => {
-                tracing::warn!("stopped by the shutdown ioctl: every further request fails");
-                self.refuse();
-                reply.ioctl(0, &[0; 4]);
-            }
+        match self.control(request, ino, command, input) {
+            Ok(answer) => reply.ioctl(0, &answer),
             Err(error) => reply.error(error),
         }
     }

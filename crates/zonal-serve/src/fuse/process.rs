@@ -34,9 +34,10 @@ impl Credentials {
             if let Some(mask) = line.strip_prefix("CapEff:") {
                 credentials.capabilities = u64::from_str_radix(mask.trim(), 16).unwrap_or(0);
             } else if let Some(groups) = line.strip_prefix("Groups:") {
-                credentials.groups.extend(
-                    groups.split_whitespace().filter_map(|group| group.parse::<u32>().ok()),
-                );
+                credentials.groups.extend(numbers(groups));
+            } else if let Some(gids) = line.strip_prefix("Gid:") {
+                // Real, effective, saved, file system.
+                credentials.groups.extend(numbers(gids).nth(3));
             }
         }
         credentials
@@ -52,7 +53,7 @@ impl Credentials {
         self.has(CAP_SYS_ADMIN)
     }
 
-    /// Whether one of its supplementary groups is `gid`.
+    /// Whether its group or one of its supplementary groups is `gid`.
     pub(super) fn is_in(&self, gid: u32) -> bool {
         self.groups.contains(&gid)
     }
@@ -62,17 +63,20 @@ impl Credentials {
     }
 }
 
+fn numbers(text: &str) -> impl Iterator<Item = u32> {
+    text.split_whitespace().filter_map(|number| number.parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn reads_groups_and_capabilities() {
-        let status =
-            "Name:\tcat\nUid:\t7\t7\t7\t7\nGroups:\t4 27 65534 \nCapEff:\t0000000000200010\n";
+        let status = "Name:\tcat\nUid:\t7\t7\t7\t7\nGid:\t1\t2\t3\t9\nGroups:\t4 27 65534 \nCapEff:\t0000000000200010\n";
         let credentials = Credentials::parse(status);
         assert!(credentials.keeps_setid() && credentials.administers());
-        assert!(credentials.is_in(27) && !credentials.is_in(7));
+        assert!(credentials.is_in(27) && credentials.is_in(9) && !credentials.is_in(7));
     }
 
     #[test]

@@ -78,8 +78,10 @@ pub struct InodeRow {
     pub perm: U16,
     /// 1 regular, 2 directory, 3 symbolic link, 4 FIFO, 5 socket, 6 character, 7 block device.
     pub kind: u8,
+    /// 1 immutable, 2 append-only, 4 no access time, 8 no dump, 16 synchronous writes.
+    pub flags: u8,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 5],
+    pub reserved: [u8; 4],
 }
 
 /// A directory entry. Key: `parent`, name.

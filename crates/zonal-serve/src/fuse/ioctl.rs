@@ -1,0 +1,135 @@
+//! The ioctls that are answered: inode flags, as chattr(1) and lsattr(1) ask for them in two
+//! forms, and shutdown.
+//!
+//! The kernel has checked who may set flags. It does not enforce them for FUSE: the file system
+//! does, and opening is checked here.
+
+use fuser::{Errno, INodeNo, Request};
+use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr};
+
+use super::Front;
+use super::process::Credentials;
+
+/// `_IOR('X', 125, u32)`: make everything durable, then stop, as XFS and ext4 do.
+const SHUTDOWN: u32 = 0x8004_587d;
+/// `_IOR('f', 1, long)`, `_IOW('f', 2, long)`; what travels are 32 bits.
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+/// `_IOR('X', 31, struct fsxattr)`, `_IOW('X', 32, struct fsxattr)`.
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// Bytes of `struct fsxattr`. The flags come first; the rest is zero here.
+const FSXATTR_BYTES: usize = 28;
+
+/// Our flags, `FS_*_FL` and `FS_XFLAG_*`.
+const FLAGS: [(InodeFlags, u32, u32); 5] = [
+    (InodeFlags::SYNC, 0x08, 0x20),
+    (InodeFlags::IMMUTABLE, 0x10, 0x08),
+    (InodeFlags::APPEND_ONLY, 0x20, 0x10),
+    (InodeFlags::NO_DUMP, 0x40, 0x80),
+    (InodeFlags::NO_ATIME, 0x80, 0x40),
+];
+
+/// The two numberings of flags.
+#[derive(Clone, Copy)]
+enum Numbering {
+    /// `FS_*_FL`
+    Fl,
+    /// `FS_XFLAG_*`
+    Xflag,
+}
+
+impl Front {
+    /// Answers an ioctl with the bytes that go back.
+    pub(super) fn control(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        command: u32,
+        input: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
+        match command {
+            FS_IOC_GETFLAGS => Ok(self.flags(ino, Numbering::Fl)?.to_le_bytes().into()),
+            FS_IOC_SETFLAGS => {
+                let (raw, _) = input.split_first_chunk().ok_or(Errno::EINVAL)?;
+                self.set_flags(ino, Numbering::Fl, u32::from_le_bytes(*raw))
+            }
+            FS_IOC_FSGETXATTR => {
+                let mut answer = self.flags(ino, Numbering::Xflag)?.to_le_bytes().to_vec();
+                answer.resize(FSXATTR_BYTES, 0);
+                Ok(answer)
+            }
+            FS_IOC_FSSETXATTR => {
+                let (raw, rest) = input.split_first_chunk().ok_or(Errno::EINVAL)?;
+                if rest.iter().any(|byte| *byte != 0) {
+                    // Extent sizes and projects.
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                self.set_flags(ino, Numbering::Xflag, u32::from_le_bytes(*raw))
+            }
+            SHUTDOWN => self.stop(request, ino),
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    fn flags(&self, ino: INodeNo, numbering: Numbering) -> Result<u32, Errno> {
+        let flags = self.run("get flags", ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
+        Ok(encode(flags, numbering))
+    }
+
+    fn set_flags(&self, ino: INodeNo, numbering: Numbering, raw: u32) -> Result<Vec<u8>, Errno> {
+        let flags = decode(raw, numbering).ok_or(Errno::EOPNOTSUPP)?;
+        let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        self.run("set flags", ino, |fs, ino| fs.setattr(&Caller::ROOT, ino, &set))?;
+        // The kernel does not expect a new ctime from an ioctl.
+        self.forget_attributes(ino);
+        Ok(Vec::new())
+    }
+
+    fn stop(&self, request: &Request, ino: INodeNo) -> Result<Vec<u8>, Errno> {
+        if !Credentials::of(request.pid()).administers() {
+            return Err(Errno::EPERM);
+        }
+        self.run("shutdown", ino, |fs, _: Ino| fs.sync())?;
+        tracing::warn!("stopped by the shutdown ioctl: every further request fails");
+        self.refuse();
+        Ok(vec![0; 4])
+    }
+}
+
+fn encode(flags: InodeFlags, numbering: Numbering) -> u32 {
+    let set = FLAGS.iter().filter(|(flag, ..)| flags.contains(*flag));
+    set.fold(0, |raw, (_, fl, xflag)| match numbering {
+        Numbering::Fl => raw | fl,
+        Numbering::Xflag => raw | xflag,
+    })
+}
+
+/// `None` if there are flags that are not kept.
+fn decode(raw: u32, numbering: Numbering) -> Option<InodeFlags> {
+    let set = FLAGS.iter().filter(|(_, fl, xflag)| match numbering {
+        Numbering::Fl => raw & fl != 0,
+        Numbering::Xflag => raw & xflag != 0,
+    });
+    let flags = set.fold(InodeFlags::empty(), |flags, (flag, ..)| flags | *flag);
+    (encode(flags, numbering) == raw).then_some(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_two_numberings() {
+        for numbering in [Numbering::Fl, Numbering::Xflag] {
+            for (flag, ..) in FLAGS {
+                assert_eq!(decode(encode(flag, numbering), numbering), Some(flag));
+            }
+            assert_eq!(decode(0, numbering), Some(InodeFlags::empty()));
+            assert_eq!(decode(1, numbering), None);
+        }
+        assert_eq!(encode(InodeFlags::IMMUTABLE, Numbering::Fl), 0x10);
+        assert_eq!(encode(InodeFlags::IMMUTABLE, Numbering::Xflag), 0x08);
+    }
+}
