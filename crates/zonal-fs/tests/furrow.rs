@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+use zonal_fs::acl;
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::tree::snapshot;
 use zonal_fs::vfs::{
-    Attr, Caller, FileKind, FileSystem, Ino, NewInode, RenameFlags, SetAttr, WriteFlags,
+    Attr, Caller, FileKind, FileSystem, Ino, NewInode, RenameFlags, SetAttr, WriteFlags, XattrMode,
 };
 
 struct Rig {
@@ -135,4 +137,30 @@ fn overwriting_at_90_percent_goes_on_for_ever() {
 #[test]
 fn overwriting_near_full_goes_on_with_four_active_zones() {
     churn(&Rig::new(40, 96, 4), 97, 5);
+}
+
+#[test]
+fn a_full_drive_takes_no_attribute_but_gives_some_back() {
+    let rig = Rig::new(24, 64, 14);
+    let fs = rig.mount();
+    let file = create(&fs, Ino::ROOT, "file", FileKind::Regular).ino;
+    let set = |name: &[u8], value: &[u8]| {
+        fs.setxattr(&Caller::ROOT, file, name, value, XattrMode::Any).map_err(|error| error.errno())
+    };
+    set(b"user.before", b"value").unwrap();
+    let mut end = 0;
+    while fs.write(file, end, &bytes(end, 4096), WriteFlags::empty()).is_ok() {
+        end += 4096;
+    }
+    let full = Err(Errno::NOSPC.raw_os_error());
+    assert_eq!(set(b"user.empty", b""), full);
+    let with_mask = [(1, 6), (2, 7), (4, 4), (0x10, 4), (0x20, 4)].map(|(tag, perm)| {
+        let id: u32 = if tag == 2 { 5 } else { u32::MAX };
+        [u32::to_le_bytes(tag | perm << 16), id.to_le_bytes()].concat()
+    });
+    let value = [&2u32.to_le_bytes()[..], &with_mask.concat()].concat();
+    assert_eq!(set(acl::ACCESS, &value), full);
+    assert_eq!(set(b"user.before", b"other"), Ok(()), "no longer than before");
+    fs.removexattr(file, b"user.before").unwrap();
+    assert_eq!(fs.getattr(file).unwrap().perm, 0o644, "a refused ACL leaves the mode alone");
 }
