@@ -5,6 +5,7 @@
 //! `SKIP: why` and returns.
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::run::{self, Ignored};
 use crate::tally::{Tally, now};
@@ -30,7 +31,7 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
     };
     run::tests(
         "unit, contract, model, crash and transcript tests",
-        check::cargo(root)
+        cargo(root)
             .args(["test", "--workspace", "--lib", "--bins", "--tests"])
             .args(GO_ON)
             .args(["--", "--show-output"]),
@@ -39,7 +40,7 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
     );
     run::tests(
         "examples in the documentation",
-        check::cargo(root).args(["test", "--workspace", "--doc"]).args(GO_ON),
+        cargo(root).args(["test", "--workspace", "--doc"]).args(GO_ON),
         ignored,
         tally,
     );
@@ -48,7 +49,7 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
         let path = tools::install(root, tally);
         run::tests(
             "long tests and suites through a real mount",
-            check::cargo(root)
+            cargo(root)
                 .args(["test", "--package=zonal-serve", "--package=zonal-cli", "--tests"])
                 .args(GO_ON)
                 .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
@@ -63,3 +64,15 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
 
 /// One failure hides no other.
 const GO_ON: [&str; 1] = ["--no-fail-fast"];
+
+/// Every run tries the same random tests, so that a failure is the change's and not the day's.
+/// `SEED` in the environment chooses others; `cargo xtask crash` takes fresh ones.
+fn cargo(root: &Path) -> Command {
+    let mut command = check::cargo(root);
+    for name in ["SEED", "PROPTEST_RNG_SEED"] {
+        if std::env::var_os(name).is_none() {
+            command.env(name, "1");
+        }
+    }
+    command
+}
