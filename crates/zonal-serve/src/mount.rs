@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -23,8 +22,6 @@ use crate::error::Result;
 use crate::fuse::Front;
 use crate::options::{Access, Atime, Audience, MountConfig, Restrict};
 use crate::unmount::detach;
-
-const O_TMPFILE: i32 = 0o20_200_000;
 
 /// Between two calls of [`FileSystem::tick`].
 const TICK: Duration = Duration::from_secs(1);
@@ -80,7 +77,6 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
         // Not in the scope: a session whose mount is busy outlives us, until the process ends.
         let started = serve_in_background(session, events);
         let served = started.and_then(|()| {
-            refuse_unnamed_files(&point);
             ready();
             wait(&point, &inbox)
         });
@@ -89,13 +85,6 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
         drop(ticking);
         served
     })
-}
-
-/// Has the kernel ask once for a file without a name, which fuser refuses. From then on the kernel
-/// refuses them itself, with EOPNOTSUPP for everybody; before, a caller whose user has no place in
-/// an idmapped mount is told EOVERFLOW, which programs do not take for "not supported".
-fn refuse_unnamed_files(root: &Path) {
-    let _refused = File::options().write(true).custom_flags(O_TMPFILE).open(root);
 }
 
 fn serve_in_background(session: Session<Front>, events: Sender<Event>) -> Result<()> {
