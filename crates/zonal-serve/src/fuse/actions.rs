@@ -7,8 +7,7 @@ use fuser::{Errno, FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Reques
 use zonal_fs::FsError;
 use zonal_fs::protect;
 use zonal_fs::vfs::{
-    Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege, SetAttr,
-    WriteFlags,
+    Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege, WriteFlags,
 };
 
 use super::process::Credentials;
@@ -65,20 +64,12 @@ impl Front {
 
     /// Whether the inode's flags let it be opened with these open(2) flags.
     pub(super) fn check_open(&self, ino: INodeNo, flags: i32) -> Result<(), Errno> {
-        if flags & convert::O_ACCMODE == convert::O_RDONLY && flags & convert::O_TRUNC == 0 {
+        if flags & convert::O_ACCMODE == convert::O_RDONLY {
             return Ok(());
         }
         let mut how = WriteFlags::empty();
         how.set(WriteFlags::APPEND, flags & convert::O_APPEND != 0);
         self.run("open", ino, |fs, ino| protect::check_open(fs.getattr(ino)?.flags, how))
-    }
-
-    pub(super) fn truncate_on_open(&self, request: &Request, ino: INodeNo) -> Result<(), Errno> {
-        self.run("truncate", ino, |fs, ino| {
-            let kill_privileges = kills_privileges(fs, request, ino)?;
-            let set = SetAttr { size: Some(0), kill_privileges, ..SetAttr::default() };
-            fs.setattr(&convert::caller(request, 0), ino, &set).map(drop)
-        })
     }
 
     pub(super) fn list(
@@ -141,7 +132,7 @@ impl Front {
 }
 
 /// Whether this caller's change of the content must clear setuid and setgid. The kernel says so
-/// for writes; for truncate, open and fallocate fuser does not pass its word on.
+/// for writes; for truncate and fallocate fuser does not pass its word on.
 pub(super) fn kills_privileges(
     fs: &dyn FileSystem,
     request: &Request,

@@ -15,7 +15,6 @@ const BLKSIZE: u32 = 4096;
 pub(super) const O_ACCMODE: i32 = 0o3;
 pub(super) const O_RDONLY: i32 = 0;
 pub(super) const O_APPEND: i32 = 0o2000;
-pub(super) const O_TRUNC: i32 = 0o1000;
 /// Also set in `O_SYNC`.
 pub(super) const O_DSYNC: i32 = 0o10000;
 pub(super) const O_DIRECT: i32 = 0o40000;

@@ -174,8 +174,9 @@ impl Front {
                 format!("the kernel is too old: FUSE lacks {missing:?}"),
             )
         })?;
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel would have us truncate before it looks whether the file
+        // is a program that runs.
         let mut wished = InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO

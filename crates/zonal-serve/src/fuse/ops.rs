@@ -196,13 +196,8 @@ impl Filesystem for Front {
         reply::entry(reply, result);
     }
 
-    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if let Err(error) = self.check_open(ino, flags.0) {
-            return reply.error(error);
-        }
-        if flags.0 & convert::O_TRUNC != 0
-            && let Err(error) = self.truncate_on_open(request, ino)
-        {
             return reply.error(error);
         }
         let (handle, flags) = opened(flags.0, self.shared.atime);

@@ -23,6 +23,7 @@ use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Clock, Rules};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
+use zonal_serve::ServeError;
 use zonal_serve::options::{Access, Atime, MountConfig};
 use zonal_serve::unmount::unmount_and_wait;
 
@@ -64,7 +65,6 @@ pub(crate) fn mount_with(options: &str) -> Option<Mounted> {
     let dir = TempDir::with_prefix("zonal-serve-").unwrap();
     fs::create_dir(dir.path().join("mnt")).unwrap();
     let drive = dir.path().join("drive");
-    format(&drive);
     let daemon = start(&dir.path().join("mnt"), &drive, options);
     Some(Mounted { daemon, dir, drive })
 }
@@ -103,7 +103,13 @@ impl Mounted {
 
     /// Unmounts and waits for the daemon, which must end well.
     pub(crate) fn unmount(&mut self) {
-        unmount_and_wait(&self.root(), PATIENCE).unwrap();
+        // A process that another test is just starting holds our files until it runs its program.
+        let mut tries = 0;
+        while let Err(error) = unmount_and_wait(&self.root(), PATIENCE) {
+            tries += 1;
+            assert!(matches!(error, ServeError::Busy { .. }) && tries < 20, "{error}");
+            tools::run(Command::new("sleep").arg("0.1"));
+        }
         self.wait();
     }
 
@@ -195,6 +201,10 @@ pub(crate) fn daemon() {
     // Run as a test of its own, it has nothing to do.
     let Some(point) = env::var_os(MOUNT_POINT) else { return };
     let drive = PathBuf::from(env::var_os(DRIVE).unwrap());
+    // Here, where no test forks: a child would hold the lock of the drive until it runs a program.
+    if !drive.exists() {
+        format(&drive);
+    }
     let mut config = MountConfig::new(drive.to_str().unwrap(), Path::new(&point));
     config.apply(&env::var(MORE_OPTIONS).unwrap_or_default()).unwrap();
     config.apply(&env::var(OPTIONS).unwrap()).unwrap();
