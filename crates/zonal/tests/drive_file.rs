@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use zonal::file::{CreateOptions, Overwrite};
 use zonal::{
     DeviceError, FileDrive, GeometrySpec, LbaCount, MemoryDrive, OpenMode, Profile, Rules, Select,
-    Zone, ZoneAction, ZoneId, ZonedDevice,
+    Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
 const KILLS: u32 = 40;
@@ -111,16 +111,42 @@ fn a_killed_process_loses_nothing_that_returned() {
             modelled += 1;
         }
         let drive = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
-        let found = content(&drive);
-        if found != content(&model) {
+        let (found, modelled_content) = (content(&drive), content(&model));
+        if let Some((zone, undo)) = only_opened(&found, &modelled_content) {
+            // An append opens its zone first, and was stopped before its data.
+            drive.manage(Select::One(zone), undo).unwrap();
+        } else if found != modelled_content {
             // The operation that was under way has happened, wholly.
             operate(&model, seed, modelled);
             modelled += 1;
             OpenOptions::new().append(true).open(&done).unwrap().write_all(&[1]).unwrap();
-            assert!(found == content(&model), "kill {kill} after {returned}, SEED={seed}");
+            let (zones, bytes) = content(&model);
+            let zone = found.0.iter().zip(&zones).find(|(found, modelled)| found != modelled);
+            let byte = found.1.iter().zip(&bytes).position(|(found, modelled)| found != modelled);
+            assert!(
+                zone.is_none() && byte.is_none(),
+                "kill {kill} after {returned}, SEED={seed}: zone {zone:?}, byte {byte:?}"
+            );
         }
     }
     println!("{KILLS} kills in {modelled} operations");
+}
+
+/// The one zone that is open but has no new data, if that is all that differs, and what undoes it.
+fn only_opened(
+    (found, found_bytes): &(Vec<Zone>, Vec<u8>),
+    (modelled, modelled_bytes): &(Vec<Zone>, Vec<u8>),
+) -> Option<(ZoneId, ZoneAction)> {
+    let mut differing = found.iter().zip(modelled).filter(|(found, modelled)| found != modelled);
+    let (zone, model) = differing.next()?;
+    let is_alone = differing.next().is_none() && found_bytes == modelled_bytes;
+    let opened = Zone { cond: ZoneCond::ImplicitOpen, ..*model };
+    let undo = match model.cond {
+        ZoneCond::Empty => ZoneAction::Reset,
+        ZoneCond::Closed => ZoneAction::Close,
+        _ => return None,
+    };
+    (is_alone && *zone == opened).then_some((zone.id, undo))
 }
 
 /// Waits until the process has noted `count` operations.
