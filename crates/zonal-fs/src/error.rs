@@ -86,6 +86,26 @@ pub enum FsError {
         /// What is wrong with it.
         why: String,
     },
+    /// The device does not hold this file system, or not one that can be understood.
+    #[error("no {what} on the device: {why}")]
+    Foreign {
+        /// The file system looked for.
+        what: &'static str,
+        /// What was found instead.
+        why: String,
+    },
+    /// More files would be open for writing than the device has zones that can be open.
+    #[error("{limit} zone files are open for writing, as many as the device can have open")]
+    TooManyOpen {
+        /// The limit.
+        limit: u32,
+    },
+    /// A write through a buffer to a file that only takes direct writes.
+    #[error("a sequential zone file takes direct writes only (O_DIRECT)")]
+    NotDirect,
+    /// The device refused a zone what its limits do not allow.
+    #[error("{0}")]
+    ZoneLimit(DeviceError),
     /// The device cannot hold a file system.
     #[error("the device cannot hold this file system: {why}")]
     Unsuitable {
@@ -108,7 +128,7 @@ impl FsError {
     ///
     /// A failure of the device below is EIO, whatever it was: by then the file system has tried
     /// elsewhere, and no errno says more about a file.
-    pub const fn errno(&self) -> i32 {
+    pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NotFound => Errno::NOENT,
             Self::Exists => Errno::EXIST,
@@ -116,7 +136,7 @@ impl FsError {
             Self::IsDirectory => Errno::ISDIR,
             Self::NotEmpty => Errno::NOTEMPTY,
             Self::NameTooLong => Errno::NAMETOOLONG,
-            Self::Invalid { .. } | Self::Unsuitable { .. } => Errno::INVAL,
+            Self::Invalid { .. } | Self::Unsuitable { .. } | Self::Foreign { .. } => Errno::INVAL,
             Self::NotPermitted { .. } => Errno::PERM,
             Self::FileTooLarge => Errno::FBIG,
             Self::NoSpace => Errno::NOSPC,
@@ -126,8 +146,13 @@ impl FsError {
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::SeekBeyondEnd => Errno::NXIO,
             Self::ReadOnly | Self::Device(DeviceError::OpenedReadOnly) => Errno::ROFS,
-            Self::InUse { .. } | Self::Device(DeviceError::Locked { .. }) => Errno::BUSY,
-            Self::Checksum { .. } | Self::Corrupt { .. } | Self::Device(_) => Errno::IO,
+            Self::InUse { .. }
+            | Self::TooManyOpen { .. }
+            | Self::Device(DeviceError::Locked { .. }) => Errno::BUSY,
+            Self::ZoneLimit(error) => error.errno(),
+            Self::Checksum { .. } | Self::Corrupt { .. } | Self::NotDirect | Self::Device(_) => {
+                Errno::IO
+            }
         };
         errno.raw_os_error()
     }
@@ -150,6 +175,11 @@ mod tests {
             (FsError::SeekBeyondEnd, 6, "ENXIO"),
             (FsError::NotPermitted { what: "this" }, 1, "EPERM"),
             (FsError::AttributeTooLarge, 7, "E2BIG"),
+            (FsError::NotDirect, 5, "EIO"),
+            (FsError::ZoneLimit(DeviceError::TooManyActive { zone, limit: 4 }), 75, "EOVERFLOW"),
+            (FsError::ZoneLimit(DeviceError::TooManyOpen { zone, limit: 4 }), 109, "ETOOMANYREFS"),
+            (FsError::TooManyOpen { limit: 4 }, 16, "EBUSY"),
+            (FsError::Foreign { what: "zonefs", why: String::new() }, 22, "EINVAL"),
             (FsError::InUse { what: String::new() }, 16, "EBUSY"),
             (FsError::Device(DeviceError::Locked { path: path() }), 16, "EBUSY"),
             (FsError::Exists, 17, "EEXIST"),

@@ -299,11 +299,50 @@ pub enum Listing {
     Enough,
 }
 
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenFor {
+    /// Reading only.
+    Reading,
+    /// Writing, and perhaps reading.
+    Writing,
+}
+
+/// What the files of a file system are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileModel {
+    /// Bytes that can be written anywhere and in any order.
+    Posix,
+    /// Zones: a file grows only at its end, by direct writes of whole blocks.
+    Zones,
+}
+
+/// Whether a file system can be written to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reading and writing.
+    #[default]
+    ReadWrite,
+    /// Reading only.
+    ReadOnly,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Byte of the file where the data went.
+    pub offset: u64,
+    /// Bytes written: less than given only at the end of what a zone can hold.
+    pub len: u64,
+}
+
 /// What `statfs` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// Bytes of a block.
     pub block_size: u32,
+    /// Longest name, in bytes.
+    pub name_max: usize,
     /// Blocks that files can fill.
     pub blocks: u64,
     /// Blocks not filled.
@@ -319,6 +358,29 @@ pub struct StatFs {
 /// Every method may come from any thread. A method that returns an inode's [`Attr`] returns it as
 /// it is after the call.
 pub trait FileSystem: Send + Sync {
+    /// What its files are.
+    fn model(&self) -> FileModel {
+        FileModel::Posix
+    }
+
+    /// The root directory.
+    fn root(&self) -> Ino {
+        Ino::ROOT
+    }
+
+    /// Whether it can be written to now: a failure can take that away.
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
+    /// A file is opened. Whoever opens it closes it with the same purpose.
+    fn open(&self, _ino: Ino, _purpose: OpenFor) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes back one [`open`](Self::open).
+    fn close(&self, _ino: Ino, _purpose: OpenFor) {}
+
     /// Finds `name` in a directory. `.` and `..` are answered too.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
 
@@ -356,8 +418,13 @@ pub trait FileSystem: Send + Sync {
     /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
     fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `data` and returns where: `offset`, or the old end with `APPEND`.
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u64>;
+    /// Like [`read`](Self::read), with the alignment that `O_DIRECT` asks for where there is one.
+    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read(ino, offset, buffer)
+    }
+
+    /// Writes `data` at `offset`, or at the end of the file with `APPEND`.
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written>;
 
     /// Makes an inode durable.
     fn fsync(&self, ino: Ino, kind: SyncKind) -> Result<()>;

@@ -5,15 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::ServeError;
 use crate::error::Result;
 
-/// Whether a mount may be written to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// Reading and writing.
-    #[default]
-    ReadWrite,
-    /// Reading only: nothing is written to the device.
-    ReadOnly,
-}
+pub use zonal_fs::vfs::Access;
 
 /// When reading moves the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

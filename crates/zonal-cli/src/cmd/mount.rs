@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use zonal_fs::furrow::{self, AtimePolicy, Furrow, MountOptions, Stats};
+use zonal_fs::furrow::{AtimePolicy, Furrow, MountOptions, Stats};
 use zonal_serve::daemon::{self, Parent};
 use zonal_serve::options::{Access, Atime};
 use zonal_serve::{MountConfig, serve};
@@ -109,9 +109,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     for options in &args.options {
         config.apply(options)?;
     }
-    let (mode, access) = match config.access {
-        Access::ReadWrite => (OpenMode::ReadWrite, furrow::Access::ReadWrite),
-        Access::ReadOnly => (OpenMode::ReadOnly, furrow::Access::ReadOnly),
+    let mode = match config.access {
+        Access::ReadWrite => OpenMode::ReadWrite,
+        Access::ReadOnly => OpenMode::ReadOnly,
     };
     let atime = match config.atime {
         Atime::Relative => AtimePolicy::Relative,
@@ -119,7 +119,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         Atime::Always => AtimePolicy::Always,
     };
     let device = device::open(&args.device, mode)?;
-    let options = MountOptions { access, atime, ..MountOptions::default() };
+    let options = MountOptions { access: config.access, atime, ..MountOptions::default() };
     let fs = Furrow::mount(device, Arc::new(SystemClock::new()), options)
         .with_context(|| format!("the file system on {}", args.device))?;
     for loss in fs.losses() {

@@ -68,15 +68,7 @@ use self::superlog::SuperLog;
 use crate::FsError;
 use crate::vfs::{Result, Timestamp};
 
-/// Whether a mount may write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// It may.
-    #[default]
-    ReadWrite,
-    /// It writes nothing at all, not even recovery.
-    ReadOnly,
-}
+pub use crate::vfs::Access;
 
 /// When a read moves the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +85,7 @@ pub enum AtimePolicy {
 /// How to mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MountOptions {
-    /// Whether to write.
+    /// Whether to write. `ReadOnly` writes nothing at all, not even recovery.
     pub access: Access,
     /// When to move access times.
     pub atime: AtimePolicy,

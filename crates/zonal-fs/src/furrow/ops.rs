@@ -9,14 +9,18 @@ use super::format::BLOCK_BYTES;
 use super::state::Body;
 use crate::FsError;
 use crate::vfs::{
-    Attr, Caller, DirEntry, FileSystem, Ino, Listing, NewInode, RenameFlags, Result, Seek, SetAttr,
-    StatFs, SyncKind, WriteFlags, XattrMode,
+    Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, RenameFlags,
+    Result, Seek, SetAttr, StatFs, SyncKind, WriteFlags, Written, XattrMode,
 };
 
 /// Age at which what was written is committed without being asked for.
 const COMMIT_AGE_NS: u64 = 4_000_000_000;
 
 impl FileSystem for Furrow {
+    fn access(&self) -> Access {
+        if self.is_read_only() { Access::ReadOnly } else { Access::ReadWrite }
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.find_entry(parent, name)
     }
@@ -82,8 +86,9 @@ impl FileSystem for Furrow {
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u64> {
-        self.write_file(ino, offset, data, flags)
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
+        let offset = self.write_file(ino, offset, data, flags)?;
+        Ok(Written { offset, len: data.len() as u64 })
     }
 
     fn fsync(&self, ino: Ino, _kind: SyncKind) -> Result<()> {
@@ -130,6 +135,7 @@ impl FileSystem for Furrow {
         let free = self.user_blocks(&state, totals.row_bytes).saturating_sub(used);
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
+            name_max: NAME_MAX,
             blocks,
             blocks_free: free,
             inodes: state.inodes.len() as u64,

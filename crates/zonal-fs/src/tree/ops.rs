@@ -2,9 +2,9 @@
 
 use super::{Body, Content, Directory, Inode, State, Tree};
 use crate::vfs::{
-    Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing, NewInode,
-    RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, SyncKind, Timestamp, WriteFlags,
-    XattrMode,
+    Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing, NAME_MAX,
+    NewInode, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, SyncKind, Timestamp, WriteFlags,
+    Written, XattrMode,
 };
 use crate::{FsError, acl, protect, rules};
 
@@ -186,20 +186,21 @@ impl FileSystem for Tree {
         Ok(len)
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u64> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
         let now = self.now();
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;
         let append = flags.contains(WriteFlags::APPEND);
         let content = inode.content_mut()?;
         let offset = if append { content.size() } else { offset };
-        rules::check_range(offset, data.len() as u64)?;
+        let len = data.len() as u64;
+        rules::check_range(offset, len)?;
         if data.is_empty() {
-            return Ok(offset);
+            return Ok(Written { offset, len });
         }
         content.write(offset, data);
         written(inode, flags, now);
-        Ok(offset)
+        Ok(Written { offset, len })
     }
 
     fn fsync(&self, ino: Ino, _kind: SyncKind) -> Result<()> {
@@ -296,6 +297,7 @@ impl FileSystem for Tree {
         let inodes = state.inodes.len() as u64;
         Ok(StatFs {
             block_size: super::content::BLOCK_SIZE,
+            name_max: NAME_MAX,
             blocks: BLOCKS,
             blocks_free: BLOCKS - used.min(BLOCKS),
             inodes,

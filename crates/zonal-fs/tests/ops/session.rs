@@ -258,7 +258,7 @@ impl<F: FileSystem + ?Sized> Session<F> {
                 let data = content(seed, offset, len as usize);
                 self.find(path)
                     .and_then(|ino| fs.write(ino, offset, &data, flags))
-                    .map(|at| at.to_string())
+                    .map(|written| format!("{}+{}", written.offset, written.len))
             }
             Op::Truncate { file, size } => {
                 let path = names.file(file)?;
@@ -368,7 +368,7 @@ impl<F: FileSystem + ?Sized> Session<F> {
                 let data = content(seed, offset, len as usize);
                 let mut back = vec![0; data.len()];
                 let written = self.fs.write(ino, offset, &data, WriteFlags::empty());
-                written.and_then(|at| self.fs.read(ino, at, &mut back)).map(|count| {
+                written.and_then(|at| self.fs.read(ino, at.offset, &mut back)).map(|count| {
                     let mut text = show(&self.fs.getattr(ino).expect("it is held"));
                     let _ = write!(text, " {count} {}", back == data);
                     text

@@ -14,7 +14,7 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
 };
 use zonal_fs::FsError;
-use zonal_fs::vfs::{FileKind, Ino, NAME_MAX, NewInode, SetAttr, SyncKind, WriteFlags, XattrMode};
+use zonal_fs::vfs::{FileKind, Ino, NewInode, SetAttr, SyncKind, WriteFlags, XattrMode};
 
 use super::actions::{kills_privileges, xattr_caller};
 use super::reply::{GENERATION, Route, opened, ttl};
@@ -286,11 +286,11 @@ impl Filesystem for Front {
         let route = Route::from(handle);
         let flags = convert::write_flags(write_flags, flags, route);
         match self.run("write", ino, |fs, ino| fs.write(ino, offset, data, flags)) {
-            Ok(_) => {
+            Ok(written) => {
                 if route == Route::Direct && self.shared.pins.is_open_cached(Ino::new(ino.0)) {
-                    self.shared.stale.drop_pages(ino, offset, data.len() as u64);
+                    self.shared.stale.drop_pages(ino, offset, written.len);
                 }
-                reply.written(u32::try_from(data.len()).expect("at most one request"));
+                reply.written(u32::try_from(written.len).expect("at most one request"));
             }
             Err(error) => reply.error(error),
         }
@@ -373,7 +373,7 @@ impl Filesystem for Front {
                 stat.inodes.saturating_add(stat.inodes_free),
                 stat.inodes_free,
                 stat.block_size,
-                u32::try_from(NAME_MAX).expect("small"),
+                u32::try_from(stat.name_max).unwrap_or(u32::MAX),
                 stat.block_size,
             ),
             Err(error) => reply.error(error),
