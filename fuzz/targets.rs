@@ -26,14 +26,16 @@ use zonal_fs::furrow::format::{Address, BLOCK_BYTES, row};
 use zonal_fs::furrow::{
     Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs,
 };
+use zonal_fs::signature;
 use zonal_fs::tree::snapshot;
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags, XattrMode};
+use zonal_fs::zonefs::{self, format::RawSuperblock};
 
 /// A target: its name, which is also its corpus folder, and its body.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 7] = [
+pub(crate) const TARGETS: [Target; 8] = [
     ("superblock", superblock),
     ("record", record),
     ("manifest", manifest),
@@ -41,6 +43,7 @@ pub(crate) const TARGETS: [Target; 7] = [
     ("device_spec", device_spec),
     ("trace", trace),
     ("mount_image", mount_image),
+    ("zonefs_superblock", zonefs_superblock),
 ];
 
 /// A superblock as it is, and with magic, address and checksum put right.
@@ -50,6 +53,26 @@ pub(crate) fn superblock(data: &[u8]) {
     if let Ok((superblock, _)) = Superblock::read_from_prefix(data) {
         let bytes = superblock.encode(own);
         let _ = Superblock::decode(&bytes, own);
+    }
+}
+
+/// A zonefs super block as it is, and with magic and checksum put right; and as the start of a
+/// device of unknown content.
+pub(crate) fn zonefs_superblock(data: &[u8]) {
+    let mut bytes = [0; 4096];
+    let len = data.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&data[..len]);
+    let _ = zonefs::Superblock::parse(&bytes);
+    let mut raw: RawSuperblock = zerocopy::transmute!(bytes);
+    raw.magic = zonefs::MAGIC.into();
+    raw.crc = raw.checksum().into();
+    if let Ok(superblock) = zonefs::Superblock::parse(&zerocopy::transmute!(raw)) {
+        let again = zonefs::Superblock::parse(&superblock.to_bytes());
+        assert_eq!(again, Ok(superblock), "it is read as it was written");
+    }
+    if let Ok(drive) = MemoryDrive::new(small()) {
+        drive.write(Lba::ZERO, &bytes).expect("the drive is empty");
+        let _ = signature::find(&drive);
     }
 }
 

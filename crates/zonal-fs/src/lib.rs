@@ -1,14 +1,18 @@
 //! File systems for zoned devices.
 //!
-//! [`vfs::FileSystem`] is what front ends call. Below it stands [`furrow`], a POSIX file system that
-//! needs nothing but zones.
+//! [`vfs::FileSystem`] is what front ends call. Below it stand [`furrow`], a POSIX file system that
+//! needs nothing but zones, and [`zonefs`], where every zone is a file. [`signature`] tells what a
+//! device holds.
 
 pub mod acl;
 pub mod error;
 pub mod furrow;
+pub mod mkfs;
 pub mod protect;
 pub mod rules;
+pub mod signature;
 pub mod tree;
 pub mod vfs;
+pub mod zonefs;
 
 pub use error::FsError;

@@ -20,7 +20,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Everything in the crate that `file` belongs to.
+    /// Everything in the crate that `file` belongs to. Where a name is used twice, `file` decides.
     pub(super) fn of_crate(root: &Path, file: &str) -> Result<Self> {
         let (krate, _) = file.split_once("/src/").context("the file is in no crate's src")?;
         if !root.join(file).is_file() {
@@ -29,6 +29,7 @@ impl Sources {
         let mut sources =
             Self { structs: BTreeMap::new(), consts: BTreeMap::new(), pinned: BTreeMap::new() };
         sources.read_folder(&root.join(krate).join("src"))?;
+        sources.read_file(&root.join(file))?;
         Ok(sources)
     }
 
@@ -40,12 +41,16 @@ impl Sources {
             if path.is_dir() {
                 self.read_folder(&path)?;
             } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = std::fs::read_to_string(&path)
-                    .with_context(|| format!("reading {}", path.display()))?;
-                self.read_text(&text).with_context(|| format!("parsing {}", path.display()))?;
+                self.read_file(&path)?;
             }
         }
         Ok(())
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<()> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        self.read_text(&text).with_context(|| format!("parsing {}", path.display()))
     }
 
     fn read_text(&mut self, text: &str) -> Result<()> {

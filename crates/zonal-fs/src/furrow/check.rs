@@ -9,9 +9,9 @@ use super::format::{Address, BLOCK_BYTES};
 use super::invariant::{self as rule, Problem, Problems};
 use super::io::Drive;
 use super::layout::Layout;
-use super::mkfs::Progress;
 use super::recover::{self, Loaded, Loss};
 use super::state::{Extent, ExtentId};
+use crate::mkfs::Progress;
 use crate::vfs::{Ino, Result};
 
 /// Whether to read the data.

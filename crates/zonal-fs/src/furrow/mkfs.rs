@@ -17,17 +17,8 @@ use super::layout::Layout;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
 use crate::FsError;
+use crate::mkfs::{Overwrite, Progress};
 use crate::vfs::{FileKind, Ino, InodeFlags, Result, Timestamp};
-
-/// What to do with a device that holds something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overwrite {
-    /// Refuse it.
-    #[default]
-    Refuse,
-    /// Destroy what it holds.
-    Force,
-}
 
 /// Who owns the root directory. A user who mounts without root can write only if it is that user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,15 +50,6 @@ impl Default for MkfsOptions {
         let owner = Owner::default();
         Self { label: String::new(), uuid: [0; 16], reserve_percent: 7, overwrite, owner }
     }
-}
-
-/// How far a long operation has got, in zones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Zones done.
-    pub done: u64,
-    /// Zones in all.
-    pub total: u64,
 }
 
 /// What was made.

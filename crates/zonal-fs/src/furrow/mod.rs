@@ -53,9 +53,11 @@ use zonal::{Clock, ZonedDevice};
 pub use self::check::{CheckReport, DataCheck, check};
 pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
-pub use self::mkfs::{MkfsOptions, MkfsReport, Overwrite, Owner, Progress, mkfs};
+pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
 pub use self::planted::PlantedBug;
 pub use self::recover::Loss;
+pub(crate) use self::superlog::label_of;
+pub use crate::mkfs::{Overwrite, Progress};
 
 use self::alloc::Role;
 use self::commit::{Committer, Ending};

@@ -3,11 +3,12 @@
 //! In a pair one zone is written until it is full; then the other one is written, the drive is
 //! flushed, and only then the first one is reset. A pair that fails altogether leaves the other.
 
-use zonal::{ZoneCond, ZoneId};
+use zonal::{ZoneCond, ZoneId, ZonedDevice};
 
 use super::format::superblock::Superblock;
 use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;
+use super::layout::Layout;
 use super::planted::PlantedBug;
 use crate::FsError;
 use crate::vfs::Result;
@@ -208,4 +209,16 @@ pub(super) fn newest(found: &[Found], planted: Option<PlantedBug>) -> Result<&Su
         why: "none of the four zones holds a valid one: not a Furrow file system".into(),
     })?;
     Ok(&newest.superblock)
+}
+
+/// The label of the Furrow on a device, if it holds one: each zone of the log that is in use begins
+/// with a superblock.
+pub(crate) fn label_of(device: &dyn ZonedDevice) -> Option<String> {
+    let layout = Layout::new(device.geometry()).ok()?;
+    layout.superblock_pairs.into_iter().flatten().find_map(|zone| {
+        let mut buffer = [0; BLOCK_BYTES];
+        device.read(layout.geometry.zone_start(ZoneId::new(zone)), &mut buffer).ok()?;
+        let superblock = Superblock::decode(&buffer, Address { zone, block: 0 }).ok()?;
+        Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
+    })
 }

@@ -1,0 +1,238 @@
+//! What a device holds already, by the signatures that formats leave at known places.
+//!
+//! mkfs asks it before it destroys, mount to find out the type. A signature is a hint, no proof:
+//! whoever mounts checks everything. Data without one is not noticed.
+
+use std::fmt;
+
+use zonal::{Lba, ZoneId, ZonedDevice};
+
+use crate::furrow;
+use crate::vfs::Result;
+use crate::zonefs;
+
+/// What a device holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// Of which kind.
+    pub kind: Content,
+    /// Its label, where it has one and we know where.
+    pub label: Option<String>,
+}
+
+/// The kind of what a device holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Furrow.
+    Furrow,
+    /// zonefs.
+    Zonefs,
+    /// Something that is not ours, under the name by which blkid(8) knows it.
+    Foreign(&'static str),
+}
+
+impl Content {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Furrow => "furrow",
+            Self::Zonefs => "zonefs",
+            Self::Foreign(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        match &self.label {
+            Some(label) if !label.is_empty() => write!(f, ", label {label:?}"),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Bytes of a device that are looked at: up to the last place in [`KNOWN`].
+const LOOKED_AT: usize = 68 * 1024;
+
+/// Signatures of others: name, byte of the device, bytes. The first that fits is told, so what
+/// others are built on, such as a partition table, comes late. The places are those that the
+/// formats' own documents name; where there is none, those of blkid(8).
+const KNOWN: [(&str, usize, &[u8]); 36] = [
+    ("crypto_LUKS", 0, b"LUKS\xba\xbe"),
+    ("LVM2_member", 0, b"LABELONE"),
+    ("LVM2_member", 512, b"LABELONE"),
+    ("LVM2_member", 1024, b"LABELONE"),
+    ("LVM2_member", 1536, b"LABELONE"),
+    ("linux_raid_member", 0, &0xa92b_4efc_u32.to_le_bytes()),
+    ("linux_raid_member", 4096, &0xa92b_4efc_u32.to_le_bytes()),
+    ("xfs", 0, b"XFSB"),
+    ("btrfs", 65_536 + 64, b"_BHRfS_M"),
+    // The superblock log of btrfs on zones starts the first zone.
+    ("btrfs", 64, b"_BHRfS_M"),
+    ("f2fs", 1024, &0xf2f5_2010_u32.to_le_bytes()),
+    ("nilfs2", 1024 + 6, &0x3434_u16.to_le_bytes()),
+    ("erofs", 1024, &0xe0f5_e1e2_u32.to_le_bytes()),
+    ("squashfs", 0, b"hsqs"),
+    ("jfs", 32_768, b"JFS1"),
+    ("reiserfs", 65_536 + 52, b"ReIsErFs"),
+    ("reiserfs", 65_536 + 52, b"ReIsEr2Fs"),
+    ("reiserfs", 65_536 + 52, b"ReIsEr3Fs"),
+    ("gfs2", 65_536, &[0x01, 0x16, 0x19, 0x70]),
+    ("bcache", 4096 + 24, BCACHE),
+    ("bcachefs", 4096 + 24, BCACHEFS),
+    ("dm-zoned", 0, b"DBZD"),
+    ("swap", 4096 - 10, b"SWAPSPACE2"),
+    ("swap", 65_536 - 10, b"SWAPSPACE2"),
+    ("swap", 4096 - 10, b"SWAP-SPACE"),
+    ("iso9660", 32_769, b"CD001"),
+    ("udf", 32_769, b"NSR02"),
+    ("udf", 32_769, b"BEA01"),
+    ("ntfs", 3, b"NTFS    "),
+    ("exfat", 3, b"EXFAT   "),
+    ("vfat", 82, b"FAT32   "),
+    ("vfat", 54, b"FAT16   "),
+    ("vfat", 54, b"FAT12   "),
+    ("gpt", 512, b"EFI PART"),
+    ("gpt", 4096, b"EFI PART"),
+    ("dos", 510, &[0x55, 0xaa]),
+];
+
+/// Identity that a bcache superblock carries.
+const BCACHE: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81";
+
+/// Identity that a bcachefs superblock carries.
+const BCACHEFS: &[u8] = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
+
+/// Finds out what a device holds. A device whose start cannot be read holds nothing we know.
+pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
+    // Before the others: where Furrow is made on a drive whose first zone is conventional, the
+    // first block of an older file system may still be there.
+    if let Some(label) = furrow::label_of(device) {
+        return Ok(Some(Signature { kind: Content::Furrow, label: Some(label) }));
+    }
+    Ok(of_bytes(&start_of(device)?))
+}
+
+/// The first bytes of a device; zeroes behind its end, and where the medium fails.
+fn start_of(device: &dyn ZonedDevice) -> Result<Vec<u8>> {
+    let geometry = device.geometry();
+    let mut bytes = vec![0; LOOKED_AT];
+    let blocks = geometry.blocks(LOOKED_AT)?.get().min(geometry.block_count().get());
+    let block_bytes = usize::try_from(geometry.block_size().bytes()).expect("512 or 4096");
+    let within = blocks.min(geometry.size_of(ZoneId::ZERO).get());
+    let (first, rest) = bytes.split_at_mut(usize::try_from(within).expect("68 KiB") * block_bytes);
+    if device.read(Lba::ZERO, first).is_err() {
+        first.fill(0);
+    }
+    let rest_len = usize::try_from(blocks - within).expect("68 KiB") * block_bytes;
+    if rest_len > 0 && device.read(Lba::new(within), &mut rest[..rest_len]).is_err() {
+        rest.fill(0);
+    }
+    Ok(bytes)
+}
+
+/// The signature in the first bytes of a device.
+fn of_bytes(bytes: &[u8]) -> Option<Signature> {
+    let at = |from: usize, len: usize| bytes.get(from..from + len);
+    if at(0, 4) == Some(&zonefs::MAGIC.to_le_bytes()) {
+        return Some(Signature { kind: Content::Zonefs, label: at(8, 64).map(label) });
+    }
+    if at(1024 + 56, 2) == Some(&[0x53, 0xef]) {
+        let name = ext_name(at(1024 + 92, 12)?);
+        return Some(Signature {
+            kind: Content::Foreign(name),
+            label: at(1024 + 120, 16).map(label),
+        });
+    }
+    let (name, ..) =
+        KNOWN.into_iter().find(|(_, from, magic)| at(*from, magic.len()) == Some(magic))?;
+    let label = match name {
+        "xfs" => at(108, 12).map(label),
+        _ => None,
+    };
+    Some(Signature { kind: Content::Foreign(name), label })
+}
+
+/// Which of its family an ext superblock is: by a feature that ext3 lacks, then by the journal.
+/// `features` are its compatible, incompatible and read-only compatible features.
+fn ext_name(features: &[u8]) -> &'static str {
+    const HAS_JOURNAL: u8 = 0x04;
+    // 64-bit, flexible groups, extents, metadata groups and more; the low byte has the old ones.
+    const NEW_INCOMPATIBLE: u8 = 0xc0;
+    match features {
+        [_, _, _, _, low, high, ..] if low & NEW_INCOMPATIBLE != 0 || *high != 0 => "ext4",
+        [compatible, ..] if compatible & HAS_JOURNAL != 0 => "ext3",
+        _ => "ext2",
+    }
+}
+
+/// Text up to the first zero.
+fn label(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal::{ManualClock, OpenMode, spec};
+
+    fn with(parts: &[(usize, &[u8])]) -> Option<Signature> {
+        let mut bytes = vec![0; LOOKED_AT];
+        for (at, part) in parts {
+            bytes[*at..at + part.len()].copy_from_slice(part);
+        }
+        of_bytes(&bytes)
+    }
+
+    #[test]
+    fn every_signature_is_found_at_its_place_only() {
+        for (name, at, magic) in KNOWN {
+            let found = with(&[(at, magic)]).expect(name);
+            assert_eq!(found.kind, Content::Foreign(name));
+            assert_eq!(with(&[(at + 16, magic)]).filter(|other| other.kind == found.kind), None);
+            assert!(at + magic.len() <= LOOKED_AT, "{name} is looked at");
+        }
+        assert_eq!(with(&[]), None);
+        assert_eq!(of_bytes(&[]), None);
+    }
+
+    #[test]
+    fn names_and_labels() {
+        let magic = (1080, &[0x53, 0xef][..]);
+        for (features, name) in
+            [([0, 0], "ext2"), ([4, 0], "ext3"), ([4, 0x40], "ext4"), ([4, 0x02], "ext3")]
+        {
+            let found = with(&[magic, (1116, &features[..1]), (1120, &features[1..])]);
+            assert_eq!(found.map(|found| found.kind.name()), Some(name), "{features:?}");
+        }
+        let zonefs = with(&[(0, b"SFOZ"), (8, b"tape")]).unwrap();
+        assert_eq!(zonefs.to_string(), "zonefs, label \"tape\"");
+        let xfs = with(&[(0, b"XFSB"), (108, b"twelve bytes")]).unwrap();
+        assert_eq!(xfs.to_string(), "xfs, label \"twelve bytes\"");
+        assert_eq!(with(&[(0, b"SFOZ")]).unwrap().to_string(), "zonefs");
+        // A boot sector ends with the bytes of a partition table.
+        let fat = with(&[(82, b"FAT32   "), (510, &[0x55, 0xaa])]).unwrap();
+        assert_eq!(fat.to_string(), "vfat");
+    }
+
+    #[test]
+    fn a_device_smaller_than_what_is_looked_at_is_read_to_its_end() {
+        let clock = std::sync::Arc::new(ManualClock::new(0));
+        for shape in
+            ["zones=3,zone=8K,block=4096", "zones=3,zone=1536,block=512", "zones=9,zone=3M"]
+        {
+            let device =
+                spec::open(&format!("mem:{shape}"), OpenMode::ReadWrite, clock.clone()).unwrap();
+            assert_eq!(find(&*device).unwrap(), None);
+            let mut block = vec![0; 4096];
+            if shape.contains("block=512") {
+                block.truncate(512);
+            }
+            block[..4].copy_from_slice(b"XFSB");
+            device.write(Lba::ZERO, &block).unwrap();
+            assert_eq!(find(&*device).unwrap().unwrap().kind, Content::Foreign("xfs"));
+        }
+    }
+}
