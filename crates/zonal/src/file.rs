@@ -33,8 +33,8 @@ use crate::error::Result;
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
 use crate::{
-    DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction, ZoneFailure,
-    ZoneId, ZonedDevice,
+    DeviceError, FailZone, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction,
+    ZoneFailure, ZoneId, ZonedDevice,
 };
 
 /// What a drive is opened for.
@@ -181,6 +181,12 @@ impl FileDrive {
             OpenMode::ReadWrite => Ok(()),
             OpenMode::ReadOnly => Err(DeviceError::OpenedReadOnly),
         }
+    }
+}
+
+impl FailZone for FileDrive {
+    fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
+        self.fail_zone(zone, failure)
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::emulated::{Emulated, Medium, Place, initial_state};
 use crate::error::Result;
+use crate::failure::ZoneFailure;
 use crate::limits::Limits;
-use crate::memory::ZoneFailure;
 use crate::state::{self, Event, Rules, ZoneState};
 use crate::{
     BlockSize, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,

@@ -8,8 +8,9 @@ use std::sync::Mutex;
 
 use crate::emulated::{Emulated, Medium, Place, initial_state};
 use crate::error::Result;
+use crate::failure::{FailZone, ZoneFailure};
 use crate::limits::Limits;
-use crate::state::{Event, Rules, ZoneState};
+use crate::state::{Rules, ZoneState};
 use crate::{
     BlockSize, Geometry, GeometrySpec, Lba, Select, Zone, ZoneAction, ZoneId, ZoneKind, ZonedDevice,
 };
@@ -39,24 +40,6 @@ pub struct MemoryDrive {
     drive: Emulated<Memory>,
 }
 
-/// How a zone fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZoneFailure {
-    /// It becomes ReadOnly.
-    ReadOnly,
-    /// It becomes Offline.
-    Offline,
-}
-
-impl ZoneFailure {
-    pub(crate) fn event(self) -> Event {
-        match self {
-            Self::ReadOnly => Event::FailWrites,
-            Self::Offline => Event::FailWholly,
-        }
-    }
-}
-
 impl MemoryDrive {
     /// An empty drive that follows the NVMe rules.
     pub fn new(spec: GeometrySpec) -> Result<Self> {
@@ -80,6 +63,12 @@ impl MemoryDrive {
     /// Makes a zone fail, as drives do on their own. There is no way back.
     pub fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
         self.drive.fail(zone, failure.event())
+    }
+}
+
+impl FailZone for MemoryDrive {
+    fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
+        self.fail_zone(zone, failure)
     }
 }
 

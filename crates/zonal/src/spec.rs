@@ -21,7 +21,7 @@ use crate::layer::meter::{Counters, Meter};
 use crate::layer::po2::PowerOfTwo;
 use crate::layer::trace::{Trace, TraceContent};
 use crate::profile::Changes;
-use crate::{Clock, DeviceError, FileDrive, MemoryDrive, OpenMode, ZonedDevice};
+use crate::{Clock, DeviceError, FailZone, FileDrive, MemoryDrive, OpenMode, ZonedDevice};
 
 /// An open device and what can be asked of its layers.
 pub struct Stack {
@@ -29,6 +29,16 @@ pub struct Stack {
     pub device: Arc<dyn ZonedDevice>,
     /// What the `meter:` layers measure, innermost first.
     pub counters: Vec<Arc<Counters>>,
+    /// The innermost device, if its zones can be made to fail.
+    pub failing: Option<Arc<dyn FailZone>>,
+}
+
+/// An emulated drive: one device under two traits.
+impl<D: ZonedDevice + FailZone + 'static> From<D> for Stack {
+    fn from(drive: D) -> Self {
+        let drive = Arc::new(drive);
+        Self { device: drive.clone(), counters: Vec::new(), failing: Some(drive) }
+    }
 }
 
 /// Opens the device that `spec` describes.
@@ -54,7 +64,7 @@ pub fn open_stack(spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<S
         layers.push(layer);
         rest = below;
     }
-    let mut stack = Stack { device: open_base(rest, mode)?, counters: Vec::new() };
+    let mut stack = open_base(rest, mode)?;
     for layer in layers.into_iter().rev() {
         let below = stack.device;
         stack.device = match layer {
@@ -144,18 +154,18 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// Opens the innermost device.
-fn open_base(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
+fn open_base(spec: &str, mode: OpenMode) -> Result<Stack> {
     if let Some(options) = spec.strip_prefix("mem:") {
         let changes = options.parse::<Changes>().map_err(|error| bad(spec, error.to_string()))?;
         let shape = changes.geometry().map_err(|error| bad(spec, error.to_string()))?;
-        return Ok(Arc::new(MemoryDrive::with_rules(shape, changes.profile.rules())?));
+        return Ok(MemoryDrive::with_rules(shape, changes.profile.rules())?.into());
     }
     let path = spec.strip_prefix("file:").unwrap_or(spec);
     if path.is_empty() {
         return Err(bad(spec, "a device is missing: a drive file or mem:".into()));
     }
     match FileDrive::open(path, mode) {
-        Ok(drive) => Ok(Arc::new(drive)),
+        Ok(drive) => Ok(drive.into()),
         // A misspelt layer is taken for a file name.
         Err(DeviceError::Io { source, .. })
             if source.kind() == std::io::ErrorKind::NotFound && path.contains(':') =>
@@ -198,6 +208,14 @@ mod tests {
         }
         drop(stack.device);
         assert!(trace.metadata().unwrap().len() > 4096);
+    }
+
+    #[test]
+    fn zones_below_the_layers_can_be_made_to_fail() {
+        let stack = stack("po2:meter:mem:zone=3M,zones=4").unwrap();
+        let zone = crate::ZoneId::new(2);
+        stack.failing.unwrap().fail_zone(zone, crate::ZoneFailure::Offline).unwrap();
+        assert_eq!(stack.device.zone(zone).unwrap().cond, crate::ZoneCond::Offline);
     }
 
     #[test]

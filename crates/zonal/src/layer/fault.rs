@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::error::Result;
-use crate::memory::ZoneFailure;
+use crate::failure::ZoneFailure;
 use crate::{
     DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };

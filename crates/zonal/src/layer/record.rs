@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::emulated::Place;
 use crate::error::Result;
+use crate::failure::ZoneFailure;
 use crate::image::{Image, ImageDrive, Tail};
-use crate::memory::ZoneFailure;
 use crate::{Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 
 /// One change, as the drive did it.
