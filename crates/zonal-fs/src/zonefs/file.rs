@@ -1,0 +1,297 @@
+//! One zone file: what is fixed about it, and what changes.
+//!
+//! Readers take no lock: size, health and the count of resets are atomics, and a reader that sees
+//! another count after it has read starts again. Whatever changes a file holds its [`Writer`],
+//! except appends, which only reserve their room under it, so that many can be on their way at
+//! once. [`ZoneFile::settled`] waits for them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use zonal::{Geometry, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind};
+
+use crate::vfs::{Ino, Timestamp};
+
+/// What kind of zones a file is made of: the directory it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// `cnv`: conventional zones.
+    Conventional,
+    /// `seq`: sequential zones.
+    Sequential,
+}
+
+impl Group {
+    /// Name of the directory.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Conventional => "cnv",
+            Self::Sequential => "seq",
+        }
+    }
+}
+
+/// What can still be done with a file. Only a new mount makes it better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    /// Everything.
+    Good,
+    /// Reading.
+    ReadOnly,
+    /// Nothing.
+    Offline,
+}
+
+impl Health {
+    const ALL: [Self; 3] = [Self::Good, Self::ReadOnly, Self::Offline];
+
+    /// What a zone in this condition allows.
+    pub(super) const fn of(cond: ZoneCond) -> Self {
+        match cond {
+            ZoneCond::Offline => Self::Offline,
+            ZoneCond::ReadOnly => Self::ReadOnly,
+            ZoneCond::NotWp
+            | ZoneCond::Empty
+            | ZoneCond::ImplicitOpen
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed
+            | ZoneCond::Full => Self::Good,
+        }
+    }
+}
+
+/// Whether the file system has opened a zone explicitly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It has, and will close it.
+    Open,
+    /// It has not.
+    No,
+}
+
+/// Attributes that `chmod`, `chown` and `utime` change, in memory only.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owned {
+    pub(super) perm: u16,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) atime: Timestamp,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
+}
+
+/// A zone, or a run of conventional zones, as a file.
+pub(super) struct ZoneFile {
+    pub(super) group: Group,
+    /// The zone, or the first of them.
+    pub(super) zone: ZoneId,
+    /// How many zones.
+    pub(super) zones: u32,
+    /// Bytes it can hold.
+    pub(super) capacity: u64,
+    /// Bytes that each of its zones but the last holds.
+    zone_bytes: u64,
+    size: AtomicU64,
+    health: AtomicU8,
+    resets: AtomicU64,
+    writer: Mutex<Writer>,
+    idle: Condvar,
+    owned: Mutex<Owned>,
+}
+
+/// What only one thread at a time may change.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// How often the file is open for writing.
+    pub(super) opens: u32,
+    /// Whether the zone is held open.
+    pub(super) held: Held,
+    /// Whether it counts as active.
+    pub(super) active: bool,
+    /// Appends on their way, and where the room they have been promised ends.
+    appends: u32,
+    promised: u64,
+    /// Appends that came back before one that lies below them: start and end.
+    early: BTreeMap<u64, u64>,
+}
+
+/// What became of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Landed {
+    /// It is part of the file.
+    InPlace,
+    /// It failed, or went where it should not.
+    Elsewhere,
+}
+
+impl ZoneFile {
+    /// A file of one zone, as reported.
+    pub(super) fn new(geometry: &Geometry, zone: &Zone, owned: Owned) -> Self {
+        let group = match zone.kind {
+            ZoneKind::Conventional => Group::Conventional,
+            ZoneKind::SequentialRequired => Group::Sequential,
+        };
+        let capacity = geometry.bytes(zone.capacity).get();
+        let health = Health::of(zone.cond);
+        // What a read-only zone holds is not known at mount: it has no write pointer.
+        let size = match (health, group) {
+            (Health::Good, Group::Conventional) => capacity,
+            (Health::Good, Group::Sequential) => written(geometry, zone).unwrap_or(0),
+            (Health::ReadOnly | Health::Offline, _) => 0,
+        };
+        // Nothing can be known about it: it is as good as offline.
+        let health = if health == Health::Good { health } else { Health::Offline };
+        Self {
+            group,
+            zone: zone.id,
+            zones: 1,
+            capacity,
+            zone_bytes: capacity,
+            size: AtomicU64::new(size),
+            health: AtomicU8::new(health as u8),
+            resets: AtomicU64::new(0),
+            writer: Mutex::new(Writer {
+                opens: 0,
+                held: Held::No,
+                active: false,
+                appends: 0,
+                promised: size,
+                early: BTreeMap::new(),
+            }),
+            idle: Condvar::new(),
+            owned: Mutex::new(owned),
+        }
+    }
+
+    /// Adds the conventional zone that follows, `next` a file of its own so far. The worst
+    /// condition of its zones is the file's.
+    pub(super) fn extend(&mut self, next: &Self) {
+        self.zones += 1;
+        self.capacity += next.capacity;
+        let health = self.health().max(next.health());
+        *self.health.get_mut() = health as u8;
+        *self.size.get_mut() = if health == Health::Good { self.capacity } else { 0 };
+    }
+
+    /// Its number: that of its zone.
+    pub(super) fn ino(&self) -> Ino {
+        Ino::new(self.zone.get().into())
+    }
+
+    /// Bytes below the write pointer.
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(super) fn health(&self) -> Health {
+        Health::ALL[usize::from(self.health.load(Ordering::Acquire))]
+    }
+
+    /// Makes it worse: no health comes back.
+    pub(super) fn degrade(&self, health: Health) {
+        self.health.fetch_max(health as u8, Ordering::AcqRel);
+    }
+
+    /// How often bytes may have gone away under a reader.
+    pub(super) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Acquire)
+    }
+
+    /// Where byte `offset` lies, and how many bytes follow there without a gap.
+    pub(super) fn locate(&self, geometry: &Geometry, offset: u64) -> (Lba, u64) {
+        let shift = geometry.block_size().shift();
+        if self.zones == 1 {
+            let start = geometry.zone_start(self.zone);
+            return (start + LbaCount::new(offset >> shift), self.capacity - offset);
+        }
+        let nth = u32::try_from(offset / self.zone_bytes).expect("fewer zones than a device has");
+        let start = geometry.zone_start(ZoneId::new(self.zone.get() + nth));
+        let inside = offset % self.zone_bytes;
+        let left = (self.zone_bytes - inside).min(self.capacity - offset);
+        (start + LbaCount::new(inside >> shift), left)
+    }
+
+    /// Takes the file for a change.
+    pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the file for a change when no append is on its way.
+    pub(super) fn settled(&self) -> MutexGuard<'_, Writer> {
+        self.settle(self.writer())
+    }
+
+    /// Waits for the appends on their way.
+    pub(super) fn settle<'a>(
+        &'a self,
+        mut writer: MutexGuard<'a, Writer>,
+    ) -> MutexGuard<'a, Writer> {
+        while writer.appends > 0 {
+            writer = self.idle.wait(writer).unwrap_or_else(PoisonError::into_inner);
+        }
+        writer
+    }
+
+    /// Publishes a new size. What is cut off may be under a reader's eyes.
+    pub(super) fn set_size(&self, writer: &mut Writer, size: u64) {
+        debug_assert_eq!(writer.appends, 0, "nobody else changes the size");
+        writer.promised = size;
+        writer.early.clear();
+        if size < self.size.swap(size, Ordering::AcqRel) {
+            self.resets.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Bytes that are neither written nor promised to an append.
+    pub(super) fn room(&self, writer: &Writer) -> u64 {
+        self.capacity - writer.promised
+    }
+
+    /// Starts an append of `len` bytes, for which there is room.
+    pub(super) fn start_append(&self, writer: &mut Writer, len: u64) {
+        assert!(len <= self.room(writer), "promised what is there");
+        writer.promised += len;
+        writer.appends += 1;
+    }
+
+    /// Ends an append of `len` bytes that went to byte `landed`. Tells whether it can have gone
+    /// there: not if somebody else has moved the write pointer.
+    pub(super) fn end_append(&self, writer: &mut Writer, landed: Option<u64>, len: u64) -> Landed {
+        writer.appends -= 1;
+        if writer.appends == 0 {
+            self.idle.notify_all();
+        }
+        let mut size = self.size();
+        let promised = size..writer.promised;
+        let Some(start) = landed.filter(|start| promised.contains(start)) else {
+            return Landed::Elsewhere;
+        };
+        let end = start + len;
+        if end > promised.end {
+            return Landed::Elsewhere;
+        }
+        if start == size {
+            size = end;
+        } else {
+            writer.early.insert(start, end);
+        }
+        while let Some(end) = writer.early.remove(&size) {
+            size = end;
+        }
+        self.size.store(size, Ordering::Release);
+        Landed::InPlace
+    }
+
+    pub(super) fn owned(&self) -> MutexGuard<'_, Owned> {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that a zone report says are written; `None` where it does not say.
+pub(super) fn written(geometry: &Geometry, zone: &Zone) -> Option<u64> {
+    match zone.cond {
+        ZoneCond::Full => Some(geometry.bytes(zone.capacity).get()),
+        _ => zone.written().map(|blocks| geometry.bytes(blocks).get()),
+    }
+}

@@ -1,0 +1,137 @@
+//! What follows a failure of the device: the zone is looked at, and `errors=` decides.
+//!
+//! | `errors=` | zone still good | zone read-only | zone offline |
+//! | --- | --- | --- | --- |
+//! | `remount-ro` | size is at most the write pointer; all files read-only | size stays, no writing; all files read-only | empty, no access; all files read-only |
+//! | `zone-ro` | size stays, no writing | size stays, no writing | empty, no access |
+//! | `zone-offline` | empty, no access | empty, no access | empty, no access |
+//! | `repair` | size is the write pointer | size stays, no writing | empty, no access |
+//!
+//! A read that failed on a good zone with the size it should have changes nothing. Source: what
+//! Linux 7.3 was seen to do (`fs/zonefs/super.c`); its documentation promises a little more.
+
+use zonal::Zone;
+
+use super::file::{Group, Health, Held, Writer, ZoneFile, written};
+use super::{DeviceResult, ErrorPolicy, ZoneFs};
+use crate::vfs::Access;
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    Read,
+    Write,
+}
+
+/// What a file becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outcome {
+    health: Health,
+    size: u64,
+    access: Access,
+}
+
+impl ZoneFs {
+    /// Looks at the zone of a file after a failure, and makes of the file what the policy says.
+    pub(super) fn find_out(&self, file: &ZoneFile, writer: &mut Writer, failed: Failed) {
+        let (cond_health, data) = match self.look(file) {
+            Ok(found) => found,
+            Err(error) => {
+                let zone = file.zone.get();
+                tracing::error!(zone, %error, "the zone cannot be reported");
+                return self.become_read_only();
+            }
+        };
+        let size = file.size();
+        let health = file.health().max(cond_health);
+        if failed == Failed::Read && health == Health::Good && size == data {
+            return;
+        }
+        let outcome = decide(self.options().errors, health, size, data);
+        let (zone, new_size) = (file.zone.get(), outcome.size);
+        tracing::warn!(zone, ?cond_health, size, data, new_size, health = ?outcome.health, "zone file");
+        file.degrade(outcome.health);
+        if outcome.health != Health::Good {
+            // It is not open any more, and will not be closed.
+            writer.held = Held::No;
+        }
+        if outcome.access == Access::ReadOnly {
+            self.become_read_only();
+        }
+        file.set_size(writer, outcome.size);
+        self.in_use.account(file, writer);
+    }
+
+    /// What the zone of a file allows, and how much it holds.
+    fn look(&self, file: &ZoneFile) -> DeviceResult<(Health, u64)> {
+        if file.group == Group::Conventional {
+            // No report tells what is wrong with one.
+            return Ok((Health::Good, file.capacity));
+        }
+        let zone: Zone = self.device.zone(file.zone)?;
+        let data = written(self.device.geometry(), &zone);
+        Ok((Health::of(zone.cond), data.unwrap_or_else(|| file.size())))
+    }
+
+    /// No file is written any more.
+    pub(super) fn become_read_only(&self) {
+        if self.access.replace(Access::ReadOnly) == Access::ReadWrite {
+            tracing::error!("the file system is read-only from now on");
+        }
+    }
+}
+
+/// The table above: what becomes of a file of `size` whose zone holds `data` bytes.
+fn decide(policy: ErrorPolicy, health: Health, size: u64, data: u64) -> Outcome {
+    let health = match policy {
+        ErrorPolicy::ZoneOffline => Health::Offline,
+        ErrorPolicy::ZoneRo => health.max(Health::ReadOnly),
+        ErrorPolicy::RemountRo | ErrorPolicy::Repair => health,
+    };
+    let size = match (health, policy) {
+        (Health::Offline, _) => 0,
+        (Health::ReadOnly, _) => size,
+        // What lies beyond was written by somebody else.
+        (Health::Good, ErrorPolicy::RemountRo) => size.min(data),
+        (Health::Good, _) => data,
+    };
+    let access = match policy {
+        ErrorPolicy::RemountRo => Access::ReadOnly,
+        ErrorPolicy::ZoneRo | ErrorPolicy::ZoneOffline | ErrorPolicy::Repair => Access::ReadWrite,
+    };
+    Outcome { health, size, access }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_policies() {
+        use ErrorPolicy::{RemountRo, Repair, ZoneOffline, ZoneRo};
+        use Health::{Good, Offline, ReadOnly};
+        // A file of 50 bytes; its zone is found to be so and to hold so much.
+        for (policy, found, data, health, size) in [
+            (RemountRo, Good, 40, Good, 40),
+            (RemountRo, Good, 60, Good, 50),
+            (RemountRo, ReadOnly, 50, ReadOnly, 50),
+            (RemountRo, Offline, 50, Offline, 0),
+            (ZoneRo, Good, 40, ReadOnly, 50),
+            (ZoneRo, Good, 60, ReadOnly, 50),
+            (ZoneRo, ReadOnly, 50, ReadOnly, 50),
+            (ZoneRo, Offline, 50, Offline, 0),
+            (ZoneOffline, Good, 40, Offline, 0),
+            (ZoneOffline, ReadOnly, 50, Offline, 0),
+            (ZoneOffline, Offline, 50, Offline, 0),
+            (Repair, Good, 40, Good, 40),
+            (Repair, Good, 60, Good, 60),
+            (Repair, ReadOnly, 50, ReadOnly, 50),
+            (Repair, Offline, 50, Offline, 0),
+        ] {
+            let outcome = decide(policy, found, 50, data);
+            let case = format!("{policy:?} {found:?} {data}");
+            assert_eq!((outcome.health, outcome.size), (health, size), "{case}");
+            assert_eq!(outcome.access == Access::ReadOnly, policy == RemountRo, "{case}");
+        }
+    }
+}

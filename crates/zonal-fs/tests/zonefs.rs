@@ -1,0 +1,324 @@
+//! zonefs as a library: what its operations answer, and what failures make of its files.
+
+use std::sync::Arc;
+
+use zonal::layer::fault::{Fault, FaultPlan};
+use zonal::memory::ZoneFailure;
+use zonal::{
+    ManualClock, MemoryDrive, OpenMode, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice, spec,
+};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{
+    Access, Caller, DirEntry, FileSystem, Ino, Listing, OpenFor, SetAttr, WriteFlags,
+};
+use zonal_fs::zonefs::{
+    Aggregate, ErrorPolicy, Group, Health, MkfsOptions, MountOptions, OpenPolicy, ZoneFs, mkfs,
+};
+
+const DIRECT: WriteFlags = WriteFlags::DIRECT;
+const APPEND: WriteFlags = WriteFlags::DIRECT.union(WriteFlags::APPEND);
+const BLOCK: u64 = 4096;
+/// Zones of 3 MiB: no power of two.
+const ZONE: u64 = 3 << 20;
+
+fn drive(shape: &str) -> Arc<dyn ZonedDevice> {
+    let clock = Arc::new(ManualClock::new(0));
+    spec::open(&format!("mem:{shape}"), OpenMode::ReadWrite, clock).expect("a shape that can be")
+}
+
+fn format(device: &dyn ZonedDevice, options: &MkfsOptions) {
+    mkfs(device, options, &mut |_| ()).expect("formatted");
+}
+
+fn mount(device: &Arc<dyn ZonedDevice>, options: MountOptions) -> ZoneFs {
+    ZoneFs::mount(Arc::clone(device), Arc::new(ManualClock::new(5)), options).expect("mounted")
+}
+
+fn fresh(shape: &str, options: MountOptions) -> (Arc<dyn ZonedDevice>, ZoneFs) {
+    let device = drive(shape);
+    format(&*device, &MkfsOptions::default());
+    let fs = mount(&device, options);
+    (device, fs)
+}
+
+fn seq(fs: &ZoneFs, number: u32) -> Ino {
+    fs.file(Group::Sequential, number).expect("as many files")
+}
+
+fn truncate(fs: &ZoneFs, ino: Ino, size: u64) -> Result<u64, i32> {
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    fs.setattr(&Caller::ROOT, ino, &set).map(|attr| attr.size).map_err(|error| error.errno())
+}
+
+fn errno<T>(result: Result<T, FsError>) -> i32 {
+    result.err().expect("refused").errno()
+}
+
+fn names(fs: &ZoneFs, dir: Ino) -> Vec<String> {
+    let mut names = Vec::new();
+    fs.readdir(dir, 0, &mut |entry: DirEntry<'_>| {
+        names.push(String::from_utf8(entry.name.to_vec()).expect("ASCII"));
+        Listing::More
+    })
+    .expect("listed");
+    names
+}
+
+#[test]
+fn the_tree_is_that_of_the_zones() {
+    let (_, fs) = fresh("zone=3M,zones=12,conventional=4", MountOptions::default());
+    let root = fs.getattr(fs.root()).unwrap();
+    assert_eq!((root.ino.get(), root.perm, root.nlink, root.size), (12, 0o555, 4, 4));
+    assert_eq!(names(&fs, fs.root()), [".", "..", "cnv", "seq"]);
+    let cnv = fs.lookup(fs.root(), b"cnv").unwrap();
+    let sequential = fs.lookup(fs.root(), b"seq").unwrap();
+    assert_eq!((cnv.ino.get(), cnv.size, cnv.nlink), (13, 3, 2));
+    assert_eq!((sequential.ino.get(), sequential.size), (14, 8));
+    let first = fs.lookup(cnv.ino, b"0").unwrap();
+    assert_eq!(
+        (first.ino.get(), first.size, first.blocks, first.perm),
+        (1, ZONE, ZONE / 512, 0o640)
+    );
+    let last = fs.lookup(sequential.ino, b"7").unwrap();
+    assert_eq!((last.ino.get(), last.size, last.blocks), (11, 0, ZONE / 512));
+    assert_eq!(errno(fs.lookup(sequential.ino, b"8")), 2);
+    assert_eq!(errno(fs.lookup(sequential.ino, b"07")), 2);
+    assert_eq!(errno(fs.lookup(sequential.ino, b"12345678901234567")), 36);
+    let stat = fs.statfs().unwrap();
+    assert_eq!((stat.inodes, stat.blocks, stat.name_max), (13, 11 * ZONE / BLOCK, 16));
+    assert_eq!(stat.blocks_free, 8 * ZONE / BLOCK, "conventional files count as used");
+}
+
+#[test]
+fn conventional_zones_become_one_file() {
+    let device = drive("zone=3M,zones=12,conventional=4");
+    let aggregate = Aggregate::Conventional;
+    format(&*device, &MkfsOptions { aggregate, ..MkfsOptions::default() });
+    let fs = mount(&device, MountOptions::default());
+    let cnv = fs.file(Group::Conventional, 0).unwrap();
+    assert_eq!(fs.getattr(cnv).unwrap().size, 3 * ZONE);
+    assert_eq!(fs.file(Group::Conventional, 1), None);
+    let data: Vec<u8> = (0..20_001_u32).map(|n| n.to_le_bytes()[0] ^ 0x5a).collect();
+    let offset = ZONE - 7777;
+    let plain = WriteFlags::empty();
+    assert_eq!(fs.write(cnv, offset, &data, plain).unwrap().len, 20_001);
+    let mut back = vec![0; data.len()];
+    assert_eq!(fs.read(cnv, offset, &mut back).unwrap(), data.len());
+    assert_eq!(back, data);
+    assert_eq!(errno(fs.write(cnv, 0, &data, APPEND)), 22);
+    assert_eq!(errno(fs.write(cnv, 100, &data[..4096], DIRECT)), 22);
+    assert_eq!(errno(fs.write(cnv, 3 * ZONE, &data, plain)), 27);
+    assert_eq!(fs.write(cnv, 3 * ZONE - 10, &data, plain).unwrap().len, 10);
+    assert_eq!(truncate(&fs, cnv, 0), Err(1));
+}
+
+#[test]
+fn a_sequential_file_is_written_at_its_end() {
+    let (_, fs) = fresh("zone=3M,zones=6", MountOptions::default());
+    let file = seq(&fs, 2);
+    let block = [7; BLOCK as usize];
+    assert_eq!(errno(fs.write(file, BLOCK, &block, DIRECT)), 22);
+    assert_eq!(errno(fs.write(file, 0, &block, WriteFlags::empty())), 5);
+    assert_eq!(errno(fs.write(file, 0, &block[..100], DIRECT)), 22);
+    assert_eq!(fs.write(file, 0, &block, DIRECT).unwrap().len, BLOCK);
+    assert_eq!(errno(fs.write(file, 0, &block, DIRECT)), 22);
+    let appended = fs.write(file, 0, &[8; 3 * BLOCK as usize], APPEND).unwrap();
+    assert_eq!((appended.offset, appended.len), (BLOCK, 3 * BLOCK));
+    assert_eq!(fs.getattr(file).unwrap().size, 4 * BLOCK);
+    // Short at the end, then too large.
+    let rest = vec![9; ZONE as usize];
+    assert_eq!(fs.write(file, 4 * BLOCK, &rest, DIRECT).unwrap().len, ZONE - 4 * BLOCK);
+    assert_eq!(errno(fs.write(file, ZONE, &block, DIRECT)), 27);
+    assert_eq!(errno(fs.write(file, 0, &block, APPEND)), 27);
+    let mut back = vec![0; 2 * BLOCK as usize];
+    assert_eq!(fs.read_direct(file, ZONE - BLOCK, &mut back).unwrap(), BLOCK as usize);
+    assert_eq!(fs.read(file, ZONE, &mut back).unwrap(), 0);
+    assert_eq!(errno(fs.read_direct(file, 5, &mut back)), 22);
+    assert_eq!(fs.read(file, BLOCK - 1, &mut back[..2]).unwrap(), 2);
+    assert_eq!(&back[..2], &[7, 8]);
+}
+
+#[test]
+fn truncating_resets_or_finishes() {
+    let (device, fs) = fresh("zone=3M,zones=6", MountOptions::default());
+    let file = seq(&fs, 0);
+    let cond = || device.zone(ZoneId::new(1)).unwrap().cond;
+    assert_eq!(truncate(&fs, file, 0), Ok(0));
+    assert_eq!(truncate(&fs, file, BLOCK), Err(1));
+    assert_eq!(truncate(&fs, file, ZONE + BLOCK), Err(27));
+    fs.write(file, 0, &[1; BLOCK as usize], DIRECT).unwrap();
+    assert_eq!(truncate(&fs, file, BLOCK), Err(1), "even to what it is");
+    assert_eq!(truncate(&fs, file, ZONE), Ok(ZONE));
+    assert_eq!(cond(), ZoneCond::Full);
+    let mut beyond = [1; 16];
+    assert_eq!(fs.read(file, 2 * BLOCK, &mut beyond).unwrap(), 16);
+    assert_eq!(beyond, [0; 16]);
+    assert_eq!(truncate(&fs, file, 0), Ok(0));
+    assert_eq!(cond(), ZoneCond::Empty);
+}
+
+#[test]
+fn explicit_open_holds_zones_open_up_to_the_limit() {
+    let explicit = MountOptions { open: OpenPolicy::Explicit, ..MountOptions::default() };
+    let (device, fs) = fresh("zone=3M,zones=9,open=2,active=3", explicit);
+    let (first, second, third) = (seq(&fs, 0), seq(&fs, 1), seq(&fs, 2));
+    let cond = |zone| device.zone(ZoneId::new(zone)).unwrap().cond;
+    let counts = || (fs.stats().nr_wro_seq_files, fs.stats().nr_active_seq_files);
+    fs.open(first, OpenFor::Writing).unwrap();
+    fs.open(first, OpenFor::Writing).unwrap();
+    fs.open(second, OpenFor::Writing).unwrap();
+    assert_eq!(cond(1), ZoneCond::ExplicitOpen);
+    assert_eq!(counts(), (2, 2));
+    assert_eq!(errno(fs.open(third, OpenFor::Writing)), 16);
+    fs.open(third, OpenFor::Reading).unwrap();
+    fs.close(third, OpenFor::Reading);
+    assert_eq!(counts(), (2, 2));
+    fs.write(first, 0, &[1; BLOCK as usize], DIRECT).unwrap();
+    assert_eq!(truncate(&fs, first, 0), Ok(0));
+    assert_eq!(cond(1), ZoneCond::ExplicitOpen, "ready to be written again");
+    fs.write(first, 0, &[1; BLOCK as usize], DIRECT).unwrap();
+    fs.close(first, OpenFor::Writing);
+    assert_eq!(cond(1), ZoneCond::ExplicitOpen);
+    fs.close(first, OpenFor::Writing);
+    assert_eq!(cond(1), ZoneCond::Closed);
+    fs.close(second, OpenFor::Writing);
+    assert_eq!(cond(2), ZoneCond::Empty, "without data it does not stay active");
+    assert_eq!(counts(), (0, 1));
+    // The limit on active zones is the device's own.
+    for number in 3..5 {
+        fs.open(seq(&fs, number), OpenFor::Writing).unwrap();
+        fs.write(seq(&fs, number), 0, &[1; BLOCK as usize], DIRECT).unwrap();
+        fs.close(seq(&fs, number), OpenFor::Writing);
+    }
+    assert_eq!(errno(fs.open(third, OpenFor::Writing)), 75);
+    assert_eq!(fs.access(), Access::ReadWrite);
+    assert_eq!(counts(), (0, 3));
+    assert_eq!(truncate(&fs, first, ZONE), Ok(ZONE));
+    assert_eq!(counts(), (0, 2));
+}
+
+#[test]
+fn open_zones_are_closed_at_mount() {
+    let device = drive("zone=3M,zones=6");
+    format(&*device, &MkfsOptions::default());
+    device.manage(Select::One(ZoneId::new(2)), ZoneAction::Open).unwrap();
+    device.append(ZoneId::new(3), &[1; 4096]).unwrap();
+    let fs = mount(&device, MountOptions::default());
+    assert_eq!(device.zone(ZoneId::new(2)).unwrap().cond, ZoneCond::Empty);
+    assert_eq!(device.zone(ZoneId::new(3)).unwrap().cond, ZoneCond::Closed);
+    assert_eq!(fs.stats().nr_active_seq_files, 1);
+}
+
+#[test]
+fn appends_of_many_threads_keep_all_data() {
+    const THREADS: u8 = 8;
+    const ROUNDS: u64 = 40;
+    let (_, fs) = fresh("zone=8M,zones=4", MountOptions::default());
+    let file = seq(&fs, 0);
+    let mut places: Vec<(u64, u8, u64)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (1..=THREADS)
+            .map(|thread| {
+                let fs = &fs;
+                scope.spawn(move || {
+                    let blocks = u64::from(thread % 3) + 1;
+                    let data = vec![thread; usize::try_from(blocks * BLOCK).unwrap()];
+                    let append = || fs.write(file, 0, &data, APPEND).unwrap();
+                    (0..ROUNDS).map(|_| (append().offset, thread, blocks)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    places.sort_unstable();
+    let mut end = 0;
+    for (offset, thread, blocks) in places {
+        assert_eq!(offset, end, "no gap and no overlap");
+        let mut back = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
+        assert_eq!(fs.read(file, offset, &mut back).unwrap(), back.len());
+        assert!(back.iter().all(|byte| *byte == thread));
+        end = offset + blocks * BLOCK;
+    }
+    assert_eq!(fs.getattr(file).unwrap().size, end);
+}
+
+#[test]
+fn policies_decide_what_a_moved_write_pointer_does() {
+    for (errors, size, perm, access, again) in [
+        (ErrorPolicy::RemountRo, BLOCK, 0o640, Access::ReadOnly, Err(30)),
+        (ErrorPolicy::ZoneRo, BLOCK, 0o440, Access::ReadWrite, Err(1)),
+        (ErrorPolicy::ZoneOffline, 0, 0, Access::ReadWrite, Err(1)),
+        (ErrorPolicy::Repair, 3 * BLOCK, 0o640, Access::ReadWrite, Ok(3 * BLOCK)),
+    ] {
+        for flags in [DIRECT, APPEND] {
+            let (device, fs) =
+                fresh("zone=3M,zones=6", MountOptions { errors, ..MountOptions::default() });
+            let file = seq(&fs, 1);
+            let block = [7; BLOCK as usize];
+            fs.write(file, 0, &block, DIRECT).unwrap();
+            device.append(ZoneId::new(2), &[0; 2 * BLOCK as usize]).unwrap();
+            assert_eq!(errno(fs.write(file, BLOCK, &block, flags)), 5, "{errors:?}");
+            let attr = fs.getattr(file).unwrap();
+            // An append has gone where the write pointer was.
+            let appended = if flags == APPEND && errors == ErrorPolicy::Repair { BLOCK } else { 0 };
+            assert_eq!((attr.size, attr.perm), (size + appended, perm), "{errors:?} {flags:?}");
+            assert_eq!(fs.access(), access);
+            let next = fs.write(file, attr.size, &block, APPEND);
+            let next = next.map(|written| written.offset - appended).map_err(|error| error.errno());
+            assert_eq!(next, again, "{errors:?}");
+            let after = mount(&device, MountOptions::default());
+            assert_eq!(after.health(file).unwrap(), Health::Good, "a new mount starts afresh");
+        }
+    }
+}
+
+#[test]
+fn policies_decide_what_a_failing_zone_does() {
+    for failure in [ZoneFailure::ReadOnly, ZoneFailure::Offline] {
+        for errors in [
+            ErrorPolicy::RemountRo,
+            ErrorPolicy::ZoneRo,
+            ErrorPolicy::ZoneOffline,
+            ErrorPolicy::Repair,
+        ] {
+            let shape = "zone=3M,zones=6".parse::<zonal::profile::Changes>().unwrap();
+            let drive = Arc::new(MemoryDrive::new(shape.geometry().unwrap()).unwrap());
+            format(&*drive, &MkfsOptions::default());
+            let device: Arc<dyn ZonedDevice> = drive.clone();
+            let fs = mount(&device, MountOptions { errors, ..MountOptions::default() });
+            let file = seq(&fs, 1);
+            let block = [7; BLOCK as usize];
+            fs.write(file, 0, &block, DIRECT).unwrap();
+            drive.fail_zone(ZoneId::new(2), failure).unwrap();
+            assert_eq!(errno(fs.write(file, BLOCK, &block, DIRECT)), 5);
+            let attr = fs.getattr(file).unwrap();
+            let gone = failure == ZoneFailure::Offline || errors == ErrorPolicy::ZoneOffline;
+            let expected = if gone { (0, 0) } else { (BLOCK, 0o440) };
+            assert_eq!((attr.size, attr.perm), expected, "{errors:?} {failure:?}");
+            let read = fs.read(file, 0, &mut [0; 16]).map_err(|error| error.errno());
+            assert_eq!(read, if gone { Err(1) } else { Ok(16) });
+            let access = fs.access();
+            assert_eq!(access == Access::ReadOnly, errors == ErrorPolicy::RemountRo);
+            let denied = if access == Access::ReadOnly { 30 } else { 1 };
+            assert_eq!(truncate(&fs, file, 0), Err(denied));
+            let after = mount(&device, MountOptions::default()).getattr(file).unwrap();
+            assert_eq!((after.size, after.perm), (0, 0), "nothing is known about it");
+        }
+    }
+}
+
+#[test]
+fn a_read_error_on_a_good_zone_changes_nothing() {
+    let device = drive("zone=3M,zones=6");
+    format(&*device, &MkfsOptions::default());
+    let plan: FaultPlan = "read,nth=3".parse().unwrap();
+    let device: Arc<dyn ZonedDevice> = Arc::new(Fault::new(device, plan));
+    let fs = mount(&device, MountOptions::default());
+    let file = seq(&fs, 1);
+    fs.write(file, 0, &[7; BLOCK as usize], DIRECT).unwrap();
+    let mut back = [0; 4096];
+    let reads: Vec<_> =
+        (0..3).map(|_| fs.read(file, 0, &mut back).map_err(|error| error.errno())).collect();
+    assert_eq!(reads.iter().filter(|read| **read == Err(5)).count(), 1, "{reads:?}");
+    assert_eq!(fs.access(), Access::ReadWrite);
+    assert_eq!(fs.getattr(file).unwrap().size, BLOCK);
+}
