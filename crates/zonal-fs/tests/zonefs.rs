@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use zonal::ZoneFailure;
 use zonal::layer::fault::{Fault, FaultPlan};
-use zonal::memory::ZoneFailure;
 use zonal::{
     ManualClock, MemoryDrive, OpenMode, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice, spec,
 };
@@ -20,6 +20,8 @@ const APPEND: WriteFlags = WriteFlags::DIRECT.union(WriteFlags::APPEND);
 const BLOCK: u64 = 4096;
 /// Zones of 3 MiB: no power of two.
 const ZONE: u64 = 3 << 20;
+const BLOCK_LEN: usize = 4096;
+const ZONE_LEN: usize = 3 << 20;
 
 fn drive(shape: &str) -> Arc<dyn ZonedDevice> {
     let clock = Arc::new(ManualClock::new(0));
@@ -116,22 +118,22 @@ fn conventional_zones_become_one_file() {
 fn a_sequential_file_is_written_at_its_end() {
     let (_, fs) = fresh("zone=3M,zones=6", MountOptions::default());
     let file = seq(&fs, 2);
-    let block = [7; BLOCK as usize];
+    let block = [7; BLOCK_LEN];
     assert_eq!(errno(fs.write(file, BLOCK, &block, DIRECT)), 22);
     assert_eq!(errno(fs.write(file, 0, &block, WriteFlags::empty())), 5);
     assert_eq!(errno(fs.write(file, 0, &block[..100], DIRECT)), 22);
     assert_eq!(fs.write(file, 0, &block, DIRECT).unwrap().len, BLOCK);
     assert_eq!(errno(fs.write(file, 0, &block, DIRECT)), 22);
-    let appended = fs.write(file, 0, &[8; 3 * BLOCK as usize], APPEND).unwrap();
+    let appended = fs.write(file, 0, &[8; 3 * BLOCK_LEN], APPEND).unwrap();
     assert_eq!((appended.offset, appended.len), (BLOCK, 3 * BLOCK));
     assert_eq!(fs.getattr(file).unwrap().size, 4 * BLOCK);
     // Short at the end, then too large.
-    let rest = vec![9; ZONE as usize];
+    let rest = vec![9; ZONE_LEN];
     assert_eq!(fs.write(file, 4 * BLOCK, &rest, DIRECT).unwrap().len, ZONE - 4 * BLOCK);
     assert_eq!(errno(fs.write(file, ZONE, &block, DIRECT)), 27);
     assert_eq!(errno(fs.write(file, 0, &block, APPEND)), 27);
-    let mut back = vec![0; 2 * BLOCK as usize];
-    assert_eq!(fs.read_direct(file, ZONE - BLOCK, &mut back).unwrap(), BLOCK as usize);
+    let mut back = vec![0; 2 * BLOCK_LEN];
+    assert_eq!(fs.read_direct(file, ZONE - BLOCK, &mut back).unwrap(), BLOCK_LEN);
     assert_eq!(fs.read(file, ZONE, &mut back).unwrap(), 0);
     assert_eq!(errno(fs.read_direct(file, 5, &mut back)), 22);
     assert_eq!(fs.read(file, BLOCK - 1, &mut back[..2]).unwrap(), 2);
@@ -146,7 +148,7 @@ fn truncating_resets_or_finishes() {
     assert_eq!(truncate(&fs, file, 0), Ok(0));
     assert_eq!(truncate(&fs, file, BLOCK), Err(1));
     assert_eq!(truncate(&fs, file, ZONE + BLOCK), Err(27));
-    fs.write(file, 0, &[1; BLOCK as usize], DIRECT).unwrap();
+    fs.write(file, 0, &[1; BLOCK_LEN], DIRECT).unwrap();
     assert_eq!(truncate(&fs, file, BLOCK), Err(1), "even to what it is");
     assert_eq!(truncate(&fs, file, ZONE), Ok(ZONE));
     assert_eq!(cond(), ZoneCond::Full);
@@ -173,10 +175,10 @@ fn explicit_open_holds_zones_open_up_to_the_limit() {
     fs.open(third, OpenFor::Reading).unwrap();
     fs.close(third, OpenFor::Reading);
     assert_eq!(counts(), (2, 2));
-    fs.write(first, 0, &[1; BLOCK as usize], DIRECT).unwrap();
+    fs.write(first, 0, &[1; BLOCK_LEN], DIRECT).unwrap();
     assert_eq!(truncate(&fs, first, 0), Ok(0));
     assert_eq!(cond(1), ZoneCond::ExplicitOpen, "ready to be written again");
-    fs.write(first, 0, &[1; BLOCK as usize], DIRECT).unwrap();
+    fs.write(first, 0, &[1; BLOCK_LEN], DIRECT).unwrap();
     fs.close(first, OpenFor::Writing);
     assert_eq!(cond(1), ZoneCond::ExplicitOpen);
     fs.close(first, OpenFor::Writing);
@@ -187,7 +189,7 @@ fn explicit_open_holds_zones_open_up_to_the_limit() {
     // The limit on active zones is the device's own.
     for number in 3..5 {
         fs.open(seq(&fs, number), OpenFor::Writing).unwrap();
-        fs.write(seq(&fs, number), 0, &[1; BLOCK as usize], DIRECT).unwrap();
+        fs.write(seq(&fs, number), 0, &[1; BLOCK_LEN], DIRECT).unwrap();
         fs.close(seq(&fs, number), OpenFor::Writing);
     }
     assert_eq!(errno(fs.open(third, OpenFor::Writing)), 75);
@@ -253,9 +255,9 @@ fn policies_decide_what_a_moved_write_pointer_does() {
             let (device, fs) =
                 fresh("zone=3M,zones=6", MountOptions { errors, ..MountOptions::default() });
             let file = seq(&fs, 1);
-            let block = [7; BLOCK as usize];
+            let block = [7; BLOCK_LEN];
             fs.write(file, 0, &block, DIRECT).unwrap();
-            device.append(ZoneId::new(2), &[0; 2 * BLOCK as usize]).unwrap();
+            device.append(ZoneId::new(2), &[0; 2 * BLOCK_LEN]).unwrap();
             assert_eq!(errno(fs.write(file, BLOCK, &block, flags)), 5, "{errors:?}");
             let attr = fs.getattr(file).unwrap();
             // An append has gone where the write pointer was.
@@ -286,7 +288,7 @@ fn policies_decide_what_a_failing_zone_does() {
             let device: Arc<dyn ZonedDevice> = drive.clone();
             let fs = mount(&device, MountOptions { errors, ..MountOptions::default() });
             let file = seq(&fs, 1);
-            let block = [7; BLOCK as usize];
+            let block = [7; BLOCK_LEN];
             fs.write(file, 0, &block, DIRECT).unwrap();
             drive.fail_zone(ZoneId::new(2), failure).unwrap();
             assert_eq!(errno(fs.write(file, BLOCK, &block, DIRECT)), 5);
@@ -314,7 +316,7 @@ fn a_read_error_on_a_good_zone_changes_nothing() {
     let device: Arc<dyn ZonedDevice> = Arc::new(Fault::new(device, plan));
     let fs = mount(&device, MountOptions::default());
     let file = seq(&fs, 1);
-    fs.write(file, 0, &[7; BLOCK as usize], DIRECT).unwrap();
+    fs.write(file, 0, &[7; BLOCK_LEN], DIRECT).unwrap();
     let mut back = [0; 4096];
     let reads: Vec<_> =
         (0..3).map(|_| fs.read(file, 0, &mut back).map_err(|error| error.errno())).collect();
