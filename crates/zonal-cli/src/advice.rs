@@ -86,6 +86,9 @@ fn of_fs(error: &FsError) -> Option<String> {
         FsError::Corrupt { .. } | FsError::Checksum { .. } => {
             Some("`zonal check DEVICE` lists what is wrong".into())
         }
+        FsError::Foreign { what: "zonefs", why } if why.starts_with("it begins with") => {
+            Some("`zonal mkzonefs DEVICE` makes one".into())
+        }
         FsError::Unsuitable { .. } => {
             Some("`zonal create` with more zones or larger limits".into())
         }

@@ -2,6 +2,7 @@
 //!
 //! - `mount.furrow DEVICE DIR [-sfnv] [-o OPTIONS]`, as mount(8) calls `mount.TYPE`;
 //! - `mkfs.furrow [OPTIONS] DEVICE`;
+//! - `mkzonefs [OPTIONS] DEVICE`, or `mkfs.zonefs`, with the options of zonefs-tools;
 //! - `fsck.furrow [-aApynfrt...] DEVICE`: repairs nothing, so the options that ask for it are taken
 //!   and ignored.
 
@@ -15,6 +16,10 @@ pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> 
     let rest = given.get(1..).unwrap_or_default();
     match name {
         Some("mount.furrow" | "mount.fuse.furrow") => with("mount", mount(rest)),
+        Some("mkzonefs" | "mkfs.zonefs") if rest.iter().any(is_version) => {
+            ["zonal", "--version"].map(OsString::from).into()
+        }
+        Some("mkzonefs" | "mkfs.zonefs") => with("mkzonefs", rest.to_vec()),
         Some("mkfs.furrow") => with("mkfs", rest.to_vec()),
         Some("fsck.furrow") => {
             with("check", rest.iter().filter(|arg| !is_repair(arg)).cloned().collect())
@@ -44,6 +49,10 @@ fn mount(rest: &[OsString]) -> Vec<OsString> {
     kept
 }
 
+fn is_version(arg: &OsString) -> bool {
+    matches!(arg.to_str(), Some("--version" | "-V"))
+}
+
 fn is_repair(arg: &OsString) -> bool {
     matches!(
         arg.to_str(),
@@ -65,6 +74,12 @@ mod tests {
         let mount = ["/sbin/mount.furrow", "/srv/a.zns", "/mnt", "-n", "-o", "rw,noatime"];
         assert_eq!(as_text(&mount), "zonal mount --quiet /srv/a.zns /mnt -o rw,noatime");
         assert_eq!(as_text(&["mkfs.furrow", "-L", "x", "a.zns"]), "zonal mkfs -L x a.zns");
+        for name in ["/usr/sbin/mkzonefs", "mkfs.zonefs"] {
+            let features = "aggr_cnv,perm=600";
+            let given = as_text(&[name, "-f", "-o", features, "a.zns"]);
+            assert_eq!(given, format!("zonal mkzonefs -f -o {features} a.zns"));
+            assert_eq!(as_text(&[name, "--version"]), "zonal --version");
+        }
         assert_eq!(as_text(&["fsck.furrow", "-a", "a.zns"]), "zonal check a.zns");
     }
 

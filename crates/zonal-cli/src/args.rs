@@ -10,6 +10,8 @@ use zonal::profile::parse_bytes;
 use zonal::{ByteCount, Profile};
 use zonal_fs::furrow::DumpWhat;
 
+use crate::cmd::mkzonefs::Features;
+
 /// Zoned storage in user space: emulated zoned drives, and file systems on zoned drives.
 ///
 /// A DEVICE is the path of a drive file, optionally with layers in front: `drive.zns`,
@@ -48,7 +50,7 @@ pub(crate) enum Command {
     Info(Info),
     /// Report the zones of a device
     Zones(Zones),
-    /// Open, close, finish or reset zones
+    /// Open, close, finish or reset zones, or make them fail
     #[command(subcommand)]
     Zone(ZoneCommand),
     /// Read blocks
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Make a Furrow file system
     Mkfs(Mkfs),
+    /// Make a zonefs: every zone a file
+    Mkzonefs(Mkzonefs),
     /// Mount a Furrow file system
     Mount(Mount),
     /// Unmount, and wait until the device is clean and released
@@ -172,6 +176,19 @@ pub(crate) enum ZoneCommand {
     Finish(ZoneTarget),
     /// Empty: what was written is gone
     Reset(ZoneTarget),
+    /// Make zones of an emulated drive fail: they can be read, and never be written again
+    ReadOnly(FailTarget),
+    /// Make zones of an emulated drive fail: they can never be read or written again
+    Offline(FailTarget),
+}
+
+#[derive(Args)]
+pub(crate) struct FailTarget {
+    /// The device
+    pub(crate) device: String,
+    /// The zones
+    #[arg(required = true)]
+    pub(crate) zones: Vec<u32>,
 }
 
 #[derive(Args)]
@@ -274,6 +291,25 @@ pub(crate) struct Mkfs {
     /// Space kept back for reclaim
     #[arg(long, value_name = "PERCENT", default_value_t = 7, value_parser = clap::value_parser!(u8).range(1..=50))]
     pub(crate) reserve: u8,
+    /// Overwrite what the device holds
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Mkzonefs {
+    /// The device
+    pub(crate) device: String,
+    /// Name of the file system, at most 63 bytes
+    #[arg(short = 'L', long, default_value = "")]
+    pub(crate) label: String,
+    /// Its UUID, instead of a random one
+    #[arg(short = 'U', long)]
+    pub(crate) uuid: Option<uuid::Uuid>,
+    /// Comma-separated: `aggr_cnv` makes one file of neighbouring conventional zones; `uid=N`,
+    /// `gid=N` and `perm=OCTAL` are those of all files
+    #[arg(short = 'o', value_name = "FEATURES")]
+    pub(crate) features: Vec<Features>,
     /// Overwrite what the device holds
     #[arg(short, long)]
     pub(crate) force: bool,

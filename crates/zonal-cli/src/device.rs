@@ -1,17 +1,30 @@
 //! Opening the device that a command line names.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 pub(crate) use zonal::OpenMode;
+use zonal::spec::Stack;
 use zonal::{Zone, ZonedDevice};
 
 use crate::clock::SystemClock;
 
 /// Opens `spec`.
 pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
-    zonal::spec::open(spec, mode, Arc::new(SystemClock::new()))
+    open_stack(spec, mode).map(|stack| stack.device)
+}
+
+/// Opens `spec`, and keeps hold of what can be asked of its layers.
+pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
+    zonal::spec::open_stack(spec, mode, Arc::new(SystemClock::new()))
         .with_context(|| format!("opening {spec}"))
+}
+
+/// The device as the mount table shows it: a plain file by its absolute path.
+pub(crate) fn source(spec: &str) -> String {
+    let path: PathBuf = spec.into();
+    path.canonicalize().map_or_else(|_| spec.to_owned(), |path| path.display().to_string())
 }
 
 /// Every zone.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use zonal::{Geometry, Zone, ZoneKind, ZonedDevice};
+use zonal_fs::signature;
 
 use crate::args::{Global, Info};
 use crate::device::{self, OpenMode};
@@ -24,6 +25,9 @@ struct Report {
     max_active: Option<u32>,
     max_append_blocks: u64,
     written_bytes: u64,
+    /// What it holds, by its signature, and the label of that.
+    holds: Option<&'static str>,
+    label: Option<String>,
     /// Number of zones in each condition that occurs.
     conditions: BTreeMap<&'static str, usize>,
 }
@@ -32,7 +36,12 @@ struct Report {
 pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
     let device = device::open(&args.device, OpenMode::ReadOnly)?;
     let zones = device::report(&*device)?;
-    let report = Report::new(&args.device, device.geometry(), &zones);
+    let mut report = Report::new(&args.device, device.geometry(), &zones);
+    let found = signature::find(&*device).context("looking at what the device holds")?;
+    if let Some(found) = found {
+        report.holds = Some(found.kind.name());
+        report.label = found.label;
+    }
     if global.json {
         return json::document(&report);
     }
@@ -63,6 +72,8 @@ impl Report {
             max_active: spec.max_active,
             max_append_blocks: spec.max_append.get(),
             written_bytes: written,
+            holds: None,
+            label: None,
             conditions,
         }
     }
@@ -91,6 +102,11 @@ impl Report {
             ("written", size(self.written_bytes)),
             ("zones", conditions.join(", ")),
         ]);
+        if let Some(name) = self.holds {
+            let label = self.label.as_deref().filter(|label| !label.is_empty());
+            let label = label.map_or(String::new(), |label| format!(", label {label:?}"));
+            lines.push(("holds", format!("{name}{label}")));
+        }
         table::properties(&lines).replace("at most no limit", "no limit")
     }
 }

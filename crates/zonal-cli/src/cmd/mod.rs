@@ -7,6 +7,7 @@ mod create;
 mod dump;
 mod info;
 pub(crate) mod mkfs;
+pub(crate) mod mkzonefs;
 pub(crate) mod mount;
 mod quickstart;
 mod shell;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Append(args) => block::append(global, args)?,
         Command::Quickstart(args) => quickstart::run(global, args)?,
         Command::Mkfs(args) => mkfs::run(global, args)?,
+        Command::Mkzonefs(args) => mkzonefs::run(global, args)?,
         Command::Mount(args) => return mount::run(global, args),
         Command::Check(args) => return check::run(global, args),
         Command::Dump(args) => dump::run(args)?,
@@ -56,11 +58,12 @@ pub(crate) fn failure_code(command: &Command) -> u8 {
 }
 
 /// The exit code where the arguments are not understood, or where they asked for help (`usual` 0):
-/// `check` has fsck's, where 16 is wrong usage.
+/// `check` has fsck's, where 16 is wrong usage, and `mkzonefs` its namesake's.
 pub(crate) fn usage_code(arguments: &[OsString], usual: i32) -> u8 {
-    match usual {
-        0 => 0,
-        _ if arguments.get(1).is_some_and(|command| command == "check") => 16,
+    match arguments.get(1).and_then(|command| command.to_str()) {
+        _ if usual == 0 => 0,
+        Some("check") => 16,
+        Some("mkzonefs") => 1,
         _ => 2,
     }
 }
@@ -74,6 +77,7 @@ mod tests {
         let arguments = |command: &str| ["zonal", command].map(OsString::from);
         assert_eq!(usage_code(&arguments("check"), 2), 16);
         assert_eq!(usage_code(&arguments("check"), 0), 0);
+        assert_eq!(usage_code(&arguments("mkzonefs"), 2), 1);
         assert_eq!(usage_code(&arguments("zones"), 2), 2);
     }
 }

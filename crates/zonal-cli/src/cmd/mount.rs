@@ -4,7 +4,7 @@
 //! one says that the mount can be used, or why not.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
 
 fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     abort_on_panic();
-    let mut config = MountConfig::new(&source(&args.device), &args.dir);
+    let mut config = MountConfig::new(&device::source(&args.device), &args.dir);
     if args.read_only {
         config.access = Access::ReadOnly;
     }
@@ -181,10 +181,4 @@ fn abort_on_panic() {
         tracing::error!("{panic}");
         std::process::abort();
     }));
-}
-
-/// The device as the mount table shows it: a plain file by its absolute path.
-fn source(spec: &str) -> String {
-    let path: PathBuf = spec.into();
-    path.canonicalize().map_or_else(|_| spec.to_owned(), |path| path.display().to_string())
 }

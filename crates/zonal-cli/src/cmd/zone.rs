@@ -1,10 +1,10 @@
-//! `zonal zone`: zone management actions.
+//! `zonal zone`: zone management actions, and zones that fail on request.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
-use zonal::{Select, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{Select, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
 
-use crate::args::{Global, ZoneCommand, ZoneTarget};
+use crate::args::{FailTarget, Global, ZoneCommand, ZoneTarget};
 use crate::device::{self, OpenMode};
 use crate::output::json;
 
@@ -15,21 +15,20 @@ struct Done<'a> {
     zones: &'a [u32],
 }
 
-/// Performs one action on the zones named, in that order.
+/// Does one thing to the zones named, in that order.
 pub(crate) fn run(global: &Global, command: &ZoneCommand) -> Result<()> {
     let (action, target) = match command {
         ZoneCommand::Open(target) => (ZoneAction::Open, target),
         ZoneCommand::Close(target) => (ZoneAction::Close, target),
         ZoneCommand::Finish(target) => (ZoneAction::Finish, target),
         ZoneCommand::Reset(target) => (ZoneAction::Reset, target),
+        ZoneCommand::ReadOnly(target) => return fail(global, target, ZoneFailure::ReadOnly),
+        ZoneCommand::Offline(target) => return fail(global, target, ZoneFailure::Offline),
     };
     let device = device::open(&target.device, OpenMode::ReadWrite)?;
     manage(&*device, target, action)?;
     device.flush().with_context(|| format!("flushing {}", target.device))?;
-    if global.json {
-        json::document(&Done { action: action.name(), zones: &target.zones })?;
-    }
-    Ok(())
+    print(global, action.name(), &target.zones)
 }
 
 fn manage(device: &dyn ZonedDevice, target: &ZoneTarget, action: ZoneAction) -> Result<()> {
@@ -42,6 +41,27 @@ fn manage(device: &dyn ZonedDevice, target: &ZoneTarget, action: ZoneAction) -> 
         device.manage(Select::One(ZoneId::new(*zone)), action).with_context(|| {
             format!("cannot {} zone {zone} of {}", action.name(), target.device)
         })?;
+    }
+    Ok(())
+}
+
+fn fail(global: &Global, target: &FailTarget, failure: ZoneFailure) -> Result<()> {
+    let stack = device::open_stack(&target.device, OpenMode::ReadWrite)?;
+    let drive = stack
+        .failing
+        .ok_or_else(|| anyhow!("{} is a real drive: its zones fail when they do", target.device))?;
+    for zone in &target.zones {
+        drive.fail_zone(ZoneId::new(*zone), failure).with_context(|| {
+            format!("cannot make zone {zone} of {} {}", target.device, failure.name())
+        })?;
+    }
+    stack.device.flush().with_context(|| format!("flushing {}", target.device))?;
+    print(global, failure.name(), &target.zones)
+}
+
+fn print(global: &Global, action: &'static str, zones: &[u32]) -> Result<()> {
+    if global.json {
+        json::document(&Done { action, zones })?;
     }
     Ok(())
 }
