@@ -1,6 +1,7 @@
 //! The names under which mount(8), mkfs(8) and fsck(8) start the command.
 //!
 //! - `mount.furrow DEVICE DIR [-sfnv] [-o OPTIONS]`, as mount(8) calls `mount.TYPE`;
+//! - `mount.zonefs` likewise, and `mount.fuse.zonefs`, `mount.fuse.furrow`;
 //! - `mkfs.furrow [OPTIONS] DEVICE`;
 //! - `mkzonefs [OPTIONS] DEVICE`, or `mkfs.zonefs`, with the options of zonefs-tools;
 //! - `fsck.furrow [-aApynfrt...] DEVICE`: repairs nothing, so the options that ask for it are taken
@@ -15,7 +16,8 @@ pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> 
     let name = given.first().and_then(|name| Path::new(name).file_name()).and_then(OsStr::to_str);
     let rest = given.get(1..).unwrap_or_default();
     match name {
-        Some("mount.furrow" | "mount.fuse.furrow") => with("mount", mount(rest)),
+        Some("mount.furrow" | "mount.fuse.furrow") => with("mount", mount("furrow", rest)),
+        Some("mount.zonefs" | "mount.fuse.zonefs") => with("mount", mount("zonefs", rest)),
         Some("mkzonefs" | "mkfs.zonefs") if rest.iter().any(is_version) => {
             ["zonal", "--version"].map(OsString::from).into()
         }
@@ -34,8 +36,8 @@ fn with(command: &str, rest: Vec<OsString>) -> Vec<OsString> {
 
 /// Drops what mount(8) passes on but what has no meaning here: `-n` (no mtab), `-s` (sloppy),
 /// `-t TYPE`, `-N NAMESPACE`.
-fn mount(rest: &[OsString]) -> Vec<OsString> {
-    let mut kept = vec![OsString::from("--quiet")];
+fn mount(kind: &str, rest: &[OsString]) -> Vec<OsString> {
+    let mut kept = ["--quiet", "--type", kind].map(OsString::from).to_vec();
     let mut rest = rest.iter();
     while let Some(arg) = rest.next() {
         match arg.to_str() {
@@ -72,8 +74,13 @@ mod tests {
     #[test]
     fn other_names_become_subcommands() {
         let mount = ["/sbin/mount.furrow", "/srv/a.zns", "/mnt", "-n", "-o", "rw,noatime"];
-        assert_eq!(as_text(&mount), "zonal mount --quiet /srv/a.zns /mnt -o rw,noatime");
+        assert_eq!(
+            as_text(&mount),
+            "zonal mount --quiet --type furrow /srv/a.zns /mnt -o rw,noatime"
+        );
         assert_eq!(as_text(&["mkfs.furrow", "-L", "x", "a.zns"]), "zonal mkfs -L x a.zns");
+        let mount = ["mount.fuse.zonefs", "/srv/a.zns", "/mnt", "-o", "rw", "-t", "fuse.zonefs"];
+        assert_eq!(as_text(&mount), "zonal mount --quiet --type zonefs /srv/a.zns /mnt -o rw");
         for name in ["/usr/sbin/mkzonefs", "mkfs.zonefs"] {
             let features = "aggr_cnv,perm=600";
             let given = as_text(&[name, "-f", "-o", features, "a.zns"]);

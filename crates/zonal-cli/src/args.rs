@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Mkfs(Mkfs),
     /// Make a zonefs: every zone a file
     Mkzonefs(Mkzonefs),
-    /// Mount a Furrow file system
+    /// Mount a file system: Furrow or zonefs
     Mount(Mount),
     /// Unmount, and wait until the device is clean and released
     Umount(Umount),
@@ -321,11 +321,15 @@ pub(crate) struct Mount {
     pub(crate) device: String,
     /// The directory
     pub(crate) dir: PathBuf,
+    /// Type of file system, instead of the one that the device holds
+    #[arg(short = 't', long = "type", value_name = "TYPE")]
+    pub(crate) kind: Option<FsKind>,
     /// Write nothing to the device
     #[arg(short, long)]
     pub(crate) read_only: bool,
     /// Options as mount(8) has them, comma-separated: ro, noatime, nodev, nosuid, noexec,
-    /// `allow_other`, ...
+    /// `allow_other`, ...; for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and
+    /// explicit-open
     #[arg(short, value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Serve until unmounted instead of returning when ready
@@ -337,6 +341,25 @@ pub(crate) struct Mount {
     /// Say nothing when it works, as mount(8) expects
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// A type of file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FsKind {
+    /// POSIX on zones
+    Furrow,
+    /// Every zone a file
+    Zonefs,
+}
+
+impl FsKind {
+    /// Its name, as mount(8) has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Furrow => "furrow",
+            Self::Zonefs => "zonefs",
+        }
+    }
 }
 
 #[derive(Args)]

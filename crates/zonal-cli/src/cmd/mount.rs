@@ -1,28 +1,31 @@
-//! `zonal mount`: a Furrow file system at a directory, served in the background or in front.
+//! `zonal mount`: a file system at a directory, served in the background or in front.
 //!
 //! In the background, this process starts itself again with `--foreground` and returns when that
-//! one says that the mount can be used, or why not.
+//! one says that the mount can be used, or why not. What is different between the kinds of file
+//! system is in `mount/kind.rs`.
+
+mod counts;
+mod kind;
 
 use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
-use serde::{Deserialize, Serialize};
-use zonal_fs::furrow::{AtimePolicy, Furrow, MountOptions, Stats};
+use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
+use zonal_fs::vfs::Access;
 use zonal_serve::daemon::{self, Parent};
-use zonal_serve::options::{Access, Atime};
 use zonal_serve::{MountConfig, serve};
 
-use crate::args::{Global, Mount};
-use crate::clock::SystemClock;
+use crate::args::{FsKind, Global, Mount};
 use crate::device::{self, OpenMode};
 use crate::output::json;
 use crate::{advice, log};
+pub(crate) use counts::Counts;
+use kind::{KindOptions, Mounted};
 
 #[derive(Serialize)]
-struct Mounted<'a> {
+struct Answer<'a> {
     device: &'a str,
     dir: &'a Path,
     process: u32,
@@ -75,6 +78,9 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
     let mut command = Command::new(program);
     command.arg("mount").arg("--foreground").arg("--log").arg(&log);
     command.args(std::iter::repeat_n("-v", global.verbose.into()));
+    if let Some(kind) = args.kind {
+        command.arg("--type").arg(kind.name());
+    }
     if args.read_only {
         command.arg("--read-only");
     }
@@ -89,8 +95,8 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
         .map_err(|error| anyhow!("{error}"))
         .with_context(|| format!("cannot mount {} at {}", args.device, args.dir.display()))?;
     if global.json {
-        let mounted = Mounted { device: &args.device, dir: &args.dir, process, log: &log };
-        return json::document(&mounted);
+        let answer = Answer { device: &args.device, dir: &args.dir, process, log: &log };
+        return json::document(&answer);
     }
     if !args.quiet {
         let dir = args.dir.display();
@@ -106,70 +112,27 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     if args.read_only {
         config.access = Access::ReadOnly;
     }
+    let mut of_kind = KindOptions::default();
     for options in &args.options {
-        config.apply(options)?;
+        config.apply(&of_kind.take(options)?)?;
     }
     let mode = match config.access {
         Access::ReadWrite => OpenMode::ReadWrite,
         Access::ReadOnly => OpenMode::ReadOnly,
     };
-    let atime = match config.atime {
-        Atime::Relative => AtimePolicy::Relative,
-        Atime::Never => AtimePolicy::Never,
-        Atime::Always => AtimePolicy::Always,
-    };
-    let device = device::open(&args.device, mode)?;
-    let options = MountOptions { access: config.access, atime, ..MountOptions::default() };
-    let fs = Furrow::mount(device, Arc::new(SystemClock::new()), options)
-        .with_context(|| format!("the file system on {}", args.device))?;
-    for loss in fs.losses() {
-        let (ino, zone) = (loss.ino.get(), loss.zone.get());
-        let (offset, bytes) = (loss.offset, loss.len);
-        tracing::warn!(ino, offset, bytes, zone, "the drive lost what was durable");
+    let stack = device::open_stack(&args.device, mode)?;
+    let kind = kind::decide(args.kind, &*stack.device, &of_kind)?;
+    if kind == FsKind::Zonefs && args.counts.is_some() {
+        bail!("--counts: zonefs writes what programs write and nothing else");
     }
-    let fs = Arc::new(fs);
-    let served = serve(Arc::clone(&fs) as _, &config, ready);
-    if let Some(path) = &args.counts {
-        Counts::of(&fs.stats()).write(path)?;
+    kind.name().clone_into(&mut config.kind);
+    let mounted = Mounted::mount(kind, stack, &config, &of_kind)
+        .with_context(|| format!("the file system on {}", args.device))?;
+    let served = serve(mounted.file_system(), &config, ready);
+    if let (Some(path), Some(counts)) = (&args.counts, mounted.counts()) {
+        counts.write(path)?;
     }
     Ok(served?)
-}
-
-/// Bytes that one mount wrote to its device.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Counts {
-    /// File data, as programs wrote it.
-    pub(crate) user: u64,
-    /// Journal, checkpoints, superblocks.
-    pub(crate) metadata: u64,
-    /// Data that reclaim moved.
-    pub(crate) reclaim: u64,
-}
-
-impl Counts {
-    /// The counts of a file system that has been closed.
-    pub(crate) fn of(stats: &Stats) -> Self {
-        Self { user: stats.user_bytes, metadata: stats.meta_bytes, reclaim: stats.reclaim_bytes }
-    }
-
-    fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).context("turning the counts into JSON")?;
-        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-    }
-
-    /// The counts that a mount left in a file.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no count", path.display()))
-    }
-
-    /// Bytes written below per byte written above.
-    #[expect(clippy::cast_precision_loss, reason = "for people, who read three digits")]
-    pub(crate) fn write_amplification(&self) -> f64 {
-        let below = self.user + self.metadata + self.reclaim;
-        if self.user == 0 { 1.0 } else { below as f64 / self.user as f64 }
-    }
 }
 
 /// Makes a panic end the process: the thread that should have answered a request is gone, and who

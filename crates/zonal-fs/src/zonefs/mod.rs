@@ -19,6 +19,7 @@ pub mod format;
 mod io;
 mod mkfs;
 mod ops;
+mod options;
 mod recover;
 mod tree;
 mod zones;
@@ -37,6 +38,7 @@ use crate::vfs::{Access, Ino, Result, Timestamp};
 pub use self::file::{Group, Health};
 pub use self::format::{Aggregate, Label, MAGIC, Superblock, SuperblockError};
 pub use self::mkfs::{MkfsOptions, MkfsReport, mkfs};
+pub use self::options::Taken;
 pub use crate::mkfs::{Overwrite, Progress};
 
 /// Result of an operation of the device.

@@ -1,0 +1,132 @@
+//! The kinds of file system that can be mounted: which one a device holds, and its own options.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use zonal::ZonedDevice;
+use zonal::spec::Stack;
+use zonal_fs::furrow::{self, AtimePolicy, Furrow};
+use zonal_fs::signature::{self, Content};
+use zonal_fs::vfs::FileSystem;
+use zonal_fs::zonefs::{self, Taken, ZoneFs};
+use zonal_serve::MountConfig;
+use zonal_serve::options::Atime;
+
+use super::Counts;
+use crate::args::FsKind;
+use crate::clock::SystemClock;
+
+/// Options that only one kind has.
+#[derive(Default)]
+pub(super) struct KindOptions {
+    zonefs: zonefs::MountOptions,
+    /// One of zonefs's, which no other kind may be given.
+    of_zonefs: Option<String>,
+}
+
+impl KindOptions {
+    /// Takes what is known out of comma-separated options, and returns the others.
+    pub(super) fn take(&mut self, options: &str) -> Result<String> {
+        let mut others = Vec::new();
+        for option in options.split(',') {
+            match self.zonefs.take(option) {
+                Taken::Yes => self.of_zonefs = Some(option.to_owned()),
+                Taken::No => others.push(option),
+                Taken::Bad => bail!("mount option {option:?}: zonefs knows no such value"),
+            }
+        }
+        Ok(others.join(","))
+    }
+}
+
+/// Which kind to mount: the one asked for, or the one that the device holds.
+pub(super) fn decide(
+    asked: Option<FsKind>,
+    device: &dyn ZonedDevice,
+    options: &KindOptions,
+) -> Result<FsKind> {
+    let kind = match asked {
+        Some(kind) => kind,
+        None => found(device)?,
+    };
+    match &options.of_zonefs {
+        Some(option) if kind != FsKind::Zonefs => {
+            bail!("mount option {option:?}: {} does not have it, zonefs does", kind.name());
+        }
+        Some(_) | None => Ok(kind),
+    }
+}
+
+fn found(device: &dyn ZonedDevice) -> Result<FsKind> {
+    let found = signature::find(device).context("looking at what the device holds")?;
+    match found.map(|found| found.kind) {
+        Some(Content::Zonefs) => Ok(FsKind::Zonefs),
+        // What Furrow says about a device without a signature is the best there is to say.
+        Some(Content::Furrow) | None => Ok(FsKind::Furrow),
+        Some(Content::Foreign(name)) => bail!("the device holds {name}, neither Furrow nor zonefs"),
+    }
+}
+
+/// A file system of one of the kinds.
+pub(super) enum Mounted {
+    Furrow(Arc<Furrow>),
+    Zonefs(Arc<ZoneFs>),
+}
+
+impl Mounted {
+    pub(super) fn mount(
+        kind: FsKind,
+        stack: Stack,
+        config: &MountConfig,
+        options: &KindOptions,
+    ) -> Result<Self> {
+        let clock = Arc::new(SystemClock::new());
+        Ok(match kind {
+            FsKind::Furrow => {
+                let options = furrow::MountOptions {
+                    access: config.access,
+                    atime: atime(config.atime),
+                    ..furrow::MountOptions::default()
+                };
+                let fs = Furrow::mount(stack.device, clock, options)?;
+                tell_losses(&fs);
+                Self::Furrow(Arc::new(fs))
+            }
+            FsKind::Zonefs => {
+                let options = zonefs::MountOptions { access: config.access, ..options.zonefs };
+                Self::Zonefs(Arc::new(ZoneFs::mount(stack.device, clock, options)?))
+            }
+        })
+    }
+
+    /// What has been written so far; `None` where nothing is counted.
+    pub(super) fn counts(&self) -> Option<Counts> {
+        match self {
+            Self::Furrow(fs) => Some(Counts::of(&fs.stats())),
+            Self::Zonefs(_) => None,
+        }
+    }
+
+    pub(super) fn file_system(&self) -> Arc<dyn FileSystem> {
+        match self {
+            Self::Furrow(fs) => Arc::clone(fs) as _,
+            Self::Zonefs(fs) => Arc::clone(fs) as _,
+        }
+    }
+}
+
+fn atime(atime: Atime) -> AtimePolicy {
+    match atime {
+        Atime::Relative => AtimePolicy::Relative,
+        Atime::Never => AtimePolicy::Never,
+        Atime::Always => AtimePolicy::Always,
+    }
+}
+
+fn tell_losses(fs: &Furrow) {
+    for loss in fs.losses() {
+        let (ino, zone) = (loss.ino.get(), loss.zone.get());
+        let (offset, bytes) = (loss.offset, loss.len);
+        tracing::warn!(ino, offset, bytes, zone, "the drive lost what was durable");
+    }
+}
