@@ -24,8 +24,12 @@ pub const XATTR_VALUE_MAX: usize = 65_536;
 pub struct Ino(u64);
 
 impl Ino {
-    /// The root directory, as FUSE numbers it.
+    /// The root directory, where the file system does not number it otherwise.
     pub const ROOT: Self = Self(1);
+
+    /// Inodes from this number on are live: what they hold is made when it is read, and nobody may
+    /// keep anything of it.
+    pub const LIVE: u64 = 1 << 63;
 
     /// Wraps a raw number.
     pub const fn new(raw: u64) -> Self {
@@ -35,6 +39,11 @@ impl Ino {
     /// The raw number.
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// Whether it is [live](Self::LIVE).
+    pub const fn is_live(self) -> bool {
+        self.0 >= Self::LIVE
     }
 }
 
@@ -308,7 +317,7 @@ pub enum OpenFor {
     Writing,
 }
 
-/// What the files of a file system are.
+/// What can be done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileModel {
     /// Bytes that can be written anywhere and in any order.
@@ -358,8 +367,8 @@ pub struct StatFs {
 /// Every method may come from any thread. A method that returns an inode's [`Attr`] returns it as
 /// it is after the call.
 pub trait FileSystem: Send + Sync {
-    /// What its files are.
-    fn model(&self) -> FileModel {
+    /// What kind of file an inode is. The root tells which is the rule.
+    fn model(&self, _ino: Ino) -> FileModel {
         FileModel::Posix
     }
 

@@ -12,6 +12,7 @@ pub mod error;
 pub mod fuse;
 pub mod mount;
 pub mod options;
+mod read_only;
 pub mod unmount;
 
 pub use error::ServeError;

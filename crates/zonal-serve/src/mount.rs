@@ -17,11 +17,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zonal_fs::vfs::FileSystem;
 
-use crate::ServeError;
 use crate::error::Result;
 use crate::fuse::Front;
 use crate::options::{Access, Atime, Audience, MountConfig, Restrict};
 use crate::unmount::detach;
+use crate::{ServeError, read_only};
 
 /// Between two calls of [`FileSystem::tick`].
 const TICK: Duration = Duration::from_secs(1);
@@ -74,6 +74,9 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
         scope.spawn(move || tick(front, &tick_end));
         let (kernel, stale) = (session.notifier(), front.stale_ranges());
         scope.spawn(move || stale.drop_all(&kernel));
+        let bell = front.became_read_only();
+        let root = point.as_path();
+        scope.spawn(move || read_only::watch(bell, root, config));
         // Not in the scope: a session whose mount is busy outlives us, until the process ends.
         let started = serve_in_background(session, events);
         let served = started.and_then(|()| {
@@ -81,6 +84,7 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
             wait(&point, &inbox)
         });
         front.end_stale_ranges();
+        front.became_read_only().remove();
         signals_end.close();
         drop(ticking);
         served

@@ -24,8 +24,11 @@ const FIXED: FsError = FsError::NotPermitted { what: "the files of zonefs are fi
 const NO_XATTR: FsError = FsError::Unsupported { what: "extended attributes in zonefs" };
 
 impl FileSystem for ZoneFs {
-    fn model(&self) -> FileModel {
-        FileModel::Zones
+    fn model(&self, ino: Ino) -> FileModel {
+        match self.tree.file(ino).map(|file| file.group) {
+            Ok(Group::Conventional) => FileModel::Posix,
+            Ok(Group::Sequential) | Err(_) => FileModel::Zones,
+        }
     }
 
     fn root(&self) -> Ino {

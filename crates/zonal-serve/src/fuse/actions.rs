@@ -5,9 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 use zonal_fs::FsError;
-use zonal_fs::protect;
 use zonal_fs::vfs::{
-    Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege, WriteFlags,
+    Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
 };
 
 use super::process::Credentials;
@@ -37,12 +36,12 @@ impl Front {
     /// An inode that the kernel will know from now on.
     pub(super) fn entered(&self, fs: &dyn FileSystem, attr: &Attr) -> Result<FileAttr, FsError> {
         self.shared.pins.add(fs, attr.ino)?;
-        Ok(convert::attr(attr))
+        Ok(FileAttr { ino: self.shared.nodes.node(attr.ino), ..self.attr(attr) })
     }
 
     /// Takes back lookups. A stopped front end has let go of everything already.
     pub(super) fn forget_lookups(&self, ino: Ino, lookups: u64) {
-        let _ = self.run("forget", INodeNo(ino.get()), |fs, ino| {
+        let _ = self.run("forget", self.shared.nodes.node(ino), |fs, ino| {
             self.shared.pins.forget(fs, ino, lookups);
             Ok(())
         });
@@ -60,16 +59,6 @@ impl Front {
             let caller = convert::caller(request, umask);
             self.entered(fs, &fs.create(&caller, parent, name.as_bytes(), new)?)
         })
-    }
-
-    /// Whether the inode's flags let it be opened with these open(2) flags.
-    pub(super) fn check_open(&self, ino: INodeNo, flags: i32) -> Result<(), Errno> {
-        if flags & convert::O_ACCMODE == convert::O_RDONLY {
-            return Ok(());
-        }
-        let mut how = WriteFlags::empty();
-        how.set(WriteFlags::APPEND, flags & convert::O_APPEND != 0);
-        self.run("open", ino, |fs, ino| protect::check_open(fs.getattr(ino)?.flags, how))
     }
 
     pub(super) fn list(
@@ -100,7 +89,7 @@ impl Front {
             let dot = matches!(&*entry.name, b"." | b"..");
             let found = self.run("readdirplus", ino, |fs, _| {
                 let attr = fs.getattr(entry.ino)?;
-                if dot { Ok(convert::attr(&attr)) } else { self.entered(fs, &attr) }
+                if dot { Ok(self.attr(&attr)) } else { self.entered(fs, &attr) }
             });
             // Deleted since it was listed: it is not in the directory any more.
             let Ok(attr) = found else { continue };

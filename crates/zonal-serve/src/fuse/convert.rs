@@ -9,9 +9,6 @@ use zonal_fs::vfs::{
 
 use super::reply::Route;
 
-/// `st_blksize`: what programs use as the size of a good request.
-const BLKSIZE: u32 = 4096;
-
 pub(super) const O_ACCMODE: i32 = 0o3;
 pub(super) const O_RDONLY: i32 = 0;
 pub(super) const O_APPEND: i32 = 0o2000;
@@ -28,7 +25,8 @@ const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-pub(super) fn attr(attr: &Attr) -> FileAttr {
+/// Attributes; `blksize` is what programs use as the size of a good request.
+pub(super) fn attr(attr: &Attr, blksize: u32) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino.get()),
         size: attr.size,
@@ -43,7 +41,7 @@ pub(super) fn attr(attr: &Attr) -> FileAttr {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
-        blksize: BLKSIZE,
+        blksize,
         flags: 0,
     }
 }
@@ -64,7 +62,7 @@ pub(super) fn absent() -> FileAttr {
         uid: 0,
         gid: 0,
         rdev: 0,
-        blksize: BLKSIZE,
+        blksize: 0,
         flags: 0,
     }
 }
@@ -145,6 +143,15 @@ pub(super) fn write_flags(request: fuser::WriteFlags, open: OpenFlags, route: Ro
     flags.set(WriteFlags::DURABLE, route == Route::Direct && open.0 & O_DSYNC != 0);
     let kill = request.contains(fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID);
     flags.set(WriteFlags::KILL_PRIVILEGES, kill);
+    flags
+}
+
+/// Whether a write goes to the end of the file. What the kernel writes from the page cache has its
+/// place.
+pub(super) fn append(request: fuser::WriteFlags, open: OpenFlags) -> WriteFlags {
+    let mut flags = WriteFlags::empty();
+    let cached = request.contains(fuser::WriteFlags::FUSE_WRITE_CACHE);
+    flags.set(WriteFlags::APPEND, open.0 & O_APPEND != 0 && !cached);
     flags
 }
 

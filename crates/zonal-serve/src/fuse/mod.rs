@@ -1,5 +1,8 @@
 //! FUSE requests turned into calls of a [`FileSystem`].
 //!
+//! - `nodes`: inode numbers of the two sides.
+//! - `open`: opening and closing.
+//! - `zone_files`: writes to files that are zones, in their order.
 //! - `ops`: one method per request; `actions`: what several of them share; `reply`: the answers.
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `ioctl`: inode flags and shutdown.
@@ -21,30 +24,40 @@
 mod actions;
 mod convert;
 mod ioctl;
+mod nodes;
+mod open;
 mod ops;
 mod pins;
 mod process;
 mod reply;
 mod stale;
+mod zone_files;
 
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use fuser::{Errno, INodeNo, InitFlags, KernelConfig, Notifier};
+use fuser::{Errno, FileAttr, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
-use zonal_fs::vfs::{FileSystem, Ino};
+use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino};
 
 use crate::options::{Atime, Audience, MountConfig, WriteCache};
+use crate::read_only::Bell;
+use nodes::Nodes;
+use open::Closings;
 use pins::Pins;
 use stale::Stale;
 pub(crate) use stale::StaleRanges;
+use zone_files::ZoneWrites;
 
 /// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
 pub const TTL: Duration = Duration::from_hours(24);
 
 /// Largest read and write request: the kernel's limit of 256 pages.
 const REQUEST_MAX: u32 = 1 << 20;
+
+/// `st_blksize` of a file system that does not say.
+const BLKSIZE: u32 = 4096;
 
 /// Requests in the background (readahead, asynchronous direct I/O) that the kernel sends at once.
 /// Its default of 12 leaves a queue depth of 32 waiting.
@@ -66,8 +79,15 @@ pub struct Front {
 
 struct Shared {
     fs: Arc<dyn FileSystem>,
+    nodes: Nodes,
+    /// `st_blksize`.
+    blksize: u32,
     pins: Pins,
     stale: Stale,
+    zone_writes: ZoneWrites,
+    became_read_only: Bell,
+    /// Told when a file was closed that was open for writing.
+    closings: Closings,
     /// What tells the kernel to forget; set once there is a session.
     notifier: OnceLock<Notifier>,
     audience: Audience,
@@ -81,7 +101,13 @@ struct Shared {
 impl Front {
     /// Serves `fs`.
     pub fn new(fs: Arc<dyn FileSystem>, config: &MountConfig) -> Self {
+        let blksize = fs.statfs().map_or(BLKSIZE, |stat| stat.block_size);
         let shared = Shared {
+            nodes: Nodes::new(fs.root()),
+            blksize,
+            zone_writes: ZoneWrites::default(),
+            closings: Closings::default(),
+            became_read_only: Bell::default(),
             fs,
             pins: Pins::default(),
             stale: Stale::default(),
@@ -124,6 +150,11 @@ impl Front {
         self.shared.stale.close();
     }
 
+    /// Rings when the file system has become read-only by itself.
+    pub(crate) fn became_read_only(&self) -> &Bell {
+        &self.shared.became_read_only
+    }
+
     /// Does regular work, unless stopped.
     pub fn tick(&self) {
         let phase = self.shared.phase.read().unwrap_or_else(PoisonError::into_inner);
@@ -146,13 +177,24 @@ impl Front {
         if *phase == Phase::Stopped {
             return Err(Errno::EIO);
         }
-        run(&*self.shared.fs, Ino::new(ino.0)).map_err(|error| {
+        run(&*self.shared.fs, self.ino(ino)).map_err(|error| {
             let errno = Errno::from_i32(error.errno());
             if errno.code() == Errno::EIO.code() {
                 tracing::error!(operation, inode = ino.0, %error, "answered EIO");
             }
             errno
         })
+    }
+
+    /// The inode of a node.
+    fn ino(&self, node: INodeNo) -> Ino {
+        self.shared.nodes.ino(node)
+    }
+
+    /// Attributes, with the inode's own number.
+    fn attr(&self, attr: &Attr) -> FileAttr {
+        self.shared.zone_writes.see(attr.ino);
+        convert::attr(attr, self.shared.blksize)
     }
 
     /// Makes the kernel ask for an inode's attributes again.
@@ -166,8 +208,10 @@ impl Front {
     }
 
     fn negotiate(&self, kernel: &mut KernelConfig) -> io::Result<()> {
-        // Without these two, permissions would be wrong.
-        let needed = InitFlags::FUSE_DONT_MASK | InitFlags::FUSE_POSIX_ACL;
+        let zones = self.shared.fs.model(self.shared.fs.root()) == FileModel::Zones;
+        // Without these, permissions would be wrong. Zone files have no ACLs.
+        let acl = if zones { InitFlags::empty() } else { InitFlags::FUSE_POSIX_ACL };
+        let needed = InitFlags::FUSE_DONT_MASK | acl;
         kernel.add_capabilities(needed).map_err(|missing| {
             io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -184,8 +228,11 @@ impl Front {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_EXPORT_SUPPORT
             | InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
             | InitFlags::FUSE_HAS_IOCTL_DIR;
+        if !zones {
+            // A zone file that is open for writing cannot be mapped: pages are not written in order.
+            wished |= InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        }
         if self.shared.write_cache == WriteCache::Back {
             wished |= InitFlags::FUSE_WRITEBACK_CACHE;
         }

@@ -14,10 +14,10 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
 };
 use zonal_fs::FsError;
-use zonal_fs::vfs::{FileKind, Ino, NewInode, SetAttr, SyncKind, WriteFlags, XattrMode};
+use zonal_fs::vfs::{FileKind, FileModel, NewInode, SetAttr, SyncKind, WriteFlags, XattrMode};
 
 use super::actions::{kills_privileges, xattr_caller};
-use super::reply::{GENERATION, Route, opened, ttl};
+use super::reply::{GENERATION, Route, ttl};
 use super::{Front, REQUEST_MAX, convert, reply};
 use crate::options::WriteCache;
 use crate::unmount::DAEMON_XATTR;
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 fn is_daemon_xattr(ino: INodeNo, name: &OsStr) -> bool {
-    ino.0 == Ino::ROOT.get() && name == DAEMON_XATTR
+    ino == INodeNo::ROOT && name == DAEMON_XATTR
 }
 
 impl Filesystem for Front {
@@ -55,11 +55,11 @@ impl Filesystem for Front {
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, lookups: u64) {
-        self.forget_lookups(Ino::new(ino.0), lookups);
+        self.forget_lookups(self.ino(ino), lookups);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let result = self.run("getattr", ino, |fs, ino| fs.getattr(ino).map(|a| convert::attr(&a)));
+        let result = self.run("getattr", ino, |fs, ino| fs.getattr(ino).map(|a| self.attr(&a)));
         reply::attr(reply, result);
     }
 
@@ -74,13 +74,16 @@ impl Filesystem for Front {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        if handle.is_some() && size == Some(0) && self.takes_back_write(request, ino) {
+            return reply.error(Errno::EIO);
+        }
         let result = self.run("setattr", ino, |fs, ino| {
             let mut set = SetAttr {
                 perm: mode.map(convert::perm),
@@ -99,7 +102,7 @@ impl Filesystem for Front {
             } else if size.is_some() {
                 set.kill_privileges |= kills_privileges(fs, request, ino)?;
             }
-            fs.setattr(&convert::caller(request, 0), ino, &set).map(|attr| convert::attr(&attr))
+            fs.setattr(&convert::caller(request, 0), ino, &set).map(|attr| self.attr(&attr))
         });
         reply::attr(reply, result);
     }
@@ -175,7 +178,7 @@ impl Filesystem for Front {
     ) {
         let result = convert::rename_flags(flags).and_then(|flags| {
             self.run("rename", parent, |fs, parent| {
-                let target = (Ino::new(new_parent.0), new_name.as_bytes());
+                let target = (self.ino(new_parent), new_name.as_bytes());
                 fs.rename((parent, name.as_bytes()), target, flags)
             })
         });
@@ -191,20 +194,16 @@ impl Filesystem for Front {
         reply: ReplyEntry,
     ) {
         let result = self.run("link", ino, |fs, ino| {
-            self.entered(fs, &fs.link(ino, Ino::new(new_parent.0), new_name.as_bytes())?)
+            self.entered(fs, &fs.link(ino, self.ino(new_parent), new_name.as_bytes())?)
         });
         reply::entry(reply, result);
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if let Err(error) = self.check_open(ino, flags.0) {
-            return reply.error(error);
+        match self.open_file(ino, flags.0) {
+            Ok((handle, flags)) => reply.opened(handle, flags),
+            Err(error) => reply.error(error),
         }
-        let (handle, flags) = opened(flags.0, self.shared.atime);
-        if Route::from(handle) == Route::Cached {
-            self.shared.pins.open_cached(Ino::new(ino.0));
-        }
-        reply.opened(handle, flags);
     }
 
     fn release(
@@ -212,14 +211,12 @@ impl Filesystem for Front {
         _request: &Request,
         ino: INodeNo,
         handle: FileHandle,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if Route::from(handle) == Route::Cached {
-            self.shared.pins.close_cached(Ino::new(ino.0));
-        }
+        self.close_file(ino, handle, flags.0);
         reply.ok();
     }
 
@@ -236,13 +233,12 @@ impl Filesystem for Front {
         let perm = convert::perm(mode);
         let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
         match self.make(request, parent, name, umask, &new) {
-            Ok(attr) => {
-                let (handle, open_flags) = opened(flags, self.shared.atime);
-                if Route::from(handle) == Route::Cached {
-                    self.shared.pins.open_cached(Ino::new(attr.ino.0));
+            Ok(attr) => match self.open_file(attr.ino, flags) {
+                Ok((handle, flags)) => {
+                    reply.created(&ttl(&attr), &attr, GENERATION, handle, flags);
                 }
-                reply.created(&ttl(&attr), &attr, GENERATION, handle, open_flags);
-            }
+                Err(error) => reply.error(error),
+            },
             // The kernel holds the directory and knows that the name is free.
             Err(error) => reply.error(error),
         }
@@ -255,7 +251,7 @@ impl Filesystem for Front {
         _handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -264,16 +260,24 @@ impl Filesystem for Front {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.run("read", ino, |fs, ino| fs.read(ino, offset, &mut buffer[..size])) {
+            let target = &mut buffer[..size];
+            let read = self.run("read", ino, |fs, ino| match flags.0 & convert::O_DIRECT {
+                0 => fs.read(ino, offset, target),
+                _ => fs.read_direct(ino, offset, target),
+            });
+            match read {
                 Ok(len) => reply.data(&buffer[..len]),
-                Err(error) => reply.error(error),
+                Err(error) => {
+                    self.after_failure(ino);
+                    reply.error(error);
+                }
             }
         });
     }
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -284,15 +288,25 @@ impl Filesystem for Front {
         reply: ReplyWrite,
     ) {
         let route = Route::from(handle);
-        let flags = convert::write_flags(write_flags, flags, route);
-        match self.run("write", ino, |fs, ino| fs.write(ino, offset, data, flags)) {
+        let how = convert::write_flags(write_flags, flags, route);
+        let written = match self.shared.fs.model(self.ino(ino)) {
+            FileModel::Posix => self.run("write", ino, |fs, ino| fs.write(ino, offset, data, how)),
+            FileModel::Zones => {
+                let how = how | convert::append(write_flags, flags);
+                self.write_zone(request, ino, offset, data, how)
+            }
+        };
+        match written {
             Ok(written) => {
-                if route == Route::Direct && self.shared.pins.is_open_cached(Ino::new(ino.0)) {
+                if route == Route::Direct && self.shared.pins.is_open_cached(self.ino(ino)) {
                     self.shared.stale.drop_pages(ino, offset, written.len);
                 }
                 reply.written(u32::try_from(written.len).expect("at most one request"));
             }
-            Err(error) => reply.error(error),
+            Err(error) => {
+                self.after_failure(ino);
+                reply.error(error);
+            }
         }
     }
 
@@ -516,7 +530,7 @@ impl Filesystem for Front {
         // The reply has room for 32 bits; the kernel asks again for the rest.
         let length = length.min(u64::from(u32::MAX) & !0xfff);
         let result = self.run("copy_file_range", source, |fs, source| {
-            let target = (Ino::new(target.0), target_offset);
+            let target = (self.ino(target), target_offset);
             fs.copy_range((source, source_offset), target, length, WriteFlags::empty())
         });
         match result {

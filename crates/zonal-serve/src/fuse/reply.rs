@@ -7,9 +7,11 @@ use fuser::{
     ReplyEntry, ReplyXattr,
 };
 
+use super::TTL;
 use super::actions::{SETGID, SETUID};
-use super::{TTL, convert};
+use super::nodes::ELSEWHERE;
 use crate::options::Atime;
+use zonal_fs::vfs::Ino;
 
 /// Inode numbers are never used twice.
 pub(super) const GENERATION: Generation = Generation(0);
@@ -34,13 +36,13 @@ impl From<FileHandle> for Route {
     }
 }
 
-/// Handle and flags of a file opened with these open(2) flags.
-pub(super) fn opened(flags: i32, atime: Atime) -> (FileHandle, FopenFlags) {
+/// Handle and flags of an opened file.
+pub(super) fn opened(route: Route, atime: Atime) -> (FileHandle, FopenFlags) {
     // No FLUSH on close: there is nothing to report, and locks are the kernel's.
     let mut common = FopenFlags::FOPEN_NOFLUSH;
     // Every read is to be seen: at least the first one of each open file must come to us.
     common.set(FopenFlags::FOPEN_KEEP_CACHE, atime != Atime::Always);
-    if flags & convert::O_DIRECT == 0 {
+    if route == Route::Cached {
         return (CACHED, common);
     }
     let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
@@ -48,10 +50,12 @@ pub(super) fn opened(flags: i32, atime: Atime) -> (FileHandle, FopenFlags) {
 }
 
 /// How long the kernel may keep these attributes. Not at all where a write may clear setuid or
-/// setgid: after a direct write the kernel does not look.
+/// setgid: after a direct write the kernel does not look. Nor where the number of the node is not
+/// that of the inode, or the inode is live.
 pub(super) fn ttl(attr: &FileAttr) -> Duration {
     let setid = attr.perm & (SETUID | SETGID) != 0 && attr.kind == FileType::RegularFile;
-    if setid { Duration::ZERO } else { TTL }
+    let keep = !setid && attr.ino != ELSEWHERE && !Ino::new(attr.ino.0).is_live();
+    if keep { TTL } else { Duration::ZERO }
 }
 
 pub(super) fn entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {

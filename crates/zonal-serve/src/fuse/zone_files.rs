@@ -1,0 +1,146 @@
+//! Writes to files that are zones.
+//!
+//! The kernel sends them one after the other, with one exception: a large asynchronous write becomes
+//! several requests that are on their way together, and our threads may take them up in any order.
+//! So a write beyond the end of the file waits as long as one before it is at work, and a moment
+//! more, before it is refused.
+//!
+//! After an asynchronous write that was to extend a file and failed, the kernel sets the file's
+//! length to what it was before. On a zone that has grown behind the file's back this would be a
+//! reset. The kernel's length is then 0 though ours is not: [`Front::takes_back_write`] finds that
+//! out. Any other length cannot be set and does no harm.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fuser::{Errno, INodeNo, Request};
+use zonal_fs::vfs::{Access, FileSystem, Ino, WriteFlags, Written};
+
+use super::Front;
+
+/// How long a write waits for the one before it to be taken up.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// Writes at work, and writes that failed.
+#[derive(Default)]
+pub(super) struct ZoneWrites {
+    state: Mutex<State>,
+    ended: Condvar,
+    /// Whether `unseen` has something in it: attributes are told often.
+    any_unseen: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// File and offset of each write at work.
+    at_work: BTreeSet<(Ino, u64)>,
+    /// Files that the kernel takes for empty though a failure has shown that they are not.
+    unseen: BTreeSet<Ino>,
+    /// Of these, the thread whose write failed last.
+    failed: BTreeMap<Ino, u32>,
+}
+
+impl ZoneWrites {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the file has grown to `offset`, or no write is left that could make it so.
+    fn wait_for_turn(&self, ino: Ino, offset: u64, size: impl Fn() -> u64) {
+        let mut state = self.state();
+        state.at_work.insert((ino, offset));
+        let mut patient = true;
+        while size() < offset {
+            let before = state.at_work.range((ino, 0)..(ino, offset)).next().is_some();
+            if !before && !patient {
+                break;
+            }
+            patient = before;
+            let waited = self.ended.wait_timeout(state, GRACE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Remembers a failed write to a file that was `before` long.
+    fn fail(&self, ino: Ino, (before, after): (u64, u64), thread: u32) {
+        let mut state = self.state();
+        if before == 0 && after > 0 {
+            state.unseen.insert(ino);
+            self.any_unseen.store(true, Ordering::Release);
+        }
+        if state.unseen.contains(&ino) {
+            state.failed.insert(ino, thread);
+        }
+    }
+
+    /// The kernel learns the length of a file.
+    pub(super) fn see(&self, ino: Ino) {
+        if self.any_unseen.load(Ordering::Acquire) {
+            let mut state = self.state();
+            state.unseen.remove(&ino);
+            state.failed.remove(&ino);
+            self.any_unseen.store(!state.unseen.is_empty(), Ordering::Release);
+        }
+    }
+
+    fn end(&self, ino: Ino, offset: u64) {
+        self.state().at_work.remove(&(ino, offset));
+        self.ended.notify_all();
+    }
+}
+
+impl Front {
+    /// Writes to a zone file, in turn.
+    pub(super) fn write_zone(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<Written, Errno> {
+        let fs = &*self.shared.fs;
+        let ino = self.ino(node);
+        let size = || size(fs, ino);
+        self.shared.zone_writes.wait_for_turn(ino, offset, size);
+        let before = size();
+        // The kernel gives an append its place too. It must not go before what is missing there, but
+        // it may find that the file has become longer than the kernel knows.
+        let flags = if before < offset { flags - WriteFlags::APPEND } else { flags };
+        let written = self.run("write", node, |fs, ino| fs.write(ino, offset, data, flags));
+        self.shared.zone_writes.end(ino, offset);
+        match &written {
+            Err(_) => self.shared.zone_writes.fail(ino, (before, size()), request.pid()),
+            Ok(written) if written.offset != offset => self.forget_attributes(node),
+            Ok(_) => {}
+        }
+        written
+    }
+
+    /// Whether setting the length of a file to 0 is the kernel taking back a write that failed,
+    /// though the file is not empty. Asked once, it is the kernel; asked again, a program.
+    pub(super) fn takes_back_write(&self, request: &Request, node: INodeNo) -> bool {
+        let failed = self.shared.zone_writes.state().failed.remove(&self.ino(node));
+        failed == Some(request.pid())
+    }
+
+    /// What must happen before a failure is told: it may have changed the file, and the file
+    /// system.
+    pub(super) fn after_failure(&self, node: INodeNo) {
+        self.forget_attributes(node);
+        self.watch_access();
+    }
+
+    /// Has the mount made read-only if the file system has become so.
+    pub(super) fn watch_access(&self) {
+        if self.shared.fs.access() == Access::ReadOnly {
+            self.shared.became_read_only.ring();
+        }
+    }
+}
+
+fn size(fs: &dyn FileSystem, ino: Ino) -> u64 {
+    fs.getattr(ino).map_or(0, |attr| attr.size)
+}
