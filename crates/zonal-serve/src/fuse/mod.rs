@@ -80,6 +80,8 @@ pub struct Front {
 struct Shared {
     fs: Arc<dyn FileSystem>,
     nodes: Nodes,
+    /// What its files are as a rule.
+    model: FileModel,
     /// `st_blksize`.
     blksize: u32,
     pins: Pins,
@@ -104,6 +106,7 @@ impl Front {
         let blksize = fs.statfs().map_or(BLKSIZE, |stat| stat.block_size);
         let shared = Shared {
             nodes: Nodes::new(fs.root()),
+            model: fs.model(fs.root()),
             blksize,
             zone_writes: ZoneWrites::default(),
             closings: Closings::default(),
@@ -208,7 +211,7 @@ impl Front {
     }
 
     fn negotiate(&self, kernel: &mut KernelConfig) -> io::Result<()> {
-        let zones = self.shared.fs.model(self.shared.fs.root()) == FileModel::Zones;
+        let zones = self.shared.model == FileModel::Zones;
         // Without these, permissions would be wrong. Zone files have no ACLs.
         let acl = if zones { InitFlags::empty() } else { InitFlags::FUSE_POSIX_ACL };
         let needed = InitFlags::FUSE_DONT_MASK | acl;

@@ -288,13 +288,13 @@ impl Filesystem for Front {
         reply: ReplyWrite,
     ) {
         let route = Route::from(handle);
-        let how = convert::write_flags(write_flags, flags, route);
+        let mut how = convert::write_flags(write_flags, flags, route);
+        if self.shared.model == FileModel::Zones {
+            how |= convert::append(write_flags, flags);
+        }
         let written = match self.shared.fs.model(self.ino(ino)) {
             FileModel::Posix => self.run("write", ino, |fs, ino| fs.write(ino, offset, data, how)),
-            FileModel::Zones => {
-                let how = how | convert::append(write_flags, flags);
-                self.write_zone(request, ino, offset, data, how)
-            }
+            FileModel::Zones => self.write_zone(request, ino, offset, data, how),
         };
         match written {
             Ok(written) => {
