@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Mkzonefs(Mkzonefs),
     /// Mount a file system: Furrow or zonefs
     Mount(Mount),
+    /// Print the counters of a mounted file system
+    Stats(Stats),
     /// Unmount, and wait until the device is clean and released
     Umount(Umount),
     /// Check a Furrow file system that is not mounted
@@ -360,6 +362,12 @@ impl FsKind {
             Self::Zonefs => "zonefs",
         }
     }
+}
+
+#[derive(Args)]
+pub(crate) struct Stats {
+    /// The directory where it is mounted
+    pub(crate) dir: PathBuf,
 }
 
 #[derive(Args)]

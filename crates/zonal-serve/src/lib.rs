@@ -5,8 +5,10 @@
 //! - [`options`]: what a mount can be told, and the option strings of mount(8).
 //! - [`daemon`]: serving in the background, and telling the parent that the mount is ready.
 //! - [`unmount`]: unmounting and waiting until the device is clean and released.
+//! - [`control`]: the directory of a mount where its user looks into it.
 //! - [`fuse`]: FUSE requests turned into calls of the file system.
 
+pub mod control;
 pub mod daemon;
 pub mod error;
 pub mod fuse;
@@ -14,6 +16,7 @@ pub mod mount;
 pub mod options;
 mod read_only;
 pub mod unmount;
+pub mod zone_report;
 
 pub use error::ServeError;
 pub use mount::serve;

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::ServeError;
 use crate::error::Result;
+use crate::{ServeError, control};
 
 /// Extended attribute of the root directory that names the daemon's process id. The front end
 /// answers it; it is not stored and not listed.
@@ -47,15 +47,23 @@ pub fn daemon_of(point: &Path) -> Result<u32> {
 pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<()> {
     let pid = daemon_of(point)?;
     let daemon = open_daemon(point, pid)?;
-    // umount(8) cannot tell whether the last commit worked; fsync can.
-    File::open(point)
-        .and_then(|root| root.sync_all())
-        .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
+    sync(point).map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
     detach(point, UnmountFlags::empty())?;
     wait_for_end(&daemon, timeout)
         .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
         .then_some(())
         .ok_or(ServeError::StillRunning { point: point.to_owned(), pid })
+}
+
+/// Makes everything durable. umount(8) cannot tell whether the last commit worked; fsync can: of the
+/// root, or of the control directory's files where directories cannot be synced, as in zonefs.
+fn sync(point: &Path) -> io::Result<()> {
+    match File::open(point)?.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            File::open(point.join(control::NAME).join("stats"))?.sync_all()
+        }
+        synced => synced,
+    }
 }
 
 /// A handle on the daemon. The second look makes sure that it is this daemon and not a process

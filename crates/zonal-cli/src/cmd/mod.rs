@@ -11,6 +11,7 @@ pub(crate) mod mkzonefs;
 pub(crate) mod mount;
 mod quickstart;
 mod shell;
+mod stats;
 mod trace;
 mod umount;
 mod zone;
@@ -42,6 +43,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Dump(args) => dump::run(args)?,
         Command::Bench(args) => bench::run(global, args)?,
         Command::Trace(command) => trace::run(global, command)?,
+        Command::Stats(args) => stats::run(global, args)?,
         Command::Umount(args) => umount::run(global, args)?,
         Command::Completions(args) => shell::completions(args),
         Command::Man(args) => shell::man(args)?,

@@ -126,9 +126,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         bail!("--counts: zonefs writes what programs write and nothing else");
     }
     kind.name().clone_into(&mut config.kind);
-    let mounted = Mounted::mount(kind, stack, &config, &of_kind)
+    let mounted = Mounted::mount(kind, &stack, &config, &of_kind)
         .with_context(|| format!("the file system on {}", args.device))?;
-    let served = serve(mounted.file_system(), &config, ready);
+    let served = serve(mounted.controlled(&stack), &config, ready);
     if let (Some(path), Some(counts)) = (&args.counts, mounted.counts()) {
         counts.write(path)?;
     }

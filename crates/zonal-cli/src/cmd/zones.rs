@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use serde::Serialize;
 use zonal::{Lba, LbaCount, Zone, ZoneId, ZoneKind, ZonedDevice};
+use zonal_serve::zone_report;
 
 use crate::args::{Global, Zones};
 use crate::device::{self, OpenMode};
@@ -51,15 +52,15 @@ pub(crate) fn run(global: &Global, args: &Zones) -> Result<()> {
         return Ok(());
     }
     if !global.json {
-        sayln!("zone     condition            start       size   capacity    written");
+        sayln!("{}", zone_report::HEAD);
     }
     let limit = args.first.saturating_add(args.count.unwrap_or(u32::MAX));
     each_chunk(&*device, args.first, limit, |zones| {
-        for row in zones.iter().map(Row::new) {
+        for zone in zones {
             if global.json {
-                json::line(&row)?;
+                json::line(&Row::new(zone))?;
             } else {
-                sayln!("{}", line(&row));
+                sayln!("{}", zone_report::line(zone));
             }
         }
         Ok(())
@@ -85,12 +86,4 @@ fn each_chunk(
         next += wanted;
     }
     Ok(())
-}
-
-fn line(row: &Row) -> String {
-    let written = row.written.map_or_else(|| "-".to_owned(), |written| written.to_string());
-    format!(
-        "{:<8} {:<13} {:>12} {:>10} {:>10} {:>10}",
-        row.zone, row.condition, row.start, row.size, row.capacity, written
-    )
 }

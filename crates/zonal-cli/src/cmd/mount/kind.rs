@@ -10,6 +10,7 @@ use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::FileSystem;
 use zonal_fs::zonefs::{self, Taken, ZoneFs};
 use zonal_serve::MountConfig;
+use zonal_serve::control::Control;
 use zonal_serve::options::Atime;
 
 use super::Counts;
@@ -76,11 +77,11 @@ pub(super) enum Mounted {
 impl Mounted {
     pub(super) fn mount(
         kind: FsKind,
-        stack: Stack,
+        stack: &Stack,
         config: &MountConfig,
         options: &KindOptions,
     ) -> Result<Self> {
-        let clock = Arc::new(SystemClock::new());
+        let (device, clock) = (Arc::clone(&stack.device), Arc::new(SystemClock::new()));
         Ok(match kind {
             FsKind::Furrow => {
                 let options = furrow::MountOptions {
@@ -88,13 +89,13 @@ impl Mounted {
                     atime: atime(config.atime),
                     ..furrow::MountOptions::default()
                 };
-                let fs = Furrow::mount(stack.device, clock, options)?;
+                let fs = Furrow::mount(device, clock, options)?;
                 tell_losses(&fs);
                 Self::Furrow(Arc::new(fs))
             }
             FsKind::Zonefs => {
                 let options = zonefs::MountOptions { access: config.access, ..options.zonefs };
-                Self::Zonefs(Arc::new(ZoneFs::mount(stack.device, clock, options)?))
+                Self::Zonefs(Arc::new(ZoneFs::mount(device, clock, options)?))
             }
         })
     }
@@ -107,11 +108,13 @@ impl Mounted {
         }
     }
 
-    pub(super) fn file_system(&self) -> Arc<dyn FileSystem> {
-        match self {
-            Self::Furrow(fs) => Arc::clone(fs) as _,
-            Self::Zonefs(fs) => Arc::clone(fs) as _,
-        }
+    /// The file system with its control directory.
+    pub(super) fn controlled(&self, stack: &Stack) -> Arc<dyn FileSystem> {
+        let clock = SystemClock::new();
+        Arc::new(match self {
+            Self::Furrow(fs) => Control::new(Arc::clone(fs), stack, &clock),
+            Self::Zonefs(fs) => Control::new(Arc::clone(fs), stack, &clock),
+        })
     }
 }
 

@@ -1,0 +1,281 @@
+//! The control directory: `.zonal` in the root of a mount, where its user sees counters and zones
+//! and changes what no system call changes.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `stats` | type of the file system, its settings and all its counters, as JSON |
+//! | `zones` | the zone report, one line for each zone |
+//! | `command` | for writing: one [command] for each write(2) |
+//! | others | one counter each, as Linux has them in sysfs: see [`Subject::attributes`] |
+//!
+//! It is found by its name and never listed, and takes no part in sizes. What its files hold is
+//! made when it is read: their inodes are [live](Ino::LIVE). It belongs to the user who mounted.
+
+mod command;
+mod content;
+mod files;
+mod subject;
+
+use std::sync::Arc;
+
+use zonal::spec::Stack;
+use zonal::{Clock, FailZone, ZonedDevice};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{
+    Access, Allocate, Attr, Caller, DirEntry, FileModel, FileSystem, Ino, Listing, NewInode,
+    OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags, Written,
+    XattrMode,
+};
+
+pub use self::subject::Subject;
+
+/// Name of the directory.
+pub const NAME: &str = ".zonal";
+
+/// A file system with a control directory in its root.
+pub struct Control {
+    fs: Arc<dyn FileSystem>,
+    subject: Arc<dyn Subject>,
+    device: Arc<dyn ZonedDevice>,
+    failing: Option<Arc<dyn FailZone>>,
+    /// Owner of the directory: user and group.
+    owner: (u32, u32),
+    born: Timestamp,
+}
+
+impl Control {
+    /// Puts the directory into `fs`, which lies on `stack`.
+    pub fn new<F>(fs: Arc<F>, stack: &Stack, clock: &dyn Clock) -> Self
+    where
+        F: FileSystem + Subject + 'static,
+    {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        Self {
+            subject: Arc::clone(&fs) as _,
+            fs,
+            device: Arc::clone(&stack.device),
+            failing: stack.failing.clone(),
+            owner: (uid.as_raw(), gid.as_raw()),
+            born: Timestamp::from_ns(clock.wall_ns()),
+        }
+    }
+
+    /// Whether this entry is the directory or in it. Nothing there is made, moved or removed.
+    fn owns(&self, parent: Ino, name: &[u8]) -> bool {
+        parent.is_live() || (parent == self.fs.root() && name == NAME.as_bytes())
+    }
+
+    fn keep_out(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        if self.owns(parent, name) {
+            return Err(FsError::NotPermitted { what: "changing the control directory" });
+        }
+        Ok(())
+    }
+}
+
+/// An error for what the files of the directory do not do.
+fn refuse(ino: Ino) -> Result<()> {
+    if ino.is_live() {
+        return Err(FsError::Unsupported { what: "this, in the control directory" });
+    }
+    Ok(())
+}
+
+impl FileSystem for Control {
+    fn model(&self, ino: Ino) -> FileModel {
+        if ino.is_live() { FileModel::Posix } else { self.fs.model(ino) }
+    }
+
+    fn root(&self) -> Ino {
+        self.fs.root()
+    }
+
+    fn access(&self) -> Access {
+        self.fs.access()
+    }
+
+    fn open(&self, ino: Ino, purpose: OpenFor) -> Result<()> {
+        if ino.is_live() { Ok(()) } else { self.fs.open(ino, purpose) }
+    }
+
+    fn close(&self, ino: Ino, purpose: OpenFor) {
+        if !ino.is_live() {
+            self.fs.close(ino, purpose);
+        }
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        if self.owns(parent, name) { self.find(parent, name) } else { self.fs.lookup(parent, name) }
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        if ino.is_live() { self.attr(ino) } else { self.fs.getattr(ino) }
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        if !ino.is_live() {
+            return self.fs.setattr(caller, ino, set);
+        }
+        // As a shell opens what it redirects to.
+        let emptied =
+            SetAttr { size: Some(0), kill_privileges: set.kill_privileges, ..SetAttr::default() };
+        if *set != emptied {
+            return Err(FsError::NotPermitted { what: "changing the control directory" });
+        }
+        self.attr(ino)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        refuse(ino)?;
+        self.fs.readlink(ino)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attr> {
+        self.keep_out(parent, name)?;
+        self.fs.create(caller, parent, name, new)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.keep_out(parent, name)?;
+        self.fs.unlink(parent, name)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.keep_out(parent, name)?;
+        self.fs.rmdir(parent, name)
+    }
+
+    fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
+        self.keep_out(source.0, source.1)?;
+        self.keep_out(target.0, target.1)?;
+        self.fs.rename(source, target, flags)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        refuse(ino)?;
+        self.keep_out(parent, name)?;
+        self.fs.link(ino, parent, name)
+    }
+
+    fn pin(&self, ino: Ino) -> Result<()> {
+        if ino.is_live() { Ok(()) } else { self.fs.pin(ino) }
+    }
+
+    fn unpin(&self, ino: Ino) {
+        if !ino.is_live() {
+            self.fs.unpin(ino);
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if ino.is_live() {
+            return self.read_live(ino, offset, buffer);
+        }
+        self.fs.read(ino, offset, buffer)
+    }
+
+    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if ino.is_live() {
+            return self.read_live(ino, offset, buffer);
+        }
+        self.fs.read_direct(ino, offset, buffer)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
+        if ino.is_live() {
+            self.command(ino, data)?;
+            return Ok(Written { offset, len: data.len() as u64 });
+        }
+        self.fs.write(ino, offset, data, flags)
+    }
+
+    /// Of a file of the control directory: everything becomes durable, so that whoever is about to
+    /// unmount can find out whether it did.
+    fn fsync(&self, ino: Ino, kind: SyncKind) -> Result<()> {
+        if ino.is_live() { self.fs.sync() } else { self.fs.fsync(ino, kind) }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.fs.sync()
+    }
+
+    fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        if ino.is_live() {
+            return self.list(ino, cookie, each);
+        }
+        self.fs.readdir(ino, cookie, each)
+    }
+
+    fn fallocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        refuse(ino)?;
+        self.fs.fallocate(ino, how, offset, len)
+    }
+
+    fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
+        refuse(ino)?;
+        self.fs.seek(ino, what, offset)
+    }
+
+    fn copy_range(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<u64> {
+        refuse(source.0)?;
+        refuse(target.0)?;
+        self.fs.copy_range(source, target, len, flags)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.fs.statfs()
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if ino.is_live() { Err(FsError::NoAttribute) } else { self.fs.getxattr(ino, name) }
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        refuse(ino)?;
+        self.fs.setxattr(caller, ino, name, value, mode)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        if ino.is_live() { Ok(Vec::new()) } else { self.fs.listxattr(ino) }
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        refuse(ino)?;
+        self.fs.removexattr(ino, name)
+    }
+
+    fn tick(&self) -> Result<()> {
+        self.fs.tick()
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        self.fs.shutdown()
+    }
+}
+
+#[cfg(test)]
+mod tests;

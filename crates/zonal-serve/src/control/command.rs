@@ -1,0 +1,157 @@
+//! What can be written to `command`, one line for each write(2).
+//!
+//! | command | effect |
+//! | --- | --- |
+//! | `read-only ZONE`, `offline ZONE` | the zone fails for good; emulated drives only |
+//! | `write ZONE BYTES` | zeroes at the zone's write pointer, behind the file system's back |
+//! | `open ZONE`, `close ZONE`, `finish ZONE`, `reset ZONE` | a zone action, behind its back too |
+//! | `remount OPTIONS` | mount options that are to be in force; the others stay |
+//!
+//! A command that is not understood is EINVAL; one that the drive cannot do, EOPNOTSUPP; one that
+//! the drive refuses has the errno of that.
+
+use zonal::{DeviceError, Select, ZoneAction, ZoneFailure, ZoneId, ZoneKind};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{Ino, Result};
+
+use super::Control;
+use super::files::File;
+
+/// Bytes written at once.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// A command, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Command<'a> {
+    Fail(ZoneId, ZoneFailure),
+    Write(ZoneId, u64),
+    Manage(ZoneId, ZoneAction),
+    Remount(&'a str),
+}
+
+impl Control {
+    pub(super) fn command(&self, ino: Ino, line: &[u8]) -> Result<()> {
+        if self.file(ino)? != File::Command {
+            return Err(FsError::NotPermitted {
+                what: "writing this file of the control directory",
+            });
+        }
+        let command = parse(line).ok_or(FsError::Invalid { what: "no such command" })?;
+        tracing::info!(?command, "commanded");
+        let outcome = match command {
+            Command::Fail(zone, failure) => match &self.failing {
+                Some(drive) => drive.fail_zone(zone, failure),
+                None => {
+                    return Err(FsError::Unsupported { what: "failing a zone of a real drive" });
+                }
+            },
+            Command::Write(zone, bytes) => self.write_behind(zone, bytes),
+            Command::Manage(zone, action) => self.device.manage(Select::One(zone), action),
+            Command::Remount(options) => return self.subject.remount(options),
+        };
+        outcome.map_err(refused)
+    }
+
+    /// Writes zeroes at the zone's write pointer.
+    fn write_behind(&self, zone: ZoneId, bytes: u64) -> std::result::Result<(), DeviceError> {
+        let geometry = self.device.geometry();
+        let block_size = geometry.block_size().bytes();
+        let known = zone.get() < geometry.zone_count();
+        if known && geometry.kind(zone) == ZoneKind::Conventional {
+            return Err(DeviceError::Conventional { zone });
+        }
+        let remaining = geometry.bytes(self.device.zone(zone)?.remaining()).get();
+        if bytes == 0 || !bytes.is_multiple_of(block_size) {
+            return Err(DeviceError::Unaligned { bytes, block_size });
+        }
+        // All of it or nothing.
+        if bytes > remaining {
+            return Err(DeviceError::ZoneFull { zone });
+        }
+        let chunk = geometry.bytes(geometry.max_append()).get().min(CHUNK_BYTES);
+        let zeroes = vec![0; usize::try_from(chunk.min(bytes)).expect("1 MiB at most")];
+        let mut left = bytes;
+        while left > 0 {
+            let part = usize::try_from(left.min(chunk)).expect("1 MiB at most");
+            self.device.append(zone, &zeroes[..part])?;
+            left -= part as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Understands a line.
+fn parse(line: &[u8]) -> Option<Command<'_>> {
+    let words: Vec<&str> = str::from_utf8(line).ok()?.split_ascii_whitespace().collect();
+    let zone = |word: &str| number(word).and_then(|zone| u32::try_from(zone).ok()).map(ZoneId::new);
+    match words[..] {
+        ["remount", options] => Some(Command::Remount(options)),
+        ["write", at, bytes] => Some(Command::Write(zone(at)?, number(bytes)?)),
+        ["read-only", at] => Some(Command::Fail(zone(at)?, ZoneFailure::ReadOnly)),
+        ["offline", at] => Some(Command::Fail(zone(at)?, ZoneFailure::Offline)),
+        [name, at] => {
+            let action = ZoneAction::ALL.into_iter().find(|action| action.name() == name)?;
+            Some(Command::Manage(zone(at)?, action))
+        }
+        _ => None,
+    }
+}
+
+/// A number of digits only.
+fn number(word: &str) -> Option<u64> {
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok()).flatten()
+}
+
+/// What the drive says, with the errno that it has for a block device.
+fn refused(error: DeviceError) -> FsError {
+    match error {
+        DeviceError::NoSuchZone { .. } => FsError::Invalid { what: "no such zone" },
+        DeviceError::Conventional { .. } => FsError::Invalid { what: "a conventional zone" },
+        DeviceError::Unaligned { .. } => FsError::Invalid { what: "not a number of whole blocks" },
+        DeviceError::TooManyActive { .. } | DeviceError::TooManyOpen { .. } => {
+            FsError::ZoneLimit(error)
+        }
+        other => FsError::Device(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_commands() {
+        let zone = ZoneId::new(12);
+        for (line, command) in [
+            ("read-only 12\n", Command::Fail(zone, ZoneFailure::ReadOnly)),
+            (" offline  12 ", Command::Fail(zone, ZoneFailure::Offline)),
+            ("write 12 4096", Command::Write(zone, 4096)),
+            ("open 12", Command::Manage(zone, ZoneAction::Open)),
+            ("close 12", Command::Manage(zone, ZoneAction::Close)),
+            ("finish 12", Command::Manage(zone, ZoneAction::Finish)),
+            ("reset 12", Command::Manage(zone, ZoneAction::Reset)),
+            ("remount errors=repair,ro", Command::Remount("errors=repair,ro")),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Some(command), "{line}");
+        }
+        for line in [
+            "",
+            "\n",
+            "open",
+            "open x",
+            "open -1",
+            "open +1",
+            "open 4294967296",
+            "open 1 2",
+            "write 1",
+            "write 1 x",
+            "write 1 18446744073709551616",
+            "explode 1",
+            "remount",
+            "reset 1\nreset 2",
+        ] {
+            assert_eq!(parse(line.as_bytes()), None, "{line:?}");
+        }
+        assert_eq!(parse(b"open \xff"), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! What the files of the control directory hold, made when it is read.
+
+use std::fmt::Write;
+
+use zonal::ZoneId;
+use zonal_fs::FsError;
+use zonal_fs::vfs::{Ino, Result};
+
+use super::Control;
+use super::files::File;
+use crate::zone_report;
+
+/// Zones that are asked for at once.
+const CHUNK: usize = 4096;
+
+impl Control {
+    pub(super) fn read_live(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.file(ino)? {
+            File::Stats => Ok(copy(&self.stats(), offset, buffer)),
+            File::Zones => self.read_zones(offset, buffer),
+            File::Counter(name) => {
+                let mut counters = self.subject.counters().into_iter();
+                let value =
+                    counters.find(|(other, _)| *other == name).map_or(0, |(_, value)| value);
+                Ok(copy(&format!("{value}\n"), offset, buffer))
+            }
+            // Only who may do everything gets here: the file cannot be read.
+            File::Command => Err(FsError::Invalid { what: "commands are written, not read" }),
+        }
+    }
+
+    /// Type, settings and counters as JSON, one to a line. The names need no quoting.
+    fn stats(&self) -> String {
+        let settings = [("type", self.subject.kind())].into_iter().chain(self.subject.settings());
+        let settings = settings.map(|(name, value)| format!("  \"{name}\": \"{value}\""));
+        let counters = self.subject.counters();
+        let counters = counters.iter().map(|(name, value)| format!("  \"{name}\": {value}"));
+        let members: Vec<String> = settings.chain(counters).collect();
+        format!("{{\n{}\n}}\n", members.join(",\n"))
+    }
+
+    /// All lines are equally long, so only those asked for are made: a large drive has megabytes
+    /// of them.
+    fn read_zones(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let line_bytes = zone_report::HEAD.len() + 1;
+        let first = usize::try_from(offset / line_bytes as u64).unwrap_or(usize::MAX);
+        let skip = usize::try_from(offset % line_bytes as u64).expect("less than a line");
+        let lines = (skip + buffer.len()).div_ceil(line_bytes);
+        let mut text = String::with_capacity(lines * line_bytes);
+        if first == 0 {
+            writeln!(text, "{}", zone_report::HEAD).expect("a string takes all");
+        }
+        let count = self.device.geometry().zone_count() as usize;
+        // The first line is the head.
+        let (mut zone, limit) = (first.saturating_sub(1), first.saturating_add(lines) - 1);
+        let limit = limit.min(count);
+        let mut zones = Vec::new();
+        while zone < limit {
+            zones.clear();
+            let from = ZoneId::new(u32::try_from(zone).expect("less than the zones"));
+            self.device.report(from, &mut zones, (limit - zone).min(CHUNK))?;
+            for zone in &zones {
+                let line = zone_report::line(zone);
+                let width = zone_report::HEAD.len();
+                writeln!(text, "{line:<width$.width$}").expect("a string takes all");
+            }
+            zone += zones.len();
+        }
+        Ok(copy(&text, skip as u64, buffer))
+    }
+}
+
+/// Copies what `text` has from `offset` on.
+fn copy(text: &str, offset: u64, buffer: &mut [u8]) -> usize {
+    let rest = usize::try_from(offset).ok().and_then(|offset| text.as_bytes().get(offset..));
+    let rest = rest.unwrap_or_default();
+    let len = rest.len().min(buffer.len());
+    buffer[..len].copy_from_slice(&rest[..len]);
+    len
+}

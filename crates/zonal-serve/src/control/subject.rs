@@ -1,0 +1,127 @@
+//! What the control directory shows of a file system.
+
+use zonal_fs::FsError;
+use zonal_fs::furrow::{self, Furrow};
+use zonal_fs::vfs::{Access, FileSystem, Result};
+use zonal_fs::zonefs::{OpenPolicy, Taken, ZoneFs};
+
+/// A file system that can be looked into.
+pub trait Subject: Send + Sync {
+    /// Its type.
+    fn kind(&self) -> &'static str;
+
+    /// Counts of now, by name.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+
+    /// Those counters that have a file of their own.
+    fn attributes(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// How it is mounted, by name.
+    fn settings(&self) -> Vec<(&'static str, &'static str)>;
+
+    /// Takes comma-separated options into force. What is not named stays.
+    fn remount(&self, _options: &str) -> Result<()> {
+        Err(FsError::Unsupported { what: "changing the options of this file system" })
+    }
+}
+
+fn name_of(access: Access) -> &'static str {
+    match access {
+        Access::ReadWrite => "read-write",
+        Access::ReadOnly => "read-only",
+    }
+}
+
+impl Subject for Furrow {
+    fn kind(&self) -> &'static str {
+        "furrow"
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let furrow::Stats {
+            user_bytes,
+            reclaim_bytes,
+            meta_bytes,
+            read_bytes,
+            flushes,
+            resets,
+            batches,
+            zones_free,
+            zones_open,
+            zones_sealed,
+            zones_metadata,
+            zones_failed,
+        } = self.stats();
+        vec![
+            ("user_bytes", user_bytes),
+            ("reclaim_bytes", reclaim_bytes),
+            ("meta_bytes", meta_bytes),
+            ("read_bytes", read_bytes),
+            ("flushes", flushes),
+            ("resets", resets),
+            ("batches", batches),
+            ("zones_free", zones_free),
+            ("zones_open", zones_open),
+            ("zones_sealed", zones_sealed),
+            ("zones_metadata", zones_metadata),
+            ("zones_failed", zones_failed),
+        ]
+    }
+
+    fn settings(&self) -> Vec<(&'static str, &'static str)> {
+        vec![("access", name_of(self.access()))]
+    }
+}
+
+impl Subject for ZoneFs {
+    fn kind(&self) -> &'static str {
+        "zonefs"
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.stats();
+        vec![
+            ("max_wro_seq_files", stats.max_wro_seq_files.into()),
+            ("nr_wro_seq_files", stats.nr_wro_seq_files.into()),
+            ("max_active_seq_files", stats.max_active_seq_files.into()),
+            ("nr_active_seq_files", stats.nr_active_seq_files.into()),
+            ("conventional_files", stats.conventional_files.into()),
+            ("sequential_files", stats.sequential_files.into()),
+            ("read_only_files", stats.read_only_files.into()),
+            ("offline_files", stats.offline_files.into()),
+            ("capacity_bytes", stats.capacity_bytes),
+            ("used_bytes", stats.used_bytes),
+        ]
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &["max_wro_seq_files", "nr_wro_seq_files", "max_active_seq_files", "nr_active_seq_files"]
+    }
+
+    fn settings(&self) -> Vec<(&'static str, &'static str)> {
+        let options = self.options();
+        let open = match options.open {
+            OpenPolicy::Implicit => "implicit",
+            OpenPolicy::Explicit => "explicit",
+        };
+        vec![("access", name_of(self.access())), ("errors", options.errors.name()), ("open", open)]
+    }
+
+    fn remount(&self, options: &str) -> Result<()> {
+        let mut new = self.options();
+        // What a failure has taken away is only given back if it is asked for.
+        new.access = self.access();
+        for option in options.split(',').filter(|option| !option.is_empty()) {
+            match option {
+                "rw" => new.access = Access::ReadWrite,
+                "ro" => new.access = Access::ReadOnly,
+                other if new.take(other) == Taken::Yes => {}
+                _ => return Err(FsError::Invalid { what: "an option that zonefs does not know" }),
+            }
+        }
+        self.set_options(new);
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! The control directory without a kernel.
+
+use zonal::{ManualClock, OpenMode, ZoneCond, ZoneId, spec};
+use zonal_fs::vfs::FileKind;
+use zonal_fs::zonefs::{self, Group, ZoneFs};
+
+use super::*;
+
+const OPTIONS: zonefs::MkfsOptions = zonefs::MkfsOptions {
+    label: String::new(),
+    uuid: [0; 16],
+    aggregate: zonefs::Aggregate::Separate,
+    uid: None,
+    gid: None,
+    perm: None,
+    overwrite: zonefs::Overwrite::Force,
+};
+
+struct Mount {
+    control: Control,
+    fs: Arc<ZoneFs>,
+}
+
+fn mount(shape: &str) -> Mount {
+    let clock = Arc::new(ManualClock::new(7));
+    let stack =
+        spec::open_stack(&format!("mem:{shape}"), OpenMode::ReadWrite, clock.clone()).unwrap();
+    zonefs::mkfs(&*stack.device, &OPTIONS, &mut |_| ()).unwrap();
+    let device = Arc::clone(&stack.device);
+    let options = zonefs::MountOptions::default();
+    let fs = Arc::new(ZoneFs::mount(device, clock.clone(), options).unwrap());
+    Mount { control: Control::new(Arc::clone(&fs), &stack, &*clock), fs }
+}
+
+impl Mount {
+    fn find(&self, name: &str) -> Result<Attr> {
+        let directory = self.control.lookup(self.control.root(), NAME.as_bytes())?;
+        self.control.lookup(directory.ino, name.as_bytes())
+    }
+
+    fn text(&self, name: &str) -> String {
+        let mut buffer = vec![0; 1 << 20];
+        let len = self.control.read(self.find(name).unwrap().ino, 0, &mut buffer).unwrap();
+        String::from_utf8(buffer[..len].to_vec()).unwrap()
+    }
+
+    fn command(&self, line: &str) -> std::result::Result<(), i32> {
+        let ino = self.find("command").unwrap().ino;
+        let written = self.control.write(ino, 0, line.as_bytes(), WriteFlags::empty());
+        written.map(|_| ()).map_err(|error| error.errno())
+    }
+
+    fn cond(&self, zone: u32) -> ZoneCond {
+        self.control.device.zone(ZoneId::new(zone)).unwrap().cond
+    }
+}
+
+#[test]
+fn it_is_found_and_never_listed() {
+    let mount = mount("zones=6,zone=1M,conventional=2");
+    let names = |ino| {
+        let mut names = Vec::new();
+        let mut each = |entry: DirEntry<'_>| {
+            names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+            Listing::More
+        };
+        mount.control.readdir(ino, 0, &mut each).unwrap();
+        names
+    };
+    let root = mount.control.root();
+    assert_eq!(names(root), [".", "..", "cnv", "seq"]);
+    let directory = mount.control.lookup(root, NAME.as_bytes()).unwrap();
+    assert_eq!((directory.kind, directory.perm), (FileKind::Directory, 0o555));
+    let files = names(directory.ino);
+    assert_eq!(files[..5], [".", "..", "stats", "zones", "command"]);
+    for name in &files[2..] {
+        let attr = mount.find(name).unwrap();
+        let perm = if name == "command" { 0o200 } else { 0o444 };
+        assert_eq!((attr.kind, attr.perm), (FileKind::Regular, perm), "{name}");
+        assert_eq!(mount.control.getattr(attr.ino).unwrap(), attr);
+    }
+    assert_eq!(mount.control.lookup(directory.ino, b"..").unwrap().ino, root);
+    assert_eq!(mount.find("nothing").unwrap_err().errno(), 2, "ENOENT");
+}
+
+#[test]
+fn a_listing_goes_on_where_it_stopped() {
+    let mount = mount("zones=6,zone=1M");
+    let directory = mount.control.lookup(mount.control.root(), NAME.as_bytes()).unwrap().ino;
+    let (mut cookie, mut count) = (0, 0);
+    loop {
+        let mut taken = None;
+        let mut each = |entry: DirEntry<'_>| {
+            if taken.is_some() {
+                return Listing::Enough;
+            }
+            taken = Some(entry.cookie);
+            Listing::More
+        };
+        mount.control.readdir(directory, cookie, &mut each).unwrap();
+        let Some(next) = taken else { break };
+        (cookie, count) = (next, count + 1);
+    }
+    assert_eq!(count, 2 + 3 + 4);
+}
+
+#[test]
+fn counters_are_those_of_now() {
+    let mount = mount("zones=6,zone=1M,open=3,active=4");
+    let counter = |name| mount.text(name).trim_end().parse::<u32>().unwrap();
+    assert_eq!((counter("max_wro_seq_files"), counter("max_active_seq_files")), (3, 4));
+    assert_eq!((counter("nr_wro_seq_files"), counter("nr_active_seq_files")), (0, 0));
+    let file = mount.fs.file(Group::Sequential, 2).unwrap();
+    mount.control.open(file, OpenFor::Writing).unwrap();
+    mount.control.write(file, 0, &[1; 4096], WriteFlags::DIRECT).unwrap();
+    assert_eq!((counter("nr_wro_seq_files"), counter("nr_active_seq_files")), (1, 1));
+    let stats = mount.text("stats");
+    for line in ["\"type\": \"zonefs\"", "\"errors\": \"remount-ro\"", "\"used_bytes\": 4096"] {
+        assert!(stats.contains(line), "{stats}");
+    }
+    mount.control.close(file, OpenFor::Writing);
+    assert_eq!(counter("nr_wro_seq_files"), 0);
+}
+
+#[test]
+fn the_report_is_the_same_read_in_any_pieces() {
+    let mount = mount("zones=40,zone=1M");
+    mount.command("write 7 8192").unwrap();
+    let whole = mount.text("zones");
+    assert_eq!(whole.lines().count(), 41);
+    assert!(whole.lines().next().unwrap().starts_with("zone "));
+    assert!(whole.lines().nth(8).unwrap().ends_with(" 2"), "{whole}");
+    let ino = mount.find("zones").unwrap().ino;
+    for piece in [1, 68, 69, 70, 1000] {
+        let (mut text, mut buffer) = (Vec::new(), vec![0; piece]);
+        loop {
+            let len = mount.control.read(ino, text.len() as u64, &mut buffer).unwrap();
+            if len == 0 {
+                break;
+            }
+            text.extend_from_slice(&buffer[..len]);
+        }
+        assert_eq!(text, whole.as_bytes(), "pieces of {piece}");
+    }
+    assert_eq!(mount.control.read(ino, u64::MAX, &mut [0; 10]).unwrap(), 0);
+}
+
+#[test]
+fn commands_reach_the_drive() {
+    let mount = mount("zones=9,zone=1M,conventional=2,open=2,active=2");
+    mount.command("open 3").unwrap();
+    assert_eq!(mount.cond(3), ZoneCond::ExplicitOpen);
+    mount.command("write 3 1048576").unwrap();
+    assert_eq!(mount.cond(3), ZoneCond::Full);
+    mount.command("write 4 4096\n").unwrap();
+    mount.command("close 4").unwrap();
+    assert_eq!(mount.cond(4), ZoneCond::Closed);
+    mount.command("open 5").unwrap();
+    assert_eq!(mount.command("open 6"), Err(75), "EOVERFLOW: two zones are active");
+    mount.command("finish 4").unwrap();
+    mount.command("reset 5").unwrap();
+    mount.command("read-only 6").unwrap();
+    mount.command("offline 7").unwrap();
+    let conditions = [4, 5, 6, 7].map(|zone| mount.cond(zone));
+    let expected = [ZoneCond::Full, ZoneCond::Empty, ZoneCond::ReadOnly, ZoneCond::Offline];
+    assert_eq!(conditions, expected);
+}
+
+#[test]
+fn what_cannot_be_done_has_its_errno() {
+    let mut mount = mount("zones=9,zone=1M,conventional=2");
+    for (line, errno) in [
+        ("", 22),
+        ("explode 3", 22),
+        ("reset 9", 22),
+        ("offline 9", 22),
+        ("write 9 4096", 22),
+        ("write 1 4096", 22),
+        ("write 3 0", 22),
+        ("write 3 100", 22),
+        ("write 3 1052672", 5),
+        ("reset 1", 22),
+        ("remount sparkle", 22),
+        ("remount errors=bad", 22),
+    ] {
+        assert_eq!(mount.command(line), Err(errno), "{line}");
+    }
+    assert_eq!(mount.cond(3), ZoneCond::Empty);
+    mount.control.failing = None;
+    assert_eq!(mount.command("offline 3"), Err(95), "EOPNOTSUPP");
+}
+
+#[test]
+fn options_that_are_not_named_stay() {
+    let mount = mount("zones=9,zone=1M,open=3");
+    mount.command("remount errors=repair,explicit-open").unwrap();
+    mount.command("remount errors=zone-ro").unwrap();
+    let options = mount.fs.options();
+    assert_eq!(options.errors, zonefs::ErrorPolicy::ZoneRo);
+    assert_eq!(options.open, zonefs::OpenPolicy::Explicit);
+    mount.command("remount ro").unwrap();
+    mount.command("remount errors=repair").unwrap();
+    assert_eq!(mount.fs.access(), Access::ReadOnly);
+    mount.command("remount rw,implicit-open").unwrap();
+    assert_eq!(mount.fs.access(), Access::ReadWrite);
+    assert_eq!(mount.fs.options().open, zonefs::OpenPolicy::Implicit);
+}
+
+#[test]
+fn nothing_in_it_is_changed() {
+    let mount = mount("zones=6,zone=1M");
+    let (control, root) = (&mount.control, mount.control.root());
+    let directory = control.lookup(root, NAME.as_bytes()).unwrap().ino;
+    let stats = mount.find("stats").unwrap().ino;
+    let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
+    let name = NAME.as_bytes();
+    let none = RenameFlags::empty();
+    let refused = [
+        control.create(&Caller::ROOT, directory, b"x", &new).map(drop),
+        control.create(&Caller::ROOT, root, name, &new).map(drop),
+        control.unlink(directory, b"stats"),
+        control.rmdir(root, name),
+        control.rename((root, b"seq"), (root, name), none),
+        control.rename((directory, b"stats"), (root, b"x"), none),
+        control
+            .setattr(&Caller::ROOT, stats, &SetAttr { perm: Some(0o777), ..SetAttr::default() })
+            .map(drop),
+        control.write(stats, 0, b"x", WriteFlags::empty()).map(drop),
+    ];
+    for (index, outcome) in refused.into_iter().enumerate() {
+        assert_eq!(outcome.unwrap_err().errno(), 1, "EPERM, number {index}");
+    }
+    let emptied = SetAttr { size: Some(0), ..SetAttr::default() };
+    control.setattr(&Caller::ROOT, mount.find("command").unwrap().ino, &emptied).unwrap();
+}
