@@ -72,8 +72,8 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
             }
         });
         scope.spawn(move || tick(front, &tick_end));
-        let (kernel, stale) = (session.notifier(), front.stale_ranges());
-        scope.spawn(move || stale.drop_all(&kernel));
+        let (kernel, pages) = (session.notifier(), front.page_tasks());
+        scope.spawn(move || pages.run(&kernel));
         let bell = front.became_read_only();
         let root = point.as_path();
         scope.spawn(move || read_only::watch(bell, root, config));
@@ -83,7 +83,7 @@ fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> 
             ready();
             wait(&point, &inbox)
         });
-        front.end_stale_ranges();
+        front.end_page_tasks();
         front.became_read_only().remove();
         signals_end.close();
         drop(ticking);

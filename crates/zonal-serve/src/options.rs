@@ -38,6 +38,17 @@ pub enum WriteCache {
     Back,
 }
 
+/// What a direct write leaves in the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectWrites {
+    /// Nothing: a later buffered read fetches it.
+    #[default]
+    Bypass,
+    /// What it wrote, so that a later buffered read finds it in memory (`warm-cache`). Only where
+    /// nothing is written twice: in sequential zone files.
+    Cache,
+}
+
 bitflags::bitflags! {
     /// Restrictions that the kernel enforces.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +85,8 @@ pub struct MountConfig {
     pub restrict: Restrict,
     /// What write(2) does.
     pub write_cache: WriteCache,
+    /// What a direct write leaves in the page cache.
+    pub direct_writes: DirectWrites,
 }
 
 impl MountConfig {
@@ -89,6 +102,7 @@ impl MountConfig {
             audience: if root { Audience::Everyone } else { Audience::Owner },
             restrict: if root { Restrict::empty() } else { Restrict::NODEV | Restrict::NOSUID },
             write_cache: WriteCache::default(),
+            direct_writes: DirectWrites::default(),
         }
     }
 
@@ -119,6 +133,8 @@ impl MountConfig {
             "atime" | "relatime" => self.atime = Atime::Relative,
             "allow_other" => self.audience = Audience::Everyone,
             "writeback" => self.write_cache = WriteCache::Back,
+            "warm-cache" => self.direct_writes = DirectWrites::Cache,
+            "nowarm-cache" => self.direct_writes = DirectWrites::Bypass,
             "nodev" => self.restrict |= Restrict::NODEV,
             "dev" => self.restrict -= Restrict::NODEV,
             "nosuid" => self.restrict |= Restrict::NOSUID,

@@ -7,7 +7,7 @@
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `ioctl`: inode flags and shutdown.
 //! - `pins`: how often the kernel has looked each inode up.
-//! - `stale`: pages of the page cache that a direct write has made old.
+//! - `pages`: pages of the page cache that a direct write has passed by.
 //! - `process`: what the kernel does not tell about a caller.
 //!
 //! # What the kernel does itself
@@ -27,10 +27,10 @@ mod ioctl;
 mod nodes;
 mod open;
 mod ops;
+mod pages;
 mod pins;
 mod process;
 mod reply;
-mod stale;
 mod zone_files;
 
 use std::io;
@@ -41,13 +41,13 @@ use fuser::{Errno, FileAttr, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino};
 
-use crate::options::{Atime, Audience, MountConfig, WriteCache};
+use crate::options::{Atime, Audience, DirectWrites, MountConfig, WriteCache};
 use crate::read_only::Bell;
 use nodes::Nodes;
 use open::Closings;
+pub(crate) use pages::PageTasks;
+use pages::Pages;
 use pins::Pins;
-use stale::Stale;
-pub(crate) use stale::StaleRanges;
 use zone_files::ZoneWrites;
 
 /// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
@@ -85,7 +85,8 @@ struct Shared {
     /// `st_blksize`.
     blksize: u32,
     pins: Pins,
-    stale: Stale,
+    pages: Pages,
+    direct_writes: DirectWrites,
     zone_writes: ZoneWrites,
     became_read_only: Bell,
     /// Told when a file was closed that was open for writing.
@@ -113,7 +114,8 @@ impl Front {
             became_read_only: Bell::default(),
             fs,
             pins: Pins::default(),
-            stale: Stale::default(),
+            pages: Pages::default(),
+            direct_writes: config.direct_writes,
             notifier: OnceLock::new(),
             audience: config.audience,
             write_cache: config.write_cache,
@@ -142,15 +144,15 @@ impl Front {
         self.shared.fs.shutdown()
     }
 
-    /// Ranges whose pages are old, for the thread that has the kernel drop them. The thread ends
-    /// with [`end_stale_ranges`](Self::end_stale_ranges).
-    pub(crate) fn stale_ranges(&self) -> StaleRanges {
-        self.shared.stale.open()
+    /// What is to be done about pages, for the thread that does it. The thread ends
+    /// with [`end_stale_ranges`](Self::end_page_tasks).
+    pub(crate) fn page_tasks(&self) -> PageTasks {
+        self.shared.pages.open()
     }
 
-    /// No further ranges become stale.
-    pub(crate) fn end_stale_ranges(&self) {
-        self.shared.stale.close();
+    /// Nothing more is done about pages.
+    pub(crate) fn end_page_tasks(&self) {
+        self.shared.pages.close();
     }
 
     /// Rings when the file system has become read-only by itself.

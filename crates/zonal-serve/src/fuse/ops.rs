@@ -19,7 +19,7 @@ use zonal_fs::vfs::{FileKind, FileModel, NewInode, SetAttr, SyncKind, WriteFlags
 use super::actions::{kills_privileges, xattr_caller};
 use super::reply::{GENERATION, Route, ttl};
 use super::{Front, REQUEST_MAX, convert, reply};
-use crate::options::WriteCache;
+use crate::options::{DirectWrites, WriteCache};
 use crate::unmount::DAEMON_XATTR;
 
 const XATTR_CREATE: i32 = 1;
@@ -83,6 +83,9 @@ impl Filesystem for Front {
     ) {
         if handle.is_some() && size == Some(0) && self.takes_back_write(request, ino) {
             return reply.error(Errno::EIO);
+        }
+        if size.is_some() {
+            self.shared.pages.settle();
         }
         let result = self.run("setattr", ino, |fs, ino| {
             let mut set = SetAttr {
@@ -292,16 +295,23 @@ impl Filesystem for Front {
         if self.shared.model == FileModel::Zones {
             how |= convert::append(write_flags, flags);
         }
-        let written = match self.shared.fs.model(self.ino(ino)) {
+        let model = self.shared.fs.model(self.ino(ino));
+        let written = match model {
             FileModel::Posix => self.run("write", ino, |fs, ino| fs.write(ino, offset, data, how)),
             FileModel::Zones => self.write_zone(request, ino, offset, data, how),
         };
         match written {
             Ok(written) => {
                 if route == Route::Direct && self.shared.pins.is_open_cached(self.ino(ino)) {
-                    self.shared.stale.drop_pages(ino, offset, written.len);
+                    self.shared.pages.drop(ino, offset, written.len);
                 }
-                reply.written(u32::try_from(written.len).expect("at most one request"));
+                let len = u32::try_from(written.len).expect("at most one request");
+                reply.written(len);
+                // What is written twice could be read between the two from pages that are old.
+                let once = model == FileModel::Zones;
+                if once && self.shared.direct_writes == DirectWrites::Cache {
+                    self.shared.pages.store(ino, written.offset, &data[..len as usize]);
+                }
             }
             Err(error) => {
                 self.after_failure(ino);
