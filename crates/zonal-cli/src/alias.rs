@@ -45,10 +45,18 @@ fn mount(kind: &str, rest: &[OsString]) -> Vec<OsString> {
             Some("-t" | "-N") => {
                 rest.next();
             }
-            _ => kept.push(arg.clone()),
+            _ => kept.push(backing_file(arg).unwrap_or_else(|| arg.clone())),
         }
     }
     kept
+}
+
+/// The file behind a loop device: mount(8) puts one in front of a drive file where it knows the
+/// type, as it does zonefs, and takes it away again when it ends.
+fn backing_file(arg: &OsString) -> Option<OsString> {
+    let name = arg.to_str()?.strip_prefix("/dev/loop")?;
+    let path = format!("/sys/block/loop{name}/loop/backing_file");
+    Some(std::fs::read_to_string(path).ok()?.trim_end_matches('\n').into())
 }
 
 fn is_version(arg: &OsString) -> bool {

@@ -38,19 +38,23 @@ pub struct Control {
     subject: Arc<dyn Subject>,
     device: Arc<dyn ZonedDevice>,
     failing: Option<Arc<dyn FailZone>>,
+    /// Whether the device can be written to at all.
+    device_access: Access,
     /// Owner of the directory: user and group.
     owner: (u32, u32),
     born: Timestamp,
 }
 
 impl Control {
-    /// Puts the directory into `fs`, which lies on `stack`.
+    /// Puts the directory into `fs`, which lies on `stack`. If `fs` is read-only now, the device is
+    /// taken to be so.
     pub fn new<F>(fs: Arc<F>, stack: &Stack, clock: &dyn Clock) -> Self
     where
         F: FileSystem + Subject + 'static,
     {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         Self {
+            device_access: fs.access(),
             subject: Arc::clone(&fs) as _,
             fs,
             device: Arc::clone(&stack.device),

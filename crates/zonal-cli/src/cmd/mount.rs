@@ -6,6 +6,7 @@
 
 mod counts;
 mod kind;
+mod remount;
 
 use std::cell::Cell;
 use std::path::Path;
@@ -34,6 +35,9 @@ struct Answer<'a> {
 
 /// Mounts.
 pub(crate) fn run(global: &Global, args: &Mount) -> Result<ExitCode> {
+    if remount::is_asked(args) {
+        return remount::run(args).map(|()| ExitCode::SUCCESS);
+    }
     if !args.foreground {
         return in_background(global, args).map(|()| ExitCode::SUCCESS);
     }

@@ -46,8 +46,7 @@ pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
         say!("{text}");
         return Ok(());
     }
-    let Members(members) =
-        serde_json::from_str(&text).context("the daemon told what is no JSON")?;
+    let Members(members) = parse(&text)?;
     let pairs: Vec<(&str, String)> = members
         .iter()
         .map(|(name, value)| {
@@ -57,6 +56,18 @@ pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
         .collect();
     say!("{}", table::properties(&pairs));
     Ok(())
+}
+
+/// One of them that is a text.
+pub(crate) fn text(dir: &Path, name: &str) -> Result<String> {
+    let Members(members) = parse(&read(dir)?)?;
+    let found =
+        members.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.as_str());
+    found.map(ToOwned::to_owned).with_context(|| format!("the daemon tells no {name}"))
+}
+
+fn parse(text: &str) -> Result<Members> {
+    serde_json::from_str(text).context("the daemon told what is no JSON")
 }
 
 fn read(dir: &Path) -> Result<String> {

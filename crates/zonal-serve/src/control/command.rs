@@ -12,7 +12,7 @@
 
 use zonal::{DeviceError, Select, ZoneAction, ZoneFailure, ZoneId, ZoneKind};
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Ino, Result};
+use zonal_fs::vfs::{Access, Ino, Result};
 
 use super::Control;
 use super::files::File;
@@ -47,9 +47,17 @@ impl Control {
             },
             Command::Write(zone, bytes) => self.write_behind(zone, bytes),
             Command::Manage(zone, action) => self.device.manage(Select::One(zone), action),
-            Command::Remount(options) => return self.subject.remount(options),
+            Command::Remount(options) => return self.remount(options),
         };
         outcome.map_err(refused)
+    }
+
+    fn remount(&self, options: &str) -> Result<()> {
+        let asks_to_write = options.split(',').any(|option| option == "rw");
+        if asks_to_write && self.device_access == Access::ReadOnly {
+            return Err(FsError::ReadOnly);
+        }
+        self.subject.remount(options)
     }
 
     /// Writes zeroes at the zone's write pointer.

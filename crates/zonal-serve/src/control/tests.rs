@@ -22,12 +22,15 @@ struct Mount {
 }
 
 fn mount(shape: &str) -> Mount {
+    mount_with(shape, zonefs::MountOptions::default())
+}
+
+fn mount_with(shape: &str, options: zonefs::MountOptions) -> Mount {
     let clock = Arc::new(ManualClock::new(7));
     let stack =
         spec::open_stack(&format!("mem:{shape}"), OpenMode::ReadWrite, clock.clone()).unwrap();
     zonefs::mkfs(&*stack.device, &OPTIONS, &mut |_| ()).unwrap();
     let device = Arc::clone(&stack.device);
-    let options = zonefs::MountOptions::default();
     let fs = Arc::new(ZoneFs::mount(device, clock.clone(), options).unwrap());
     Mount { control: Control::new(Arc::clone(&fs), &stack, &*clock), fs }
 }
@@ -204,6 +207,14 @@ fn options_that_are_not_named_stay() {
     mount.command("remount rw,implicit-open").unwrap();
     assert_eq!(mount.fs.access(), Access::ReadWrite);
     assert_eq!(mount.fs.options().open, zonefs::OpenPolicy::Implicit);
+}
+
+#[test]
+fn a_device_that_was_opened_for_reading_is_not_written_to() {
+    let read_only = zonefs::MountOptions { access: Access::ReadOnly, ..Default::default() };
+    let mount = mount_with("zones=6,zone=1M", read_only);
+    assert_eq!(mount.command("remount rw"), Err(30), "EROFS");
+    assert_eq!(mount.fs.access(), Access::ReadOnly);
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! `-o remount`: other options for a zonefs that is mounted. What is not named stays as it is; on
+//! Linux a remount that does not name `explicit-open` drops it.
+//!
+//! The daemon changes what is the file system's, told through the control directory; the kernel
+//! changes what is the mount's. Which comes first: a mount that is read-only takes no commands.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::mount::{MountFlags, mount_remount};
+use zonal_fs::vfs::Access;
+use zonal_fs::zonefs::{MountOptions, Taken};
+use zonal_serve::options::Restrict;
+use zonal_serve::{MountConfig, control};
+
+use super::FsKind;
+use crate::args::Mount;
+use crate::cmd::stats;
+
+/// What to change.
+struct Change {
+    /// For the daemon.
+    named: Vec<String>,
+    /// For the kernel.
+    flags: MountFlags,
+}
+
+/// Whether these arguments ask for it.
+pub(super) fn is_asked(args: &Mount) -> bool {
+    items(args).any(|option| option == "remount")
+}
+
+fn items(args: &Mount) -> impl Iterator<Item = &str> {
+    args.options.iter().flat_map(|options| options.split(','))
+}
+
+/// Changes the mount at the directory.
+pub(super) fn run(args: &Mount) -> Result<()> {
+    let dir = &args.dir;
+    let kind = stats::text(dir, "type")?;
+    if kind != FsKind::Zonefs.name() {
+        bail!("a mount of {kind} cannot be changed while it is served; unmount it first");
+    }
+    let now = current(dir)?;
+    let change = Change::of(args, now)?;
+    change.apply(dir, now).with_context(|| format!("cannot remount {}", dir.display()))
+}
+
+/// The flags of the mount.
+fn current(dir: &Path) -> Result<MountFlags> {
+    let stat = statvfs(dir).with_context(|| format!("looking at {}", dir.display()))?;
+    let mut flags = MountFlags::empty();
+    for (theirs, ours) in [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+    ] {
+        flags.set(ours, stat.f_flag.contains(theirs));
+    }
+    Ok(flags)
+}
+
+impl Change {
+    fn of(args: &Mount, now: MountFlags) -> Result<Self> {
+        let mut config = MountConfig::new("", &args.dir);
+        config.restrict = Restrict::empty();
+        for (flag, restriction) in RESTRICTIONS {
+            config.restrict.set(restriction, now.contains(flag));
+        }
+        let was_read_only = now.contains(MountFlags::RDONLY);
+        config.access = if was_read_only { Access::ReadOnly } else { Access::ReadWrite };
+        if args.read_only {
+            config.access = Access::ReadOnly;
+        }
+        let mut named = Vec::new();
+        for option in items(args).filter(|option| !is_of_the_kernel(option)) {
+            match MountOptions::default().take(option) {
+                Taken::Yes => named.push(option.to_owned()),
+                Taken::No => config.apply(option)?,
+                Taken::Bad => bail!("mount option {option:?}: zonefs knows no such value"),
+            }
+        }
+        let mut flags = now & MountFlags::NOATIME;
+        for (flag, restriction) in RESTRICTIONS {
+            flags.set(flag, config.restrict.contains(restriction));
+        }
+        flags.set(MountFlags::RDONLY, config.access == Access::ReadOnly);
+        match (was_read_only, config.access) {
+            (false, Access::ReadOnly) => named.push("ro".to_owned()),
+            (true, Access::ReadWrite) => named.push("rw".to_owned()),
+            (false, Access::ReadWrite) | (true, Access::ReadOnly) => {}
+        }
+        Ok(Self { named, flags })
+    }
+
+    fn apply(&self, dir: &Path, now: MountFlags) -> Result<()> {
+        let was_read_only = now.contains(MountFlags::RDONLY);
+        if !self.named.is_empty() {
+            if was_read_only {
+                // The file system itself stays read-only until the daemon is told otherwise.
+                mount_remount(dir, self.flags - MountFlags::RDONLY, "")?;
+            }
+            if let Err(error) = command(dir, &self.named.join(",")) {
+                if was_read_only {
+                    mount_remount(dir, now, "")?;
+                }
+                return Err(error);
+            }
+        }
+        let is_done = self.flags == now && (self.named.is_empty() || !was_read_only);
+        if is_done {
+            return Ok(());
+        }
+        if let Err(error) = mount_remount(dir, self.flags, "") {
+            if !was_read_only && self.flags.contains(MountFlags::RDONLY) {
+                // A file is open for writing: all stays as it was.
+                command(dir, "rw")?;
+            }
+            return Err(error.into());
+        }
+        Ok(())
+    }
+}
+
+const RESTRICTIONS: [(MountFlags, Restrict); 4] = [
+    (MountFlags::NODEV, Restrict::NODEV),
+    (MountFlags::NOSUID, Restrict::NOSUID),
+    (MountFlags::NOEXEC, Restrict::NOEXEC),
+    (MountFlags::SYNCHRONOUS, Restrict::SYNC),
+];
+
+/// Options that mount(8) repeats from the mount table, where FUSE has put them.
+fn is_of_the_kernel(option: &str) -> bool {
+    const NAMES: [&str; 3] = ["remount", "", "allow_other"];
+    const PREFIXES: [&str; 4] = ["user_id=", "group_id=", "max_read=", "blksize="];
+    NAMES.contains(&option) || PREFIXES.iter().any(|prefix| option.starts_with(prefix))
+}
+
+/// Tells the daemon.
+fn command(dir: &Path, options: &str) -> Result<()> {
+    let path = dir.join(control::NAME).join("command");
+    let told = fs::OpenOptions::new().write(true).open(&path);
+    told.and_then(|mut file| file.write_all(format!("remount {options}\n").as_bytes()))
+        .with_context(|| format!("telling the daemon: {options}"))
+}
