@@ -11,12 +11,17 @@ use std::time::Instant;
 const SECONDS_MAX: f64 = 20.0;
 const MEMORY_KIB_MAX: u64 = 256 * 1024;
 
+const SHAPE: [&str; 6] = ["--profile", "smr", "--zones", "55880", "--conventional", "524"];
+
 /// Runs `zonal`, prints how long it took and its peak memory, and returns what it printed.
-#[expect(clippy::disallowed_methods, reason = "this test is about time")]
 fn zonal(name: &str, arguments: &[&str]) -> String {
+    measured(name, env!("CARGO_BIN_EXE_zonal"), arguments)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this test is about time")]
+fn measured(name: &str, program: &str, arguments: &[&str]) -> String {
     let start = Instant::now();
     // GNU time knows the peak of its child; without it only the time is measured.
-    let program = env!("CARGO_BIN_EXE_zonal");
     let mut command = if Path::new("/usr/bin/time").exists() {
         let mut command = Command::new("/usr/bin/time");
         command.args(["-f", "peak %M", program]);
@@ -27,7 +32,7 @@ fn zonal(name: &str, arguments: &[&str]) -> String {
     let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
     let seconds = start.elapsed().as_secs_f64();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "zonal {arguments:?}: {errors}");
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
     let peak: Option<u64> =
         errors.lines().find_map(|line| line.strip_prefix("peak ")?.trim().parse().ok());
     println!("{name:8} {seconds:6.3} s  peak {} MiB", peak.map_or(0, |kib| kib / 1024));
@@ -40,8 +45,7 @@ fn zonal(name: &str, arguments: &[&str]) -> String {
 fn a_drive_of_15_tb_is_quick_and_small() {
     let folder = tempfile::tempdir().unwrap();
     let drive = folder.path().join("smr.zns").display().to_string();
-    let shape = ["--profile", "smr", "--zones", "55880", "--conventional", "524"];
-    zonal("create", &[&["create", &drive], &shape[..]].concat());
+    zonal("create", &[&["create", &drive], &SHAPE[..]].concat());
     let zones = zonal("report", &["zones", &drive, "--json"]);
     assert_eq!(zones.lines().count(), 55_880);
     assert_eq!(zones.matches("\"not-wp\"").count(), 524);
@@ -55,9 +59,55 @@ fn a_drive_of_15_tb_is_quick_and_small() {
     mount(&folder.path().join("mnt"), &drive);
 }
 
-fn mount(point: &Path, drive: &str) {
-    if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
+/// The same drive with a file for each zone: 523 conventional ones, since the first zone holds the
+/// super block, or one of them all, and 55,356 sequential ones.
+#[test]
+fn a_zonefs_of_55_356_files_is_quick_and_small() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = folder.path().join("smr.zns").display().to_string();
+    zonal("create", &[&["create", &drive], &SHAPE[..]].concat());
+    for (features, conventional) in [("perm=640", 523), ("aggr_cnv", 1)] {
+        println!("-o {features}");
+        let made = zonal("mkzonefs", &["mkzonefs", "--force", "-o", features, &drive]);
+        assert!(made.contains("55879 usable zones"), "{made}");
+        if !can_mount() {
+            continue;
+        }
+        let point = folder.path().join(features);
+        fs::create_dir(&point).unwrap();
+        let (dir, log) = (point.display().to_string(), folder.path().join("log"));
+        let mount = ["mount", &drive, &dir, "--log", &log.display().to_string(), "--json"];
+        print_peak(&zonal("mount", &mount));
+        list(&dir, "cnv", conventional);
+        list(&dir, "seq", 55_356);
+        assert_eq!(fs::metadata(point.join("cnv/0")).unwrap().len(), (524 - conventional) << 28);
+        zonal("umount", &["umount", &dir]);
+    }
+    let stored = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&drive).unwrap()) * 512;
+    println!("the file takes {} MiB", stored >> 20);
+    assert!(stored < 64 << 20, "{stored} bytes are stored for empty zones");
+}
+
+/// `ls -lv`, with as many lines as there are zones, in the order of the zones.
+fn list(dir: &str, group: &str, files: u64) {
+    for turn in ["first", "again"] {
+        let group = format!("{dir}/{group}");
+        let listing = measured(&format!("ls {turn}"), "ls", &["-lv", &group]);
+        let names = listing.lines().skip(1).map(|line| line.rsplit(' ').next().unwrap());
+        assert!(names.eq((0..files).map(|number| number.to_string())), "{}", &listing[..300]);
+    }
+}
+
+fn can_mount() -> bool {
+    let can = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
         println!("SKIP: /dev/fuse cannot be opened, so nothing is mounted");
+    }
+    can
+}
+
+fn mount(point: &Path, drive: &str) {
+    if !can_mount() {
         return;
     }
     fs::create_dir(point).unwrap();
