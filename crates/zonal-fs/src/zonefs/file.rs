@@ -90,6 +90,8 @@ pub(super) struct ZoneFile {
     pub(super) zones: u32,
     /// Bytes it can hold.
     pub(super) capacity: u64,
+    /// Its first block.
+    start: Lba,
     /// Bytes that each of its zones but the last holds.
     zone_bytes: u64,
     size: AtomicU64,
@@ -147,6 +149,7 @@ impl ZoneFile {
             zone: zone.id,
             zones: 1,
             capacity,
+            start: zone.start,
             zone_bytes: capacity,
             size: AtomicU64::new(size),
             health: AtomicU8::new(health as u8),
@@ -202,8 +205,7 @@ impl ZoneFile {
     pub(super) fn locate(&self, geometry: &Geometry, offset: u64) -> (Lba, u64) {
         let shift = geometry.block_size().shift();
         if self.zones == 1 {
-            let start = geometry.zone_start(self.zone);
-            return (start + LbaCount::new(offset >> shift), self.capacity - offset);
+            return (self.start + LbaCount::new(offset >> shift), self.capacity - offset);
         }
         let nth = u32::try_from(offset / self.zone_bytes).expect("fewer zones than a device has");
         let start = geometry.zone_start(ZoneId::new(self.zone.get() + nth));
@@ -231,6 +233,12 @@ impl ZoneFile {
             writer = self.idle.wait(writer).unwrap_or_else(PoisonError::into_inner);
         }
         writer
+    }
+
+    /// Publishes what a write in turn has added.
+    pub(super) fn grow(&self, writer: &mut Writer, size: u64) {
+        writer.promised = size;
+        self.size.store(size, Ordering::Release);
     }
 
     /// Publishes a new size. What is cut off may be under a reader's eyes.

@@ -139,7 +139,7 @@ impl ZoneFs {
         if let Err(error) = self.device.write(lba, data) {
             return Err(self.write_failed(file, &mut writer, error));
         }
-        file.set_size(&mut writer, offset + len);
+        file.grow(&mut writer, offset + len);
         self.grown(file, &mut writer);
         Ok(Written { offset, len })
     }

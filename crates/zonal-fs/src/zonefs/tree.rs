@@ -3,7 +3,7 @@
 //! Everything is fixed at mount. Numbers are those of Linux: a file has the number of its zone,
 //! the root that of the first zone that is not there, and the two directories follow.
 
-use zonal::{Geometry, Zone, ZoneId};
+use zonal::{Geometry, Zone};
 
 use super::file::{Group, Owned, ZoneFile};
 use super::format::Aggregate;
@@ -107,18 +107,21 @@ impl Tree {
         if let Some(group) = self.groups().find(|group| ino == self.directory(*group)) {
             return Ok(Node::Group(group));
         }
-        let zone = u32::try_from(ino.get()).ok().map(ZoneId::new);
-        let index = zone.and_then(|zone| self.by_zone.get(zone.index()).copied());
-        let file = index.and_then(|index| self.files.get(index as usize));
-        file.map(Node::File).ok_or(FsError::NotFound)
+        self.find_file(ino).map(Node::File).ok_or(FsError::NotFound)
     }
 
     /// The file that a number stands for.
     pub(super) fn file(&self, ino: Ino) -> Result<&ZoneFile> {
-        match self.node(ino)? {
-            Node::File(file) => Ok(file),
-            Node::Root | Node::Group(_) => Err(FsError::IsDirectory),
-        }
+        self.find_file(ino).ok_or_else(|| match self.node(ino) {
+            Ok(_) => FsError::IsDirectory,
+            Err(error) => error,
+        })
+    }
+
+    /// The file that a number stands for, if it is one. On the way of every read and write.
+    fn find_file(&self, ino: Ino) -> Option<&ZoneFile> {
+        let zone = usize::try_from(ino.get()).ok()?;
+        self.files.get(*self.by_zone.get(zone)? as usize)
     }
 
     /// Finds a name in a directory.
