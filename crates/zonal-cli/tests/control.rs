@@ -174,7 +174,7 @@ fn a_remount_changes_what_it_names() {
         (settings().as_str(), mount.is_writable_by_table()),
         ("read-write zone-offline implicit", true)
     );
-    for bad in ["errors=ignore", "sparkle"] {
+    for bad in ["errors=ignore", "sparkle", "writeback", "dirsync"] {
         let output = mount.remount(bad);
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains(bad), "{output:?}");

@@ -82,7 +82,7 @@ impl Change {
         for option in items(args).filter(|option| !is_of_the_kernel(option)) {
             match MountOptions::default().take(option) {
                 Taken::Yes => named.push(option.to_owned()),
-                Taken::No => config.apply(option)?,
+                Taken::No => apply(&mut config, option)?,
                 Taken::Bad => bail!("mount option {option:?}: zonefs knows no such value"),
             }
         }
@@ -128,6 +128,18 @@ impl Change {
     }
 }
 
+/// Takes an option of every file system, if the kernel can change it under a mount.
+fn apply(config: &mut MountConfig, option: &str) -> Result<()> {
+    let before = config.clone();
+    config.apply(option)?;
+    let restrict = config.restrict - Restrict::DIRSYNC;
+    let settled = MountConfig { access: config.access, restrict, ..before };
+    if *config != settled {
+        bail!("mount option {option:?}: it is settled until the next mount");
+    }
+    Ok(())
+}
+
 const RESTRICTIONS: [(MountFlags, Restrict); 4] = [
     (MountFlags::NODEV, Restrict::NODEV),
     (MountFlags::NOSUID, Restrict::NOSUID),
@@ -135,9 +147,10 @@ const RESTRICTIONS: [(MountFlags, Restrict); 4] = [
     (MountFlags::SYNCHRONOUS, Restrict::SYNC),
 ];
 
-/// Options that mount(8) repeats from the mount table, where FUSE has put them.
+/// Options that mount(8) repeats from the mount table, where FUSE has put them, and those about
+/// access times, which zonefs does not move.
 fn is_of_the_kernel(option: &str) -> bool {
-    const NAMES: [&str; 3] = ["remount", "", "allow_other"];
+    const NAMES: [&str; 6] = ["remount", "", "allow_other", "relatime", "noatime", "strictatime"];
     const PREFIXES: [&str; 4] = ["user_id=", "group_id=", "max_read=", "blksize="];
     NAMES.contains(&option) || PREFIXES.iter().any(|prefix| option.starts_with(prefix))
 }
