@@ -1,5 +1,8 @@
 //! zonefs as a library: what its operations answer, and what failures make of its files.
 
+mod errors;
+mod model;
+
 use std::sync::Arc;
 
 use zonal::ZoneFailure;
