@@ -78,7 +78,7 @@ fn of_fs(error: &FsError) -> Option<String> {
         FsError::Corrupt { what: "superblock", why }
             if why.ends_with("not a Furrow file system") =>
         {
-            Some("`zonal mkfs DEVICE` makes one".into())
+            Some("`zonal mkfs DEVICE` makes one, `zonal mkzonefs DEVICE` a zonefs".into())
         }
         FsError::Corrupt { what: "superblock", why } if why.starts_with("formatted on") => {
             Some("the layers it was formatted through, such as po2:, in front of the device".into())

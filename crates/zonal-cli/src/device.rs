@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 pub(crate) use zonal::OpenMode;
 use zonal::spec::Stack;
 use zonal::{Zone, ZonedDevice};
+use zonal_fs::FsError;
+use zonal_fs::signature::{self, Content};
 
 use crate::clock::SystemClock;
 
@@ -25,6 +27,18 @@ pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
 pub(crate) fn source(spec: &str) -> String {
     let path: PathBuf = spec.into();
     path.canonicalize().map_or_else(|_| spec.to_owned(), |path| path.display().to_string())
+}
+
+/// Why no Furrow was found on a device: where it holds something else, that.
+pub(crate) fn without_furrow(device: &dyn ZonedDevice, error: FsError) -> Error {
+    match (&error, signature::find(device)) {
+        (FsError::Corrupt { what: "superblock", .. }, Ok(Some(found)))
+            if found.kind != Content::Furrow =>
+        {
+            anyhow!("it holds {found}, not a Furrow")
+        }
+        _ => error.into(),
+    }
 }
 
 /// Every zone.

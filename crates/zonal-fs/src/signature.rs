@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use zonal::{Lba, ZoneId, ZonedDevice};
+use zonal::{Lba, ZoneId, ZoneKind, ZonedDevice};
 
 use crate::furrow;
 use crate::vfs::Result;
@@ -112,6 +112,18 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
         return Ok(Some(Signature { kind: Content::Furrow, label: Some(label) }));
     }
     Ok(of_bytes(&start_of(device)?))
+}
+
+/// Wipes what a conventional first zone holds where signatures lie, so that nothing takes the device
+/// for what it was. A sequential zone is reset by whoever formats.
+pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
+    let geometry = device.geometry();
+    if geometry.kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {
+        return Ok(());
+    }
+    let blocks = geometry.blocks(LOOKED_AT)?.min(geometry.capacity_of(ZoneId::ZERO));
+    let bytes = usize::try_from(geometry.bytes(blocks).get()).expect("68 KiB at most");
+    Ok(device.write(Lba::ZERO, &vec![0; bytes])?)
 }
 
 /// The first bytes of a device; zeroes behind its end, and where the medium fails.

@@ -4,6 +4,7 @@
 //! 16 wrong usage. Nothing is ever written.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -50,11 +51,12 @@ pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
     let device = device::open(&args.device, OpenMode::ReadOnly)?;
     let data = if args.data { DataCheck::Read } else { DataCheck::Skip };
     let bar = progress::bar(0, progress::Unit::Zones, "checking");
-    let report = furrow::check(device, data, &mut |progress| {
+    let report = furrow::check(Arc::clone(&device), data, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     });
     bar.finish_and_clear();
+    let report = report.map_err(|error| device::without_furrow(&*device, error));
     let report = report.with_context(|| format!("cannot check {}", args.device))?;
     if global.json {
         json::document(&as_json(&args.device, &report))?;

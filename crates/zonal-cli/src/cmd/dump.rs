@@ -1,5 +1,7 @@
 //! `zonal dump`: the structures of a Furrow file system, one line of JSON each.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use zonal_fs::furrow;
 
@@ -11,11 +13,12 @@ use crate::output::json;
 pub(crate) fn run(args: &Dump) -> Result<()> {
     let device = device::open(&args.device, OpenMode::ReadOnly)?;
     let mut printed = Ok(());
-    furrow::dump(device, args.what, &mut |value| {
+    furrow::dump(Arc::clone(&device), args.what, &mut |value| {
         if printed.is_ok() {
             printed = json::line(&value);
         }
     })
+    .map_err(|error| device::without_furrow(&*device, error))
     .with_context(|| format!("cannot dump {}", args.device))?;
     printed
 }

@@ -18,6 +18,7 @@ use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
 use crate::FsError;
 use crate::mkfs::{Overwrite, Progress};
+use crate::signature::{self, Signature};
 use crate::vfs::{FileKind, Ino, InodeFlags, Result, Timestamp};
 
 /// Who owns the root directory. A user who mounts without root can write only if it is that user.
@@ -90,8 +91,9 @@ fn format(
         return Err(FsError::Invalid { what: "a reserve over 50 percent" });
     }
     let zones = drive.device.report_all()?;
+    let held = signature::find(&drive.device)?;
     if options.overwrite == Overwrite::Refuse {
-        refuse_used(drive, &zones)?;
+        refuse_used(drive, &zones, held.as_ref())?;
     }
     let mut state = State::new(empty_zones(drive, &zones));
     let usable = state.zones.usable();
@@ -101,6 +103,9 @@ fn format(
         return Err(FsError::Unsuitable { why });
     }
     let zones_reset = reset_used(drive, &zones, progress)?;
+    if held.is_some() {
+        signature::wipe(&drive.device)?;
+    }
     insert_root(&mut state, clock, options.owner);
     write_first_checkpoint(drive, &mut state, clock, options)?;
     let failed = state.zones.slots.iter().filter(|slot| slot.role == Role::Failed).count();
@@ -113,12 +118,15 @@ fn format(
 }
 
 /// An error that names what is on the device, if anything.
-fn refuse_used(drive: &Drive, zones: &[Zone]) -> Result<()> {
+fn refuse_used(drive: &Drive, zones: &[Zone], held: Option<&Signature>) -> Result<()> {
     let (found, _) = superlog::find_all(drive);
     if let Ok(superblock) = superlog::newest(&found, None) {
         let label = String::from_utf8_lossy(&superblock.label);
         let label = label.trim_end_matches('\0');
         return Err(FsError::InUse { what: format!("a Furrow file system, label {label:?}") });
+    }
+    if let Some(held) = held {
+        return Err(FsError::InUse { what: format!("it holds {held}") });
     }
     let holds = |zone: &&Zone| {
         !matches!(

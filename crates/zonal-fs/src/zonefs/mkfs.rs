@@ -65,6 +65,7 @@ pub fn mkfs(
         return Err(FsError::InUse { what: format!("it holds {found}") });
     }
     report.zones_reset = reset_used(device, &zones, progress)?;
+    signature::wipe(device)?;
     device.write(Lba::ZERO, &superblock.to_bytes())?;
     if device.geometry().kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {
         // Nothing can be written behind the super block, and the zone takes no active resources.
@@ -138,6 +139,7 @@ fn reset_used(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signature::Content;
     use zonal::layer::fault::Fault;
     use zonal::{DeviceError, MemoryDrive, ZoneFailure};
 
@@ -178,6 +180,11 @@ mod tests {
     #[test]
     fn a_conventional_first_zone_is_written_in_place() {
         let drive = drive("profile=smr,size=8704K,zone=1M,conventional=3,block=512");
+        let mut btrfs = [0; 512];
+        btrfs[64..72].copy_from_slice(b"_BHRfS_M");
+        drive.write(Lba::new(128), &btrfs).unwrap();
+        let found = signature::find(&drive).unwrap().map(|found| found.kind);
+        assert_eq!(found, Some(Content::Foreign("btrfs")));
         drive.write(Lba::new(5000), &[9; 512]).unwrap();
         let options = MkfsOptions { label: "tape".into(), perm: Some(0o644), ..force() };
         let report = format(&drive, &options).unwrap();
@@ -186,6 +193,8 @@ mod tests {
         let superblock = Superblock::read(&drive).unwrap();
         assert_eq!((superblock.label.text().as_ref(), superblock.perm), ("tape", Some(0o644)));
         let mut kept = [0; 512];
+        drive.read(Lba::new(128), &mut kept).unwrap();
+        assert_eq!(kept, [0; 512], "nobody takes it for what it was");
         drive.read(Lba::new(5000), &mut kept).unwrap();
         assert_eq!(kept, [9; 512], "what conventional zones hold stays");
     }

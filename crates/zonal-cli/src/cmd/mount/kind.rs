@@ -16,6 +16,7 @@ use zonal_serve::options::Atime;
 use super::Counts;
 use crate::args::FsKind;
 use crate::clock::SystemClock;
+use crate::device;
 
 /// Options that only one kind has.
 #[derive(Default)]
@@ -89,7 +90,8 @@ impl Mounted {
                     atime: atime(config.atime),
                     ..furrow::MountOptions::default()
                 };
-                let fs = Furrow::mount(device, clock, options)?;
+                let fs = Furrow::mount(device, clock, options)
+                    .map_err(|error| device::without_furrow(&*stack.device, error))?;
                 tell_losses(&fs);
                 Self::Furrow(Arc::new(fs))
             }
