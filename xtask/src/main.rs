@@ -3,9 +3,11 @@
 //! - `check` looks at the source (`check/`), `test` runs it (`test.rs`), both count into one
 //!   [`tally::Tally`], whose last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
+//! - `vm` boots a real kernel and compares with it (`vm/`).
 //! - `crash` and `bench` start the long runs (`long.rs`).
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
 
+mod calls;
 mod check;
 mod docs;
 mod long;
@@ -13,6 +15,7 @@ mod run;
 mod tally;
 mod test;
 mod tools;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,6 +49,10 @@ enum Task {
     },
     /// Try many power cuts, in release: SEED and COUNT in the environment choose which
     Crash,
+    /// Make random calls on a mounted zonefs and print what each returned
+    Calls(calls::Calls),
+    /// Compare with a real kernel in a virtual machine, or run a command in it
+    Vm(vm::Vm),
     /// Run the benchmarks of the device and the file system, in release
     Bench {
         /// Only benchmarks whose name contains this
@@ -64,6 +71,10 @@ fn main() -> ExitCode {
         Task::Docs { check: false } => docs::refresh(&root).map(|()| ExitCode::SUCCESS),
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
         Task::Crash => long::crash(&root),
+        Task::Calls(calls) => {
+            calls::run(&calls, &mut std::io::stdout().lock()).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Vm(arguments) => vm::main(&root, &arguments),
         Task::Bench { filter } => long::bench(&root, filter.as_deref()),
     };
     outcome.unwrap_or_else(|error| {

@@ -56,6 +56,19 @@ impl Tally {
         }
     }
 
+    /// Adds what another run of this program counted, from what it printed.
+    pub(crate) fn add(&mut self, printed: &str) -> anyhow::Result<()> {
+        let last = printed.lines().next_back().unwrap_or_default();
+        let passed: Option<u64> =
+            last.split_once(" passed, ").and_then(|(count, _)| count.parse().ok());
+        let Some(passed) = passed else { anyhow::bail!("it did not run to its end") };
+        self.passed += passed;
+        let after = |mark| printed.lines().filter_map(move |line: &str| line.strip_prefix(mark));
+        self.failed.extend(after("FAILED   ").map(str::to_owned));
+        self.skipped.extend(after("skipped  ").map(str::to_owned));
+        Ok(())
+    }
+
     /// Prints the names of what failed and what was skipped, then the counts.
     pub(crate) fn print(&self) {
         println!();
@@ -84,6 +97,15 @@ pub(crate) fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn adds_what_another_run_printed() {
+        let mut tally = Tally::default();
+        let printed = "check a ... ok (0.1 s)\n\nFAILED   check b\n2 passed, 1 failed, 0 skipped\n";
+        tally.add(printed).unwrap();
+        assert_eq!(tally.counts(), "2 passed, 1 failed, 0 skipped");
+        assert!(tally.add("check a ... ok (0.1 s)\n").is_err());
+    }
 
     #[test]
     fn counts_what_it_is_told() {

@@ -6,6 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Context;
+
 use crate::check::cargo;
 use crate::run;
 use crate::tally::Tally;
@@ -51,6 +53,40 @@ pub(crate) fn install(root: &Path, tally: &mut Tally) -> OsString {
         }
     }
     path
+}
+
+/// A program that something cannot do without, and the Debian package that has it.
+pub(crate) struct Program {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// The package.
+    pub(crate) package: &'static str,
+}
+
+/// Finds all of `programs`, or installs their packages; an error says what is missing.
+pub(crate) fn require(programs: &[Program]) -> anyhow::Result<()> {
+    let path = with_front(Path::new("/usr/bin"));
+    let missing = || programs.iter().filter(|program| find(program.name, &path).is_none());
+    let packages: Vec<&str> = missing().map(|program| program.package).collect();
+    if !packages.is_empty() {
+        apt_get(&packages).with_context(|| format!("installing {}", packages.join(", ")))?;
+    }
+    match missing().next() {
+        Some(program) => anyhow::bail!("{} is not installed", program.name),
+        None => Ok(()),
+    }
+}
+
+/// Installs the first of `packages` that this release has.
+pub(crate) fn install_first_of(packages: &[&str]) -> anyhow::Result<()> {
+    let mut outcome = Ok(());
+    for package in packages {
+        outcome = apt_get(&[package]).with_context(|| format!("installing {package}"));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 fn apt_get(packages: &[&str]) -> anyhow::Result<()> {

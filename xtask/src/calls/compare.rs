@@ -1,0 +1,145 @@
+//! Compares two logs of the same calls, line by line.
+//!
+//! The differences that are meant are rows of a table in a document; every other one is an error.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// A difference that is meant: a row `| call | kernel | here | why |`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// How the call begins, with `...` for what does not matter.
+    call: String,
+    kernel: String,
+    here: String,
+}
+
+/// The rows below the heading `heading` of a document.
+pub(crate) fn rows(document: &str, heading: &str) -> Result<Vec<Row>> {
+    let (_, section) = document
+        .split_once(&format!("\n{heading}\n"))
+        .with_context(|| format!("no heading {heading:?}"))?;
+    let table = section.lines().skip_while(|line| !line.starts_with('|'));
+    let table = table.take_while(|line| line.starts_with('|'));
+    // The first two lines are the head.
+    let rows: Option<Vec<Row>> = table.skip(2).map(row).collect();
+    rows.with_context(|| format!("a row below {heading:?} has not four cells"))
+}
+
+fn row(line: &str) -> Option<Row> {
+    let cells: Vec<&str> =
+        line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+    let [call, kernel, here, _why] = cells[..] else { return None };
+    Some(Row { call: call.to_owned(), kernel: kernel.to_owned(), here: here.to_owned() })
+}
+
+/// How often each row explained a difference, by its call.
+pub(crate) type Used = BTreeMap<String, u32>;
+
+/// Compares; an error shows the first difference that no row explains, and what led to it.
+pub(crate) fn logs(kernel: &str, here: &str, rows: &[Row]) -> Result<Used> {
+    let mut used = Used::new();
+    let theirs: Vec<&str> = kernel.lines().collect();
+    let ours: Vec<&str> = here.lines().collect();
+    ensure!(!theirs.is_empty(), "the kernel's log is empty");
+    for (index, (theirs_line, ours_line)) in theirs.iter().zip(&ours).enumerate() {
+        if theirs_line == ours_line {
+            continue;
+        }
+        let explained = rows.iter().find(|row| row.explains(theirs_line, ours_line));
+        let Some(row) = explained else {
+            let before = theirs[index.saturating_sub(8)..index].join("\n  ");
+            bail!(
+                "line {}: \n  {before}\n- {theirs_line}   (kernel)\n+ {ours_line}   (here)",
+                index + 1
+            );
+        };
+        *used.entry(row.call.clone()).or_default() += 1;
+    }
+    ensure!(
+        theirs.len() == ours.len(),
+        "{} lines of the kernel, {} here",
+        theirs.len(),
+        ours.len()
+    );
+    Ok(used)
+}
+
+impl Row {
+    /// Which calls it is about.
+    pub(crate) fn call(&self) -> &str {
+        &self.call
+    }
+
+    fn explains(&self, kernel: &str, here: &str) -> bool {
+        let (Some((call, theirs)), Some((same, ours))) =
+            (kernel.split_once(" = "), here.split_once(" = "))
+        else {
+            return false;
+        };
+        // What the call did to the file is not up for explanation.
+        let (theirs, theirs_after) = theirs.split_once("; ").unwrap_or((theirs, ""));
+        let (ours, ours_after) = ours.split_once("; ").unwrap_or((ours, ""));
+        call == same
+            && theirs_after == ours_after
+            && matches(&self.call, call)
+            && matches(&self.kernel, theirs)
+            && matches(&self.here, ours)
+    }
+}
+
+/// Whether `text` is `pattern`, in which `...` stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once("...") else { return pattern == text };
+    let Some(text) = text.strip_prefix(first) else { return false };
+    rest.is_empty()
+        || (0..=text.len())
+            .filter(|at| text.is_char_boundary(*at))
+            .any(|at| matches(rest, &text[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "\
+# Zonefs
+
+### Differences
+
+Words.
+
+| call | kernel | here | why |
+| --- | --- | --- | --- |
+| `Seek { ... }...` | `EINVAL` | `...` | the kernel of FUSE answers |
+| `Mkdir...` | `ENOENT` | `EACCES` | |
+
+Words.
+";
+
+    #[test]
+    fn differences_of_the_table_are_allowed_and_counted() {
+        let rows = rows(DOCUMENT, "### Differences").unwrap();
+        assert_eq!(rows.len(), 2);
+        let kernel = "Seek { at: 9 } on a = EINVAL; size 0\nMkdir { path: \"x\" } = ENOENT\n";
+        let here = "Seek { at: 9 } on a = 9; size 0\nMkdir { path: \"x\" } = EACCES\n";
+        let used = logs(kernel, here, &rows).unwrap();
+        assert_eq!(used.values().sum::<u32>(), 2);
+    }
+
+    #[test]
+    fn other_differences_are_not() {
+        let rows = rows(DOCUMENT, "### Differences").unwrap();
+        for (kernel, here) in [
+            ("Seek { at: 9 } = EINVAL; size 0", "Seek { at: 9 } = 9; size 1"),
+            ("Seek { at: 9 } = EIO", "Seek { at: 9 } = 9"),
+            ("Seek { at: 9 } = EINVAL", "Seek { at: 8 } = EINVAL"),
+            ("Stat = EIO", "Stat = 9"),
+            ("Stat = 9\nStat = 9", "Stat = 9"),
+            ("", ""),
+        ] {
+            assert!(logs(kernel, here, &rows).is_err(), "{kernel} / {here}");
+        }
+    }
+}

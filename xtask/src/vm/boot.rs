@@ -1,0 +1,178 @@
+//! One run of the virtual machine: boots, runs a command as root, and returns what it said.
+//!
+//! QEMU interprets the guest (no KVM, no root on the host). The command's two streams and its exit
+//! code come through ports of their own, never mixed with the kernel's console, which goes to a
+//! file that is shown when the guest dies.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+use super::cpio::Cpio;
+use super::image::Image;
+use super::share::Daemon;
+
+/// How the guest's time passes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GuestClock {
+    /// As ours does.
+    Wall,
+    /// A nanosecond per instruction, on one processor: measures work, however busy the host is.
+    Instructions,
+}
+
+/// What to run, and on what.
+pub(crate) struct Job<'a> {
+    /// A program with a `#!` line, or a binary.
+    pub(crate) command: Vec<u8>,
+    /// A directory of the host, which the guest sees as `/share`.
+    pub(crate) share: Option<&'a Path>,
+    /// How time passes.
+    pub(crate) clock: GuestClock,
+    /// Memory in MiB.
+    pub(crate) memory_mib: u32,
+    /// Wall-clock seconds until the machine is ended.
+    pub(crate) seconds_max: u32,
+}
+
+/// What the command said.
+pub(crate) struct Output {
+    /// Its standard output.
+    pub(crate) stdout: Vec<u8>,
+    /// Its standard error.
+    pub(crate) stderr: Vec<u8>,
+    /// Its exit code.
+    pub(crate) code: u8,
+}
+
+/// What `timeout` returns when time is up.
+const TIME_IS_UP: i32 = 124;
+
+/// Panics end the machine; the counter is no clock to calibrate by on a busy interpreter.
+const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic \
+     mitigations=off nokaslr random.trust_cpu=on tsc=unstable clocksource=acpi_pm no_timer_check";
+
+/// Runs `job`. `folder` is for this run alone and is left with the console's text.
+pub(crate) fn run(image: &Image, job: &Job, folder: &Path) -> Result<Output> {
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let files = Files::new(folder);
+    files.write_root(image, job)?;
+    // Ends with the machine: its only client is gone then.
+    let daemon = job.share.map(|shared| Daemon::start(shared, folder)).transpose()?;
+    let mut command = machine(image, job, &files, daemon.as_ref());
+    let mut child = command.spawn().context("starting QEMU")?;
+    let (stdout, stderr) = streams(&mut child)?;
+    let status = child.wait().context("waiting for QEMU")?;
+    if status.code() == Some(TIME_IS_UP) {
+        bail!("the guest did not end within {} s\n{}", job.seconds_max, files.console_tail());
+    }
+    let code = fs::read_to_string(&files.status).unwrap_or_default();
+    match code.trim().parse() {
+        Ok(code) => Ok(Output { stdout, stderr, code }),
+        Err(_) => bail!(
+            "the guest died ({status})\n{}\n{}",
+            String::from_utf8_lossy(&stderr),
+            files.console_tail()
+        ),
+    }
+}
+
+/// Where a run keeps what.
+struct Files {
+    root: PathBuf,
+    console: PathBuf,
+    status: PathBuf,
+}
+
+impl Files {
+    fn new(folder: &Path) -> Self {
+        let at = |name: &str| folder.join(name);
+        Self { root: at("root.cpio"), console: at("console"), status: at("status") }
+    }
+
+    /// The image's archive, and behind it one with what belongs to this run.
+    fn write_root(&self, image: &Image, job: &Job) -> Result<()> {
+        fs::copy(&image.root, &self.root).context("copying the guest's root")?;
+        let end = File::options().append(true).open(&self.root)?;
+        let mut cpio = Cpio::new(io::BufWriter::new(end));
+        cpio.program("vm/command", &job.command)?;
+        if job.share.is_some() {
+            cpio.directory("share")?;
+        }
+        cpio.finish()?;
+        // An earlier run's code is not this one's.
+        match fs::remove_file(&self.status) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn console_tail(&self) -> String {
+        let text = fs::read(&self.console).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> Command {
+    let memory = format!("{}M", job.memory_mib);
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", &job.seconds_max.to_string(), "qemu-system-x86_64"]);
+    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    command.args(["-machine", "q35", "-cpu", "max", "-m", &memory]);
+    match job.clock {
+        GuestClock::Wall => command.args(["-accel", "tcg,thread=multi", "-smp", "2"]),
+        GuestClock::Instructions => {
+            command.args(["-accel", "tcg,thread=single", "-smp", "1"]);
+            command.args(["-icount", "shift=0,sleep=off"])
+        }
+    };
+    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&files.root);
+    command.args(["-append", KERNEL_COMMAND_LINE, "-device", "virtio-rng-pci"]);
+    command.arg("-serial").arg(format!("file:{}", files.console.display()));
+    command.args(["-device", "virtio-serial-pci"]);
+    let status = files.status.display().to_string();
+    for (name, path) in [("out", "/dev/fd/1"), ("err", "/dev/fd/2"), ("status", &status)] {
+        command.arg("-chardev").arg(format!("file,id={name},path={path}"));
+        command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
+    }
+    if let Some(daemon) = daemon {
+        // The daemon reads and writes the guest's memory.
+        let object = format!("memory-backend-memfd,id=memory,size={memory},share=on");
+        command.args(["-object", &object, "-numa", "node,memdev=memory"]);
+        let socket = format!("socket,id=share,path={}", daemon.socket().display());
+        command.args(["-chardev", &socket]);
+        command.args(["-device", "vhost-user-fs-pci,chardev=share,tag=share"]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Both streams to their ends, passed through as they come.
+fn streams(child: &mut Child) -> Result<(Vec<u8>, Vec<u8>)> {
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    let errors = thread::spawn(move || pass(stderr, io::stderr()));
+    let stdout = pass(stdout, io::stdout()).context("reading the guest's output")?;
+    let stderr = errors.join().expect("passing bytes does not panic");
+    Ok((stdout, stderr.context("reading the guest's errors")?))
+}
+
+fn pass(mut from: impl Read, mut to: impl Write) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    let mut buffer = [0; 8192];
+    loop {
+        let length = from.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(all);
+        }
+        to.write_all(&buffer[..length])?;
+        to.flush()?;
+        all.extend_from_slice(&buffer[..length]);
+    }
+}

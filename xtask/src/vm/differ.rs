@@ -1,0 +1,124 @@
+//! The same random calls on the kernel's zonefs and on ours, answer by answer.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::shape::{DISK, MIXED, SSD, Shape};
+use super::side::Drive;
+use crate::calls::compare::{self, Row, Used};
+use crate::run;
+use crate::tally::Tally;
+
+/// Who makes the calls.
+#[derive(Clone, Copy)]
+enum Caller {
+    Root,
+    User,
+}
+
+/// One pair of mounts.
+struct Session {
+    name: &'static str,
+    shape: &'static Shape,
+    format: &'static [&'static str],
+    mount: &'static str,
+    caller: Caller,
+}
+
+const SESSIONS: [Session; 6] = [
+    Session {
+        name: "disk",
+        shape: &DISK,
+        format: &[],
+        mount: "errors=remount-ro",
+        caller: Caller::Root,
+    },
+    Session {
+        name: "disk, aggregated",
+        shape: &DISK,
+        format: &["-o", "aggr_cnv,perm=600"],
+        mount: "errors=zone-ro",
+        caller: Caller::Root,
+    },
+    Session {
+        name: "disk, as a user",
+        shape: &DISK,
+        format: &["-o", "uid=1000,gid=1000"],
+        mount: "errors=repair",
+        caller: Caller::User,
+    },
+    Session {
+        name: "ssd, errors=repair",
+        shape: &SSD,
+        format: &[],
+        mount: "errors=repair",
+        caller: Caller::Root,
+    },
+    Session {
+        name: "ssd, explicit open",
+        shape: &SSD,
+        format: &[],
+        mount: "explicit-open,errors=zone-offline",
+        caller: Caller::Root,
+    },
+    Session {
+        name: "mixed, explicit open",
+        shape: &MIXED,
+        format: &[],
+        mount: "explicit-open",
+        caller: Caller::Root,
+    },
+];
+
+/// Calls of one session.
+const COUNT: u32 = 1500;
+
+/// All checks of this file. Seeds follow from `SEED` in the environment.
+pub(super) fn checks(rows: &[Row], tally: &mut Tally) -> Used {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
+    let mut used = Used::new();
+    for (index, session) in SESSIONS.iter().enumerate() {
+        let seed = seed + index as u64;
+        tally.check(&format!("zonefs calls, {}, SEED={seed}", session.name), || {
+            let kernel = Drive::kernel(session.shape)?;
+            let theirs = log(session, &kernel, seed).context("on the kernel's zonefs")?;
+            drop(kernel);
+            let here = Drive::here(session.shape)?;
+            let ours = log(session, &here, seed).context("on ours")?;
+            for (row, count) in compare::logs(&theirs, &ours, rows)? {
+                *used.entry(row).or_default() += count;
+            }
+            Ok(())
+        });
+    }
+    used
+}
+
+fn log(session: &Session, drive: &Drive, seed: u64) -> Result<String> {
+    drive.format(session.format)?;
+    let mount = drive.mount(session.mount)?;
+    let log = calls(mount.path(), session.caller, seed);
+    mount.unmount()?;
+    let log = log?;
+    let side = match drive {
+        Drive::Kernel(_) => "kernel",
+        Drive::Here { .. } => "here",
+    };
+    fs::write(format!("/share/calls-{seed}-{side}.log"), &log).context("keeping the log")?;
+    Ok(log)
+}
+
+/// Makes the calls in a process of their own: it may have to be another user's.
+fn calls(dir: &Path, caller: Caller, seed: u64) -> Result<String> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("calls").arg(dir);
+    command.arg(format!("--seed={seed}")).arg(format!("--count={COUNT}"));
+    if let Caller::User = caller {
+        std::os::unix::process::CommandExt::uid(&mut command, 1000);
+        std::os::unix::process::CommandExt::gid(&mut command, 1000);
+    }
+    run::quietly(&mut command)
+}

@@ -1,0 +1,40 @@
+//! What runs in the guest: every comparison with its kernel, in one boot.
+//!
+//! The host puts `xtask`, `zonal` and the table of differences into `/share`, and finds logs there.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{differ, superblock};
+use crate::calls::compare::{self, Row};
+use crate::tally::Tally;
+
+/// Where the differences that are meant are listed.
+pub(super) const DOCUMENT: &str = "/share/semantics.md";
+
+/// The heading of their table.
+const HEADING: &str = "### Where it differs from the kernel";
+
+/// Runs everything.
+pub(super) fn checks(tally: &mut Tally) {
+    let rows = match table() {
+        Ok(rows) => rows,
+        Err(error) => return tally.fail(format!("the table of differences: {error:#}")),
+    };
+    superblock::checks(&rows, tally);
+    let used = differ::checks(&rows, tally);
+    for (row, count) in &used {
+        println!("{count:6} differences are meant: {row}");
+    }
+    tally.check("every difference of the table is seen", || {
+        let unseen: Vec<_> = rows.iter().filter(|row| !used.contains_key(row.call())).collect();
+        ensure!(unseen.is_empty(), "no call showed: {unseen:#?}");
+        Ok(())
+    });
+}
+
+fn table() -> Result<Vec<Row>> {
+    let document = fs::read_to_string(DOCUMENT).context("reading the document")?;
+    compare::rows(&document, HEADING)
+}

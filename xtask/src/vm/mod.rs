@@ -1,0 +1,150 @@
+//! `cargo xtask vm`: a real kernel to compare with.
+//!
+//! Debian's newest backported kernel with a few programs, in QEMU without hardware support: slow,
+//! but the same everywhere, and no business of the host's kernel. What it needs comes from the
+//! Debian mirror of this machine and is kept under `target/vm`.
+//!
+//! - `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it.
+//! - `guest.rs` runs in it: `superblock.rs` and `differ.rs` compare our zonefs with the kernel's.
+//! - `cargo xtask vm run -- COMMAND` runs anything in it.
+
+mod boot;
+mod cpio;
+mod debian;
+mod differ;
+mod guest;
+mod image;
+mod null_blk;
+mod shape;
+mod share;
+mod side;
+mod superblock;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+
+use self::boot::{GuestClock, Job};
+use self::image::Image;
+use crate::check::cargo;
+use crate::run;
+use crate::tally::Tally;
+use crate::tools::{self, Program};
+
+/// Without an action, everything that is tested with a real kernel.
+#[derive(Args)]
+pub(crate) struct Vm {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Run one command in the machine, as root; its output and exit code are this command's
+    Run(Run),
+    /// The comparisons themselves: what the machine runs
+    #[command(hide = true)]
+    Guest,
+}
+
+#[derive(Args)]
+struct Run {
+    /// A directory that the guest sees as /share
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+    /// The guest's clock counts instructions, one nanosecond each: the same on any host
+    #[arg(long)]
+    icount: bool,
+    /// Memory of the guest in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    memory: u32,
+    /// End the machine after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u32,
+    /// The command
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Does what the command line asks for.
+pub(crate) fn main(root: &Path, vm: &Vm) -> Result<ExitCode> {
+    match &vm.action {
+        Some(Action::Run(run)) => run_command(root, run),
+        Some(Action::Guest) => Ok(crate::tallied(guest::checks)),
+        None => Ok(crate::tallied(|tally| all(root, tally))),
+    }
+}
+
+/// Everything that is compared with the kernel, in one boot.
+pub(crate) fn all(root: &Path, tally: &mut Tally) {
+    match prepare(root) {
+        Ok(image) => {
+            if let Err(error) = compare(root, &image, tally) {
+                tally.fail(format!("the virtual machine: {error:#}"));
+            }
+        }
+        Err(error) => tally.skip("comparison with a real kernel", &format!("{error:#}")),
+    }
+}
+
+fn compare(root: &Path, image: &Image, tally: &mut Tally) -> Result<()> {
+    println!("booting {}", image.version);
+    run::quietly(cargo(root).args(["build", "--quiet", "--package=zonal-cli"]))?;
+    let share = root.join("target/vm/share");
+    fs::create_dir_all(&share)?;
+    let copy = |from: &Path, name: &str| {
+        fs::copy(from, share.join(name)).with_context(|| format!("copying {}", from.display()))
+    };
+    copy(&std::env::current_exe()?, "xtask")?;
+    copy(&root.join("target/debug/zonal"), "zonal")?;
+    copy(&root.join("docs/semantics.md"), "semantics.md")?;
+    let seed = std::env::var("SEED").unwrap_or_else(|_| "1".to_owned());
+    let command = ["env".to_owned(), format!("SEED={seed}"), "/share/xtask".to_owned()];
+    let command = [&command[..], &["vm".to_owned(), "guest".to_owned()]].concat();
+    let job = Job {
+        command: script(&command),
+        share: Some(&share),
+        clock: GuestClock::Wall,
+        memory_mib: 2048,
+        seconds_max: 900,
+    };
+    let output = boot::run(image, &job, &root.join("target/vm/run"))?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    tally
+        .add(&String::from_utf8_lossy(&output.stdout))
+        .with_context(|| format!("the guest's command ended with {}\n{stderr}", output.code))
+}
+
+/// Everything there is before a machine can be booted; an error says what is missing.
+fn prepare(root: &Path) -> Result<Image> {
+    tools::require(&[Program { name: "qemu-system-x86_64", package: "qemu-system-x86" }])?;
+    share::require()?;
+    Image::prepare(root)
+}
+
+fn run_command(root: &Path, run: &Run) -> Result<ExitCode> {
+    let image = prepare(root).context("the virtual machine cannot be had")?;
+    let job = Job {
+        command: script(&run.command),
+        share: run.share.as_deref(),
+        clock: if run.icount { GuestClock::Instructions } else { GuestClock::Wall },
+        memory_mib: run.memory,
+        seconds_max: run.timeout,
+    };
+    let folder = root.join("target/vm").join(format!("run-{}", std::process::id()));
+    let output = boot::run(&image, &job, &folder);
+    if output.is_ok() {
+        fs::remove_dir_all(&folder)?;
+    }
+    Ok(ExitCode::from(output?.code))
+}
+
+/// A script that starts `command`, whatever is in its words.
+fn script(command: &[String]) -> Vec<u8> {
+    let words: Vec<String> =
+        command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+    format!("#!/usr/bin/busybox sh\nexec {}\n", words.join(" ")).into_bytes()
+}

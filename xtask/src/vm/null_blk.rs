@@ -1,0 +1,60 @@
+//! Zoned block devices of the guest's kernel, in its memory: `null_blk`, set up through configfs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::shape::Shape;
+
+/// Where the kernel shows what can be set.
+const CONFIG: &str = "/sys/kernel/config/nullb";
+
+/// A device that exists as long as this does.
+pub(super) struct NullBlk {
+    config: PathBuf,
+    device: PathBuf,
+}
+
+impl NullBlk {
+    /// Makes an empty one.
+    pub(super) fn new(shape: &Shape) -> Result<Self> {
+        let name = "zoned";
+        let config = Path::new(CONFIG).join(name);
+        fs::create_dir(&config).context("making a null_blk device")?;
+        let device = Self { config, device: Path::new("/dev").join(name) };
+        for (attribute, value) in [
+            ("memory_backed", 1),
+            ("zoned", 1),
+            ("blocksize", shape.block),
+            ("size", shape.size_mib),
+            ("zone_size", shape.zone_mib),
+            ("zone_capacity", shape.capacity_mib),
+            ("zone_nr_conv", shape.conventional),
+            ("zone_max_open", shape.open),
+            ("zone_max_active", shape.active),
+            ("power", 1),
+        ] {
+            device.set(attribute, value)?;
+        }
+        Ok(device)
+    }
+
+    /// Its node.
+    pub(super) fn path(&self) -> &Path {
+        &self.device
+    }
+
+    fn set(&self, attribute: &str, value: u32) -> Result<()> {
+        fs::write(self.config.join(attribute), value.to_string())
+            .with_context(|| format!("setting {attribute} of a null_blk device to {value}"))
+    }
+}
+
+impl Drop for NullBlk {
+    fn drop(&mut self) {
+        // The guest ends soon anyway.
+        let _ = self.set("power", 0);
+        let _ = fs::remove_dir(&self.config);
+    }
+}
