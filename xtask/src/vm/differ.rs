@@ -100,14 +100,13 @@ pub(super) fn checks(rows: &[Row], tally: &mut Tally) -> Used {
 fn log(session: &Session, drive: &Drive, seed: u64) -> Result<String> {
     drive.format(session.format)?;
     let mount = drive.mount(session.mount)?;
-    let log = calls(mount.path(), session.caller, seed);
-    mount.unmount()?;
-    let log = log?;
+    let log = calls(mount.path(), session.caller, seed)?;
     let side = match drive {
         Drive::Kernel(_) => "kernel",
         Drive::Here { .. } => "here",
     };
     fs::write(format!("/share/calls-{seed}-{side}.log"), &log).context("keeping the log")?;
+    mount.unmount()?;
     Ok(log)
 }
 

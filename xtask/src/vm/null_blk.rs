@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::shape::Shape;
+use super::side;
 
 /// Where the kernel shows what can be set.
 const CONFIG: &str = "/sys/kernel/config/nullb";
@@ -19,8 +20,8 @@ pub(super) struct NullBlk {
 impl NullBlk {
     /// Makes an empty one.
     pub(super) fn new(shape: &Shape) -> Result<Self> {
-        let name = "zoned";
-        let config = Path::new(CONFIG).join(name);
+        let name = format!("zoned{}", side::next_number());
+        let config = Path::new(CONFIG).join(&name);
         fs::create_dir(&config).context("making a null_blk device")?;
         let device = Self { config, device: Path::new("/dev").join(name) };
         for (attribute, value) in [

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 
@@ -15,6 +16,12 @@ pub(super) const ZONAL: &str = "/share/zonal";
 
 /// Bytes of a super block.
 pub(super) const SUPER_BLOCK: usize = 4096;
+
+/// A number that no other drive or mount of this boot has: a failure leaves no trap for the next.
+pub(super) fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// A drive of one side.
 pub(super) enum Drive {
@@ -32,7 +39,7 @@ impl Drive {
 
     /// An empty drive of ours.
     pub(super) fn here(shape: &Shape) -> Result<Self> {
-        let file = PathBuf::from("/tmp/drive.zns");
+        let file = PathBuf::from(format!("/tmp/drive{}.zns", next_number()));
         let mut command = Command::new(ZONAL);
         command.arg("create").arg(&file).arg("--force").args(shape.create_options());
         run::quietly(&mut command)?;
@@ -125,7 +132,7 @@ impl Drive {
 
     /// Mounts it; `options` as both sides know them.
     pub(super) fn mount(&self, options: &str) -> Result<Mount<'_>> {
-        let place = PathBuf::from("/tmp/mount");
+        let place = PathBuf::from(format!("/tmp/mount{}", next_number()));
         fs::create_dir_all(&place)?;
         let mut command = match self {
             Self::Kernel(_) => Command::new("mount"),
@@ -171,9 +178,18 @@ impl Mount<'_> {
     }
 }
 
+impl Drop for Drive {
+    fn drop(&mut self) {
+        if let Self::Here { file, .. } = self {
+            // The guest's memory is small.
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // After `unmount` there is nothing to end, and that fails.
-        let _ = self.end();
+        // Only after a failure is there something to end, and nothing more to lose then.
+        let _ = run::quietly(Command::new("umount").arg("-l").arg(&self.place));
     }
 }
