@@ -100,6 +100,17 @@ pub(super) struct Shape {
     pub(super) size: u64,
     pub(super) capacity: u64,
     pub(super) block: u64,
+    /// How it was opened.
+    pub(super) writes: Writes,
+}
+
+/// Where writes to an open file go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writes {
+    /// Where they say.
+    Anywhere,
+    /// To the end, whatever they say.
+    AtEnd,
 }
 
 /// What the planner knows of the mount.
@@ -254,7 +265,12 @@ impl Planner {
             3 => How::Nowait,
             _ => How::Plain,
         };
-        Call::Write { slot, at, len: self.length(shape, at), how }
+        let len = self.length(shape, at);
+        // An append that names an offset beyond the capacity is EFBIG in the kernel. FUSE does not
+        // tell the offset of an append, so there the file would be written and differ from then on.
+        let appends = shape.writes == Writes::AtEnd || matches!(how, How::Append);
+        let at = if appends { at.min(shape.capacity - shape.block) } else { at };
+        Call::Write { slot, at, len, how }
     }
 
     fn read(&mut self, slot: usize, shape: Shape) -> Call {
@@ -264,7 +280,7 @@ impl Planner {
 
     /// A size or an offset that is likely to matter.
     fn size(&mut self, shape: Shape) -> u64 {
-        let Shape { size, capacity, block } = shape;
+        let Shape { size, capacity, block, .. } = shape;
         match self.rng.random_range(0..12) {
             0..3 => 0,
             3 => size,

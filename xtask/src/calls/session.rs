@@ -10,7 +10,7 @@ use rustix::fs::{
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use vmap::{Map, MapMut};
 
-use super::plan::{Allocation, Call, Flag, How, Mapping, SLOTS, Shape, Whence};
+use super::plan::{Allocation, Call, Flag, How, Mapping, SLOTS, Shape, Whence, Writes};
 use super::result::{self, Answer};
 
 /// Buffers start here: as much as any device asks of direct I/O.
@@ -27,6 +27,7 @@ pub(super) struct Session {
 struct Open {
     file: File,
     path: String,
+    writes: Writes,
 }
 
 impl Session {
@@ -47,7 +48,8 @@ impl Session {
         let capacity = u64::try_from(stat.st_blocks).ok()? * 512;
         let regular = FileType::from_raw_mode(stat.st_mode).is_file();
         let size = u64::try_from(stat.st_size).ok()?;
-        (regular && capacity >= block).then_some(Shape { size, capacity, block })
+        let writes = open.writes;
+        (regular && capacity >= block).then_some(Shape { size, capacity, block, writes })
     }
 
     /// Makes the call and shows what it returned, and what that did to the file.
@@ -149,6 +151,8 @@ impl Session {
     }
 
     fn open(&mut self, slot: usize, path: &str, flags: &[Flag]) -> Answer {
+        let at_end = flags.contains(&Flag::Append);
+        let writes = if at_end { Writes::AtEnd } else { Writes::Anywhere };
         let flags = flags.iter().map(|flag| match flag {
             Flag::Rdonly => OFlags::RDONLY,
             Flag::Wronly => OFlags::WRONLY,
@@ -164,7 +168,7 @@ impl Session {
         // Closed first, so that what the open returns does not depend on who closes when.
         self.slots[slot] = None;
         let file = rustix::fs::open(self.root.join(path), flags, Mode::from(0o644))?;
-        self.slots[slot] = Some(Open { file: file.into(), path: path.to_owned() });
+        self.slots[slot] = Some(Open { file: file.into(), path: path.to_owned(), writes });
         done()
     }
 
