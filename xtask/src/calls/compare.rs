@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 /// A difference that is meant: a row `| call | kernel | here | why |`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// How the call begins, with `...` for what does not matter.
-    call: String,
+    /// Which calls, each with `...` for what does not matter.
+    calls: Vec<String>,
     kernel: String,
     here: String,
 }
@@ -31,10 +31,11 @@ fn row(line: &str) -> Option<Row> {
     let cells: Vec<&str> =
         line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
     let [call, kernel, here, _why] = cells[..] else { return None };
-    Some(Row { call: call.to_owned(), kernel: kernel.to_owned(), here: here.to_owned() })
+    let calls = call.split("`, `").map(str::to_owned).collect();
+    Some(Row { calls, kernel: kernel.to_owned(), here: here.to_owned() })
 }
 
-/// How often each row explained a difference, by its call.
+/// How often each row explained a difference, by its name.
 pub(crate) type Used = BTreeMap<String, u32>;
 
 /// Compares; an error shows the first difference that no row explains, and what led to it.
@@ -55,7 +56,7 @@ pub(crate) fn logs(kernel: &str, here: &str, rows: &[Row]) -> Result<Used> {
                 index + 1
             );
         };
-        *used.entry(row.call.clone()).or_default() += 1;
+        *used.entry(row.name()).or_default() += 1;
     }
     ensure!(
         theirs.len() == ours.len(),
@@ -67,9 +68,9 @@ pub(crate) fn logs(kernel: &str, here: &str, rows: &[Row]) -> Result<Used> {
 }
 
 impl Row {
-    /// Which calls it is about.
-    pub(crate) fn call(&self) -> &str {
-        &self.call
+    /// What tells it from other rows.
+    pub(crate) fn name(&self) -> String {
+        format!("{} | {} | {}", self.calls.join(", "), self.kernel, self.here)
     }
 
     fn explains(&self, kernel: &str, here: &str) -> bool {
@@ -83,7 +84,7 @@ impl Row {
         let (ours, ours_after) = ours.split_once("; ").unwrap_or((ours, ""));
         call == same
             && theirs_after == ours_after
-            && matches(&self.call, call)
+            && self.calls.iter().any(|pattern| matches(pattern, call))
             && matches(&self.kernel, theirs)
             && matches(&self.here, ours)
     }
@@ -113,7 +114,7 @@ Words.
 | call | kernel | here | why |
 | --- | --- | --- | --- |
 | `Seek { ... }...` | `EINVAL` | `...` | the kernel of FUSE answers |
-| `Mkdir...` | `ENOENT` | `EACCES` | |
+| `Mkdir...`, `Mknod...` | `ENOENT` | `EACCES` | |
 
 Words.
 ";

@@ -51,9 +51,9 @@ pub(crate) fn run(calls: &Calls, log: &mut impl Write) -> Result<()> {
         let open = session.open_slots();
         let view = View { files: &files, dirs: &dirs, open: &open };
         let call = planner.next(&view, |slot| session.shape(slot));
-        let path = session.path_of(&call).map(|path| format!(" on {path}")).unwrap_or_default();
+        let file = session.behind(&call).map(|file| format!(" on {file}")).unwrap_or_default();
         let answer = session.make(&call);
-        writeln!(log, "{call:?}{path} = {answer}")?;
+        writeln!(log, "{call:?}{file} = {answer}")?;
     }
     log.flush().context("writing the log")
 }

@@ -27,7 +27,7 @@ pub(super) struct Session {
 struct Open {
     file: File,
     path: String,
-    writes: Writes,
+    flags: Vec<Flag>,
 }
 
 impl Session {
@@ -48,7 +48,8 @@ impl Session {
         let capacity = u64::try_from(stat.st_blocks).ok()? * 512;
         let regular = FileType::from_raw_mode(stat.st_mode).is_file();
         let size = u64::try_from(stat.st_size).ok()?;
-        let writes = open.writes;
+        let at_end = open.flags.contains(&Flag::Append);
+        let writes = if at_end { Writes::AtEnd } else { Writes::Anywhere };
         (regular && capacity >= block).then_some(Shape { size, capacity, block, writes })
     }
 
@@ -65,8 +66,12 @@ impl Session {
         }
     }
 
-    /// The path behind a slot, for the log.
-    pub(super) fn path_of(&self, call: &Call) -> Option<&str> {
+    /// The path behind a slot and how it was opened, for the log.
+    pub(super) fn behind(&self, call: &Call) -> Option<String> {
+        self.open_file(call).map(|open| format!("{} {:?}", open.path, open.flags))
+    }
+
+    fn open_file(&self, call: &Call) -> Option<&Open> {
         let slot = match call {
             Call::Close { slot }
             | Call::Write { slot, .. }
@@ -80,7 +85,7 @@ impl Session {
             | Call::Copy { to: slot, .. } => *slot,
             _ => return None,
         };
-        self.slots[slot].as_ref().map(|open| open.path.as_str())
+        self.slots[slot].as_ref()
     }
 
     fn touched(&self, call: &Call) -> Option<PathBuf> {
@@ -89,7 +94,7 @@ impl Session {
             | Call::Truncate { path, .. }
             | Call::Chmod { path, .. }
             | Call::Chown { path, .. } => Some(self.root.join(path)),
-            _ => self.path_of(call).map(|path| self.root.join(path)),
+            _ => self.open_file(call).map(|open| self.root.join(&open.path)),
         }
     }
 
@@ -151,9 +156,7 @@ impl Session {
     }
 
     fn open(&mut self, slot: usize, path: &str, flags: &[Flag]) -> Answer {
-        let at_end = flags.contains(&Flag::Append);
-        let writes = if at_end { Writes::AtEnd } else { Writes::Anywhere };
-        let flags = flags.iter().map(|flag| match flag {
+        let bits = flags.iter().map(|flag| match flag {
             Flag::Rdonly => OFlags::RDONLY,
             Flag::Wronly => OFlags::WRONLY,
             Flag::Rdwr => OFlags::RDWR,
@@ -164,11 +167,12 @@ impl Session {
             Flag::Excl => OFlags::EXCL,
             Flag::Dsync => OFlags::DSYNC,
         });
-        let flags = flags.fold(OFlags::CLOEXEC, |all, flag| all | flag);
+        let bits = bits.fold(OFlags::CLOEXEC, |all, flag| all | flag);
         // Closed first, so that what the open returns does not depend on who closes when.
         self.slots[slot] = None;
-        let file = rustix::fs::open(self.root.join(path), flags, Mode::from(0o644))?;
-        self.slots[slot] = Some(Open { file: file.into(), path: path.to_owned(), writes });
+        let file = rustix::fs::open(self.root.join(path), bits, Mode::from(0o644))?;
+        self.slots[slot] =
+            Some(Open { file: file.into(), path: path.to_owned(), flags: flags.to_vec() });
         done()
     }
 
@@ -190,9 +194,10 @@ impl Session {
         Ok(rustix::io::pwritev2(self.file(slot)?, &slices, at, flags)?.to_string())
     }
 
-    /// Maps the first page and reads it; where writing is allowed, writes a little too.
+    /// Maps the first page and reads it; where writing is allowed, may write a little too.
     fn map(&mut self, slot: usize, mapping: Mapping) -> Answer {
-        let file = self.file(slot)?;
+        let open = self.slots[slot].as_ref().ok_or(Errno::BADF)?;
+        let file = &open.file;
         let size = rustix::fs::fstat(file)?.st_size;
         let length = usize::try_from(size).unwrap_or_default().min(4096);
         if length == 0 {
@@ -211,7 +216,10 @@ impl Session {
                     options.copy();
                 }
                 let mut map = options.len(length).map(file).map_err(errno)?;
-                map[..8].copy_from_slice(b"by mmap ");
+                // Where one side cannot map at all, the files must not differ from then on.
+                if !open.flags.contains(&Flag::Direct) {
+                    map[..8].copy_from_slice(b"by mmap ");
+                }
                 Ok(result::data(&map))
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn checks(tally: &mut Tally) {
         println!("{count:6} differences are meant: {row}");
     }
     tally.check("every difference of the table is seen", || {
-        let unseen: Vec<_> = rows.iter().filter(|row| !used.contains_key(row.call())).collect();
+        let unseen: Vec<&Row> = rows.iter().filter(|row| !used.contains_key(&row.name())).collect();
         ensure!(unseen.is_empty(), "no call showed: {unseen:#?}");
         Ok(())
     });
