@@ -74,7 +74,7 @@ const SESSIONS: [Session; 6] = [
 ];
 
 /// Calls of one session.
-const COUNT: u32 = 1500;
+const COUNT: u32 = 1000;
 
 /// All checks of this file. Seeds follow from `SEED` in the environment.
 pub(super) fn checks(rows: &[Row], tally: &mut Tally) -> Used {

@@ -6,7 +6,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{differ, superblock};
+use super::{differ, superblock, warts};
 use crate::calls::compare::{self, Row};
 use crate::tally::Tally;
 
@@ -23,6 +23,7 @@ pub(super) fn checks(tally: &mut Tally) {
         Err(error) => return tally.fail(format!("the table of differences: {error:#}")),
     };
     superblock::checks(&rows, tally);
+    warts::checks(tally);
     let used = differ::checks(&rows, tally);
     for (row, count) in &used {
         println!("{count:6} differences are meant: {row}");

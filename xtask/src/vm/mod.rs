@@ -5,7 +5,8 @@
 //! Debian mirror of this machine and is kept under `target/vm`.
 //!
 //! - `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it.
-//! - `guest.rs` runs in it: `superblock.rs` and `differ.rs` compare our zonefs with the kernel's.
+//! - `guest.rs` runs in it: `superblock.rs`, `differ.rs` and `warts.rs` compare our zonefs with the
+//!   kernel's.
 //! - `cargo xtask vm run -- COMMAND` runs anything in it.
 
 mod boot;
@@ -19,6 +20,7 @@ mod shape;
 mod share;
 mod side;
 mod superblock;
+mod warts;
 
 use std::fs;
 use std::path::{Path, PathBuf};
