@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::run::{self, Ignored};
 use crate::tally::{Tally, now};
-use crate::{check, tools};
+use crate::{check, tools, vm};
 
 /// How much to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
             Ignored::RunLater,
             tally,
         );
+        println!("\n== comparison with a real kernel");
+        vm::all(root, tally);
     }
     println!("\ntook {:.0} s", start.elapsed().as_secs_f64());
 }
