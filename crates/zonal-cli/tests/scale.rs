@@ -69,7 +69,9 @@ fn a_zonefs_of_55_356_files_is_quick_and_small() {
     for (features, conventional) in [("perm=640", 523), ("aggr_cnv", 1)] {
         println!("-o {features}");
         let made = zonal("mkzonefs", &["mkzonefs", "--force", "-o", features, &drive]);
-        assert!(made.contains("55879 usable zones"), "{made}");
+        for line in ["29297213440 512-byte sectors (13970 GiB)", "55879 usable zones"] {
+            assert!(made.contains(line), "{made}");
+        }
         if !can_mount() {
             continue;
         }
@@ -78,8 +80,8 @@ fn a_zonefs_of_55_356_files_is_quick_and_small() {
         let (dir, log) = (point.display().to_string(), folder.path().join("log"));
         let mount = ["mount", &drive, &dir, "--log", &log.display().to_string(), "--json"];
         print_peak(&zonal("mount", &mount));
-        list(&dir, "cnv", conventional);
-        list(&dir, "seq", 55_356);
+        list(&dir, "cnv", conventional, 523 << 18);
+        list(&dir, "seq", 55_356, 55_356 << 18);
         assert_eq!(fs::metadata(point.join("cnv/0")).unwrap().len(), (524 - conventional) << 28);
         zonal("umount", &["umount", &dir]);
     }
@@ -88,11 +90,13 @@ fn a_zonefs_of_55_356_files_is_quick_and_small() {
     assert!(stored < 64 << 20, "{stored} bytes are stored for empty zones");
 }
 
-/// `ls -lv`, with as many lines as there are zones, in the order of the zones.
-fn list(dir: &str, group: &str, files: u64) {
+/// `ls -lv`, with as many lines as there are files, in the order of the zones, and the capacity in KiB
+/// as the total.
+fn list(dir: &str, group: &str, files: u64, total_kib: u64) {
     for turn in ["first", "again"] {
         let group = format!("{dir}/{group}");
         let listing = measured(&format!("ls {turn}"), "ls", &["-lv", &group]);
+        assert_eq!(listing.lines().next(), Some(&*format!("total {total_kib}")));
         let names = listing.lines().skip(1).map(|line| line.rsplit(' ').next().unwrap());
         assert!(names.eq((0..files).map(|number| number.to_string())), "{}", &listing[..300]);
     }
