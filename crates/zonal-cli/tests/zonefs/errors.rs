@@ -1,0 +1,290 @@
+//! 06xx: what a failing zone does to its file and to the file system, for each `errors=`.
+//!
+//! 060x: the write pointer moves behind the file system's back. 061x: a zone turns read-only, 062x:
+//! offline; even numbers before mounting, odd ones while mounted.
+
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::drive::{Drive, LIMITED, ODD, PLAIN, SEPARATE, Shape, drop_inodes};
+use crate::io::{append, mode, read_at, size, truncate, write_at};
+use crate::programs::Fio;
+
+/// Whether the file system can still be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum System {
+    Writable,
+    ReadOnly,
+}
+
+/// How a file answers after its zone failed.
+#[derive(Clone, Copy)]
+struct Outcome {
+    size: u64,
+    mode: u32,
+    system: System,
+    read: Result<usize, Errno>,
+    /// Writing at the end, and `truncate` to 0.
+    change: Result<(), Errno>,
+}
+
+/// Bytes in the file before its zone fails.
+const WRITTEN: u64 = 4096;
+
+const READ_ONLY_SYSTEM: Outcome = Outcome {
+    size: WRITTEN,
+    mode: 0o640,
+    system: System::ReadOnly,
+    read: Ok(4096),
+    change: Err(Errno::ROFS),
+};
+
+/// The zone can be read and not written.
+const READ_ONLY_FILE: Outcome = Outcome {
+    size: WRITTEN,
+    mode: 0o440,
+    system: System::Writable,
+    read: Ok(4096),
+    change: Err(Errno::PERM),
+};
+
+/// Nothing can be done with the zone.
+const DEAD_FILE: Outcome = Outcome {
+    size: 0,
+    mode: 0,
+    system: System::Writable,
+    read: Err(Errno::PERM),
+    change: Err(Errno::PERM),
+};
+
+/// The size is the write pointer.
+const REPAIRED: Outcome = Outcome {
+    size: 2 * WRITTEN,
+    mode: 0o640,
+    system: System::Writable,
+    read: Ok(4096),
+    change: Ok(()),
+};
+
+/// The same and the file system with it.
+const fn and_system(outcome: Outcome) -> Outcome {
+    Outcome { system: System::ReadOnly, change: Err(Errno::ROFS), ..outcome }
+}
+
+/// Compares a file and the file system with what is to be, now and after the kernel forgot them.
+fn check(drive: &Drive, expected: &Outcome) {
+    let file = drive.seq(0);
+    for _ in 0..2 {
+        assert_eq!((size(&file), mode(&file)), (expected.size, expected.mode));
+        assert_eq!(drive.is_read_only(), expected.system == System::ReadOnly);
+        for flags in [OFlags::DIRECT, OFlags::empty()] {
+            let read = read_at(&file, flags, 0, 4096).map(|read| read.len());
+            assert_eq!(read, expected.read, "{flags:?}");
+        }
+        drop_inodes();
+    }
+    if expected.change == Err(Errno::PERM) {
+        let changed = set_permissions(&file, Permissions::from_mode(0o600)).unwrap_err();
+        assert_eq!(changed.raw_os_error(), Some(Errno::PERM.raw_os_error()));
+    }
+    assert_eq!(append(&file, 4096).map(|_| ()), expected.change, "appending");
+    assert_eq!(truncate(&file, 0), expected.change, "truncating");
+    let (other, expected_other) = (
+        append(&drive.seq(1), 4096),
+        match expected.system {
+            System::Writable => Ok(4096),
+            System::ReadOnly => Err(Errno::ROFS),
+        },
+    );
+    assert_eq!(other, expected_other, "another file");
+    assert_eq!(drive.is_read_only(), expected.system == System::ReadOnly);
+}
+
+/// Lets the zone of a mounted file fail, and has a write meet it.
+fn break_while_mounted(drive: &Drive, how: &str, fio: Option<&Fio>) {
+    let (file, zone) = (drive.seq(0), drive.shape.first_seq());
+    append(&file, WRITTEN).unwrap();
+    match how {
+        "write" => drive.order(&format!("write {zone} 4096")),
+        condition => drive.order(&format!("{condition} {zone}")),
+    }
+    assert_eq!((size(&file), mode(&file)), (WRITTEN, 0o640), "nobody has noticed");
+    match fio {
+        None => assert_eq!(write_at(&file, OFlags::DIRECT, WRITTEN, 4096), Err(Errno::IO)),
+        Some(fio) => fio.fail(
+            drive,
+            &file,
+            &["--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=4", "--bs=4k"]
+                .into_iter()
+                .chain(["--offset=4k", "--size=4k"])
+                .collect::<Vec<_>>(),
+            "Input/output error",
+        ),
+    }
+}
+
+const BREAKING: [&Shape; 3] = [&PLAIN, &LIMITED, &ODD];
+
+fn check_mounted(policy: &str, how: &str, expected: &Outcome) {
+    for shape in BREAKING {
+        let Some(drive) = Drive::formatted(shape, SEPARATE) else { return };
+        drive.mount(&format!("errors={policy}"));
+        break_while_mounted(&drive, how, None);
+        check(&drive, expected);
+        drive.unmount();
+        if how == "write" {
+            // Only what the drive says counts for the next mount.
+            drive.mount("");
+            let is = if expected.change.is_ok() { 0 } else { 2 * WRITTEN };
+            assert_eq!((size(&drive.seq(0)), mode(&drive.seq(0))), (is, 0o640));
+            assert_eq!(append(&drive.seq(0), 4096), Ok(4096));
+        }
+    }
+}
+
+fn check_asynchronous(policy: &str, expected: &Outcome) {
+    let Some(fio) = Fio::find() else { return };
+    let Some(drive) = Drive::formatted(&PLAIN, SEPARATE) else { return };
+    drive.mount(&format!("errors={policy}"));
+    break_while_mounted(&drive, "write", Some(&fio));
+    check(&drive, expected);
+}
+
+/// A zone that cannot be written when the file system is mounted: nothing is known of it.
+fn check_before_mount(policy: &str, condition: &str) {
+    for shape in BREAKING {
+        let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
+        append(&drive.seq(0), WRITTEN).unwrap();
+        drive.unmount();
+        drive.zonal(["zone", condition], &[&shape.first_seq().to_string()]);
+        drive.mount(&format!("errors={policy}"));
+        check(&drive, &DEAD_FILE);
+    }
+}
+
+#[test]
+fn t0600_write_error_remount_ro() {
+    check_mounted("remount-ro", "write", &READ_ONLY_SYSTEM);
+}
+
+#[test]
+#[ignore = "needs fio; run by cargo xtask test"]
+fn t0601_write_error_remount_ro_asynchronous() {
+    check_asynchronous("remount-ro", &READ_ONLY_SYSTEM);
+}
+
+#[test]
+fn t0602_write_error_zone_ro() {
+    check_mounted("zone-ro", "write", &READ_ONLY_FILE);
+}
+
+#[test]
+#[ignore = "needs fio; run by cargo xtask test"]
+fn t0603_write_error_zone_ro_asynchronous() {
+    check_asynchronous("zone-ro", &READ_ONLY_FILE);
+}
+
+#[test]
+fn t0604_write_error_zone_offline() {
+    check_mounted("zone-offline", "write", &DEAD_FILE);
+}
+
+#[test]
+#[ignore = "needs fio; run by cargo xtask test"]
+fn t0605_write_error_zone_offline_asynchronous() {
+    check_asynchronous("zone-offline", &DEAD_FILE);
+}
+
+#[test]
+fn t0606_write_error_repair() {
+    check_mounted("repair", "write", &REPAIRED);
+}
+
+#[test]
+#[ignore = "needs fio; run by cargo xtask test"]
+fn t0607_write_error_repair_asynchronous() {
+    check_asynchronous("repair", &REPAIRED);
+}
+
+#[test]
+fn t0610_read_only_zone_at_mount_remount_ro() {
+    check_before_mount("remount-ro", "read-only");
+}
+
+#[test]
+fn t0611_read_only_zone_remount_ro() {
+    check_mounted("remount-ro", "read-only", &and_system(READ_ONLY_FILE));
+}
+
+#[test]
+fn t0612_read_only_zone_at_mount_zone_ro() {
+    check_before_mount("zone-ro", "read-only");
+}
+
+#[test]
+fn t0613_read_only_zone_zone_ro() {
+    check_mounted("zone-ro", "read-only", &READ_ONLY_FILE);
+}
+
+#[test]
+fn t0614_read_only_zone_at_mount_zone_offline() {
+    check_before_mount("zone-offline", "read-only");
+}
+
+#[test]
+fn t0615_read_only_zone_zone_offline() {
+    check_mounted("zone-offline", "read-only", &DEAD_FILE);
+}
+
+#[test]
+fn t0616_read_only_zone_at_mount_repair() {
+    check_before_mount("repair", "read-only");
+}
+
+#[test]
+fn t0617_read_only_zone_repair() {
+    check_mounted("repair", "read-only", &READ_ONLY_FILE);
+}
+
+#[test]
+fn t0620_offline_zone_at_mount_remount_ro() {
+    check_before_mount("remount-ro", "offline");
+}
+
+#[test]
+fn t0621_offline_zone_remount_ro() {
+    check_mounted("remount-ro", "offline", &and_system(DEAD_FILE));
+}
+
+#[test]
+fn t0622_offline_zone_at_mount_zone_ro() {
+    check_before_mount("zone-ro", "offline");
+}
+
+#[test]
+fn t0623_offline_zone_zone_ro() {
+    check_mounted("zone-ro", "offline", &DEAD_FILE);
+}
+
+#[test]
+fn t0624_offline_zone_at_mount_zone_offline() {
+    check_before_mount("zone-offline", "offline");
+}
+
+#[test]
+fn t0625_offline_zone_zone_offline() {
+    check_mounted("zone-offline", "offline", &DEAD_FILE);
+}
+
+#[test]
+fn t0626_offline_zone_at_mount_repair() {
+    check_before_mount("repair", "offline");
+}
+
+#[test]
+fn t0627_offline_zone_repair() {
+    check_mounted("repair", "offline", &DEAD_FILE);
+}

@@ -1,0 +1,147 @@
+//! Programs from outside: fio, and Python for mappings, which Rust has only as `unsafe`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::drive::{self, Drive, must, output, text};
+
+/// fio, if there is one.
+pub(crate) struct Fio(PathBuf);
+
+impl Fio {
+    /// Finds it, or says that it is missing.
+    pub(crate) fn find() -> Option<Self> {
+        drive::find("fio").map(Self)
+    }
+
+    /// Runs one job on a file of `drive`. The file is neither made, nor laid out, nor removed.
+    pub(crate) fn try_run(&self, drive: &Drive, file: &Path, options: &[&str]) -> Output {
+        output(
+            Command::new(&self.0)
+                .args(["--name=job", "--allow_file_create=0", "--create_on_open=0"])
+                .args(["--unlink=0", "--verify_state_save=0", "--continue_on_error=none"])
+                .arg(drive::argument("--filename=", file))
+                .args(options)
+                .current_dir(drive.outside("")),
+        )
+    }
+
+    /// The same, and it must work.
+    pub(crate) fn run(&self, drive: &Drive, file: &Path, options: &[&str]) {
+        must(&self.try_run(drive, file, options));
+    }
+
+    /// The same, and it must fail with this message of an errno.
+    pub(crate) fn fail(&self, drive: &Drive, file: &Path, options: &[&str], message: &str) {
+        let output = self.try_run(drive, file, options);
+        let text = text(&output);
+        assert!(!output.status.success(), "{text}");
+        assert!(text.contains(message), "not {message}: {text}");
+    }
+}
+
+/// Runs a Python script with a path as its argument, or says that there is no Python.
+pub(crate) fn python(script: &str, path: &Path) {
+    if let Some(python) = drive::find("python3") {
+        must(&output(Command::new(python).args(["-c", script]).arg(path)));
+    }
+}
+
+/// Direct asynchronous writes (`io_submit`) to the end of a file until it is full.
+pub(crate) struct Aio {
+    /// `offset`, `append`, `each-append`, `dsync` or `each-dsync`: of the file or of each write.
+    pub(crate) mode: &'static str,
+    /// Pieces that each write is put together from.
+    pub(crate) vectors: u64,
+    /// Bytes of a write.
+    pub(crate) bytes: u64,
+    /// Writes in flight.
+    pub(crate) depth: u64,
+}
+
+impl Aio {
+    /// Writes, then reads and compares: every write is there, once, in the order of submission.
+    pub(crate) fn fill(&self, file: &Path) {
+        if !cfg!(target_arch = "x86_64") {
+            println!("SKIP: the system call numbers are of another machine");
+            return;
+        }
+        let Some(python) = drive::find("python3") else { return };
+        let numbers = [self.vectors, self.bytes, self.depth].map(|number| number.to_string());
+        must(&output(
+            Command::new(python).args(["-c", AIO]).arg(file).arg(self.mode).args(numbers),
+        ));
+    }
+}
+
+/// Rust has these system calls only as `unsafe`.
+const AIO: &str = r"
+import ctypes, mmap, os, struct, sys
+path, mode = sys.argv[1:3]
+vectors, size, depth = map(int, sys.argv[3:6])
+IO_SETUP, IO_GETEVENTS, IO_SUBMIT, PWRITE, PWRITEV = 206, 208, 209, 1, 8
+RWF_DSYNC, RWF_APPEND = 2, 16
+libc = ctypes.CDLL(None, use_errno=True)
+
+def call(number, *arguments):
+    result = libc.syscall(number, *[ctypes.c_long(one) for one in arguments])
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+def address(buffer):
+    return ctypes.addressof((ctypes.c_char * len(buffer)).from_buffer(buffer))
+
+flags = {'append': os.O_APPEND, 'dsync': os.O_DSYNC}.get(mode, 0)
+each = {'each-append': RWF_APPEND, 'each-dsync': RWF_DSYNC}.get(mode, 0)
+fd = os.open(path, os.O_WRONLY | os.O_DIRECT | flags)
+start, room = os.fstat(fd).st_size, os.fstat(fd).st_blocks * 512
+context = ctypes.c_ulong(0)
+call(IO_SETUP, depth, ctypes.addressof(context))
+buffers = [mmap.mmap(-1, 2 * size) for _ in range(depth)]
+events = ctypes.create_string_buffer(32 * depth)
+
+def request(number, offset):
+    # Every block of a write carries its number and its place in the write.
+    buffer, part = buffers[number % depth], size // vectors
+    pieces = bytearray()
+    for vector in range(vectors):
+        place = 2 * vector * part
+        for block in range(0, part, 512):
+            tag = struct.pack('<QQ', number, vector * part + block) * 32
+            buffer[place + block:place + block + 512] = tag
+        pieces += struct.pack('<QQ', address(buffer) + place, part)
+    how, where, count = PWRITE, address(buffer), size
+    if vectors > 1:
+        how, where, count = PWRITEV, address(pieces), vectors
+    at = 0 if 'append' in mode else offset
+    control = bytearray(struct.pack('<QIiHhIQQqQII', number, 0, each, how, 0, fd, where, count, at, 0, 0, 0))
+    return control, pieces
+
+sent, done, lengths = 0, 0, {}
+total = (room - start + size - 1) // size
+while done < total:
+    batch = [request(number, start + number * size) for number in range(sent, min(total, done + depth))]
+    if batch:
+        pointers = (ctypes.c_ulong * len(batch))(*[address(control) for control, _ in batch])
+        assert call(IO_SUBMIT, context.value, len(batch), ctypes.addressof(pointers)) == len(batch)
+        sent += len(batch)
+    # All of them: each buffer is free again then.
+    count = call(IO_GETEVENTS, context.value, sent - done, depth, ctypes.addressof(events), 0)
+    for number, _, result, _ in struct.iter_unpack('<QQqq', events.raw[:32 * count]):
+        assert result > 0, (number, os.strerror(-result))
+        lengths[number] = result
+    done += count
+
+for number in range(total):
+    expected = min(size, room - start - number * size)
+    assert lengths[number] == expected, (number, lengths[number], expected)
+assert os.fstat(fd).st_size == room
+with open(path, 'rb') as file:
+    file.seek(start)
+    for number in range(total):
+        content = file.read(lengths[number])
+        for block in range(0, len(content), 512):
+            tag = struct.pack('<QQ', number, block) * 32
+            assert content[block:block + 512] == tag, (number, block, content[block:block + 16])
+";
