@@ -277,6 +277,17 @@ impl Drive {
         fs::write(self.root().join(".zonal/command"), format!("{line}\n")).unwrap();
     }
 
+    /// Waits until the mount table says that nothing can be written. It says so when the file whose
+    /// write failed has been closed.
+    pub(crate) fn await_read_only(&self) {
+        let mut tries = 0;
+        while !self.is_read_only() {
+            tries += 1;
+            assert!(tries < 50, "the mount can still be written");
+            pause();
+        }
+    }
+
     /// Whether the mount table says that nothing can be written.
     pub(crate) fn is_read_only(&self) -> bool {
         let root = self.root().canonicalize().unwrap();

@@ -85,16 +85,23 @@ impl Front {
     ) -> Result<(), Errno> {
         for entry in self.entries(ino, cookie, REPLY_BYTES / ENTRY_PLUS_BYTES)? {
             let name = OsStr::from_bytes(&entry.name);
-            // The kernel counts no lookup for these two.
+            // The kernel counts no lookup for these two. Nor can one be had for an inode whose node
+            // has another number: fuser tells one for both, and a listing shows the inode's. The
+            // kernel lists a node that cannot be, but does not enter it.
             let dot = matches!(&*entry.name, b"." | b"..");
+            let only_listed = dot || self.shared.nodes.node(entry.ino).0 != entry.ino.get();
             let found = self.run("readdirplus", ino, |fs, _| {
                 let attr = fs.getattr(entry.ino)?;
-                if dot { Ok(self.attr(&attr)) } else { self.entered(fs, &attr) }
+                if only_listed {
+                    Ok(convert::attr(&attr, self.shared.blksize))
+                } else {
+                    self.entered(fs, &attr)
+                }
             });
             // Deleted since it was listed: it is not in the directory any more.
             let Ok(attr) = found else { continue };
             if reply.add(attr.ino, entry.cookie, name, &ttl(&attr), &attr, GENERATION) {
-                if !dot {
+                if !only_listed {
                     self.forget_lookups(entry.ino, 1);
                 }
                 break;
