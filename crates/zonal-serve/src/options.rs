@@ -49,6 +49,17 @@ pub enum DirectWrites {
     Cache,
 }
 
+/// How the kernel sends asynchronous direct reads and writes (libaio, `io_uring`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AsyncDirect {
+    /// Many at a time. It can then not tell that a write was short: one that crosses the end of a
+    /// zone fails with EIO.
+    #[default]
+    Together,
+    /// One after the other, as if they were synchronous (`sync-dio`).
+    InTurn,
+}
+
 bitflags::bitflags! {
     /// Restrictions that the kernel enforces.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +98,8 @@ pub struct MountConfig {
     pub write_cache: WriteCache,
     /// What a direct write leaves in the page cache.
     pub direct_writes: DirectWrites,
+    /// How asynchronous direct reads and writes arrive.
+    pub async_direct: AsyncDirect,
 }
 
 impl MountConfig {
@@ -103,6 +116,7 @@ impl MountConfig {
             restrict: if root { Restrict::empty() } else { Restrict::NODEV | Restrict::NOSUID },
             write_cache: WriteCache::default(),
             direct_writes: DirectWrites::default(),
+            async_direct: AsyncDirect::default(),
         }
     }
 
@@ -135,6 +149,8 @@ impl MountConfig {
             "writeback" => self.write_cache = WriteCache::Back,
             "warm-cache" => self.direct_writes = DirectWrites::Cache,
             "nowarm-cache" => self.direct_writes = DirectWrites::Bypass,
+            "sync-dio" => self.async_direct = AsyncDirect::InTurn,
+            "nosync-dio" => self.async_direct = AsyncDirect::Together,
             "nodev" => self.restrict |= Restrict::NODEV,
             "dev" => self.restrict -= Restrict::NODEV,
             "nosuid" => self.restrict |= Restrict::NOSUID,

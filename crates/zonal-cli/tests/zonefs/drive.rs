@@ -205,9 +205,11 @@ impl Drive {
         let daemon = Pid::from_raw(self.daemon.swap(0, Ordering::Relaxed)).expect("mounted");
         kill_process(daemon, Signal::KILL).unwrap();
         unmount(self.root(), UnmountFlags::DETACH).unwrap();
-        // Until it has let go of the drive.
-        let files = format!("/proc/{}/fd", daemon.as_raw_nonzero());
-        while fs::read_dir(&files).is_ok_and(|mut files| files.next().is_some()) {
+        // Until it has let go of the drive. Not a lock of our own: a process that another test is
+        // just starting would hold it on.
+        let mut free = Command::new("flock");
+        free.arg("--nonblock").arg(self.device()).arg("true");
+        while !output(&mut free).status.success() {
             pause();
         }
     }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::drive::{Drive, LIMITED, ODD, PLAIN, SEPARATE, Shape, drop_inodes};
 use crate::io::{append, mode, read_at, size, truncate, write_at};
-use crate::programs::Fio;
+use crate::programs::{APPEND, Fio};
 
 /// Whether the file system can still be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,15 +117,11 @@ fn break_while_mounted(drive: &Drive, how: &str, fio: Option<&Fio>) {
     assert_eq!((size(&file), mode(&file)), (WRITTEN, 0o640), "nobody has noticed");
     match fio {
         None => assert_eq!(write_at(&file, OFlags::DIRECT, WRITTEN, 4096), Err(Errno::IO)),
-        Some(fio) => fio.fail(
-            drive,
-            &file,
-            &["--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=4", "--bs=4k"]
-                .into_iter()
-                .chain(["--offset=4k", "--size=4k"])
-                .collect::<Vec<_>>(),
-            "Input/output error",
-        ),
+        Some(fio) => {
+            let job = [APPEND, "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=4"];
+            let options = [&job[..], &["--bs=4k", "--size=4k"]].concat();
+            fio.fail(drive, &file, &options, "Input/output error");
+        }
     }
 }
 

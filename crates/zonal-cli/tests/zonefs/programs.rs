@@ -5,6 +5,9 @@ use std::process::{Command, Output};
 
 use crate::drive::{self, Drive, must, output, text};
 
+/// Has fio write at the end of a file as it is, instead of making the file anew.
+pub(crate) const APPEND: &str = "--file_append=1";
+
 /// fio, if there is one.
 pub(crate) struct Fio(PathBuf);
 
@@ -60,25 +63,39 @@ pub(crate) struct Aio {
 }
 
 impl Aio {
-    /// Writes, then reads and compares: every write is there, once, in the order of submission.
+    /// Writes exactly what there is room for, then reads and compares: every write is there, once,
+    /// in the order of submission.
     pub(crate) fn fill(&self, file: &Path) {
+        self.run(file, "exact");
+    }
+
+    /// The same, but the last write is as long as all others and is short.
+    pub(crate) fn overfill(&self, file: &Path) {
+        self.run(file, "over");
+    }
+
+    /// Writes from 4096 bytes beyond the end on: nothing of it is taken.
+    pub(crate) fn miss(&self, file: &Path) {
+        self.run(file, "missed");
+    }
+
+    fn run(&self, file: &Path, end: &str) {
         if !cfg!(target_arch = "x86_64") {
             println!("SKIP: the system call numbers are of another machine");
             return;
         }
         let Some(python) = drive::find("python3") else { return };
         let numbers = [self.vectors, self.bytes, self.depth].map(|number| number.to_string());
-        must(&output(
-            Command::new(python).args(["-c", AIO]).arg(file).arg(self.mode).args(numbers),
-        ));
+        let mut script = Command::new(python);
+        must(&output(script.args(["-c", AIO]).arg(file).args([self.mode, end]).args(numbers)));
     }
 }
 
 /// Rust has these system calls only as `unsafe`.
 const AIO: &str = r"
-import ctypes, mmap, os, struct, sys
-path, mode = sys.argv[1:3]
-vectors, size, depth = map(int, sys.argv[3:6])
+import ctypes, errno, mmap, os, struct, sys
+path, mode, end = sys.argv[1:4]
+vectors, size, depth = map(int, sys.argv[4:7])
 IO_SETUP, IO_GETEVENTS, IO_SUBMIT, PWRITE, PWRITEV = 206, 208, 209, 1, 8
 RWF_DSYNC, RWF_APPEND = 2, 16
 libc = ctypes.CDLL(None, use_errno=True)
@@ -96,6 +113,8 @@ flags = {'append': os.O_APPEND, 'dsync': os.O_DSYNC}.get(mode, 0)
 each = {'each-append': RWF_APPEND, 'each-dsync': RWF_DSYNC}.get(mode, 0)
 fd = os.open(path, os.O_WRONLY | os.O_DIRECT | flags)
 start, room = os.fstat(fd).st_size, os.fstat(fd).st_blocks * 512
+if end == 'missed':
+    start += 4096
 context = ctypes.c_ulong(0)
 call(IO_SETUP, depth, ctypes.addressof(context))
 buffers = [mmap.mmap(-1, 2 * size) for _ in range(depth)]
@@ -103,19 +122,21 @@ events = ctypes.create_string_buffer(32 * depth)
 
 def request(number, offset):
     # Every block of a write carries its number and its place in the write.
-    buffer, part = buffers[number % depth], size // vectors
+    buffer = buffers[number % depth]
+    length = min(size, room - offset) if end == 'exact' else size
+    count = vectors if length % (512 * vectors) == 0 else 1
+    part = length // count
     pieces = bytearray()
-    for vector in range(vectors):
+    for vector in range(count):
         place = 2 * vector * part
         for block in range(0, part, 512):
             tag = struct.pack('<QQ', number, vector * part + block) * 32
             buffer[place + block:place + block + 512] = tag
         pieces += struct.pack('<QQ', address(buffer) + place, part)
-    how, where, count = PWRITE, address(buffer), size
-    if vectors > 1:
-        how, where, count = PWRITEV, address(pieces), vectors
+    how, where = (PWRITEV, address(pieces)) if count > 1 else (PWRITE, address(buffer))
     at = 0 if 'append' in mode else offset
-    control = bytearray(struct.pack('<QIiHhIQQqQII', number, 0, each, how, 0, fd, where, count, at, 0, 0, 0))
+    control = bytearray(struct.pack('<QIiHhIQQqQII', number, 0, each, how, 0, fd, where,
+                                    count if count > 1 else length, at, 0, 0, 0))
     return control, pieces
 
 sent, done, lengths = 0, 0, {}
@@ -129,10 +150,15 @@ while done < total:
     # All of them: each buffer is free again then.
     count = call(IO_GETEVENTS, context.value, sent - done, depth, ctypes.addressof(events), 0)
     for number, _, result, _ in struct.iter_unpack('<QQqq', events.raw[:32 * count]):
+        if end == 'missed':
+            assert result == -errno.EINVAL, (number, result)
+            continue
         assert result > 0, (number, os.strerror(-result))
         lengths[number] = result
     done += count
 
+if end == 'missed':
+    sys.exit()
 for number in range(total):
     expected = min(size, room - start - number * size)
     assert lengths[number] == expected, (number, lengths[number], expected)

@@ -7,7 +7,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::drive::{Drive, ODD, PLAIN, SEPARATE, SHAPES, SHORT, Shape};
 use crate::io::{self, Aligned, append, open, read_at, size, truncate, write_at};
-use crate::programs::{Aio, Fio};
+use crate::programs::{APPEND, Aio, Fio};
 
 /// fio fills a file with eight requests in flight; after the next mount it reads and compares.
 fn check_read(shape: &'static Shape, write: &[&str], read: &[&str]) {
@@ -15,7 +15,7 @@ fn check_read(shape: &'static Shape, write: &[&str], read: &[&str]) {
     let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
     let (file, len) = (drive.seq(0), format!("--size={}", shape.capacity));
     let asynchronous = ["--ioengine=libaio", "--iodepth=8", "--verify=md5", &len];
-    let filling = ["--rw=write", "--direct=1"];
+    let filling = [APPEND, "--rw=write", "--direct=1"];
     fio.run(&drive, &file, &[write, &asynchronous, &filling].concat());
     assert_eq!(size(&file), shape.capacity);
     for engine in [&asynchronous[..], &["--ioengine=psync", "--verify=md5", &len]] {

@@ -41,7 +41,7 @@ use fuser::{Errno, FileAttr, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino};
 
-use crate::options::{Atime, Audience, DirectWrites, MountConfig, WriteCache};
+use crate::options::{AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
 use crate::read_only::Bell;
 use nodes::Nodes;
 use open::Closings;
@@ -87,6 +87,7 @@ struct Shared {
     pins: Pins,
     pages: Pages,
     direct_writes: DirectWrites,
+    async_direct: AsyncDirect,
     zone_writes: ZoneWrites,
     became_read_only: Bell,
     /// Told when a file was closed that was open for writing.
@@ -116,6 +117,7 @@ impl Front {
             pins: Pins::default(),
             pages: Pages::default(),
             direct_writes: config.direct_writes,
+            async_direct: config.async_direct,
             notifier: OnceLock::new(),
             audience: config.audience,
             write_cache: config.write_cache,
@@ -232,8 +234,10 @@ impl Front {
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_EXPORT_SUPPORT
-            | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_HAS_IOCTL_DIR;
+        if self.shared.async_direct == AsyncDirect::Together {
+            wished |= InitFlags::FUSE_ASYNC_DIO;
+        }
         if !zones {
             // A zone file that is open for writing cannot be mapped: pages are not written in order.
             wished |= InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
