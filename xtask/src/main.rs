@@ -5,6 +5,8 @@
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
 //! - `vm` boots a real kernel and compares with it (`vm/`).
 //! - `crash` and `bench` start the long runs (`long.rs`).
+
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
 
 mod calls;

@@ -19,7 +19,7 @@ pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
 
 /// Opens `spec`, and keeps hold of what can be asked of its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
-    zonal::spec::open_stack(spec, mode, Arc::new(SystemClock::new()))
+    zonal::spec::open_stack_with(spec, mode, Arc::new(SystemClock::new()), &zonal_linux::open)
         .with_context(|| format!("opening {spec}"))
 }
 

@@ -4,6 +4,8 @@
 //! output. Called as `mount.furrow`, `mkfs.furrow` or `fsck.furrow`, it takes the arguments that
 //! mount(8), mkfs(8) and fsck(8) pass to such programs: `alias.rs`.
 
+#![forbid(unsafe_code)]
+
 #[macro_use]
 mod output;
 

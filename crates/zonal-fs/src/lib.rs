@@ -4,6 +4,8 @@
 //! needs nothing but zones, and [`zonefs`], where every zone is a file. [`signature`] tells what a
 //! device holds.
 
+#![forbid(unsafe_code)]
+
 pub mod acl;
 pub mod error;
 pub mod furrow;

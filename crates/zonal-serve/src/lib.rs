@@ -8,6 +8,8 @@
 //! - [`control`]: the directory of a mount where its user looks into it.
 //! - [`fuse`]: FUSE requests turned into calls of the file system.
 
+#![forbid(unsafe_code)]
+
 pub mod control;
 pub mod daemon;
 pub mod error;

@@ -3,6 +3,8 @@
 //!
 //! Read [`device`] first; `docs/semantics.md` says what each operation promises.
 
+#![forbid(unsafe_code)]
+
 pub mod clock;
 pub mod device;
 mod emulated;

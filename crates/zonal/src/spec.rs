@@ -13,6 +13,7 @@
 //! looks like one of these is reached with `file:`.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -56,15 +57,28 @@ pub fn open(spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Arc<dyn
 }
 
 /// Opens the device that `spec` describes, and keeps hold of what its layers count.
-#[expect(clippy::needless_pass_by_value, reason = "as a constructor takes it")]
 pub fn open_stack(spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Stack> {
+    open_stack_with(spec, mode, clock, &|_, _| Ok(None))
+}
+
+/// Opens what a path names if it is no drive file, but a device that this crate does not know.
+pub type OpenOther<'a> = &'a dyn Fn(&Path, OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>>;
+
+/// The same, with devices of other crates below the layers.
+#[expect(clippy::needless_pass_by_value, reason = "as a constructor takes it")]
+pub fn open_stack_with(
+    spec: &str,
+    mode: OpenMode,
+    clock: Arc<dyn Clock>,
+    other: OpenOther<'_>,
+) -> Result<Stack> {
     let mut layers = Vec::new();
     let mut rest = spec;
     while let Some((layer, below)) = split_layer(rest)? {
         layers.push(layer);
         rest = below;
     }
-    let mut stack = open_base(rest, mode)?;
+    let mut stack = open_base(rest, mode, other)?;
     for layer in layers.into_iter().rev() {
         let below = stack.device;
         stack.device = match layer {
@@ -154,7 +168,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// Opens the innermost device.
-fn open_base(spec: &str, mode: OpenMode) -> Result<Stack> {
+fn open_base(spec: &str, mode: OpenMode, other: OpenOther<'_>) -> Result<Stack> {
     if let Some(options) = spec.strip_prefix("mem:") {
         let changes = options.parse::<Changes>().map_err(|error| bad(spec, error.to_string()))?;
         let shape = changes.geometry().map_err(|error| bad(spec, error.to_string()))?;
@@ -163,6 +177,9 @@ fn open_base(spec: &str, mode: OpenMode) -> Result<Stack> {
     let path = spec.strip_prefix("file:").unwrap_or(spec);
     if path.is_empty() {
         return Err(bad(spec, "a device is missing: a drive file or mem:".into()));
+    }
+    if let Some(device) = other(Path::new(path), mode)? {
+        return Ok(Stack { device, counters: Vec::new(), failing: None });
     }
     match FileDrive::open(path, mode) {
         Ok(drive) => Ok(drive.into()),

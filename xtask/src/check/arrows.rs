@@ -10,8 +10,9 @@ use super::{list, text};
 const ARROWS: &[(&str, &[&str])] = &[
     ("zonal", &[]),
     ("zonal-fs", &["zonal"]),
-    ("zonal-serve", &["zonal", "zonal-fs"]),
-    ("zonal-cli", &["zonal", "zonal-fs", "zonal-serve"]),
+    ("zonal-linux", &["zonal"]),
+    ("zonal-serve", &["zonal", "zonal-fs", "zonal-linux"]),
+    ("zonal-cli", &["zonal", "zonal-fs", "zonal-linux", "zonal-serve"]),
     ("xtask", &[]),
 ];
 

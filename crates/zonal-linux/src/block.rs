@@ -1,0 +1,470 @@
+//! A zoned block device: `/dev/nvme0n1`, `/dev/sda`, `/dev/nullb0`, `/dev/ublkb0`.
+//!
+//! The kernel orders what is written to a zone, so here one writer at a time is in each zone.
+//! Block devices have no zone append: it is made of a write at the write pointer, which this file
+//! therefore knows. Where somebody else moves it, a write fails, and the pointer is asked for again.
+
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use zonal::{
+    BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, OpenMode, Select, Zone,
+    ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+};
+
+use crate::ioctl::{self, RawZone};
+use crate::sysfs::Attributes;
+use crate::{Result, transfer};
+
+/// Log₂ of the bytes of a sector, the unit of the kernel's interfaces.
+const SECTOR_SHIFT: u32 = 9;
+
+/// Largest append that is offered: it becomes one write.
+const APPEND_BYTES: u64 = 1 << 20;
+
+/// A zoned block device that is open.
+pub struct BlockDrive {
+    file: File,
+    name: String,
+    mode: OpenMode,
+    geometry: Geometry,
+    /// Log₂ of the sectors of a block.
+    block_shift: u32,
+    zones: Box<[Slot]>,
+}
+
+/// What is known of a zone.
+struct Slot {
+    /// Blocks written.
+    written: AtomicU64,
+    /// Held by who writes.
+    turn: Mutex<()>,
+}
+
+impl BlockDrive {
+    /// Opens a device, exclusively for writing.
+    pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
+        let name = path.display().to_string();
+        let failed = |source: std::io::Error| match Errno::from_io_error(&source) {
+            Some(Errno::BUSY) => DeviceError::Locked { path: path.to_owned() },
+            _ => DeviceError::Io { what: format!("opening {name}"), source },
+        };
+        let (writes, flags) = match mode {
+            OpenMode::ReadWrite => (true, OFlags::DIRECT | OFlags::EXCL),
+            OpenMode::ReadOnly => (false, OFlags::DIRECT),
+        };
+        let flags = i32::try_from(flags.bits()).expect("flags of open(2)");
+        let mut options = File::options();
+        let file =
+            options.read(true).write(writes).custom_flags(flags).open(path).map_err(failed)?;
+        let number = file.metadata().map_err(failed)?.rdev();
+        let attributes = Attributes::of(number);
+        let unsuitable = |what: &str| DeviceError::Geometry { what: format!("{name} {what}") };
+        if attributes.is_partition() {
+            return Err(unsuitable("is a partition; zones belong to whole drives"));
+        }
+        if attributes.word("zoned").is_none_or(|zoned| zoned == "none") {
+            return Err(unsuitable("has no zones"));
+        }
+        let report =
+            report_all(&file, attributes.sectors()?).map_err(|source| failed(source.into()))?;
+        let geometry = geometry(&attributes, &report).map_err(|what| unsuitable(&what))?;
+        let block_shift = geometry.block_size().shift() - SECTOR_SHIFT;
+        let slot = |raw: &RawZone| Slot {
+            written: AtomicU64::new(written(raw) >> block_shift),
+            turn: Mutex::new(()),
+        };
+        let zones = report.iter().map(slot).collect();
+        Ok(Self { file, name, mode, geometry, block_shift, zones })
+    }
+
+    fn slot(&self, zone: ZoneId) -> Result<&Slot> {
+        self.zones.get(zone.index()).ok_or(DeviceError::NoSuchZone { zone })
+    }
+
+    fn sector(&self, lba: Lba) -> u64 {
+        lba.get() << self.block_shift
+    }
+
+    fn byte(&self, lba: Lba) -> u64 {
+        self.geometry.bytes(lba - Lba::ZERO).get()
+    }
+
+    /// Asks for one zone, and remembers its write pointer.
+    fn ask(&self, zone: ZoneId) -> Result<Zone> {
+        let slot = self.slot(zone)?;
+        let sector = self.sector(self.geometry.zone_start(zone));
+        let report =
+            ioctl::report(&self.file, sector).map_err(|error| self.failed("reporting", error))?;
+        let raw = report.first().ok_or(DeviceError::NoSuchZone { zone })?;
+        slot.written.store(written(raw) >> self.block_shift, Ordering::Release);
+        Ok(self.zone_of(zone, raw))
+    }
+
+    fn zone_of(&self, id: ZoneId, raw: &RawZone) -> Zone {
+        let cond = condition(raw.cond);
+        let start = self.geometry.zone_start(id);
+        let capacity = self.geometry.capacity_of(id);
+        let wp = match cond {
+            ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline => None,
+            ZoneCond::Full => Some(start + capacity),
+            _ => Some(start + LbaCount::new(written(raw) >> self.block_shift)),
+        };
+        let (kind, size) = (self.geometry.kind(id), self.geometry.size_of(id));
+        Zone { id, kind, cond, start, size, capacity, wp }
+    }
+
+    fn failed(&self, what: &str, error: Errno) -> DeviceError {
+        DeviceError::Io { what: format!("{what} {}", self.name), source: error.into() }
+    }
+
+    fn check_mode(&self) -> Result<()> {
+        match self.mode {
+            OpenMode::ReadWrite => Ok(()),
+            OpenMode::ReadOnly => Err(DeviceError::OpenedReadOnly),
+        }
+    }
+
+    fn check_range(&self, lba: Lba, bytes: usize) -> Result<LbaCount> {
+        let blocks = self.geometry.blocks(bytes)?;
+        let end = (lba - Lba::ZERO).checked_add(blocks);
+        if end.is_none_or(|end| end > self.geometry.block_count()) {
+            return Err(DeviceError::OutOfRange { lba, blocks });
+        }
+        Ok(blocks)
+    }
+
+    /// Reads what is written of a part of a zone, and zeroes beyond: not every drive reads there.
+    fn read_in_zone(&self, zone: ZoneId, offset: LbaCount, target: &mut [u8]) -> Result<()> {
+        let slot = self.slot(zone)?;
+        let blocks = self.geometry.blocks(target.len())?;
+        let mut stored = match self.geometry.kind(zone) {
+            ZoneKind::Conventional => self.geometry.size_of(zone),
+            ZoneKind::SequentialRequired => LbaCount::new(slot.written.load(Ordering::Acquire)),
+        };
+        if offset + blocks > stored {
+            // Somebody else may have written, and an offline zone says so only when asked.
+            let asked = self.ask(zone)?;
+            if asked.cond == ZoneCond::Offline {
+                return Err(DeviceError::ZoneOffline { zone });
+            }
+            // What a read-only zone holds is not known: the drive knows.
+            stored = asked.written().unwrap_or(asked.size);
+        }
+        let len = self.geometry.bytes(stored.saturating_sub(offset).min(blocks)).get();
+        let len = usize::try_from(len).expect("at most what is in memory");
+        let (head, tail) = target.split_at_mut(len);
+        tail.fill(0);
+        if head.is_empty() {
+            return Ok(());
+        }
+        let lba = self.geometry.zone_start(zone) + offset;
+        transfer::read(&self.file, self.byte(lba), head)
+            .map_err(|source| self.explain(zone, lba, source, Access::Read))
+    }
+
+    /// Writes at the write pointer of a zone, whose turn the caller has.
+    fn write_in_turn(&self, zone: ZoneId, lba: Lba, data: &[u8]) -> Result<()> {
+        let blocks = self.geometry.blocks(data.len())?;
+        let slot = self.slot(zone)?;
+        if let Err(source) = transfer::write(&self.file, self.byte(lba), data) {
+            return Err(self.explain(zone, lba, source, Access::Write));
+        }
+        if self.geometry.kind(zone) == ZoneKind::SequentialRequired {
+            slot.written.fetch_add(blocks.get(), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// What a failure means, from the errno and from what the zone has become.
+    fn explain(
+        &self,
+        zone: ZoneId,
+        lba: Lba,
+        source: std::io::Error,
+        access: Access,
+    ) -> DeviceError {
+        let limit = |limit: Option<u32>| limit.unwrap_or(0);
+        match Errno::from_io_error(&source) {
+            Some(Errno::OVERFLOW) => {
+                return DeviceError::TooManyActive {
+                    zone,
+                    limit: limit(self.geometry.max_active()),
+                };
+            }
+            Some(Errno::TOOMANYREFS) => {
+                return DeviceError::TooManyOpen { zone, limit: limit(self.geometry.max_open()) };
+            }
+            Some(Errno::IO | Errno::NXIO | Errno::NODATA) => {}
+            _ => return DeviceError::Io { what: format!("block {lba} of {}", self.name), source },
+        }
+        match (self.ask(zone), access) {
+            (Err(error), _) => error,
+            (Ok(now), _) if now.cond == ZoneCond::Offline => DeviceError::ZoneOffline { zone },
+            (Ok(now), Access::Write) => refusal(&now, lba).unwrap_or(DeviceError::Medium { lba }),
+            (Ok(_), Access::Read) => DeviceError::Medium { lba },
+        }
+    }
+
+    fn manage_one(&self, zone: ZoneId, action: ZoneAction) -> Result<()> {
+        let slot = self.slot(zone)?;
+        if self.geometry.kind(zone) == ZoneKind::Conventional {
+            return Err(DeviceError::Conventional { zone });
+        }
+        let _turn = lock(slot);
+        let range = ioctl::Range {
+            start: self.sector(self.geometry.zone_start(zone)),
+            len: self.geometry.size_of(zone).get() << self.block_shift,
+        };
+        let done = ioctl::manage(&self.file, action, range);
+        let now = self.ask(zone)?;
+        match done {
+            Ok(()) => Ok(()),
+            Err(Errno::OVERFLOW | Errno::TOOMANYREFS) => {
+                let error = done.expect_err("it has failed").into();
+                Err(self.explain(zone, now.start, error, Access::Write))
+            }
+            Err(_) if now.cond == ZoneCond::ReadOnly => Err(DeviceError::ZoneReadOnly { zone }),
+            Err(_) if now.cond == ZoneCond::Offline => Err(DeviceError::ZoneOffline { zone }),
+            Err(_) => Err(DeviceError::Transition { zone, cond: now.cond, action }),
+        }
+    }
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy)]
+enum Access {
+    Read,
+    Write,
+}
+
+/// Why a zone does not take a write at `lba`, if it is easy to see.
+fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
+    let id = zone.id;
+    match zone.cond {
+        ZoneCond::ReadOnly => Some(DeviceError::ZoneReadOnly { zone: id }),
+        ZoneCond::Full => Some(DeviceError::ZoneFull { zone: id }),
+        ZoneCond::Offline => Some(DeviceError::ZoneOffline { zone: id }),
+        ZoneCond::NotWp => None,
+        _ => {
+            let wp = zone.wp.filter(|wp| *wp != lba)?;
+            Some(DeviceError::NotAtWritePointer { zone: id, wp, lba })
+        }
+    }
+}
+
+fn lock(slot: &Slot) -> MutexGuard<'_, ()> {
+    slot.turn.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ZonedDevice for BlockDrive {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        let end = first.index().saturating_add(limit).min(self.zones.len());
+        let mut next = first.index();
+        while next < end {
+            let id = |index: usize| ZoneId::new(u32::try_from(index).expect("a zone"));
+            let sector = self.sector(self.geometry.zone_start(id(next)));
+            let report = ioctl::report(&self.file, sector)
+                .map_err(|error| self.failed("reporting", error))?;
+            if report.is_empty() {
+                return Err(self.failed("reporting", Errno::NODATA));
+            }
+            for raw in report.iter().take(end - next) {
+                zones.push(self.zone_of(id(next), raw));
+                next += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.check_range(lba, buffer.len())?;
+        let (mut at, mut rest) = (lba, buffer);
+        while !rest.is_empty() {
+            let (zone, offset) = self.geometry.locate(at);
+            let left = self.geometry.bytes(self.geometry.size_of(zone) - offset).get();
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+            let (head, tail) = rest.split_at_mut(len);
+            self.read_in_zone(zone, offset, head)?;
+            at += self.geometry.blocks(len)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.check_mode()?;
+        let blocks = self.check_range(lba, data.len())?;
+        if blocks == LbaCount::ZERO {
+            return Ok(());
+        }
+        let (zone, offset) = self.geometry.locate(lba);
+        if offset + blocks > self.geometry.capacity_of(zone) {
+            return Err(DeviceError::CrossesZone { zone, lba, blocks });
+        }
+        let slot = self.slot(zone)?;
+        if self.geometry.kind(zone) == ZoneKind::Conventional {
+            return self.write_in_turn(zone, lba, data);
+        }
+        let _turn = lock(slot);
+        if slot.written.load(Ordering::Acquire) != offset.get()
+            && let Some(error) = refusal(&self.ask(zone)?, lba)
+        {
+            return Err(error);
+        }
+        self.write_in_turn(zone, lba, data)
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.check_mode()?;
+        let slot = self.slot(zone)?;
+        let blocks = self.geometry.blocks(data.len())?;
+        if self.geometry.kind(zone) == ZoneKind::Conventional {
+            return Err(DeviceError::Conventional { zone });
+        }
+        let limit = self.geometry.max_append();
+        if blocks > limit {
+            return Err(DeviceError::AppendTooLarge { blocks, limit });
+        }
+        let _turn = lock(slot);
+        let start = self.geometry.zone_start(zone);
+        let capacity = self.geometry.capacity_of(zone);
+        let mut lba = start + LbaCount::new(slot.written.load(Ordering::Acquire));
+        let mut retried = false;
+        loop {
+            if lba == start + capacity || retried {
+                let now = self.ask(zone)?;
+                if let Some(error) = refusal(&now, now.wp.unwrap_or(lba)) {
+                    return Err(error);
+                }
+                lba = now.wp.unwrap_or(lba);
+            }
+            if lba - start + blocks > capacity {
+                return Err(DeviceError::CrossesZone { zone, lba, blocks });
+            }
+            match self.write_in_turn(zone, lba, data) {
+                Ok(()) => return Ok(lba),
+                // Somebody else has written: the pointer is known again.
+                Err(DeviceError::NotAtWritePointer { .. }) if !retried => retried = true,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.check_mode()?;
+        match zones {
+            Select::One(zone) => self.manage_one(zone, action),
+            Select::All => {
+                for zone in self.report_all()? {
+                    if takes(zone.cond, action) {
+                        self.manage_one(zone.id, action)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.file
+            .sync_data()
+            .map_err(|source| DeviceError::Io { what: format!("flushing {}", self.name), source })
+    }
+}
+
+/// Whether an action on all zones is for a zone in this condition.
+fn takes(cond: ZoneCond, action: ZoneAction) -> bool {
+    match action {
+        ZoneAction::Open => cond == ZoneCond::Closed,
+        ZoneAction::Close => cond.is_open(),
+        ZoneAction::Finish => cond.is_active(),
+        ZoneAction::Reset => cond.is_active() || cond == ZoneCond::Full,
+    }
+}
+
+/// Every zone of a device of so many sectors.
+fn report_all(file: &File, sectors: u64) -> rustix::io::Result<Vec<RawZone>> {
+    let mut zones: Vec<RawZone> = Vec::new();
+    let mut next = 0;
+    while next < sectors {
+        let part = ioctl::report(file, next)?;
+        let Some(last) = part.last().filter(|last| last.start + last.len > next) else {
+            return Err(Errno::NODATA);
+        };
+        next = last.start + last.len;
+        zones.extend(part);
+    }
+    Ok(zones)
+}
+
+/// The shape of a device, or why it is not one that is understood.
+fn geometry(attributes: &Attributes, zones: &[RawZone]) -> std::result::Result<Geometry, String> {
+    let number = |name: &str| attributes.number(name).map_err(|error| error.to_string());
+    let bytes = number("logical_block_size")?;
+    let block_size = BlockSize::from_bytes(bytes)
+        .ok_or(format!("has blocks of {bytes} bytes, not 512 or 4096"))?;
+    let shift = block_size.shift() - SECTOR_SHIFT;
+    let conventional = zones.iter().take_while(|zone| zone.kind == CONVENTIONAL).count();
+    if zones[conventional..].iter().any(|zone| zone.kind == CONVENTIONAL) {
+        return Err("has conventional zones that are not at its start".to_owned());
+    }
+    let first = zones.first().ok_or("has no zones")?;
+    let last = zones.last().ok_or("has no zones")?;
+    let capacity = zones.get(conventional).map_or(first.len, |zone| zone.capacity);
+    let regular = zones[..zones.len() - 1].iter().skip(conventional);
+    if regular.clone().any(|zone| zone.len != first.len || zone.capacity != capacity) {
+        return Err("has zones of different sizes or capacities".to_owned());
+    }
+    let limit =
+        |name: &str| Ok::<_, String>(u32::try_from(number(name)?).ok().filter(|limit| *limit > 0));
+    let spec = GeometrySpec {
+        block_size,
+        block_count: LbaCount::new((last.start + last.len) >> shift),
+        zone_size: LbaCount::new(first.len >> shift),
+        zone_capacity: LbaCount::new(capacity >> shift),
+        conventional_zones: u32::try_from(conventional).map_err(|error| error.to_string())?,
+        max_open: limit("max_open_zones")?,
+        max_active: limit("max_active_zones")?,
+        max_append: LbaCount::new((APPEND_BYTES / bytes).min(capacity >> shift)),
+    };
+    Geometry::new(spec).map_err(|error| error.to_string())
+}
+
+/// `BLK_ZONE_TYPE_CONVENTIONAL`.
+const CONVENTIONAL: u8 = 1;
+
+/// `enum blk_zone_cond`.
+fn condition(raw: u8) -> ZoneCond {
+    match raw {
+        0 => ZoneCond::NotWp,
+        1 => ZoneCond::Empty,
+        2 => ZoneCond::ImplicitOpen,
+        3 => ZoneCond::ExplicitOpen,
+        4 => ZoneCond::Closed,
+        0xd => ZoneCond::ReadOnly,
+        0xe => ZoneCond::Full,
+        // What is not known is not to be touched.
+        _ => ZoneCond::Offline,
+    }
+}
+
+/// Sectors written in a zone.
+fn written(raw: &RawZone) -> u64 {
+    match condition(raw.cond) {
+        ZoneCond::Full => raw.capacity,
+        ZoneCond::Empty | ZoneCond::NotWp | ZoneCond::ReadOnly | ZoneCond::Offline => 0,
+        ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen | ZoneCond::Closed => {
+            raw.wp.saturating_sub(raw.start).min(raw.capacity)
+        }
+    }
+}
