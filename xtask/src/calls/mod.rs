@@ -17,7 +17,7 @@ use clap::Args;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use self::plan::{Call, Planner, View};
+use self::plan::{Call, Finish, Planner, View};
 use self::session::Session;
 
 /// What to do on which mount.
@@ -31,6 +31,10 @@ pub(crate) struct Calls {
     /// How many
     #[arg(long, default_value_t = 1000)]
     pub(crate) count: u32,
+    /// Finish only files that hold something and are open: whether finishing others counts against
+    /// the limits of open and active zones differs from drive to drive
+    #[arg(long)]
+    pub(crate) limited: bool,
 }
 
 /// How many of the sequential files take part: few, so that calls meet.
@@ -46,7 +50,8 @@ pub(crate) fn run(calls: &Calls, log: &mut impl Write) -> Result<()> {
         writeln!(log, "{call:?} = {}", session.make(&call))?;
     }
     let files = chosen(&files);
-    let mut planner = Planner::new(ChaCha8Rng::seed_from_u64(calls.seed));
+    let finish = if calls.limited { Finish::OpenAndWritten } else { Finish::Any };
+    let mut planner = Planner::new(ChaCha8Rng::seed_from_u64(calls.seed), finish);
     for _ in 0..calls.count {
         let open = session.open_slots();
         let view = View { files: &files, dirs: &dirs, open: &open };

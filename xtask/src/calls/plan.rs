@@ -121,9 +121,19 @@ pub(super) struct View<'a> {
     pub(super) open: &'a [usize],
 }
 
+/// Which files may be truncated to their capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// All.
+    Any,
+    /// Those that are open and not empty.
+    OpenAndWritten,
+}
+
 /// Chooses calls.
 pub(super) struct Planner {
     rng: ChaCha8Rng,
+    finish: Finish,
 }
 
 /// Names that no zone file has.
@@ -139,8 +149,8 @@ const STRANGERS: [&str; 8] = [
 ];
 
 impl Planner {
-    pub(super) fn new(rng: ChaCha8Rng) -> Self {
-        Self { rng }
+    pub(super) fn new(rng: ChaCha8Rng, finish: Finish) -> Self {
+        Self { rng, finish }
     }
 
     /// The next call. `shape` tells about an open file.
@@ -154,8 +164,20 @@ impl Planner {
             30..44 => self.read(slot, shape),
             44..57 => self.open(view),
             57..63 => Call::Close { slot },
-            63..68 => Call::TruncateOpen { slot, size: self.size(shape) },
-            68..74 => Call::Truncate { path: self.file(view), size: self.size(shape) },
+            63..68 => {
+                let size = self.size(shape);
+                let finishes = size == shape.capacity && shape.size == 0;
+                Call::TruncateOpen {
+                    slot,
+                    size: if finishes { self.finishing(size) } else { size },
+                }
+            }
+            68..74 => {
+                let size = self.size(shape);
+                let finishes = size == shape.capacity;
+                let size = if finishes { self.finishing(size) } else { size };
+                Call::Truncate { path: self.file(view), size }
+            }
             74..86 => self.of_open_file(view, slot, shape),
             _ => self.of_path(view),
         }
@@ -291,6 +313,14 @@ impl Planner {
             9 => capacity + block,
             10 => capacity - block,
             _ => self.aligned(shape),
+        }
+    }
+
+    /// A size that finishes a file, unless such files are not to be finished: then one that resets.
+    fn finishing(&self, size: u64) -> u64 {
+        match self.finish {
+            Finish::Any => size,
+            Finish::OpenAndWritten => 0,
         }
     }
 

@@ -73,12 +73,12 @@ const SESSIONS: [Session; 6] = [
     },
 ];
 
-/// Calls of one session.
-const COUNT: u32 = 1000;
+/// Calls of one session, unless `COUNT` in the environment says otherwise.
+const COUNT: u64 = 1000;
 
 /// All checks of this file. Seeds follow from `SEED` in the environment.
 pub(super) fn checks(rows: &[Row], tally: &mut Tally) -> Used {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
+    let seed = number("SEED").unwrap_or(1);
     let mut used = Used::new();
     for (index, session) in SESSIONS.iter().enumerate() {
         let seed = seed + index as u64;
@@ -100,7 +100,7 @@ pub(super) fn checks(rows: &[Row], tally: &mut Tally) -> Used {
 fn log(session: &Session, drive: &Drive, seed: u64) -> Result<String> {
     drive.format(session.format)?;
     let mount = drive.mount(session.mount)?;
-    let log = calls(mount.path(), session.caller, seed)?;
+    let log = calls(session, mount.path(), seed)?;
     let side = match drive {
         Drive::Kernel(_) => "kernel",
         Drive::Here { .. } => "here",
@@ -111,13 +111,23 @@ fn log(session: &Session, drive: &Drive, seed: u64) -> Result<String> {
 }
 
 /// Makes the calls in a process of their own: it may have to be another user's.
-fn calls(dir: &Path, caller: Caller, seed: u64) -> Result<String> {
+fn calls(session: &Session, dir: &Path, seed: u64) -> Result<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("calls").arg(dir);
-    command.arg(format!("--seed={seed}")).arg(format!("--count={COUNT}"));
-    if let Caller::User = caller {
+    command
+        .arg(format!("--seed={seed}"))
+        .arg(format!("--count={}", number("COUNT").unwrap_or(COUNT)));
+    if session.shape.open > 0 {
+        command.arg("--limited");
+    }
+    if let Caller::User = session.caller {
         std::os::unix::process::CommandExt::uid(&mut command, 1000);
         std::os::unix::process::CommandExt::gid(&mut command, 1000);
     }
     run::quietly(&mut command)
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }

@@ -52,7 +52,7 @@ impl Image {
         }
         println!("building the image of the virtual machine");
         tools::require(&[Program { name: "depmod", package: "kmod" }])?;
-        for stale in ["image", "kernel", "root", "apt/kernel", "apt/cache"] {
+        for stale in ["image", "kernel", "root", "apt"] {
             remove(&folder.join(stale))?;
         }
         let apt = Apt::new(&folder.join("apt"))?;
@@ -60,6 +60,7 @@ impl Image {
         apt.unpack_kernel(&version, &folder.join("kernel"))?;
         apt.unpack_packages(&lines(&recipe.packages), &folder.join("root"))?;
         let image = recipe.assemble(&folder, &version)?;
+        remove(&folder.join("apt"))?;
         fs::write(key, recipe.key())?;
         Ok(image)
     }

@@ -103,15 +103,18 @@ fn compare(root: &Path, image: &Image, tally: &mut Tally) -> Result<()> {
     copy(&std::env::current_exe()?, "xtask")?;
     copy(&root.join("target/debug/zonal"), "zonal")?;
     copy(&root.join("docs/semantics.md"), "semantics.md")?;
-    let seed = std::env::var("SEED").unwrap_or_else(|_| "1".to_owned());
-    let command = ["env".to_owned(), format!("SEED={seed}"), "/share/xtask".to_owned()];
-    let command = [&command[..], &["vm".to_owned(), "guest".to_owned()]].concat();
+    let settings = ["SEED", "COUNT"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")));
+    let words = ["/share/xtask", "vm", "guest"].map(str::to_owned);
+    let command: Vec<String> =
+        std::iter::once("env".to_owned()).chain(settings).chain(words).collect();
     let job = Job {
         command: script(&command),
         share: Some(&share),
         clock: GuestClock::Wall,
         memory_mib: 2048,
-        seconds_max: 900,
+        seconds_max: 1800,
     };
     let output = boot::run(image, &job, &root.join("target/vm/run"))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
