@@ -136,6 +136,10 @@ pub(super) struct Planner {
     finish: Finish,
 }
 
+/// What is one request to any drive here, and to FUSE.
+const REQUEST_OF_DRIVE: usize = 64 << 10;
+const REQUEST_OF_FUSE: usize = 1 << 20;
+
 /// Names that no zone file has.
 const STRANGERS: [&str; 8] = [
     "new",
@@ -287,7 +291,7 @@ impl Planner {
             3 => How::Nowait,
             _ => How::Plain,
         };
-        let len = self.length(shape, at);
+        let len = self.written(shape, at);
         // An append that names an offset beyond the capacity is EFBIG in the kernel. FUSE does not
         // tell the offset of an append, so there the file would be written and differ from then on.
         let appends = shape.writes == Writes::AtEnd || matches!(how, How::Append);
@@ -342,6 +346,21 @@ impl Planner {
             _ => self.rng.random_range(1..10_000),
         };
         usize::try_from(length).expect("a length of a few MiB")
+    }
+
+    /// How much to write: what takes several requests is made of whole blocks, and within limits no
+    /// first write to a zone does. FUSE and the block layer answer such a write in parts.
+    fn written(&mut self, shape: Shape, at: u64) -> usize {
+        let len = self.length(shape, at);
+        let block = usize::try_from(shape.block).expect("a block is small");
+        let opens = self.finish == Finish::OpenAndWritten && shape.size == 0;
+        if opens {
+            len.min(REQUEST_OF_DRIVE)
+        } else if len > REQUEST_OF_FUSE {
+            len - len % block
+        } else {
+            len
+        }
     }
 
     /// Few files, so that calls meet; the first and the last are special.

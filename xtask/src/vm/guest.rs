@@ -28,11 +28,15 @@ pub(super) fn checks(tally: &mut Tally) {
     for (row, count) in &used {
         println!("{count:6} differences are meant: {row}");
     }
-    tally.check("every difference of the table is seen", || {
-        let unseen: Vec<&Row> = rows.iter().filter(|row| !used.contains_key(&row.name())).collect();
-        ensure!(unseen.is_empty(), "no call showed: {unseen:#?}");
-        Ok(())
-    });
+    // Other seeds may not show what is rare.
+    if ["SEED", "COUNT"].iter().all(|name| std::env::var_os(name).is_none()) {
+        tally.check("every difference of the table is seen", || {
+            let unseen: Vec<&Row> =
+                rows.iter().filter(|row| !used.contains_key(&row.name())).collect();
+            ensure!(unseen.is_empty(), "no call showed: {unseen:#?}");
+            Ok(())
+        });
+    }
 }
 
 fn table() -> Result<Vec<Row>> {

@@ -25,7 +25,8 @@ pub(super) const DISK: Shape = Shape {
     active: 0,
 };
 
-/// Like a ZNS SSD: large blocks, zones not writable to their end, limits.
+/// Like a ZNS SSD: large blocks, zones not writable to their end, limits. More zones may be active
+/// than files take part: at that limit `null_blk` opens no closed zone again, other drives do.
 pub(super) const SSD: Shape = Shape {
     name: "ssd",
     block: 4096,
@@ -34,7 +35,7 @@ pub(super) const SSD: Shape = Shape {
     capacity_mib: 3,
     conventional: 0,
     open: 3,
-    active: 5,
+    active: 6,
 };
 
 /// Both at once: conventional zones and an open limit, so small that zones fill often.
