@@ -52,12 +52,13 @@ pub enum DirectWrites {
 /// How the kernel sends asynchronous direct reads and writes (libaio, `io_uring`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AsyncDirect {
-    /// Many at a time. It can then not tell that a write was short: one that crosses the end of a
-    /// zone fails with EIO.
+    /// Many at a time where that changes no answer. On a zonefs that can be written it does: the
+    /// kernel cannot tell that an asynchronous write was short, as one across the end of a zone
+    /// is, so there they are sent one after the other.
     #[default]
+    Exact,
+    /// Many at a time everywhere (`async-dio`): such a write fails with EIO.
     Together,
-    /// One after the other, as if they were synchronous (`sync-dio`).
-    InTurn,
 }
 
 bitflags::bitflags! {
@@ -149,8 +150,8 @@ impl MountConfig {
             "writeback" => self.write_cache = WriteCache::Back,
             "warm-cache" => self.direct_writes = DirectWrites::Cache,
             "nowarm-cache" => self.direct_writes = DirectWrites::Bypass,
-            "sync-dio" => self.async_direct = AsyncDirect::InTurn,
-            "nosync-dio" => self.async_direct = AsyncDirect::Together,
+            "async-dio" => self.async_direct = AsyncDirect::Together,
+            "noasync-dio" => self.async_direct = AsyncDirect::Exact,
             "nodev" => self.restrict |= Restrict::NODEV,
             "dev" => self.restrict -= Restrict::NODEV,
             "nosuid" => self.restrict |= Restrict::NOSUID,

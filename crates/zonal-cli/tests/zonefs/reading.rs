@@ -132,7 +132,7 @@ fn check_dsync_asynchronous(vectors: u64) {
     for mode in ["dsync", "each-dsync"] {
         for shape in [&PLAIN, &ODD] {
             let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
-            Aio { mode, vectors, bytes: DSYNC_WRITE, depth: 8 }.fill(&drive.seq(0));
+            Aio { mode, vectors, bytes: DSYNC_WRITE, depth: 8 }.overfill(&drive.seq(0));
             drive.kill();
             drive.mount("");
             assert_eq!(size(&drive.seq(0)), shape.capacity);

@@ -172,7 +172,7 @@ fn t0307_append_asynchronous() {
         for mode in ["append", "each-append"] {
             let Some(drive) = Drive::mounted(shape, SEPARATE) else { return };
             append(&drive.seq(0), 4096).unwrap();
-            Aio { mode, vectors: 1, bytes: ODD_WRITE, depth: 8 }.fill(&drive.seq(0));
+            Aio { mode, vectors: 1, bytes: ODD_WRITE, depth: 8 }.overfill(&drive.seq(0));
             assert_eq!(size(&drive.seq(0)), shape.capacity);
         }
     }

@@ -41,7 +41,7 @@ use fuser::{Errno, FileAttr, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino};
 
-use crate::options::{AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
+use crate::options::{Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
 use crate::read_only::Bell;
 use nodes::Nodes;
 use open::Closings;
@@ -117,7 +117,10 @@ impl Front {
             pins: Pins::default(),
             pages: Pages::default(),
             direct_writes: config.direct_writes,
-            async_direct: config.async_direct,
+            async_direct: match config.access {
+                Access::ReadWrite => config.async_direct,
+                Access::ReadOnly => AsyncDirect::Together,
+            },
             notifier: OnceLock::new(),
             audience: config.audience,
             write_cache: config.write_cache,
@@ -235,7 +238,7 @@ impl Front {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_EXPORT_SUPPORT
             | InitFlags::FUSE_HAS_IOCTL_DIR;
-        if self.shared.async_direct == AsyncDirect::Together {
+        if !zones || self.shared.async_direct == AsyncDirect::Together {
             wished |= InitFlags::FUSE_ASYNC_DIO;
         }
         if !zones {
