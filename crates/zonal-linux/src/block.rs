@@ -5,6 +5,7 @@
 //! therefore knows. Where somebody else moves it, a write fails, and the pointer is asked for again.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +51,7 @@ impl BlockDrive {
     /// Opens a device, exclusively for writing.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
         let name = path.display().to_string();
-        let failed = |source: std::io::Error| match Errno::from_io_error(&source) {
+        let failed = |source: io::Error| match Errno::from_io_error(&source) {
             Some(Errno::BUSY) => DeviceError::Locked { path: path.to_owned() },
             _ => DeviceError::Io { what: format!("opening {name}"), source },
         };
@@ -182,32 +183,68 @@ impl BlockDrive {
     }
 
     /// What a failure means, from the errno and from what the zone has become.
-    fn explain(
-        &self,
-        zone: ZoneId,
-        lba: Lba,
-        source: std::io::Error,
-        access: Access,
-    ) -> DeviceError {
-        let limit = |limit: Option<u32>| limit.unwrap_or(0);
-        match Errno::from_io_error(&source) {
-            Some(Errno::OVERFLOW) => {
-                return DeviceError::TooManyActive {
-                    zone,
-                    limit: limit(self.geometry.max_active()),
-                };
-            }
-            Some(Errno::TOOMANYREFS) => {
-                return DeviceError::TooManyOpen { zone, limit: limit(self.geometry.max_open()) };
-            }
-            Some(Errno::IO | Errno::NXIO | Errno::NODATA) => {}
-            _ => return DeviceError::Io { what: format!("block {lba} of {}", self.name), source },
+    ///
+    /// Asking for the zone is also what makes the kernel take writes to it again: after a failed one
+    /// it no longer trusts the write pointer that it keeps (Linux 6.13, `block/blk-zoned.c`).
+    fn explain(&self, zone: ZoneId, lba: Lba, source: io::Error, access: Access) -> DeviceError {
+        let now = self.ask(zone);
+        let errno = Errno::from_io_error(&source);
+        if let Some(error) = errno.and_then(|errno| self.limit_reached(zone, errno)) {
+            return error;
         }
-        match (self.ask(zone), access) {
+        if !matches!(errno, Some(Errno::IO | Errno::NXIO | Errno::NODATA)) {
+            return DeviceError::Io { what: format!("block {lba} of {}", self.name), source };
+        }
+        match (now, access) {
             (Err(error), _) => error,
             (Ok(now), _) if now.cond == ZoneCond::Offline => DeviceError::ZoneOffline { zone },
-            (Ok(now), Access::Write) => refusal(&now, lba).unwrap_or(DeviceError::Medium { lba }),
+            (Ok(now), Access::Write) => {
+                let refused = refusal(&now, lba).or_else(|| self.cannot_open(&now));
+                refused.unwrap_or(DeviceError::Medium { lba })
+            }
             (Ok(_), Access::Read) => DeviceError::Medium { lba },
+        }
+    }
+
+    fn limit_reached(&self, zone: ZoneId, errno: Errno) -> Option<DeviceError> {
+        match errno {
+            Errno::OVERFLOW => {
+                let limit = self.geometry.max_active().unwrap_or(0);
+                Some(DeviceError::TooManyActive { zone, limit })
+            }
+            Errno::TOOMANYREFS => {
+                let limit = self.geometry.max_open().unwrap_or(0);
+                Some(DeviceError::TooManyOpen { zone, limit })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a limit keeps a zone from being opened. Of a write that becomes several requests, the
+    /// kernel tells only that one of them failed, so the zone is opened to find out.
+    fn cannot_open(&self, zone: &Zone) -> Option<DeviceError> {
+        if !matches!(zone.cond, ZoneCond::Empty | ZoneCond::Closed) {
+            return None;
+        }
+        match ioctl::manage(&self.file, ZoneAction::Open, self.range(zone.id)) {
+            Ok(()) => {
+                let back = match zone.cond {
+                    ZoneCond::Empty => ZoneAction::Reset,
+                    _ => ZoneAction::Close,
+                };
+                // It is only to be as it was; the failure is told in any case.
+                let _ = ioctl::manage(&self.file, back, self.range(zone.id));
+                None
+            }
+            Err(errno) => self.limit_reached(zone.id, errno),
+        }
+    }
+
+    /// The sectors of a zone.
+    fn range(&self, zone: ZoneId) -> ioctl::Range {
+        ioctl::Range {
+            start: self.sector(self.geometry.zone_start(zone)),
+            len: self.geometry.size_of(zone).get() << self.block_shift,
         }
     }
 
@@ -217,21 +254,16 @@ impl BlockDrive {
             return Err(DeviceError::Conventional { zone });
         }
         let _turn = lock(slot);
-        let range = ioctl::Range {
-            start: self.sector(self.geometry.zone_start(zone)),
-            len: self.geometry.size_of(zone).get() << self.block_shift,
-        };
-        let done = ioctl::manage(&self.file, action, range);
+        let done = ioctl::manage(&self.file, action, self.range(zone));
         let now = self.ask(zone)?;
-        match done {
-            Ok(()) => Ok(()),
-            Err(Errno::OVERFLOW | Errno::TOOMANYREFS) => {
-                let error = done.expect_err("it has failed").into();
-                Err(self.explain(zone, now.start, error, Access::Write))
-            }
-            Err(_) if now.cond == ZoneCond::ReadOnly => Err(DeviceError::ZoneReadOnly { zone }),
-            Err(_) if now.cond == ZoneCond::Offline => Err(DeviceError::ZoneOffline { zone }),
-            Err(_) => Err(DeviceError::Transition { zone, cond: now.cond, action }),
+        let Err(errno) = done else { return Ok(()) };
+        if let Some(error) = self.limit_reached(zone, errno) {
+            return Err(error);
+        }
+        match now.cond {
+            ZoneCond::ReadOnly => Err(DeviceError::ZoneReadOnly { zone }),
+            ZoneCond::Offline => Err(DeviceError::ZoneOffline { zone }),
+            cond => Err(DeviceError::Transition { zone, cond, action }),
         }
     }
 }

@@ -3,11 +3,13 @@
 //! The host puts `xtask`, `zonal` and the table of differences into `/share`, and finds logs there.
 
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use super::{differ, superblock, warts};
 use crate::calls::compare::{self, Row};
+use crate::run;
 use crate::tally::Tally;
 
 /// Where the differences that are meant are listed.
@@ -22,6 +24,12 @@ pub(super) fn checks(tally: &mut Tally) {
         Ok(rows) => rows,
         Err(error) => return tally.fail(format!("the table of differences: {error:#}")),
     };
+    for name in ["contract", "somebody_else", "zones_fail"] {
+        tally.check(&format!("block devices of the kernel: {name}"), || {
+            let tests = ["--ignored", "--test-threads=1", name];
+            run::quietly(Command::new("/share/null_blk").args(tests)).map(drop)
+        });
+    }
     superblock::checks(&rows, tally);
     warts::checks(tally);
     let used = differ::checks(&rows, tally);

@@ -103,6 +103,7 @@ fn compare(root: &Path, image: &Image, tally: &mut Tally) -> Result<()> {
     copy(&std::env::current_exe()?, "xtask")?;
     copy(&root.join("target/debug/zonal"), "zonal")?;
     copy(&root.join("docs/semantics.md"), "semantics.md")?;
+    copy(&block_tests(root)?, "null_blk")?;
     let settings = ["SEED", "COUNT"]
         .into_iter()
         .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")));
@@ -121,6 +122,21 @@ fn compare(root: &Path, image: &Image, tally: &mut Tally) -> Result<()> {
     tally
         .add(&String::from_utf8_lossy(&output.stdout))
         .with_context(|| format!("the guest's command ended with {}\n{stderr}", output.code))
+}
+
+/// The tests of block devices, built and not run.
+fn block_tests(root: &Path) -> Result<PathBuf> {
+    let built =
+        run::quietly(cargo(root).args(["test", "--quiet", "--package=zonal-linux"]).args([
+            "--test=null_blk",
+            "--no-run",
+            "--message-format=json",
+        ]))?;
+    let mut programs = built.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message.get("executable")?.as_str().map(PathBuf::from)
+    });
+    programs.next_back().context("cargo named no program of the tests of block devices")
 }
 
 /// Everything there is before a machine can be booted; an error says what is missing.
