@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 pub use rustix::io::Errno;
 
+pub use crate::nvme::NvmeStatus;
+use crate::nvme::status;
 use crate::{Lba, LbaCount, ZoneAction, ZoneCond, ZoneId};
 
 /// Result of a device operation.
@@ -183,36 +185,6 @@ pub enum DeviceError {
         /// What the system said.
         source: io::Error,
     },
-}
-
-/// An NVMe status: type and code, as a completion queue entry carries them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NvmeStatus {
-    /// Status Code Type: 0 generic, 1 command specific, 2 media and data integrity.
-    pub kind: u8,
-    /// Status Code.
-    pub code: u8,
-}
-
-/// NVMe base specification 2.0, Figure 94 (generic) and Figure 97 (media); zoned command set 1.1,
-/// section 3.1.2 (command specific).
-mod status {
-    use super::NvmeStatus;
-
-    pub(super) const INVALID_FIELD: NvmeStatus = NvmeStatus { kind: 0, code: 0x02 };
-    pub(super) const INTERNAL: NvmeStatus = NvmeStatus { kind: 0, code: 0x06 };
-    pub(super) const WRITE_PROTECTED: NvmeStatus = NvmeStatus { kind: 0, code: 0x20 };
-    pub(super) const LBA_OUT_OF_RANGE: NvmeStatus = NvmeStatus { kind: 0, code: 0x80 };
-    pub(super) const NOT_READY: NvmeStatus = NvmeStatus { kind: 0, code: 0x82 };
-    pub(super) const ZONE_BOUNDARY: NvmeStatus = NvmeStatus { kind: 1, code: 0xb8 };
-    pub(super) const ZONE_FULL: NvmeStatus = NvmeStatus { kind: 1, code: 0xb9 };
-    pub(super) const ZONE_READ_ONLY: NvmeStatus = NvmeStatus { kind: 1, code: 0xba };
-    pub(super) const ZONE_OFFLINE: NvmeStatus = NvmeStatus { kind: 1, code: 0xbb };
-    pub(super) const ZONE_INVALID_WRITE: NvmeStatus = NvmeStatus { kind: 1, code: 0xbc };
-    pub(super) const TOO_MANY_ACTIVE: NvmeStatus = NvmeStatus { kind: 1, code: 0xbd };
-    pub(super) const TOO_MANY_OPEN: NvmeStatus = NvmeStatus { kind: 1, code: 0xbe };
-    pub(super) const INVALID_TRANSITION: NvmeStatus = NvmeStatus { kind: 1, code: 0xbf };
-    pub(super) const UNRECOVERED_READ: NvmeStatus = NvmeStatus { kind: 2, code: 0x81 };
 }
 
 impl DeviceError {

@@ -16,6 +16,7 @@ pub mod image;
 pub mod layer;
 mod limits;
 pub mod memory;
+pub mod nvme;
 pub mod profile;
 pub mod spec;
 pub mod state;

@@ -1,0 +1,395 @@
+//! What the dwords of each command mean, both ways: a controller decodes, a host encodes.
+//!
+//! Decoding never fails for values that only the namespace can judge, such as addresses; it fails
+//! with the status of the specification for numbers that mean nothing.
+
+use super::Nsid;
+use super::command::{Opcode, SubmissionEntry};
+use super::status::{self, NvmeStatus};
+use crate::{Lba, LbaCount, ZoneAction, ZoneCond};
+
+/// When a write has to survive a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// After a later flush.
+    Volatile,
+    /// When it completes (FUA: force unit access).
+    Durable,
+}
+
+/// FUA in dword 12 (NVM, figures 44 and 62).
+const FUA: u32 = 1 << 30;
+
+/// Read, Write, Write Zeroes, and Zone Append, whose address is that of the zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRange {
+    /// SLBA or ZSLBA.
+    pub first: Lba,
+    /// NLB, 0's based on the wire.
+    pub blocks: LbaCount,
+    /// FUA.
+    pub durability: Durability,
+}
+
+impl BlockRange {
+    /// Most blocks of one command.
+    pub const BLOCKS_MAX: LbaCount = LbaCount::new(1 << 16);
+
+    /// Reads the dwords.
+    pub const fn decode(entry: &SubmissionEntry) -> Self {
+        let dword12 = entry.dword(12);
+        Self {
+            first: Lba::new(entry.quadword(10)),
+            blocks: LbaCount::new((dword12 & 0xffff) as u64 + 1),
+            durability: if dword12 & FUA == 0 { Durability::Volatile } else { Durability::Durable },
+        }
+    }
+
+    /// Makes the command.
+    ///
+    /// # Panics
+    /// If there are no blocks or too many for one command.
+    pub fn encode(&self, opcode: Opcode, nsid: Nsid) -> SubmissionEntry {
+        let (none, most) = (LbaCount::ZERO, Self::BLOCKS_MAX);
+        assert!(self.blocks > none && self.blocks <= most, "1 to 65536 blocks");
+        let mut entry = SubmissionEntry::new(opcode, nsid);
+        entry.set_quadword(10, self.first.get());
+        let blocks = u32::try_from(self.blocks.get() - 1).expect("at most 65536");
+        let fua = match self.durability {
+            Durability::Volatile => 0,
+            Durability::Durable => FUA,
+        };
+        entry.set_dword(12, blocks | fua);
+        entry
+    }
+}
+
+/// What Zone Management Send asks for (ZNS, section 3.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneSendAction {
+    /// 1h to 4h: close, finish, open, reset.
+    Manage(ZoneAction),
+    /// 5h: make a ReadOnly zone Offline.
+    Offline,
+    /// 10h: set the zone descriptor extension.
+    SetExtension,
+    /// 11h: flush the zone random write area.
+    FlushZrwa,
+}
+
+/// For which zones an action is, as a host says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendTarget {
+    /// The zone that starts at this block.
+    Start(Lba),
+    /// Every zone for which the action makes sense.
+    All,
+}
+
+/// Zone Management Send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSend {
+    /// ZSA.
+    pub action: ZoneSendAction,
+    /// SLBA, or Select All.
+    pub zones: SendTarget,
+}
+
+impl ZoneSend {
+    const SELECT_ALL: u32 = 1 << 8;
+
+    /// Reads the dwords.
+    pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
+        let dword13 = entry.dword(13);
+        let action = match dword13 & 0xff {
+            0x01 => ZoneSendAction::Manage(ZoneAction::Close),
+            0x02 => ZoneSendAction::Manage(ZoneAction::Finish),
+            0x03 => ZoneSendAction::Manage(ZoneAction::Open),
+            0x04 => ZoneSendAction::Manage(ZoneAction::Reset),
+            0x05 => ZoneSendAction::Offline,
+            0x10 => ZoneSendAction::SetExtension,
+            0x11 => ZoneSendAction::FlushZrwa,
+            _ => return Err(status::INVALID_FIELD),
+        };
+        let zones = if dword13 & Self::SELECT_ALL == 0 {
+            SendTarget::Start(Lba::new(entry.quadword(10)))
+        } else {
+            SendTarget::All
+        };
+        Ok(Self { action, zones })
+    }
+
+    /// Makes the command.
+    pub fn encode(&self, nsid: Nsid) -> SubmissionEntry {
+        let mut entry = SubmissionEntry::new(Opcode::ZONE_SEND, nsid);
+        let mut dword13 = match self.action {
+            ZoneSendAction::Manage(ZoneAction::Close) => 0x01,
+            ZoneSendAction::Manage(ZoneAction::Finish) => 0x02,
+            ZoneSendAction::Manage(ZoneAction::Open) => 0x03,
+            ZoneSendAction::Manage(ZoneAction::Reset) => 0x04,
+            ZoneSendAction::Offline => 0x05,
+            ZoneSendAction::SetExtension => 0x10,
+            ZoneSendAction::FlushZrwa => 0x11,
+        };
+        match self.zones {
+            SendTarget::Start(lba) => entry.set_quadword(10, lba.get()),
+            SendTarget::All => dword13 |= Self::SELECT_ALL,
+        }
+        entry.set_dword(13, dword13);
+        entry
+    }
+}
+
+/// Which descriptors a report has (ZNS, figure 39: ZRA).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportForm {
+    /// Zone descriptors.
+    Plain,
+    /// Each followed by its extension.
+    Extended,
+}
+
+/// What the report's zone count counts (ZNS, figure 39: partial report).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportCount {
+    /// The zones that match, whether or not they fit.
+    Matching,
+    /// The zones that are in the report.
+    Reported,
+}
+
+/// Zone Management Receive (ZNS, section 3.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneReceive {
+    /// SLBA: a block of the first zone.
+    pub first: Lba,
+    /// NUMD, 0's based dwords on the wire: bytes of the report.
+    pub bytes: usize,
+    /// ZRA.
+    pub form: ReportForm,
+    /// ZRASF: only zones in this condition; `None` is every zone.
+    pub only: Option<ZoneCond>,
+    /// Partial report.
+    pub count: ReportCount,
+}
+
+impl ZoneReceive {
+    /// The conditions in the order of their numbers, from 1 on (ZNS, figure 40).
+    const ONLY: [ZoneCond; 7] = [
+        ZoneCond::Empty,
+        ZoneCond::ImplicitOpen,
+        ZoneCond::ExplicitOpen,
+        ZoneCond::Closed,
+        ZoneCond::Full,
+        ZoneCond::ReadOnly,
+        ZoneCond::Offline,
+    ];
+
+    /// Reads the dwords.
+    pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
+        let dword13 = entry.dword(13);
+        let form = match dword13 & 0xff {
+            0x00 => ReportForm::Plain,
+            0x01 => ReportForm::Extended,
+            _ => return Err(status::INVALID_FIELD),
+        };
+        let only = match (dword13 >> 8 & 0xff) as usize {
+            0 => None,
+            number => Some(*Self::ONLY.get(number - 1).ok_or(status::INVALID_FIELD)?),
+        };
+        let count = match dword13 >> 16 & 1 {
+            0 => ReportCount::Matching,
+            _ => ReportCount::Reported,
+        };
+        let bytes = (entry.dword(12) as usize + 1) * 4;
+        Ok(Self { first: Lba::new(entry.quadword(10)), bytes, form, only, count })
+    }
+
+    /// Makes the command.
+    ///
+    /// # Panics
+    /// If the length is no whole number of dwords, or there is no such filter.
+    pub fn encode(&self, nsid: Nsid) -> SubmissionEntry {
+        let mut entry = SubmissionEntry::new(Opcode::ZONE_RECEIVE, nsid);
+        entry.set_quadword(10, self.first.get());
+        assert!(self.bytes >= 4 && self.bytes.is_multiple_of(4), "whole dwords");
+        entry.set_dword(12, u32::try_from(self.bytes / 4 - 1).expect("a report's length"));
+        let form = match self.form {
+            ReportForm::Plain => 0,
+            ReportForm::Extended => 1,
+        };
+        let only = self.only.map_or(0, |cond| {
+            let place = Self::ONLY.iter().position(|&only| only == cond);
+            u32::try_from(place.expect("a condition to report by") + 1).expect("at most 7")
+        });
+        let count = match self.count {
+            ReportCount::Matching => 0,
+            ReportCount::Reported => 1 << 16,
+        };
+        entry.set_dword(13, form | only << 8 | count);
+        entry
+    }
+}
+
+/// Identify (Base, section 5.17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identify {
+    /// CNS: which structure, see [`super::identify::cns`].
+    pub what: u8,
+    /// CSI: of which command set.
+    pub command_set: u8,
+}
+
+impl Identify {
+    /// Reads the dwords.
+    #[expect(clippy::cast_possible_truncation, reason = "fields of a byte")]
+    pub const fn decode(entry: &SubmissionEntry) -> Self {
+        Self { what: entry.dword(10) as u8, command_set: (entry.dword(11) >> 24) as u8 }
+    }
+
+    /// Makes the command.
+    pub fn encode(&self, nsid: Nsid) -> SubmissionEntry {
+        let mut entry = SubmissionEntry::new(Opcode::IDENTIFY, nsid);
+        entry.set_dword(10, self.what.into());
+        entry.set_dword(11, u32::from(self.command_set) << 24);
+        entry
+    }
+}
+
+/// Whether reading a log page clears it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogRead {
+    /// It does.
+    Clear,
+    /// RAE, retain asynchronous event: it does not.
+    Retain,
+}
+
+/// Get Log Page (Base, section 5.16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetLogPage {
+    /// LID: which page, see [`super::log::page`].
+    pub page: u8,
+    /// RAE.
+    pub read: LogRead,
+    /// LPO: byte of the page where to start.
+    pub offset: u64,
+    /// NUMD, 0's based dwords on the wire: how many bytes.
+    pub bytes: u64,
+    /// CSI: of which command set.
+    pub command_set: u8,
+}
+
+impl GetLogPage {
+    const RETAIN: u32 = 1 << 15;
+    /// OT: the offset is an index and not a byte.
+    const OFFSET_IS_INDEX: u32 = 1 << 23;
+
+    /// Reads the dwords.
+    #[expect(clippy::cast_possible_truncation, reason = "fields of a byte")]
+    pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
+        let (dword10, dword14) = (entry.dword(10), entry.dword(14));
+        if dword14 & Self::OFFSET_IS_INDEX != 0 {
+            return Err(status::INVALID_FIELD);
+        }
+        let offset = entry.quadword(12);
+        if !offset.is_multiple_of(4) {
+            return Err(status::INVALID_FIELD);
+        }
+        let dwords = u64::from(dword10 >> 16) | u64::from(entry.dword(11) & 0xffff) << 16;
+        let read = if dword10 & Self::RETAIN == 0 { LogRead::Clear } else { LogRead::Retain };
+        Ok(Self {
+            page: dword10 as u8,
+            read,
+            offset,
+            bytes: (dwords + 1) * 4,
+            command_set: (dword14 >> 24) as u8,
+        })
+    }
+
+    /// Makes the command.
+    ///
+    /// # Panics
+    /// If the length is no whole number of dwords.
+    pub fn encode(&self, nsid: Nsid) -> SubmissionEntry {
+        assert!(self.bytes >= 4 && self.bytes.is_multiple_of(4), "whole dwords");
+        let dwords = u32::try_from(self.bytes / 4 - 1).expect("a log page's length");
+        let mut entry = SubmissionEntry::new(Opcode::GET_LOG_PAGE, nsid);
+        let retain = match self.read {
+            LogRead::Clear => 0,
+            LogRead::Retain => Self::RETAIN,
+        };
+        entry.set_dword(10, u32::from(self.page) | retain | dwords << 16);
+        entry.set_dword(11, dwords >> 16);
+        entry.set_quadword(12, self.offset);
+        entry.set_dword(14, u32::from(self.command_set) << 24);
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NSID: Nsid = Nsid::new(3);
+
+    #[test]
+    fn a_write_of_one_block_counts_from_zero_on_the_wire() {
+        let range = BlockRange {
+            first: Lba::new(0x1_2345_6789),
+            blocks: LbaCount::new(1),
+            durability: Durability::Durable,
+        };
+        let entry = range.encode(Opcode::WRITE, NSID);
+        let dwords = entry.cdw10.map(zerocopy::little_endian::U32::get);
+        assert_eq!(dwords, [0x2345_6789, 1, 0x4000_0000, 0, 0, 0]);
+        assert_eq!(BlockRange::decode(&entry), range);
+        let most = BlockRange { blocks: BlockRange::BLOCKS_MAX, ..range };
+        assert_eq!(BlockRange::decode(&most.encode(Opcode::READ, NSID)), most);
+    }
+
+    #[test]
+    fn zone_actions_are_read_as_they_were_made() {
+        let numbers = [(ZoneAction::Close, 1), (ZoneAction::Finish, 2), (ZoneAction::Open, 3)];
+        for (action, number) in numbers {
+            let send = ZoneSend {
+                action: ZoneSendAction::Manage(action),
+                zones: SendTarget::Start(Lba::new(77)),
+            };
+            let entry = send.encode(NSID);
+            assert_eq!((entry.dword(10), entry.dword(13)), (77, number));
+            assert_eq!(ZoneSend::decode(&entry), Ok(send));
+        }
+        let reset = ZoneSendAction::Manage(ZoneAction::Reset);
+        let all = ZoneSend { action: reset, zones: SendTarget::All };
+        assert_eq!(all.encode(NSID).dword(13), 0x104);
+        assert_eq!(ZoneSend::decode(&all.encode(NSID)), Ok(all));
+        let mut entry = all.encode(NSID);
+        entry.set_dword(13, 0x77);
+        assert_eq!(ZoneSend::decode(&entry), Err(status::INVALID_FIELD));
+    }
+
+    #[test]
+    fn reports_and_logs_are_asked_for_in_dwords_counted_from_zero() {
+        let receive = ZoneReceive {
+            first: Lba::new(5),
+            bytes: 4096,
+            form: ReportForm::Plain,
+            only: Some(ZoneCond::Full),
+            count: ReportCount::Reported,
+        };
+        let entry = receive.encode(NSID);
+        assert_eq!((entry.dword(12), entry.dword(13)), (1023, 0x1_0500));
+        assert_eq!(ZoneReceive::decode(&entry), Ok(receive));
+        let log = GetLogPage {
+            page: 5,
+            read: LogRead::Retain,
+            offset: 512,
+            bytes: 4096 << 10,
+            command_set: 2,
+        };
+        let entry = log.encode(NSID);
+        assert_eq!((entry.dword(10), entry.dword(11)), (0xffff_8005, 0xf));
+        assert_eq!(GetLogPage::decode(&entry), Ok(log));
+    }
+}

@@ -1,0 +1,130 @@
+//! Status of a completed command (Base, section 3.3.3.2): what went wrong, as a type and a code.
+
+/// An NVMe status: type and code, as a completion queue entry carries them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NvmeStatus {
+    /// Status Code Type: 0 generic, 1 command specific, 2 media and data integrity.
+    pub kind: u8,
+    /// Status Code.
+    pub code: u8,
+}
+
+impl NvmeStatus {
+    const fn generic(code: u8) -> Self {
+        Self { kind: 0, code }
+    }
+
+    const fn specific(code: u8) -> Self {
+        Self { kind: 1, code }
+    }
+
+    const fn media(code: u8) -> Self {
+        Self { kind: 2, code }
+    }
+
+    /// The status field of a completion, phase tag in bit 0 left out (Base, figure 92). Failures
+    /// say "do not retry", except those that a repetition can cure: the host repeats others for
+    /// nothing.
+    pub const fn field(self) -> u16 {
+        let code = (self.kind as u16 & 7) << 8 | self.code as u16;
+        let retry = self.is_success() || self.is_transient();
+        (code | if retry { 0 } else { 1 << 14 }) << 1
+    }
+
+    /// The status in the field of a completion.
+    pub const fn from_field(field: u16) -> Self {
+        let code = field >> 1;
+        Self { kind: (code >> 8 & 7) as u8, code: (code & 0xff) as u8 }
+    }
+
+    /// Whether the command succeeded.
+    pub const fn is_success(self) -> bool {
+        self.kind == 0 && self.code == 0
+    }
+
+    const fn is_transient(self) -> bool {
+        self.kind == 0 && matches!(self.code, 0x22 | 0x82)
+    }
+}
+
+/// Success.
+pub const SUCCESS: NvmeStatus = NvmeStatus::generic(0x00);
+/// The opcode is unknown.
+pub const INVALID_OPCODE: NvmeStatus = NvmeStatus::generic(0x01);
+/// A field has a value that is not possible.
+pub const INVALID_FIELD: NvmeStatus = NvmeStatus::generic(0x02);
+/// A command with this identifier is already running.
+pub const ID_CONFLICT: NvmeStatus = NvmeStatus::generic(0x03);
+/// The data could not be moved.
+pub const DATA_TRANSFER: NvmeStatus = NvmeStatus::generic(0x04);
+/// The controller failed.
+pub const INTERNAL: NvmeStatus = NvmeStatus::generic(0x06);
+/// The namespace does not exist, or the format is not usable.
+pub const INVALID_NAMESPACE: NvmeStatus = NvmeStatus::generic(0x0b);
+/// The command came too early or twice.
+pub const SEQUENCE: NvmeStatus = NvmeStatus::generic(0x0c);
+/// The data pointer says more or less data than the command moves.
+pub const SGL_LENGTH: NvmeStatus = NvmeStatus::generic(0x0f);
+/// The kind of data pointer is not supported.
+pub const SGL_TYPE: NvmeStatus = NvmeStatus::generic(0x11);
+/// The data pointer's offset is outside of the capsule.
+pub const SGL_OFFSET: NvmeStatus = NvmeStatus::generic(0x16);
+/// The namespace or device is write protected.
+pub const WRITE_PROTECTED: NvmeStatus = NvmeStatus::generic(0x20);
+/// The transport damaged the data; a repetition may succeed.
+pub const TRANSIENT_TRANSPORT: NvmeStatus = NvmeStatus::generic(0x22);
+/// Blocks beyond the namespace's end.
+pub const LBA_OUT_OF_RANGE: NvmeStatus = NvmeStatus::generic(0x80);
+/// The namespace is not ready.
+pub const NOT_READY: NvmeStatus = NvmeStatus::generic(0x82);
+/// The queue identifier is not possible.
+pub const INVALID_QUEUE: NvmeStatus = NvmeStatus::specific(0x01);
+/// More event requests than the controller holds.
+pub const EVENT_LIMIT: NvmeStatus = NvmeStatus::specific(0x05);
+/// There is no such log page.
+pub const INVALID_LOG_PAGE: NvmeStatus = NvmeStatus::specific(0x09);
+/// The feature cannot be saved.
+pub const FEATURE_NOT_SAVEABLE: NvmeStatus = NvmeStatus::specific(0x0d);
+/// The feature cannot be changed.
+pub const FEATURE_NOT_CHANGEABLE: NvmeStatus = NvmeStatus::specific(0x0e);
+/// Connect: the format of the record is unknown.
+pub const CONNECT_FORMAT: NvmeStatus = NvmeStatus::specific(0x80);
+/// Connect: the controller cannot take it now.
+pub const CONNECT_BUSY: NvmeStatus = NvmeStatus::specific(0x81);
+/// Connect: a parameter is not possible; result dword 0 says which.
+pub const CONNECT_PARAMETERS: NvmeStatus = NvmeStatus::specific(0x82);
+/// Connect: this host may not.
+pub const CONNECT_HOST: NvmeStatus = NvmeStatus::specific(0x84);
+/// The access crosses a zone's boundary.
+pub const ZONE_BOUNDARY: NvmeStatus = NvmeStatus::specific(0xb8);
+/// The zone is Full.
+pub const ZONE_FULL: NvmeStatus = NvmeStatus::specific(0xb9);
+/// The zone is ReadOnly.
+pub const ZONE_READ_ONLY: NvmeStatus = NvmeStatus::specific(0xba);
+/// The zone is Offline.
+pub const ZONE_OFFLINE: NvmeStatus = NvmeStatus::specific(0xbb);
+/// The write is not at the write pointer.
+pub const ZONE_INVALID_WRITE: NvmeStatus = NvmeStatus::specific(0xbc);
+/// Too many active zones.
+pub const TOO_MANY_ACTIVE: NvmeStatus = NvmeStatus::specific(0xbd);
+/// Too many open zones.
+pub const TOO_MANY_OPEN: NvmeStatus = NvmeStatus::specific(0xbe);
+/// The zone has no such transition.
+pub const INVALID_TRANSITION: NvmeStatus = NvmeStatus::specific(0xbf);
+/// The data cannot be read.
+pub const UNRECOVERED_READ: NvmeStatus = NvmeStatus::media(0x81);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_field_has_type_code_and_do_not_retry_above_the_phase() {
+        assert_eq!(SUCCESS.field(), 0);
+        assert_eq!(ZONE_INVALID_WRITE.field(), 0x41bc << 1);
+        assert_eq!(TRANSIENT_TRANSPORT.field(), 0x22 << 1);
+        for status in [SUCCESS, ZONE_FULL, UNRECOVERED_READ, TRANSIENT_TRANSPORT, CONNECT_HOST] {
+            assert_eq!(NvmeStatus::from_field(status.field()), status);
+        }
+    }
+}
