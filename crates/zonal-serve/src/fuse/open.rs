@@ -95,7 +95,7 @@ impl Front {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a process waits is real time")]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 

@@ -5,7 +5,8 @@
 //! for good. The write is answered when that is done.
 //!
 //! New ones are stored, if asked for: what was written directly is then read from memory. That
-//! happens after the write was answered, and must be over before the file is truncated.
+//! happens a moment after the write was answered, since the kernel then drops the pages of what was
+//! written, and must be over before the file is truncated.
 //!
 //! A thread of its own does both. It may have to wait for a read that one of the serving threads has
 //! yet to answer. So that they cannot all wait for each other, nobody waits for it longer than
@@ -14,12 +15,18 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 
+use super::open::now;
+
 /// How long anybody waits for the thread.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long after the answer to a write its pages are stored.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// Bytes that may wait to be stored. What is more is not stored: the next read fetches it.
 const WAITING_MAX: usize = 64 << 20;
@@ -29,7 +36,7 @@ enum Task {
     /// Drop the pages of a range.
     Drop { ino: INodeNo, offset: u64, len: u64, done: SyncSender<()> },
     /// Store these bytes.
-    Store { ino: INodeNo, offset: u64, data: Box<[u8]> },
+    Store { ino: INodeNo, offset: u64, data: Box<[u8]>, answered: Instant },
     /// Say that everything before is done.
     Answer { done: SyncSender<()> },
 }
@@ -78,8 +85,8 @@ impl Pages {
     /// Has the page cache filled with what was written.
     pub(super) fn store(&self, ino: INodeNo, offset: u64, data: &[u8]) {
         let waiting = self.waiting.bytes.fetch_add(data.len(), Ordering::AcqRel);
-        let sent =
-            waiting < WAITING_MAX && self.send(Task::Store { ino, offset, data: data.into() });
+        let sent = waiting < WAITING_MAX
+            && self.send(Task::Store { ino, offset, data: data.into(), answered: now() });
         if !sent {
             self.waiting.bytes.fetch_sub(data.len(), Ordering::AcqRel);
         }
@@ -116,7 +123,8 @@ impl PageTasks {
                 Task::Drop { ino, offset, len, done } => {
                     (kernel.inval_inode(ino, signed(offset), signed(len)), Some(done))
                 }
-                Task::Store { ino, offset, data } => {
+                Task::Store { ino, offset, data, answered } => {
+                    thread::park_timeout((answered + MOMENT).saturating_duration_since(now()));
                     let given_up = self.waiting.given_up.load(Ordering::Acquire);
                     let stored = if given_up { Ok(()) } else { kernel.store(ino, offset, &data) };
                     self.waiting.bytes.fetch_sub(data.len(), Ordering::AcqRel);
