@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::drive::{Drive, LIMITED, ODD, PLAIN, SEPARATE, Shape, drop_inodes};
-use crate::io::{append, mode, read_at, size, truncate, write_at};
+use crate::io::{append, mode, open_direct, read_at, size, truncate, write_at};
 use crate::programs::{APPEND, Fio};
 
 /// Whether the file system can still be written.
@@ -286,4 +286,28 @@ fn t0626_offline_zone_at_mount_repair() {
 #[test]
 fn t0627_offline_zone_repair() {
     check_mounted("repair", "offline", &DEAD_FILE);
+}
+
+/// After an asynchronous write that failed, the kernel truncates the file to what it takes for its
+/// size. Here that is 0, and the zone holds what somebody else has written.
+#[test]
+#[ignore = "needs fio; run by cargo xtask test"]
+fn what_a_failed_asynchronous_write_finds_is_not_reset() {
+    let Some(fio) = Fio::find() else { return };
+    for options in ["errors=repair", "errors=repair,async-dio"] {
+        for engine in ["--ioengine=libaio", "--ioengine=io_uring"] {
+            let Some(drive) = Drive::formatted(&PLAIN, SEPARATE) else { return };
+            drive.mount(options);
+            let file = drive.seq(0);
+            assert_eq!(size(&file), 0);
+            drive.order(&format!("write {} {}", PLAIN.first_seq(), 2 * WRITTEN));
+            let job = [APPEND, "--rw=write", "--direct=1", "--bs=4k", "--size=4k", engine];
+            fio.fail(&drive, &file, &job, "Input/output error");
+            assert_eq!(size(&file), 2 * WRITTEN, "{options}");
+            // A program that means it is heard.
+            let writer = open_direct(&file);
+            rustix::fs::ftruncate(&writer, 0).unwrap();
+            assert_eq!(size(&file), 0);
+        }
+    }
 }
