@@ -1,9 +1,9 @@
 //! Writes to files that are zones.
 //!
-//! The kernel sends them one after the other, with one exception: a large asynchronous write becomes
-//! several requests that are on their way together, and our threads may take them up in any order.
-//! So a write beyond the end of the file waits as long as one before it is at work, and a moment
-//! more, before it is refused.
+//! The kernel sends them one after the other, with one exception: with `async-dio`, a large
+//! asynchronous write becomes several requests that are on their way together, and our threads may
+//! take them up in any order. So there, a write beyond the end of the file waits as long as one
+//! before it is at work, and a moment more, before it is refused.
 //!
 //! After an asynchronous write that was to extend a file and failed, the kernel sets the file's
 //! length to what it was before. On a zone that has grown behind the file's back this would be a
@@ -19,6 +19,7 @@ use fuser::{Errno, INodeNo, Request};
 use zonal_fs::vfs::{Access, FileSystem, Ino, WriteFlags, Written};
 
 use super::Front;
+use crate::options::AsyncDirect;
 
 /// How long a write waits for the one before it to be taken up.
 const GRACE: Duration = Duration::from_millis(50);
@@ -104,13 +105,18 @@ impl Front {
         let fs = &*self.shared.fs;
         let ino = self.ino(node);
         let size = || size(fs, ino);
-        self.shared.zone_writes.wait_for_turn(ino, offset, size);
+        let together = self.shared.async_direct == AsyncDirect::Together;
+        if together {
+            self.shared.zone_writes.wait_for_turn(ino, offset, size);
+        }
         let before = size();
         // The kernel gives an append its place too. It must not go before what is missing there, but
         // it may find that the file has become longer than the kernel knows.
         let flags = if before < offset { flags - WriteFlags::APPEND } else { flags };
         let written = self.run("write", node, |fs, ino| fs.write(ino, offset, data, flags));
-        self.shared.zone_writes.end(ino, offset);
+        if together {
+            self.shared.zone_writes.end(ino, offset);
+        }
         match &written {
             Err(_) => self.shared.zone_writes.fail(ino, (before, size()), request.pid()),
             Ok(written) if written.offset != offset => self.forget_attributes(node),
