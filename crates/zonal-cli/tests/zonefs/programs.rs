@@ -56,7 +56,7 @@ pub(crate) struct Aio {
     pub(crate) mode: &'static str,
     /// Pieces that each write is put together from.
     pub(crate) vectors: u64,
-    /// Bytes of a write.
+    /// Bytes of a write: a multiple of 4096.
     pub(crate) bytes: u64,
     /// Writes in flight.
     pub(crate) depth: u64,
@@ -121,17 +121,17 @@ buffers = [mmap.mmap(-1, 2 * size) for _ in range(depth)]
 events = ctypes.create_string_buffer(32 * depth)
 
 def request(number, offset):
-    # Every block of a write carries its number and its place in the write.
+    # Every 4096 bytes of a write carry its number and their place in the write.
     buffer = buffers[number % depth]
     length = min(size, room - offset) if end == 'exact' else size
-    count = vectors if length % (512 * vectors) == 0 else 1
+    count = vectors if length % (4096 * vectors) == 0 else 1
     part = length // count
     pieces = bytearray()
     for vector in range(count):
         place = 2 * vector * part
-        for block in range(0, part, 512):
-            tag = struct.pack('<QQ', number, vector * part + block) * 32
-            buffer[place + block:place + block + 512] = tag
+        for block in range(0, part, 4096):
+            tag = struct.pack('<QQ', number, vector * part + block) * 256
+            buffer[place + block:place + block + 4096] = tag
         pieces += struct.pack('<QQ', address(buffer) + place, part)
     how, where = (PWRITEV, address(pieces)) if count > 1 else (PWRITE, address(buffer))
     at = 0 if 'append' in mode else offset
@@ -167,7 +167,7 @@ with open(path, 'rb') as file:
     file.seek(start)
     for number in range(total):
         content = file.read(lengths[number])
-        for block in range(0, len(content), 512):
-            tag = struct.pack('<QQ', number, block) * 32
-            assert content[block:block + 512] == tag, (number, block, content[block:block + 16])
+        for block in range(0, len(content), 4096):
+            tag = struct.pack('<QQ', number, block) * 256
+            assert content[block:block + 4096] == tag, (number, block, content[block:block + 16])
 ";

@@ -274,8 +274,8 @@ fn t0312_explicit_open() {
         open(&drive.seq(limit), OFlags::RDONLY).unwrap();
         open_direct(&drive.seq(0));
         // Those that are open can be written to the end; then they need no more.
+        let data = Aligned::new(shape.capacity);
         for (number, file) in (0..).zip(&files) {
-            let data = Aligned::content(0, shape.capacity);
             let written = rustix::io::pwrite(file, &data, 0).unwrap() as u64;
             assert_eq!(written, shape.capacity, "file {number}");
         }
