@@ -256,6 +256,23 @@ fn setuid_and_setgid_are_cleared() {
 }
 
 #[test]
+fn setgid_without_execution_is_cleared_by_who_is_not_in_the_group() {
+    let Some(mounted) = mounted::mount() else { return };
+    let file = mounted.path("file");
+    for (group, left) in [(1234, 0o666), (NOBODY, 0o2666)] {
+        for script in
+            ["truncate -s 3 \"$1\"", "fallocate -l 100 \"$1\"", "fallocate -p -l 4096 \"$1\""]
+        {
+            fs::write(&file, "content").unwrap();
+            chown(&file, Some(0), Some(group)).unwrap();
+            fs::set_permissions(&file, Permissions::from_mode(0o6666)).unwrap();
+            assert!(as_nobody(script, &file), "{script}");
+            assert_eq!(mode(&file), left, "{script}, group {group}");
+        }
+    }
+}
+
+#[test]
 fn setgid_needs_the_group() {
     let Some(mounted) = mounted::mount() else { return };
     let file = mounted.path("file");

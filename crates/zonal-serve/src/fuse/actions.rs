@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
-use zonal_fs::FsError;
 use zonal_fs::vfs::{
     Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
 };
+use zonal_fs::{FsError, rules};
 
 use super::process::Credentials;
 use super::reply::{GENERATION, ttl};
@@ -127,16 +127,28 @@ impl Front {
     }
 }
 
-/// Whether this caller's change of the content must clear setuid and setgid. The kernel says so
-/// for writes; for truncate and fallocate fuser does not pass its word on.
-pub(super) fn kills_privileges(
+/// The permission bits after this caller has changed the content of a file, if they are others:
+/// setuid goes, and setgid where the group may execute or the caller is not in it, as in Linux
+/// (`fs/attr.c`, `setattr_should_drop_suidgid`). The kernel sees to it for writes; for truncate and
+/// fallocate fuser does not pass its word on.
+pub(super) fn perm_after_change(
     fs: &dyn FileSystem,
     request: &Request,
     ino: Ino,
-) -> Result<bool, FsError> {
+) -> Result<Option<u16>, FsError> {
     let attr = fs.getattr(ino)?;
-    let set = attr.kind == FileKind::Regular && attr.perm & (SETUID | SETGID) != 0;
-    Ok(set && !Credentials::of(request.pid()).keeps_setid())
+    if attr.kind != FileKind::Regular || attr.perm & (SETUID | SETGID) == 0 {
+        return Ok(None);
+    }
+    let credentials = Credentials::of(request.pid());
+    if credentials.keeps_setid() {
+        return Ok(None);
+    }
+    let mut perm = rules::kill_privileges(attr.kind, attr.perm);
+    if !credentials.is_in(attr.gid) {
+        perm &= !SETGID;
+    }
+    Ok((perm != attr.perm).then_some(perm))
 }
 
 /// Who sets an attribute. The one setgid rule that the kernel leaves to us: an access ACL set by

@@ -16,7 +16,7 @@ use fuser::{
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileKind, FileModel, NewInode, SetAttr, SyncKind, WriteFlags, XattrMode};
 
-use super::actions::{kills_privileges, xattr_caller};
+use super::actions::{perm_after_change, xattr_caller};
 use super::reply::{GENERATION, Route, ttl};
 use super::{Front, REQUEST_MAX, convert, reply};
 use crate::options::{DirectWrites, WriteCache};
@@ -103,7 +103,7 @@ impl Filesystem for Front {
                 // or a change of the content by an unprivileged process.
                 set.kill_privileges = true;
             } else if size.is_some() {
-                set.kill_privileges |= kills_privileges(fs, request, ino)?;
+                set.perm = set.perm.or(perm_after_change(fs, request, ino)?);
             }
             fs.setattr(&convert::caller(request, 0), ino, &set).map(|attr| self.attr(&attr))
         });
@@ -489,8 +489,8 @@ impl Filesystem for Front {
         let result = convert::allocate(mode).and_then(|how| {
             self.run("fallocate", ino, |fs, ino| {
                 fs.fallocate(ino, how, offset, length)?;
-                if kills_privileges(fs, request, ino)? {
-                    let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
+                if let Some(perm) = perm_after_change(fs, request, ino)? {
+                    let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
                     fs.setattr(&convert::caller(request, 0), ino, &set)?;
                 }
                 Ok(())
