@@ -27,6 +27,7 @@ use tempfile::TempDir;
 use zonal::{Clock, OpenMode, ZonedDevice, spec};
 use zonal_fs::zonefs::{MkfsOptions, MountOptions, ZoneFs, mkfs};
 use zonal_serve::MountConfig;
+use zonal_serve::options::DirectWrites;
 
 use target::{Kind, Op, Target, processor_ns};
 
@@ -68,7 +69,7 @@ fn main() {
     if words.is_empty() || words.iter().any(|word| word == "instructions") {
         instructions::print();
     }
-    let daemons = ["ceiling", "mem:", "file"].map(|what| Daemon::start(what, dir.path()));
+    let daemons = ["ceiling", "mem:", "file", "warm"].map(|what| Daemon::start(what, dir.path()));
     let targets = targets(dir.path(), &daemons);
     println!("µs of processor time per operation, median of {ROUNDS} interleaved rounds\n");
     for (op, name) in Op::ALL {
@@ -98,13 +99,13 @@ fn again() {
 }
 
 /// All that is compared; each is set against the one that `AGAINST` names.
-fn targets(dir: &Path, daemons: &[Daemon; 3]) -> Vec<Target> {
+fn targets(dir: &Path, daemons: &[Daemon; 4]) -> Vec<Target> {
     let plain = dir.join("plain");
     fs::create_dir(&plain).expect("a directory");
     for job in 0..JOBS_MAX {
         fs::write(plain.join(job.to_string()), vec![1; 32 << 20]).expect("room for a zone");
     }
-    let [ceiling, memory, file] = daemons;
+    let [ceiling, memory, file, warm] = daemons;
     let open = |what: &str| -> Arc<dyn ZonedDevice> {
         let device = device(what, &dir.join("bare"));
         mkfs(&*device, &MkfsOptions::default(), &mut |_| ()).expect("formatted");
@@ -129,11 +130,13 @@ fn targets(dir: &Path, daemons: &[Daemon; 3]) -> Vec<Target> {
         bare("zonefs, library, memory", library("mem:")),
         bare("device in a file", Kind::Device(open("file"))),
         bare("zonefs, library, file", library("file 2")),
+        served("zonefs, FUSE, warm-cache", warm, "seq"),
     ]
 }
 
 /// Which target each is set against.
-const AGAINST: [Option<usize>; 8] = [None, Some(0), Some(0), None, None, Some(4), None, Some(6)];
+const AGAINST: [Option<usize>; 9] =
+    [None, Some(0), Some(0), None, None, Some(4), None, Some(6), Some(1)];
 
 fn measure(targets: &[Target], op: Op, bytes: usize, jobs: u32, row: &str) {
     let mut times: Vec<Vec<f64>> = targets.iter().map(|_| Vec::new()).collect();
@@ -141,6 +144,9 @@ fn measure(targets: &[Target], op: Op, bytes: usize, jobs: u32, row: &str) {
     for round in 0..=ROUNDS {
         for turn in 0..targets.len() {
             let at = (round + turn) % targets.len();
+            if op == Op::FirstRead && !targets[at].open(0, op).is_cached() {
+                continue;
+            }
             let (processor, wall) = turn_of(&targets[at], op, bytes, jobs);
             if round > 0 {
                 times[at].push(processor);
@@ -150,6 +156,9 @@ fn measure(targets: &[Target], op: Op, bytes: usize, jobs: u32, row: &str) {
     }
     println!("{row}");
     for (at, target) in targets.iter().enumerate() {
+        if times[at].is_empty() {
+            continue;
+        }
         let ratio = AGAINST[at].map_or(String::new(), |base| {
             let ratios = times[at].iter().zip(&times[base]).map(|(time, base)| time / base);
             format!("{:8.3} × {}", median(ratios.collect()), targets[base].name)
@@ -168,9 +177,14 @@ fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> (f64, f64) {
         match op {
             Op::Write => handle.restart(),
             Op::RandomRead | Op::BufferedRead => fill(target, job),
+            Op::FirstRead => write_anew(&target.open(job, Op::Write)),
         }
-        handle.cool();
+        if op != Op::FirstRead {
+            handle.cool();
+        }
     }
+    // What is stored after the writes is stored by now.
+    std::thread::park_timeout(std::time::Duration::from_millis(60));
     let daemon = || target.daemon.map_or(0, processor_ns);
     let before = (daemon(), Machine.monotonic_ns());
     let client: u64 = std::thread::scope(|scope| {
@@ -210,6 +224,10 @@ fn fill(target: &Target, job: u32) {
     if full {
         return;
     }
+    write_anew(&handle);
+}
+
+fn write_anew(handle: &target::Handle<'_>) {
     handle.restart();
     let (buffer, range) = aligned(1 << 20);
     for piece in 0..ZONE_BYTES >> 20 {
@@ -224,7 +242,7 @@ fn work(handle: &target::Handle<'_>, op: Op, bytes: usize, operations: u64, seed
     for nth in 0..operations {
         match op {
             Op::Write => handle.write(nth % places * bytes as u64, &buffer[range.clone()]),
-            Op::BufferedRead => {
+            Op::BufferedRead | Op::FirstRead => {
                 handle.read(nth % places * bytes as u64, &mut buffer[range.clone()]);
             }
             Op::RandomRead => {
@@ -323,10 +341,13 @@ fn daemon(what: &str, point: &Path) {
         let (count, capacity) = (JOBS_MAX as usize, 32 << 20);
         return ceiling::serve(point, count, capacity).expect("it serves");
     }
-    let device = device(what, &point.with_extension("drive"));
+    let device = device(if what == "warm" { "mem:" } else { what }, &point.with_extension("drive"));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| ()).expect("formatted");
     let fs = ZoneFs::mount(device, Arc::new(Machine), MountOptions::default()).expect("mounted");
     let mut config = MountConfig::new(what, point);
     "zonefs".clone_into(&mut config.kind);
+    if what == "warm" {
+        config.direct_writes = DirectWrites::Cache;
+    }
     zonal_serve::serve(Arc::new(fs), &config, || println!("READY")).expect("it serves");
 }

@@ -37,13 +37,15 @@ pub(crate) enum Op {
     Write,
     RandomRead,
     BufferedRead,
+    FirstRead,
 }
 
 impl Op {
-    pub(crate) const ALL: [(Self, &'static str); 3] = [
+    pub(crate) const ALL: [(Self, &'static str); 4] = [
         (Self::Write, "sequential direct write"),
         (Self::RandomRead, "random direct read"),
         (Self::BufferedRead, "sequential buffered read, cold"),
+        (Self::FirstRead, "first buffered read after direct writes"),
     ];
 }
 
@@ -59,7 +61,8 @@ impl Target {
     /// Opens the file of one job.
     pub(crate) fn open(&self, job: u32, op: Op) -> Handle<'_> {
         let file = |dir: &PathBuf| {
-            let direct = if op == Op::BufferedRead { 0 } else { O_DIRECT };
+            let buffered = matches!(op, Op::BufferedRead | Op::FirstRead);
+            let direct = if buffered { 0 } else { O_DIRECT };
             let mut options = File::options();
             options.read(true).write(op == Op::Write).custom_flags(direct);
             options.open(dir.join(job.to_string())).expect("the file is there")
@@ -77,6 +80,11 @@ impl Target {
 }
 
 impl Handle<'_> {
+    /// Whether there is a page cache before it.
+    pub(crate) fn is_cached(&self) -> bool {
+        matches!(self, Self::Zone(_) | Self::Plain(_))
+    }
+
     /// Makes the file empty, where it only grows.
     pub(crate) fn restart(&self) {
         match self {
