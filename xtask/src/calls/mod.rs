@@ -4,6 +4,7 @@
 //! that the program needs is a mount point and a seed. `plan.rs` chooses the calls, `session.rs`
 //! makes them, `compare.rs` compares two logs.
 
+mod behind;
 pub(crate) mod compare;
 mod plan;
 mod result;
@@ -17,7 +18,8 @@ use clap::Args;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use self::plan::{Call, Finish, Planner, View};
+use self::behind::Behind;
+use self::plan::{Call, Finish, Peace, Planner, View};
 use self::session::Session;
 
 /// What to do on which mount.
@@ -35,23 +37,35 @@ pub(crate) struct Calls {
     /// the limits of open and active zones differs from drive to drive
     #[arg(long)]
     pub(crate) limited: bool,
+    /// Let zones fail and be written behind the back of the file system: through the control
+    /// directory of this mount, or through this `null_blk` device
+    #[arg(long, value_name = "PATH")]
+    pub(crate) behind: Option<PathBuf>,
 }
 
 /// How many of the sequential files take part: few, so that calls meet.
 const SEQUENTIAL_FIRST: u32 = 4;
 
+/// Where zones fail, more.
+const SEQUENTIAL_FAILING: u32 = 10;
+
 /// Lists everything, then makes the calls; a line each.
 pub(crate) fn run(calls: &Calls, log: &mut impl Write) -> Result<()> {
-    let mut session = Session::new(&calls.dir);
+    let behind = calls.behind.as_deref().map(Behind::new).transpose()?;
+    let (peace, count) = match behind {
+        None => (Peace::Kept, SEQUENTIAL_FIRST),
+        Some(_) => (Peace::Broken, SEQUENTIAL_FAILING),
+    };
+    let mut session = Session::new(&calls.dir, behind);
     let (dirs, files) = tree(&calls.dir)?;
     let stats = dirs.iter().chain(&files).map(|path| Call::Stat { path: path.clone() });
     let lists = dirs.iter().map(|dir| Call::List { dir: dir.clone() });
     for call in lists.chain(stats).chain([Call::Statfs]) {
         writeln!(log, "{call:?} = {}", session.make(&call))?;
     }
-    let files = chosen(&files);
+    let files = chosen(&files, count);
     let finish = if calls.limited { Finish::OpenAndWritten } else { Finish::Any };
-    let mut planner = Planner::new(ChaCha8Rng::seed_from_u64(calls.seed), finish);
+    let mut planner = Planner { rng: ChaCha8Rng::seed_from_u64(calls.seed), finish, peace };
     for _ in 0..calls.count {
         let open = session.open_slots();
         let view = View { files: &files, dirs: &dirs, open: &open };
@@ -79,8 +93,8 @@ fn tree(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
 }
 
 /// All conventional files, the first sequential ones and the last, which may be smaller.
-fn chosen(files: &[String]) -> Vec<String> {
-    let first: Vec<String> = (0..SEQUENTIAL_FIRST).map(|number| format!("seq/{number}")).collect();
+fn chosen(files: &[String], count: u32) -> Vec<String> {
+    let first: Vec<String> = (0..count).map(|number| format!("seq/{number}")).collect();
     let last = files.last();
     files
         .iter()

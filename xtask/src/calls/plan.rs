@@ -44,6 +44,15 @@ pub(super) enum Call {
     GetXattr { path: String },
     ListXattr { path: String },
     DropCaches,
+    Behind { path: String, fate: Fate },
+}
+
+/// What happens to a zone behind the back of the file system.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    ReadOnly,
+    Offline,
+    Written,
 }
 
 /// Flags of `open`.
@@ -130,10 +139,20 @@ pub(super) enum Finish {
     OpenAndWritten,
 }
 
+/// Whether something happens to zones behind the back of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peace {
+    /// No.
+    Kept,
+    /// Now and then; then all I/O is direct, because what a page cache still holds is no answer.
+    Broken,
+}
+
 /// Chooses calls.
 pub(super) struct Planner {
-    rng: ChaCha8Rng,
-    finish: Finish,
+    pub(super) rng: ChaCha8Rng,
+    pub(super) finish: Finish,
+    pub(super) peace: Peace,
 }
 
 /// What is one request to any drive here, and to FUSE.
@@ -153,12 +172,16 @@ const STRANGERS: [&str; 8] = [
 ];
 
 impl Planner {
-    pub(super) fn new(rng: ChaCha8Rng, finish: Finish) -> Self {
-        Self { rng, finish }
-    }
-
     /// The next call. `shape` tells about an open file.
     pub(super) fn next(&mut self, view: &View, shape: impl Fn(usize) -> Option<Shape>) -> Call {
+        if self.peace == Peace::Broken && self.rng.random_ratio(1, 50) {
+            let fates = [Fate::ReadOnly, Fate::Offline, Fate::Written, Fate::Written];
+            let path = self.file(view);
+            // The device cannot do it to a conventional zone.
+            if path.starts_with("seq/") {
+                return Call::Behind { path, fate: self.one_of(&fates) };
+            }
+        }
         let Some(slot) = view.open.choose(&mut self.rng).copied() else {
             return self.open(view);
         };
@@ -168,7 +191,8 @@ impl Planner {
             30..44 => self.read(slot, shape),
             44..57 => self.open(view),
             57..63 => Call::Close { slot },
-            63..68 => {
+            // Read-only or not, the kernel truncates what is open; ours does not.
+            63..68 if self.peace == Peace::Kept => {
                 let size = self.size(shape);
                 let finishes = size == shape.capacity && shape.size == 0;
                 Call::TruncateOpen {
@@ -176,7 +200,7 @@ impl Planner {
                     size: if finishes { self.finishing(size) } else { size },
                 }
             }
-            68..74 => {
+            63..74 => {
                 let size = self.size(shape);
                 let finishes = size == shape.capacity;
                 let size = if finishes { self.finishing(size) } else { size };
@@ -196,6 +220,7 @@ impl Planner {
                 let sign = if self.rng.random_ratio(1, 4) { -1 } else { 1 };
                 Call::Seek { slot, whence, at: at * sign }
             }
+            3..5 if self.peace == Peace::Broken => Call::Fsync { slot },
             3..5 => {
                 let kinds = [Mapping::SharedRead, Mapping::SharedWrite, Mapping::PrivateWrite];
                 Call::Map { slot, mapping: self.one_of(&kinds) }
@@ -221,7 +246,7 @@ impl Planner {
             4 => Call::List { dir: self.dir(view) },
             5 => Call::FsyncDir { dir: self.dir(view) },
             6 => {
-                let modes = [0o640, 0o600, 0o444, 0o500, 0o755, 0o4711, 0o000];
+                let modes = [0o640, 0o600, 0o444, 0o500, 0o755, 0o1711, 0o000];
                 Call::Chmod { path, mode: self.one_of(&modes) }
             }
             7 => {
@@ -272,6 +297,9 @@ impl Planner {
             if self.rng.random_ratio(count, of) {
                 flags.push(flag);
             }
+        }
+        if self.peace == Peace::Broken && !flags.contains(&Flag::Direct) {
+            flags.push(Flag::Direct);
         }
         // Without O_CREAT, O_EXCL means nothing.
         if !flags.contains(&Flag::Creat) {

@@ -1,5 +1,6 @@
 //! Makes calls on a mount and tells what came back.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use rustix::fs::{
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use vmap::{Map, MapMut};
 
-use super::plan::{Allocation, Call, Flag, How, Mapping, SLOTS, Shape, Whence, Writes};
+use super::behind::Behind;
+use super::plan::{Allocation, Call, Fate, Flag, How, Mapping, SLOTS, Shape, Whence, Writes};
 use super::result::{self, Answer};
 
 /// Buffers start here: as much as any device asks of direct I/O.
@@ -22,6 +24,9 @@ pub(super) struct Session {
     slots: [Option<Open>; SLOTS],
     /// Makes the content of each write differ from all before.
     writes: u64,
+    behind: Option<Behind>,
+    /// Zones that have failed: `null_blk` would bring them back.
+    failed: BTreeSet<u64>,
 }
 
 struct Open {
@@ -31,8 +36,14 @@ struct Open {
 }
 
 impl Session {
-    pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf(), slots: Default::default(), writes: 0 }
+    pub(super) fn new(root: &Path, behind: Option<Behind>) -> Self {
+        Self {
+            root: root.to_path_buf(),
+            slots: Default::default(),
+            writes: 0,
+            behind,
+            failed: BTreeSet::new(),
+        }
     }
 
     /// Slots with an open file.
@@ -151,6 +162,7 @@ impl Session {
                     rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut at), len)?;
                 Ok(count.to_string())
             }
+            Call::Behind { path, fate } => self.act_behind(path, *fate),
             _ => self.answer_of_path(call),
         }
     }
@@ -225,6 +237,28 @@ impl Session {
         }
     }
 
+    fn act_behind(&mut self, path: &str, fate: Fate) -> Answer {
+        // The inode number of a file is that of its zone.
+        let zone = rustix::fs::stat(self.root.join(path))?.st_ino;
+        let fails = match fate {
+            Fate::ReadOnly | Fate::Offline => true,
+            Fate::Written => false,
+        };
+        if self.failed.contains(&zone) {
+            return Ok("failed before".to_owned());
+        }
+        // A read-only mount of ours takes no commands.
+        if touch(&self.root) == Err(Errno::ROFS) {
+            return Ok("read-only".to_owned());
+        }
+        if fails {
+            self.failed.insert(zone);
+        }
+        let behind = self.behind.as_ref().expect("planned only where there is a way");
+        // The ways differ, and so do their errors.
+        Ok(behind.act(zone, fate).map_or("refused", |()| "done").to_owned())
+    }
+
     fn file(&self, slot: usize) -> Result<&File, Errno> {
         self.slots[slot].as_ref().map(|open| &open.file).ok_or(Errno::BADF)
     }
@@ -249,11 +283,7 @@ impl Session {
                 let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
                 rustix::fs::chown(at(path), Some(uid), Some(gid))?;
             }
-            Call::Touch { path } => {
-                let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
-                let times = Timestamps { last_access: time, last_modification: time };
-                rustix::fs::utimensat(CWD, at(path), &times, AtFlags::empty())?;
-            }
+            Call::Touch { path } => touch(&at(path))?,
             Call::Unlink { path } => rustix::fs::unlink(at(path))?,
             Call::Rmdir { path } => rustix::fs::rmdir(at(path))?,
             Call::Mkdir { path } => rustix::fs::mkdir(at(path), Mode::from(0o755))?,
@@ -284,6 +314,13 @@ impl Session {
         }
         done()
     }
+}
+
+/// Sets the times of a file.
+fn touch(path: &Path) -> Result<(), Errno> {
+    let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())
 }
 
 /// The entries in the order in which they come.

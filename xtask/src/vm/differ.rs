@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::shape::{DISK, MIXED, SSD, Shape};
+use super::shape::{DISK, FAILING, MIXED, SSD, Shape};
 use super::side::Drive;
 use crate::calls::compare::{self, Row, Used};
 use crate::run;
@@ -19,6 +19,15 @@ enum Caller {
     User,
 }
 
+/// What happens behind the back of the file system.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zones {
+    /// Nothing.
+    Work,
+    /// Zones become read-only or offline, or are written to.
+    Fail,
+}
+
 /// One pair of mounts.
 struct Session {
     name: &'static str,
@@ -26,15 +35,17 @@ struct Session {
     format: &'static [&'static str],
     mount: &'static str,
     caller: Caller,
+    zones: Zones,
 }
 
-const SESSIONS: [Session; 6] = [
+const SESSIONS: [Session; 11] = [
     Session {
         name: "disk",
         shape: &DISK,
         format: &[],
         mount: "errors=remount-ro",
         caller: Caller::Root,
+        zones: Zones::Work,
     },
     Session {
         name: "disk, aggregated",
@@ -42,6 +53,7 @@ const SESSIONS: [Session; 6] = [
         format: &["-o", "aggr_cnv,perm=600"],
         mount: "errors=zone-ro",
         caller: Caller::Root,
+        zones: Zones::Work,
     },
     Session {
         name: "disk, as a user",
@@ -49,6 +61,7 @@ const SESSIONS: [Session; 6] = [
         format: &["-o", "uid=1000,gid=1000"],
         mount: "errors=repair",
         caller: Caller::User,
+        zones: Zones::Work,
     },
     Session {
         name: "ssd, errors=repair",
@@ -56,6 +69,7 @@ const SESSIONS: [Session; 6] = [
         format: &[],
         mount: "errors=repair",
         caller: Caller::Root,
+        zones: Zones::Work,
     },
     Session {
         name: "ssd, explicit open",
@@ -63,6 +77,7 @@ const SESSIONS: [Session; 6] = [
         format: &[],
         mount: "explicit-open,errors=zone-offline",
         caller: Caller::Root,
+        zones: Zones::Work,
     },
     Session {
         name: "mixed, explicit open",
@@ -70,6 +85,47 @@ const SESSIONS: [Session; 6] = [
         format: &[],
         mount: "explicit-open",
         caller: Caller::Root,
+        zones: Zones::Work,
+    },
+    Session {
+        name: "failing, errors=remount-ro",
+        shape: &FAILING,
+        format: &[],
+        mount: "errors=remount-ro",
+        caller: Caller::Root,
+        zones: Zones::Fail,
+    },
+    Session {
+        name: "failing, errors=zone-ro",
+        shape: &FAILING,
+        format: &[],
+        mount: "errors=zone-ro",
+        caller: Caller::Root,
+        zones: Zones::Fail,
+    },
+    Session {
+        name: "failing, errors=zone-offline",
+        shape: &FAILING,
+        format: &[],
+        mount: "errors=zone-offline",
+        caller: Caller::Root,
+        zones: Zones::Fail,
+    },
+    Session {
+        name: "failing, errors=repair",
+        shape: &FAILING,
+        format: &[],
+        mount: "errors=repair",
+        caller: Caller::Root,
+        zones: Zones::Fail,
+    },
+    Session {
+        name: "failing, explicit open",
+        shape: &FAILING,
+        format: &[],
+        mount: "errors=repair,explicit-open",
+        caller: Caller::Root,
+        zones: Zones::Fail,
     },
 ];
 
@@ -100,7 +156,7 @@ pub(super) fn checks(rows: &[Row], tally: &mut Tally) -> Used {
 fn log(session: &Session, drive: &Drive, seed: u64) -> Result<String> {
     drive.format(session.format)?;
     let mount = drive.mount(session.mount)?;
-    let log = calls(session, mount.path(), seed)?;
+    let log = calls(session, drive, mount.path(), seed)?;
     let side = match drive {
         Drive::Kernel(_) => "kernel",
         Drive::Here { .. } => "here",
@@ -111,13 +167,18 @@ fn log(session: &Session, drive: &Drive, seed: u64) -> Result<String> {
 }
 
 /// Makes the calls in a process of their own: it may have to be another user's.
-fn calls(session: &Session, dir: &Path, seed: u64) -> Result<String> {
+fn calls(session: &Session, drive: &Drive, dir: &Path, seed: u64) -> Result<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("calls").arg(dir);
     command
         .arg(format!("--seed={seed}"))
         .arg(format!("--count={}", number("COUNT").unwrap_or(COUNT)));
-    if session.shape.open > 0 {
+    if session.zones == Zones::Fail {
+        command.arg("--behind").arg(match drive {
+            Drive::Kernel(device) => device.path(),
+            Drive::Here { .. } => dir,
+        });
+    } else if session.shape.open > 0 {
         command.arg("--limited");
     }
     if let Caller::User = session.caller {

@@ -38,6 +38,10 @@ pub(super) const SSD: Shape = Shape {
     active: 6,
 };
 
+/// For zones that fail: with limits, so that files are opened explicitly, but never beyond them.
+/// `null_blk` takes limits only below the number of sequential zones.
+pub(super) const FAILING: Shape = Shape { name: "failing", open: 11, active: 11, ..DISK };
+
 /// Both at once: conventional zones and an open limit, so small that zones fill often.
 pub(super) const MIXED: Shape = Shape {
     name: "mixed",

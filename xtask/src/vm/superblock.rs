@@ -79,7 +79,8 @@ fn identify(drive: &Drive) -> Result<String> {
 fn tree(drive: &Drive) -> Result<String> {
     let mount = drive.mount("errors=remount-ro")?;
     let mut log = Vec::new();
-    let calls = Calls { dir: mount.path().to_path_buf(), seed: 0, count: 0, limited: false };
+    let dir = mount.path().to_path_buf();
+    let calls = Calls { dir, seed: 0, count: 0, limited: false, behind: None };
     calls::run(&calls, &mut log)?;
     mount.unmount()?;
     Ok(String::from_utf8(log)?)
