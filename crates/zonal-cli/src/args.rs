@@ -2,6 +2,7 @@
 //!
 //! What a subcommand does is in `cmd/`, one file each.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -67,6 +68,9 @@ pub(crate) enum Command {
     Mkzonefs(Mkzonefs),
     /// Mount a file system: Furrow or zonefs
     Mount(Mount),
+    /// Serve devices to other kernels and hosts
+    #[command(subcommand)]
+    Serve(ServeCommand),
     /// Print the counters of a mounted file system
     Stats(Stats),
     /// Unmount, and wait until the device is clean and released
@@ -362,6 +366,29 @@ impl FsKind {
             Self::Zonefs => "zonefs",
         }
     }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ServeCommand {
+    /// As zoned namespaces over NVMe/TCP, until SIGTERM or SIGINT
+    NvmeTcp(NvmeTcp),
+}
+
+#[derive(Args)]
+pub(crate) struct NvmeTcp {
+    /// The devices: the first becomes namespace 1
+    #[arg(required = true, value_name = "DEVICE")]
+    pub(crate) devices: Vec<String>,
+    /// Where to listen; there is no encryption and no password, so think before it is more than
+    /// this machine
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4420")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Name of the subsystem
+    #[arg(long, default_value = "nqn.2026-11.localhost:zonal")]
+    pub(crate) nqn: String,
+    /// Only hosts of these names may connect, instead of all
+    #[arg(long, value_name = "NQN", value_delimiter = ',')]
+    pub(crate) allow_host: Vec<String>,
 }
 
 #[derive(Args)]

@@ -1,6 +1,7 @@
 //! What can go wrong while serving.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use zonal_fs::FsError;
@@ -73,6 +74,30 @@ pub enum ServeError {
         point: PathBuf,
         /// The daemon.
         pid: u32,
+    },
+    /// A device cannot be served over NVMe.
+    #[error("{device} cannot be served: {why}")]
+    Export {
+        /// The device.
+        device: String,
+        /// Why not.
+        why: String,
+    },
+    /// A name that no NVMe subsystem or host can have.
+    #[error(
+        "{name:?} is not an NVMe qualified name: nqn.YYYY-MM.DOMAIN:NAME, at most 223 bytes, no spaces"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// An address that cannot be listened at.
+    #[error("cannot listen at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
     },
     /// The operating system refused.
     #[error("{what}: {source}")]

@@ -1,4 +1,4 @@
-//! Front ends that serve a zoned stack to the kernel.
+//! Front ends that serve a zoned stack to the kernel and to other hosts.
 //!
 //! - [`mount`]: serves a [`FileSystem`](zonal_fs::vfs::FileSystem) at a directory, from mounting
 //!   to the clean end. Start here.
@@ -7,6 +7,8 @@
 //! - [`unmount`]: unmounting and waiting until the device is clean and released.
 //! - [`control`]: the directory of a mount where its user looks into it.
 //! - [`fuse`]: FUSE requests turned into calls of the file system.
+//! - [`nvme`]: devices as the namespaces of an NVMe subsystem.
+//! - [`nvme_tcp`]: such a subsystem for hosts on the network.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +17,8 @@ pub mod daemon;
 pub mod error;
 pub mod fuse;
 pub mod mount;
+pub mod nvme;
+pub mod nvme_tcp;
 pub mod options;
 mod read_only;
 pub mod unmount;

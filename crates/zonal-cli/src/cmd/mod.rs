@@ -10,6 +10,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mkzonefs;
 pub(crate) mod mount;
 mod quickstart;
+mod serve;
 mod shell;
 mod stats;
 mod trace;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Dump(args) => dump::run(args)?,
         Command::Bench(args) => bench::run(global, args)?,
         Command::Trace(command) => trace::run(global, command)?,
+        Command::Serve(command) => serve::run(global, command)?,
         Command::Stats(args) => stats::run(global, args)?,
         Command::Umount(args) => umount::run(global, args)?,
         Command::Completions(args) => shell::completions(args),

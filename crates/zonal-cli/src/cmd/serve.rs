@@ -1,0 +1,78 @@
+//! `zonal serve`: devices for other kernels and hosts.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use zonal_serve::nvme::subsystem::Hosts;
+use zonal_serve::nvme::{Namespace, Subsystem};
+use zonal_serve::nvme_tcp;
+
+use crate::args::{Global, NvmeTcp, ServeCommand};
+use crate::clock::SystemClock;
+use crate::device::{self, OpenMode};
+use crate::output::json;
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    nqn: &'a str,
+    addresses: &'a [SocketAddr],
+    namespaces: &'a [String],
+}
+
+/// Serves.
+pub(crate) fn run(global: &Global, command: &ServeCommand) -> Result<()> {
+    match command {
+        ServeCommand::NvmeTcp(args) => serve_nvme_tcp(global, args),
+    }
+}
+
+fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
+    let mut namespaces = Vec::new();
+    for (spec, nsid) in args.devices.iter().zip(1..) {
+        let stack = device::open_stack(spec, OpenMode::ReadWrite)?;
+        namespaces.push(Namespace::new(stack, spec, identity(args, spec, nsid))?);
+    }
+    let hosts = match args.allow_host.as_slice() {
+        [] => Hosts::All,
+        names => Hosts::Named(names.to_vec()),
+    };
+    let subsystem = Arc::new(Subsystem::new(&args.nqn, namespaces, hosts)?);
+    let clock = Arc::new(SystemClock::new());
+    nvme_tcp::serve(subsystem, &args.listen, clock, |addresses| {
+        if let Err(error) = tell(global, args, addresses) {
+            tracing::warn!("{error:#}");
+        }
+    })
+    .context("serving over NVMe/TCP")
+}
+
+/// The same for the same device, so that a host knows a namespace again after a restart.
+fn identity(args: &NvmeTcp, spec: &str, nsid: u32) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    for part in [args.nqn.as_bytes(), device::source(spec).as_bytes(), &nsid.to_le_bytes()] {
+        hash.update(part);
+        hash.update([0]);
+    }
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.finalize()[..16]);
+    *uuid::Builder::from_custom_bytes(bytes).into_uuid().as_bytes()
+}
+
+fn tell(global: &Global, args: &NvmeTcp, addresses: &[SocketAddr]) -> Result<()> {
+    if global.json {
+        let (nqn, namespaces) = (&args.nqn, &args.devices);
+        return json::document(&Answer { nqn, addresses, namespaces });
+    }
+    for (spec, nsid) in args.devices.iter().zip(1..) {
+        sayln!("namespace {nsid}: {spec}");
+    }
+    for address in addresses {
+        sayln!("{} is served at {address}; on a host:", args.nqn);
+        let (ip, port) = (address.ip(), address.port());
+        sayln!("  nvme connect --transport=tcp --traddr={ip} --trsvcid={port} --nqn={}", args.nqn);
+    }
+    Ok(())
+}

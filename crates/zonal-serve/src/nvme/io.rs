@@ -1,0 +1,85 @@
+//! Commands of I/O queues: the NVM command set, as far as zoned namespaces need it, and the zoned
+//! one.
+
+use zonal::Select;
+use zonal::nvme::decode::{BlockRange, SendTarget, ZoneReceive, ZoneSend};
+use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, status};
+
+use super::{DONE, Executed, Outcome, Payload, Plan, Subsystem, TRANSFER_MAX};
+
+/// What data a command moves.
+pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
+    if entry.flags & 3 != 0 {
+        // Fused with another command: no pair of ours can be.
+        return Err(status::INVALID_FIELD);
+    }
+    if entry.opcode() == Opcode::FLUSH && entry.nsid() == Nsid::ALL {
+        return Ok(Plan::NoData);
+    }
+    let namespace = subsystem.namespace(entry.nsid())?;
+    let range = BlockRange::decode(entry);
+    match entry.opcode() {
+        Opcode::FLUSH | Opcode::ZONE_SEND => Ok(Plan::NoData),
+        Opcode::READ => namespace.check(range.first, range.blocks).map(Plan::ToHost),
+        Opcode::WRITE => namespace.check(range.first, range.blocks).map(Plan::FromHost),
+        Opcode::WRITE_ZEROES => {
+            namespace.check(range.first, range.blocks)?;
+            Ok(Plan::NoData)
+        }
+        Opcode::ZONE_APPEND => {
+            namespace.zone_at(range.first)?;
+            if range.blocks > namespace.geometry().max_append() {
+                return Err(status::INVALID_FIELD);
+            }
+            namespace.bytes(range.blocks).map(Plan::FromHost)
+        }
+        Opcode::ZONE_RECEIVE => {
+            let asked = ZoneReceive::decode(entry)?;
+            if asked.bytes > TRANSFER_MAX {
+                return Err(status::INVALID_FIELD);
+            }
+            Ok(Plan::ToHost(asked.bytes))
+        }
+        _ => Err(status::INVALID_OPCODE),
+    }
+}
+
+/// Executes a planned command.
+pub(super) fn execute(
+    subsystem: &Subsystem,
+    entry: &SubmissionEntry,
+    payload: Payload<'_>,
+) -> Executed {
+    if entry.opcode() == Opcode::FLUSH && entry.nsid() == Nsid::ALL {
+        subsystem.namespaces().try_for_each(|(_, namespace)| namespace.flush())?;
+        return DONE;
+    }
+    let namespace = subsystem.namespace(entry.nsid())?;
+    let BlockRange { first, blocks, durability } = BlockRange::decode(entry);
+    match entry.opcode() {
+        Opcode::FLUSH => namespace.flush()?,
+        Opcode::READ => namespace.read(first, payload.to_host())?,
+        Opcode::WRITE => namespace.write(first, payload.from_host(), durability)?,
+        Opcode::WRITE_ZEROES => {
+            let zeroes = vec![0; namespace.check(first, blocks)?];
+            namespace.write(first, &zeroes, durability)?;
+        }
+        Opcode::ZONE_APPEND => {
+            let at = namespace.append(first, payload.from_host(), durability)?;
+            return Ok(Outcome::Done(at.get()));
+        }
+        Opcode::ZONE_SEND => {
+            let ZoneSend { action, zones } = ZoneSend::decode(entry)?;
+            let zones = match zones {
+                SendTarget::Start(start) => Select::One(namespace.zone_at(start)?),
+                SendTarget::All => Select::All,
+            };
+            namespace.send(zones, action)?;
+        }
+        Opcode::ZONE_RECEIVE => {
+            namespace.report(&ZoneReceive::decode(entry)?, payload.to_host())?;
+        }
+        _ => return Err(status::INVALID_OPCODE),
+    }
+    DONE
+}

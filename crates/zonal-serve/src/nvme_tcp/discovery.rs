@@ -1,0 +1,26 @@
+//! What the discovery log page says about the subsystem, at the address where the host found us.
+
+use std::net::SocketAddr;
+
+use zerocopy::FromZeros;
+use zonal::nvme::fabrics::{DYNAMIC_CONTROLLER, DiscoveryEntry};
+use zonal::nvme::{ascii, name};
+
+use crate::nvme::ADMIN_ENTRIES_MAX;
+
+/// The entry of the subsystem `nqn` at `address`.
+pub(super) fn entry(nqn: &str, address: SocketAddr) -> DiscoveryEntry {
+    let mut entry = DiscoveryEntry::new_zeroed();
+    entry.transport = 3;
+    entry.address_family = if address.is_ipv4() { 1 } else { 2 };
+    entry.subsystem_kind = 2;
+    // No secure channel is asked for; submission queue flow control can be off.
+    entry.requirements = 1 << 2 | 2;
+    entry.port = 1.into();
+    entry.controller_id = DYNAMIC_CONTROLLER.into();
+    entry.admin_entries = ADMIN_ENTRIES_MAX.into();
+    entry.service = ascii(&address.port().to_string());
+    entry.subsystem = name(nqn);
+    entry.address = ascii(&address.ip().to_string());
+    entry
+}
