@@ -63,8 +63,8 @@ pub(super) fn execute(
     payload: Payload<'_>,
 ) -> Executed {
     match entry.opcode() {
-        Opcode::IDENTIFY => identify(controller, entry, payload.to_host())?,
-        Opcode::GET_LOG_PAGE => get_log_page(controller, entry, payload.to_host())?,
+        Opcode::IDENTIFY => identify(controller, entry, payload.room())?,
+        Opcode::GET_LOG_PAGE => get_log_page(controller, entry, payload.room())?,
         Opcode::GET_FEATURES => return get_feature(controller, entry, payload),
         Opcode::SET_FEATURES => return set_feature(controller, entry),
         Opcode::KEEP_ALIVE => {}
@@ -373,7 +373,7 @@ fn get_feature(controller: &Controller, entry: &SubmissionEntry, payload: Payloa
         (Role::Io, id::WRITE_CACHE) => 1,
         (Role::Io, id::QUEUES) => queues.encode(),
         (Role::Io, id::HOST_ID) if select == Select::Current => {
-            payload.to_host().copy_from_slice(&controller.owner().id);
+            payload.room().copy_from_slice(&controller.owner().id);
             0
         }
         (Role::Io | Role::Discovery(_), _) => return Err(status::INVALID_FIELD),
@@ -405,9 +405,9 @@ fn set_feature(controller: &Controller, entry: &SubmissionEntry) -> Executed {
             };
             return Ok(Outcome::Done(given.encode().into()));
         }
-        (Role::Io, id::COMMAND_SET_PROFILE) if value & 0x1ff == 0 => {}
+        (Role::Io, id::COMMAND_SET_PROFILE) if matches!(value & 0x1ff, 0) => {}
         (Role::Io, id::WRITE_CACHE) if value & 1 == 1 => {}
-        (Role::Io, id::POWER) if value & 0x1f == 0 => {}
+        (Role::Io, id::POWER) if matches!(value & 0x1f, 0) => {}
         (Role::Io, id::WRITE_CACHE | id::POWER | id::WRITE_ATOMICITY | id::TEMPERATURE) => {
             return Err(status::FEATURE_NOT_CHANGEABLE);
         }

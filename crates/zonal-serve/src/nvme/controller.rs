@@ -72,6 +72,8 @@ const READY: u32 = 1;
 const FATAL: u32 = 1 << 1;
 /// CSTS bits 2-3: 2, shutdown is complete.
 const SHUT_DOWN: u32 = 2 << 2;
+/// TO and CRWMT: how long becoming ready may take, in 500 ms. Linux wants both to be the same.
+const READY_TIMEOUT: u64 = 15;
 /// VS: 2.0.
 pub(super) const VERSION: u32 = 0x0002_0000;
 
@@ -182,7 +184,7 @@ impl Controller {
             Property::Capabilities => {
                 let entries = u64::from(ENTRIES_MAX - 1);
                 let contiguous = 1 << 16;
-                let timeout = 15 << 24;
+                let timeout = READY_TIMEOUT << 24;
                 let command_sets = match self.role {
                     // NVM, and others as well.
                     Role::Io => 0x41 << 37,
@@ -194,7 +196,7 @@ impl Controller {
             Property::Version => VERSION.into(),
             Property::Configuration => self.configuration.load(Ordering::Acquire).into(),
             Property::Status => self.status().into(),
-            Property::ReadyTimeouts => 1,
+            Property::ReadyTimeouts => READY_TIMEOUT,
         }
     }
 

@@ -58,14 +58,14 @@ pub(super) fn execute(
     let BlockRange { first, blocks, durability } = BlockRange::decode(entry);
     match entry.opcode() {
         Opcode::FLUSH => namespace.flush()?,
-        Opcode::READ => namespace.read(first, payload.to_host())?,
-        Opcode::WRITE => namespace.write(first, payload.from_host(), durability)?,
+        Opcode::READ => namespace.read(first, payload.room())?,
+        Opcode::WRITE => namespace.write(first, payload.sent(), durability)?,
         Opcode::WRITE_ZEROES => {
             let zeroes = vec![0; namespace.check(first, blocks)?];
             namespace.write(first, &zeroes, durability)?;
         }
         Opcode::ZONE_APPEND => {
-            let at = namespace.append(first, payload.from_host(), durability)?;
+            let at = namespace.append(first, payload.sent(), durability)?;
             return Ok(Outcome::Done(at.get()));
         }
         Opcode::ZONE_SEND => {
@@ -77,7 +77,7 @@ pub(super) fn execute(
             namespace.send(zones, action)?;
         }
         Opcode::ZONE_RECEIVE => {
-            namespace.report(&ZoneReceive::decode(entry)?, payload.to_host())?;
+            namespace.report(&ZoneReceive::decode(entry)?, payload.room())?;
         }
         _ => return Err(status::INVALID_OPCODE),
     }

@@ -57,15 +57,15 @@ pub(crate) enum Payload<'a> {
 
 impl<'a> Payload<'a> {
     /// The bytes from the host.
-    fn from_host(self) -> &'a [u8] {
+    fn sent(self) -> &'a [u8] {
         match self {
             Self::FromHost(data) => data,
             Self::NoData | Self::ToHost(_) => unreachable!("the plan said: from the host"),
         }
     }
 
-    /// The bytes to the host.
-    fn to_host(self) -> &'a mut [u8] {
+    /// Room for the bytes to the host.
+    fn room(self) -> &'a mut [u8] {
         match self {
             Self::ToHost(data) => data,
             Self::NoData | Self::FromHost(_) => unreachable!("the plan said: to the host"),

@@ -281,6 +281,7 @@ impl Namespace {
 }
 
 /// The status of a failure, which is logged where it is not the host's own mistake.
+#[expect(clippy::needless_pass_by_value, reason = "as an error is mapped")]
 fn failed(error: DeviceError) -> NvmeStatus {
     let status = error.nvme_status();
     if status == status::INTERNAL || status == status::UNRECOVERED_READ {

@@ -91,7 +91,7 @@ impl Subsystem {
     pub(crate) fn create_controller(
         self: &Arc<Self>,
         data: &ConnectData,
-        entry: DiscoveryEntry,
+        entry: &DiscoveryEntry,
     ) -> Result<Arc<Controller>, Refused> {
         let (role, owner) = self.who(data, entry)?;
         if data.controller_id.get() != DYNAMIC_CONTROLLER {
@@ -124,12 +124,12 @@ impl Subsystem {
         self.controllers().remove(&id);
     }
 
-    fn who(&self, data: &ConnectData, entry: DiscoveryEntry) -> Result<(Role, Owner), Refused> {
+    fn who(&self, data: &ConnectData, entry: &DiscoveryEntry) -> Result<(Role, Owner), Refused> {
         let wrong = |at| (status::CONNECT_PARAMETERS, Some(ConnectFault::Data(at)));
         let is_name = |name: &&str| !name.is_empty() && name.len() <= NQN_BYTES_MAX;
         let host = nvme::text(&data.host).filter(is_name).ok_or(wrong(512))?;
         let role = match nvme::text(&data.subsystem) {
-            Some(DISCOVERY_NQN) => Role::Discovery(Box::new(entry)),
+            Some(DISCOVERY_NQN) => Role::Discovery(Box::new(*entry)),
             Some(name) if name == self.nqn => Role::Io,
             Some(_) | None => return Err(wrong(256)),
         };

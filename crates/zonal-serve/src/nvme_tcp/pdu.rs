@@ -44,7 +44,7 @@ impl CommonHeader {
         Self { kind: 0, flags: 0, header_bytes: 0, data_at: 0, bytes: U32::ZERO };
 }
 
-/// ICReq and ICResp: the first unit of each side (sections 3.6.2.2 and 3.6.2.3).
+/// `ICReq` and `ICResp`: the first unit of each side (sections 3.6.2.2 and 3.6.2.3).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -68,7 +68,7 @@ pub struct Initialize {
 const _: () = assert!(size_of::<Initialize>() == 128);
 const _: () = assert!(offset_of!(Initialize, limit) == 12);
 
-/// H2CTermReq and C2HTermReq: why a side ends the connection (sections 3.6.2.4 and 3.6.2.5).
+/// `H2CTermReq` and `C2HTermReq`: why a side ends the connection (sections 3.6.2.4 and 3.6.2.5).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -87,7 +87,7 @@ pub struct Terminate {
 }
 const _: () = assert!(size_of::<Terminate>() == 24);
 
-/// H2CData, C2HData and R2T (sections 3.6.2.8 to 3.6.2.10).
+/// `H2CData`, `C2HData` and R2T (sections 3.6.2.8 to 3.6.2.10).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -129,21 +129,21 @@ impl Data {
 /// Kind of unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// ICReq: the host begins.
+    /// `ICReq`: the host begins.
     InitializeRequest,
-    /// ICResp: the controller answers.
+    /// `ICResp`: the controller answers.
     InitializeResponse,
-    /// H2CTermReq: the host gives up.
+    /// `H2CTermReq`: the host gives up.
     HostTerminates,
-    /// C2HTermReq: the controller gives up.
+    /// `C2HTermReq`: the controller gives up.
     ControllerTerminates,
-    /// CapsuleCmd: a command, perhaps with data.
+    /// `CapsuleCmd`: a command, perhaps with data.
     Command,
-    /// CapsuleResp: a completion.
+    /// `CapsuleResp`: a completion.
     Response,
-    /// H2CData: data of a command.
+    /// `H2CData`: data of a command.
     HostData,
-    /// C2HData: data for the host.
+    /// `C2HData`: data for the host.
     ControllerData,
     /// R2T: the controller asks for data.
     ReadyToTransfer,

@@ -193,7 +193,7 @@ impl<'a> Session<'a> {
         End::Fatal(fatal, self.input.buffered()[..frame.header_bytes].to_vec())
     }
 
-    /// ICReq and ICResp.
+    /// `ICReq` and `ICResp`.
     fn initialize(&mut self) -> Result<(), End> {
         let frame = self.next_frame(0)?;
         if frame.kind != Kind::InitializeRequest {
@@ -474,7 +474,7 @@ impl<'a> Session<'a> {
         let subsystem = &self.shared.subsystem;
         let found = if asked.queue == 0 {
             let local = self.stream.local_addr().map_err(|_| plain(status::INTERNAL))?;
-            subsystem.create_controller(&data, discovery::entry(subsystem.nqn(), local))
+            subsystem.create_controller(&data, &discovery::entry(subsystem.nqn(), local))
         } else {
             subsystem.find_controller(&data)
         };

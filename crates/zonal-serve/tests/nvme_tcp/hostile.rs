@@ -17,7 +17,7 @@ use zonal_serve::nvme_tcp::pdu::{self, COMMON_BYTES, Data, Kind, Terms, flag};
 use crate::initiator::{Host, Move, Placement, Queue, Style};
 use crate::{NQN, ONE, serve, small};
 
-/// The generator of SplitMix64: enough for garbage.
+/// The generator of `SplitMix64`: enough for garbage.
 struct Random(u64);
 
 impl Random {
@@ -26,6 +26,10 @@ impl Random {
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -77,7 +81,7 @@ fn garbage_ends_the_connection_and_nothing_else() {
     let (server, address, _) = serve(small(), Hosts::All);
     let mut random = Random(seed);
     for turn in 0..count {
-        let mut bytes: Vec<u8> = (0..random.below(600)).map(|_| random.next() as u8).collect();
+        let mut bytes: Vec<u8> = (0..random.below(600)).map(|_| random.byte()).collect();
         let stream = match turn % 3 {
             // Nothing but garbage.
             0 => TcpStream::connect(address).unwrap(),
@@ -90,13 +94,13 @@ fn garbage_ends_the_connection_and_nothing_else() {
                 bytes.clear();
                 for _ in 0..4 {
                     header[COMMON_BYTES..].copy_from_slice(write(2).as_bytes());
-                    header[COMMON_BYTES + random.below(64)] = random.next() as u8;
-                    header[COMMON_BYTES] = random.next() as u8;
+                    header[COMMON_BYTES + random.below(64)] = random.byte();
+                    header[COMMON_BYTES] = random.byte();
                     let unit = (Kind::Command, 0);
                     pdu::put(&mut bytes, unit, &header, &[3; 8192], Terms::default());
                     let wrong = random.below(bytes.len());
                     if random.below(2) == 0 {
-                        bytes[wrong] ^= random.next() as u8;
+                        bytes[wrong] ^= random.byte();
                     }
                 }
                 bytes.truncate(bytes.len() - random.below(100));

@@ -67,11 +67,11 @@ pub struct Queue {
 pub type Answer = Result<(u64, Vec<u8>), NvmeStatus>;
 
 impl Queue {
-    /// ICReq and ICResp.
+    /// `ICReq` and `ICResp`.
     pub fn open(address: SocketAddr, style: Style) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let request = Initialize {
             common: CommonHeader::UNSET,
             version: 0.into(),
