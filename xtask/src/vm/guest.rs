@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{differ, superblock, warts};
+use super::{differ, nvme_tcp, superblock, warts};
 use crate::calls::compare::{self, Row};
 use crate::run;
 use crate::tally::Tally;
@@ -30,6 +30,7 @@ pub(super) fn checks(tally: &mut Tally) {
             run::quietly(Command::new("/share/null_blk").args(tests)).map(drop)
         });
     }
+    nvme_tcp::checks(tally);
     superblock::checks(&rows, tally);
     warts::checks(tally);
     let used = differ::checks(&rows, tally);

@@ -16,6 +16,7 @@ mod differ;
 mod guest;
 mod image;
 mod null_blk;
+mod nvme_tcp;
 mod shape;
 mod share;
 mod side;
