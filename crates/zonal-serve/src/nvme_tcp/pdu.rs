@@ -566,6 +566,34 @@ mod tests {
         assert_eq!(Frame::parse(good, ON, 8192), Err(Fatal::header(1)));
     }
 
+    /// Every combination of interesting values: what is accepted is as long as it says.
+    #[test]
+    fn any_first_bytes_are_a_frame_or_an_error() {
+        let lengths = [0, 1, 23, 24, 28, 72, 76, 77, 80, 81, 128, 129, 200, 8264, u32::MAX];
+        let mut accepted = 0_u32;
+        for terms in [Terms::default(), Terms::digests(1), Terms::digests(2), ON] {
+            for kind in 0..=16 {
+                for flags in 0..16 {
+                    for head in [0, 8, 24, 72, 128, 255] {
+                        let places = [0, 8, 24, 28, 72, 76, 80, 255];
+                        for (data_at, length) in
+                            places.into_iter().flat_map(|at| lengths.map(|length| (at, length)))
+                        {
+                            let mut first = [kind, flags, head, data_at, 0, 0, 0, 0];
+                            first[4..].copy_from_slice(&length.to_le_bytes());
+                            if let Ok(frame) = Frame::parse(first, terms, 8192) {
+                                assert_eq!(frame.bytes(), length as usize, "{first:?}");
+                                assert!(frame.data_bytes <= 8192 && frame.data_at <= frame.bytes());
+                                accepted += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(accepted > 500, "{accepted}");
+    }
+
     #[test]
     fn the_last_word_quotes_the_header() {
         let mut out = Vec::new();
