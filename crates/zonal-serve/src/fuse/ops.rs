@@ -85,7 +85,7 @@ impl Filesystem for Front {
             return reply.error(Errno::EIO);
         }
         if size.is_some() {
-            self.shared.pages.settle();
+            self.shared.pages.settle(ino);
         }
         let result = self.run("setattr", ino, |fs, ino| {
             let mut set = SetAttr {

@@ -10,11 +10,11 @@
 //!
 //! A thread of its own does both. It may have to wait for a read that one of the serving threads has
 //! yet to answer. So that they cannot all wait for each other, nobody waits for it longer than
-//! [`PATIENCE`]; after that, the thread stores nothing more.
+//! [`PATIENCE`].
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,10 +35,8 @@ const WAITING_MAX: usize = 64 << 20;
 enum Task {
     /// Drop the pages of a range.
     Drop { ino: INodeNo, offset: u64, len: u64, done: SyncSender<()> },
-    /// Store these bytes.
-    Store { ino: INodeNo, offset: u64, data: Box<[u8]>, answered: Instant },
-    /// Say that everything before is done.
-    Answer { done: SyncSender<()> },
+    /// Store these bytes, unless the file has been settled since.
+    Store { ino: INodeNo, offset: u64, data: Box<[u8]>, number: u64, answered: Instant },
 }
 
 /// Where tasks are handed in. Without a thread behind it, nothing is done.
@@ -51,9 +49,46 @@ pub(super) struct Pages {
 /// What waits to be stored.
 #[derive(Default)]
 struct Waiting {
-    bytes: AtomicUsize,
-    /// Somebody has lost patience: what waits may be too old to be stored.
-    given_up: AtomicBool,
+    state: Mutex<State>,
+    stored: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Bytes in all.
+    bytes: usize,
+    /// Number of the next piece.
+    next: u64,
+    /// Files that were settled, and the first piece that counts again.
+    settled: BTreeMap<INodeNo, u64>,
+    /// The file of which a piece is just being stored.
+    storing: Option<INodeNo>,
+}
+
+impl Waiting {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a piece is still to be stored; if so, `stored` must follow.
+    fn start(&self, ino: INodeNo, number: u64) -> bool {
+        let mut state = self.state();
+        let counts = state.settled.get(&ino).is_none_or(|first| *first <= number);
+        state.storing = counts.then_some(ino);
+        counts
+    }
+
+    /// A piece is done with.
+    fn end(&self, bytes: usize) {
+        let mut state = self.state();
+        state.bytes -= bytes;
+        state.storing = None;
+        if state.bytes == 0 {
+            state.settled.clear();
+        }
+        drop(state);
+        self.stored.notify_all();
+    }
 }
 
 /// What the thread works on; it ends when the [`Pages`] it belongs to are closed.
@@ -84,21 +119,36 @@ impl Pages {
 
     /// Has the page cache filled with what was written.
     pub(super) fn store(&self, ino: INodeNo, offset: u64, data: &[u8]) {
-        let waiting = self.waiting.bytes.fetch_add(data.len(), Ordering::AcqRel);
-        let sent = waiting < WAITING_MAX
-            && self.send(Task::Store { ino, offset, data: data.into(), answered: now() });
-        if !sent {
-            self.waiting.bytes.fetch_sub(data.len(), Ordering::AcqRel);
+        let number = {
+            let mut state = self.waiting.state();
+            if state.bytes >= WAITING_MAX {
+                return;
+            }
+            state.bytes += data.len();
+            state.next += 1;
+            state.next
+        };
+        let task = Task::Store { ino, offset, data: data.into(), number, answered: now() };
+        if !self.send(task) {
+            self.waiting.end(data.len());
         }
     }
 
-    /// Waits until nothing waits to be stored.
-    pub(super) fn settle(&self) {
-        if self.waiting.bytes.load(Ordering::Acquire) > 0
-            && !self.wait(|done| Task::Answer { done })
-        {
-            self.waiting.given_up.store(true, Ordering::Release);
-            tracing::warn!("the page cache is not filled any more with what is written directly");
+    /// Makes sure that nothing that was written to a file before is stored later.
+    pub(super) fn settle(&self, ino: INodeNo) {
+        let mut state = self.waiting.state();
+        if state.bytes == 0 {
+            return;
+        }
+        let first = state.next + 1;
+        state.settled.insert(ino, first);
+        let busy = |state: &mut State| state.storing == Some(ino);
+        let waited = self.waiting.stored.wait_timeout_while(state, PATIENCE, busy);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            // What is being stored may then be older than the file: it is dropped at once.
+            let (done, _) = sync_channel(1);
+            self.send(Task::Drop { ino, offset: 0, len: 0, done });
+            tracing::warn!(inode = ino.0, "pages of the file are dropped later");
         }
     }
 
@@ -123,14 +173,13 @@ impl PageTasks {
                 Task::Drop { ino, offset, len, done } => {
                     (kernel.inval_inode(ino, signed(offset), signed(len)), Some(done))
                 }
-                Task::Store { ino, offset, data, answered } => {
+                Task::Store { ino, offset, data, number, answered } => {
                     thread::park_timeout((answered + MOMENT).saturating_duration_since(now()));
-                    let given_up = self.waiting.given_up.load(Ordering::Acquire);
-                    let stored = if given_up { Ok(()) } else { kernel.store(ino, offset, &data) };
-                    self.waiting.bytes.fetch_sub(data.len(), Ordering::AcqRel);
+                    let counts = self.waiting.start(ino, number);
+                    let stored = if counts { kernel.store(ino, offset, &data) } else { Ok(()) };
+                    self.waiting.end(data.len());
                     (stored, None)
                 }
-                Task::Answer { done } => (Ok(()), Some(done)),
             };
             if let Err(error) = outcome {
                 tracing::debug!(%error, "the kernel has no such inode any more");

@@ -135,7 +135,7 @@ impl Front {
     /// What must happen before a failure is told: it may have changed the file, and the file
     /// system.
     pub(super) fn after_failure(&self, node: INodeNo) {
-        self.shared.pages.settle();
+        self.shared.pages.settle(node);
         self.forget_attributes(node);
         self.watch_access();
     }
