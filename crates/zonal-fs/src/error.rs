@@ -124,6 +124,16 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// A failure whose errno programs are told where it is a limit of the device, as zone files do.
+    pub fn of_zone(error: DeviceError) -> Self {
+        match error {
+            DeviceError::TooManyActive { .. } | DeviceError::TooManyOpen { .. } => {
+                Self::ZoneLimit(error)
+            }
+            error => Self::Device(error),
+        }
+    }
+
     /// The errno a program sees.
     ///
     /// A failure of the device below is EIO, whatever it was: by then the file system has tried

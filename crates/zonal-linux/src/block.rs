@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, OpenMode, Select, Zone,
-    ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+    ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice, state,
 };
 
 use crate::ioctl::{self, RawZone};
@@ -398,7 +398,7 @@ impl ZonedDevice for BlockDrive {
             Select::One(zone) => self.manage_one(zone, action),
             Select::All => {
                 for zone in self.report_all()? {
-                    if takes(zone.cond, action) {
+                    if state::selected_by_all(action, zone.cond) {
                         self.manage_one(zone.id, action)?;
                     }
                 }
@@ -411,16 +411,6 @@ impl ZonedDevice for BlockDrive {
         self.file
             .sync_data()
             .map_err(|source| DeviceError::Io { what: format!("flushing {}", self.name), source })
-    }
-}
-
-/// Whether an action on all zones is for a zone in this condition.
-fn takes(cond: ZoneCond, action: ZoneAction) -> bool {
-    match action {
-        ZoneAction::Open => cond == ZoneCond::Closed,
-        ZoneAction::Close => cond.is_open(),
-        ZoneAction::Finish => cond.is_active(),
-        ZoneAction::Reset => cond.is_active() || cond == ZoneCond::Full,
     }
 }
 

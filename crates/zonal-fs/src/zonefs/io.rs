@@ -10,7 +10,6 @@ use zonal::DeviceError;
 
 use super::file::{Group, Health, Held, Landed, Writer, ZoneFile};
 use super::recover::Failed;
-use super::zones::limit_or_failure;
 use super::{DeviceResult, ZoneFs};
 use crate::FsError;
 use crate::vfs::{Result, WriteFlags, Written};
@@ -257,7 +256,7 @@ impl ZoneFs {
     fn write_failed(&self, file: &ZoneFile, writer: &mut Writer, error: DeviceError) -> FsError {
         tracing::error!(zone = file.zone.get(), %error, "writing failed");
         self.find_out(file, writer, Failed::Write);
-        limit_or_failure(error)
+        FsError::of_zone(error)
     }
 
     fn check_blocks(&self, position: u64) -> Result<()> {

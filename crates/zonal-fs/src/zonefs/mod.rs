@@ -27,7 +27,7 @@ mod zones;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use zonal::{Clock, Select, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
+use zonal::{Clock, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
 
 use self::file::{Owned, ZoneFile};
 use self::format::PERM_DEFAULT;
@@ -168,13 +168,13 @@ impl ZoneFs {
         options: MountOptions,
     ) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
-        if options.access == Access::ReadWrite {
-            close_open_zones(&*device)?;
-        }
         let now = Timestamp::from_ns(clock.wall_ns());
         let file = owned(&superblock, now);
         let directory = Owned { perm: 0o555, uid: 0, gid: 0, ..file };
-        let zones = device.report_all()?;
+        let mut zones = device.report_all()?;
+        if options.access == Access::ReadWrite && close_open_zones(&*device, &zones)? > 0 {
+            zones = device.report_all()?;
+        }
         let tree = Tree::new(device.geometry(), &zones, superblock.aggregate, file);
         let capacity_max = tree.files().iter().map(|file| file.capacity).max().unwrap_or(0);
         let fs = Self {
@@ -271,15 +271,18 @@ fn checked(device: &dyn ZonedDevice, mut options: MountOptions) -> MountOptions 
     options
 }
 
-/// Closes what is open, so that it does not count as active; an open zone without data would.
-fn close_open_zones(device: &dyn ZonedDevice) -> Result<()> {
-    for zone in device.report_all()? {
+/// Closes what is open, so that it does not count as active; an open zone without data would. Tells
+/// how many it were.
+fn close_open_zones(device: &dyn ZonedDevice, zones: &[Zone]) -> Result<u32> {
+    let mut closed = 0;
+    for zone in zones {
         let sequential = zone.kind == ZoneKind::SequentialRequired && zone.id > ZoneId::ZERO;
         if sequential && matches!(zone.cond, ZoneCond::ImplicitOpen | ZoneCond::ExplicitOpen) {
             let empty = zone.wp == Some(zone.start);
             let action = if empty { ZoneAction::Reset } else { ZoneAction::Close };
             device.manage(Select::One(zone.id), action)?;
+            closed += 1;
         }
     }
-    Ok(())
+    Ok(closed)
 }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use zonal::{DeviceError, Select, ZoneAction};
+use zonal::{Select, ZoneAction};
 
 use super::file::{Group, Health, Held, Writer, ZoneFile};
 use super::{OpenPolicy, ZoneFs};
@@ -150,7 +150,7 @@ impl ZoneFs {
 
     /// Performs an action on the zone of a sequential file.
     fn act(&self, file: &ZoneFile, action: ZoneAction) -> Result<()> {
-        self.device.manage(Select::One(file.zone), action).map_err(limit_or_failure)
+        self.device.manage(Select::One(file.zone), action).map_err(FsError::of_zone)
     }
 
     /// Refuses a change of a file that is not good any more, or of any.
@@ -162,15 +162,5 @@ impl ZoneFs {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => Err(FsError::ReadOnly),
         }
-    }
-}
-
-/// Limits of the device have an errno of their own; everything else is EIO.
-pub(super) fn limit_or_failure(error: DeviceError) -> FsError {
-    match error {
-        DeviceError::TooManyActive { .. } | DeviceError::TooManyOpen { .. } => {
-            FsError::ZoneLimit(error)
-        }
-        error => FsError::Device(error),
     }
 }

@@ -116,10 +116,7 @@ fn refused(error: DeviceError) -> FsError {
         DeviceError::NoSuchZone { .. } => FsError::Invalid { what: "no such zone" },
         DeviceError::Conventional { .. } => FsError::Invalid { what: "a conventional zone" },
         DeviceError::Unaligned { .. } => FsError::Invalid { what: "not a number of whole blocks" },
-        DeviceError::TooManyActive { .. } | DeviceError::TooManyOpen { .. } => {
-            FsError::ZoneLimit(error)
-        }
-        other => FsError::Device(other),
+        other => FsError::of_zone(other),
     }
 }
 
