@@ -389,6 +389,10 @@ pub(crate) struct NvmeTcp {
     /// Only hosts of these names may connect, instead of all
     #[arg(long, value_name = "NQN", value_delimiter = ',')]
     pub(crate) allow_host: Vec<String>,
+    /// Zones get descriptor extensions of so many bytes, a multiple of 64; they are forgotten when
+    /// the server ends
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) zone_extension: Option<u16>,
 }
 
 #[derive(Args)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use zonal_serve::nvme::extension::ExtensionSize;
 use zonal_serve::nvme::subsystem::Hosts;
 use zonal_serve::nvme::{Namespace, Subsystem};
 use zonal_serve::nvme_tcp;
@@ -33,7 +34,11 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
     let mut namespaces = Vec::new();
     for (spec, nsid) in args.devices.iter().zip(1..) {
         let stack = device::open_stack(spec, OpenMode::ReadWrite)?;
-        namespaces.push(Namespace::new(stack, spec, identity(args, spec, nsid))?);
+        let namespace = Namespace::new(stack, spec, identity(args, spec, nsid))?;
+        namespaces.push(match args.zone_extension {
+            Some(bytes) => namespace.with_extensions(extension_size(bytes)?),
+            None => namespace,
+        });
     }
     let hosts = match args.allow_host.as_slice() {
         [] => Hosts::All,
@@ -47,6 +52,11 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
         }
     })
     .context("serving over NVMe/TCP")
+}
+
+fn extension_size(bytes: u16) -> Result<ExtensionSize> {
+    ExtensionSize::from_bytes(bytes)
+        .with_context(|| format!("--zone-extension {bytes}: give a multiple of 64, at most 16320"))
 }
 
 /// The same for the same device, so that a host knows a namespace again after a restart.

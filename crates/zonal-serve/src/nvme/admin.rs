@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 use zonal::nvme::decode::{GetLogPage, Identify};
+use zonal::nvme::event;
 use zonal::nvme::fabrics::{DiscoveryEntry, DiscoveryHeader};
 use zonal::nvme::feature::{self, QueueCounts, Select, SetFeature};
 use zonal::nvme::identify::{
@@ -14,6 +15,7 @@ use zonal::nvme::log::{self, ChangedZones, Effects, FirmwareSlots, Health, page}
 use zonal::nvme::{self, Nsid, NvmeStatus, Opcode, SubmissionEntry, command_set, status};
 
 use super::controller::{COMMAND_CAPSULE, VERSION};
+use super::events::ERRORS_MAX;
 use super::namespace::Usage;
 use super::{
     Controller, DONE, ENTRIES_MAX, Executed, Namespace, Outcome, Payload, Plan, QUEUES_MAX, Role,
@@ -28,10 +30,19 @@ const TEMPERATURE: u16 = 298;
 /// Features that a host can change, and that mean something here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
-    /// Asynchronous Event Configuration: kept, but there are no events.
+    /// Asynchronous Event Configuration.
     async_events: u32,
     /// Arbitration: kept; queues are served by threads.
     arbitration: u32,
+    /// Error Recovery: kept; nothing is ever tried again.
+    error_recovery: u32,
+}
+
+impl Features {
+    /// Whether the host wants to be told of these events.
+    pub(super) const fn wants(&self, events: u32) -> bool {
+        self.async_events & events == events
+    }
 }
 
 /// What data a command moves.
@@ -202,6 +213,8 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
             answer.namespaces_max = answer.namespaces;
             // Write Zeroes.
             answer.commands = (1 << 3).into();
+            answer.events = event::ZONE_NOTICES.into();
+            answer.error_log = ERRORS_MAX - 1;
             // There is a cache, and a flush can be for all namespaces.
             answer.write_cache = 1 | 3 << 1;
             answer.subsystem = nvme::name(subsystem.nqn());
@@ -243,7 +256,7 @@ fn get_log_page(
     let content = match (controller.role(), asked.page) {
         (_, page::SUPPORTED) => supported_pages(controller),
         (Role::Discovery(entry), page::DISCOVERY) => discovery(controller, entry),
-        (Role::Io, page::ERRORS) => vec![0; size_of::<log::ErrorEntry>()],
+        (Role::Io, page::ERRORS) => controller.error_log().as_bytes().to_vec(),
         (Role::Io, page::HEALTH) => health(controller).as_bytes().to_vec(),
         (Role::Io, page::FIRMWARE) => {
             let mut slots = FirmwareSlots::new_zeroed();
@@ -312,6 +325,7 @@ fn health(controller: &Controller) -> Health {
     health.written = units(sum(|usage| &usage.written_bytes));
     health.reads = sum(|usage| &usage.reads).into();
     health.writes = sum(|usage| &usage.writes).into();
+    health.errors = u128::from(controller.error_count()).into();
     health
 }
 
@@ -359,7 +373,8 @@ fn get_feature(controller: &Controller, entry: &SubmissionEntry, payload: Payloa
         Select::Default | Select::Saved => Features::default(),
         // Bit 2: it can be changed. Nothing is saved, nothing is per namespace.
         Select::Supported => {
-            let changeable = [id::ARBITRATION, id::QUEUES, id::ASYNC_EVENTS, id::KEEP_ALIVE];
+            let changeable =
+                [id::ARBITRATION, id::ERROR_RECOVERY, id::QUEUES, id::ASYNC_EVENTS, id::KEEP_ALIVE];
             return Ok(Outcome::Done(u64::from(changeable.contains(&which)) << 2));
         }
     };
@@ -368,6 +383,7 @@ fn get_feature(controller: &Controller, entry: &SubmissionEntry, payload: Payloa
         (_, id::ASYNC_EVENTS) => features.async_events,
         (_, id::KEEP_ALIVE) => controller.keep_alive_ms().unwrap_or(0),
         (Role::Io, id::ARBITRATION) => features.arbitration,
+        (Role::Io, id::ERROR_RECOVERY) => features.error_recovery,
         (Role::Io, id::POWER | id::WRITE_ATOMICITY | id::COMMAND_SET_PROFILE) => 0,
         (Role::Io, id::TEMPERATURE) => 343,
         (Role::Io, id::WRITE_CACHE) => 1,
@@ -392,6 +408,9 @@ fn set_feature(controller: &Controller, entry: &SubmissionEntry) -> Executed {
         (_, id::KEEP_ALIVE) => controller.set_keep_alive_ms(Some(value).filter(|&ms| ms != 0)),
         (Role::Io, id::ARBITRATION) => {
             controller.set_features(|features| features.arbitration = value);
+        }
+        (Role::Io, id::ERROR_RECOVERY) => {
+            controller.set_features(|features| features.error_recovery = value);
         }
         (Role::Io, id::QUEUES) => {
             let asked = QueueCounts::decode(value);

@@ -3,15 +3,18 @@
 //! A controller lives from the Connect of its admin queue until that queue's connection ends, for
 //! whatever reason; then its I/O queues are closed with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::Lba;
 use zonal::nvme::decode::LogRead;
+use zonal::nvme::event;
 use zonal::nvme::fabrics::{DiscoveryEntry, Property};
+use zonal::nvme::log::ErrorEntry;
 use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
 
+use super::events::{ErrorLog, News};
 use super::{
     ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Payload, Plan, QUEUES_MAX, Subsystem, admin, io,
 };
@@ -55,10 +58,8 @@ pub(crate) struct Controller {
 struct State {
     queues: BTreeMap<u16, Arc<dyn Link>>,
     features: admin::Features,
-    /// Event requests that wait.
-    held: BTreeSet<u16>,
-    /// Failed zones that the host has been told of, by namespace.
-    known: BTreeMap<Nsid, BTreeSet<(Lba, u8)>>,
+    news: News,
+    errors: ErrorLog,
     ended: bool,
 }
 
@@ -79,10 +80,11 @@ pub(super) const VERSION: u32 = 0x0002_0000;
 
 impl Controller {
     pub(crate) fn new(id: u16, role: Role, owner: Owner, subsystem: Arc<Subsystem>) -> Self {
-        let known = subsystem.namespaces().filter_map(|(nsid, namespace)| {
-            namespace.failed_zones().ok().map(|zones| (nsid, zones))
-        });
-        let state = State { known: known.collect(), ..State::default() };
+        let news = match role {
+            Role::Io => News::since_now(&subsystem),
+            Role::Discovery(_) => News::default(),
+        };
+        let state = State { news, ..State::default() };
         Self {
             id,
             role,
@@ -222,6 +224,7 @@ impl Controller {
     fn reset(&self) {
         let mut state = self.state();
         state.features = admin::Features::default();
+        state.news.reset();
         for (_, link) in state.queues.iter().filter(|(queue, _)| **queue != 0) {
             link.close();
         }
@@ -256,30 +259,38 @@ impl Controller {
         change(&mut self.state().features);
     }
 
-    /// Keeps an event request. No event is ever reported: the host is told that there are none.
+    /// Keeps an event request.
     pub(super) fn hold(&self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
+        self.state().news.hold(id, limit)
+    }
+
+    /// An event that completes a held request: the request's identifier, and the result. To be
+    /// asked for now and then.
+    pub(crate) fn event(&self) -> Option<(u16, u64)> {
         let mut state = self.state();
-        if state.held.contains(&id) {
-            return Err(status::ID_CONFLICT);
+        if !state.features.wants(event::ZONE_NOTICES) || !self.is_ready() {
+            return None;
         }
-        if state.held.len() >= limit {
-            return Err(status::EVENT_LIMIT);
-        }
-        state.held.insert(id);
-        Ok(())
+        state.news.next(&self.subsystem).map(|(id, event)| (id, event.encode()))
     }
 
     /// Zones that failed since the host last asked.
     pub(super) fn changed_zones(&self, nsid: Nsid, read: LogRead) -> Result<Vec<Lba>, NvmeStatus> {
-        let failed = self.subsystem.namespace(nsid)?.failed_zones()?;
-        let mut state = self.state();
-        let known = state.known.entry(nsid).or_default();
-        let changed = failed.difference(known).map(|(start, _)| *start).collect();
-        match read {
-            LogRead::Clear => *known = failed,
-            LogRead::Retain => {}
-        }
-        Ok(changed)
+        let namespace = self.subsystem.namespace(nsid)?;
+        self.state().news.changed_zones((nsid, namespace), read)
+    }
+
+    /// Remembers that a command failed.
+    pub(crate) fn note(&self, queue: u16, entry: &SubmissionEntry, status: NvmeStatus) {
+        self.state().errors.add(queue, entry, status);
+    }
+
+    pub(super) fn error_count(&self) -> u64 {
+        self.state().errors.count()
+    }
+
+    pub(super) fn error_log(&self) -> Vec<ErrorEntry> {
+        self.state().errors.page()
     }
 }
 

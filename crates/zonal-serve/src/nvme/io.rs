@@ -2,7 +2,7 @@
 //! one.
 
 use zonal::Select;
-use zonal::nvme::decode::{BlockRange, SendTarget, ZoneReceive, ZoneSend};
+use zonal::nvme::decode::{BlockRange, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction};
 use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, status};
 
 use super::{DONE, Executed, Outcome, Payload, Plan, Subsystem, TRANSFER_MAX};
@@ -19,7 +19,11 @@ pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Pla
     let namespace = subsystem.namespace(entry.nsid())?;
     let range = BlockRange::decode(entry);
     match entry.opcode() {
-        Opcode::FLUSH | Opcode::ZONE_SEND => Ok(Plan::NoData),
+        Opcode::FLUSH => Ok(Plan::NoData),
+        Opcode::ZONE_SEND => {
+            let bytes = namespace.send_bytes(&ZoneSend::decode(entry)?)?;
+            Ok(bytes.map_or(Plan::NoData, Plan::FromHost))
+        }
         Opcode::READ => namespace.check(range.first, range.blocks).map(Plan::ToHost),
         Opcode::WRITE => namespace.check(range.first, range.blocks).map(Plan::FromHost),
         Opcode::WRITE_ZEROES => {
@@ -74,7 +78,16 @@ pub(super) fn execute(
                 SendTarget::Start(start) => Select::One(namespace.zone_at(start)?),
                 SendTarget::All => Select::All,
             };
-            namespace.send(zones, action)?;
+            match (action, zones) {
+                (ZoneSendAction::Manage(action), _) => namespace.manage(zones, action)?,
+                (ZoneSendAction::Offline, _) => namespace.take_offline(zones)?,
+                (ZoneSendAction::SetExtension, Select::One(zone)) => {
+                    namespace.extend(zone, payload.sent())?;
+                }
+                (ZoneSendAction::SetExtension | ZoneSendAction::FlushZrwa, _) => {
+                    return Err(status::INVALID_FIELD);
+                }
+            }
         }
         Opcode::ZONE_RECEIVE => {
             namespace.report(&ZoneReceive::decode(entry)?, payload.room())?;

@@ -1,8 +1,9 @@
 //! An NVMe subsystem made of zoned devices, whatever transport its commands come over.
 //!
 //! - [`subsystem`]: the namespaces, who may use them, and the controllers that hosts have.
-//! - [`namespace`]: one device as a zoned namespace.
-//! - `controller`: what one host has: its properties, queues and features.
+//! - [`namespace`]: one device as a zoned namespace; [`extension`]: what hosts attach to its zones.
+//! - `controller`: what one host has: its properties, queues and features; `events`: what it is
+//!   told unasked, and the errors it made.
 //! - `admin` and `io`: the commands of the two kinds of queue.
 //!
 //! A transport asks a controller to *plan* a command, which tells what data it moves and refuses
@@ -11,6 +12,8 @@
 
 mod admin;
 mod controller;
+mod events;
+pub mod extension;
 mod io;
 pub mod namespace;
 pub mod subsystem;

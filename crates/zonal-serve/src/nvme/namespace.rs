@@ -5,11 +5,13 @@
 //! smaller last zone is served as one of full size and less capacity, whose gap reads as zeroes.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromBytes, IntoBytes};
-use zonal::nvme::decode::{Durability, ReportCount, ReportForm, ZoneReceive, ZoneSendAction};
+use zonal::nvme::decode::{
+    Durability, ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction,
+};
 use zonal::nvme::identify::{
     self, BlockFormat, IdentifyCommon, IdentifyNamespace, IdentifyZonedNamespace, ZoneFormat,
 };
@@ -17,10 +19,11 @@ use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
 use zonal::nvme::{NvmeStatus, status};
 use zonal::spec::Stack;
 use zonal::{
-    DeviceError, FailZone, Geometry, Lba, LbaCount, Select, ZoneAction, ZoneCond, ZoneFailure,
-    ZoneId, ZoneKind, ZonedDevice,
+    DeviceError, FailZone, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond,
+    ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
 };
 
+use super::extension::{ExtensionSize, Extensions};
 use crate::ServeError;
 
 /// Zones that are looked at together while a report is made.
@@ -53,6 +56,11 @@ pub struct Namespace {
     failing: Option<Arc<dyn FailZone>>,
     uuid: [u8; 16],
     usage: Usage,
+    extensions: Option<Extensions>,
+    /// Counts failures that may be those of zones: hosts are told of such.
+    alarms: AtomicU64,
+    /// ReadOnly zones that a host took offline: no news to any.
+    given_up: Mutex<BTreeSet<Lba>>,
 }
 
 impl Namespace {
@@ -65,7 +73,21 @@ impl Namespace {
             return Err(ServeError::Export { device, why });
         }
         let Stack { device, failing, counters: _ } = stack;
-        Ok(Self { device, failing, uuid, usage: Usage::default() })
+        Ok(Self {
+            device,
+            failing,
+            uuid,
+            usage: Usage::default(),
+            extensions: None,
+            alarms: AtomicU64::new(0),
+            given_up: Mutex::default(),
+        })
+    }
+
+    /// The same, with zone descriptor extensions that are kept for as long as it is served.
+    #[must_use]
+    pub fn with_extensions(self, size: ExtensionSize) -> Self {
+        Self { extensions: Some(Extensions::new(size)), ..self }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -107,7 +129,7 @@ impl Namespace {
         let there = if first < end { self.geometry().bytes(end - first).get() } else { 0 };
         let there = usize::try_from(there).unwrap_or(usize::MAX).min(buffer.len());
         if there > 0 {
-            self.device.read(first, &mut buffer[..there]).map_err(failed)?;
+            self.device.read(first, &mut buffer[..there]).map_err(|error| self.failed(error))?;
         }
         self.usage.read(buffer.len());
         Ok(())
@@ -122,7 +144,7 @@ impl Namespace {
         self.device.write(first, data).map_err(|error| match error {
             // It is in the namespace: the gap of a smaller last zone.
             DeviceError::OutOfRange { .. } => status::ZONE_BOUNDARY,
-            error => failed(error),
+            error => self.failed(error),
         })?;
         self.settle(data.len(), durability)
     }
@@ -133,7 +155,8 @@ impl Namespace {
         data: &[u8],
         durability: Durability,
     ) -> Result<Lba, NvmeStatus> {
-        let at = self.device.append(self.zone_at(start)?, data).map_err(failed)?;
+        let at =
+            self.device.append(self.zone_at(start)?, data).map_err(|error| self.failed(error))?;
         self.settle(data.len(), durability)?;
         Ok(at)
     }
@@ -147,7 +170,7 @@ impl Namespace {
     }
 
     pub(crate) fn flush(&self) -> Result<(), NvmeStatus> {
-        self.device.flush().map_err(failed)
+        self.device.flush().map_err(|error| self.failed(error))
     }
 
     /// The zone that starts at `start`.
@@ -161,76 +184,140 @@ impl Namespace {
         Ok(ZoneId::new(number))
     }
 
-    pub(crate) fn send(&self, zones: Select, action: ZoneSendAction) -> Result<(), NvmeStatus> {
-        match action {
-            ZoneSendAction::Manage(action) => self.manage(zones, action),
-            ZoneSendAction::Offline => self.take_offline(zones),
-            // Zones have no extension and no random write area.
-            ZoneSendAction::SetExtension | ZoneSendAction::FlushZrwa => Err(status::INVALID_FIELD),
+    /// Bytes that Zone Management Send moves with an action.
+    pub(crate) fn send_bytes(&self, send: &ZoneSend) -> Result<Option<usize>, NvmeStatus> {
+        match send.action {
+            ZoneSendAction::Manage(_) | ZoneSendAction::Offline => Ok(None),
+            ZoneSendAction::SetExtension if send.zones == SendTarget::All => {
+                Err(status::INVALID_FIELD)
+            }
+            ZoneSendAction::SetExtension => {
+                let extensions = self.extensions.as_ref().ok_or(status::INVALID_FIELD)?;
+                Ok(Some(extensions.size.bytes()))
+            }
+            // Zones have no random write area.
+            ZoneSendAction::FlushZrwa => Err(status::INVALID_FIELD),
         }
     }
 
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), NvmeStatus> {
-        self.device.manage(zones, action).map_err(failed)
+    pub(crate) fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), NvmeStatus> {
+        let done = match (&self.extensions, action) {
+            (Some(extensions), ZoneAction::Reset) => extensions.reset(&*self.device, zones),
+            (Some(_) | None, _) => self.device.manage(zones, action),
+        };
+        done.map_err(|error| self.failed(error))
     }
 
-    fn take_offline(&self, zones: Select) -> Result<(), NvmeStatus> {
-        let offline = |zone| match &self.failing {
-            Some(failing) => failing.fail_zone(zone, ZoneFailure::Offline).map_err(failed),
-            None => Err(status::INVALID_FIELD),
+    /// Attaches a descriptor extension to a zone.
+    pub(crate) fn extend(&self, zone: ZoneId, data: &[u8]) -> Result<(), NvmeStatus> {
+        let extensions = self.extensions.as_ref().ok_or(status::INVALID_FIELD)?;
+        extensions.attach(&*self.device, zone, data)
+    }
+
+    pub(crate) fn take_offline(&self, zones: Select) -> Result<(), NvmeStatus> {
+        let offline = |zone: &Zone| {
+            let failing = self.failing.as_ref().ok_or(status::INVALID_FIELD)?;
+            failing.fail_zone(zone.id, ZoneFailure::Offline).map_err(|error| self.failed(error))?;
+            self.given_up().insert(zone.start);
+            Ok(())
         };
         match zones {
-            Select::One(zone) => match self.device.zone(zone).map_err(failed)?.cond {
-                ZoneCond::Offline => Ok(()),
-                ZoneCond::ReadOnly => offline(zone),
-                ZoneCond::NotWp
-                | ZoneCond::Empty
-                | ZoneCond::ImplicitOpen
-                | ZoneCond::ExplicitOpen
-                | ZoneCond::Closed
-                | ZoneCond::Full => Err(status::INVALID_TRANSITION),
-            },
+            Select::One(zone) => {
+                let zone = self.device.zone(zone).map_err(|error| self.failed(error))?;
+                match zone.cond {
+                    ZoneCond::Offline => Ok(()),
+                    ZoneCond::ReadOnly => offline(&zone),
+                    ZoneCond::NotWp
+                    | ZoneCond::Empty
+                    | ZoneCond::ImplicitOpen
+                    | ZoneCond::ExplicitOpen
+                    | ZoneCond::Closed
+                    | ZoneCond::Full => Err(status::INVALID_TRANSITION),
+                }
+            }
             Select::All => {
-                let zones = self.device.report_all().map_err(failed)?;
-                let read_only = zones.iter().filter(|zone| zone.cond == ZoneCond::ReadOnly);
-                read_only.map(|zone| zone.id).try_for_each(offline)
+                let zones = self.device.report_all().map_err(|error| self.failed(error))?;
+                zones.iter().filter(|zone| zone.cond == ZoneCond::ReadOnly).try_for_each(offline)
             }
         }
     }
 
-    /// Zones that nobody can write any more, by their first block.
-    pub(crate) fn failed_zones(&self) -> Result<BTreeSet<(Lba, u8)>, NvmeStatus> {
-        let zones = self.device.report_all().map_err(failed)?;
-        let failed = |cond| matches!(cond, ZoneCond::ReadOnly | ZoneCond::Offline);
-        let failed = zones.iter().filter(|zone| failed(zone.cond));
-        Ok(failed.map(|zone| (zone.start, zone.cond.code())).collect())
+    fn given_up(&self) -> MutexGuard<'_, BTreeSet<Lba>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes when a zone may have failed.
+    pub(crate) fn alarms(&self) -> u64 {
+        self.alarms.load(Ordering::Acquire)
+    }
+
+    /// Zones that failed, by their first block, and how: what a host did is no failure.
+    pub(crate) fn failed_zones(&self) -> Result<BTreeSet<(Lba, ZoneCond)>, NvmeStatus> {
+        let zones = self.device.report_all().map_err(|error| self.failed(error))?;
+        let given_up = self.given_up();
+        let failed = zones.iter().filter_map(|zone| match zone.cond {
+            ZoneCond::Offline if given_up.contains(&zone.start) => {
+                Some((zone.start, ZoneCond::ReadOnly))
+            }
+            ZoneCond::ReadOnly | ZoneCond::Offline => Some((zone.start, zone.cond)),
+            ZoneCond::NotWp
+            | ZoneCond::Empty
+            | ZoneCond::ImplicitOpen
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed
+            | ZoneCond::Full => None,
+        });
+        Ok(failed.collect())
+    }
+
+    /// The status of a failure, which is logged where it is not the host's own mistake.
+    #[expect(clippy::needless_pass_by_value, reason = "as an error is mapped")]
+    fn failed(&self, error: DeviceError) -> NvmeStatus {
+        let status = error.nvme_status();
+        if matches!(status, status::INTERNAL | status::UNRECOVERED_READ) {
+            tracing::error!(%error, "the device failed");
+        } else {
+            tracing::debug!(%error, "refused");
+        }
+        if matches!(
+            status,
+            status::INTERNAL
+                | status::UNRECOVERED_READ
+                | status::ZONE_READ_ONLY
+                | status::ZONE_OFFLINE
+                | status::INVALID_TRANSITION
+        ) {
+            self.alarms.fetch_add(1, Ordering::AcqRel);
+        }
+        status
     }
 
     /// Zone Management Receive.
     pub(crate) fn report(&self, asked: &ZoneReceive, out: &mut [u8]) -> Result<(), NvmeStatus> {
-        if asked.form == ReportForm::Extended {
-            // Zones have no extension (ZNS, section 3.4.2.2.2).
-            return Err(status::INVALID_FIELD);
-        }
+        let extensions = match asked.form {
+            ReportForm::Plain => None,
+            ReportForm::Extended => Some(self.extensions.as_ref().ok_or(status::INVALID_FIELD)?),
+        };
         self.check(asked.first, LbaCount::new(1))?;
         let first = asked.first.get() / self.geometry().zone_size().get();
         let mut next = ZoneId::new(u32::try_from(first).expect("a block of the namespace"));
         let (head, body) = out.split_at_mut(out.len().min(size_of::<ReportHeader>()));
-        let mut slots = body.chunks_exact_mut(size_of::<ZoneDescriptor>());
+        let extension_bytes = extensions.map_or(0, |extensions| extensions.size.bytes());
+        let mut slots = body.chunks_exact_mut(size_of::<ZoneDescriptor>() + extension_bytes);
         let mut matching = 0_u64;
         let mut zones = Vec::new();
         'zones: while next.get() < self.geometry().zone_count() {
             zones.clear();
-            self.device.report(next, &mut zones, REPORT_STEP).map_err(failed)?;
+            self.device
+                .report(next, &mut zones, REPORT_STEP)
+                .map_err(|error| self.failed(error))?;
             for zone in &zones {
                 next = zone.id.next();
                 if asked.only.is_some_and(|cond| cond != zone.cond) {
                     continue;
                 }
                 match (slots.next(), asked.count) {
-                    (Some(slot), _) => {
-                        slot.copy_from_slice(ZoneDescriptor::encode(zone).as_bytes());
-                    }
+                    (Some(slot), _) => describe(zone, extensions, slot),
                     (None, ReportCount::Matching) => {}
                     (None, ReportCount::Reported) => break 'zones,
                 }
@@ -268,7 +355,8 @@ impl Namespace {
         answer.active_max = identify::encode_limit(geometry.max_active());
         answer.open_max = identify::encode_limit(geometry.max_open());
         let zone_size = geometry.zone_size().get().into();
-        answer.zone_formats[0] = ZoneFormat { zone_size, extension: 0, reserved: [0; 7] };
+        let extension = self.extensions.as_ref().map_or(0, |extensions| extensions.size.units());
+        answer.zone_formats[0] = ZoneFormat { zone_size, extension, reserved: [0; 7] };
         answer
     }
 
@@ -280,14 +368,12 @@ impl Namespace {
     }
 }
 
-/// The status of a failure, which is logged where it is not the host's own mistake.
-#[expect(clippy::needless_pass_by_value, reason = "as an error is mapped")]
-fn failed(error: DeviceError) -> NvmeStatus {
-    let status = error.nvme_status();
-    if status == status::INTERNAL || status == status::UNRECOVERED_READ {
-        tracing::error!(%error, "the device failed");
-    } else {
-        tracing::debug!(%error, "refused");
+/// Puts a zone's descriptor into `slot`, and its extension behind it.
+fn describe(zone: &Zone, extensions: Option<&Extensions>, slot: &mut [u8]) {
+    let (descriptor, extension) = slot.split_at_mut(size_of::<ZoneDescriptor>());
+    let mut described = ZoneDescriptor::encode(zone);
+    if extensions.and_then(|extensions| extensions.copy(zone, extension)).is_some() {
+        described = described.with_extension();
     }
-    status
+    descriptor.copy_from_slice(described.as_bytes());
 }

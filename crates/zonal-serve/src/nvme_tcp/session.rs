@@ -20,7 +20,7 @@ use zonal::nvme::{CompletionEntry, NvmeStatus, Opcode, SubmissionEntry, status};
 
 use super::pdu::{self, COMMON_BYTES, DIGEST_BYTES, Data, Digest, Fatal, FatalStatus, Frame};
 use super::pdu::{Initialize, Kind, Terms, flag};
-use super::stream::{self, Input};
+use super::stream::{self, Input, Waited};
 use super::{Shared, discovery};
 use crate::nvme::{
     ADMIN_ENTRIES_MAX, Controller, ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Link, Outcome, Payload,
@@ -162,18 +162,12 @@ impl<'a> Session<'a> {
         if self.input.buffered().len() < COMMON_BYTES || self.output.len() >= OUTPUT_MAX {
             self.send()?;
         }
-        let keep_alive = match &self.queue {
-            Some(queue) if queue.id == 0 => Some(Arc::clone(&queue.controller)),
-            Some(_) | None => None,
-        };
-        let (stranger, heard) = (self.queue.is_none(), self.heard_ns);
-        self.input.wait(|| {
-            if stranger {
-                return Some(heard.saturating_add(STRANGER_NS));
+        loop {
+            self.report_event()?;
+            if self.input.wait(self.deadline())? == Waited::Well {
+                break;
             }
-            let ms = u64::from(keep_alive.as_ref()?.keep_alive_ms()?);
-            Some(heard.saturating_add((ms + KEEP_ALIVE_GRACE_MS) * 1_000_000))
-        })?;
+        }
         self.input.fill(COMMON_BYTES)?;
         let first: [u8; COMMON_BYTES] =
             self.input.buffered()[..COMMON_BYTES].try_into().expect("filled");
@@ -186,6 +180,31 @@ impl<'a> Session<'a> {
         let head = &self.input.buffered()[..frame.head_bytes()];
         frame.check_head(head).map_err(|fatal| End::Fatal(fatal, head.to_vec()))?;
         Ok(frame)
+    }
+
+    /// When the host has been silent for too long. It may have changed its promise meanwhile.
+    fn deadline(&self) -> Option<u64> {
+        let patience_ns = match &self.queue {
+            None => STRANGER_NS,
+            Some(queue) if queue.id == 0 => {
+                (u64::from(queue.controller.keep_alive_ms()?) + KEEP_ALIVE_GRACE_MS) * 1_000_000
+            }
+            Some(_) => return None,
+        };
+        Some(self.heard_ns.saturating_add(patience_ns))
+    }
+
+    /// Tells the host of an event, if there is one.
+    fn report_event(&mut self) -> io::Result<()> {
+        let event = match &self.queue {
+            Some(queue) if queue.id == 0 => queue.controller.event(),
+            Some(_) | None => None,
+        };
+        if let Some((id, result)) = event {
+            self.complete(id, result, status::SUCCESS);
+            self.send()?;
+        }
+        Ok(())
     }
 
     /// The header of the unit that was looked at, for a last word.
@@ -295,7 +314,7 @@ impl<'a> Session<'a> {
             Ok(Located::Here(payload)) => self.execute(&entry, payload),
             Ok(Located::ToHost(bytes)) => self.execute_to_host(&entry, bytes),
             Ok(Located::AtHost(bytes)) => self.waiting.push_back((entry, bytes)),
-            Err(status) => self.respond(id, Err(status)),
+            Err(status) => self.answer(&entry, Err(status)),
         }
     }
 
@@ -303,7 +322,7 @@ impl<'a> Session<'a> {
     fn execute(&mut self, entry: &SubmissionEntry, payload: Payload<'_>) {
         let queue = self.queue.as_ref().expect("planned by its controller");
         let executed = queue.controller.execute(queue.id, entry, payload);
-        self.respond(entry.id.get(), executed);
+        self.answer(entry, executed);
     }
 
     /// Executes a command that sends data to the host: the data is made where it is sent from.
@@ -315,7 +334,7 @@ impl<'a> Session<'a> {
         let executed = queue.controller.execute(queue.id, entry, payload);
         if executed.is_err() {
             self.output.truncate(unit);
-            return self.respond(id, executed);
+            return self.answer(entry, executed);
         }
         // Where nobody keeps count of the queue, a success without a result needs no completion.
         let short = queue.flow_control == FlowControl::Off && executed == Ok(Outcome::Done(0));
@@ -324,6 +343,14 @@ impl<'a> Session<'a> {
         if !short {
             self.respond(id, executed);
         }
+    }
+
+    /// Answers a command of a queue; its host finds it in the error log if it failed.
+    fn answer(&mut self, entry: &SubmissionEntry, executed: Executed) {
+        if let (Err(status), Some(queue)) = (executed, &self.queue) {
+            queue.controller.note(queue.id, entry, status);
+        }
+        self.respond(entry.id.get(), executed);
     }
 
     /// Answers a command, unless it is held.

@@ -24,6 +24,15 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// With something to read.
+    Well,
+    /// After a tick, with nothing: time to look at the clock, and at what else there is to do.
+    InVain,
+}
+
 /// What arrives.
 pub(super) struct Input {
     stream: Arc<TcpStream>,
@@ -51,16 +60,17 @@ impl Input {
         &self.buffer[at..at + count]
     }
 
-    /// Waits for the first byte of a unit. `deadline_ns` is asked again and again: it may move.
-    pub(super) fn wait(&mut self, deadline_ns: impl Fn() -> Option<u64>) -> io::Result<()> {
-        while self.start == self.end {
-            if deadline_ns().is_some_and(|deadline| self.clock.monotonic_ns() > deadline) {
-                return Err(ErrorKind::TimedOut.into());
-            }
-            (self.start, self.end) = (0, 0);
-            self.receive()?;
+    /// Waits a little for the first byte of a unit; an error once the deadline has passed.
+    pub(super) fn wait(&mut self, deadline_ns: Option<u64>) -> io::Result<Waited> {
+        if self.start < self.end {
+            return Ok(Waited::Well);
         }
-        Ok(())
+        if let Some(deadline) = deadline_ns {
+            self.check(deadline)?;
+        }
+        (self.start, self.end) = (0, 0);
+        self.receive()?;
+        Ok(if self.end > 0 { Waited::Well } else { Waited::InVain })
     }
 
     /// Waits until `count` bytes are buffered.

@@ -134,6 +134,11 @@ impl Queue {
         id
     }
 
+    /// Waits for the end of a command that moves no data.
+    pub fn wait_for(&mut self, id: u16) -> (CompletionEntry, Vec<u8>) {
+        self.complete(id, &Move::Nothing)
+    }
+
     fn complete(&mut self, id: u16, data: &Move<'_>) -> (CompletionEntry, Vec<u8>) {
         let mut received = Vec::new();
         loop {

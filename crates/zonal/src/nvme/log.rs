@@ -67,6 +67,7 @@ const _: () = assert!(offset_of!(ErrorEntry, nsid) == 24);
 /// | 48 | 16 | written | data units written |
 /// | 64 | 16 | reads | read commands |
 /// | 80 | 16 | writes | write commands |
+/// | 176 | 16 | errors | entries that the error log ever got |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
@@ -81,11 +82,14 @@ pub struct Health {
     pub written: U128,
     pub reads: U128,
     pub writes: U128,
-    pub reserved_96: [u8; 416],
+    pub reserved_96: [u8; 80],
+    pub errors: U128,
+    pub reserved_192: [u8; 320],
 }
 const _: () = assert!(size_of::<Health>() == 512);
 const _: () = assert!(offset_of!(Health, read) == 32);
 const _: () = assert!(offset_of!(Health, writes) == 80);
+const _: () = assert!(offset_of!(Health, errors) == 176);
 
 /// Firmware slots (Base, figure 210).
 ///

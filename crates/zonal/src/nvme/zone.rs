@@ -55,6 +55,8 @@ const _: () = assert!(offset_of!(ZoneDescriptor, wp) == 24);
 
 /// ZT: sequential write required. There is no other type.
 const SEQUENTIAL_REQUIRED: u8 = 2;
+/// ZDEV: the zone has an extension.
+const EXTENSION_VALID: u8 = 1 << 7;
 /// WP where there is none.
 const NO_WP: u64 = u64::MAX;
 
@@ -72,6 +74,17 @@ impl ZoneDescriptor {
             wp: zone.wp.map_or(NO_WP, Lba::get).into(),
             reserved_end: [0; 32],
         }
+    }
+
+    /// The same zone, with an extension behind its descriptor.
+    #[must_use]
+    pub const fn with_extension(self) -> Self {
+        Self { attributes: self.attributes | EXTENSION_VALID, ..self }
+    }
+
+    /// Whether the extension behind the descriptor was set by a host.
+    pub const fn has_extension(&self) -> bool {
+        self.attributes & EXTENSION_VALID != 0
     }
 
     /// The zone `id` of a namespace with zones of `size` blocks; `None` if the descriptor is not
