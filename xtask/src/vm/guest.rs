@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{differ, nvme_tcp, superblock, warts};
+use super::{differ, nvme_tcp, side_by_side, superblock, warts};
 use crate::calls::compare::{self, Row};
 use crate::run;
 use crate::tally::Tally;
@@ -18,21 +18,46 @@ pub(super) const DOCUMENT: &str = "/share/semantics.md";
 /// The heading of their table.
 const HEADING: &str = "### Where it differs from the kernel";
 
-/// Runs everything.
-pub(super) fn checks(tally: &mut Tally) {
-    let rows = match table() {
-        Ok(rows) => rows,
-        Err(error) => return tally.fail(format!("the table of differences: {error:#}")),
-    };
+/// A subject: what it is called, and its checks.
+type Subject = (&'static str, fn(&mut Tally));
+
+/// Everything but the calls on zonefs, which are compared by way of the table.
+const SUBJECTS: [Subject; 5] = [
+    ("block-devices", block_devices),
+    ("nvme-tcp", nvme_tcp::checks),
+    ("side-by-side", side_by_side::checks),
+    ("warts", warts::checks),
+    ("zonefs", zonefs),
+];
+
+/// Runs everything, or one subject.
+pub(super) fn checks(only: Option<&str>, tally: &mut Tally) {
+    let wanted = |(name, _): &&Subject| only.is_none_or(|only| only == *name);
+    let before = tally.counts();
+    for (_, checks) in SUBJECTS.iter().filter(wanted) {
+        checks(tally);
+    }
+    if tally.counts() == before {
+        let names = SUBJECTS.map(|(name, _)| name).join(", ");
+        tally.fail(format!("no subject {only:?}; there are {names}"));
+    }
+}
+
+fn block_devices(tally: &mut Tally) {
     for name in ["contract", "somebody_else", "zones_fail"] {
         tally.check(&format!("block devices of the kernel: {name}"), || {
             let tests = ["--ignored", "--test-threads=1", name];
             run::quietly(Command::new("/share/null_blk").args(tests)).map(drop)
         });
     }
-    nvme_tcp::checks(tally);
+}
+
+fn zonefs(tally: &mut Tally) {
+    let rows = match table() {
+        Ok(rows) => rows,
+        Err(error) => return tally.fail(format!("the table of differences: {error:#}")),
+    };
     superblock::checks(&rows, tally);
-    warts::checks(tally);
     let used = differ::checks(&rows, tally);
     for (row, count) in &used {
         println!("{count:6} differences are meant: {row}");

@@ -13,6 +13,7 @@ mod boot;
 mod cpio;
 mod debian;
 mod differ;
+mod export;
 mod guest;
 mod image;
 mod null_blk;
@@ -20,6 +21,7 @@ mod nvme_tcp;
 mod shape;
 mod share;
 mod side;
+mod side_by_side;
 mod superblock;
 mod warts;
 
@@ -42,6 +44,9 @@ use crate::tools::{self, Program};
 pub(crate) struct Vm {
     #[command(subcommand)]
     action: Option<Action>,
+    /// Only this subject of `guest.rs`
+    #[arg(long, value_name = "SUBJECT", global = true)]
+    only: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -76,16 +81,16 @@ struct Run {
 pub(crate) fn main(root: &Path, vm: &Vm) -> Result<ExitCode> {
     match &vm.action {
         Some(Action::Run(run)) => run_command(root, run),
-        Some(Action::Guest) => Ok(crate::tallied(guest::checks)),
-        None => Ok(crate::tallied(|tally| all(root, tally))),
+        Some(Action::Guest) => Ok(crate::tallied(|tally| guest::checks(vm.only.as_deref(), tally))),
+        None => Ok(crate::tallied(|tally| all(root, vm.only.as_deref(), tally))),
     }
 }
 
-/// Everything that is compared with the kernel, in one boot.
-pub(crate) fn all(root: &Path, tally: &mut Tally) {
+/// Everything that is compared with the kernel, or one subject, in one boot.
+pub(crate) fn all(root: &Path, only: Option<&str>, tally: &mut Tally) {
     match prepare(root) {
         Ok(image) => {
-            if let Err(error) = compare(root, &image, tally) {
+            if let Err(error) = compare(root, &image, only, tally) {
                 tally.fail(format!("the virtual machine: {error:#}"));
             }
         }
@@ -93,7 +98,7 @@ pub(crate) fn all(root: &Path, tally: &mut Tally) {
     }
 }
 
-fn compare(root: &Path, image: &Image, tally: &mut Tally) -> Result<()> {
+fn compare(root: &Path, image: &Image, only: Option<&str>, tally: &mut Tally) -> Result<()> {
     println!("booting {}", image.version);
     run::quietly(cargo(root).args(["build", "--quiet", "--package=zonal-cli"]))?;
     let share = root.join("target/vm/share");
@@ -105,13 +110,16 @@ fn compare(root: &Path, image: &Image, tally: &mut Tally) -> Result<()> {
     copy(Path::new("/proc/self/exe"), "xtask")?;
     copy(&root.join("target/debug/zonal"), "zonal")?;
     copy(&root.join("docs/semantics.md"), "semantics.md")?;
-    copy(&block_tests(root)?, "null_blk")?;
+    for test in ["null_blk", "side_by_side"] {
+        copy(&block_test(root, test)?, test)?;
+    }
     let settings = ["SEED", "COUNT"]
         .into_iter()
         .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")));
     let words = ["/share/xtask", "vm", "guest"].map(str::to_owned);
+    let only = only.map(|subject| format!("--only={subject}"));
     let command: Vec<String> =
-        std::iter::once("env".to_owned()).chain(settings).chain(words).collect();
+        std::iter::once("env".to_owned()).chain(settings).chain(words).chain(only).collect();
     let job = Job {
         command: script(&command),
         share: Some(&share),
@@ -126,14 +134,13 @@ fn compare(root: &Path, image: &Image, tally: &mut Tally) -> Result<()> {
         .with_context(|| format!("the guest's command ended with {}\n{stderr}", output.code))
 }
 
-/// The tests of block devices, built and not run.
-fn block_tests(root: &Path) -> Result<PathBuf> {
-    let built =
-        run::quietly(cargo(root).args(["test", "--quiet", "--package=zonal-linux"]).args([
-            "--test=null_blk",
-            "--no-run",
-            "--message-format=json",
-        ]))?;
+/// A program of tests with block devices, built and not run.
+fn block_test(root: &Path, name: &str) -> Result<PathBuf> {
+    let built = run::quietly(
+        cargo(root)
+            .args(["test", "--quiet", "--package=zonal-linux", "--test", name])
+            .args(["--no-run", "--message-format=json"]),
+    )?;
     let mut programs = built.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message.get("executable")?.as_str().map(PathBuf::from)

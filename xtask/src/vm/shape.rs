@@ -70,4 +70,18 @@ impl Shape {
             format!("--max-active={}", self.active),
         ]
     }
+
+    /// The same drive in memory, as the command line names it.
+    pub(super) fn memory_drive(&self) -> String {
+        format!(
+            "mem:block={},size={}M,zone={}M,capacity={}M,conventional={},open={},active={}",
+            self.block,
+            self.size_mib,
+            self.zone_mib,
+            self.capacity_mib,
+            self.conventional,
+            self.open,
+            self.active
+        )
+    }
 }
