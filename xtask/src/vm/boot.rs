@@ -13,6 +13,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use super::cpio::Cpio;
+use super::drives::{self, Drives};
 use super::image::Image;
 use super::share::Daemon;
 
@@ -52,18 +53,50 @@ pub(crate) struct Output {
 /// What `timeout` returns when time is up.
 const TIME_IS_UP: i32 = 124;
 
+/// The first programs of the guest: in memory, and on its disk.
+const INIT: &str = include_str!("../../../vm/init");
+const START: &str = include_str!("../../../vm/start");
+
+/// What the guest says on its console when it starts the command: `vm/start`.
+const READY: &str = "vm: ready";
+
 /// Panics end the machine; the counter is no clock to calibrate by on a busy interpreter.
 const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic \
      mitigations=off nokaslr random.trust_cpu=on tsc=unstable clocksource=acpi_pm no_timer_check";
 
 /// Runs `job`. `folder` is for this run alone and is left with the console's text.
+///
+/// A machine that dies before it has come to the command is started once more: an interpreted
+/// kernel on a busy host may fail to get its timers going.
 pub(crate) fn run(image: &Image, job: &Job, folder: &Path) -> Result<Output> {
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    match attempt(image, job, folder)? {
+        Outcome::Ended(output) => Ok(output),
+        Outcome::NeverReady(why) => {
+            eprintln!("the machine died before it ran anything; once more\n{why}");
+            match attempt(image, job, folder)? {
+                Outcome::Ended(output) => Ok(output),
+                Outcome::NeverReady(why) => bail!("the machine died before it ran anything\n{why}"),
+            }
+        }
+    }
+}
+
+/// How a machine ended that was not ended by us.
+enum Outcome {
+    Ended(Output),
+    /// With its last words.
+    NeverReady(String),
+}
+
+fn attempt(image: &Image, job: &Job, folder: &Path) -> Result<Outcome> {
     let files = Files::new(folder);
-    files.write_root(image, job)?;
+    files.write_archive(image, job)?;
+    let drives = Drives::new(folder)?;
     // Ends with the machine: its only client is gone then.
     let daemon = job.share.map(|shared| Daemon::start(shared, folder)).transpose()?;
     let mut command = machine(image, job, &files, daemon.as_ref());
+    drives.attach(&mut command);
     let mut child = command.spawn().context("starting QEMU")?;
     let (stdout, stderr) = streams(&mut child)?;
     let status = child.wait().context("waiting for QEMU")?;
@@ -71,19 +104,20 @@ pub(crate) fn run(image: &Image, job: &Job, folder: &Path) -> Result<Output> {
         bail!("the guest did not end within {} s\n{}", job.seconds_max, files.console_tail());
     }
     let code = fs::read_to_string(&files.status).unwrap_or_default();
-    match code.trim().parse() {
-        Ok(code) => Ok(Output { stdout, stderr, code }),
-        Err(_) => bail!(
-            "the guest died ({status})\n{}\n{}",
-            String::from_utf8_lossy(&stderr),
-            files.console_tail()
-        ),
+    if let Ok(code) = code.trim().parse() {
+        return Ok(Outcome::Ended(Output { stdout, stderr, code }));
     }
+    let errors = String::from_utf8_lossy(&stderr);
+    let why = format!("({status})\n{errors}\n{}", files.console_tail());
+    if files.was_ready() || !status.success() {
+        bail!("the guest died {why}");
+    }
+    Ok(Outcome::NeverReady(why))
 }
 
 /// Where a run keeps what.
 struct Files {
-    root: PathBuf,
+    archive: PathBuf,
     console: PathBuf,
     status: PathBuf,
 }
@@ -91,17 +125,20 @@ struct Files {
 impl Files {
     fn new(folder: &Path) -> Self {
         let at = |name: &str| folder.join(name);
-        Self { root: at("root.cpio"), console: at("console"), status: at("status") }
+        Self { archive: at("boot.cpio"), console: at("console"), status: at("status") }
     }
 
     /// The image's archive, and behind it one with what belongs to this run.
-    fn write_root(&self, image: &Image, job: &Job) -> Result<()> {
-        fs::copy(&image.root, &self.root).context("copying the guest's root")?;
-        let end = File::options().append(true).open(&self.root)?;
+    fn write_archive(&self, image: &Image, job: &Job) -> Result<()> {
+        fs::copy(&image.archive, &self.archive).context("copying the guest's archive")?;
+        let end = File::options().append(true).open(&self.archive)?;
         let mut cpio = Cpio::new(io::BufWriter::new(end));
-        cpio.program("vm/command", &job.command)?;
+        cpio.program("init", INIT.as_bytes())?;
+        cpio.program("run/start", START.as_bytes())?;
+        cpio.program("run/command", &job.command)?;
+        cpio.file("run/drives", Drives::names().as_bytes())?;
         if job.share.is_some() {
-            cpio.directory("share")?;
+            cpio.file("run/share", b"")?;
         }
         cpio.finish()?;
         // An earlier run's code is not this one's.
@@ -109,6 +146,11 @@ impl Files {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the guest came to the command.
+    fn was_ready(&self) -> bool {
+        fs::read(&self.console).is_ok_and(|text| String::from_utf8_lossy(&text).contains(READY))
     }
 
     fn console_tail(&self) -> String {
@@ -121,8 +163,10 @@ impl Files {
 
 fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> Command {
     let memory = format!("{}M", job.memory_mib);
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", &job.seconds_max.to_string(), "qemu-system-x86_64"]);
+    // However this program ends, the machine ends with it.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig=TERM", "--", "timeout", "--kill-after=5"]);
+    command.args([&job.seconds_max.to_string(), "qemu-system-x86_64"]);
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     command.args(["-machine", "q35", "-cpu", "max", "-m", &memory]);
     match job.clock {
@@ -131,9 +175,11 @@ fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> 
     };
     // One processor: with two, an interpreted kernel that patches its code may see half a patch.
     command.args(["-accel", "tcg", "-smp", "1"]);
-    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&files.root);
+    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&files.archive);
     command.args(["-append", KERNEL_COMMAND_LINE, "-device", "virtio-rng-pci"]);
     command.arg("-serial").arg(format!("file:{}", files.console.display()));
+    drives::drive(&mut command, "root", &image.root, ",snapshot=on");
+    command.args(["-device", "virtio-blk-pci,drive=root,serial=root"]);
     command.args(["-device", "virtio-serial-pci"]);
     let status = files.status.display().to_string();
     for (name, path) in [("out", "/dev/fd/1"), ("err", "/dev/fd/2"), ("status", &status)] {

@@ -11,12 +11,15 @@ use anyhow::{Context, Result, ensure};
 
 use crate::run;
 
-/// The release that the guest's programs come from; its backports have the kernel.
-const SUITE: &str = "trixie";
+/// The release that the guest's programs come from: one that makes an XFS with zones, which takes
+/// xfsprogs 6.15. No other release is mixed in, because its C library is newer than theirs.
+const SUITE: &str = "forky";
+
+/// Where the kernel comes from: newer than any release's.
 const BACKPORTS: &str = "trixie-backports";
 
-/// Small, and has what we use: zonefs, `null_blk`, FUSE and virtiofs.
-const KERNEL_FLAVOUR: &str = "-cloud-amd64";
+/// The one with all file systems; that for clouds has no F2FS.
+const KERNEL_FLAVOUR: &str = "amd64";
 
 /// The first series whose zonefs is the one we follow.
 const KERNEL_OLDEST: [u32; 1] = [7];
@@ -48,7 +51,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The newest kernel of the flavour, as `7.3.4+deb13-cloud-amd64`.
+    /// The newest kernel of the flavour, as `7.3.4+deb13-amd64`.
     pub(crate) fn newest_kernel(&self) -> Result<String> {
         let names = run::quietly(self.command("apt-cache").args(["pkgnames", "linux-modules-"]))?;
         newest(&names).with_context(|| {
@@ -92,6 +95,9 @@ impl Apt {
             format!("Dir::State::status={}", at("status")),
             format!("Dir::Cache={}", at("cache")),
             "Acquire::Languages=none".to_owned(),
+            // A release in the making is valid for a week after each change, and mirrors lag. The
+            // signatures are checked all the same.
+            "Acquire::Check-Valid-Until=false".to_owned(),
             // The folder may be one that apt's own user cannot write.
             "APT::Sandbox::User=".to_owned(),
         ];
@@ -118,21 +124,29 @@ fn mirror() -> Result<String> {
         .context("this machine's apt has no Debian mirror")
 }
 
+/// What a choice of packages depends on beside their names.
+pub(crate) fn sources() -> String {
+    format!("{SUITE} {BACKPORTS} {KERNEL_FLAVOUR}")
+}
+
 /// The newest version among package names `linux-modules-VERSION`.
 fn newest(names: &str) -> Option<String> {
     names
         .lines()
         .filter_map(|name| name.strip_prefix("linux-modules-"))
-        .filter(|version| version.ends_with(KERNEL_FLAVOUR))
         .filter_map(|version| Some((numbers(version)?, version)))
         .max()
         .filter(|(numbers, _)| numbers.as_slice() >= KERNEL_OLDEST.as_slice())
         .map(|(_, version)| version.to_owned())
 }
 
-/// `[7, 3, 4]` of `7.3.4+deb13-cloud-amd64`.
+/// `[7, 3, 4]` of `7.3.4+deb13-amd64`, nothing of other flavours.
 fn numbers(version: &str) -> Option<Vec<u32>> {
-    let (numbers, _) = version.split_once('+')?;
+    let (numbers, rest) = version.split_once('+')?;
+    let (_, flavour) = rest.split_once('-')?;
+    if flavour != KERNEL_FLAVOUR {
+        return None;
+    }
     numbers.split('.').map(|number| number.parse().ok()).collect()
 }
 
@@ -156,11 +170,12 @@ mod tests {
 
     #[test]
     fn the_newest_kernel_is_the_one_with_the_greatest_numbers() {
-        let names = "linux-modules-7.9.2+deb13-cloud-amd64\n\
-                     linux-modules-7.10.1+deb13-cloud-amd64\n\
+        let names = "linux-modules-7.9.2+deb13-amd64\n\
+                     linux-modules-7.10.1+deb13-amd64\n\
                      linux-modules-7.11.0+deb13-rt-amd64\n\
-                     linux-modules-cloud-amd64\n";
-        assert_eq!(newest(names).as_deref(), Some("7.10.1+deb13-cloud-amd64"));
-        assert_eq!(newest("linux-modules-6.12.1+deb13-cloud-amd64\n"), None);
+                     linux-modules-7.12.0+deb13-cloud-amd64\n\
+                     linux-modules-amd64\n";
+        assert_eq!(newest(names).as_deref(), Some("7.10.1+deb13-amd64"));
+        assert_eq!(newest("linux-modules-6.12.1+deb13-amd64\n"), None);
     }
 }

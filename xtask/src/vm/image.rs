@@ -1,7 +1,10 @@
-//! What the guest boots: a kernel, and an archive with a small Debian in memory.
+//! What the guest boots: a kernel, an archive in memory that finds a disk, and a small Debian on it.
 //!
-//! `vm/packages`, `vm/modules` and `vm/init` say what is in it. It is made once and kept under
-//! `target/vm`, until one of these three changes.
+//! It is made once and kept under `target/vm`, until one of these changes:
+//!
+//! - `vm/packages`: programs of Debian, with all that they depend on;
+//! - `vm/modules`: parts of the kernel, each with what it depends on and a word that says when it is
+//!   loaded: `root` before the disk is there, `load` always, `have` when something asks for it.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -11,15 +14,17 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::cpio::Cpio;
-use super::debian::Apt;
+use super::debian::{self, Apt};
 use crate::run;
 use crate::tools::{self, Program};
 
-/// A kernel and its first root file system.
+/// A kernel and its root file systems.
 pub(crate) struct Image {
     /// The kernel.
     pub(crate) kernel: PathBuf,
     /// The archive, uncompressed: unpacking costs the guest more than reading.
+    pub(crate) archive: PathBuf,
+    /// The disk, with an ext4 file system: of it the guest reads only what it uses.
     pub(crate) root: PathBuf,
     /// Version of the kernel.
     pub(crate) version: String,
@@ -37,6 +42,15 @@ const LEFT_OUT: [&str; 8] = [
     "usr/lib/x86_64-linux-gnu/ossl-modules",
 ];
 
+/// Its links are made when a package is set up, which does not happen here.
+const ALTERNATIVES: [(&str, &str); 2] = [("usr/bin/awk", "gawk"), ("usr/bin/sh", "bash")];
+
+/// Where something is mounted, beside what the packages bring.
+const MOUNT_POINTS: [&str; 8] = ["proc", "sys", "dev", "run", "tmp", "root", "share", "mnt"];
+
+/// More than the root needs: the file is sparse.
+const ROOT_SIZE: &str = "2G";
+
 /// Lists beside the modules that depmod reads.
 const LISTS: [&str; 3] = ["modules.builtin", "modules.builtin.modinfo", "modules.order"];
 
@@ -50,15 +64,22 @@ impl Image {
         if fs::read_to_string(&key).is_ok_and(|made| made == recipe.key()) {
             return Self::open(&folder.join("image"));
         }
-        println!("building the image of the virtual machine");
-        tools::require(&[Program { name: "depmod", package: "kmod" }])?;
+        println!("building the image of the virtual machine, 5 to 10 minutes at the most:");
+        tools::require(&[
+            Program { name: "depmod", package: "kmod" },
+            Program { name: "mke2fs", package: "e2fsprogs" },
+        ])?;
         for stale in ["image", "kernel", "root", "apt"] {
             remove(&folder.join(stale))?;
         }
+        println!("- fetching the lists of packages");
         let apt = Apt::new(&folder.join("apt"))?;
         let version = apt.newest_kernel()?;
+        println!("- fetching the kernel {version}, about 120 MB");
         apt.unpack_kernel(&version, &folder.join("kernel"))?;
+        println!("- fetching the guest's programs, about 70 MB");
         apt.unpack_packages(&lines(&recipe.packages), &folder.join("root"))?;
+        println!("- making its disk");
         let image = recipe.assemble(&folder, &version)?;
         remove(&folder.join("apt"))?;
         fs::write(key, recipe.key())?;
@@ -67,7 +88,8 @@ impl Image {
 
     fn open(folder: &Path) -> Result<Self> {
         let version = fs::read_to_string(folder.join("version"))?;
-        Ok(Self { kernel: folder.join("vmlinuz"), root: folder.join("root.cpio"), version })
+        let at = |name: &str| folder.join(name);
+        Ok(Self { kernel: at("vmlinuz"), archive: at("boot.cpio"), root: at("root.img"), version })
     }
 }
 
@@ -75,7 +97,6 @@ impl Image {
 struct Recipe {
     packages: String,
     modules: String,
-    init: String,
 }
 
 impl Recipe {
@@ -84,36 +105,22 @@ impl Recipe {
             let path = folder.join(name);
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
         };
-        Ok(Self { packages: read("packages")?, modules: read("modules")?, init: read("init")? })
+        Ok(Self { packages: read("packages")?, modules: read("modules")? })
     }
 
     fn key(&self) -> String {
-        [&*self.packages, &self.modules, &self.init].join("\0")
+        [&*self.packages, &self.modules, &debian::sources()].join("\0")
     }
 
     /// Packs what lies unpacked in `folder` into an image.
     fn assemble(&self, folder: &Path, version: &str) -> Result<Image> {
         let (kernel, root, image) =
             (folder.join("kernel"), folder.join("root"), folder.join("image"));
-        for name in LEFT_OUT {
-            remove(&root.join(name))?;
-        }
-        for name in ["bin", "sbin", "lib", "lib64"] {
-            link_into_usr(&root, name)?;
-        }
         link_into_usr(&kernel, "lib")?;
-        self.take_modules(&kernel, &root, version)?;
+        depmod(&kernel, version)?;
         fs::create_dir_all(&image)?;
-        let file = File::create(image.join("root.cpio")).context("writing the guest's root")?;
-        let mut cpio = Cpio::new(BufWriter::new(file));
-        cpio.tree(&root)?;
-        cpio.program("init", self.init.as_bytes())?;
-        cpio.directory("vm")?;
-        cpio.file("vm/modules", self.modules.as_bytes())?;
-        cpio.directory("dev")?;
-        // What the first program writes goes to the console, before it has mounted anything.
-        cpio.char_device("dev/console", 5, 1)?;
-        cpio.finish()?;
+        self.write_archive(&kernel, &root, &image, version)?;
+        self.write_root(&kernel, &root, &image, version)?;
         fs::copy(kernel.join(modules_of(version)).join("vmlinuz"), image.join("vmlinuz"))?;
         fs::write(image.join("version"), version)?;
         remove(&kernel)?;
@@ -121,33 +128,86 @@ impl Recipe {
         Image::open(&image)
     }
 
-    /// Copies the modules of the list, with what they depend on, and makes depmod's index.
-    fn take_modules(&self, kernel: &Path, root: &Path, version: &str) -> Result<()> {
-        let modules = modules_of(version);
-        let depmod = |base: &Path| {
-            run::quietly(Command::new("depmod").arg("-b").arg(base).arg(version)).map(|_| ())
-        };
-        depmod(kernel)?;
-        let shown = run::quietly(
-            Command::new("modprobe")
-                .args(["--show-depends", "--all", "--set-version", version, "--dirname"])
-                .arg(kernel)
-                .args(lines(&self.modules).iter().filter_map(|line| line.split(' ').next())),
-        )?;
-        let kernel = kernel.canonicalize()?;
-        for path in shown.lines().filter_map(|line| line.strip_prefix("insmod ")) {
-            let path = Path::new(path.trim()).canonicalize()?;
-            let inside = path.strip_prefix(&kernel).context("a module outside the kernel")?;
-            let target = root.join(inside);
-            fs::create_dir_all(target.parent().expect("a module lies in a folder"))?;
-            fs::copy(&path, &target)?;
-        }
-        fs::create_dir_all(root.join(&modules))?;
-        for list in LISTS {
-            fs::copy(kernel.join(&modules).join(list), root.join(&modules).join(list))?;
-        }
-        depmod(root)
+    /// The archive: what it takes to find the disk.
+    fn write_archive(&self, kernel: &Path, root: &Path, image: &Path, version: &str) -> Result<()> {
+        let folder = image.join("boot");
+        take_modules(&self.modules(&["root"]), kernel, &folder, version)?;
+        let file = File::create(image.join("boot.cpio")).context("writing the guest's archive")?;
+        let mut cpio = Cpio::new(BufWriter::new(file));
+        link_into_usr(&folder, "lib")?;
+        cpio.tree(&folder)?;
+        cpio.directory("usr/bin")?;
+        let busybox = fs::read(root.join("usr/bin/busybox")).context("the guest has no busybox")?;
+        cpio.program("usr/bin/busybox", &busybox)?;
+        cpio.directory("vm")?;
+        cpio.file("vm/modules", self.modules.as_bytes())?;
+        cpio.directory("run")?;
+        cpio.directory("dev")?;
+        // What the first program writes goes to the console, before it has mounted anything.
+        cpio.char_device("dev/console", 5, 1)?;
+        cpio.finish()?;
+        remove(&folder)
     }
+
+    /// The disk: all the rest.
+    fn write_root(&self, kernel: &Path, root: &Path, image: &Path, version: &str) -> Result<()> {
+        for name in LEFT_OUT {
+            remove(&root.join(name))?;
+        }
+        for name in ["bin", "sbin", "lib", "lib64"] {
+            link_into_usr(root, name)?;
+        }
+        for (link, target) in ALTERNATIVES {
+            link_if_absent(&root.join(link), Path::new(target))?;
+        }
+        link_if_absent(&root.join("etc/mtab"), Path::new("/proc/self/mounts"))?;
+        for name in MOUNT_POINTS {
+            fs::create_dir_all(root.join(name))?;
+        }
+        take_modules(&self.modules(&["load", "have"]), kernel, root, version)?;
+        fs::create_dir_all(root.join("vm"))?;
+        fs::write(root.join("vm/modules"), &self.modules)?;
+        let disk = image.join("root.img");
+        let mut make = Command::new("mke2fs");
+        make.args(["-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d"]);
+        run::quietly(make.arg(root).arg(disk).arg(ROOT_SIZE)).map(|_| ())
+    }
+
+    /// Names of the modules with one of these words.
+    fn modules(&self, when: &[&str]) -> Vec<&str> {
+        let words = |line| <str>::split(line, ' ').collect::<Vec<_>>();
+        let chosen = lines(&self.modules).into_iter().map(words);
+        chosen.filter(|words| when.contains(&words[0])).filter_map(|w| w.get(1).copied()).collect()
+    }
+}
+
+/// Copies modules with what they depend on, and makes depmod's index.
+fn take_modules(names: &[&str], kernel: &Path, root: &Path, version: &str) -> Result<()> {
+    let modules = modules_of(version);
+    let shown = run::quietly(
+        Command::new("modprobe")
+            .args(["--show-depends", "--all", "--set-version", version, "--dirname"])
+            .arg(kernel)
+            .args(names),
+    )?;
+    let kernel = kernel.canonicalize()?;
+    for path in shown.lines().filter_map(|line| line.strip_prefix("insmod ")) {
+        let path = Path::new(path.trim()).canonicalize()?;
+        let inside = path.strip_prefix(&kernel).context("a module outside the kernel")?;
+        let target = root.join(inside);
+        fs::create_dir_all(target.parent().expect("a module lies in a folder"))?;
+        fs::copy(&path, &target)?;
+    }
+    fs::create_dir_all(root.join(&modules))?;
+    for list in LISTS {
+        fs::copy(kernel.join(&modules).join(list), root.join(&modules).join(list))?;
+    }
+    link_into_usr(root, "lib")?;
+    depmod(root, version)
+}
+
+fn depmod(base: &Path, version: &str) -> Result<()> {
+    run::quietly(Command::new("depmod").arg("-b").arg(base).arg(version)).map(|_| ())
 }
 
 fn lines(text: &str) -> Vec<&str> {
@@ -160,9 +220,13 @@ fn modules_of(version: &str) -> PathBuf {
 
 /// Debian's packages know only `/usr/lib`; `/lib` is made when a machine is set up.
 fn link_into_usr(root: &Path, name: &str) -> Result<()> {
-    let link = root.join(name);
-    if !link.exists() {
-        std::os::unix::fs::symlink(Path::new("usr").join(name), &link)?;
+    link_if_absent(&root.join(name), &Path::new("usr").join(name))
+}
+
+fn link_if_absent(link: &Path, target: &Path) -> Result<()> {
+    if link.symlink_metadata().is_err() {
+        std::os::unix::fs::symlink(target, link)
+            .with_context(|| format!("linking {}", link.display()))?;
     }
     Ok(())
 }

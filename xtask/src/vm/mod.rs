@@ -4,7 +4,8 @@
 //! but the same everywhere, and no business of the host's kernel. What it needs comes from the
 //! Debian mirror of this machine and is kept under `target/vm`.
 //!
-//! - `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it.
+//! - `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it
+//!   with the drives of `drives.rs`.
 //! - `guest.rs` runs in it: `superblock.rs`, `differ.rs` and `warts.rs` compare our zonefs with the
 //!   kernel's.
 //! - `cargo xtask vm run -- COMMAND` runs anything in it.
@@ -13,6 +14,7 @@ mod boot;
 mod cpio;
 mod debian;
 mod differ;
+mod drives;
 mod export;
 mod guest;
 mod image;

@@ -1,0 +1,109 @@
+//! The drives that every guest has beside its root: QEMU's own, so no code of ours makes them.
+//!
+//! - an NVMe controller with two zoned namespaces: one with zones of 3 MiB, which Linux hides
+//!   because that is no power of two, and its twin, whose zones end after 3 MiB of 4 MiB;
+//! - a plain disk.
+//!
+//! They are sparse files of one run. The guest finds each as `/dev/drives/NAME`: `vm/start`.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// The namespace that Linux hides: only passthrough reaches it.
+pub(super) const REFUSED: &str = "/dev/drives/zns1-generic";
+
+/// The zoned namespace that Linux takes, and its node for passthrough.
+pub(super) const TWIN: &str = "/dev/drives/zns2";
+const TWIN_GENERIC: &str = "/dev/drives/zns2-generic";
+
+/// The disk without zones.
+pub(super) const PLAIN: &str = "/dev/drives/plain";
+
+/// Of both namespaces; 0 is none.
+pub(super) const BLOCK: u32 = 4096;
+pub(super) const ZONES: u32 = 128;
+pub(super) const OPEN_MAX: u32 = 8;
+pub(super) const ACTIVE_MAX: u32 = 12;
+
+/// What is writable of a zone: all of it in the namespace that Linux hides.
+pub(super) const CAPACITY_MIB: u32 = 3;
+
+/// The size of the twin's zones.
+pub(super) const TWIN_ZONE_MIB: u32 = 4;
+
+/// The size of the disk.
+const PLAIN_MIB: u32 = 1024;
+
+/// Zone append takes the controller's page, 4 KiB, times two to this power: 128 KiB.
+const APPEND_LIMIT_POWER: u32 = 5;
+
+/// Files of one run.
+pub(super) struct Drives {
+    refused: PathBuf,
+    twin: PathBuf,
+    plain: PathBuf,
+}
+
+impl Drives {
+    /// Makes empty ones in `folder`.
+    pub(super) fn new(folder: &Path) -> Result<Self> {
+        let make = |name: &str, mib: u32| {
+            let path = folder.join(name);
+            let file = File::create(&path)
+                .with_context(|| format!("making a drive of the guest, {}", path.display()))?;
+            file.set_len(u64::from(mib) << 20)?;
+            anyhow::Ok(path)
+        };
+        Ok(Self {
+            refused: make("refused.img", ZONES * CAPACITY_MIB)?,
+            twin: make("twin.img", ZONES * TWIN_ZONE_MIB)?,
+            plain: make("plain.img", PLAIN_MIB)?,
+        })
+    }
+
+    /// Names in `/dev/drives` that the guest waits for, one per line.
+    pub(super) fn names() -> String {
+        let name = |path: &str| path.rsplit('/').next().map(|name| format!("{name}\n"));
+        [REFUSED, TWIN, TWIN_GENERIC, PLAIN].into_iter().filter_map(name).collect()
+    }
+
+    /// Adds them to a machine.
+    pub(super) fn attach(&self, command: &mut Command) {
+        let controller = format!("nvme,id=zns,serial=zns,zoned.zasl={APPEND_LIMIT_POWER}");
+        command.args(["-device", &controller]);
+        let namespaces =
+            [(&self.refused, "refused", CAPACITY_MIB), (&self.twin, "twin", TWIN_ZONE_MIB)];
+        for (nsid, (file, id, zone_mib)) in (1..).zip(namespaces) {
+            drive(command, id, file, "");
+            let shape = format!(
+                "nvme-ns,bus=zns,drive={id},nsid={nsid},zoned=on,\
+                 logical_block_size={BLOCK},physical_block_size={BLOCK},\
+                 zoned.zone_size={zone_mib}M,zoned.zone_capacity={CAPACITY_MIB}M,\
+                 zoned.max_open={OPEN_MAX},zoned.max_active={ACTIVE_MAX}"
+            );
+            command.args(["-device", &shape]);
+        }
+        drive(command, "plain", &self.plain, "");
+        command.args(["-device", "virtio-blk-pci,drive=plain,serial=plain"]);
+    }
+}
+
+impl Drop for Drives {
+    fn drop(&mut self) {
+        for file in [&self.refused, &self.twin, &self.plain] {
+            // The run's folder may be kept for its log, but not what the guest wrote.
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// Adds a file as what a device of a machine is stored in. Nothing of a run survives it, so no
+/// flush needs to reach the host's disk.
+pub(super) fn drive(command: &mut Command, id: &str, file: &Path, options: &str) {
+    let file = file.display();
+    let drive = format!("file={file},if=none,id={id},format=raw,cache=unsafe{options}");
+    command.args(["-drive", &drive]);
+}
