@@ -15,9 +15,9 @@ use crate::cmd::mkzonefs::Features;
 
 /// Zoned storage in user space: emulated zoned drives, and file systems on zoned drives.
 ///
-/// A DEVICE is the path of a drive file, optionally with layers in front: `drive.zns`,
-/// `po2:drive.zns`, `fault(RULES):drive.zns`, `meter:drive.zns`, `trace(FILE):drive.zns`, or
-/// `mem:` for a drive in memory that ends with the command.
+/// A DEVICE is the path of a drive file or of a real drive (`/dev/nvme0n1`, `/dev/ng0n1`),
+/// optionally with layers in front: `po2:drive.zns`, `fault(RULES):drive.zns`, `meter:drive.zns`,
+/// `trace(FILE):drive.zns`, or `mem:` for a drive in memory that ends with the command.
 #[derive(Parser)]
 #[command(name = "zonal", version, max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {

@@ -276,7 +276,7 @@ enum Access {
 }
 
 /// Why a zone does not take a write at `lba`, if it is easy to see.
-fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
+pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
     let id = zone.id;
     match zone.cond {
         ZoneCond::ReadOnly => Some(DeviceError::ZoneReadOnly { zone: id }),

@@ -1,8 +1,11 @@
 //! What the kernel says about a block device: `Documentation/ABI/stable/sysfs-block`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use zonal::DeviceError;
 
 use crate::Result;
@@ -17,6 +20,42 @@ impl Attributes {
     pub(crate) fn of(number: u64) -> Self {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         Self { dir: PathBuf::from(format!("/sys/dev/block/{major}:{minor}")) }
+    }
+
+    /// Of the block device of an NVMe namespace whose character device has this number: `nvme0n1` of
+    /// `ng0n1`. Also of one that is hidden; `None` if the kernel knows no such device.
+    pub(crate) fn of_namespace(number: u64) -> Option<Self> {
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let place = fs::read_link(format!("/sys/dev/char/{major}:{minor}")).ok()?;
+        let numbers = place.file_name()?.to_str()?.strip_prefix("ng")?;
+        let dir = Path::new("/sys/block").join(format!("nvme{numbers}"));
+        dir.exists().then_some(Self { dir })
+    }
+
+    /// Bytes that one command of a driver's own may move: the queue's limit, and one page for each
+    /// segment but the first, which may begin in the middle of one.
+    pub(crate) fn transfer_bytes(&self) -> Option<u64> {
+        const PAGE_BYTES: u64 = 4096;
+        let kib = self.number("max_hw_sectors_kb").ok()?;
+        let segments = self.number("max_segments").ok()?;
+        let bytes = kib.checked_mul(1024)?;
+        Some(bytes.min(segments.saturating_sub(1).saturating_mul(PAGE_BYTES)))
+    }
+
+    /// Opens the device exclusively, so that the kernel cannot mount it; `None` if it is hidden or
+    /// has no node, so that nobody can.
+    pub(crate) fn claim(&self) -> io::Result<Option<File>> {
+        if fs::read_to_string(self.dir.join("hidden")).is_ok_and(|hidden| hidden.trim() == "1") {
+            return Ok(None);
+        }
+        let Some(name) = self.dir.file_name() else { return Ok(None) };
+        let exclusive = i32::try_from(OFlags::EXCL.bits()).expect("a flag of open(2)");
+        let mut options = File::options();
+        match options.read(true).custom_flags(exclusive).open(Path::new("/dev").join(name)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether it is a part of another device.

@@ -3,6 +3,7 @@
 //! | specification | device |
 //! | --- | --- |
 //! | `drive.zns`, `file:drive.zns` | a drive file |
+//! | `/dev/nvme0n1`, `/dev/ng0n1` | what another crate opens by its path: [`OpenOther`] |
 //! | `mem:`, `mem:size=1G,zone=96M,open=4` | a drive in memory; options as in [`Changes`] |
 //! | `po2:SPEC` | zones rounded up to a power of two |
 //! | `meter:SPEC` | measured |

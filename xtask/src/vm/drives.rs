@@ -2,6 +2,7 @@
 //!
 //! - an NVMe controller with two zoned namespaces: one with zones of 3 MiB, which Linux hides
 //!   because that is no power of two, and its twin, whose zones end after 3 MiB of 4 MiB;
+//! - on the same controller, two of the same kinds that are small: for checks that use all of a drive;
 //! - a plain disk.
 //!
 //! They are sparse files of one run. The guest finds each as `/dev/drives/NAME`: `vm/start`.
@@ -19,10 +20,13 @@ pub(super) const REFUSED: &str = "/dev/drives/zns1-generic";
 pub(super) const TWIN: &str = "/dev/drives/zns2";
 const TWIN_GENERIC: &str = "/dev/drives/zns2-generic";
 
+/// The small namespaces, for passthrough.
+pub(super) const SMALL: [&str; 2] = ["/dev/drives/zns3-generic", "/dev/drives/zns4-generic"];
+
 /// The disk without zones.
 pub(super) const PLAIN: &str = "/dev/drives/plain";
 
-/// Of both namespaces; 0 is none.
+/// Of both large namespaces.
 pub(super) const BLOCK: u32 = 4096;
 pub(super) const ZONES: u32 = 128;
 pub(super) const OPEN_MAX: u32 = 8;
@@ -40,49 +44,77 @@ const PLAIN_MIB: u32 = 1024;
 /// Zone append takes the controller's page, 4 KiB, times two to this power: 128 KiB.
 const APPEND_LIMIT_POWER: u32 = 5;
 
+/// A zoned namespace: its name here, and its shape.
+struct Namespace {
+    name: &'static str,
+    block: u32,
+    zones: u32,
+    zone_kib: u32,
+    capacity_kib: u32,
+    open: u32,
+    active: u32,
+}
+
+const CAPACITY_KIB: u32 = CAPACITY_MIB << 10;
+
+/// In the order of their identifiers, from 1 on.
+const NAMESPACES: [Namespace; 4] = [
+    large("refused", CAPACITY_KIB),
+    large("twin", TWIN_ZONE_MIB << 10),
+    small("small", 4096, 192),
+    small("small-twin", 512, 256),
+];
+
+const fn large(name: &'static str, zone_kib: u32) -> Namespace {
+    let (zones, open, active) = (ZONES, OPEN_MAX, ACTIVE_MAX);
+    Namespace { name, block: BLOCK, zones, zone_kib, capacity_kib: CAPACITY_KIB, open, active }
+}
+
+const fn small(name: &'static str, block: u32, zone_kib: u32) -> Namespace {
+    Namespace { name, block, zones: 16, zone_kib, capacity_kib: 192, open: 3, active: 5 }
+}
+
 /// Files of one run.
 pub(super) struct Drives {
-    refused: PathBuf,
-    twin: PathBuf,
+    namespaces: Vec<PathBuf>,
     plain: PathBuf,
 }
 
 impl Drives {
     /// Makes empty ones in `folder`.
     pub(super) fn new(folder: &Path) -> Result<Self> {
-        let make = |name: &str, mib: u32| {
-            let path = folder.join(name);
+        let make = |name: &str, kib: u32| {
+            let path = folder.join(name).with_extension("img");
             let file = File::create(&path)
                 .with_context(|| format!("making a drive of the guest, {}", path.display()))?;
-            file.set_len(u64::from(mib) << 20)?;
+            file.set_len(u64::from(kib) << 10)?;
             anyhow::Ok(path)
         };
-        Ok(Self {
-            refused: make("refused.img", ZONES * CAPACITY_MIB)?,
-            twin: make("twin.img", ZONES * TWIN_ZONE_MIB)?,
-            plain: make("plain.img", PLAIN_MIB)?,
-        })
+        let namespaces = NAMESPACES
+            .iter()
+            .map(|namespace| make(namespace.name, namespace.zones * namespace.zone_kib))
+            .collect::<Result<_>>()?;
+        Ok(Self { namespaces, plain: make("plain", PLAIN_MIB << 10)? })
     }
 
     /// Names in `/dev/drives` that the guest waits for, one per line.
     pub(super) fn names() -> String {
         let name = |path: &str| path.rsplit('/').next().map(|name| format!("{name}\n"));
-        [REFUSED, TWIN, TWIN_GENERIC, PLAIN].into_iter().filter_map(name).collect()
+        [REFUSED, TWIN, TWIN_GENERIC, PLAIN].into_iter().chain(SMALL).filter_map(name).collect()
     }
 
     /// Adds them to a machine.
     pub(super) fn attach(&self, command: &mut Command) {
         let controller = format!("nvme,id=zns,serial=zns,zoned.zasl={APPEND_LIMIT_POWER}");
         command.args(["-device", &controller]);
-        let namespaces =
-            [(&self.refused, "refused", CAPACITY_MIB), (&self.twin, "twin", TWIN_ZONE_MIB)];
-        for (nsid, (file, id, zone_mib)) in (1..).zip(namespaces) {
-            drive(command, id, file, "");
+        for (nsid, (file, namespace)) in (1..).zip(self.namespaces.iter().zip(&NAMESPACES)) {
+            let Namespace { name, block, zone_kib, capacity_kib, open, active, .. } = namespace;
+            drive(command, name, file, "");
             let shape = format!(
-                "nvme-ns,bus=zns,drive={id},nsid={nsid},zoned=on,\
-                 logical_block_size={BLOCK},physical_block_size={BLOCK},\
-                 zoned.zone_size={zone_mib}M,zoned.zone_capacity={CAPACITY_MIB}M,\
-                 zoned.max_open={OPEN_MAX},zoned.max_active={ACTIVE_MAX}"
+                "nvme-ns,bus=zns,drive={name},nsid={nsid},zoned=on,\
+                 logical_block_size={block},physical_block_size={block},\
+                 zoned.zone_size={zone_kib}K,zoned.zone_capacity={capacity_kib}K,\
+                 zoned.max_open={open},zoned.max_active={active}"
             );
             command.args(["-device", &shape]);
         }
@@ -93,7 +125,7 @@ impl Drives {
 
 impl Drop for Drives {
     fn drop(&mut self) {
-        for file in [&self.refused, &self.twin, &self.plain] {
+        for file in self.namespaces.iter().chain([&self.plain]) {
             // The run's folder may be kept for its log, but not what the guest wrote.
             let _ = fs::remove_file(file);
         }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{differ, nvme_tcp, side_by_side, superblock, warts};
+use super::{differ, drives, nvme_tcp, side_by_side, superblock, warts};
 use crate::calls::compare::{self, Row};
 use crate::run;
 use crate::tally::Tally;
@@ -22,9 +22,10 @@ const HEADING: &str = "### Where it differs from the kernel";
 type Subject = (&'static str, fn(&mut Tally));
 
 /// Everything but the calls on zonefs, which are compared by way of the table.
-const SUBJECTS: [Subject; 5] = [
+const SUBJECTS: [Subject; 6] = [
     ("block-devices", block_devices),
     ("nvme-tcp", nvme_tcp::checks),
+    ("passthrough", passthrough),
     ("side-by-side", side_by_side::checks),
     ("warts", warts::checks),
     ("zonefs", zonefs),
@@ -48,6 +49,17 @@ fn block_devices(tally: &mut Tally) {
         tally.check(&format!("block devices of the kernel: {name}"), || {
             let tests = ["--ignored", "--test-threads=1", name];
             run::quietly(Command::new("/share/null_blk").args(tests)).map(drop)
+        });
+    }
+}
+
+fn passthrough(tally: &mut Tally) {
+    for name in ["contract", "split", "appends", "somebody_else", "one_writes"] {
+        tally.check(&format!("namespaces by passthrough: {name}"), || {
+            let tests = ["--ignored", "--test-threads=1", name];
+            let namespaces = drives::SMALL.join(" ");
+            let mut command = Command::new("/share/passthrough");
+            run::quietly(command.args(tests).env("NAMESPACES", namespaces)).map(drop)
         });
     }
 }

@@ -112,7 +112,7 @@ fn compare(root: &Path, image: &Image, only: Option<&str>, tally: &mut Tally) ->
     copy(Path::new("/proc/self/exe"), "xtask")?;
     copy(&root.join("target/debug/zonal"), "zonal")?;
     copy(&root.join("docs/semantics.md"), "semantics.md")?;
-    for test in ["null_blk", "side_by_side"] {
+    for test in ["null_blk", "passthrough", "side_by_side"] {
         copy(&block_test(root, test)?, test)?;
     }
     let settings = ["SEED", "COUNT"]

@@ -74,7 +74,11 @@ fn measure_all(
     let mut rows = Vec::new();
     for op in &args.op {
         for bytes in &args.block_size {
-            let blocks = device.geometry().blocks(usize::try_from(bytes.get())?)?;
+            let mut blocks = device.geometry().blocks(usize::try_from(bytes.get())?)?;
+            if *op == Op::Append {
+                // The table says how large they are.
+                blocks = blocks.min(device.geometry().max_append());
+            }
             rows.push(measure(device, args, *op, blocks, (zones, limit))?);
         }
     }

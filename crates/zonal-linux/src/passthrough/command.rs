@@ -1,0 +1,204 @@
+//! NVMe commands on their way through the kernel, and the two ways there.
+//!
+//! - The ioctl runs one command and waits for it.
+//! - `io_uring` runs several side by side, or one after the other, for one system call.
+//!
+//! Alone, a command is cheaper by ioctl (`docs/performance.md`). So both are used, each where it is
+//! better, unless one is asked for; where `io_uring` is switched off, the ioctl does everything.
+
+use std::fs::File;
+use std::io;
+
+use zonal::nvme::NvmeStatus;
+use zonal::nvme::command::{Opcode, SubmissionEntry};
+
+use super::ioctl;
+use super::ring::Rings;
+
+/// How commands reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Each where it is better.
+    Automatic,
+    /// The ioctl alone.
+    Ioctl,
+    /// `io_uring` alone.
+    IoUring,
+}
+
+/// Which kind of command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// For the controller.
+    Admin,
+    /// For the namespace.
+    Io,
+}
+
+/// Whether commands that are given together may run side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// They may.
+    Any,
+    /// Each begins when the one before is done.
+    OneByOne,
+}
+
+/// A command's data.
+pub(super) enum Data<'a> {
+    /// None.
+    Nothing,
+    /// Memory that it fills.
+    Fill(&'a mut [u8]),
+    /// Memory that it takes.
+    Take(&'a [u8]),
+}
+
+impl Data<'_> {
+    /// How many bytes.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Data::Nothing => 0,
+            Data::Fill(bytes) => bytes.len(),
+            Data::Take(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// A command and the memory that it works on.
+pub(super) struct Command<'a> {
+    entry: SubmissionEntry,
+    data: Data<'a>,
+}
+
+impl<'a> Command<'a> {
+    /// A command with its data.
+    ///
+    /// # Panics
+    /// If the data goes the other way than the opcode says (Base, figure 88: bits 0 and 1), or is
+    /// longer than the kernel can be told. So no command writes to memory that it was lent to read.
+    pub(super) fn new(entry: SubmissionEntry, data: Data<'a>) -> Self {
+        let direction = match &data {
+            Data::Nothing => 0,
+            Data::Take(_) => 1,
+            Data::Fill(_) => 2,
+        };
+        let len = data.len();
+        let Opcode(opcode) = entry.opcode();
+        assert!(len == 0 || opcode & 3 == direction, "opcode {opcode:02x}h moves data another way");
+        assert!(u32::try_from(len).is_ok(), "a command moves less than 4 GiB");
+        Self { entry, data }
+    }
+
+    /// What is asked for.
+    pub(super) fn entry(&self) -> &SubmissionEntry {
+        &self.entry
+    }
+
+    /// Address and length of the data, as the kernel is told.
+    pub(super) fn memory(&mut self) -> (u64, u32) {
+        let len = u32::try_from(self.data.len()).expect("checked when the command was made");
+        let address = match &mut self.data {
+            Data::Nothing => 0,
+            Data::Fill(bytes) => bytes.as_mut_ptr().expose_provenance(),
+            Data::Take(bytes) => bytes.as_ptr().expose_provenance(),
+        };
+        (address as u64, len)
+    }
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The kernel did not let it through.
+    Kernel(io::Error),
+    /// The drive refused it.
+    Drive(NvmeStatus),
+}
+
+impl Failure {
+    /// What the kernel tells of a command: a negative errno, or the status of its completion without
+    /// the phase tag (`include/uapi/linux/nvme_ioctl.h`).
+    pub(super) fn check(told: i32, result: u64) -> Result<u64, Self> {
+        match u16::try_from(told) {
+            Ok(0) => Ok(result),
+            Ok(status) => Err(Self::Drive(NvmeStatus::from_field(status << 1))),
+            Err(_) => Err(Self::Kernel(io::Error::from_raw_os_error(told.saturating_neg()))),
+        }
+    }
+}
+
+/// The open ways of one drive.
+pub(super) struct Channel {
+    rings: Option<Rings>,
+    way: Way,
+}
+
+impl Channel {
+    /// Opens `way`. Where `io_uring` is switched off, only who insists on it is refused.
+    pub(super) fn new(way: Way) -> io::Result<Self> {
+        let rings = match way {
+            Way::Ioctl => None,
+            Way::IoUring => Some(Rings::new()?),
+            Way::Automatic => Rings::new()
+                .inspect_err(|error| tracing::debug!(%error, "no io_uring: the ioctl alone"))
+                .ok(),
+        };
+        Ok(Self { rings, way })
+    }
+
+    /// Does without `io_uring`, if that is allowed.
+    pub(super) fn without_rings(&mut self) -> bool {
+        self.way == Way::Automatic && self.rings.take().is_some()
+    }
+
+    /// Runs one command; what it returns.
+    pub(super) fn run(&self, device: &File, command: &mut Command) -> Result<u64, Failure> {
+        match (&self.rings, self.way) {
+            (Some(rings), Way::IoUring) => {
+                rings.run(device, std::slice::from_mut(command), Order::Any).map_err(|(_, why)| why)
+            }
+            (Some(_) | None, _) => ioctl::run(device, Queue::Io, command),
+        }
+    }
+
+    /// Runs commands; the number of the first that failed, and why.
+    pub(super) fn run_all(
+        &self,
+        device: &File,
+        commands: &mut [Command],
+        order: Order,
+    ) -> Result<(), (usize, Failure)> {
+        if let Some(rings) = &self.rings {
+            return rings.run(device, commands, order).map(drop);
+        }
+        for (number, command) in commands.iter_mut().enumerate() {
+            ioctl::run(device, Queue::Io, command).map_err(|failure| (number, failure))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal::nvme::{Nsid, status};
+
+    #[test]
+    fn what_the_kernel_tells_is_a_status_or_an_errno() {
+        assert_eq!(Failure::check(0, 7).unwrap(), 7);
+        // With "do not retry".
+        let refused = Failure::check(0x41bc, 0).unwrap_err();
+        assert!(matches!(refused, Failure::Drive(status::ZONE_INVALID_WRITE)), "{refused:?}");
+        for told in [-22, i32::MIN, i32::MAX] {
+            assert!(matches!(Failure::check(told, 0), Err(Failure::Kernel(_))), "{told}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "moves data another way")]
+    fn a_read_cannot_be_given_memory_that_may_not_change() {
+        let entry = SubmissionEntry::new(Opcode::READ, Nsid::new(1));
+        Command::new(entry, Data::Take(&[0; 512]));
+    }
+}

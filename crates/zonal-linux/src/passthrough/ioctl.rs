@@ -1,0 +1,137 @@
+//! The NVMe ioctls: `include/uapi/linux/nvme_ioctl.h`.
+#![expect(unsafe_code, reason = "an ioctl is told by hand what the kernel reads and writes")]
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+
+use rustix::io::Errno;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+use zonal::nvme::Nsid;
+
+use super::command::{Command, Failure, Queue};
+
+/// `NVME_IOCTL_ID`.
+const ID: Opcode = 0x4e40;
+/// `NVME_IOCTL_ADMIN64_CMD`.
+const ADMIN64_CMD: Opcode = 0xc050_4e47;
+/// `NVME_IOCTL_IO64_CMD`.
+const IO64_CMD: Opcode = 0xc050_4e48;
+
+/// `struct nvme_passthru_cmd64`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PassthroughCommand {
+    opcode: u8,
+    flags: u8,
+    reserved_1: u16,
+    nsid: u32,
+    dwords_2_3: [u32; 2],
+    metadata: u64,
+    address: u64,
+    metadata_len: u32,
+    data_len: u32,
+    dwords_10_15: [u32; 6],
+    timeout_ms: u32,
+    reserved_2: u32,
+    result: u64,
+}
+
+const _: () = assert!(size_of::<PassthroughCommand>() == 80);
+
+/// One command on its way. It borrows the command, and so the memory that the kernel works on.
+struct Request<'a> {
+    opcode: Opcode,
+    command: PassthroughCommand,
+    memory: PhantomData<&'a mut ()>,
+}
+
+// SAFETY: both opcodes take a `struct nvme_passthru_cmd64` and change nothing of it but its result;
+// `as_ptr` gives one. They return a status, or -1 with errno, which is no output.
+unsafe impl Ioctl for Request<'_> {
+    type Output = (i32, u64);
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        self.opcode
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        (&raw mut self.command).cast()
+    }
+
+    unsafe fn output_from_ptr(
+        told: IoctlOutput,
+        command: *mut c_void,
+    ) -> rustix::io::Result<Self::Output> {
+        // SAFETY: `command` is what `as_ptr` gave: ours, alive and initialised.
+        let command = unsafe { &*command.cast::<PassthroughCommand>() };
+        Ok((told, command.result))
+    }
+}
+
+/// `NVME_IOCTL_ID` takes nothing and returns a number.
+struct IdOf;
+
+// SAFETY: the kernel reads and writes no memory for this opcode.
+unsafe impl Ioctl for IdOf {
+    type Output = u32;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        ID
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(id: IoctlOutput, _: *mut c_void) -> rustix::io::Result<u32> {
+        Ok(id.cast_unsigned())
+    }
+}
+
+/// The namespace of a node; [`Errno::NOTTY`] if it is the node of something else.
+pub(super) fn namespace_id(device: &File) -> rustix::io::Result<Nsid> {
+    // SAFETY: it moves no memory.
+    unsafe { ioctl(device, IdOf) }.map(Nsid::new)
+}
+
+/// Runs one command and waits for it; what it returns.
+pub(super) fn run(device: &File, queue: Queue, command: &mut Command) -> Result<u64, Failure> {
+    let (address, data_len) = command.memory();
+    let entry = command.entry();
+    let raw = PassthroughCommand {
+        opcode: entry.opcode().0,
+        flags: 0,
+        reserved_1: 0,
+        nsid: entry.nsid().get(),
+        dwords_2_3: [0; 2],
+        metadata: 0,
+        address,
+        metadata_len: 0,
+        data_len,
+        dwords_10_15: [10, 11, 12, 13, 14, 15].map(|number| entry.dword(number)),
+        // The kernel's own.
+        timeout_ms: 0,
+        reserved_2: 0,
+        result: 0,
+    };
+    let opcode = match queue {
+        Queue::Admin => ADMIN64_CMD,
+        Queue::Io => IO64_CMD,
+    };
+    let request = Request { opcode, command: raw, memory: PhantomData };
+    // SAFETY: the kernel moves `data_len` bytes at `address`, in the direction that the opcode says,
+    // and no longer than the call lasts: `Command::memory` lent them for it.
+    let told = unsafe { ioctl(device, request) };
+    match told {
+        Ok((status, result)) => Failure::check(status, result),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+fn failed(errno: Errno) -> Failure {
+    Failure::Kernel(io::Error::from(errno))
+}

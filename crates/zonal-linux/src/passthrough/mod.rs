@@ -1,0 +1,452 @@
+//! A zoned NVMe namespace by passthrough: `/dev/ng0n1`.
+//!
+//! The kernel lets NVMe commands through without looking at them, so this also drives namespaces
+//! that it has no block device for, because their zone size is no power of two. Nobody orders what
+//! is written, so here one writer at a time is in each zone; appends run side by side.
+//!
+//! - `shape.rs`: what the drive says of itself, decoded.
+//! - `command.rs`: commands, and the two ways to the kernel: `ioctl.rs`, `ring.rs`.
+//! - `failure.rs`: what a refusal means.
+
+mod command;
+mod failure;
+mod ioctl;
+mod ring;
+mod shape;
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use rustix::io::Errno;
+use zonal::nvme::command::{Opcode, SubmissionEntry};
+use zonal::nvme::decode::{
+    BlockRange, Durability, Identify, ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend,
+    ZoneSendAction,
+};
+use zonal::nvme::identify::cns;
+use zonal::nvme::{Nsid, command_set, identify};
+use zonal::{
+    DeviceError, Geometry, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction, ZoneCond, ZoneId,
+    ZonedDevice, state,
+};
+
+use self::command::{Channel, Command, Data, Failure, Order, Queue};
+use self::failure::Access;
+use self::shape::{Answers, Limits, WriteCache};
+use crate::Result;
+use crate::block::refusal;
+use crate::sysfs::Attributes;
+
+pub use self::command::Way;
+
+/// Zones that one report asks for, if the kernel lets it through.
+const REPORT_ZONES: usize = 1024;
+
+/// Most bytes of a command if the kernel does not say: what a queue takes that has no limits set.
+const KERNEL_BYTES: u64 = 124 * 1024;
+
+/// A namespace that is open.
+pub struct PassthroughDrive {
+    file: File,
+    /// The block device of the same namespace, where there is one: held, so that nobody mounts it.
+    _block: Option<File>,
+    path: PathBuf,
+    mode: OpenMode,
+    nsid: Nsid,
+    geometry: Geometry,
+    limits: Limits,
+    channel: Channel,
+    zones: Box<[Slot]>,
+}
+
+/// What is known of a zone.
+struct Slot {
+    /// Blocks written.
+    written: AtomicU64,
+    /// Held by who writes or changes the condition; shared by who appends.
+    turn: RwLock<()>,
+}
+
+impl PassthroughDrive {
+    /// Opens a namespace by its node; for writing only if nobody else has it open for that by way of
+    /// Zonal, and the kernel has not mounted it.
+    pub fn open(path: &Path, mode: OpenMode, way: Way) -> Result<Self> {
+        let failed =
+            |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
+        let writes = mode == OpenMode::ReadWrite;
+        let file = File::options().read(true).write(writes).open(path).map_err(failed)?;
+        let nsid = ioctl::namespace_id(&file).map_err(|errno| not_a_namespace(path, errno))?;
+        let attributes = Attributes::of_namespace(file.metadata().map_err(failed)?.rdev());
+        let block = match mode {
+            OpenMode::ReadWrite => hold(&file, path, attributes.as_ref())?,
+            OpenMode::ReadOnly => None,
+        };
+        let answers = identify_all(&file, path, nsid)?;
+        let kernel_bytes =
+            attributes.as_ref().and_then(Attributes::transfer_bytes).unwrap_or(KERNEL_BYTES);
+        let unsuitable =
+            |what| DeviceError::Geometry { what: format!("{} {what}", path.display()) };
+        let (geometry, limits) = shape::decode(&answers, kernel_bytes).map_err(unsuitable)?;
+        let channel = Channel::new(way)
+            .map_err(|source| DeviceError::Io { what: "setting up io_uring".to_owned(), source })?;
+        let mut drive = Self {
+            file,
+            _block: block,
+            path: path.to_owned(),
+            mode,
+            nsid,
+            geometry,
+            limits,
+            channel,
+            zones: Box::new([]),
+        };
+        let zones = drive.first_report()?;
+        drive.geometry = shape::with_capacity(&drive.geometry, &zones).map_err(unsuitable)?;
+        let slot = |zone: &Zone| Slot {
+            written: AtomicU64::new(zone.written().map_or(0, LbaCount::get)),
+            turn: RwLock::new(()),
+        };
+        drive.zones = zones.iter().map(slot).collect();
+        Ok(drive)
+    }
+
+    /// Every zone, the first of them in the way that will be used: `io_uring` may be there and not let
+    /// NVMe through (Linux 5.18 and older).
+    fn first_report(&mut self) -> Result<Vec<Zone>> {
+        let mut report = vec![0; shape::report_bytes(1)];
+        let entry = self.receive(ZoneId::ZERO, report.len());
+        let mut probe = [Command::new(entry, Data::Fill(&mut report))];
+        if let Err((_, Failure::Kernel(source))) =
+            self.channel.run_all(&self.file, &mut probe, Order::Any)
+        {
+            tracing::debug!(%source, "no NVMe by io_uring: the ioctl alone");
+            if !self.channel.without_rings() {
+                return Err(self.failed("reporting zones of", Failure::Kernel(source)));
+            }
+        }
+        let mut zones = Vec::new();
+        self.report_raw(ZoneId::ZERO, &mut zones, self.geometry.zone_count() as usize)?;
+        Ok(zones)
+    }
+
+    fn receive(&self, first: ZoneId, bytes: usize) -> SubmissionEntry {
+        let receive = ZoneReceive {
+            first: self.geometry.zone_start(first),
+            bytes,
+            form: ReportForm::Plain,
+            only: None,
+            count: ReportCount::Reported,
+        };
+        receive.encode(self.nsid)
+    }
+
+    fn slot(&self, zone: ZoneId) -> Result<&Slot> {
+        self.zones.get(zone.index()).ok_or(DeviceError::NoSuchZone { zone })
+    }
+
+    /// Asks for zones, at least one of those that there are.
+    fn report_raw(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        let end = first.index().saturating_add(limit).min(self.geometry.zone_count() as usize);
+        let most = self.geometry.bytes(self.limits.transfer).get();
+        let most = usize::try_from(most).expect("at most what is in memory");
+        let mut next = first.index();
+        while next < end {
+            let id = ZoneId::new(u32::try_from(next).expect("a zone"));
+            let bytes = shape::report_bytes((end - next).min(REPORT_ZONES)).min(most);
+            let mut report = vec![0; bytes];
+            let entry = self.receive(id, report.len());
+            let mut command = Command::new(entry, Data::Fill(report.as_mut_slice()));
+            self.channel
+                .run(&self.file, &mut command)
+                .map_err(|failure| self.failed("reporting zones of", failure))?;
+            let found =
+                shape::zones(&report, &self.geometry, id).map_err(|what| self.wrong(what))?;
+            next += found.len();
+            zones.extend(found);
+        }
+        Ok(())
+    }
+
+    /// Asks for one zone, and remembers its write pointer.
+    fn ask(&self, zone: ZoneId) -> Result<Zone> {
+        let slot = self.slot(zone)?;
+        let found = self.zone(zone)?;
+        slot.written.store(found.written().map_or(0, LbaCount::get), Ordering::Release);
+        Ok(found)
+    }
+
+    fn check_mode(&self) -> Result<()> {
+        match self.mode {
+            OpenMode::ReadWrite => Ok(()),
+            OpenMode::ReadOnly => Err(DeviceError::OpenedReadOnly),
+        }
+    }
+
+    fn check_range(&self, lba: Lba, bytes: usize) -> Result<LbaCount> {
+        let blocks = self.geometry.blocks(bytes)?;
+        let end = (lba - Lba::ZERO).checked_add(blocks);
+        if end.is_none_or(|end| end > self.geometry.block_count()) {
+            return Err(DeviceError::OutOfRange { lba, blocks });
+        }
+        Ok(blocks)
+    }
+
+    fn byte_len(&self, blocks: LbaCount) -> usize {
+        usize::try_from(self.geometry.bytes(blocks).get()).expect("at most what is in memory")
+    }
+
+    /// A command for blocks that the kernel lets through.
+    fn blocks(&self, opcode: Opcode, first: Lba, bytes: usize) -> Result<SubmissionEntry> {
+        let blocks = self.geometry.blocks(bytes)?;
+        Ok(BlockRange { first, blocks, durability: Durability::Volatile }.encode(opcode, self.nsid))
+    }
+
+    /// Runs the commands for the blocks from `lba` on, which lie in `zone`.
+    fn transfer<'a>(
+        &self,
+        (zone, lba): (ZoneId, Lba),
+        pieces: impl Iterator<Item = Data<'a>>,
+        access: Access,
+    ) -> Result<()> {
+        let (opcode, order) = match access {
+            Access::Read => (Opcode::READ, Order::Any),
+            Access::Write => (Opcode::WRITE, Order::OneByOne),
+        };
+        let mut at = lba;
+        let mut commands = Vec::new();
+        for data in pieces {
+            let entry = self.blocks(opcode, at, data.len())?;
+            at += self.geometry.blocks(data.len())?;
+            commands.push(Command::new(entry, data));
+        }
+        let done = match commands.as_mut_slice() {
+            [command] => {
+                self.channel.run(&self.file, command).map(drop).map_err(|failure| (0, failure))
+            }
+            commands => self.channel.run_all(&self.file, commands, order),
+        };
+        done.map_err(|(number, failure)| {
+            let entry = BlockRange::decode(commands[number].entry());
+            self.explain(zone, (entry.first, entry.blocks), access, failure)
+        })
+    }
+
+    /// Reads what is written of a part of a zone, and zeroes beyond: not every drive reads there.
+    fn read_in_zone(&self, zone: ZoneId, offset: LbaCount, target: &mut [u8]) -> Result<()> {
+        let slot = self.slot(zone)?;
+        let blocks = self.geometry.blocks(target.len())?;
+        let mut stored = LbaCount::new(slot.written.load(Ordering::Acquire));
+        if offset + blocks > stored {
+            // Somebody else may have written, and an offline zone says so only when asked.
+            let asked = self.ask(zone)?;
+            if asked.cond == ZoneCond::Offline {
+                return Err(DeviceError::ZoneOffline { zone });
+            }
+            // What a read-only zone holds is not known: the drive knows.
+            stored = asked.written().unwrap_or(asked.capacity);
+        }
+        let len = self.byte_len(stored.saturating_sub(offset).min(blocks));
+        let (head, tail) = target.split_at_mut(len);
+        tail.fill(0);
+        if head.is_empty() {
+            return Ok(());
+        }
+        let most = self.byte_len(self.limits.transfer);
+        let lba = self.geometry.zone_start(zone) + offset;
+        self.transfer((zone, lba), head.chunks_mut(most).map(Data::Fill), Access::Read)
+    }
+
+    fn manage_one(&self, zone: ZoneId, action: ZoneAction) -> Result<()> {
+        let slot = self.slot(zone)?;
+        let _turn = slot.turn.write().unwrap_or_else(PoisonError::into_inner);
+        let zones = SendTarget::Start(self.geometry.zone_start(zone));
+        let send = ZoneSend { action: ZoneSendAction::Manage(action), zones }.encode(self.nsid);
+        let mut command = Command::new(send, Data::Nothing);
+        if let Err(failure) = self.channel.run(&self.file, &mut command) {
+            return Err(self.explain_action(zone, action, failure));
+        }
+        match action {
+            ZoneAction::Reset => slot.written.store(0, Ordering::Release),
+            ZoneAction::Finish => {
+                slot.written.store(self.geometry.capacity_of(zone).get(), Ordering::Release);
+            }
+            ZoneAction::Open | ZoneAction::Close => {}
+        }
+        Ok(())
+    }
+}
+
+impl ZonedDevice for PassthroughDrive {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        let before = zones.len();
+        self.report_raw(first, zones, limit)?;
+        let changed = |zone: &&Zone| zone.capacity != self.geometry.capacity_of(zone.id);
+        match zones[before..].iter().find(changed) {
+            Some(zone) => {
+                let (id, capacity) = (zone.id, zone.capacity);
+                Err(self.wrong(format!("zone {id} now has a capacity of {capacity} blocks")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.check_range(lba, buffer.len())?;
+        let (mut at, mut rest) = (lba, buffer);
+        while !rest.is_empty() {
+            let (zone, offset) = self.geometry.locate(at);
+            let left = self.geometry.bytes(self.geometry.size_of(zone) - offset).get();
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+            let (head, tail) = rest.split_at_mut(len);
+            self.read_in_zone(zone, offset, head)?;
+            at += self.geometry.blocks(len)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.check_mode()?;
+        let blocks = self.check_range(lba, data.len())?;
+        if blocks == LbaCount::ZERO {
+            return Ok(());
+        }
+        let (zone, offset) = self.geometry.locate(lba);
+        if offset + blocks > self.geometry.capacity_of(zone) {
+            return Err(DeviceError::CrossesZone { zone, lba, blocks });
+        }
+        let slot = self.slot(zone)?;
+        let _turn = slot.turn.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.written.load(Ordering::Acquire) != offset.get()
+            && let Some(error) = refusal(&self.ask(zone)?, lba)
+        {
+            return Err(error);
+        }
+        let most = self.byte_len(self.limits.transfer);
+        self.transfer((zone, lba), data.chunks(most).map(Data::Take), Access::Write)?;
+        slot.written.store((offset + blocks).get(), Ordering::Release);
+        Ok(())
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.check_mode()?;
+        let slot = self.slot(zone)?;
+        let blocks = self.geometry.blocks(data.len())?;
+        let start = self.geometry.zone_start(zone);
+        if blocks == LbaCount::ZERO {
+            return Ok(start + LbaCount::new(slot.written.load(Ordering::Acquire)));
+        }
+        let limit = self.geometry.max_append();
+        if blocks > limit {
+            return Err(DeviceError::AppendTooLarge { blocks, limit });
+        }
+        let _turn = slot.turn.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = self.blocks(Opcode::ZONE_APPEND, start, data.len())?;
+        let mut command = Command::new(entry, Data::Take(data));
+        let lba = self
+            .channel
+            .run(&self.file, &mut command)
+            .map(Lba::new)
+            .map_err(|failure| self.explain(zone, (start, blocks), Access::Write, failure))?;
+        let end = lba.checked_add(blocks);
+        if lba < start || end.is_none_or(|end| end > start + self.geometry.capacity_of(zone)) {
+            return Err(self.wrong(format!("says that an append to zone {zone} went to {lba}")));
+        }
+        slot.written.fetch_max((lba - start + blocks).get(), Ordering::AcqRel);
+        Ok(lba)
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.check_mode()?;
+        match zones {
+            Select::One(zone) => self.manage_one(zone, action),
+            Select::All => {
+                for zone in self.report_all()? {
+                    if state::selected_by_all(action, zone.cond) {
+                        self.manage_one(zone.id, action)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.limits.cache == WriteCache::None || self.mode == OpenMode::ReadOnly {
+            return Ok(());
+        }
+        let entry = SubmissionEntry::new(Opcode::FLUSH, self.nsid);
+        self.channel
+            .run(&self.file, &mut Command::new(entry, Data::Nothing))
+            .map(drop)
+            .map_err(|failure| self.failed("flushing", failure))
+    }
+}
+
+/// Keeps others out: who uses Zonal by a lock on the node, the kernel and all who ask for it
+/// exclusively by the block device.
+fn hold(file: &File, path: &Path, attributes: Option<&Attributes>) -> Result<Option<File>> {
+    let locked = || DeviceError::Locked { path: path.to_owned() };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => return Err(locked()),
+        Err(std::fs::TryLockError::Error(source)) => {
+            return Err(DeviceError::Io { what: format!("locking {}", path.display()), source });
+        }
+    }
+    match attributes.map(Attributes::claim) {
+        None => Ok(None),
+        Some(Ok(block)) => Ok(block),
+        Some(Err(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => Err(locked()),
+        Some(Err(source)) => Err(DeviceError::Io {
+            what: format!("claiming the block device of {}", path.display()),
+            source,
+        }),
+    }
+}
+
+fn not_a_namespace(path: &Path, errno: Errno) -> DeviceError {
+    let name = path.display();
+    match errno {
+        Errno::NOTTY | Errno::INVAL => DeviceError::Geometry {
+            what: format!("{name} is no NVMe namespace; those are /dev/ng0n1 and the like"),
+        },
+        errno => {
+            DeviceError::Io { what: format!("asking {name} what it is"), source: errno.into() }
+        }
+    }
+}
+
+/// All that there is to know before the zones are reported.
+fn identify_all(file: &File, path: &Path, nsid: Nsid) -> Result<Answers> {
+    let name = path.display();
+    let ask = |what, command_set, nsid| {
+        let mut answer = [0; identify::BYTES];
+        let entry = Identify { what, command_set }.encode(nsid);
+        let mut command = Command::new(entry, Data::Fill(&mut answer));
+        ioctl::run(file, Queue::Admin, &mut command).map(|_| answer)
+    };
+    let fail = |failure| failure::plain(format!("identifying {name}"), failure);
+    let zoned_namespace = match ask(cns::COMMAND_SET_NAMESPACE, command_set::ZNS, nsid) {
+        Ok(answer) => answer,
+        Err(Failure::Drive(_)) => {
+            let what = format!("{name} has no zones");
+            return Err(DeviceError::Geometry { what });
+        }
+        Err(failure) => return Err(fail(failure)),
+    };
+    Ok(Answers {
+        namespace: ask(cns::NAMESPACE, command_set::NVM, nsid).map_err(fail)?,
+        zoned_namespace,
+        controller: ask(cns::CONTROLLER, command_set::NVM, Nsid::NONE).map_err(fail)?,
+        zoned_controller: ask(cns::COMMAND_SET_CONTROLLER, command_set::ZNS, Nsid::NONE)
+            .map_err(fail)?,
+    })
+}

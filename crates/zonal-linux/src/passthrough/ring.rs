@@ -1,0 +1,168 @@
+//! NVMe commands by `io_uring`: `IORING_OP_URING_CMD` with `NVME_URING_CMD_IO`
+//! (`include/uapi/linux/nvme_ioctl.h`).
+//!
+//! A ring is used by one thread at a time, and never left before every command that it has begun is
+//! done: until then, memory of the caller is the kernel's.
+#![expect(unsafe_code, reason = "the kernel gets the addresses of memory that is lent for longer")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::command::{Command, Failure, Order};
+
+/// `NVME_URING_CMD_IO`.
+const URING_CMD_IO: u32 = 0xc048_4e80;
+
+/// Commands at once: 4 MiB, in pieces that every queue takes.
+const DEPTH: usize = 32;
+
+/// `struct nvme_uring_cmd`, and the rest of a large submission entry's room.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct UringCommand {
+    opcode: u8,
+    flags: u8,
+    reserved_1: u16,
+    nsid: u32,
+    dwords_2_3: [u32; 2],
+    metadata: u64,
+    address: u64,
+    metadata_len: u32,
+    data_len: u32,
+    dwords_10_15: [u32; 6],
+    timeout_ms: u32,
+    reserved_2: u32,
+    reserved_end: [u8; 8],
+}
+
+const _: () = assert!(size_of::<UringCommand>() == 80);
+
+impl UringCommand {
+    fn of(command: &mut Command) -> Self {
+        let (address, data_len) = command.memory();
+        let entry = command.entry();
+        Self {
+            opcode: entry.opcode().0,
+            flags: 0,
+            reserved_1: 0,
+            nsid: entry.nsid().get(),
+            dwords_2_3: [0; 2],
+            metadata: 0,
+            address,
+            metadata_len: 0,
+            data_len,
+            dwords_10_15: [10, 11, 12, 13, 14, 15].map(|number| entry.dword(number)),
+            // The kernel's own.
+            timeout_ms: 0,
+            reserved_2: 0,
+            reserved_end: [0; 8],
+        }
+    }
+}
+
+/// A ring with entries large enough for NVMe: 128 bytes there, 32 bytes back.
+type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
+
+/// The rings of one drive: as many as threads have been in it at once.
+pub(super) struct Rings {
+    idle: Mutex<Vec<Ring>>,
+}
+
+impl Rings {
+    /// Makes the first.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { idle: Mutex::new(vec![make()?]) })
+    }
+
+    /// Runs commands; what the last one returns, or which one was the first to fail, and why.
+    pub(super) fn run(
+        &self,
+        device: &File,
+        commands: &mut [Command],
+        order: Order,
+    ) -> Result<u64, (usize, Failure)> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let reused = idle().pop();
+        let mut ring = match reused {
+            Some(ring) => ring,
+            None => make().map_err(|error| (0, Failure::Kernel(error)))?,
+        };
+        let mut last = Ok(0);
+        for (round, commands) in commands.chunks_mut(DEPTH).enumerate() {
+            let outcomes = run_round(&mut ring, device, commands, order);
+            last = outcomes.into_iter().take(commands.len()).enumerate().try_fold(
+                0,
+                |_, (number, (told, result))| {
+                    Failure::check(told, result).map_err(|why| (round * DEPTH + number, why))
+                },
+            );
+            if last.is_err() {
+                break;
+            }
+        }
+        idle().push(ring);
+        last
+    }
+}
+
+fn make() -> io::Result<Ring> {
+    Ring::builder().build(u32::try_from(DEPTH).expect("small"))
+}
+
+/// What the kernel tells of each of at most [`DEPTH`] commands.
+///
+/// Where they run one by one they are linked. A link breaks when the kernel fails a command, not when
+/// the drive does; a write behind one that failed is refused because it is not at the write pointer.
+fn run_round(
+    ring: &mut Ring,
+    device: &File,
+    commands: &mut [Command],
+    order: Order,
+) -> [(i32, u64); DEPTH] {
+    let mut outcomes = [(0, 0); DEPTH];
+    let count = commands.len();
+    for (number, command) in commands.iter_mut().enumerate() {
+        let bytes: [u8; 80] = zerocopy::transmute!(UringCommand::of(command));
+        let linked = order == Order::OneByOne && number + 1 < count;
+        let flags = if linked { squeue::Flags::IO_LINK } else { squeue::Flags::empty() };
+        let entry = opcode::UringCmd80::new(types::Fd(device.as_raw_fd()), URING_CMD_IO)
+            .cmd(bytes)
+            .build()
+            .user_data(number as u64)
+            .flags(flags);
+        // SAFETY: the descriptor and the memory of `command` are borrowed by this function, which
+        // returns only when the kernel has completed every entry.
+        unsafe { ring.submission().push(&entry) }.expect("the queue is empty and has the room");
+    }
+    let mut left = count;
+    while left > 0 {
+        if let Err(error) = ring.submit_and_wait(left) {
+            match error.kind() {
+                // A signal, or no memory or room at the moment.
+                io::ErrorKind::Interrupted
+                | io::ErrorKind::WouldBlock
+                | io::ErrorKind::ResourceBusy => std::thread::yield_now(),
+                _ => give_up(&error),
+            }
+        }
+        for entry in ring.completion() {
+            let number = usize::try_from(entry.user_data()).expect("the number of a command");
+            outcomes[number] = (entry.result(), entry.big_cqe()[0]);
+            left -= 1;
+        }
+    }
+    outcomes
+}
+
+/// Ends the process: commands may be on their way that write to memory of the caller, and nothing can
+/// be learned about them any more. Returning would hand that memory back.
+#[expect(clippy::print_stderr, reason = "the last words of the process")]
+fn give_up(error: &io::Error) -> ! {
+    eprintln!("io_uring fails while commands are on their way: {error}");
+    std::process::abort()
+}
