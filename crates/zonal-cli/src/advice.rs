@@ -6,6 +6,7 @@ use std::io;
 
 use zonal::DeviceError;
 use zonal_fs::FsError;
+use zonal_linux::ublk;
 use zonal_serve::ServeError;
 
 /// Prints a failure on standard error.
@@ -103,8 +104,34 @@ fn of_serve(error: &ServeError) -> Option<String> {
         ServeError::NotServed { .. } => {
             Some("`findmnt -t fuse.furrow,fuse.zonefs` lists what is mounted".into())
         }
+        ServeError::Ublk(error) => of_ublk(error),
         _ => None,
     }
+}
+
+fn of_ublk(error: &ublk::Error) -> Option<String> {
+    let text = match error {
+        ublk::Error::NoDriver => {
+            "`modprobe ublk_drv`, on Debian from the package of the kernel".into()
+        }
+        ublk::Error::Denied => "as root, or with sudo".into(),
+        ublk::Error::Unsuitable { why } if why.ends_with("power of two") => {
+            "`po2:` in front of the device, which rounds its zones up".into()
+        }
+        ublk::Error::Taken { id } => {
+            format!("another --id; --recover {id}, if its server was killed; or --remove {id}")
+        }
+        ublk::Error::Missing { .. } => "`zonal serve ublk --list` shows which there are".into(),
+        ublk::Error::Served { server, .. } => {
+            format!("another number, or `kill {server}` first, which removes the device")
+        }
+        ublk::Error::NotRecoverable { id, .. } => {
+            format!("`zonal serve ublk --remove {id}`, and serve it as a new one")
+        }
+        ublk::Error::OtherShape { .. } => "the device that it was made for, with its layers".into(),
+        _ => return None,
+    };
+    Some(text)
 }
 
 fn of_io(error: &io::Error) -> Option<String> {

@@ -372,6 +372,8 @@ impl FsKind {
 pub(crate) enum ServeCommand {
     /// As zoned namespaces over NVMe/TCP, until SIGTERM or SIGINT
     NvmeTcp(NvmeTcp),
+    /// As a zoned block device of this machine, /dev/ublkbN, until SIGTERM or SIGINT
+    Ublk(Ublk),
 }
 
 #[derive(Args)]
@@ -393,6 +395,35 @@ pub(crate) struct NvmeTcp {
     /// the server ends
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
+}
+
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub(crate) struct Ublk {
+    /// The device
+    #[arg(group = "what")]
+    pub(crate) device: Option<String>,
+    /// Make /dev/ublkbN, instead of any that is free
+    #[arg(long, value_name = "N", requires = "device")]
+    pub(crate) id: Option<u32>,
+    /// Take over /dev/ublkbN, whose server was killed: what programs asked of it waits until then
+    #[arg(long, value_name = "N", requires = "device", conflicts_with_all = ["id", "queues", "depth"])]
+    pub(crate) recover: Option<u32>,
+    /// Queues of the kernel, instead of one for each processor up to four
+    #[arg(long, value_name = "COUNT", requires = "device", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) queues: Option<u16>,
+    /// Requests at once in each queue
+    #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) depth: u16,
+    /// Threads for each queue: a slow request holds up only those of its thread
+    #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) threads: u16,
+    /// List the ublk devices of this machine
+    #[arg(long, group = "what")]
+    pub(crate) list: bool,
+    /// Remove /dev/ublkbN, whoever made it; what waits for its server fails
+    #[arg(long, value_name = "N", group = "what")]
+    pub(crate) remove: Option<u32>,
 }
 
 #[derive(Args)]

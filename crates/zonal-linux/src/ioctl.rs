@@ -5,6 +5,7 @@ use std::fs::File;
 
 use rustix::io;
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl};
+use zerocopy::{Immutable, IntoBytes};
 use zonal::ZoneAction;
 
 /// Zones that one report asks for.
@@ -17,7 +18,7 @@ const CLOSE: Opcode = 0x4010_1287;
 const FINISH: Opcode = 0x4010_1288;
 
 /// `struct blk_zone`: one zone of a report. Sectors are of 512 bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawZone {
     pub(crate) start: u64,

@@ -4,14 +4,17 @@
 //! - [`BlockDrive`]: a zoned block device, through the zone ioctls and direct I/O.
 //! - [`PassthroughDrive`]: a zoned NVMe namespace, through commands that the kernel passes on.
 //! - `sysfs`: what the kernel says about a block device.
-//! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there is `unsafe`.
+//! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in [`ublk`] is
+//!   `unsafe`.
 //! - `transfer`: reads and writes from memory that direct I/O takes.
+//! - [`ublk`]: the other way round, a zoned block device that we serve to the kernel.
 
 mod block;
 mod ioctl;
 mod passthrough;
 mod sysfs;
 mod transfer;
+pub mod ublk;
 
 use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;

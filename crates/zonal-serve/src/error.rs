@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use zonal_fs::FsError;
 
 /// Result of serving.
-pub type Result<T> = std::result::Result<T, ServeError>;
+pub type Result<T, E = ServeError> = std::result::Result<T, E>;
 
 /// Failure to mount, serve or unmount.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +99,12 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// A ublk device could not be made, recovered or removed.
+    #[error(transparent)]
+    Ublk(#[from] zonal_linux::ublk::Error),
+    /// What was written could not be made durable at the end.
+    #[error("what was written could not be made durable: {0}")]
+    Flush(zonal::DeviceError),
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {

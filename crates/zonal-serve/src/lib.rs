@@ -9,6 +9,7 @@
 //! - [`fuse`]: FUSE requests turned into calls of the file system.
 //! - [`nvme`]: devices as the namespaces of an NVMe subsystem.
 //! - [`nvme_tcp`]: such a subsystem for hosts on the network.
+//! - [`ublk`]: a device as a zoned block device of this machine.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod nvme;
 pub mod nvme_tcp;
 pub mod options;
 mod read_only;
+pub mod ublk;
 pub mod unmount;
 pub mod zone_report;
 

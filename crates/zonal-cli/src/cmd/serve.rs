@@ -1,5 +1,7 @@
 //! `zonal serve`: devices for other kernels and hosts.
 
+mod ublk;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -27,6 +29,7 @@ struct Answer<'a> {
 pub(crate) fn run(global: &Global, command: &ServeCommand) -> Result<()> {
     match command {
         ServeCommand::NvmeTcp(args) => serve_nvme_tcp(global, args),
+        ServeCommand::Ublk(args) => ublk::run(global, args),
     }
 }
 

@@ -1,0 +1,92 @@
+//! `zonal serve ublk`: a zoned block device of this machine, and the ones there are.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zonal_serve::ublk::{self, Number, Queues};
+
+use crate::args::{Global, Ublk};
+use crate::device::{self, OpenMode};
+use crate::output::json;
+use crate::output::table::Table;
+
+/// Most queues that are made without being asked for.
+const QUEUES_USUAL: usize = 4;
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    node: &'a Path,
+    device: &'a str,
+}
+
+#[derive(Serialize)]
+struct Line {
+    node: PathBuf,
+    state: &'static str,
+    zoned: bool,
+    server: Option<u32>,
+}
+
+/// Serves, lists or removes.
+pub(super) fn run(global: &Global, args: &Ublk) -> Result<()> {
+    match (&args.device, args.remove) {
+        (Some(spec), _) => serve(global, args, spec),
+        (None, Some(id)) => {
+            ublk::remove(id).with_context(|| format!("removing {}", ublk::node(id).display()))
+        }
+        (None, None) => list(global),
+    }
+}
+
+fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
+    let device = device::open(spec, OpenMode::ReadWrite)?;
+    let number = match (args.recover, args.id) {
+        (Some(id), _) => Number::Recovered(id),
+        (None, Some(id)) => Number::New(id),
+        (None, None) => Number::Any,
+    };
+    let usual = || thread::available_parallelism().map_or(1, usize::from).min(QUEUES_USUAL);
+    let count = args.queues.unwrap_or_else(|| u16::try_from(usual()).expect("at most four"));
+    let queues = Queues { count, depth: args.depth, threads: args.threads };
+    ublk::serve(device, number, queues, |node| {
+        if let Err(error) = tell(global, node, spec) {
+            tracing::warn!("{error:#}");
+        }
+    })
+    .with_context(|| format!("serving {spec}"))
+}
+
+/// Not as other results are printed: where nobody reads, the device is served all the same.
+fn tell(global: &Global, node: &Path, spec: &str) -> Result<()> {
+    let line = if global.json {
+        serde_json::to_string(&Answer { node, device: spec })?
+    } else {
+        format!("{} is {spec}", node.display())
+    };
+    writeln!(std::io::stdout(), "{line}").context("printing the device's name")
+}
+
+fn list(global: &Global) -> Result<()> {
+    let devices = ublk::list()?;
+    let lines = devices.iter().map(|device| Line {
+        node: ublk::node(device.id),
+        state: device.state.name(),
+        zoned: device.zoned,
+        server: device.server,
+    });
+    if global.json {
+        return json::document(&lines.collect::<Vec<_>>());
+    }
+    let mut table = Table::new(3, &["device", "state", "zoned", "server"]);
+    for line in lines {
+        let zoned = if line.zoned { "yes" } else { "no" };
+        let server = line.server.map_or_else(|| "-".to_owned(), |server| server.to_string());
+        let node = line.node.display().to_string();
+        table.row(vec![node, line.state.into(), zoned.into(), server]);
+    }
+    say!("{}", table.text());
+    Ok(())
+}

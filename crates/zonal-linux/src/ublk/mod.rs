@@ -1,0 +1,332 @@
+//! ublk: a zoned block device whose requests the kernel hands to this process.
+//!
+//! - [`Device`]: one device from its making to its removal. Start here.
+//! - [`Request`], [`Target`]: what the kernel asks, and who answers.
+//! - `shape`: what Linux takes, and how it is told.
+//! - `queue`: the threads that serve requests; `control`: commands to the driver; `abi`: the bytes of
+//!   both.
+//!
+//! Data is copied by reading and writing `/dev/ublkcN` ("user copy"), since the driver has zones only
+//! with that. A device outlives a server that was killed: its requests wait until another server
+//! takes over, or until it is removed.
+
+mod abi;
+mod control;
+mod error;
+mod queue;
+mod request;
+mod shape;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use zonal::Geometry;
+
+use self::abi::{DeviceInfo, feature, state};
+use self::control::{Control, Ended, Start};
+pub use self::error::{Error, Result};
+use self::queue::{Descriptors, Event, Shared, Worker};
+pub use self::request::{Durability, Reply, Request, Target};
+
+/// How long a removal waits for those that still use the device.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a driver has to know.
+const NEEDED: u64 = feature::ZONED | feature::USER_COPY;
+
+/// How requests are served.
+#[derive(Clone, Copy, Debug)]
+pub struct Queues {
+    /// Queues of the kernel; it makes at most one for each processor.
+    pub count: u16,
+    /// Requests at once in each queue.
+    pub depth: u16,
+    /// Threads for each queue.
+    pub threads: u16,
+}
+
+/// A ublk device that is served by this process.
+pub struct Device {
+    id: u32,
+    events: Receiver<Event>,
+    /// Threads that have not ended.
+    running: usize,
+}
+
+impl Device {
+    /// Makes a device of this shape, with number `id` or any, and lets it become live.
+    pub fn create(
+        geometry: &Geometry,
+        id: Option<u32>,
+        queues: Queues,
+        target: Arc<dyn Target>,
+    ) -> Result<Self> {
+        let params = shape::params(geometry)?;
+        let mut control = Control::open()?;
+        let mut info = DeviceInfo {
+            queues: queues.count,
+            depth: queues.depth.clamp(1, abi::DEPTH_MAX),
+            io_bytes_max: abi::IO_BYTES_MAX,
+            id: id.unwrap_or(u32::MAX),
+            flags: NEEDED
+                | feature::CMD_IOCTL_ENCODE
+                | feature::USER_RECOVERY
+                | feature::USER_RECOVERY_REISSUE,
+            ..DeviceInfo::default()
+        };
+        control.add(&mut info).map_err(|errno| match (errno, id) {
+            (Errno::EXIST, Some(id)) => Error::Taken { id },
+            (Errno::PERM, _) => Error::Denied,
+            // What a kernel without zones says.
+            (Errno::INVAL, _) => Error::NoZones,
+            (errno, _) => Error::refused("making a ublk device", errno),
+        })?;
+        let id = info.id;
+        let started = (|| {
+            if info.flags & NEEDED != NEEDED {
+                return Err(Error::NoZones);
+            }
+            control.set_params(id, params).map_err(|errno| Error::of("describing", id, errno))?;
+            Self::start(&mut control, &info, geometry, queues.threads, target, Start::New)
+        })();
+        if started.is_err() {
+            // What failed first is told.
+            let _ = remove(id);
+        }
+        started
+    }
+
+    /// Takes over a device whose server is gone.
+    pub fn recover(
+        geometry: &Geometry,
+        id: u32,
+        threads: u16,
+        target: Arc<dyn Target>,
+    ) -> Result<Self> {
+        let params = shape::params(geometry)?;
+        let mut control = Control::open()?;
+        let info = control.info(id).map_err(|errno| Error::of("looking at", id, errno))?;
+        if info.flags & feature::USER_RECOVERY == 0 {
+            return Err(Error::NotRecoverable { id, why: "it was not made for that" });
+        }
+        if info.state == state::DEAD {
+            return Err(Error::NotRecoverable { id, why: "it was never started, or is stopped" });
+        }
+        let found = control.params(id).map_err(|errno| Error::of("looking at", id, errno))?;
+        shape::compare(id, &found, &params)?;
+        take_over(&mut control, id)?;
+        Self::start(&mut control, &info, geometry, threads, target, Start::Recovered)
+    }
+
+    fn start(
+        control: &mut Control,
+        info: &DeviceInfo,
+        geometry: &Geometry,
+        threads: u16,
+        target: Arc<dyn Target>,
+        start: Start,
+    ) -> Result<Self> {
+        let id = info.id;
+        let failed = |source| Error::refused(format!("serving ublk device {id}"), source);
+        let path = format!("/dev/ublkc{id}");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|source| Error::refused(format!("opening {path}"), source))?;
+        let shared = Arc::new(Shared { file, geometry: *geometry, target });
+        let (sender, events) = mpsc::channel();
+        // Where the driver knows no better, a queue has one thread.
+        let threads = match info.flags & feature::PER_IO_DAEMON {
+            0 => 1,
+            _ => threads.clamp(1, info.depth),
+        };
+        let mut running = 0;
+        for queue in 0..info.queues {
+            let descriptors = Descriptors::map(&shared.file, queue, info.depth).map_err(failed)?;
+            let descriptors = Arc::new(descriptors);
+            for first in 0..threads {
+                let worker = Worker {
+                    shared: Arc::clone(&shared),
+                    descriptors: Arc::clone(&descriptors),
+                    queue,
+                    tags: (first..info.depth).step_by(threads.into()).collect(),
+                };
+                let sender = sender.clone();
+                let thread = thread::Builder::new().name(format!("ublk{id}-{queue}"));
+                thread.spawn(move || worker.run(&sender)).map_err(failed)?;
+                running += 1;
+            }
+        }
+        let device = Self { id, events, running };
+        for _ in 0..running {
+            // The driver would wait for a thread that has failed.
+            if let Ok(Event::Ended(outcome)) = device.events.recv() {
+                return Err(failed(outcome.err().unwrap_or_else(|| Errno::NODEV.into())));
+            }
+        }
+        control.start(id, start).map_err(|errno| Error::of("starting", id, errno))?;
+        Ok(device)
+    }
+
+    /// Its number.
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The block device.
+    pub fn node(&self) -> PathBuf {
+        node(self.id)
+    }
+
+    /// Serves until the device is stopped, by [`stop`] or [`remove`], here or elsewhere; then removes it.
+    /// After an error it is still there, and can be recovered when this process has ended.
+    pub fn wait(mut self) -> Result<()> {
+        let id = self.id;
+        while self.running > 0 {
+            match self.events.recv() {
+                Ok(Event::Ended(outcome)) => {
+                    outcome.map_err(|source| {
+                        Error::refused(format!("serving ublk device {id}"), source)
+                    })?;
+                    self.running -= 1;
+                }
+                Ok(Event::Ready) => {}
+                Err(_) => break,
+            }
+        }
+        match remove(id) {
+            // Who has stopped it may have removed it too.
+            Err(Error::Missing { .. }) => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+/// A ublk device, whoever made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number.
+    pub id: u32,
+    /// Whether it is served.
+    pub state: State,
+    /// The process that serves it.
+    pub server: Option<u32>,
+    /// Whether it is zoned.
+    pub zoned: bool,
+}
+
+/// State of a ublk device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not started, or stopped.
+    Dead,
+    /// Served.
+    Live,
+    /// Its server is gone; requests wait for another.
+    Waiting,
+    /// Its server is gone; requests fail.
+    Failing,
+}
+
+impl State {
+    /// The word the command prints.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dead => "dead",
+            Self::Live => "live",
+            Self::Waiting => "waiting",
+            Self::Failing => "failing",
+        }
+    }
+}
+
+/// The block device of number `id`.
+pub fn node(id: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/ublkb{id}"))
+}
+
+/// Every ublk device.
+pub fn list() -> Result<Vec<Listed>> {
+    const CLASS: &str = "/sys/class/ublk-char";
+    let mut control = Control::open()?;
+    let failed = |source| Error::refused(format!("listing {CLASS}"), source);
+    let mut ids = Vec::new();
+    for entry in std::fs::read_dir(CLASS).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("ublkc"));
+        ids.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+    ids.sort_unstable();
+    let mut devices = Vec::new();
+    for id in ids {
+        match control.info(id) {
+            Ok(info) => devices.push(Listed {
+                id,
+                state: match info.state {
+                    state::LIVE => State::Live,
+                    state::QUIESCED => State::Waiting,
+                    state::FAIL_IO => State::Failing,
+                    _ => State::Dead,
+                },
+                server: u32::try_from(info.server).ok().filter(|server| *server > 0),
+                zoned: info.flags & feature::ZONED != 0,
+            }),
+            // Removed meanwhile.
+            Err(Errno::NODEV) => {}
+            Err(errno) => return Err(Error::of("looking at", id, errno)),
+        }
+    }
+    Ok(devices)
+}
+
+/// Takes the block device away after its running requests; a file system on it is synced first.
+/// Its server ends then.
+pub fn stop(id: u32) -> Result<()> {
+    Control::open()?.stop(id).map_err(|errno| Error::of("stopping", id, errno))
+}
+
+/// Stops and removes a device. What waits for a server that is gone fails.
+pub fn remove(id: u32) -> Result<()> {
+    stop(id)?;
+    match Control::open()?.delete(id, PATIENCE) {
+        Ok(Ended::Yes) => Ok(()),
+        Ok(Ended::NotYet) => {
+            tracing::warn!(id, "still in use; its number is free when the last program closes it");
+            Ok(())
+        }
+        Err(errno) => Err(Error::of("removing", id, errno)),
+    }
+}
+
+/// Tells the driver that there is a new server, as soon as it has noticed that the last one is gone.
+fn take_over(control: &mut Control, id: u32) -> Result<()> {
+    const STEP: Duration = Duration::from_millis(20);
+    let mut left = PATIENCE;
+    loop {
+        match control.start_recovery(id) {
+            Ok(()) => return Ok(()),
+            Err(Errno::BUSY) if left > Duration::ZERO => {
+                pause(STEP);
+                left = left.saturating_sub(STEP);
+            }
+            Err(Errno::BUSY) => {
+                let server = control.info(id).ok().and_then(|info| u32::try_from(info.server).ok());
+                return Err(Error::Served { id, server: server.unwrap_or(0) });
+            }
+            Err(errno) => return Err(Error::of("recovering", id, errno)),
+        }
+    }
+}
+
+/// Nothing tells when the driver is done with a process that was killed.
+fn pause(time: Duration) {
+    let (never, told) = (Mutex::new(()), Condvar::new());
+    let guard = never.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(told.wait_timeout(guard, time));
+}

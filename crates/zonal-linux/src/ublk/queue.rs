@@ -1,0 +1,321 @@
+//! The threads that serve requests.
+//!
+//! A thread has some tags of one queue, and a ring of its own. It asks for a request with each tag, serves
+//! what comes one after another, and with each answer asks for the next. So a request waits only
+//! for those of the same thread.
+#![expect(unsafe_code, reason = "the driver shares memory, and a ring trusts its entries")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use io_uring::types::Fd;
+use io_uring::{IoUring, opcode};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use zerocopy::IntoBytes;
+use zonal::{Geometry, Lba, LbaCount, Select, ZoneAction, ZoneId};
+
+use super::abi::{self, Descriptor, IoCommand, SECTOR_SHIFT, op};
+use super::request::{Durability, Reply, Request, Target};
+use super::shape::raw_zone;
+use crate::ioctl::RawZone;
+
+/// Memory of direct I/O begins at a multiple of this.
+const ALIGNMENT: usize = 4096;
+
+/// What all threads of a device share.
+pub(super) struct Shared {
+    /// `/dev/ublkcN`.
+    pub(super) file: File,
+    pub(super) geometry: Geometry,
+    pub(super) target: Arc<dyn Target>,
+}
+
+/// What a thread tells.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The driver has its tags.
+    Ready,
+    /// The driver wants no more requests served, or something is wrong.
+    Ended(io::Result<()>),
+}
+
+/// The requests of one queue, in memory that the driver writes.
+pub(super) struct Descriptors {
+    start: NonNull<Descriptor>,
+    depth: u16,
+}
+
+// SAFETY: the memory belongs to this value, and is only read.
+unsafe impl Send for Descriptors {}
+// SAFETY: as above.
+unsafe impl Sync for Descriptors {}
+
+impl Descriptors {
+    /// Those of queue `queue`, of `depth` tags.
+    pub(super) fn map(file: &File, queue: u16, depth: u16) -> io::Result<Self> {
+        let offset = u64::from(queue) * abi::DESCRIPTORS_STRIDE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let len = Self::bytes(depth);
+        // SAFETY: a new mapping at no fixed address.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, flags, file, offset) }?;
+        let start = NonNull::new(start.cast()).expect("memory is not mapped at 0");
+        Ok(Self { start, depth })
+    }
+
+    fn bytes(depth: u16) -> usize {
+        (usize::from(depth) * size_of::<Descriptor>()).next_multiple_of(ALIGNMENT)
+    }
+
+    /// The request of a tag, which the caller has been told of.
+    fn get(&self, tag: u16) -> Descriptor {
+        assert!(tag < self.depth, "tag {tag} of {}", self.depth);
+        // SAFETY: the tag is in the mapping, by the assertion.
+        let place = unsafe { self.start.add(usize::from(tag)) };
+        // SAFETY: the place is mapped, aligned, and any bytes are a descriptor. The driver wrote it
+        // before it told of the request, and writes it again only after the answer.
+        unsafe { place.read_volatile() }
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made; nothing refers to it any more.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes(self.depth)) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+/// One thread.
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) descriptors: Arc<Descriptors>,
+    pub(super) queue: u16,
+    pub(super) tags: Vec<u16>,
+}
+
+impl Worker {
+    /// Serves until the driver wants no more. Tells when the driver has the tags, and how it ended.
+    pub(super) fn run(self, events: &Sender<Event>) {
+        let outcome = self.serve(events);
+        if let Err(error) = &outcome {
+            tracing::error!(queue = self.queue, %error, "a thread can serve no more");
+        }
+        // Nobody listens if another thread has failed before.
+        let _ = events.send(Event::Ended(outcome));
+    }
+
+    fn serve(&self, events: &Sender<Event>) -> io::Result<()> {
+        // Memory that is short must not be made free by writing to this device. Only root may ask
+        // for that; it is no condition.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        let entries = u32::try_from(self.tags.len()).expect("at most a queue's depth");
+        let mut ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .build(entries.next_power_of_two())?;
+        for &tag in &self.tags {
+            let command = IoCommand { queue: self.queue, tag, result: 0, append_sector: 0 };
+            self.push(&mut ring, abi::FETCH, command);
+        }
+        ring.submit()?;
+        // The driver answers at once only what it refuses.
+        if let Some(end) = ring.completion().next() {
+            return Err(refusal(end.result()));
+        }
+        let _ = events.send(Event::Ready);
+        let mut buffer = Buffer::new();
+        let mut ends: Vec<(u64, i32)> = Vec::with_capacity(self.tags.len());
+        let mut with_driver = self.tags.len();
+        while with_driver > 0 {
+            match ring.submit_and_wait(1) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                submitted => drop(submitted?),
+            }
+            ends.extend(ring.completion().map(|end| (end.user_data(), end.result())));
+            for (tag, result) in ends.drain(..) {
+                let tag = u16::try_from(tag).expect("we set it to a tag");
+                if result == -Errno::NODEV.raw_os_error() {
+                    with_driver -= 1;
+                    continue;
+                }
+                if result < 0 {
+                    return Err(refusal(result));
+                }
+                let answer = self.answer(tag, buffer.bytes());
+                self.push(&mut ring, abi::COMMIT_AND_FETCH, answer);
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&self, ring: &mut IoUring, op: u32, command: IoCommand) {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(command.as_bytes());
+        let file = Fd(self.shared.file.as_raw_fd());
+        let entry =
+            opcode::UringCmd16::new(file, op).cmd(bytes).build().user_data(command.tag.into());
+        // SAFETY: the entry refers to no memory, and to a file that is open as long as this worker.
+        unsafe { ring.submission().push(&entry) }.expect("an entry for each tag");
+    }
+
+    /// Serves one request.
+    fn answer(&self, tag: u16, buffer: &mut [u8]) -> IoCommand {
+        let request = self.descriptors.get(tag);
+        // A bug in a device must not let programs wait forever.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(tag, request, buffer)));
+        let outcome = outcome.unwrap_or_else(|_| {
+            tracing::error!(?request, "serving this request panicked");
+            Err(Errno::IO)
+        });
+        let (result, append_sector) = match outcome {
+            Ok(At { bytes, sector }) => (i32::try_from(bytes).unwrap_or(i32::MAX), sector),
+            Err(errno) => (-errno.raw_os_error(), 0),
+        };
+        IoCommand { queue: self.queue, tag, result, append_sector }
+    }
+
+    fn perform(&self, tag: u16, request: Descriptor, buffer: &mut [u8]) -> Result<At, Errno> {
+        #[expect(clippy::cast_possible_truncation, reason = "the low byte")]
+        let operation = request.op_flags as u8;
+        match operation {
+            op::READ => {
+                let (lba, buffer) = (self.lba(request.sector)?, part(buffer, request.count)?);
+                self.ask(Request::Read { lba, buffer })?;
+                self.give(tag, buffer)?;
+                Ok(At::bytes(buffer.len()))
+            }
+            op::WRITE | op::ZONE_APPEND => {
+                let data = part(buffer, request.count)?;
+                self.take(tag, data)?;
+                let (bytes, durability) = (data.len(), durability(request.op_flags));
+                if operation == op::WRITE {
+                    let lba = self.lba(request.sector)?;
+                    self.ask(Request::Write { lba, data, durability })?;
+                    return Ok(At::bytes(bytes));
+                }
+                let zone = self.zone(request.sector)?;
+                match self.ask(Request::Append { zone, data, durability })? {
+                    Reply::At(lba) => Ok(At { bytes, sector: lba.get() << self.block_shift() }),
+                    Reply::Done => Err(Errno::IO),
+                }
+            }
+            op::FLUSH => self.ask(Request::Flush).map(|_| At::bytes(0)),
+            op::ZONE_OPEN => self.manage(ZoneAction::Open, request.sector),
+            op::ZONE_CLOSE => self.manage(ZoneAction::Close, request.sector),
+            op::ZONE_FINISH => self.manage(ZoneAction::Finish, request.sector),
+            op::ZONE_RESET => self.manage(ZoneAction::Reset, request.sector),
+            op::ZONE_RESET_ALL => {
+                let (zones, action) = (Select::All, ZoneAction::Reset);
+                self.ask(Request::Manage { zones, action }).map(|_| At::bytes(0))
+            }
+            op::REPORT_ZONES => self.report(tag, request),
+            // Discarding and writing zeroes are not offered.
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn ask(&self, request: Request<'_>) -> Result<Reply, Errno> {
+        self.shared.target.serve(request)
+    }
+
+    fn manage(&self, action: ZoneAction, sector: u64) -> Result<At, Errno> {
+        let zones = Select::One(self.zone(sector)?);
+        self.ask(Request::Manage { zones, action }).map(|_| At::bytes(0))
+    }
+
+    /// Gives as many zones as asked for; the driver has zeroed what is left out.
+    fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
+        let (first, mut zones) = (self.zone(request.sector)?, Vec::new());
+        let limit = usize::try_from(request.count).map_err(|_| Errno::INVAL)?;
+        self.ask(Request::Report { first, limit, zones: &mut zones })?;
+        let raw: Vec<RawZone> =
+            zones.iter().map(|zone| raw_zone(zone, self.block_shift())).collect();
+        self.give(tag, raw.as_bytes())?;
+        // All of it, however large the driver's buffer is.
+        Ok(At::bytes(abi::IO_BYTES_MAX as usize))
+    }
+
+    /// Copies data into the pages of the request.
+    fn give(&self, tag: u16, data: &[u8]) -> Result<(), Errno> {
+        let copied = self.shared.file.write_all_at(data, abi::data_offset(self.queue, tag));
+        copied.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    /// Copies data out of the pages of the request.
+    fn take(&self, tag: u16, data: &mut [u8]) -> Result<(), Errno> {
+        let copied = self.shared.file.read_exact_at(data, abi::data_offset(self.queue, tag));
+        copied.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    fn block_shift(&self) -> u32 {
+        self.shared.geometry.block_size().shift() - SECTOR_SHIFT
+    }
+
+    /// The block at a sector; an error where it is beyond the device's end.
+    fn lba(&self, sector: u64) -> Result<Lba, Errno> {
+        let lba = Lba::new(sector >> self.block_shift());
+        if lba >= Lba::ZERO + self.shared.geometry.block_count() {
+            return Err(Errno::IO);
+        }
+        Ok(lba)
+    }
+
+    /// The zone that starts at a sector.
+    fn zone(&self, sector: u64) -> Result<ZoneId, Errno> {
+        match self.shared.geometry.locate(self.lba(sector)?) {
+            (zone, LbaCount::ZERO) => Ok(zone),
+            (_, _) => Err(Errno::INVAL),
+        }
+    }
+}
+
+/// What was done: bytes, and for an append the sector where they went.
+struct At {
+    bytes: usize,
+    sector: u64,
+}
+
+impl At {
+    const fn bytes(bytes: usize) -> Self {
+        Self { bytes, sector: 0 }
+    }
+}
+
+fn durability(flags: u32) -> Durability {
+    if flags & abi::FUA == 0 { Durability::Volatile } else { Durability::Durable }
+}
+
+/// So many sectors of the buffer.
+fn part(buffer: &mut [u8], sectors: u32) -> Result<&mut [u8], Errno> {
+    let bytes = (sectors as usize) << SECTOR_SHIFT;
+    buffer.get_mut(..bytes).ok_or(Errno::INVAL)
+}
+
+fn refusal(result: i32) -> io::Error {
+    match result {
+        0 => io::Error::other("the driver answers before there is a request"),
+        result => io::Error::from_raw_os_error(-result),
+    }
+}
+
+/// Memory for the data of one request, as direct I/O wants it.
+struct Buffer(Vec<u8>);
+
+impl Buffer {
+    fn new() -> Self {
+        Self(vec![0; abi::IO_BYTES_MAX as usize + ALIGNMENT])
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        let start = self.0.as_ptr().align_offset(ALIGNMENT);
+        &mut self.0[start..start + abi::IO_BYTES_MAX as usize]
+    }
+}

@@ -1,0 +1,177 @@
+//! What shapes of zoned devices Linux takes, and how it is told of one.
+
+use zonal::{Geometry, Zone, ZoneCond, ZoneId, ZoneKind};
+
+use super::abi::{
+    ATTR_FUA, ATTR_VOLATILE_CACHE, BasicParams, IO_BYTES_MAX, PARAMS_BASIC, PARAMS_ZONED, Params,
+    SECTOR_SHIFT, ZonedParams,
+};
+use super::error::{Error, Result};
+use crate::ioctl::RawZone;
+
+/// A device as the driver is told of it; an error where Linux takes none like it.
+///
+/// The driver and `blk_revalidate_disk_zones` in `block/blk-zoned.c` refuse in silence what is told
+/// here: zones that are no power of two of sectors, a smaller last zone, no sequential zone, conventional
+/// zones with a gap.
+pub(super) fn params(geometry: &Geometry) -> Result<Params> {
+    let unsuitable = |why: String| Err(Error::Unsuitable { why });
+    let block_shift = geometry.block_size().shift() - SECTOR_SHIFT;
+    let zone_size = geometry.zone_size();
+    let last = ZoneId::new(geometry.zone_count() - 1);
+    if !zone_size.get().is_power_of_two() {
+        let kib = geometry.bytes(zone_size).get() >> 10;
+        return unsuitable(format!("its zones are of {kib} KiB, not a power of two"));
+    }
+    if geometry.size_of(last) != zone_size {
+        return unsuitable(format!("its last zone, {last}, is smaller than the others"));
+    }
+    if geometry.kind(last) == ZoneKind::Conventional {
+        return unsuitable("all its zones are conventional".into());
+    }
+    let first = ZoneId::ZERO;
+    if geometry.kind(first) == ZoneKind::Conventional && geometry.capacity_of(first) < zone_size {
+        return unsuitable("its conventional zones are smaller than their distance".into());
+    }
+    let Ok(zone_sectors) = u32::try_from(zone_size.get() << block_shift) else {
+        return unsuitable("its zones are of 2 TiB or more".into());
+    };
+    // The driver refuses limits above the number of zones: they limit nothing.
+    let zones = geometry.zone_count();
+    let limit = |limit: Option<u32>| limit.filter(|limit| *limit < zones).unwrap_or(0);
+    let append = geometry.bytes(geometry.max_append()).get().min(IO_BYTES_MAX.into());
+    let shift = u8::try_from(geometry.block_size().shift()).expect("9 or 12");
+    Ok(Params {
+        len: u32::try_from(size_of::<Params>()).expect("small"),
+        types: PARAMS_BASIC | PARAMS_ZONED,
+        basic: BasicParams {
+            attributes: ATTR_VOLATILE_CACHE | ATTR_FUA,
+            logical_shift: shift,
+            physical_shift: shift,
+            io_opt_shift: shift,
+            io_min_shift: shift,
+            io_sectors_max: IO_BYTES_MAX >> SECTOR_SHIFT,
+            zone_sectors,
+            device_sectors: geometry.block_count().get() << block_shift,
+            virt_boundary_mask: 0,
+        },
+        zoned: ZonedParams {
+            max_open: limit(geometry.max_open()),
+            max_active: limit(geometry.max_active()),
+            append_sectors_max: u32::try_from(append >> SECTOR_SHIFT).expect("at most an I/O"),
+            reserved: [0; 20],
+        },
+        ..Params::default()
+    })
+}
+
+/// An error where device `id` was made with other parameters.
+pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
+    let numbers = [
+        ("sectors", found.basic.device_sectors, ours.basic.device_sectors),
+        ("zone sectors", found.basic.zone_sectors.into(), ours.basic.zone_sectors.into()),
+        ("block shift", found.basic.logical_shift.into(), ours.basic.logical_shift.into()),
+        ("open zones", found.zoned.max_open.into(), ours.zoned.max_open.into()),
+        ("active zones", found.zoned.max_active.into(), ours.zoned.max_active.into()),
+        (
+            "sectors of an append",
+            found.zoned.append_sectors_max.into(),
+            ours.zoned.append_sectors_max.into(),
+        ),
+    ];
+    for (what, theirs, ours) in numbers {
+        if theirs != ours {
+            return Err(Error::OtherShape { id, what: format!("{what}: {theirs}, not {ours}") });
+        }
+    }
+    if (found.types & PARAMS_ZONED == 0) || found.basic != ours.basic {
+        return Err(Error::OtherShape { id, what: "it was not made by zonal".into() });
+    }
+    Ok(())
+}
+
+/// A zone as the kernel is told of it, by a device with blocks of 2^`block_shift` sectors.
+pub(super) fn raw_zone(zone: &Zone, block_shift: u32) -> RawZone {
+    let mut raw = RawZone::default();
+    raw.start = zone.start.get() << block_shift;
+    raw.len = zone.size.get() << block_shift;
+    raw.capacity = zone.capacity.get() << block_shift;
+    raw.wp = match (zone.cond, zone.wp) {
+        (ZoneCond::Full, _) => raw.start + raw.len,
+        (_, Some(wp)) => wp.get() << block_shift,
+        // Not valid by the condition.
+        (_, None) => raw.start,
+    };
+    // `BLK_ZONE_TYPE_CONVENTIONAL`, `BLK_ZONE_TYPE_SEQWRITE_REQ`.
+    raw.kind = match zone.kind {
+        ZoneKind::Conventional => 1,
+        ZoneKind::SequentialRequired => 2,
+    };
+    raw.cond = zone.cond.code();
+    raw
+}
+
+#[cfg(test)]
+mod tests {
+    use zonal::{GeometrySpec, LbaCount, Profile};
+
+    use super::*;
+
+    fn spec() -> GeometrySpec {
+        GeometrySpec {
+            block_count: LbaCount::new(16 * 256),
+            zone_size: LbaCount::new(256),
+            zone_capacity: LbaCount::new(200),
+            conventional_zones: 2,
+            ..Profile::Small.geometry()
+        }
+    }
+
+    #[test]
+    fn a_shape_is_told_in_sectors() {
+        let params = params(&Geometry::new(spec()).unwrap()).unwrap();
+        assert_eq!(params.basic.device_sectors, 16 * 256 * 8);
+        assert_eq!(params.basic.zone_sectors, 256 * 8);
+        assert_eq!(params.basic.logical_shift, 12);
+    }
+
+    #[test]
+    fn limits_that_limit_nothing_are_none() {
+        let told = |limit: u32| {
+            let spec = GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..spec() };
+            params(&Geometry::new(spec).unwrap()).unwrap().zoned.max_open
+        };
+        assert_eq!((told(3), told(14), told(15), told(16)), (3, 14, 15, 0));
+    }
+
+    #[test]
+    fn what_linux_refuses_in_silence_is_told() {
+        let good = spec();
+        for (what, spec) in [
+            (
+                "768 KiB, not a power of two",
+                GeometrySpec {
+                    zone_size: LbaCount::new(192),
+                    zone_capacity: LbaCount::new(192),
+                    block_count: LbaCount::new(192 * 16),
+                    ..good
+                },
+            ),
+            ("last zone, 15", GeometrySpec { block_count: LbaCount::new(16 * 256 - 1), ..good }),
+            ("all its zones", GeometrySpec { conventional_zones: 16, ..good }),
+        ] {
+            let error = params(&Geometry::new(spec).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_shape_is_told_apart() {
+        let ours = params(&Geometry::new(spec()).unwrap()).unwrap();
+        assert!(compare(3, &ours, &ours).is_ok());
+        let smaller = GeometrySpec { block_count: LbaCount::new(15 * 256), ..spec() };
+        let theirs = params(&Geometry::new(smaller).unwrap()).unwrap();
+        let error = compare(3, &theirs, &ours).unwrap_err().to_string();
+        assert!(error.contains("sectors: 30720, not 32768"), "{error}");
+    }
+}
