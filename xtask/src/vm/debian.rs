@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::run;
 
@@ -39,8 +39,8 @@ impl Apt {
             fs::create_dir_all(folder.join(name))?;
         }
         let mirror = mirror()?;
-        let sources: String = [SUITE, BACKPORTS]
-            .map(|suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"))
+        let sources: String = [("deb", SUITE), ("deb-src", SUITE), ("deb", BACKPORTS)]
+            .map(|(kind, suite)| format!("{kind} [signed-by={KEYRING}] {mirror} {suite} main\n"))
             .concat();
         fs::write(folder.join("sources.list"), sources)?;
         // No package is installed: apt resolves everything.
@@ -85,6 +85,27 @@ impl Apt {
         unpack(&self.folder.join("cache/archives"), target)
     }
 
+    /// Fetches the source archive of a package as its authors published it.
+    pub(crate) fn fetch_source(&self, package: &str, target: &Path) -> Result<()> {
+        let listed =
+            run::quietly(self.command("apt-get").args(["-qq", "source", "--print-uris", package]))?;
+        // 'ADDRESS' NAME BYTES SHA256:SUM
+        let mut lines = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let archive = lines.find(|words| {
+            // Beside it lies its signature, with one ending more.
+            let ending = words.get(1).and_then(|name| name.split_once(".orig.tar."));
+            ending.is_some_and(|(_, compression)| !compression.contains('.'))
+        });
+        let Some([address, _, _, sum]) = archive.as_deref() else {
+            bail!("{SUITE} has no source archive of {package}");
+        };
+        let mut fetch = self.command("/usr/lib/apt/apt-helper");
+        fetch.args(["download-file", address.trim_matches('\'')]).arg(target).arg(sum);
+        run::quietly(&mut fetch)
+            .with_context(|| format!("fetching the source of {package}"))
+            .map(drop)
+    }
+
     fn command(&self, program: &str) -> Command {
         let at = |name: &str| self.folder.join(name).display().to_string();
         let options = [
@@ -126,7 +147,7 @@ fn mirror() -> Result<String> {
 
 /// What a choice of packages depends on beside their names.
 pub(crate) fn sources() -> String {
-    format!("{SUITE} {BACKPORTS} {KERNEL_FLAVOUR}")
+    format!("{SUITE} {BACKPORTS} {KERNEL_FLAVOUR} and sources")
 }
 
 /// The newest version among package names `linux-modules-VERSION`.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{differ, drives, nvme_tcp, side_by_side, superblock, warts};
+use super::{differ, drives, nvme_tcp, side_by_side, superblock, warts, zbd};
 use crate::calls::compare::{self, Row};
 use crate::run;
 use crate::tally::Tally;
@@ -19,28 +19,29 @@ pub(super) const DOCUMENT: &str = "/share/semantics.md";
 const HEADING: &str = "### Where it differs from the kernel";
 
 /// A subject: what it is called, and its checks.
-type Subject = (&'static str, fn(&mut Tally));
+pub(super) type Subject = (&'static str, fn(&mut Tally));
 
-/// Everything but the calls on zonefs, which are compared by way of the table.
-const SUBJECTS: [Subject; 6] = [
-    ("block-devices", block_devices),
-    ("nvme-tcp", nvme_tcp::checks),
-    ("passthrough", passthrough),
-    ("side-by-side", side_by_side::checks),
-    ("warts", warts::checks),
-    ("zonefs", zonefs),
+/// What runs in one machine, one subject after the other; a host has two processors or more, and a
+/// machine uses one.
+pub(super) const MACHINES: [&[Subject]; 2] = [
+    &[
+        ("block-devices", block_devices),
+        ("nvme-tcp", nvme_tcp::checks),
+        ("passthrough", passthrough),
+        ("side-by-side", side_by_side::checks),
+        ("warts", warts::checks),
+        ("zonefs", zonefs),
+    ],
+    &[("zbd", zbd::checks)],
 ];
 
-/// Runs everything, or one subject.
-pub(super) fn checks(only: Option<&str>, tally: &mut Tally) {
-    let wanted = |(name, _): &&Subject| only.is_none_or(|only| only == *name);
-    let before = tally.counts();
-    for (_, checks) in SUBJECTS.iter().filter(wanted) {
-        checks(tally);
-    }
-    if tally.counts() == before {
-        let names = SUBJECTS.map(|(name, _)| name).join(", ");
-        tally.fail(format!("no subject {only:?}; there are {names}"));
+/// Runs the subjects of these names.
+pub(super) fn checks(names: &[String], tally: &mut Tally) {
+    for name in names {
+        match MACHINES.iter().copied().flatten().find(|(known, _)| known == name) {
+            Some((_, checks)) => checks(tally),
+            None => tally.fail(format!("{name} is no subject of the guest")),
+        }
     }
 }
 

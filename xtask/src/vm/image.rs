@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::cpio::Cpio;
 use super::debian::{self, Apt};
+use super::zbd;
 use crate::run;
 use crate::tools::{self, Program};
 
@@ -26,6 +27,8 @@ pub(crate) struct Image {
     pub(crate) archive: PathBuf,
     /// The disk, with an ext4 file system: of it the guest reads only what it uses.
     pub(crate) root: PathBuf,
+    /// The scripts of fio's tests, if they could be had.
+    pub(crate) zbd: PathBuf,
     /// Version of the kernel.
     pub(crate) version: String,
 }
@@ -81,6 +84,12 @@ impl Image {
         apt.unpack_packages(&lines(&recipe.packages), &folder.join("root"))?;
         println!("- making its disk");
         let image = recipe.assemble(&folder, &version)?;
+        println!("- fetching fio's tests, about 10 MB");
+        let archive = folder.join("apt/fio.tar");
+        let fetched = apt.fetch_source("fio", &archive);
+        if let Err(error) = fetched.and_then(|()| zbd::unpack(&archive, &image.zbd)) {
+            println!("  {error:#}");
+        }
         remove(&folder.join("apt"))?;
         fs::write(key, recipe.key())?;
         Ok(image)
@@ -89,7 +98,13 @@ impl Image {
     fn open(folder: &Path) -> Result<Self> {
         let version = fs::read_to_string(folder.join("version"))?;
         let at = |name: &str| folder.join(name);
-        Ok(Self { kernel: at("vmlinuz"), archive: at("boot.cpio"), root: at("root.img"), version })
+        Ok(Self {
+            kernel: at("vmlinuz"),
+            archive: at("boot.cpio"),
+            root: at("root.img"),
+            zbd: at("zbd"),
+            version,
+        })
     }
 }
 

@@ -26,12 +26,14 @@ mod side;
 mod side_by_side;
 mod superblock;
 mod warts;
+mod zbd;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
 use self::boot::{GuestClock, Job};
@@ -46,9 +48,9 @@ use crate::tools::{self, Program};
 pub(crate) struct Vm {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Only this subject of `guest.rs`
-    #[arg(long, value_name = "SUBJECT", global = true)]
-    only: Option<String>,
+    /// Only these subjects of `guest.rs`
+    #[arg(long, value_name = "SUBJECT")]
+    only: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -57,7 +59,7 @@ enum Action {
     Run(Run),
     /// The comparisons themselves: what the machine runs
     #[command(hide = true)]
-    Guest,
+    Guest { subjects: Vec<String> },
 }
 
 #[derive(Args)]
@@ -83,13 +85,15 @@ struct Run {
 pub(crate) fn main(root: &Path, vm: &Vm) -> Result<ExitCode> {
     match &vm.action {
         Some(Action::Run(run)) => run_command(root, run),
-        Some(Action::Guest) => Ok(crate::tallied(|tally| guest::checks(vm.only.as_deref(), tally))),
-        None => Ok(crate::tallied(|tally| all(root, vm.only.as_deref(), tally))),
+        Some(Action::Guest { subjects }) => {
+            Ok(crate::tallied(|tally| guest::checks(subjects, tally)))
+        }
+        None => Ok(crate::tallied(|tally| all(root, &vm.only, tally))),
     }
 }
 
-/// Everything that is compared with the kernel, or one subject, in one boot.
-pub(crate) fn all(root: &Path, only: Option<&str>, tally: &mut Tally) {
+/// Everything that is compared with the kernel, or only some subjects.
+pub(crate) fn all(root: &Path, only: &[String], tally: &mut Tally) {
     match prepare(root) {
         Ok(image) => {
             if let Err(error) = compare(root, &image, only, tally) {
@@ -100,8 +104,62 @@ pub(crate) fn all(root: &Path, only: Option<&str>, tally: &mut Tally) {
     }
 }
 
-fn compare(root: &Path, image: &Image, only: Option<&str>, tally: &mut Tally) -> Result<()> {
-    println!("booting {}", image.version);
+fn compare(root: &Path, image: &Image, only: &[String], tally: &mut Tally) -> Result<()> {
+    let share = share_programs(root, image)?;
+    let wanted = |name: &&str| only.is_empty() || only.iter().any(|only| only == name);
+    let machines: Vec<Vec<&str>> = guest::MACHINES
+        .iter()
+        .map(|subjects| subjects.iter().map(|(name, _)| *name).filter(wanted).collect())
+        .filter(|subjects: &Vec<_>| !subjects.is_empty())
+        .collect();
+    ensure!(!machines.is_empty(), "no subject {}", only.join(", "));
+    let outputs = thread::scope(|scope| {
+        let start = |(number, subjects): (usize, &Vec<&str>)| {
+            println!("booting {} for {}", image.version, subjects.join(", "));
+            let command = guest_command(subjects);
+            let folder = root.join(format!("target/vm/run{number}"));
+            let share = &share;
+            scope.spawn(move || {
+                let job = Job {
+                    command,
+                    share: Some(share),
+                    clock: GuestClock::Wall,
+                    memory_mib: 2048,
+                    seconds_max: 3600,
+                };
+                boot::run(image, &job, &folder)
+            })
+        };
+        let running: Vec<_> = machines.iter().enumerate().map(start).collect();
+        running.into_iter().map(|run| run.join().expect("it returns errors")).collect::<Vec<_>>()
+    });
+    for (output, subjects) in outputs.into_iter().zip(&machines) {
+        let told = output.and_then(|output| {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            tally.add(&String::from_utf8_lossy(&output.stdout)).with_context(|| {
+                format!("the guest's command ended with {}\n{stderr}", output.code)
+            })
+        });
+        if let Err(error) = told {
+            tally.fail(format!("the virtual machine for {}: {error:#}", subjects.join(", ")));
+        }
+    }
+    Ok(())
+}
+
+/// What the guest runs.
+fn guest_command(subjects: &[&str]) -> Vec<u8> {
+    let settings = ["SEED", "COUNT"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")));
+    let mut words: Vec<String> = std::iter::once("env".to_owned()).chain(settings).collect();
+    words.extend(["/share/xtask", "vm", "guest"].map(str::to_owned));
+    words.extend(subjects.iter().map(ToString::to_string));
+    script(&words)
+}
+
+/// Builds what the guest runs, and returns the directory that it sees as `/share`.
+fn share_programs(root: &Path, image: &Image) -> Result<PathBuf> {
     run::quietly(cargo(root).args(["build", "--quiet", "--package=zonal-cli"]))?;
     let share = root.join("target/vm/share");
     fs::create_dir_all(&share)?;
@@ -115,25 +173,14 @@ fn compare(root: &Path, image: &Image, only: Option<&str>, tally: &mut Tally) ->
     for test in ["null_blk", "passthrough", "side_by_side"] {
         copy(&block_test(root, test)?, test)?;
     }
-    let settings = ["SEED", "COUNT"]
-        .into_iter()
-        .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")));
-    let words = ["/share/xtask", "vm", "guest"].map(str::to_owned);
-    let only = only.map(|subject| format!("--only={subject}"));
-    let command: Vec<String> =
-        std::iter::once("env".to_owned()).chain(settings).chain(words).chain(only).collect();
-    let job = Job {
-        command: script(&command),
-        share: Some(&share),
-        clock: GuestClock::Wall,
-        memory_mib: 2048,
-        seconds_max: 1800,
-    };
-    let output = boot::run(image, &job, &root.join("target/vm/run"))?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    tally
-        .add(&String::from_utf8_lossy(&output.stdout))
-        .with_context(|| format!("the guest's command ended with {}\n{stderr}", output.code))
+    if image.zbd.exists() {
+        fs::create_dir_all(share.join("zbd"))?;
+        for script in fs::read_dir(&image.zbd)? {
+            let script = script?;
+            copy(&script.path(), &format!("zbd/{}", script.file_name().display()))?;
+        }
+    }
+    Ok(share)
 }
 
 /// A program of tests with block devices, built and not run.

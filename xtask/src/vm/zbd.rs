@@ -1,0 +1,149 @@
+//! fio's tests of zoned block devices, `t/zbd/test-zbd-support`, on drives that `zonal serve` serves.
+//!
+//! They come with fio's source package; the fio that they test with is the guest's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+
+use super::export::Export;
+use super::shape::Shape;
+use crate::run;
+use crate::tally::Tally;
+
+/// Where the host puts the scripts, if it could get them.
+const SCRIPTS: &str = "/share/zbd";
+
+/// Tests that these drives give nothing to do, and why.
+const NOT_FOR_US: [(&str, &[u32]); 3] = [
+    ("for SCSI", &[9, 10]),
+    ("for devices without zones", &[42, 43, 49, 56]),
+    ("for the bad blocks of null_blk", &[72, 73, 74, 75]),
+];
+
+/// A drive that the tests run on.
+struct Drive {
+    shape: Shape,
+    /// What it has none of, and the tests that ask for it.
+    without: &'static [(&'static str, &'static [u32])],
+}
+
+/// Three tests take more than 128 zones.
+const DRIVES: [Drive; 1] = [Drive {
+    shape: Shape {
+        name: "NVMe/TCP, open limit",
+        block: 4096,
+        size_mib: 320,
+        zone_mib: 2,
+        capacity_mib: 1,
+        conventional: 0,
+        open: 16,
+        active: 0,
+    },
+    without: &[("conventional zones", &[14, 50, 51, 52, 53]), ("an active limit", &[66, 67])],
+}];
+
+/// Everything; the drives at the same time, because many tests wait more than they work.
+pub(super) fn checks(tally: &mut Tally) {
+    if !Path::new(SCRIPTS).exists() {
+        return tally.skip("fio's tests of zoned devices", "its source package cannot be had");
+    }
+    let outcomes = thread::scope(|scope| {
+        let start = |drive| scope.spawn(move || run_on(drive));
+        let running: Vec<_> = DRIVES.iter().map(start).collect();
+        running.into_iter().map(|run| run.join().expect("it returns errors")).collect::<Vec<_>>()
+    });
+    for (drive, outcome) in DRIVES.iter().zip(outcomes) {
+        tally.check(&format!("fio's tests of zoned devices, {}", drive.shape.name), || {
+            drive.judge(&outcome?)
+        });
+    }
+}
+
+/// How each test ended, by its number: `PASS`, `FAIL`, or `SKIP` and why.
+type Outcome = BTreeMap<u32, String>;
+
+fn run_on(drive: &Drive) -> Result<Outcome> {
+    let name = drive.shape.name;
+    let place = PathBuf::from(format!("/tmp/zbd {name}").replace([' ', '/', ','], "-"));
+    // They look for fio two folders above.
+    let scripts = place.join("t/zbd");
+    fs::create_dir_all(&scripts)?;
+    for script in fs::read_dir(SCRIPTS)? {
+        let script = script?;
+        fs::copy(script.path(), scripts.join(script.file_name()))?;
+    }
+    symlink("/usr/bin/fio", place.join("fio"))?;
+    let (export, disk) = Export::nvme_tcp(&drive.shape.memory_drive(), "")?;
+    let mut tests = Command::new("bash")
+        .args(["t/zbd/test-zbd-support", "-r"])
+        .arg(disk)
+        .current_dir(&place)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut outcome = Outcome::new();
+    for line in BufReader::new(tests.stdout.take().context("their output")?).lines() {
+        let line = line?;
+        if let Some((number, how)) = result(&line) {
+            println!("{name}: test {number}: {how}");
+            if how.starts_with("FAIL") {
+                println!("{}", log_end(&scripts, number));
+            }
+            outcome.insert(number, how);
+        }
+    }
+    tests.wait()?;
+    fs::remove_dir_all(place)?;
+    export.end()?;
+    Ok(outcome)
+}
+
+/// The number and the end of `Running test 07 ... PASS`.
+fn result(line: &str) -> Option<(u32, String)> {
+    let (number, how) = line.strip_prefix("Running test ")?.split_once(" ... ")?;
+    let words: Vec<&str> = how.split_whitespace().collect();
+    Some((number.parse().ok()?, words.join(" ")))
+}
+
+/// The last that a test said.
+fn log_end(scripts: &Path, number: u32) -> String {
+    let log = scripts.join(format!("test-zbd-support.log.{number}"));
+    let text = fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned()
+}
+
+impl Drive {
+    /// Every test of the script has run, and has passed unless it is known why it cannot.
+    fn judge(&self, outcome: &Outcome) -> Result<()> {
+        let skipped = |number: &u32| {
+            let reasons = NOT_FOR_US.iter().chain(self.without);
+            reasons.flat_map(|(_, tests)| *tests).any(|test| test == number)
+        };
+        let count = outcome.values().filter(|how| *how == "PASS").count();
+        println!("{}: {count} of {} passed", self.shape.name, outcome.len());
+        let last = outcome.keys().next_back().copied().unwrap_or(0);
+        ensure!(last >= 75, "only {last} tests");
+        let wrong: Vec<String> = (1..=last)
+            .filter(|number| !skipped(number))
+            .map(|number| (number, outcome.get(&number).map_or("did not run", String::as_str)))
+            .filter(|(_, how)| *how != "PASS")
+            .map(|(number, how)| format!("test {number}: {how}"))
+            .collect();
+        ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+        Ok(())
+    }
+}
+
+/// Takes the scripts out of the source package into `target`, on the host.
+pub(super) fn unpack(archive: &Path, target: &Path) -> Result<()> {
+    fs::create_dir_all(target)?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(archive).arg("-C").arg(target);
+    run::quietly(tar.args(["--strip-components=3", "--wildcards", "*/t/zbd/*"])).map(drop)
+}
