@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{differ, drives, nvme_tcp, side_by_side, superblock, warts, zbd};
+use super::{differ, drives, file_systems, nvme_tcp, side_by_side, superblock, warts, zbd};
 use crate::calls::compare::{self, Row};
 use crate::run;
 use crate::tally::Tally;
@@ -32,7 +32,7 @@ pub(super) const MACHINES: [&[Subject]; 2] = [
         ("warts", warts::checks),
         ("zonefs", zonefs),
     ],
-    &[("zbd", zbd::checks)],
+    &[("zbd", zbd::checks), ("file-systems", file_systems::checks)],
 ];
 
 /// Runs the subjects of these names.

@@ -11,11 +11,13 @@
 //! - `cargo xtask vm run -- COMMAND` runs anything in it.
 
 mod boot;
+mod contents;
 mod cpio;
 mod debian;
 mod differ;
 mod drives;
 mod export;
+mod file_systems;
 mod guest;
 mod image;
 mod null_blk;

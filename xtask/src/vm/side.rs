@@ -23,6 +23,13 @@ pub(super) fn next_number() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// An empty directory that nothing else of this boot uses.
+pub(super) fn mount_point() -> Result<PathBuf> {
+    let place = PathBuf::from(format!("/tmp/mount{}", next_number()));
+    fs::create_dir_all(&place)?;
+    Ok(place)
+}
+
 /// A drive of one side.
 pub(super) enum Drive {
     /// The kernel's, for the kernel's zonefs and Debian's zonefs-tools.
@@ -132,8 +139,7 @@ impl Drive {
 
     /// Mounts it; `options` as both sides know them.
     pub(super) fn mount(&self, options: &str) -> Result<Mount<'_>> {
-        let place = PathBuf::from(format!("/tmp/mount{}", next_number()));
-        fs::create_dir_all(&place)?;
+        let place = mount_point()?;
         let mut command = match self {
             Self::Kernel(_) => Command::new("mount"),
             Self::Here { .. } => {

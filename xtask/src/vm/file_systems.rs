@@ -1,0 +1,301 @@
+//! The kernel's own file systems on drives that Zonal serves: made, filled, changed until zones are
+//! reset, checked by their own tools, and read back.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::contents::{Contents, bytes_of, first_difference};
+use super::drives;
+use super::export::Export;
+use super::side;
+use crate::run;
+use crate::tally::Tally;
+
+/// A file system of the kernel that knows zones.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// A file per zone.
+    Zonefs,
+    /// All on the drive.
+    Btrfs,
+    /// Metadata on a disk without zones, files on the drive.
+    Xfs,
+    /// The same.
+    F2fs,
+}
+
+/// What is done over NVMe/TCP, and on which drive. F2FS wants the blocks of its other disk, and
+/// zones that are writable to their end once it is full.
+const OVER_TCP: [(Kind, &str); 4] = [
+    (Kind::Zonefs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
+    (Kind::Btrfs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
+    (Kind::Xfs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
+    (Kind::F2fs, "mem:block=512,zone=4M,zones=64,open=8,active=12"),
+];
+
+/// The most that is written at first: an interpreted kernel is slow.
+const FILL_MAX: u64 = 200 << 20;
+
+/// Room for the metadata of an F2FS.
+const BESIDE_BYTES: u64 = 128 << 20;
+
+/// How much is written at once.
+const PART: usize = 128 << 10;
+
+/// In which Linux counts.
+const SECTOR: u64 = 512;
+
+/// Flag of `open`.
+const O_DIRECT: i32 = 0o40000;
+
+/// All checks of this file.
+pub(super) fn checks(tally: &mut Tally) {
+    for (kind, device) in OVER_TCP {
+        tally.check(&format!("{kind:?} on a drive over NVMe/TCP"), || {
+            let (export, disk) = Export::nvme_tcp(device, "")?;
+            kind.exercise(&disk)?;
+            export.end()
+        });
+    }
+}
+
+impl Kind {
+    /// Makes one on a zoned disk, uses it as this file says, and leaves it unmounted.
+    pub(super) fn exercise(self, disk: &Path) -> Result<()> {
+        let beside = Beside::new(self)?;
+        self.format(disk, &beside).context("making it")?;
+        let outcome = match self {
+            Self::Zonefs => zone_files(disk),
+            Self::Btrfs | Self::Xfs | Self::F2fs => self.files(disk, &beside),
+        };
+        outcome.with_context(kernel_words)
+    }
+
+    fn format(self, disk: &Path, beside: &Beside) -> Result<()> {
+        let (program, options) = match self {
+            Self::Zonefs => ("mkzonefs", ["-f"].as_slice()),
+            Self::Btrfs => (
+                "mkfs.btrfs",
+                ["-q", "-f", "-O", "zoned", "-m", "single", "-d", "single"].as_slice(),
+            ),
+            Self::Xfs => ("mkfs.xfs", ["-q", "-f", "-r"].as_slice()),
+            Self::F2fs => ("mkfs.f2fs", ["-q", "-f", "-m", "-c"].as_slice()),
+        };
+        let mut command = Command::new(program);
+        command.args(options);
+        match self {
+            Self::Zonefs | Self::Btrfs => command.arg(disk),
+            Self::Xfs => command.arg(format!("zoned=1,rtdev={}", disk.display())).arg(&beside.disk),
+            Self::F2fs => command.arg(disk).arg(&beside.disk),
+        };
+        run::quietly(&mut command).map(drop)
+    }
+
+    fn mount(self, disk: &Path, beside: &Beside, place: &Path) -> Result<Mounted> {
+        let realtime = format!("rtdev={}", disk.display());
+        match self {
+            Self::Zonefs => Mounted::new("zonefs", "rw", disk, place),
+            Self::Btrfs => Mounted::new("btrfs", "rw", disk, place),
+            Self::Xfs => Mounted::new("xfs", &realtime, &beside.disk, place),
+            Self::F2fs => Mounted::new("f2fs", "rw", &beside.disk, place),
+        }
+    }
+
+    /// Looks at it with its own tool, which changes nothing. Nothing checks a zonefs: it has no
+    /// metadata that could be wrong.
+    fn check(self, disk: &Path, beside: &Beside) -> Result<()> {
+        let mut command = match self {
+            Self::Zonefs => return Ok(()),
+            Self::Btrfs => Command::new("btrfs"),
+            Self::Xfs => Command::new("xfs_repair"),
+            Self::F2fs => Command::new("fsck.f2fs"),
+        };
+        match self {
+            Self::Zonefs | Self::Btrfs => command.args(["check", "--readonly"]).arg(disk),
+            Self::Xfs => command.args(["-n", "-r"]).arg(disk).arg(&beside.disk),
+            Self::F2fs => command.arg("--dry-run").arg(&beside.disk),
+        };
+        run::quietly(&mut command).context("its own check").map(drop)
+    }
+
+    /// Hundredths of the drive that are filled. btrfs needs zones to move blocks to, and more of
+    /// them than it says; F2FS, some.
+    fn fill_percent(self) -> u64 {
+        match self {
+            Self::Zonefs | Self::Xfs => 100,
+            Self::F2fs => 70,
+            Self::Btrfs => 60,
+        }
+    }
+
+    /// Files, filled, changed and read back before and after it is mounted anew.
+    fn files(self, disk: &Path, beside: &Beside) -> Result<()> {
+        let place = side::mount_point()?;
+        let mounted = self.mount(disk, beside, &place)?;
+        let zones = report(disk)?;
+        let capacity: u64 = zones.iter().map(|zone| zone.capacity_bytes).sum();
+        let level = (capacity * self.fill_percent() / 100).min(FILL_MAX);
+        let mut contents = Contents::new(&place.join("files"))?;
+        contents.fill(level).context("filling it")?;
+        let before = report(disk)?;
+        contents.change().context("changing files")?;
+        contents.fill(level / 3).context("filling it again")?;
+        contents.verify().context("reading everything back")?;
+        mounted.unmount()?;
+        self.check(disk, beside)?;
+        let mounted = self.mount(disk, beside, &place).context("mounting it again")?;
+        contents.verify().context("reading everything back after it was mounted again")?;
+        mounted.unmount()?;
+        let was_reset = |(before, after): (&Zone, &Zone)| before.is_full && !after.is_full;
+        let count = before.iter().zip(&report(disk)?).filter(|pair| was_reset(*pair)).count();
+        let megabytes = contents.written() >> 20;
+        ensure!(count > 0, "no zone was reset, although {megabytes} MiB were written");
+        println!("{self:?}: {megabytes} MiB written, {count} zones reset");
+        Ok(())
+    }
+}
+
+/// A zonefs has a file per zone: all are filled and read, some emptied, others written anew.
+fn zone_files(disk: &Path) -> Result<()> {
+    let place = side::mount_point()?;
+    let mounted = Mounted::new("zonefs", "rw", disk, &place)?;
+    let zones = report(disk)?.len();
+    // The first zone has the super block.
+    let lengths: Vec<u64> = (0..zones - 1)
+        .map(|number| Ok(fs::metadata(place.join(format!("seq/{number}")))?.blocks() * SECTOR))
+        .collect::<Result<_>>()?;
+    let most = lengths.iter().scan(0, |sum, length| {
+        *sum += length;
+        (*sum <= FILL_MAX).then_some(*length)
+    });
+    let mut expected: Vec<(u64, u64)> = (0..).zip(most).collect();
+    for (number, (seed, length)) in expected.iter().enumerate() {
+        write_zone(&place, number, &bytes_of(*seed, *length))?;
+    }
+    for number in (0..expected.len()).filter(|number| number % 3 != 0) {
+        let path = place.join(format!("seq/{number}"));
+        OpenOptions::new().write(true).open(path)?.set_len(0).context("emptying a zone")?;
+        let (seed, length) = &mut expected[number];
+        *seed += 1000;
+        // Few stay active: there is a limit.
+        *length = match number % 3 {
+            1 => 0,
+            _ if number < 18 => *length / 2,
+            _ => *length,
+        };
+        write_zone(&place, number, &bytes_of(*seed, *length))?;
+    }
+    verify_zones(&place, &expected)?;
+    mounted.unmount()?;
+    let mounted = Mounted::new("zonefs", "rw", disk, &place)?;
+    verify_zones(&place, &expected).context("after it was mounted again")?;
+    mounted.unmount()
+}
+
+fn write_zone(place: &Path, number: usize, bytes: &[u8]) -> Result<()> {
+    let path = place.join(format!("seq/{number}"));
+    let file = OpenOptions::new().write(true).custom_flags(O_DIRECT).open(path)?;
+    // Direct writes are from memory that is aligned.
+    let mut memory = vec![0_u8; PART + 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    for (at, part) in (0_u64..).step_by(PART).zip(bytes.chunks(PART)) {
+        let buffer = &mut memory[start..start + part.len()];
+        buffer.copy_from_slice(part);
+        file.write_all_at(buffer, at).with_context(|| format!("zone file {number} at {at}"))?;
+    }
+    Ok(())
+}
+
+fn verify_zones(place: &Path, expected: &[(u64, u64)]) -> Result<()> {
+    for (number, (seed, length)) in expected.iter().enumerate() {
+        let bytes = fs::read(place.join(format!("seq/{number}")))?;
+        if let Some(at) = first_difference(&bytes, &bytes_of(*seed, *length)) {
+            bail!("zone file {number} is wrong from byte {at} of {length}");
+        }
+    }
+    Ok(())
+}
+
+/// The disk without zones that a file system keeps its metadata on.
+struct Beside {
+    disk: PathBuf,
+    looped: Option<PathBuf>,
+}
+
+impl Beside {
+    fn new(kind: Kind) -> Result<Self> {
+        if !matches!(kind, Kind::F2fs) {
+            return Ok(Self { disk: drives::PLAIN.into(), looped: None });
+        }
+        // What fits beside the metadata goes there first: only a small one leaves it to the zones.
+        run::quietly(Command::new("modprobe").arg("loop"))?;
+        let file = PathBuf::from(format!("/root/beside{}.img", side::next_number()));
+        File::create(&file)?.set_len(BESIDE_BYTES)?;
+        let disk = run::quietly(Command::new("losetup").args(["--find", "--show"]).arg(&file))?;
+        Ok(Self { disk: disk.trim().into(), looped: Some(file) })
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if let Some(file) = &self.looped {
+            // The guest ends soon anyway.
+            let _ = run::quietly(Command::new("losetup").arg("--detach").arg(&self.disk));
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// A mount that ends with this.
+struct Mounted {
+    place: PathBuf,
+}
+
+impl Mounted {
+    fn new(kind: &str, options: &str, disk: &Path, place: &Path) -> Result<Self> {
+        let mut command = Command::new("mount");
+        run::quietly(command.args(["-t", kind, "-o", options]).arg(disk).arg(place))?;
+        Ok(Self { place: place.to_path_buf() })
+    }
+
+    fn unmount(self) -> Result<()> {
+        run::quietly(Command::new("umount").arg(&self.place)).map(drop)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Only after a failure is there something to end.
+        let _ = run::quietly(Command::new("umount").arg("-l").arg(&self.place));
+    }
+}
+
+/// What a report says of a zone.
+struct Zone {
+    capacity_bytes: u64,
+    is_full: bool,
+}
+
+/// The zones of a disk, as blkzone of util-linux prints them.
+fn report(disk: &Path) -> Result<Vec<Zone>> {
+    let printed = run::quietly(Command::new("blkzone").arg("report").arg(disk))?;
+    let zone = |line: &str| {
+        let (_, rest) = line.split_once("cap 0x")?;
+        let (sectors, rest) = rest.split_once(',')?;
+        let capacity_bytes = u64::from_str_radix(sectors, 16).ok()? * SECTOR;
+        Some(Zone { capacity_bytes, is_full: rest.contains("(fu)") })
+    };
+    let zones = printed.lines().map(|line| zone(line).with_context(|| format!("blkzone: {line}")));
+    zones.collect()
+}
+
+/// The last lines of the kernel's log: a failed call says little.
+fn kernel_words() -> String {
+    let log = run::quietly(&mut Command::new("dmesg")).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    format!("the kernel said\n{}\n", lines[lines.len().saturating_sub(20)..].join("\n"))
+}
