@@ -1,9 +1,9 @@
 //! A drive that `zonal serve` serves, and the disk that the guest's own kernel makes of it.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +20,10 @@ const TRIES: u32 = 300;
 /// A server over NVMe/TCP, and the kernel's connection to it. Both end with this.
 pub(super) struct Export {
     process: Child,
+    /// Kept, since it may have more to say.
+    output: Lines<BufReader<ChildStdout>>,
     nqn: String,
+    port: String,
     /// `nvme0`.
     controller: Option<String>,
 }
@@ -29,23 +32,50 @@ impl Export {
     /// Serves `device`, lets the kernel attach it with `options` of its own (each with a comma in
     /// front), and returns the disk.
     pub(super) fn nvme_tcp(device: &str, options: &str) -> Result<(Self, PathBuf)> {
-        run::quietly(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+        let mut export = Self::serve(&[device])?;
+        let port = export.port.clone();
+        export.connect(&port, options)?;
+        let disk = export.disk(1)?;
+        Ok((export, disk))
+    }
+
+    /// Serves devices, with other options as well; who connects is the caller's business. Unless an
+    /// option says otherwise it listens at any free port.
+    pub(super) fn serve(arguments: &[&str]) -> Result<Self> {
         let nqn = format!("nqn.2026-11.localhost:vm{}", side::next_number());
-        let mut process = Command::new(side::ZONAL)
-            .args(["serve", "nvme-tcp", device, "--listen=127.0.0.1:0", "--nqn", &nqn])
-            .stdout(Stdio::piped())
-            .spawn()?;
+        Self::serve_as(&nqn, arguments)
+    }
+
+    /// The same under a name that hosts know already.
+    pub(super) fn serve_as(nqn: &str, arguments: &[&str]) -> Result<Self> {
+        run::quietly(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+        let mut command = Command::new(side::ZONAL);
+        command.args(["serve", "nvme-tcp", "--nqn", nqn]).args(arguments);
+        if !arguments.iter().any(|argument| argument.starts_with("--listen")) {
+            command.arg("--listen=127.0.0.1:0");
+        }
+        let mut process = command.stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().context("its output")?;
-        let mut export = Self { process, nqn, controller: None };
-        for line in BufReader::new(output).lines() {
+        let nqn = nqn.to_owned();
+        let (port, output) = (String::new(), BufReader::new(output).lines());
+        let mut export = Self { process, output, nqn, port, controller: None };
+        for line in export.output.by_ref() {
             if let Some((_, rest)) = line?.split_once("--trsvcid=") {
-                let port = rest.split(' ').next().unwrap_or(rest).to_owned();
-                export.connect(&port, options)?;
-                let disk = export.disk(1)?;
-                return Ok((export, disk));
+                rest.split(' ').next().unwrap_or(rest).clone_into(&mut export.port);
+                return Ok(export);
             }
         }
-        bail!("zonal serve nvme-tcp {device} did not say where it listens")
+        bail!("zonal serve nvme-tcp {arguments:?} did not say where it listens")
+    }
+
+    /// The name of what is served.
+    pub(super) fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
+    /// The port of the first address.
+    pub(super) fn port(&self) -> &str {
+        &self.port
     }
 
     fn connect(&mut self, port: &str, options: &str) -> Result<()> {
@@ -95,6 +125,13 @@ impl Export {
         let ended = self.process.wait()?;
         ensure!(ended.success(), "the server ended with {ended}");
         Ok(())
+    }
+
+    /// Ends the server as a crash does; the kernel stays connected, and tries again and again.
+    pub(super) fn crash(mut self) -> Result<()> {
+        self.controller = None;
+        self.process.kill()?;
+        self.process.wait().map(drop).context("waiting for the server's end")
     }
 
     fn disconnect(&mut self) -> Result<()> {

@@ -7,7 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{differ, drives, file_systems, nvme_tcp, side_by_side, superblock, warts, zbd};
+use super::{
+    differ, drives, file_systems, nvme_cli, nvme_tcp, side_by_side, superblock, warts, zbd,
+};
 use crate::calls::compare::{self, Row};
 use crate::run;
 use crate::tally::Tally;
@@ -26,6 +28,7 @@ pub(super) type Subject = (&'static str, fn(&mut Tally));
 pub(super) const MACHINES: [&[Subject]; 2] = [
     &[
         ("block-devices", block_devices),
+        ("nvme-cli", nvme_cli::checks),
         ("nvme-tcp", nvme_tcp::checks),
         ("passthrough", passthrough),
         ("side-by-side", side_by_side::checks),

@@ -21,6 +21,7 @@ mod file_systems;
 mod guest;
 mod image;
 mod null_blk;
+mod nvme_cli;
 mod nvme_tcp;
 mod shape;
 mod share;

@@ -56,6 +56,10 @@ pub(super) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<P
             bytes.map(Plan::ToHost).ok_or(status::INVALID_FIELD)
         }
         Opcode::GET_FEATURES if io => match feature::decode_get(entry) {
+            // Hosts of fabrics have long identifiers only (EXHID).
+            (feature::id::HOST_ID, Select::Current) if entry.dword(11) & 1 == 0 => {
+                Err(status::INVALID_FIELD)
+            }
             (feature::id::HOST_ID, Select::Current) => Ok(Plan::ToHost(16)),
             _ => Ok(Plan::NoData),
         },
@@ -206,6 +210,8 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
         }
         Role::Io => {
             answer.kind = 1;
+            // A host that connects twice has two ways to the same namespaces.
+            answer.multipath = 1 << 1;
             answer.sq_entry = 0x66;
             answer.cq_entry = 0x44;
             let count = subsystem.namespaces().count();

@@ -8,7 +8,7 @@ use zerocopy::FromZeros;
 use zonal::nvme::decode::LogRead;
 use zonal::nvme::event::Event;
 use zonal::nvme::log::ErrorEntry;
-use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
+use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, command_set, status};
 use zonal::{Lba, ZoneCond};
 
 use super::{Namespace, Subsystem};
@@ -137,6 +137,10 @@ impl ErrorLog {
             entry.lba = (u64::from(low.get()) | u64::from(high.get()) << 32).into();
         }
         entry.nsid = command.nsid;
+        entry.transport = 3;
+        entry.command_set = if queue == 0 { command_set::NVM } else { command_set::ZNS };
+        entry.opcode = command.opcode;
+        entry.version = 1;
         self.entries.push_front(entry);
     }
 

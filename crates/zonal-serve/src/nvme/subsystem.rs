@@ -70,6 +70,11 @@ impl Subsystem {
         index.and_then(|index| self.namespaces.get(index)).ok_or(status::INVALID_NAMESPACE)
     }
 
+    /// Controllers that hosts have.
+    pub fn controller_count(&self) -> usize {
+        self.controllers().len()
+    }
+
     /// Whether this host may use the namespaces.
     pub(crate) fn allows(&self, host: &str) -> bool {
         self.hosts.allow(host)

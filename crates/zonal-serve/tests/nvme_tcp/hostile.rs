@@ -184,13 +184,15 @@ fn who_is_slow_is_let_go() {
     let silent = TcpStream::connect(address).unwrap();
     let mut slow = Queue::open(address, Style::PLAIN).stream;
     slow.write_all(&[4, 0, 72]).unwrap();
-    while server.connection_count() < 2 {
+    // This one stops before it connects to a controller.
+    let unconnected = Queue::open(address, Style::PLAIN).stream;
+    while server.connection_count() < 3 {
         std::thread::yield_now();
     }
-    // Both are read once before time passes.
+    // All are read once before time passes.
     std::thread::park_timeout(Duration::from_millis(200));
     clock.advance_ns(31_000_000_000);
-    for mut stream in [silent, slow] {
+    for mut stream in [silent, slow, unconnected] {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it is closed");
     }
@@ -211,6 +213,46 @@ fn a_thousand_connections_at_once_are_served_or_closed() {
     let mut queue = host.queue(1).unwrap();
     queue.command(write(1), &Move::Send(&[1; 4096])).unwrap();
     drop((streams, queue, host));
+    is_well(&server, address);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_command_that_is_repeated_is_a_conflict_while_it_runs_and_a_command_after() {
+    let (server, address, _) = serve(small(), Hosts::All);
+    let style = Style { placement: Placement::Request, ..Style::PLAIN };
+    let host = Host::connect(address, NQN, style);
+    let mut queue = host.queue(1).unwrap();
+    let data = [6; 8192];
+    let id = queue.send(write(2), &Move::Send(&data));
+    let (frame, request) = queue.receive().unwrap();
+    assert_eq!(frame.kind, Kind::ReadyToTransfer);
+    let again = queue.sent.last().unwrap().clone();
+    // The same command before its data has come, and after it has ended.
+    queue.stream.write_all(&again).unwrap();
+    let answer = |queue: &mut Queue| {
+        let (frame, unit) = queue.receive().unwrap();
+        let status = NvmeStatus::from_field(u16::from_le_bytes([unit[22], unit[23]]));
+        (frame.kind, u16::from_le_bytes([unit[20], unit[21]]), status)
+    };
+    assert_eq!(answer(&mut queue), (Kind::Response, id, status::ID_CONFLICT));
+    let send_data = |queue: &mut Queue, tag: u16| {
+        let header = Data::new(id, tag, &(0..8192));
+        let mut bytes = Vec::new();
+        pdu::put(&mut bytes, (Kind::HostData, flag::LAST), header.as_bytes(), &data, queue.terms);
+        queue.stream.write_all(&bytes).unwrap();
+    };
+    let tag = u16::from_le_bytes([request[10], request[11]]);
+    send_data(&mut queue, tag);
+    assert_eq!(answer(&mut queue), (Kind::Response, id, status::SUCCESS));
+    queue.stream.write_all(&again).unwrap();
+    let (_, request) = queue.receive().unwrap();
+    send_data(&mut queue, u16::from_le_bytes([request[10], request[11]]));
+    assert_eq!(answer(&mut queue), (Kind::Response, id, status::ZONE_INVALID_WRITE));
+    // The data itself, sent twice, ends the connection.
+    send_data(&mut queue, tag);
+    assert_eq!(queue.receive().unwrap().0.kind, Kind::ControllerTerminates);
+    drop((queue, host));
     is_well(&server, address);
     server.stop().unwrap();
 }

@@ -62,6 +62,8 @@ pub struct Queue {
     style: Style,
     host_data_max: usize,
     next_id: u16,
+    /// Every unit so far.
+    pub sent: Vec<Vec<u8>>,
 }
 
 pub type Answer = Result<(u64, Vec<u8>), NvmeStatus>;
@@ -84,13 +86,20 @@ impl Queue {
         let unit = (Kind::InitializeRequest, 0);
         pdu::put(&mut out, unit, request.as_bytes(), &[], Terms::default());
         stream.write_all(&out).unwrap();
+        let sent = vec![out];
         let mut bytes = [0; 128];
         stream.read_exact(&mut bytes).unwrap();
         let response = Initialize::read_from_bytes(&bytes).unwrap();
         assert_eq!(response.common.kind, Kind::InitializeResponse.code());
         assert_eq!(response.digests, style.digests);
         let host_data_max = response.limit.get() as usize;
-        Self { stream, terms: Terms::digests(style.digests), style, host_data_max, next_id: 1 }
+        let terms = Terms::digests(style.digests);
+        Self { stream, terms, style, host_data_max, next_id: 1, sent }
+    }
+
+    fn put(&mut self, unit: Vec<u8>) {
+        self.stream.write_all(&unit).unwrap();
+        self.sent.push(unit);
     }
 
     /// Sends a command and waits for its end.
@@ -130,7 +139,7 @@ impl Queue {
         header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
         let mut out = Vec::new();
         pdu::put(&mut out, (Kind::Command, 0), &header, here, self.terms);
-        self.stream.write_all(&out).unwrap();
+        self.put(out);
         id
     }
 
@@ -182,7 +191,7 @@ impl Queue {
             let mut out = Vec::new();
             let unit = (Kind::HostData, flags);
             pdu::put(&mut out, unit, header.as_bytes(), &data[at..next], self.terms);
-            self.stream.write_all(&out).unwrap();
+            self.put(out);
             at = next;
         }
     }

@@ -97,10 +97,15 @@ pub struct ZoneSend {
 
 impl ZoneSend {
     const SELECT_ALL: u32 = 1 << 8;
+    /// ZRWAA: with a random write area, which no zone of ours has.
+    const RANDOM_WRITE_AREA: u32 = 1 << 9;
 
     /// Reads the dwords.
     pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
         let dword13 = entry.dword(13);
+        if dword13 & Self::RANDOM_WRITE_AREA != 0 {
+            return Err(status::INVALID_FIELD);
+        }
         let action = match dword13 & 0xff {
             0x01 => ZoneSendAction::Manage(ZoneAction::Close),
             0x02 => ZoneSendAction::Manage(ZoneAction::Finish),
@@ -365,8 +370,10 @@ mod tests {
         assert_eq!(all.encode(NSID).dword(13), 0x104);
         assert_eq!(ZoneSend::decode(&all.encode(NSID)), Ok(all));
         let mut entry = all.encode(NSID);
-        entry.set_dword(13, 0x77);
-        assert_eq!(ZoneSend::decode(&entry), Err(status::INVALID_FIELD));
+        for unknown in [0x77, 0x203] {
+            entry.set_dword(13, unknown);
+            assert_eq!(ZoneSend::decode(&entry), Err(status::INVALID_FIELD));
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub mod cns {
 /// | 4 | 20 | serial | SN: serial number, ASCII |
 /// | 24 | 40 | model | MN: model number, ASCII |
 /// | 64 | 8 | firmware | FR: firmware revision, ASCII |
-/// | 76 | 1 | multipath | CMIC |
+/// | 76 | 1 | multipath | CMIC; bit 1: the subsystem can have several controllers |
 /// | 77 | 1 | transfer_max | MDTS: log₂ of the largest transfer in pages; 0: no limit |
 /// | 78 | 2 | controller_id | CNTLID |
 /// | 80 | 4 | version | VER |

@@ -38,6 +38,10 @@ pub mod page {
 /// | 14 | 2 | parameter | where in the command |
 /// | 16 | 8 | lba | first block |
 /// | 24 | 4 | nsid | namespace |
+/// | 29 | 1 | transport | TRTYPE: 3 is TCP |
+/// | 30 | 1 | command_set | CSI: of the opcode |
+/// | 31 | 1 | opcode | of the command |
+/// | 63 | 1 | version | 1: command set and opcode are told |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
@@ -49,9 +53,15 @@ pub struct ErrorEntry {
     pub parameter: U16,
     pub lba: U64,
     pub nsid: U32,
-    pub reserved: [u8; 36],
+    pub vendor: u8,
+    pub transport: u8,
+    pub command_set: u8,
+    pub opcode: u8,
+    pub reserved_32: [u8; 31],
+    pub version: u8,
 }
 const _: () = assert!(size_of::<ErrorEntry>() == 64);
+const _: () = assert!(offset_of!(ErrorEntry, opcode) == 31);
 const _: () = assert!(offset_of!(ErrorEntry, nsid) == 24);
 
 /// SMART (Base, figure 207).

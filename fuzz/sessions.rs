@@ -1,0 +1,136 @@
+//! What the fuzz target `nvme_tcp` does with bytes: they are units of NVMe/TCP, by themselves and
+//! as what a host sends to a server. Nothing may panic, and every connection must end.
+//!
+//! `cargo fuzz run nvme_tcp` runs it with libFuzzer; `crates/zonal-serve/tests/nvme_tcp_hostile/`
+//! runs it over `fixtures/corpus/nvme_tcp/`.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zonal::nvme::SubmissionEntry;
+use zonal::nvme::fabrics::{Connect, ConnectData, DYNAMIC_CONTROLLER, FlowControl, Property};
+use zonal::nvme::name;
+use zonal::spec::open_stack;
+use zonal::{ManualClock, OpenMode};
+use zonal_serve::nvme::extension::ExtensionSize;
+use zonal_serve::nvme::subsystem::Hosts;
+use zonal_serve::nvme::{Namespace, Subsystem};
+use zonal_serve::nvme_tcp::Server;
+use zonal_serve::nvme_tcp::pdu::{
+    self, COMMON_BYTES, CommonHeader, Frame, Initialize, Kind, Terms,
+};
+
+const NQN: &str = "nqn.2026-11.localhost:fuzz";
+
+/// Units alone, then a session. The first byte says what comes before them.
+pub(crate) fn nvme_tcp(data: &[u8]) {
+    let Some((&how, units)) = data.split_first() else { return };
+    parse(units, Terms::digests(how >> 6));
+    session(how, units);
+}
+
+/// What is accepted as a unit has its parts in order, and is as long as it says.
+fn parse(mut bytes: &[u8], agreed: Terms) {
+    while let Some((first, _)) = bytes.split_first_chunk() {
+        let Ok(frame) = Frame::parse(*first, agreed, 1 << 18) else { return };
+        assert!(frame.head_bytes() <= frame.data_at, "{frame:?}");
+        assert!(frame.data_at + frame.data_bytes <= frame.bytes(), "{frame:?}");
+        let length = u32::from_le_bytes([first[4], first[5], first[6], first[7]]);
+        assert_eq!(frame.bytes(), length as usize, "{frame:?}");
+        let Some((unit, rest)) = bytes.split_at_checked(frame.bytes()) else { return };
+        let _ = frame.check_head(&unit[..frame.head_bytes()]);
+        bytes = rest;
+    }
+}
+
+/// Where the server of this process listens.
+fn server() -> SocketAddr {
+    static SERVER: OnceLock<(Server, SocketAddr)> = OnceLock::new();
+    let (_, address) = SERVER.get_or_init(|| {
+        let clock = Arc::new(ManualClock::new(0));
+        let spec = "mem:zone=192K,zones=8,open=3,active=5";
+        let stack = open_stack(spec, OpenMode::ReadWrite, clock.clone()).expect("a sound drive");
+        let namespace = Namespace::new(stack, "a device", [1; 16]).expect("no conventional zones");
+        let size = ExtensionSize::from_bytes(64).expect("a multiple of 64");
+        let namespaces = vec![namespace.with_extensions(size)];
+        let subsystem = Subsystem::new(NQN, namespaces, Hosts::All).expect("a sound name");
+        let anywhere = ["127.0.0.1:0".parse().expect("an address")];
+        let server = Server::start(Arc::new(subsystem), &anywhere, clock).expect("a free port");
+        let address = server.addresses()[0];
+        (server, address)
+    });
+    *address
+}
+
+/// Sends the start that `how` names, then the bytes: as they are, or each 64 of them as a command
+/// with right digests; and waits for the server to end the connection.
+fn session(how: u8, bytes: &[u8]) {
+    let (terms, address) = (Terms::digests(how >> 6), server());
+    let admin = (how & 3 == 3).then(|| {
+        let mut stream = TcpStream::connect(address).expect("the server listens");
+        stream.write_all(&start(Terms::default(), 0, DYNAMIC_CONTROLLER)).expect("it reads");
+        let mut answer = [0; 128 + 24];
+        stream.read_exact(&mut answer).expect("ICResp, and the completion of Connect");
+        (u16::from_le_bytes([answer[136], answer[137]]), stream)
+    });
+    let mut sent = match how & 3 {
+        0 => Vec::new(),
+        1 => initialize(terms),
+        2 => start(terms, 0, DYNAMIC_CONTROLLER),
+        _ => start(terms, 1, admin.as_ref().map_or(0, |(controller, _)| *controller)),
+    };
+    if how & 4 == 0 {
+        sent.extend_from_slice(bytes);
+    } else {
+        for chunk in bytes.chunks(64) {
+            let mut entry = [0; 64];
+            entry[..chunk.len()].copy_from_slice(chunk);
+            command(&mut sent, SubmissionEntry::ref_from_bytes(&entry).expect("64"), &[], terms);
+        }
+    }
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
+    // The server may end it before it has taken everything.
+    let _ = stream.write_all(&sent);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it ends");
+    }
+}
+
+fn initialize(terms: Terms) -> Vec<u8> {
+    let mut request = Initialize::new_zeroed();
+    request.common = CommonHeader::UNSET;
+    request.digests = u8::from(terms.header_digest == pdu::Digest::On)
+        | u8::from(terms.data_digest == pdu::Digest::On) << 1;
+    let mut out = Vec::new();
+    let unit = (Kind::InitializeRequest, 0);
+    pdu::put(&mut out, unit, request.as_bytes(), &[], Terms::default());
+    out
+}
+
+/// Everything until a queue can be used, without waiting for answers.
+fn start(terms: Terms, queue: u16, controller: u16) -> Vec<u8> {
+    let mut out = initialize(terms);
+    let (entries, flow_control) = (32, FlowControl::On);
+    let mut data = ConnectData::new_zeroed();
+    data.controller_id = controller.into();
+    data.subsystem = name(NQN);
+    data.host = name("nqn.2026-11.localhost:host");
+    let connect = Connect { queue, entries, flow_control, keep_alive_ms: None }.encode();
+    command(&mut out, &connect, data.as_bytes(), terms);
+    if queue == 0 {
+        command(&mut out, &Property::Configuration.set(0x0046_0061), &[], terms);
+    }
+    out
+}
+
+fn command(out: &mut Vec<u8>, entry: &SubmissionEntry, data: &[u8], terms: Terms) {
+    let mut header = [0; COMMON_BYTES + 64];
+    header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
+    pdu::put(out, (Kind::Command, 0), &header, data, terms);
+}
