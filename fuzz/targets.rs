@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use zerocopy::{FromBytes, IntoBytes};
-use zonal::file::format::parse_header;
+use zonal::file::format::{HostLen, parse_header};
 use zonal::layer::fault::FaultPlan;
 use zonal::layer::trace::{TraceReader, replay};
 use zonal::nvme::SubmissionEntry;
@@ -145,13 +145,15 @@ pub(crate) fn manifest(data: &[u8]) {
 /// The head of a drive file as it is, and with its checksum put right.
 pub(crate) fn drive_header(data: &[u8]) {
     let len = u64::try_from(data.len()).expect("in memory");
-    let _ = parse_header(data, len);
     let mut fixed = data.to_vec();
     if fixed.len() >= 256 {
         fixed[..8].copy_from_slice(b"ZONALDRV");
         let crc = crc32c::crc32c(&fixed[20..256]);
         fixed[16..20].copy_from_slice(&crc.to_le_bytes());
-        let _ = parse_header(&fixed, len);
+    }
+    for host_len in [HostLen::File(len), HostLen::Disk(len), HostLen::Disk(u64::MAX)] {
+        let _ = parse_header(data, host_len);
+        let _ = parse_header(&fixed, host_len);
     }
 }
 

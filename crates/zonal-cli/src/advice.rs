@@ -64,6 +64,10 @@ fn of_device(error: &DeviceError) -> Option<String> {
         DeviceError::NoSuchZone { .. } | DeviceError::OutOfRange { .. } => {
             "`zonal info DEVICE` prints how large it is".into()
         }
+        DeviceError::NoZones { path } => {
+            let path = path.display();
+            format!("`zonal create {path} --zone-size 256MiB` cuts it into virtual zones")
+        }
         DeviceError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             "check the path; `zonal create FILE` makes a drive".into()
         }

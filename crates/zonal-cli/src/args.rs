@@ -45,7 +45,7 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Show what this is: a drive, a file system, real work, and every byte verified
     Quickstart(Quickstart),
-    /// Create an emulated zoned drive in a sparse file
+    /// Create an emulated zoned drive in a sparse file, or on a disk without zones
     Create(Create),
     /// Print the shape of a device and what is on it
     Info(Info),
@@ -106,12 +106,13 @@ pub(crate) struct Quickstart {
 
 #[derive(Args)]
 pub(crate) struct Create {
-    /// The file
+    /// The file; or a disk or partition without zones, which becomes a drive with virtual ones
     pub(crate) file: PathBuf,
-    /// What kind of drive; the options below change single properties of it
-    #[arg(long, default_value_t = Profile::Zns, value_parser = profile())]
-    pub(crate) profile: Profile,
-    /// Size of the drive
+    /// What kind of drive [default: zns; on a disk zones of 256 MiB without limits]; the options
+    /// below change single properties of it
+    #[arg(long, value_parser = profile())]
+    pub(crate) profile: Option<Profile>,
+    /// Size of the drive [default: the profile's; on a disk all that fits]
     #[arg(long, value_parser = parse_bytes)]
     pub(crate) size: Option<ByteCount>,
     /// Number of zones, instead of a size
@@ -138,8 +139,8 @@ pub(crate) struct Create {
     /// Largest append
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_append: Option<ByteCount>,
-    /// Replace an existing drive file
-    #[arg(long)]
+    /// Replace an existing file, or what a disk holds
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
 

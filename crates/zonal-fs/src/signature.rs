@@ -53,12 +53,14 @@ impl fmt::Display for Signature {
 }
 
 /// Bytes of a device that are looked at: up to the last place in [`KNOWN`].
-const LOOKED_AT: usize = 68 * 1024;
+pub const LOOKED_AT: usize = 68 * 1024;
 
 /// Signatures of others: name, byte of the device, bytes. The first that fits is told, so what
 /// others are built on, such as a partition table, comes late. The places are those that the
 /// formats' own documents name; where there is none, those of blkid(8).
-const KNOWN: [(&str, usize, &[u8]); 36] = [
+const KNOWN: [(&str, usize, &[u8]); 37] = [
+    // The header of a drive that is on a disk without zones.
+    ("zonal_drive", 0, &zonal::file::format::MAGIC),
     ("crypto_LUKS", 0, b"LUKS\xba\xbe"),
     ("LVM2_member", 0, b"LABELONE"),
     ("LVM2_member", 512, b"LABELONE"),
@@ -144,8 +146,8 @@ fn start_of(device: &dyn ZonedDevice) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The signature in the first bytes of a device.
-fn of_bytes(bytes: &[u8]) -> Option<Signature> {
+/// The signature in the first bytes of a device, of which [`LOOKED_AT`] are looked at.
+pub fn of_bytes(bytes: &[u8]) -> Option<Signature> {
     let at = |from: usize, len: usize| bytes.get(from..from + len);
     if at(0, 4) == Some(&zonefs::MAGIC.to_le_bytes()) {
         return Some(Signature { kind: Content::Zonefs, label: at(8, 64).map(label) });

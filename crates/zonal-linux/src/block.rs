@@ -66,11 +66,11 @@ impl BlockDrive {
         let number = file.metadata().map_err(failed)?.rdev();
         let attributes = Attributes::of(number);
         let unsuitable = |what: &str| DeviceError::Geometry { what: format!("{name} {what}") };
+        if !attributes.has_zones() {
+            return Err(DeviceError::NoZones { path: path.to_owned() });
+        }
         if attributes.is_partition() {
             return Err(unsuitable("is a partition; zones belong to whole drives"));
-        }
-        if attributes.word("zoned").is_none_or(|zoned| zoned == "none") {
-            return Err(unsuitable("has no zones"));
         }
         let report =
             report_all(&file, attributes.sectors()?).map_err(|source| failed(source.into()))?;

@@ -16,12 +16,15 @@ mod sysfs;
 mod transfer;
 pub mod ublk;
 
-use std::fs::Metadata;
-use std::os::unix::fs::FileTypeExt;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use zonal::file::format;
 use zonal::{DeviceError, OpenMode, ZonedDevice};
+
+use self::sysfs::Attributes;
 
 pub use block::BlockDrive;
 pub use passthrough::{PassthroughDrive, Way};
@@ -32,14 +35,15 @@ type Result<T> = std::result::Result<T, DeviceError>;
 /// Words in front of the node of a namespace, for the way that commands take.
 const WAYS: [(&str, Way); 2] = [("ioctl:", Way::Ioctl), ("io_uring:", Way::IoUring)];
 
-/// Opens the device that a path names; `None` if it is none, but a plain file.
+/// Opens the device that a path names; `None` if it is none, but a plain file, or a disk that has
+/// virtual zones as a drive file has them.
 ///
 /// The node of an NVMe namespace, `/dev/ng0n1`, may have `ioctl:` or `io_uring:` in front, to choose
 /// the way that commands take.
 pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>> {
     let kind = path.metadata().map(|metadata: Metadata| metadata.file_type());
     match kind {
-        Ok(kind) if kind.is_block_device() => Ok(Some(Arc::new(BlockDrive::open(path, mode)?))),
+        Ok(kind) if kind.is_block_device() => open_block(path, mode),
         Ok(kind) if kind.is_char_device() => {
             Ok(Some(Arc::new(PassthroughDrive::open(path, mode, Way::Automatic)?)))
         }
@@ -53,4 +57,20 @@ pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>>
             Ok(Some(Arc::new(PassthroughDrive::open(Path::new(path), mode, way)?)))
         }
     }
+}
+
+/// Opens a block device with zones of its own.
+fn open_block(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>> {
+    let failed = |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
+    let number = path.metadata().map_err(failed)?.rdev();
+    if Attributes::of(number).has_zones() {
+        return Ok(Some(Arc::new(BlockDrive::open(path, mode)?)));
+    }
+    // Either copy of the header will do.
+    let file = File::open(path).map_err(failed)?;
+    let is_drive = [0, format::PAGE].into_iter().any(|at| {
+        let mut magic = [0; format::MAGIC.len()];
+        file.read_exact_at(&mut magic, at).is_ok() && magic == format::MAGIC
+    });
+    if is_drive { Ok(None) } else { Err(DeviceError::NoZones { path: path.to_owned() }) }
 }

@@ -63,10 +63,10 @@ impl Attributes {
         self.dir.join("partition").exists()
     }
 
-    /// A word of the queue's attributes; `None` where this kernel has no such attribute.
-    pub(crate) fn word(&self, name: &str) -> Option<String> {
-        let text = fs::read_to_string(self.dir.join("queue").join(name)).ok()?;
-        Some(text.trim().to_owned())
+    /// Whether it, or the device that it is a part of, has zones.
+    pub(crate) fn has_zones(&self) -> bool {
+        let whole = if self.is_partition() { self.dir.join("..") } else { self.dir.clone() };
+        fs::read_to_string(whole.join("queue/zoned")).is_ok_and(|zoned| zoned.trim() != "none")
     }
 
     /// A number of the queue's attributes.

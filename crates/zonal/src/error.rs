@@ -141,6 +141,12 @@ pub enum DeviceError {
         /// What is wrong with it.
         what: String,
     },
+    /// A block device without zones, which was not given virtual ones.
+    #[error("{path} has no zones")]
+    NoZones {
+        /// Its node.
+        path: PathBuf,
+    },
     /// A device specification that cannot be understood.
     #[error("device {spec:?}: {what}")]
     Spec {
@@ -204,6 +210,7 @@ impl DeviceError {
             Self::Geometry { .. }
             | Self::Unaligned { .. }
             | Self::AppendTooLarge { .. }
+            | Self::NoZones { .. }
             | Self::Spec { .. } => (Errno::INVAL, status::INVALID_FIELD),
             Self::OutOfRange { .. } => (Errno::IO, status::LBA_OUT_OF_RANGE),
             Self::NoSuchZone { .. } => (Errno::INVAL, status::LBA_OUT_OF_RANGE),
@@ -254,6 +261,7 @@ mod tests {
             (DeviceError::Transition { zone, cond, action }, Errno::IO, (1, 0xbf)),
             (DeviceError::AppendTooLarge { blocks, limit: blocks }, Errno::INVAL, (0, 0x02)),
             (DeviceError::Conventional { zone }, Errno::IO, (0, 0x02)),
+            (DeviceError::NoZones { path: path.clone() }, Errno::INVAL, (0, 0x02)),
             (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
             (DeviceError::Spec { spec: what.clone(), what: what.clone() }, Errno::INVAL, (0, 0x02)),
             (

@@ -1,4 +1,4 @@
-//! A zoned drive in one plain, sparse file.
+//! A zoned drive in one plain, sparse file, or on a disk without zones (`file/disk.rs`).
 //!
 //! - The file describes itself; nothing else is needed to open it.
 //! - kill −9 of the process loses nothing that returned, at any moment.
@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use zerocopy::{FromBytes, IntoBytes};
 
 mod backing;
+mod disk;
 pub mod format;
 mod table;
 
@@ -26,7 +27,8 @@ mod table;
 mod power_cut;
 
 use self::backing::{Backing, HostFile};
-use self::format::{Description, Layout, ZoneEntry};
+pub use self::disk::{disk_len, zones_that_fit};
+use self::format::{Description, HostLen, Layout, ZoneEntry};
 use self::table::{BootId, Table};
 use crate::emulated::{Emulated, Medium, Place};
 use crate::error::Result;
@@ -93,12 +95,26 @@ pub struct FileDrive {
 }
 
 impl FileDrive {
-    /// Makes a drive file: sparse, so at once, whatever its size.
+    /// Makes a drive file: sparse, so at once, whatever its size. The path of a block device makes
+    /// the disk a drive.
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<()> {
+        Self::create_with(path, options, &mut |_, _| {})
+    }
+
+    /// The same; on a disk some bytes have to be zeroed first, and `progress` is told how many are,
+    /// and of how many.
+    pub fn create_with(
+        path: impl AsRef<Path>,
+        options: &CreateOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         let path = path.as_ref();
         let geometry = Geometry::new(options.geometry)?;
         let (rules, uuid, journal_len) = (options.rules, options.uuid, format::JOURNAL_LEN);
         let drive = Description { geometry, rules, uuid, journal_len };
+        if disk::is_disk(path) {
+            return disk::create(path, options, &drive, progress);
+        }
         let mut open = OpenOptions::new();
         open.read(true).write(true);
         let file = match options.overwrite {
@@ -111,9 +127,14 @@ impl FileDrive {
         write_new(&file, path, &drive).map_err(|source| io_error("creating", path, source))
     }
 
-    /// Opens a drive file.
+    /// Opens a drive file, or a disk that was made a drive.
     pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> Result<Self> {
         let path = path.as_ref();
+        if disk::is_disk(path) {
+            let file = disk::open(path, mode)?;
+            let boot = disk::boot_id(&file, boot_id());
+            return Self::open_on(Box::new(HostFile(file)), path, mode, boot);
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(mode == OpenMode::ReadWrite)
@@ -133,11 +154,12 @@ impl FileDrive {
     ) -> Result<Self> {
         let fail = |source| io_error("opening", path, source);
         let malformed = |what| DeviceError::Malformed { path: path.to_owned(), what };
-        let file_len = backing.len().map_err(fail)?;
-        let head_len = file_len.min(2 * format::PAGE);
+        let len = backing.len().map_err(fail)?;
+        let host_len = if disk::is_disk(path) { HostLen::Disk(len) } else { HostLen::File(len) };
+        let head_len = len.min(2 * format::PAGE);
         let mut head = vec![0; usize::try_from(head_len).expect("two pages fit in memory")];
         backing.read_at(0, &mut head).map_err(fail)?;
-        let description = format::parse_header(&head, file_len).map_err(malformed)?;
+        let description = format::parse_header(&head, host_len).map_err(malformed)?;
         let recovered = table::recover(&*backing, &description, boot).map_err(fail)?;
         let recovered = recovered.map_err(malformed)?;
         let (states, live) = (recovered.states.clone(), recovered.live);

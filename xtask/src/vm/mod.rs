@@ -28,6 +28,7 @@ mod share;
 mod side;
 mod side_by_side;
 mod superblock;
+mod virtual_zones;
 mod warts;
 mod zbd;
 

@@ -1,13 +1,21 @@
-//! `zonal create`: an emulated zoned drive in a sparse file.
+//! `zonal create`: an emulated zoned drive in a sparse file, or on a disk that has no zones.
 
-use anyhow::{Context, Result};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use anyhow::{Context, Error, Result};
 use serde::Serialize;
-use zonal::Geometry;
-use zonal::file::{CreateOptions, FileDrive, Overwrite};
+use zonal::file::{self, CreateOptions, FileDrive, Overwrite};
 use zonal::profile::{Changes, ZoneLimit};
+use zonal::{ByteCount, Geometry, Profile};
+use zonal_fs::{FsError, signature};
 
 use crate::args::{Create, Global};
-use crate::output::{count, json, size};
+use crate::output::{count, json, progress, size};
+
+/// Zones of a disk if nothing else is asked for.
+const DISK_ZONE: ByteCount = ByteCount::new(256 << 20);
 
 #[derive(Serialize)]
 struct Created<'a> {
@@ -16,19 +24,30 @@ struct Created<'a> {
     zones: u32,
 }
 
-/// Makes the file.
+/// Makes the drive.
 pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
     let name = args.file.display();
-    let changes = changes(args);
-    let spec = changes.geometry().with_context(|| format!("cannot create {name}"))?;
+    let cannot = || format!("cannot create {name}");
+    let is_disk = args.file.metadata().is_ok_and(|found| found.file_type().is_block_device());
+    let mut changes = changes(args);
+    if is_disk {
+        cut(&mut changes, args).with_context(cannot)?;
+    }
+    let spec = changes.geometry().with_context(cannot)?;
     let options = CreateOptions {
         geometry: spec,
-        rules: args.profile.rules(),
+        rules: changes.profile.rules(),
         uuid: uuid::Uuid::new_v4().into_bytes(),
         overwrite: if args.force { Overwrite::Replace } else { Overwrite::Refuse },
     };
-    FileDrive::create(&args.file, &options).with_context(|| format!("cannot create {name}"))?;
-    let geometry = Geometry::new(spec).context("the shape was checked when the file was made")?;
+    let bar = progress::bar(0, progress::Unit::Bytes, "zeroing");
+    let created = FileDrive::create_with(&args.file, &options, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    created.map_err(|error| what_it_holds(&args.file, error)).with_context(cannot)?;
+    let geometry = Geometry::new(spec).context("the shape was checked when the drive was made")?;
     let bytes = geometry.bytes(geometry.block_count()).get();
     if global.json {
         let zones = geometry.zone_count();
@@ -36,8 +55,46 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
     }
     let zones = count(geometry.zone_count().into());
     let zone = size(geometry.bytes(geometry.zone_size()).get());
-    sayln!("{name}: {} in {zones} zones of {zone}, sparse", size(bytes));
+    let sparse = if is_disk { "" } else { ", sparse" };
+    sayln!("{name}: {} in {zones} zones of {zone}{sparse}", size(bytes));
     Ok(())
+}
+
+/// What is different on a disk: as many zones as fit, and without a profile no limits, because the
+/// disk has none.
+fn cut(changes: &mut Changes, args: &Create) -> Result<()> {
+    if args.profile.is_none() {
+        changes.zone = changes.zone.or(Some(DISK_ZONE));
+        changes.open = changes.open.or(Some(ZoneLimit::Unlimited));
+        changes.active = changes.active.or(Some(ZoneLimit::Unlimited));
+    }
+    if changes.size.is_some() || changes.zones.is_some() {
+        return Ok(());
+    }
+    let disk = file::disk_len(&args.file)?;
+    let spec = changes.geometry()?;
+    let zone = ByteCount::new(spec.zone_size.get() << spec.block_size.shift());
+    changes.zones = Some(match file::zones_that_fit(disk, zone) {
+        0 => anyhow::bail!("no zone of {} fits on {}", size(zone.get()), size(disk.get())),
+        zones => zones,
+    });
+    Ok(())
+}
+
+/// The failure to create a drive on a disk that holds something, with what that is.
+fn what_it_holds(path: &Path, error: zonal::DeviceError) -> Error {
+    let exists = matches!(&error, zonal::DeviceError::Io { source, .. }
+        if source.kind() == std::io::ErrorKind::AlreadyExists);
+    let mut start = vec![0; signature::LOOKED_AT];
+    let is_disk = path.metadata().is_ok_and(|found| found.file_type().is_block_device());
+    if !exists || !is_disk {
+        return error.into();
+    }
+    let read = File::open(path).and_then(|disk| disk.read_exact_at(&mut start, 0));
+    let found = read.ok().and_then(|()| signature::of_bytes(&start));
+    let what =
+        found.map_or_else(|| "data of an unknown kind".to_owned(), |found| found.to_string());
+    FsError::InUse { what: format!("it holds {what}") }.into()
 }
 
 /// What the options change of the profile.
@@ -49,7 +106,7 @@ fn changes(args: &Create) -> Changes {
         })
     };
     Changes {
-        profile: args.profile,
+        profile: args.profile.unwrap_or(Profile::Zns),
         size: args.size,
         zones: args.zones,
         block: args.block_size,

@@ -1,4 +1,4 @@
-//! The plain file under a drive file: what is needed of it, so that a test can put a file there
+//! The plain file or disk under a drive file: what is needed of it, so that a test can put a file there
 //! whose host loses power.
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// A file that can be read and written anywhere, from any thread.
 pub(crate) trait Backing: Send + Sync {
-    /// Bytes of the file.
+    /// Bytes of the file or disk.
     fn len(&self) -> io::Result<u64>;
 
     /// Reads all of `buffer`.
@@ -34,7 +34,7 @@ pub(crate) struct HostFile(pub(crate) File);
 
 impl Backing for HostFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        super::disk::len(&self.0)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -74,8 +74,9 @@ impl Backing for HostFile {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.0, flags, offset, len) {
-            // The space stays taken; nothing else depends on it.
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            // The space stays taken; nothing else depends on it. A disk takes only whole blocks of its
+            // own, which may be larger than the drive's.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -214,13 +214,12 @@ impl Layout {
     pub(crate) fn new(drive: &Description) -> Self {
         let (geometry, journal_len) = (&drive.geometry, drive.journal_len);
         let zones = u64::from(geometry.zone_count());
-        let live_at = 2 * PAGE;
-        let entries = zones * size_of::<ZoneEntry>() as u64;
-        let snapshot_at = (live_at + PAGE + entries).next_multiple_of(PAGE);
-        let snapshot_len = (size_of::<SnapshotHeader>() as u64 + zones * 8).next_multiple_of(PAGE);
+        let snapshot_at = snapshot_at(zones);
+        let snapshot_len = snapshot_len(zones);
         let journal_at = snapshot_at + 2 * snapshot_len;
-        let data_at = (journal_at + journal_len).next_multiple_of(DATA_ALIGN);
+        let data_at = data_at(zones, journal_len);
         let file_len = data_at + geometry.bytes(geometry.block_count()).get();
+        let live_at = LIVE_AT;
         Self { live_at, snapshot_at, snapshot_len, journal_at, journal_len, data_at, file_len }
     }
 
@@ -228,6 +227,22 @@ impl Layout {
     pub(crate) fn live_entry_at(&self, zone: ZoneId) -> u64 {
         self.live_at + PAGE + u64::from(zone.get()) * size_of::<ZoneEntry>() as u64
     }
+}
+
+const LIVE_AT: u64 = 2 * PAGE;
+
+const fn snapshot_at(zones: u64) -> u64 {
+    (LIVE_AT + PAGE + zones * size_of::<ZoneEntry>() as u64).next_multiple_of(PAGE)
+}
+
+const fn snapshot_len(zones: u64) -> u64 {
+    (size_of::<SnapshotHeader>() as u64 + zones * 8).next_multiple_of(PAGE)
+}
+
+/// Byte of block 0 of a drive with so many zones.
+pub(super) const fn data_at(zones: u64, journal_len: u64) -> u64 {
+    let journal_at = snapshot_at(zones) + 2 * snapshot_len(zones);
+    (journal_at + journal_len).next_multiple_of(DATA_ALIGN)
 }
 
 /// The header block of copy 0 or 1.
@@ -265,13 +280,22 @@ pub(crate) fn encode_header(drive: &Description, copy: u32) -> DriveHeader {
     header
 }
 
-/// Finds a valid header in the first two pages of a file of `file_len` bytes. Never panics.
-pub fn parse_header(bytes: &[u8], file_len: u64) -> Result<Description, String> {
+/// Bytes that a drive is kept in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostLen {
+    /// Of a file, which has the length of its drive.
+    File(u64),
+    /// Of a disk, which may have more.
+    Disk(u64),
+}
+
+/// Finds a valid header in the first two pages of a file or disk. Never panics.
+pub fn parse_header(bytes: &[u8], host_len: HostLen) -> Result<Description, String> {
     let mut why = String::from("the file is too short to be a drive");
     for (copy, at) in [(0, 0), (1, PAGE_LEN)] {
         let page = bytes.get(at..).unwrap_or(&[]);
         let Ok((header, _)) = DriveHeader::read_from_prefix(page) else { continue };
-        match parse_copy(&header, copy, file_len) {
+        match parse_copy(&header, copy, host_len) {
             Ok(drive) => return Ok(drive),
             Err(found) if copy == 0 => why = found,
             Err(_) => {}
@@ -280,7 +304,7 @@ pub fn parse_header(bytes: &[u8], file_len: u64) -> Result<Description, String> 
     Err(why)
 }
 
-fn parse_copy(header: &DriveHeader, copy: u32, file_len: u64) -> Result<Description, String> {
+fn parse_copy(header: &DriveHeader, copy: u32, host_len: HostLen) -> Result<Description, String> {
     if header.magic != MAGIC {
         return Err("not a drive file: it does not begin with ZONALDRV".into());
     }
@@ -321,11 +345,16 @@ fn parse_copy(header: &DriveHeader, copy: u32, file_len: u64) -> Result<Descript
     if header.as_bytes()[96..144] != expected.as_bytes()[96..144] {
         return Err("the parts are not where version 1 has them".into());
     }
-    let layout = Layout::new(&drive);
-    if file_len != layout.file_len {
-        return Err(format!("the file has {file_len} bytes; its drive needs {}", layout.file_len));
+    let needed = Layout::new(&drive).file_len;
+    match host_len {
+        HostLen::File(len) if len != needed => {
+            Err(format!("the file has {len} bytes; its drive needs {needed}"))
+        }
+        HostLen::Disk(len) if len < needed => {
+            Err(format!("the disk has {len} bytes; its drive needs {needed}"))
+        }
+        HostLen::File(_) | HostLen::Disk(_) => Ok(drive),
     }
-    Ok(drive)
 }
 
 /// A zone's state as the files hold it.
