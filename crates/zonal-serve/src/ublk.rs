@@ -8,6 +8,7 @@
 //! again what was not answered; `again.rs` knows what of that is done already.
 
 mod again;
+mod mounted;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +38,9 @@ pub enum Number {
 
 /// A device that is being served.
 pub struct Server {
-    served: Device,
+    id: u32,
+    /// `None` when it has ended.
+    served: Option<Device>,
     device: Arc<dyn ZonedDevice>,
 }
 
@@ -59,29 +62,41 @@ impl Server {
                 Device::recover(&geometry, id, queues.threads, target(again))
             }
         };
-        Ok(Self { served: served?, device })
+        let served = served?;
+        Ok(Self { id: served.id(), served: Some(served), device })
     }
 
     /// The block device.
     pub fn node(&self) -> PathBuf {
-        self.served.node()
+        ublk::node(self.id)
     }
 
     /// Its number.
     pub const fn id(&self) -> u32 {
-        self.served.id()
+        self.id
     }
 
     /// Takes the block device away after its running requests, and makes everything durable.
     pub fn stop(self) -> Result<()> {
-        ublk::stop(self.id())?;
+        stop(self.id)?;
         self.wait()
     }
 
     /// Serves until the device is stopped elsewhere; then makes everything durable.
-    pub fn wait(self) -> Result<()> {
-        self.served.wait()?;
+    pub fn wait(mut self) -> Result<()> {
+        if let Some(served) = self.served.take() {
+            served.wait()?;
+        }
         self.device.flush().map_err(ServeError::Flush)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Only after a failure; nobody is left to tell.
+        if let Some(served) = self.served.take() {
+            let _ = ublk::stop(self.id).and_then(|()| served.wait());
+        }
     }
 }
 
@@ -102,7 +117,7 @@ pub fn serve(
     let stopper = thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
             tracing::info!(signal, "ending");
-            if let Err(error) = ublk::stop(id) {
+            if let Err(error) = stop(id) {
                 tracing::error!(%error, "the device cannot be stopped");
             }
         }
@@ -115,6 +130,12 @@ pub fn serve(
         let _ = stopper.join();
     }
     outcome
+}
+
+/// Takes a block device away that is served, after what its users still have to write.
+fn stop(id: u32) -> Result<()> {
+    mounted::sync(&ublk::node(id));
+    Ok(ublk::stop(id)?)
 }
 
 /// A device and what the kernel asks of it.

@@ -17,15 +17,17 @@ const HOST_ID: &str = "7b1f0f0e-7c5b-4ed5-9d0e-35d2e0f3a001";
 /// How often something that is to appear is looked for, a tenth of a second apart.
 const TRIES: u32 = 300;
 
-/// A server over NVMe/TCP, and the kernel's connection to it. Both end with this.
+/// A server, and what the kernel has of it. Both end with this.
 pub(super) struct Export {
     process: Child,
     /// Kept, since it may have more to say.
-    output: Lines<BufReader<ChildStdout>>,
+    output: Words,
     nqn: String,
     port: String,
     /// `nvme0`.
     controller: Option<String>,
+    /// The number of a ublk device, which outlives its server where that is killed.
+    ublk: Option<u32>,
 }
 
 impl Export {
@@ -58,7 +60,7 @@ impl Export {
         let output = process.stdout.take().context("its output")?;
         let nqn = nqn.to_owned();
         let (port, output) = (String::new(), BufReader::new(output).lines());
-        let mut export = Self { process, output, nqn, port, controller: None };
+        let mut export = Self { process, output, nqn, port, controller: None, ublk: None };
         for line in export.output.by_ref() {
             if let Some((_, rest)) = line?.split_once("--trsvcid=") {
                 rest.split(' ').next().unwrap_or(rest).clone_into(&mut export.port);
@@ -76,6 +78,38 @@ impl Export {
     /// The port of the first address.
     pub(super) fn port(&self) -> &str {
         &self.port
+    }
+
+    /// Serves `device` as a ublk device, with `options` of the command, and returns the disk.
+    pub(super) fn ublk(device: &str, options: &[&str]) -> Result<(Self, PathBuf)> {
+        let (process, output, number) = serve_ublk(device, options)?;
+        let (nqn, port) = (String::new(), String::new());
+        let export = Self { process, output, nqn, port, controller: None, ublk: Some(number) };
+        Ok((export, format!("/dev/ublkb{number}").into()))
+    }
+
+    /// Kills the server. Its ublk device stays, for another that takes over.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.process.kill()?;
+        self.process.wait().map(drop).context("waiting for the killed server")
+    }
+
+    /// Lets another server of `device` take over the ublk device.
+    pub(super) fn recover(&mut self, device: &str) -> Result<()> {
+        let number = self.ublk.context("a ublk device")?;
+        let recovered;
+        (self.process, self.output, recovered) =
+            serve_ublk(device, &["--recover", &number.to_string()])?;
+        ensure!(recovered == number, "{recovered} was recovered, not {number}");
+        Ok(())
+    }
+
+    /// Waits until the server has ended by itself, which has to be well.
+    pub(super) fn ended(mut self) -> Result<()> {
+        let ended = self.process.wait()?;
+        ensure!(ended.success(), "the server ended with {ended}");
+        self.ublk = None;
+        Ok(())
     }
 
     fn connect(&mut self, port: &str, options: &str) -> Result<()> {
@@ -122,9 +156,7 @@ impl Export {
         self.disconnect()?;
         let process = self.process.id().to_string();
         run::quietly(Command::new("kill").arg(process))?;
-        let ended = self.process.wait()?;
-        ensure!(ended.success(), "the server ended with {ended}");
-        Ok(())
+        self.ended()
     }
 
     /// Ends the server as a crash does; the kernel stays connected, and tries again and again.
@@ -147,5 +179,31 @@ impl Drop for Export {
         let _ = self.disconnect();
         let _ = self.process.kill();
         let _ = self.process.wait();
+        if let Some(number) = self.ublk {
+            let number = number.to_string();
+            let mut command = Command::new(side::ZONAL);
+            let _ = run::quietly(command.args(["serve", "ublk", "--remove", &number]));
+        }
+    }
+}
+
+/// What a server says.
+type Words = Lines<BufReader<ChildStdout>>;
+
+/// Starts a server of a ublk device, and returns the device's number when it is live.
+fn serve_ublk(device: &str, options: &[&str]) -> Result<(Child, Words, u32)> {
+    run::quietly(Command::new("modprobe").arg("ublk_drv"))?;
+    let mut process = Command::new(side::ZONAL)
+        .args(["serve", "ublk", device])
+        .args(options)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut words = BufReader::new(process.stdout.take().context("its output")?).lines();
+    let line = words.next().transpose()?.unwrap_or_default();
+    let number = line.strip_prefix("/dev/ublkb").and_then(|rest| rest.split(' ').next());
+    match number.and_then(|number| number.parse().ok()) {
+        Some(number) => Ok((process, words, number)),
+        // It has ended without a word on this stream.
+        None => bail!("zonal serve ublk {device} ended with {}", process.wait()?),
     }
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    differ, drives, file_systems, nvme_cli, nvme_tcp, side_by_side, superblock, virtual_zones,
-    warts, zbd,
+    differ, drives, file_systems, nvme_cli, nvme_tcp, side_by_side, superblock, ublk,
+    virtual_zones, warts, zbd,
 };
 use crate::calls::compare::{self, Row};
 use crate::run;
@@ -33,6 +33,7 @@ pub(super) const MACHINES: [&[Subject]; 2] = [
         ("nvme-tcp", nvme_tcp::checks),
         ("passthrough", passthrough),
         ("side-by-side", side_by_side::checks),
+        ("ublk", ublk::checks),
         ("virtual-zones", virtual_zones::checks),
         ("warts", warts::checks),
         ("zonefs", zonefs),

@@ -28,6 +28,7 @@ mod share;
 mod side;
 mod side_by_side;
 mod superblock;
+mod ublk;
 mod virtual_zones;
 mod warts;
 mod zbd;
@@ -84,6 +85,14 @@ struct Run {
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
+
+/// Programs of tests that the guest runs: a package, and its test.
+const TESTS: [(&str, &str); 4] = [
+    ("zonal-linux", "null_blk"),
+    ("zonal-linux", "passthrough"),
+    ("zonal-linux", "side_by_side"),
+    ("zonal-serve", "ublk"),
+];
 
 /// Does what the command line asks for.
 pub(crate) fn main(root: &Path, vm: &Vm) -> Result<ExitCode> {
@@ -174,8 +183,8 @@ fn share_programs(root: &Path, image: &Image) -> Result<PathBuf> {
     copy(Path::new("/proc/self/exe"), "xtask")?;
     copy(&root.join("target/debug/zonal"), "zonal")?;
     copy(&root.join("docs/semantics.md"), "semantics.md")?;
-    for test in ["null_blk", "passthrough", "side_by_side"] {
-        copy(&block_test(root, test)?, test)?;
+    for (package, test) in TESTS {
+        copy(&block_test(root, package, test)?, test)?;
     }
     if image.zbd.exists() {
         fs::create_dir_all(share.join("zbd"))?;
@@ -188,10 +197,10 @@ fn share_programs(root: &Path, image: &Image) -> Result<PathBuf> {
 }
 
 /// A program of tests with block devices, built and not run.
-fn block_test(root: &Path, name: &str) -> Result<PathBuf> {
+fn block_test(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
     let built = run::quietly(
         cargo(root)
-            .args(["test", "--quiet", "--package=zonal-linux", "--test", name])
+            .args(["test", "--quiet", "--package", package, "--test", name])
             .args(["--no-run", "--message-format=json"]),
     )?;
     let mut programs = built.lines().filter_map(|line| {

@@ -19,6 +19,10 @@ const SHAPES: [Shape; 3] = [
     Shape { name: "blocks of 512", block: 512, ..PLAIN },
 ];
 
+/// What NVMe cannot have.
+const CONVENTIONAL: [Shape; 1] =
+    [Shape { name: "conventional zones", capacity_mib: 4, conventional: 2, ..PLAIN }];
+
 const PLAIN: Shape = Shape {
     name: "",
     block: 4096,
@@ -36,6 +40,14 @@ pub(super) fn checks(tally: &mut Tally) {
         tally.check(&format!("calls on a drive over NVMe/TCP, {}", shape.name), || {
             let theirs = NullBlk::new(shape)?;
             let (export, ours) = Export::nvme_tcp(&shape.memory_drive(), "")?;
+            compare(theirs.path(), &ours)?;
+            export.end()
+        });
+    }
+    for shape in SHAPES.iter().chain(&CONVENTIONAL) {
+        tally.check(&format!("calls on a ublk drive, {}", shape.name), || {
+            let theirs = NullBlk::new(shape)?;
+            let (export, ours) = Export::ublk(&shape.memory_drive(), &[])?;
             compare(theirs.path(), &ours)?;
             export.end()
         });
