@@ -34,14 +34,15 @@ struct Drive {
     without: &'static [(&'static str, &'static [u32])],
 }
 
-/// Three tests take more than 128 zones.
+/// Two tests take 130 sequential zones; one reads a zone of 4 MiB and fails on smaller ones, also of
+/// `null_blk`, as two do where less than three quarters of a zone are writable.
 const DRIVES: [Drive; 1] = [Drive {
     shape: Shape {
         name: "NVMe/TCP, open limit",
         block: 4096,
-        size_mib: 320,
-        zone_mib: 2,
-        capacity_mib: 1,
+        size_mib: 544,
+        zone_mib: 4,
+        capacity_mib: 3,
         conventional: 0,
         open: 16,
         active: 0,

@@ -22,6 +22,10 @@ use super::{
     TRANSFER_MAX, TRANSFER_MAX_SHIFT,
 };
 
+/// CTRATT bit 0: host identifiers of 128 bits.
+const HOST_ID_128: u32 = 1;
+/// CTRATT bit 6: traffic based keep alive (NVM Express 2.0, section 3.9.4).
+const ANY_COMMAND_KEEPS_ALIVE: u32 = 1 << 6;
 /// Event requests that are held at once.
 const EVENTS_MAX: u8 = 4;
 /// Temperature of a drive that has none, in kelvin: 25 °C.
@@ -189,7 +193,7 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
     answer.transfer_max = TRANSFER_MAX_SHIFT;
     answer.controller_id = controller.id().into();
     answer.version = VERSION.into();
-    answer.attributes = 1.into();
+    answer.attributes = (HOST_ID_128 | ANY_COMMAND_KEEPS_ALIVE).into();
     answer.abort_limit = 3;
     answer.event_limit = EVENTS_MAX - 1;
     // One slot, read-only.

@@ -4,7 +4,7 @@
 //! whatever reason; then its I/O queues are closed with it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonal::Lba;
@@ -51,6 +51,8 @@ pub(crate) struct Controller {
     configuration: AtomicU32,
     /// KATO in milliseconds; 0: no timer.
     keep_alive_ms: AtomicU32,
+    /// Whether a queue for I/O has had a command since the admin queue last asked.
+    used: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -92,6 +94,7 @@ impl Controller {
             subsystem,
             configuration: AtomicU32::new(0),
             keep_alive_ms: AtomicU32::new(0),
+            used: AtomicBool::new(false),
             state: Mutex::new(state),
         }
     }
@@ -156,6 +159,19 @@ impl Controller {
 
     pub(crate) fn set_keep_alive_ms(&self, ms: Option<u32>) {
         self.keep_alive_ms.store(ms.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Says that a queue for I/O has had a command.
+    pub(crate) fn note_use(&self) {
+        // Every queue does this with every command: so they share the flag until it is taken.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a queue for I/O has had a command since this was last asked.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 
     /// What data a command moves; refuses what is wrong with it.

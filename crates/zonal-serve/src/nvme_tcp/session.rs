@@ -92,7 +92,7 @@ pub(super) struct Session<'a> {
     spare: Vec<Vec<u8>>,
     /// The command capsule at hand.
     capsule: Vec<u8>,
-    /// When the host last sent a command.
+    /// When the host last sent a command here; queues for I/O tell their controller instead.
     heard_ns: u64,
 }
 
@@ -164,7 +164,8 @@ impl<'a> Session<'a> {
         }
         loop {
             self.report_event()?;
-            if self.input.wait(self.deadline())? == Waited::Well {
+            let deadline = self.deadline();
+            if self.input.wait(deadline)? == Waited::Well {
                 break;
             }
         }
@@ -182,11 +183,15 @@ impl<'a> Session<'a> {
         Ok(frame)
     }
 
-    /// When the host has been silent for too long. It may have changed its promise meanwhile.
-    fn deadline(&self) -> Option<u64> {
+    /// When the host has been silent for too long. It may have changed its promise meanwhile, and a
+    /// command on any of its queues is as good as a keep alive.
+    fn deadline(&mut self) -> Option<u64> {
         let patience_ns = match &self.queue {
             None => STRANGER_NS,
             Some(queue) if queue.id == 0 => {
+                if queue.controller.was_used() {
+                    self.heard_ns = self.shared.clock.monotonic_ns();
+                }
                 (u64::from(queue.controller.keep_alive_ms()?) + KEEP_ALIVE_GRACE_MS) * 1_000_000
             }
             Some(_) => return None,
@@ -273,7 +278,10 @@ impl<'a> Session<'a> {
             self.send()?;
         }
         self.input.fill(frame.bytes())?;
-        self.heard_ns = self.shared.clock.monotonic_ns();
+        match &self.queue {
+            Some(queue) if queue.id != 0 => queue.controller.note_use(),
+            Some(_) | None => self.heard_ns = self.shared.clock.monotonic_ns(),
+        }
         let entries = self.queue.as_ref().map_or(1, |queue| queue.entries) as usize;
         if self.waiting.len() + self.transfers.len() >= entries {
             return Err(self.fatal(frame, Fatal::of(FatalStatus::Sequence)));

@@ -194,6 +194,11 @@ fn a_smaller_last_zone_has_a_gap_and_conventional_zones_are_refused() {
     assert!(refused.err().unwrap().to_string().contains("conventional"));
 }
 
+fn read(blocks: u64, nsid: Nsid) -> SubmissionEntry {
+    let (first, durability) = (Lba::ZERO, Durability::Volatile);
+    BlockRange { first, blocks: LbaCount::new(blocks), durability }.encode(Opcode::READ, nsid)
+}
+
 #[test]
 fn what_a_command_may_not_is_refused_and_the_queue_goes_on() {
     let (server, address, _) = serve(small(), Hosts::All);
@@ -201,10 +206,6 @@ fn what_a_command_may_not_is_refused_and_the_queue_goes_on() {
     let mut queue = host.queue(1).unwrap();
     assert_eq!(host.queue(1).err(), Some(status::CONNECT_PARAMETERS), "a queue is connected once");
     assert_eq!(host.queue(65).err(), Some(status::CONNECT_PARAMETERS));
-    let read = |blocks, nsid| {
-        let (first, durability) = (Lba::ZERO, Durability::Volatile);
-        BlockRange { first, blocks: LbaCount::new(blocks), durability }.encode(Opcode::READ, nsid)
-    };
     let nothing = Move::Nothing;
     let mut fused = read(1, ONE);
     fused.flags |= 1;
@@ -222,6 +223,22 @@ fn what_a_command_may_not_is_refused_and_the_queue_goes_on() {
     let unknown = SubmissionEntry::new(Opcode(0x55), ONE);
     assert_eq!(host.admin.command(unknown, &nothing).err(), Some(status::INVALID_OPCODE));
     queue.command(read(1, ONE), &Move::Receive(4096)).unwrap();
+    server.stop().unwrap();
+}
+
+#[test]
+fn any_command_keeps_a_controller_alive() {
+    let (server, address, clock) = serve(small(), Hosts::All);
+    let mut host = Host::connect(address, NQN, Style::PLAIN);
+    let mut queue = host.queue(1).unwrap();
+    for _ in 0..3 {
+        clock.advance_ns(5_000_000_000);
+        queue.command(read(1, ONE), &Move::Receive(4096)).unwrap();
+        // The admin queue looks once a second, by a clock that nobody advances.
+        std::thread::park_timeout(std::time::Duration::from_millis(1_500));
+    }
+    let alive = SubmissionEntry::new(Opcode::KEEP_ALIVE, Nsid::NONE);
+    host.admin.command(alive, &Move::Nothing).unwrap();
     server.stop().unwrap();
 }
 

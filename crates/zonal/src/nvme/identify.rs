@@ -47,7 +47,7 @@ pub mod cns {
 /// | 78 | 2 | controller_id | CNTLID |
 /// | 80 | 4 | version | VER |
 /// | 92 | 4 | events | OAES: asynchronous events that can be asked for |
-/// | 96 | 4 | attributes | CTRATT; bit 0: host identifiers of 128 bits |
+/// | 96 | 4 | attributes | CTRATT; bit 0: host identifiers of 128 bits, bit 6: any command keeps alive |
 /// | 111 | 1 | kind | CNTRLTYPE: 1 I/O, 2 discovery |
 /// | 256 | 2 | admin_commands | OACS |
 /// | 258 | 1 | abort_limit | ACL, 0's based |
