@@ -69,6 +69,22 @@ fn passthrough(tally: &mut Tally) {
             run::quietly(command.args(tests).env("NAMESPACES", namespaces)).map(drop)
         });
     }
+    tally.check("namespaces by passthrough: without io_uring", without_io_uring);
+}
+
+/// Whoever insists on `io_uring` is told; others do without.
+fn without_io_uring() -> Result<()> {
+    let switch = "/proc/sys/kernel/io_uring_disabled";
+    let info = |device: &str| run::quietly(Command::new("/share/zonal").args(["info", device]));
+    fs::write(switch, "2")?;
+    let (plain, insisting) =
+        (info(drives::REFUSED), info(&format!("io_uring:{}", drives::REFUSED)));
+    fs::write(switch, "0")?;
+    let found = plain?;
+    ensure!(found.contains("not a power of two"), "the wrong drive: {found}");
+    let error = format!("{:#}", insisting.err().context("io_uring is switched off")?);
+    ensure!(error.contains("setting up io_uring"), "{error}");
+    info(&format!("io_uring:{}", drives::REFUSED)).map(drop)
 }
 
 fn zonefs(tally: &mut Tally) {

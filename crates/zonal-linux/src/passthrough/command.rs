@@ -14,7 +14,7 @@ use zonal::nvme::NvmeStatus;
 use zonal::nvme::command::{Opcode, SubmissionEntry};
 
 use super::ioctl;
-use super::ring::Rings;
+use super::ring::{self, Rings};
 
 /// How commands reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,30 +155,39 @@ impl Channel {
 
     /// Runs one command; what it returns.
     pub(super) fn run(&self, device: &File, command: &mut Command) -> Result<u64, Failure> {
-        match (&self.rings, self.way) {
-            (Some(rings), Way::IoUring) => {
-                rings.run(device, std::slice::from_mut(command), Order::Any).map_err(|(_, why)| why)
-            }
-            (Some(_) | None, _) => ioctl::run(device, Queue::Io, command),
+        if self.way == Way::IoUring {
+            let commands = std::slice::from_mut(command);
+            return self.run_all(device, commands, Order::OneByOne).map_err(|(_, why)| why);
         }
+        ioctl::run(device, Queue::Io, command)
     }
 
-    /// Runs commands; the number of the first that failed, and why.
+    /// Runs commands; what the last one returns, or the number of the first that failed, and why.
     pub(super) fn run_all(
         &self,
         device: &File,
         commands: &mut [Command],
         order: Order,
-    ) -> Result<(), (usize, Failure)> {
+    ) -> Result<u64, (usize, Failure)> {
         if let Some(rings) = &self.rings
             && (self.way == Way::IoUring || order == Order::Any)
         {
-            return rings.run(device, commands, order).map(drop);
+            match rings.take() {
+                Ok(mut ring) => {
+                    let done = ring::run(&mut ring, device, commands, order);
+                    rings.give_back(ring);
+                    return done;
+                }
+                Err(error) if self.way == Way::IoUring => return Err((0, Failure::Kernel(error))),
+                // As many rings as there may be descriptors: the other way needs none.
+                Err(error) => tracing::debug!(%error, "no further io_uring: the ioctl for now"),
+            }
         }
+        let mut last = 0;
         for (number, command) in commands.iter_mut().enumerate() {
-            ioctl::run(device, Queue::Io, command).map_err(|failure| (number, failure))?;
+            last = ioctl::run(device, Queue::Io, command).map_err(|failure| (number, failure))?;
         }
-        Ok(())
+        Ok(last)
     }
 }
 

@@ -22,7 +22,7 @@ const MEDIA: u8 = 2;
 
 impl PassthroughDrive {
     /// What the failure of an access to blocks of `zone` means. The zone is asked for: also to know
-    /// its write pointer again.
+    /// its write pointer again. Who wrote still has the zone's turn.
     #[cold]
     pub(super) fn explain(
         &self,
@@ -31,7 +31,10 @@ impl PassthroughDrive {
         access: Access,
         failure: Failure,
     ) -> DeviceError {
-        let now = self.ask(zone);
+        let now = match access {
+            Access::Read => self.ask_between_writes(zone),
+            Access::Write => self.ask(zone),
+        };
         let status = match failure {
             Failure::Kernel(source) => {
                 return DeviceError::Io { what: format!("block {lba} of {}", self.name()), source };

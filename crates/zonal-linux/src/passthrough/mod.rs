@@ -15,6 +15,7 @@ mod ring;
 mod shape;
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,8 +91,7 @@ impl PassthroughDrive {
         let unsuitable =
             |what| DeviceError::Geometry { what: format!("{} {what}", path.display()) };
         let (geometry, limits) = shape::decode(&answers, kernel_bytes).map_err(unsuitable)?;
-        let channel = Channel::new(way)
-            .map_err(|source| DeviceError::Io { what: "setting up io_uring".to_owned(), source })?;
+        let channel = Channel::new(way).map_err(|error| no_io_uring(&error))?;
         let mut drive = Self {
             file,
             _block: block,
@@ -170,7 +170,14 @@ impl PassthroughDrive {
         Ok(())
     }
 
-    /// Asks for one zone, and remembers its write pointer.
+    /// Asks for one zone while nobody writes to it or resets it: what is remembered would be older
+    /// than what they leave.
+    fn ask_between_writes(&self, zone: ZoneId) -> Result<Zone> {
+        let _turn = self.slot(zone)?.turn.read().unwrap_or_else(PoisonError::into_inner);
+        self.ask(zone)
+    }
+
+    /// Asks for one zone, and remembers its write pointer. The caller has its turn.
     fn ask(&self, zone: ZoneId) -> Result<Zone> {
         let slot = self.slot(zone)?;
         let found = self.zone(zone)?;
@@ -226,7 +233,7 @@ impl PassthroughDrive {
             [command] => {
                 self.channel.run(&self.file, command).map(drop).map_err(|failure| (0, failure))
             }
-            commands => self.channel.run_all(&self.file, commands, order),
+            commands => self.channel.run_all(&self.file, commands, order).map(drop),
         };
         done.map_err(|(number, failure)| {
             let entry = BlockRange::decode(commands[number].entry());
@@ -241,7 +248,7 @@ impl PassthroughDrive {
         let mut stored = LbaCount::new(slot.written.load(Ordering::Acquire));
         if offset + blocks > stored {
             // Somebody else may have written, and an offline zone says so only when asked.
-            let asked = self.ask(zone)?;
+            let asked = self.ask_between_writes(zone)?;
             if asked.cond == ZoneCond::Offline {
                 return Err(DeviceError::ZoneOffline { zone });
             }
@@ -409,6 +416,14 @@ fn hold(file: &File, path: &Path, attributes: Option<&Attributes>) -> Result<Opt
             what: format!("claiming the block device of {}", path.display()),
             source,
         }),
+    }
+}
+
+fn no_io_uring(error: &io::Error) -> DeviceError {
+    let why = format!("{error}; the setting kernel.io_uring_disabled may be the reason");
+    DeviceError::Io {
+        what: "setting up io_uring".to_owned(),
+        source: io::Error::new(io::ErrorKind::Unsupported, why),
     }
 }
 

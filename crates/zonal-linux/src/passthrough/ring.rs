@@ -66,7 +66,7 @@ impl UringCommand {
 }
 
 /// A ring with entries large enough for NVMe: 128 bytes there, 32 bytes back.
-type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
+pub(super) type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
 
 /// The rings of one drive: as many as threads have been in it at once.
 pub(super) struct Rings {
@@ -79,35 +79,33 @@ impl Rings {
         Ok(Self { idle: Mutex::new(vec![make()?]) })
     }
 
-    /// Runs commands; what the last one returns, or which one was the first to fail, and why.
-    pub(super) fn run(
-        &self,
-        device: &File,
-        commands: &mut [Command],
-        order: Order,
-    ) -> Result<u64, (usize, Failure)> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let reused = idle().pop();
-        let mut ring = match reused {
-            Some(ring) => ring,
-            None => make().map_err(|error| (0, Failure::Kernel(error)))?,
-        };
-        let mut last = Ok(0);
-        for (round, commands) in commands.chunks_mut(DEPTH).enumerate() {
-            let outcomes = run_round(&mut ring, device, commands, order);
-            last = outcomes.into_iter().take(commands.len()).enumerate().try_fold(
-                0,
-                |_, (number, (told, result))| {
-                    Failure::check(told, result).map_err(|why| (round * DEPTH + number, why))
-                },
-            );
-            if last.is_err() {
-                break;
-            }
-        }
-        idle().push(ring);
-        last
+    /// A ring for the calling thread alone, until it is given back.
+    pub(super) fn take(&self) -> io::Result<Ring> {
+        let reused = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        reused.map_or_else(make, Ok)
     }
+
+    /// Gives a ring back.
+    pub(super) fn give_back(&self, ring: Ring) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(ring);
+    }
+}
+
+/// Runs commands; what the last one returns, or which one was the first to fail, and why.
+pub(super) fn run(
+    ring: &mut Ring,
+    device: &File,
+    commands: &mut [Command],
+    order: Order,
+) -> Result<u64, (usize, Failure)> {
+    let mut last = 0;
+    for (round, commands) in commands.chunks_mut(DEPTH).enumerate() {
+        let outcomes = run_round(ring, device, commands, order);
+        for (number, (told, result)) in outcomes.into_iter().take(commands.len()).enumerate() {
+            last = Failure::check(told, result).map_err(|why| (round * DEPTH + number, why))?;
+        }
+    }
+    Ok(last)
 }
 
 fn make() -> io::Result<Ring> {
