@@ -21,6 +21,16 @@ pub(super) struct Contents {
     folder: PathBuf,
     files: BTreeMap<u64, Content>,
     written: u64,
+    syncing: Syncing,
+}
+
+/// What is made durable beside the whole file system, after many files.
+#[derive(Clone, Copy)]
+pub(super) enum Syncing {
+    /// Some files, each when it is written.
+    Files,
+    /// Nothing.
+    Whole,
 }
 
 /// What a file holds.
@@ -30,18 +40,11 @@ struct Content {
     length: u64,
 }
 
-/// Whether a file is made durable by itself.
-#[derive(Clone, Copy)]
-enum SyncNow {
-    Yes,
-    No,
-}
-
 impl Contents {
     /// None yet.
-    pub(super) fn new(folder: &Path) -> Result<Self> {
+    pub(super) fn new(folder: &Path, syncing: Syncing) -> Result<Self> {
         fs::create_dir_all(folder)?;
-        Ok(Self { folder: folder.to_path_buf(), files: BTreeMap::new(), written: 0 })
+        Ok(Self { folder: folder.to_path_buf(), files: BTreeMap::new(), written: 0, syncing })
     }
 
     /// Bytes written so far.
@@ -101,8 +104,8 @@ impl Contents {
         // No two contents are alike.
         let content = Content { seed: mixed(number) ^ self.written, length };
         let path = self.path(number);
-        let sync = if number.is_multiple_of(SYNC_EVERY) { SyncNow::Yes } else { SyncNow::No };
-        match write_file(&path, content, sync) {
+        let syncing = if number.is_multiple_of(SYNC_EVERY) { self.syncing } else { Syncing::Whole };
+        match write_file(&path, content, syncing) {
             Ok(()) => {
                 self.files.insert(number, content);
                 self.written += length;
@@ -126,14 +129,14 @@ impl Contents {
     }
 }
 
-fn write_file(path: &Path, content: Content, sync: SyncNow) -> io::Result<()> {
+fn write_file(path: &Path, content: Content, syncing: Syncing) -> io::Result<()> {
     let mut file = File::create(path)?;
     for part in bytes_of(content.seed, content.length).chunks(PART) {
         file.write_all(part)?;
     }
-    match sync {
-        SyncNow::Yes => file.sync_all(),
-        SyncNow::No => Ok(()),
+    match syncing {
+        Syncing::Files => file.sync_all(),
+        Syncing::Whole => Ok(()),
     }
 }
 
@@ -169,7 +172,7 @@ mod tests {
     #[test]
     fn a_changed_byte_and_a_missing_file_are_found() {
         let folder = tempfile::tempdir().unwrap();
-        let mut contents = Contents::new(folder.path()).unwrap();
+        let mut contents = Contents::new(folder.path(), Syncing::Files).unwrap();
         contents.fill(3 << 20).unwrap();
         assert_eq!(contents.written(), 3 << 20);
         contents.change().unwrap();

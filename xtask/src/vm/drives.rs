@@ -28,9 +28,9 @@ pub(super) const PLAIN: &str = "/dev/drives/plain";
 
 /// Of both large namespaces.
 pub(super) const BLOCK: u32 = 4096;
-pub(super) const ZONES: u32 = 128;
-pub(super) const OPEN_MAX: u32 = 8;
-pub(super) const ACTIVE_MAX: u32 = 12;
+pub(super) const ZONES: u32 = 96;
+pub(super) const OPEN_MAX: u32 = 14;
+pub(super) const ACTIVE_MAX: u32 = 28;
 
 /// What is writable of a zone: all of it in the namespace that Linux hides.
 pub(super) const CAPACITY_MIB: u32 = 3;

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    differ, drives, file_systems, nvme_cli, nvme_tcp, side_by_side, superblock, ublk,
+    differ, drives, file_systems, nvme_cli, nvme_tcp, refused, side_by_side, superblock, ublk,
     virtual_zones, warts, zbd,
 };
 use crate::calls::compare::{self, Row};
@@ -38,7 +38,7 @@ pub(super) const MACHINES: [&[Subject]; 2] = [
         ("warts", warts::checks),
         ("zonefs", zonefs),
     ],
-    &[("zbd", zbd::checks), ("file-systems", file_systems::checks)],
+    &[("zbd", zbd::checks), ("file-systems", file_systems::checks), ("refused", refused::checks)],
 ];
 
 /// Runs the subjects of these names.
