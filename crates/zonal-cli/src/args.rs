@@ -417,7 +417,7 @@ pub(crate) struct Ublk {
     #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: u16,
     /// Threads for each queue: a slow request holds up only those of its thread
-    #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) threads: u16,
     /// List the ublk devices of this machine
     #[arg(long, group = "what")]

@@ -97,9 +97,9 @@ pub(super) fn raw_zone(zone: &Zone, block_shift: u32) -> RawZone {
     raw.len = zone.size.get() << block_shift;
     raw.capacity = zone.capacity.get() << block_shift;
     raw.wp = match (zone.cond, zone.wp) {
-        (ZoneCond::Full, _) => raw.start + raw.len,
+        // Not valid by the condition, but what null_blk says.
+        (ZoneCond::Full | ZoneCond::NotWp, _) => raw.start + raw.len,
         (_, Some(wp)) => wp.get() << block_shift,
-        // Not valid by the condition.
         (_, None) => raw.start,
     };
     // `BLK_ZONE_TYPE_CONVENTIONAL`, `BLK_ZONE_TYPE_SEQWRITE_REQ`.
