@@ -96,7 +96,7 @@ impl BlockDrive {
         self.geometry.bytes(lba - Lba::ZERO).get()
     }
 
-    /// Asks for one zone, and remembers its write pointer.
+    /// Asks for one zone, and remembers its write pointer. The caller has its turn.
     fn ask(&self, zone: ZoneId) -> Result<Zone> {
         let slot = self.slot(zone)?;
         let sector = self.sector(self.geometry.zone_start(zone));
@@ -149,8 +149,11 @@ impl BlockDrive {
             ZoneKind::SequentialRequired => LbaCount::new(slot.written.load(Ordering::Acquire)),
         };
         if offset + blocks > stored {
-            // Somebody else may have written, and an offline zone says so only when asked.
+            // Somebody else may have written, and an offline zone says so only when asked. While one of
+            // us writes or resets, what is remembered would be older than what they leave.
+            let turn = lock(slot);
             let asked = self.ask(zone)?;
+            drop(turn);
             if asked.cond == ZoneCond::Offline {
                 return Err(DeviceError::ZoneOffline { zone });
             }
@@ -187,7 +190,11 @@ impl BlockDrive {
     /// Asking for the zone is also what makes the kernel take writes to it again: after a failed one
     /// it no longer trusts the write pointer that it keeps (Linux 6.13, `block/blk-zoned.c`).
     fn explain(&self, zone: ZoneId, lba: Lba, source: io::Error, access: Access) -> DeviceError {
-        let now = self.ask(zone);
+        let now = self.slot(zone).and_then(|slot| {
+            // Who writes has the zone's turn already.
+            let _turn = matches!(access, Access::Read).then(|| lock(slot));
+            self.ask(zone)
+        });
         let errno = Errno::from_io_error(&source);
         if let Some(error) = errno.and_then(|errno| self.limit_reached(zone, errno)) {
             return error;
