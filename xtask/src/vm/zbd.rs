@@ -69,14 +69,18 @@ const DRIVES: [Drive; 2] = [
         shape: Shape {
             name: "over ublk, conventional zones and both limits",
             block: 4096,
-            size_mib: 512,
+            size_mib: 576,
             zone_mib: 4,
             capacity_mib: 4,
             conventional: 16,
-            open: 12,
+            open: 8,
             active: 12,
         },
-        idle: &[("for 129 zones and more", &[3, 4]), ("for no active limit", &[71])],
+        idle: &[
+            ("for 129 zones and more", &[3, 4]),
+            ("for an open limit that is not below the active one", &[66, 67]),
+            ("for no active limit", &[71]),
+        ],
     },
 ];
 
@@ -121,8 +125,10 @@ fn run_on(drive: &Drive) -> Result<Outcome> {
         .arg(disk)
         .current_dir(&place)
         .stdout(Stdio::piped())
-        .spawn()?;
+        .spawn()
+        .context("starting bash")?;
     let mut outcome = Outcome::new();
+    let mut said = String::new();
     for line in BufReader::new(tests.stdout.take().context("their output")?).lines() {
         let line = line?;
         if let Some((number, how)) = result(&line) {
@@ -131,9 +137,14 @@ fn run_on(drive: &Drive) -> Result<Outcome> {
                 println!("{}", log_end(&scripts, number));
             }
             outcome.insert(number, how);
+        } else {
+            said = said + &line + "\n";
         }
     }
-    tests.wait()?;
+    let ended = tests.wait()?;
+    if outcome.is_empty() {
+        println!("{name}: the script ran no test and ended with {ended}\n{said}");
+    }
     fs::remove_dir_all(place)?;
     export.end()?;
     Ok(outcome)
