@@ -32,6 +32,8 @@ pub(crate) struct Job<'a> {
     pub(crate) command: Vec<u8>,
     /// A directory of the host, which the guest sees as `/share`.
     pub(crate) share: Option<&'a Path>,
+    /// Added to the kernel's command line.
+    pub(crate) kernel_options: &'a str,
     /// How time passes.
     pub(crate) clock: GuestClock,
     /// Memory in MiB.
@@ -176,7 +178,8 @@ fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> 
     // One processor: with two, an interpreted kernel that patches its code may see half a patch.
     command.args(["-accel", "tcg", "-smp", "1"]);
     command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&files.archive);
-    command.args(["-append", KERNEL_COMMAND_LINE, "-device", "virtio-rng-pci"]);
+    let kernel_options = format!("{KERNEL_COMMAND_LINE} {}", job.kernel_options);
+    command.args(["-append", &kernel_options, "-device", "virtio-rng-pci"]);
     command.arg("-serial").arg(format!("file:{}", files.console.display()));
     drives::drive(&mut command, "root", &image.root, ",snapshot=on");
     command.args(["-device", "virtio-blk-pci,drive=root,serial=root"]);

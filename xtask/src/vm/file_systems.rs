@@ -26,6 +26,8 @@ pub(super) enum Kind {
     Xfs,
     /// The same.
     F2fs,
+    /// All on the drive, metadata in its conventional zones.
+    F2fsAlone,
 }
 
 /// What is done over NVMe/TCP, and on which drive. F2FS wants the blocks of its other disk, and
@@ -35,6 +37,12 @@ const OVER_TCP: [(Kind, &str); 4] = [
     (Kind::Btrfs, "mem:zone=4M,capacity=3M,zones=96,open=14,active=28"),
     (Kind::Xfs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
     (Kind::F2fs, "mem:block=512,zone=4M,zones=64,open=8,active=12"),
+];
+
+/// What is done over ublk: what takes conventional zones. The drive that Linux refuses has the rest.
+const OVER_UBLK: [(Kind, &str); 2] = [
+    (Kind::Zonefs, "mem:zone=4M,zones=64,conventional=8,open=8,active=12"),
+    (Kind::F2fsAlone, "mem:zone=4M,zones=96,conventional=16,open=8,active=12"),
 ];
 
 /// The most that is written at first: an interpreted kernel is slow.
@@ -55,6 +63,13 @@ pub(super) fn checks(tally: &mut Tally) {
             export.end()
         });
     }
+    for (kind, device) in OVER_UBLK {
+        tally.check(&format!("{kind:?} on a drive over ublk"), || {
+            let (export, disk) = Export::ublk(device, &[])?;
+            kind.exercise(&disk)?;
+            export.end()
+        });
+    }
 }
 
 impl Kind {
@@ -66,7 +81,7 @@ impl Kind {
             Self::Zonefs => {
                 zone_files::exercise(|place| Mounted::kernel("zonefs", "rw", disk, place))
             }
-            Self::Btrfs | Self::Xfs | Self::F2fs => self.files(disk, &beside),
+            Self::Btrfs | Self::Xfs | Self::F2fs | Self::F2fsAlone => self.files(disk, &beside),
         };
         outcome.with_context(kernel_words)
     }
@@ -80,11 +95,12 @@ impl Kind {
             ),
             Self::Xfs => ("mkfs.xfs", ["-q", "-f", "-r"].as_slice()),
             Self::F2fs => ("mkfs.f2fs", ["-q", "-f", "-m", "-c"].as_slice()),
+            Self::F2fsAlone => ("mkfs.f2fs", ["-q", "-f", "-m"].as_slice()),
         };
         let mut command = Command::new(program);
         command.args(options);
         match self {
-            Self::Zonefs | Self::Btrfs => command.arg(disk),
+            Self::Zonefs | Self::Btrfs | Self::F2fsAlone => command.arg(disk),
             Self::Xfs => command.arg(format!("zoned=1,rtdev={}", disk.display())).arg(&beside.disk),
             Self::F2fs => command.arg(disk).arg(&beside.disk),
         };
@@ -98,6 +114,7 @@ impl Kind {
             Self::Btrfs => Mounted::kernel("btrfs", "rw", disk, place),
             Self::Xfs => Mounted::kernel("xfs", &realtime, &beside.disk, place),
             Self::F2fs => Mounted::kernel("f2fs", "rw", &beside.disk, place),
+            Self::F2fsAlone => Mounted::kernel("f2fs", "rw", disk, place),
         }
     }
 
@@ -108,12 +125,13 @@ impl Kind {
             Self::Zonefs => return Ok(()),
             Self::Btrfs => Command::new("btrfs"),
             Self::Xfs => Command::new("xfs_repair"),
-            Self::F2fs => Command::new("fsck.f2fs"),
+            Self::F2fs | Self::F2fsAlone => Command::new("fsck.f2fs"),
         };
         match self {
             Self::Zonefs | Self::Btrfs => command.args(["check", "--readonly"]).arg(disk),
             Self::Xfs => command.args(["-n", "-r"]).arg(disk).arg(&beside.disk),
             Self::F2fs => command.arg("--dry-run").arg(&beside.disk),
+            Self::F2fsAlone => command.arg("--dry-run").arg(disk),
         };
         run::quietly(&mut command).context("its own check").map(drop)
     }
@@ -122,7 +140,7 @@ impl Kind {
     fn fill_percent(self) -> u64 {
         match self {
             Self::Zonefs | Self::Xfs => 100,
-            Self::F2fs => 70,
+            Self::F2fs | Self::F2fsAlone => 70,
             Self::Btrfs => 40,
         }
     }
@@ -131,7 +149,7 @@ impl Kind {
     /// zone for metadata twice ("double scheduling") and then abort, on QEMU's drive as it is.
     fn syncing(self) -> Syncing {
         match self {
-            Self::Zonefs | Self::Xfs | Self::F2fs => Syncing::Files,
+            Self::Zonefs | Self::Xfs | Self::F2fs | Self::F2fsAlone => Syncing::Files,
             Self::Btrfs => Syncing::Whole,
         }
     }
@@ -139,7 +157,7 @@ impl Kind {
     /// Gives zones back, where that takes more than removing what is in them.
     fn reclaim(self, place: &Path) -> Result<()> {
         match self {
-            Self::Zonefs | Self::Xfs | Self::F2fs => Ok(()),
+            Self::Zonefs | Self::Xfs | Self::F2fs | Self::F2fsAlone => Ok(()),
             Self::Btrfs => {
                 let mut command = Command::new("btrfs");
                 command.args(["balance", "start", "-dusage=50"]).arg(place);

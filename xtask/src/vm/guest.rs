@@ -24,27 +24,46 @@ const HEADING: &str = "### Where it differs from the kernel";
 /// A subject: what it is called, and its checks.
 pub(super) type Subject = (&'static str, fn(&mut Tally));
 
-/// What runs in one machine, one subject after the other; a host has two processors or more, and a
-/// machine uses one.
-pub(super) const MACHINES: [&[Subject]; 2] = [
-    &[
-        ("block-devices", block_devices),
-        ("nvme-cli", nvme_cli::checks),
-        ("nvme-tcp", nvme_tcp::checks),
-        ("passthrough", passthrough),
-        ("side-by-side", side_by_side::checks),
-        ("ublk", ublk::checks),
-        ("virtual-zones", virtual_zones::checks),
-        ("warts", warts::checks),
-        ("zonefs", zonefs),
-    ],
-    &[("zbd", zbd::checks), ("file-systems", file_systems::checks), ("refused", refused::checks)],
+/// A machine.
+pub(super) struct Machine {
+    /// For its kernel's command line.
+    pub(super) kernel_options: &'static str,
+    /// What runs in it, one after the other.
+    pub(super) subjects: &'static [Subject],
+}
+
+/// They run side by side: a host has two processors or more, and a machine uses one.
+pub(super) const MACHINES: [Machine; 2] = [
+    Machine {
+        kernel_options: "",
+        subjects: &[
+            ("block-devices", block_devices),
+            ("nvme-cli", nvme_cli::checks),
+            ("nvme-tcp", nvme_tcp::checks),
+            ("passthrough", passthrough),
+            ("side-by-side", side_by_side::checks),
+            ("ublk", ublk::checks),
+            ("virtual-zones", virtual_zones::checks),
+            ("warts", warts::checks),
+            ("zonefs", zonefs),
+        ],
+    },
+    Machine {
+        // fio's tests want an I/O scheduler, which a disk of several paths has not.
+        kernel_options: "nvme_core.multipath=N",
+        subjects: &[
+            ("zbd", zbd::checks),
+            ("file-systems", file_systems::checks),
+            ("refused", refused::checks),
+        ],
+    },
 ];
 
 /// Runs the subjects of these names.
 pub(super) fn checks(names: &[String], tally: &mut Tally) {
     for name in names {
-        match MACHINES.iter().copied().flatten().find(|(known, _)| known == name) {
+        let mut all = MACHINES.iter().flat_map(|machine| machine.subjects);
+        match all.find(|(known, _)| known == name) {
             Some((_, checks)) => checks(tally),
             None => tally.fail(format!("{name} is no subject of the guest")),
         }

@@ -123,14 +123,17 @@ pub(crate) fn all(root: &Path, only: &[String], tally: &mut Tally) {
 fn compare(root: &Path, image: &Image, only: &[String], tally: &mut Tally) -> Result<()> {
     let share = share_programs(root, image)?;
     let wanted = |name: &&str| only.is_empty() || only.iter().any(|only| only == name);
-    let machines: Vec<Vec<&str>> = guest::MACHINES
+    let machines: Vec<(&str, Vec<&str>)> = guest::MACHINES
         .iter()
-        .map(|subjects| subjects.iter().map(|(name, _)| *name).filter(wanted).collect())
-        .filter(|subjects: &Vec<_>| !subjects.is_empty())
+        .map(|machine| {
+            let names = machine.subjects.iter().map(|(name, _)| *name);
+            (machine.kernel_options, names.filter(wanted).collect())
+        })
+        .filter(|(_, subjects): &(_, Vec<_>)| !subjects.is_empty())
         .collect();
     ensure!(!machines.is_empty(), "no subject {}", only.join(", "));
     let outputs = thread::scope(|scope| {
-        let start = |(number, subjects): (usize, &Vec<&str>)| {
+        let start = |(number, &(kernel_options, ref subjects)): (usize, &(_, Vec<_>))| {
             println!("booting {} for {}", image.version, subjects.join(", "));
             let command = guest_command(subjects);
             let folder = root.join(format!("target/vm/run{number}"));
@@ -139,6 +142,7 @@ fn compare(root: &Path, image: &Image, only: &[String], tally: &mut Tally) -> Re
                 let job = Job {
                     command,
                     share: Some(share),
+                    kernel_options,
                     clock: GuestClock::Wall,
                     memory_mib: 2048,
                     seconds_max: 3600,
@@ -149,7 +153,7 @@ fn compare(root: &Path, image: &Image, only: &[String], tally: &mut Tally) -> Re
         let running: Vec<_> = machines.iter().enumerate().map(start).collect();
         running.into_iter().map(|run| run.join().expect("it returns errors")).collect::<Vec<_>>()
     });
-    for (output, subjects) in outputs.into_iter().zip(&machines) {
+    for (output, (_, subjects)) in outputs.into_iter().zip(&machines) {
         let told = output.and_then(|output| {
             let stderr = String::from_utf8_lossy(&output.stderr);
             tally.add(&String::from_utf8_lossy(&output.stdout)).with_context(|| {
@@ -225,6 +229,7 @@ fn run_command(root: &Path, run: &Run) -> Result<ExitCode> {
     let job = Job {
         command: script(&run.command),
         share: run.share.as_deref(),
+        kernel_options: "",
         clock: if run.icount { GuestClock::Instructions } else { GuestClock::Wall },
         memory_mib: run.memory,
         seconds_max: run.timeout,
