@@ -31,8 +31,9 @@ use crate::nvme::{
 const HOST_DATA_MAX: u32 = 256 * 1024;
 /// Data that a connection has asked its host for and not got yet. A single command may have more.
 const GRANTED_MAX: usize = 2 * TRANSFER_MAX;
-/// Buffers that are kept for the next transfer.
-const SPARE_MAX: usize = 2;
+/// Bytes of buffers that are kept for the next transfers: as many as can be granted at once, since a
+/// new buffer is filled with zeroes first.
+const SPARE_MAX: usize = GRANTED_MAX;
 /// Answers that are collected before they are sent.
 const OUTPUT_MAX: usize = 256 * 1024;
 /// How long a connection may exist without a queue.
@@ -456,7 +457,8 @@ impl<'a> Session<'a> {
         } else {
             self.execute(&transfer.entry, Payload::FromHost(&transfer.data));
         }
-        if self.spare.len() < SPARE_MAX {
+        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
+        if kept + transfer.data.capacity() <= SPARE_MAX {
             self.spare.push(transfer.data);
         }
         Ok(())

@@ -261,7 +261,7 @@ impl Host {
 
 fn connect(queue: u16, style: Style) -> SubmissionEntry {
     let flow_control = style.flow_control;
-    Connect { queue, entries: 32, flow_control, keep_alive_ms: Some(5000) }.encode()
+    Connect { queue, entries: 128, flow_control, keep_alive_ms: Some(5000) }.encode()
 }
 
 fn connect_data(host: &str, nqn: &str, controller: u16) -> ConnectData {
