@@ -126,29 +126,9 @@ impl Export {
         Ok(())
     }
 
-    /// The disk of a namespace, which the kernel makes a moment after it has connected.
+    /// The disk of a namespace.
     pub(super) fn disk(&self, namespace: u32) -> Result<PathBuf> {
-        for _ in 0..TRIES {
-            for disk in fs::read_dir("/sys/block")? {
-                let disk = disk?.path();
-                let says = |attribute: &str, expected: &str| {
-                    fs::read_to_string(disk.join(attribute))
-                        .is_ok_and(|found| found.trim() == expected)
-                };
-                // A path to a disk has the same attributes, and is hidden.
-                if says("device/subsysnqn", &self.nqn)
-                    && says("nsid", &namespace.to_string())
-                    && !says("hidden", "1")
-                {
-                    let node = Path::new("/dev").join(disk.file_name().context("a name")?);
-                    if node.exists() {
-                        return Ok(node);
-                    }
-                }
-            }
-            std::thread::park_timeout(Duration::from_millis(100));
-        }
-        bail!("no disk of namespace {namespace} of {} appeared", self.nqn)
+        disk(&self.nqn, namespace)
     }
 
     /// Lets the kernel disconnect, and ends the server, which has to end well.
@@ -171,6 +151,30 @@ impl Export {
         let place = Path::new("/sys/class/nvme").join(controller);
         fs::write(place.join("delete_controller"), "1").context("disconnecting")
     }
+}
+
+/// The disk of a namespace of a subsystem, which the kernel makes a moment after it has connected.
+pub(super) fn disk(nqn: &str, namespace: u32) -> Result<PathBuf> {
+    for _ in 0..TRIES {
+        for disk in fs::read_dir("/sys/block")? {
+            let disk = disk?.path();
+            let says = |attribute: &str, expected: &str| {
+                fs::read_to_string(disk.join(attribute)).is_ok_and(|found| found.trim() == expected)
+            };
+            // A path to a disk has the same attributes, and is hidden.
+            if says("device/subsysnqn", nqn)
+                && says("nsid", &namespace.to_string())
+                && !says("hidden", "1")
+            {
+                let node = Path::new("/dev").join(disk.file_name().context("a name")?);
+                if node.exists() {
+                    return Ok(node);
+                }
+            }
+        }
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    bail!("no disk of namespace {namespace} of {nqn} appeared")
 }
 
 impl Drop for Export {

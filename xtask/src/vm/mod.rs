@@ -10,6 +10,7 @@
 //!   kernel's.
 //! - `cargo xtask vm run -- COMMAND` runs anything in it.
 
+mod bench;
 mod boot;
 mod contents;
 mod cpio;
@@ -65,6 +66,11 @@ pub(crate) struct Vm {
 enum Action {
     /// Run one command in the machine, as root; its output and exit code are this command's
     Run(Run),
+    /// Measure what a served drive costs the kernel that uses it, as ratios
+    Bench(Bench),
+    /// The measurements themselves
+    #[command(hide = true)]
+    GuestBench,
     /// The comparisons themselves: what the machine runs
     #[command(hide = true)]
     Guest { subjects: Vec<String> },
@@ -89,6 +95,13 @@ struct Run {
     command: Vec<String>,
 }
 
+#[derive(Args)]
+struct Bench {
+    /// The guest's clock counts instructions: ratios of work, however busy the host is
+    #[arg(long)]
+    icount: bool,
+}
+
 /// Programs of tests that the guest runs: a package, and its test.
 const TESTS: [(&str, &str); 4] = [
     ("zonal-linux", "null_blk"),
@@ -101,6 +114,8 @@ const TESTS: [(&str, &str); 4] = [
 pub(crate) fn main(root: &Path, vm: &Vm) -> Result<ExitCode> {
     match &vm.action {
         Some(Action::Run(run)) => run_command(root, run),
+        Some(Action::Bench(bench)) => run_bench(root, bench),
+        Some(Action::GuestBench) => bench::run().map(|()| ExitCode::SUCCESS),
         Some(Action::Guest { subjects }) => {
             Ok(crate::tallied(|tally| guest::checks(subjects, tally)))
         }
@@ -240,6 +255,20 @@ fn run_command(root: &Path, run: &Run) -> Result<ExitCode> {
         fs::remove_dir_all(&folder)?;
     }
     Ok(ExitCode::from(output?.code))
+}
+
+fn run_bench(root: &Path, bench: &Bench) -> Result<ExitCode> {
+    prepare(root).context("the virtual machine cannot be had")?;
+    let share = root.join("target/vm/share-bench");
+    fs::create_dir_all(&share)?;
+    println!("building what is measured");
+    run::quietly(cargo(root).args(["build", "--quiet", "--release", "--package=zonal-cli"]))?;
+    fs::copy("/proc/self/exe", share.join("xtask"))?;
+    fs::copy(root.join("target/release/zonal"), share.join("zonal"))?;
+    let command = ["/share/xtask", "vm", "guest-bench"].map(str::to_owned).to_vec();
+    let run =
+        Run { share: Some(share), icount: bench.icount, memory: 2048, timeout: 3600, command };
+    run_command(root, &run)
 }
 
 /// A script that starts `command`, whatever is in its words.
