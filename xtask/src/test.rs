@@ -58,6 +58,17 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
             Ignored::RunLater,
             tally,
         );
+        run::tests(
+            "disks without zones",
+            cargo(root).args(["test", "--package=zonal-linux", "--test=disk"]).args([
+                "--",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ]),
+            Ignored::RunLater,
+            tally,
+        );
         println!("\n== comparison with a real kernel");
         vm::all(root, &[], tally);
     }

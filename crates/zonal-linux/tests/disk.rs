@@ -93,7 +93,7 @@ fn open(disk: &Disk, mode: OpenMode) -> Result<FileDrive, DeviceError> {
 const SMALL: &str = "zone=96K,zones=12,open=3,active=5";
 
 #[test]
-#[ignore = "needs root and loop devices"]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
 fn disks_keep_the_contract() {
     let Some(disk) = Disk::new(OLD) else { return };
     for words in [
@@ -110,7 +110,7 @@ fn disks_keep_the_contract() {
 }
 
 #[test]
-#[ignore = "needs root and loop devices"]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
 fn as_many_zones_as_fit_are_made_and_no_more() {
     let Some(disk) = Disk::new(0) else { return };
     let len = file::disk_len(&disk.node).unwrap();
@@ -130,7 +130,7 @@ fn as_many_zones_as_fit_are_made_and_no_more() {
 }
 
 #[test]
-#[ignore = "needs root and loop devices"]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
 fn what_holds_something_is_left_alone() {
     let Some(disk) = Disk::new(0) else { return };
     let refused = |what: &str| {
@@ -165,7 +165,7 @@ fn what_holds_something_is_left_alone() {
 }
 
 #[test]
-#[ignore = "needs root and loop devices"]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
 fn one_writes_at_a_time() {
     let Some(disk) = Disk::new(0) else { return };
     create(&disk, SMALL, Overwrite::Refuse).unwrap();
@@ -186,7 +186,7 @@ fn one_writes_at_a_time() {
 const VICTIM: &str = "VICTIM_DISK";
 
 #[test]
-#[ignore = "needs root and loop devices"]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
 fn a_kill_loses_nothing_and_a_pulled_disk_only_what_was_not_flushed() {
     if let Some(node) = std::env::var_os(VICTIM) {
         let drive = FileDrive::open(PathBuf::from(node), OpenMode::ReadWrite).unwrap();
