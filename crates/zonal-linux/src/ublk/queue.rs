@@ -231,9 +231,11 @@ impl Worker {
         self.ask(Request::Manage { zones, action }).map(|_| At::bytes(0))
     }
 
-    /// Gives as many zones as asked for; the driver has zeroed what is left out.
+    /// Gives as many zones as asked for, from the one on that holds the sector: a report may begin
+    /// anywhere in it, as that of fsck.f2fs does. The driver has zeroed what is left out.
     fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
-        let (first, mut zones) = (self.zone(request.sector)?, Vec::new());
+        let block = request.sector >> self.block_shift() << self.block_shift();
+        let (first, mut zones) = (self.shared.geometry.locate(self.lba(block)?).0, Vec::new());
         let limit = usize::try_from(request.count).map_err(|_| Errno::INVAL)?;
         self.ask(Request::Report { first, limit, zones: &mut zones })?;
         let raw: Vec<RawZone> =
