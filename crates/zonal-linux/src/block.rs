@@ -131,15 +131,6 @@ impl BlockDrive {
         }
     }
 
-    fn check_range(&self, lba: Lba, bytes: usize) -> Result<LbaCount> {
-        let blocks = self.geometry.blocks(bytes)?;
-        let end = (lba - Lba::ZERO).checked_add(blocks);
-        if end.is_none_or(|end| end > self.geometry.block_count()) {
-            return Err(DeviceError::OutOfRange { lba, blocks });
-        }
-        Ok(blocks)
-    }
-
     /// Reads what is written of a part of a zone, and zeroes beyond: not every drive reads there.
     fn read_in_zone(&self, zone: ZoneId, offset: LbaCount, target: &mut [u8]) -> Result<()> {
         let slot = self.slot(zone)?;
@@ -326,7 +317,7 @@ impl ZonedDevice for BlockDrive {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.check_range(lba, buffer.len())?;
+        self.geometry.blocks_at(lba, buffer.len())?;
         let (mut at, mut rest) = (lba, buffer);
         while !rest.is_empty() {
             let (zone, offset) = self.geometry.locate(at);
@@ -342,7 +333,7 @@ impl ZonedDevice for BlockDrive {
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.check_mode()?;
-        let blocks = self.check_range(lba, data.len())?;
+        let blocks = self.geometry.blocks_at(lba, data.len())?;
         if blocks == LbaCount::ZERO {
             return Ok(());
         }

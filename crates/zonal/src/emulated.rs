@@ -162,7 +162,7 @@ impl<M: Medium> Emulated<M> {
     }
 
     pub(crate) fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        let blocks = self.check_range(lba, buffer.len())?;
+        let blocks = self.geometry.blocks_at(lba, buffer.len())?;
         let (mut at, mut left, mut rest) = (lba, blocks, buffer);
         while left > LbaCount::ZERO {
             let (zone, offset) = self.geometry.locate(at);
@@ -193,7 +193,7 @@ impl<M: Medium> Emulated<M> {
     }
 
     pub(crate) fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        let blocks = self.check_range(lba, data.len())?;
+        let blocks = self.geometry.blocks_at(lba, data.len())?;
         if blocks == LbaCount::ZERO {
             return Ok(());
         }
@@ -398,15 +398,6 @@ impl<M: Medium> Emulated<M> {
                 | Event::FailWholly => DeviceError::ZoneOffline { zone },
             },
         }
-    }
-
-    fn check_range(&self, lba: Lba, bytes: usize) -> Result<LbaCount> {
-        let blocks = self.geometry.blocks(bytes)?;
-        let end = (lba - Lba::ZERO).checked_add(blocks);
-        if end.is_none_or(|end| end > self.geometry.block_count()) {
-            return Err(DeviceError::OutOfRange { lba, blocks });
-        }
-        Ok(blocks)
     }
 
     fn byte_len(&self, count: LbaCount) -> usize {

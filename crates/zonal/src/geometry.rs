@@ -255,6 +255,17 @@ impl Geometry {
             Err(DeviceError::Unaligned { bytes, block_size })
         }
     }
+
+    /// Blocks in `bytes` bytes from `lba` on; an error where it is not a whole number, or where some
+    /// of them are beyond the device's end.
+    pub fn blocks_at(&self, lba: Lba, bytes: usize) -> Result<LbaCount, DeviceError> {
+        let blocks = self.blocks(bytes)?;
+        let end = (lba - Lba::ZERO).checked_add(blocks);
+        if end.is_none_or(|end| end > self.spec.block_count) {
+            return Err(DeviceError::OutOfRange { lba, blocks });
+        }
+        Ok(blocks)
+    }
 }
 
 #[cfg(test)]
@@ -310,6 +321,21 @@ mod tests {
                 next += geometry.size_of(zone);
             }
             prop_assert_eq!(next - Lba::ZERO, geometry.block_count());
+        }
+    }
+
+    #[test]
+    fn blocks_end_with_the_device() {
+        let geometry = Geometry::new(spec(100, 30)).unwrap();
+        let blocks = |lba, bytes| geometry.blocks_at(Lba::new(lba), bytes);
+        assert_eq!(blocks(98, 1024).unwrap(), LbaCount::new(2));
+        assert_eq!(blocks(100, 0).unwrap(), LbaCount::ZERO);
+        assert!(matches!(blocks(98, 1000), Err(DeviceError::Unaligned { bytes: 1000, .. })));
+        for (first, bytes) in [(99, 1024), (101, 0), (u64::MAX, 512)] {
+            match blocks(first, bytes) {
+                Err(DeviceError::OutOfRange { lba, .. }) => assert_eq!(lba, Lba::new(first)),
+                other => panic!("{bytes} bytes at {first}: {other:?}"),
+            }
         }
     }
 

@@ -192,15 +192,6 @@ impl PassthroughDrive {
         }
     }
 
-    fn check_range(&self, lba: Lba, bytes: usize) -> Result<LbaCount> {
-        let blocks = self.geometry.blocks(bytes)?;
-        let end = (lba - Lba::ZERO).checked_add(blocks);
-        if end.is_none_or(|end| end > self.geometry.block_count()) {
-            return Err(DeviceError::OutOfRange { lba, blocks });
-        }
-        Ok(blocks)
-    }
-
     fn byte_len(&self, blocks: LbaCount) -> usize {
         usize::try_from(self.geometry.bytes(blocks).get()).expect("at most what is in memory")
     }
@@ -305,7 +296,7 @@ impl ZonedDevice for PassthroughDrive {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.check_range(lba, buffer.len())?;
+        self.geometry.blocks_at(lba, buffer.len())?;
         let (mut at, mut rest) = (lba, buffer);
         while !rest.is_empty() {
             let (zone, offset) = self.geometry.locate(at);
@@ -321,7 +312,7 @@ impl ZonedDevice for PassthroughDrive {
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.check_mode()?;
-        let blocks = self.check_range(lba, data.len())?;
+        let blocks = self.geometry.blocks_at(lba, data.len())?;
         if blocks == LbaCount::ZERO {
             return Ok(());
         }

@@ -119,11 +119,7 @@ impl<D: ZonedDevice> Fault<D> {
     }
 
     fn call(&self, op: FaultOp, lba: Lba, bytes: usize) -> Result<Call> {
-        let blocks = self.geometry().blocks(bytes)?;
-        let end = (lba - Lba::ZERO).checked_add(blocks);
-        if end.is_none_or(|end| end > self.geometry().block_count()) {
-            return Err(DeviceError::OutOfRange { lba, blocks });
-        }
+        let blocks = self.geometry().blocks_at(lba, bytes)?;
         Ok(Call { op, zone: self.geometry().locate(lba).0, lba, blocks })
     }
 

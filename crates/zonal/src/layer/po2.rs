@@ -121,7 +121,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
     /// Splits a read at gaps and zone boundaries.
     #[cold]
     fn read_in_parts(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.check_range(lba, self.geometry.blocks(buffer.len())?)?;
+        self.geometry.blocks_at(lba, buffer.len())?;
         let (mut at, mut rest) = (lba, buffer);
         while !rest.is_empty() {
             let (zone, offset) = self.geometry.locate(at);
@@ -145,8 +145,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
     /// is one of the next zone. It is refused first for what the zone is, as every drive does.
     #[cold]
     fn refuse_write(&self, lba: Lba, bytes: usize) -> Result<()> {
-        let blocks = self.geometry.blocks(bytes)?;
-        self.check_range(lba, blocks)?;
+        let blocks = self.geometry.blocks_at(lba, bytes)?;
         if blocks == LbaCount::ZERO {
             return Ok(());
         }
@@ -166,14 +165,6 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 
     fn byte_len(&self, count: LbaCount) -> usize {
         usize::try_from(count.get() << self.block_shift).expect("a buffer's length fits")
-    }
-
-    fn check_range(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
-        let end = (lba - Lba::ZERO).checked_add(blocks);
-        if end.is_none_or(|end| end > self.geometry.block_count()) {
-            return Err(DeviceError::OutOfRange { lba, blocks });
-        }
-        Ok(())
     }
 
     /// An error from below, with the addresses shown above.
