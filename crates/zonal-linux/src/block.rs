@@ -15,9 +15,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, OpenMode, Select, Zone,
-    ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice, state,
+    ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
 };
 
+use crate::by_zone::{self, Access, refusal};
 use crate::ioctl::{self, RawZone};
 use crate::sysfs::Attributes;
 use crate::{Result, transfer};
@@ -122,13 +123,6 @@ impl BlockDrive {
 
     fn failed(&self, what: &str, error: Errno) -> DeviceError {
         DeviceError::Io { what: format!("{what} {}", self.name), source: error.into() }
-    }
-
-    fn check_mode(&self) -> Result<()> {
-        match self.mode {
-            OpenMode::ReadWrite => Ok(()),
-            OpenMode::ReadOnly => Err(DeviceError::OpenedReadOnly),
-        }
     }
 
     /// Reads what is written of a part of a zone, and zeroes beyond: not every drive reads there.
@@ -266,28 +260,6 @@ impl BlockDrive {
     }
 }
 
-/// Which way data goes.
-#[derive(Clone, Copy)]
-enum Access {
-    Read,
-    Write,
-}
-
-/// Why a zone does not take a write at `lba`, if it is easy to see.
-pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
-    let id = zone.id;
-    match zone.cond {
-        ZoneCond::ReadOnly => Some(DeviceError::ZoneReadOnly { zone: id }),
-        ZoneCond::Full => Some(DeviceError::ZoneFull { zone: id }),
-        ZoneCond::Offline => Some(DeviceError::ZoneOffline { zone: id }),
-        ZoneCond::NotWp => None,
-        _ => {
-            let wp = zone.wp.filter(|wp| *wp != lba)?;
-            Some(DeviceError::NotAtWritePointer { zone: id, wp, lba })
-        }
-    }
-}
-
 fn lock(slot: &Slot) -> MutexGuard<'_, ()> {
     slot.turn.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -317,22 +289,13 @@ impl ZonedDevice for BlockDrive {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.geometry.blocks_at(lba, buffer.len())?;
-        let (mut at, mut rest) = (lba, buffer);
-        while !rest.is_empty() {
-            let (zone, offset) = self.geometry.locate(at);
-            let left = self.geometry.bytes(self.geometry.size_of(zone) - offset).get();
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
-            let (head, tail) = rest.split_at_mut(len);
-            self.read_in_zone(zone, offset, head)?;
-            at += self.geometry.blocks(len)?;
-            rest = tail;
-        }
-        Ok(())
+        by_zone::read(&self.geometry, lba, buffer, |zone, offset, part| {
+            self.read_in_zone(zone, offset, part)
+        })
     }
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.check_mode()?;
+        self.mode.check_writable()?;
         let blocks = self.geometry.blocks_at(lba, data.len())?;
         if blocks == LbaCount::ZERO {
             return Ok(());
@@ -355,7 +318,7 @@ impl ZonedDevice for BlockDrive {
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.check_mode()?;
+        self.mode.check_writable()?;
         let slot = self.slot(zone)?;
         let blocks = self.geometry.blocks(data.len())?;
         if self.geometry.kind(zone) == ZoneKind::Conventional {
@@ -391,18 +354,8 @@ impl ZonedDevice for BlockDrive {
     }
 
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.check_mode()?;
-        match zones {
-            Select::One(zone) => self.manage_one(zone, action),
-            Select::All => {
-                for zone in self.report_all()? {
-                    if state::selected_by_all(action, zone.cond) {
-                        self.manage_one(zone.id, action)?;
-                    }
-                }
-                Ok(())
-            }
-        }
+        self.mode.check_writable()?;
+        by_zone::manage(self, zones, action, |zone| self.manage_one(zone, action))
     }
 
     fn flush(&self) -> Result<()> {

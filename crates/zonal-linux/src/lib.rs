@@ -3,6 +3,7 @@
 //! - [`open`]: the device that a path names. Start here.
 //! - [`BlockDrive`]: a zoned block device, through the zone ioctls and direct I/O.
 //! - [`PassthroughDrive`]: a zoned NVMe namespace, through commands that the kernel passes on.
+//! - `by_zone`: what both do zone by zone.
 //! - `sysfs`: what the kernel says about a block device.
 //! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in [`ublk`] is
 //!   `unsafe`.
@@ -10,6 +11,7 @@
 //! - [`ublk`]: the other way round, a zoned block device that we serve to the kernel.
 
 mod block;
+mod by_zone;
 mod ioctl;
 mod passthrough;
 mod sysfs;

@@ -48,6 +48,16 @@ pub enum OpenMode {
     ReadOnly,
 }
 
+impl OpenMode {
+    /// An error where nothing may be changed.
+    pub const fn check_writable(self) -> Result<()> {
+        match self {
+            Self::ReadWrite => Ok(()),
+            Self::ReadOnly => Err(DeviceError::OpenedReadOnly),
+        }
+    }
+}
+
 /// What to do with a file that is already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwrite {
@@ -194,15 +204,8 @@ impl FileDrive {
 
     /// Makes a zone fail, as drives do on their own. There is no way back.
     pub fn fail_zone(&self, zone: ZoneId, failure: ZoneFailure) -> Result<()> {
-        self.check_writable()?;
+        self.mode.check_writable()?;
         self.drive.fail(zone, failure.event())
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        match self.mode {
-            OpenMode::ReadWrite => Ok(()),
-            OpenMode::ReadOnly => Err(DeviceError::OpenedReadOnly),
-        }
     }
 }
 
@@ -223,15 +226,15 @@ impl ZonedDevice for FileDrive {
         self.drive.read(lba, buffer)
     }
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.mode.check_writable()?;
         self.drive.write(lba, data)
     }
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.check_writable()?;
+        self.mode.check_writable()?;
         self.drive.append(zone, data)
     }
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.check_writable()?;
+        self.mode.check_writable()?;
         self.drive.manage(zones, action)
     }
     fn flush(&self) -> Result<()> {

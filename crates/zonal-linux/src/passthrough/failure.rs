@@ -7,15 +7,7 @@ use zonal::{DeviceError, Lba, LbaCount, ZoneAction, ZoneId, ZonedDevice};
 
 use super::PassthroughDrive;
 use super::command::Failure;
-
-/// Which way data goes.
-#[derive(Clone, Copy)]
-pub(super) enum Access {
-    /// From the drive.
-    Read,
-    /// To the drive.
-    Write,
-}
+use crate::by_zone::Access;
 
 /// SCT 2h: media and data integrity errors (Base, section 3.3.3.2.1).
 const MEDIA: u8 = 2;

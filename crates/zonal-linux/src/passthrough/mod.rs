@@ -31,14 +31,13 @@ use zonal::nvme::identify::cns;
 use zonal::nvme::{Nsid, command_set, identify};
 use zonal::{
     DeviceError, Geometry, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZonedDevice, state,
+    ZonedDevice,
 };
 
 use self::command::{Channel, Command, Data, Failure, Order, Queue};
-use self::failure::Access;
 use self::shape::{Answers, Limits, WriteCache};
 use crate::Result;
-use crate::block::refusal;
+use crate::by_zone::{self, Access, refusal};
 use crate::sysfs::Attributes;
 
 pub use self::command::Way;
@@ -185,13 +184,6 @@ impl PassthroughDrive {
         Ok(found)
     }
 
-    fn check_mode(&self) -> Result<()> {
-        match self.mode {
-            OpenMode::ReadWrite => Ok(()),
-            OpenMode::ReadOnly => Err(DeviceError::OpenedReadOnly),
-        }
-    }
-
     fn byte_len(&self, blocks: LbaCount) -> usize {
         usize::try_from(self.geometry.bytes(blocks).get()).expect("at most what is in memory")
     }
@@ -296,22 +288,13 @@ impl ZonedDevice for PassthroughDrive {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.geometry.blocks_at(lba, buffer.len())?;
-        let (mut at, mut rest) = (lba, buffer);
-        while !rest.is_empty() {
-            let (zone, offset) = self.geometry.locate(at);
-            let left = self.geometry.bytes(self.geometry.size_of(zone) - offset).get();
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
-            let (head, tail) = rest.split_at_mut(len);
-            self.read_in_zone(zone, offset, head)?;
-            at += self.geometry.blocks(len)?;
-            rest = tail;
-        }
-        Ok(())
+        by_zone::read(&self.geometry, lba, buffer, |zone, offset, part| {
+            self.read_in_zone(zone, offset, part)
+        })
     }
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.check_mode()?;
+        self.mode.check_writable()?;
         let blocks = self.geometry.blocks_at(lba, data.len())?;
         if blocks == LbaCount::ZERO {
             return Ok(());
@@ -334,7 +317,7 @@ impl ZonedDevice for PassthroughDrive {
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.check_mode()?;
+        self.mode.check_writable()?;
         let slot = self.slot(zone)?;
         let blocks = self.geometry.blocks(data.len())?;
         let start = self.geometry.zone_start(zone);
@@ -362,18 +345,8 @@ impl ZonedDevice for PassthroughDrive {
     }
 
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.check_mode()?;
-        match zones {
-            Select::One(zone) => self.manage_one(zone, action),
-            Select::All => {
-                for zone in self.report_all()? {
-                    if state::selected_by_all(action, zone.cond) {
-                        self.manage_one(zone.id, action)?;
-                    }
-                }
-                Ok(())
-            }
-        }
+        self.mode.check_writable()?;
+        by_zone::manage(self, zones, action, |zone| self.manage_one(zone, action))
     }
 
     fn flush(&self) -> Result<()> {

@@ -1,0 +1,137 @@
+//! What every drive does zone by zone, whichever way the kernel takes to it.
+
+use zonal::{
+    DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
+    state,
+};
+
+use crate::Result;
+
+/// Which way data goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Access {
+    /// From the drive.
+    Read,
+    /// To the drive.
+    Write,
+}
+
+/// Fills `buffer` from `lba` on. `read_in_zone` gets a zone, an offset in it, and the part of the
+/// buffer that the zone fills.
+pub(crate) fn read(
+    geometry: &Geometry,
+    lba: Lba,
+    buffer: &mut [u8],
+    mut read_in_zone: impl FnMut(ZoneId, LbaCount, &mut [u8]) -> Result<()>,
+) -> Result<()> {
+    geometry.blocks_at(lba, buffer.len())?;
+    let (mut at, mut rest) = (lba, buffer);
+    while !rest.is_empty() {
+        let (zone, offset) = geometry.locate(at);
+        let left = geometry.bytes(geometry.size_of(zone) - offset).get();
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+        let (head, tail) = rest.split_at_mut(len);
+        read_in_zone(zone, offset, head)?;
+        at += geometry.blocks(len)?;
+        rest = tail;
+    }
+    Ok(())
+}
+
+/// Runs `manage_one` for one zone, or for all that `action` is for. Drives have commands for all at
+/// once too; one by one, what is remembered of each zone changes with the zone.
+pub(crate) fn manage(
+    drive: &impl ZonedDevice,
+    zones: Select,
+    action: ZoneAction,
+    manage_one: impl Fn(ZoneId) -> Result<()>,
+) -> Result<()> {
+    match zones {
+        Select::One(zone) => manage_one(zone),
+        Select::All => {
+            for zone in drive.report_all()? {
+                if state::selected_by_all(action, zone.cond) {
+                    manage_one(zone.id)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Why a zone does not take a write at `lba`, if it is easy to see.
+pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
+    let id = zone.id;
+    match zone.cond {
+        ZoneCond::ReadOnly => Some(DeviceError::ZoneReadOnly { zone: id }),
+        ZoneCond::Full => Some(DeviceError::ZoneFull { zone: id }),
+        ZoneCond::Offline => Some(DeviceError::ZoneOffline { zone: id }),
+        ZoneCond::NotWp => None,
+        _ => {
+            let wp = zone.wp.filter(|wp| *wp != lba)?;
+            Some(DeviceError::NotAtWritePointer { zone: id, wp, lba })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal::{BlockSize, GeometrySpec, MemoryDrive};
+
+    const ZONE: LbaCount = LbaCount::new(30);
+
+    fn drive() -> MemoryDrive {
+        MemoryDrive::new(GeometrySpec {
+            block_size: BlockSize::B512,
+            block_count: LbaCount::new(100),
+            zone_size: ZONE,
+            zone_capacity: ZONE,
+            conventional_zones: 0,
+            max_open: None,
+            max_active: None,
+            max_append: LbaCount::new(1),
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_read_is_split_where_zones_end() {
+        let drive = drive();
+        let mut parts = Vec::new();
+        let mut buffer = vec![0; 45 * 512];
+        let number = |zone: ZoneId, _, part: &mut [u8]| {
+            part.fill(zone.index().to_le_bytes()[0]);
+            Ok(())
+        };
+        read(drive.geometry(), Lba::new(55), &mut buffer, number).unwrap();
+        assert!(buffer.chunk_by(u8::eq).map(<[u8]>::len).eq([5 * 512, 30 * 512, 10 * 512]));
+        read(drive.geometry(), Lba::new(29), &mut buffer[..1024], |zone, offset, part| {
+            parts.push((zone.get(), offset.get(), part.len()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(parts, [(0, 29, 512), (1, 0, 512)]);
+        let beyond = read(drive.geometry(), Lba::new(99), &mut buffer, |_, _, _| unreachable!());
+        assert!(matches!(beyond, Err(DeviceError::OutOfRange { .. })), "{beyond:?}");
+    }
+
+    #[test]
+    fn an_action_for_all_zones_leaves_out_those_it_is_not_for() {
+        let drive = drive();
+        for zone in [1, 3] {
+            drive.append(ZoneId::new(zone), &[1; 512]).unwrap();
+        }
+        let reset = |zones| {
+            let done = std::cell::RefCell::new(Vec::new());
+            manage(&drive, zones, ZoneAction::Reset, |zone| {
+                done.borrow_mut().push(zone.get());
+                Ok(())
+            })
+            .unwrap();
+            done.into_inner()
+        };
+        assert_eq!(reset(Select::All), [1, 3]);
+        assert_eq!(reset(Select::One(ZoneId::ZERO)), [0]);
+    }
+}
