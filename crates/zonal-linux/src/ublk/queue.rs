@@ -234,8 +234,8 @@ impl Worker {
     /// Gives as many zones as asked for, from the one on that holds the sector: a report may begin
     /// anywhere in it, as that of fsck.f2fs does. The driver has zeroed what is left out.
     fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
-        let block = request.sector >> self.block_shift() << self.block_shift();
-        let (first, mut zones) = (self.shared.geometry.locate(self.lba(block)?).0, Vec::new());
+        let (first, _) = self.shared.geometry.locate(self.lba(request.sector)?);
+        let mut zones = Vec::new();
         let limit = usize::try_from(request.count).map_err(|_| Errno::INVAL)?;
         self.ask(Request::Report { first, limit, zones: &mut zones })?;
         let raw: Vec<RawZone> =
@@ -261,7 +261,7 @@ impl Worker {
         self.shared.geometry.block_size().shift() - SECTOR_SHIFT
     }
 
-    /// The block at a sector; an error where it is beyond the device's end.
+    /// The block that holds a sector; an error where it is beyond the device's end.
     fn lba(&self, sector: u64) -> Result<Lba, Errno> {
         let lba = Lba::new(sector >> self.block_shift());
         if lba >= Lba::ZERO + self.shared.geometry.block_count() {
