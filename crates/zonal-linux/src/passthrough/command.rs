@@ -9,7 +9,9 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 
+use zerocopy::{Immutable, IntoBytes};
 use zonal::nvme::NvmeStatus;
 use zonal::nvme::command::{Opcode, SubmissionEntry};
 
@@ -97,7 +99,7 @@ impl<'a> Command<'a> {
     }
 
     /// Address and length of the data, as the kernel is told.
-    pub(super) fn memory(&mut self) -> (u64, u32) {
+    fn memory(&mut self) -> (u64, u32) {
         let len = u32::try_from(self.data.len()).expect("checked when the command was made");
         let address = match &mut self.data {
             Data::Nothing => 0,
@@ -105,6 +107,54 @@ impl<'a> Command<'a> {
             Data::Take(bytes) => bytes.as_ptr().expose_provenance(),
         };
         (address as u64, len)
+    }
+}
+
+/// A command as the kernel takes it: `struct nvme_passthru_cmd64` of the ioctl. `struct nvme_uring_cmd`
+/// is the same without the result, in an entry that has room for as much.
+#[derive(Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct RawCommand {
+    opcode: u8,
+    flags: u8,
+    reserved_1: u16,
+    nsid: u32,
+    dwords_2_3: [u32; 2],
+    metadata: u64,
+    address: u64,
+    metadata_len: u32,
+    data_len: u32,
+    dwords_10_15: [u32; 6],
+    timeout_ms: u32,
+    reserved_2: u32,
+    /// What the ioctl returns.
+    pub(super) result: u64,
+}
+
+const _: () = assert!(size_of::<RawCommand>() == 80);
+const _: () = assert!(offset_of!(RawCommand, result) == 72);
+
+impl RawCommand {
+    /// `command`, whose memory is the kernel's from when it gets this until the command is done.
+    pub(super) fn of(command: &mut Command) -> Self {
+        let (address, data_len) = command.memory();
+        let entry = command.entry();
+        Self {
+            opcode: entry.opcode().0,
+            flags: 0,
+            reserved_1: 0,
+            nsid: entry.nsid().get(),
+            dwords_2_3: [0; 2],
+            metadata: 0,
+            address,
+            metadata_len: 0,
+            data_len,
+            dwords_10_15: [10, 11, 12, 13, 14, 15].map(|number| entry.dword(number)),
+            // The kernel's own.
+            timeout_ms: 0,
+            reserved_2: 0,
+            result: 0,
+        }
     }
 }
 

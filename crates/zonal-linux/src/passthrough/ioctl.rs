@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use zonal::nvme::Nsid;
 
-use super::command::{Command, Failure, Queue};
+use super::command::{Command, Failure, Queue, RawCommand};
 
 /// `NVME_IOCTL_ID`.
 const ID: Opcode = 0x4e40;
@@ -19,31 +19,10 @@ const ADMIN64_CMD: Opcode = 0xc050_4e47;
 /// `NVME_IOCTL_IO64_CMD`.
 const IO64_CMD: Opcode = 0xc050_4e48;
 
-/// `struct nvme_passthru_cmd64`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct PassthroughCommand {
-    opcode: u8,
-    flags: u8,
-    reserved_1: u16,
-    nsid: u32,
-    dwords_2_3: [u32; 2],
-    metadata: u64,
-    address: u64,
-    metadata_len: u32,
-    data_len: u32,
-    dwords_10_15: [u32; 6],
-    timeout_ms: u32,
-    reserved_2: u32,
-    result: u64,
-}
-
-const _: () = assert!(size_of::<PassthroughCommand>() == 80);
-
 /// One command on its way. It borrows the command, and so the memory that the kernel works on.
 struct Request<'a> {
     opcode: Opcode,
-    command: PassthroughCommand,
+    command: RawCommand,
     memory: PhantomData<&'a mut ()>,
 }
 
@@ -66,7 +45,7 @@ unsafe impl Ioctl for Request<'_> {
         command: *mut c_void,
     ) -> rustix::io::Result<Self::Output> {
         // SAFETY: `command` is what `as_ptr` gave: ours, alive and initialised.
-        let command = unsafe { &*command.cast::<PassthroughCommand>() };
+        let command = unsafe { &*command.cast::<RawCommand>() };
         Ok((told, command.result))
     }
 }
@@ -100,24 +79,7 @@ pub(super) fn namespace_id(device: &File) -> rustix::io::Result<Nsid> {
 
 /// Runs one command and waits for it; what it returns.
 pub(super) fn run(device: &File, queue: Queue, command: &mut Command) -> Result<u64, Failure> {
-    let (address, data_len) = command.memory();
-    let entry = command.entry();
-    let raw = PassthroughCommand {
-        opcode: entry.opcode().0,
-        flags: 0,
-        reserved_1: 0,
-        nsid: entry.nsid().get(),
-        dwords_2_3: [0; 2],
-        metadata: 0,
-        address,
-        metadata_len: 0,
-        data_len,
-        dwords_10_15: [10, 11, 12, 13, 14, 15].map(|number| entry.dword(number)),
-        // The kernel's own.
-        timeout_ms: 0,
-        reserved_2: 0,
-        result: 0,
-    };
+    let raw = RawCommand::of(command);
     let opcode = match queue {
         Queue::Admin => ADMIN64_CMD,
         Queue::Io => IO64_CMD,

@@ -11,59 +11,14 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use zerocopy::{Immutable, IntoBytes};
 
-use super::command::{Command, Failure, Order};
+use super::command::{Command, Failure, Order, RawCommand};
 
 /// `NVME_URING_CMD_IO`.
 const URING_CMD_IO: u32 = 0xc048_4e80;
 
 /// Commands at once: 4 MiB, in pieces that every queue takes.
 const DEPTH: usize = 32;
-
-/// `struct nvme_uring_cmd`, and the rest of a large submission entry's room.
-#[derive(IntoBytes, Immutable)]
-#[repr(C)]
-struct UringCommand {
-    opcode: u8,
-    flags: u8,
-    reserved_1: u16,
-    nsid: u32,
-    dwords_2_3: [u32; 2],
-    metadata: u64,
-    address: u64,
-    metadata_len: u32,
-    data_len: u32,
-    dwords_10_15: [u32; 6],
-    timeout_ms: u32,
-    reserved_2: u32,
-    reserved_end: [u8; 8],
-}
-
-const _: () = assert!(size_of::<UringCommand>() == 80);
-
-impl UringCommand {
-    fn of(command: &mut Command) -> Self {
-        let (address, data_len) = command.memory();
-        let entry = command.entry();
-        Self {
-            opcode: entry.opcode().0,
-            flags: 0,
-            reserved_1: 0,
-            nsid: entry.nsid().get(),
-            dwords_2_3: [0; 2],
-            metadata: 0,
-            address,
-            metadata_len: 0,
-            data_len,
-            dwords_10_15: [10, 11, 12, 13, 14, 15].map(|number| entry.dword(number)),
-            // The kernel's own.
-            timeout_ms: 0,
-            reserved_2: 0,
-            reserved_end: [0; 8],
-        }
-    }
-}
 
 /// A ring with entries large enough for NVMe: 128 bytes there, 32 bytes back.
 pub(super) type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
@@ -125,7 +80,7 @@ fn run_round(
     let mut outcomes = [(0, 0); DEPTH];
     let count = commands.len();
     for (number, command) in commands.iter_mut().enumerate() {
-        let bytes: [u8; 80] = zerocopy::transmute!(UringCommand::of(command));
+        let bytes: [u8; 80] = zerocopy::transmute!(RawCommand::of(command));
         let linked = order == Order::OneByOne && number + 1 < count;
         let flags = if linked { squeue::Flags::IO_LINK } else { squeue::Flags::empty() };
         let entry = opcode::UringCmd80::new(types::Fd(device.as_raw_fd()), URING_CMD_IO)
