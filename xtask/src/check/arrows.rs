@@ -12,7 +12,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("zonal-fs", &["zonal"]),
     ("zonal-linux", &["zonal"]),
     ("zonal-serve", &["zonal", "zonal-fs", "zonal-linux"]),
-    ("zonal-cli", &["zonal", "zonal-fs", "zonal-linux", "zonal-serve"]),
+    ("zonal-sim", &["zonal"]),
+    ("zonal-cli", &["zonal", "zonal-fs", "zonal-linux", "zonal-serve", "zonal-sim"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,44 @@
+//! What can go wrong in a simulation: a config that cannot be, a trace that cannot be read.
+
+/// An error of the simulator.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// A field of a config is outside its range.
+    #[error("{field} = {value} is not possible: {allowed}")]
+    Field {
+        /// The field's path, as in `drive.op`.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What may be given.
+        allowed: String,
+    },
+    /// A config is no TOML, or has a field that does not exist.
+    #[error("{what}")]
+    Config {
+        /// What the parser says, with the line.
+        what: String,
+    },
+    /// A line of a trace cannot be read.
+    #[error("{path}, line {line}: {what}")]
+    Trace {
+        /// The trace.
+        path: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A result of the simulator.
+pub type Result<T> = std::result::Result<T, SimError>;

@@ -1,0 +1,214 @@
+//! Translation layers: where data lies, and what has to be moved and erased for it.
+//!
+//! A layer maps *units* (what one entry of its table stands for, 4 KiB by default) to *slots*
+//! (places for one unit in flash). Counting mode drives a layer in batches; timed mode drives it
+//! by [`Translation`], step by step, with the same placement code below.
+
+mod choice;
+
+use serde::Serialize;
+
+pub use choice::{Frontier, Isolation, Victim};
+
+use crate::config::{Config, Kind};
+use crate::error::Result;
+use crate::flash::refused;
+use crate::size::Size;
+
+/// A mapping unit of the host's address space.
+pub type Unit = u32;
+
+/// A place for one unit in flash: superblock × [`Layout::block_units`] + position in it.
+pub type Slot = u32;
+
+/// A superblock.
+pub type Block = u32;
+
+/// How much there is of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Layout {
+    /// Bytes of a unit.
+    pub unit: u64,
+    /// Units the host sees.
+    pub user_units: u32,
+    /// Units of a superblock.
+    pub block_units: u32,
+    /// Superblocks in use: without those that bad blocks and parity have taken.
+    pub blocks: u32,
+    /// Superblocks that never hold data at rest: free ones below the low water mark, and open ones.
+    pub kept_blocks: u32,
+    /// Superblocks of the flash.
+    pub raw_blocks: u32,
+}
+
+impl Layout {
+    /// The layout of a drive, or which field makes it impossible.
+    pub fn new(config: &Config) -> Result<Self> {
+        let (flash, drive) = (&config.flash, &config.drive);
+        let (unit, block) = (drive.unit.0, flash.superblock_bytes());
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a u32"
+        )]
+        let taken = (f64::from(flash.superblocks) * drive.reserved).ceil() as u32;
+        let blocks = flash.superblocks - taken;
+        let raw_units = u64::from(blocks) * (block / unit);
+        if raw_units >= u64::from(u32::MAX) {
+            let allowed = "at most 2^32 mapping units of flash: take a larger drive.unit";
+            return Err(refused("drive.unit", drive.unit, allowed));
+        }
+        let kept_blocks = match drive.kind {
+            Kind::Zns => config.zones.spare,
+            Kind::Conventional | Kind::Fdp => config.gc.low_water + open_blocks(config),
+        };
+        let user_bytes = match (drive.kind, drive.user) {
+            (Kind::Zns, _) => {
+                let zones = (blocks - config.zones.spare.min(blocks)) / config.zones.superblocks;
+                u64::from(zones) * u64::from(config.zones.superblocks) * block
+            }
+            (Kind::Conventional | Kind::Fdp, Some(user)) => user.0,
+            (Kind::Conventional | Kind::Fdp, None) => {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    clippy::cast_precision_loss,
+                    reason = "far below 2^52"
+                )]
+                let user = (flash.raw_bytes() as f64 / (1.0 + drive.op)) as u64;
+                user
+            }
+        };
+        let limit = u64::from(blocks.saturating_sub(kept_blocks)) * block;
+        if user_bytes < unit || user_bytes > limit {
+            let allowed = format!("at most {} of user capacity, which is {}", Size(limit), {
+                "what the flash leaves after reserved, free and open superblocks"
+            });
+            return Err(match drive.user {
+                Some(user) => refused("drive.user", user, &allowed),
+                None => refused("drive.op", drive.op, &allowed),
+            });
+        }
+        let narrow = |units: u64| u32::try_from(units).expect("fewer than the raw units");
+        Ok(Self {
+            unit,
+            user_units: narrow(user_bytes / unit),
+            block_units: narrow(block / unit),
+            blocks,
+            kept_blocks,
+            raw_blocks: flash.superblocks,
+        })
+    }
+
+    /// (raw − user) / user, of all the flash.
+    pub fn op_nominal(&self) -> f64 {
+        self.op(self.raw_blocks)
+    }
+
+    /// (raw − user) / user, of the flash in which data can rest: without bad blocks, parity, and
+    /// the superblocks that are always free or open.
+    pub fn op_effective(&self) -> f64 {
+        self.op(self.blocks - self.kept_blocks)
+    }
+
+    fn op(&self, blocks: u32) -> f64 {
+        f64::from(blocks) * f64::from(self.block_units) / f64::from(self.user_units) - 1.0
+    }
+
+    /// Bytes the host sees.
+    pub const fn user_bytes(&self) -> u64 {
+        self.user_units as u64 * self.unit
+    }
+}
+
+/// Superblocks that are being filled at any time.
+fn open_blocks(config: &Config) -> u32 {
+    let handles = match config.drive.kind {
+        Kind::Zns => return 0,
+        Kind::Conventional => config.gc.streams,
+        Kind::Fdp => config.fdp.handles,
+    };
+    let moved = match (config.gc.frontier, config.drive.kind, config.fdp.isolation) {
+        (Frontier::Mixed, _, _) => 0,
+        (Frontier::Separate, Kind::Fdp, Isolation::Persistently) => handles,
+        (Frontier::Separate, _, _) => 1,
+    };
+    handles + moved
+}
+
+/// What was done so far, in units. Conservation: `programs = host + moved`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Units the host wrote.
+    pub host: u64,
+    /// Units GC moved.
+    pub moved: u64,
+    /// Units the host trimmed or reset.
+    pub trimmed: u64,
+    /// Superblocks erased.
+    pub erased: u64,
+}
+
+impl Counters {
+    /// Write amplification of the drive: programs ÷ host writes; 1 before anything is written.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
+    pub fn wa(&self) -> f64 {
+        if self.host == 0 { 1.0 } else { (self.host + self.moved) as f64 / self.host as f64 }
+    }
+
+    /// What was done since `before`.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            host: self.host - before.host,
+            moved: self.moved - before.moved,
+            trimmed: self.trimmed - before.trimmed,
+            erased: self.erased - before.erased,
+        }
+    }
+}
+
+/// One step of a layer's own work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Read `from`, then call [`Translation::moved`].
+    Copy {
+        /// The unit that lay there when the victim was chosen.
+        unit: Unit,
+        /// Where.
+        from: Slot,
+    },
+    /// Erase this superblock, then call [`Translation::erased`].
+    Erase(Block),
+}
+
+/// A translation layer, driven step by step. Each method decides a placement and takes no time;
+/// the caller gives the time.
+pub trait Translation {
+    /// Where a unit lies, if it was written.
+    fn locate(&self, unit: Unit) -> Option<Slot>;
+
+    /// Places a unit of the host's data. `None`: there is no room before a superblock has been
+    /// erased, or a zoned drive's rules forbid it.
+    fn place(&mut self, unit: Unit, handle: u8) -> Option<Slot>;
+
+    /// Forgets units. On a zoned drive, whole zones: a reset.
+    fn trim(&mut self, first: Unit, count: u32);
+
+    /// The next step of GC, if any is wanted now and can be begun. An erase comes only after every
+    /// copy of its superblock was answered by [`moved`](Self::moved).
+    fn work(&mut self) -> Option<Work>;
+
+    /// A copy has been read: where it goes. `None`: the host has overwritten it meanwhile.
+    fn moved(&mut self, unit: Unit, from: Slot) -> Option<Slot>;
+
+    /// A superblock has been erased and is free.
+    fn erased(&mut self, block: Block);
+
+    /// How many units the host may write per unit moved, so that neither runs out of room:
+    /// (1 − u) / u of the current victim, and infinite while no GC is wanted.
+    fn pace(&self) -> f64;
+
+    /// The counters.
+    fn counters(&self) -> Counters;
+}

@@ -1,0 +1,36 @@
+//! An SSD simulator: conventional, zoned and FDP drives on one flash model.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | [`config`] | what is simulated? Every field, its unit and its range |
+//! | [`flash`] | of which shape is the flash, and how long do its operations take? |
+//! | [`ftl`] | where does data lie? Page-mapped, zone-mapped, FDP; victims, GC, wear |
+//! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
+//! | [`report`] | what came out? Tables, pictures, pages |
+//!
+//! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
+//! memory allows. *Timed* drives the same translation layer, step by step, by discrete events.
+//! Nothing reads a clock or ambient randomness: the same config and seed give the same bytes (S1).
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod error;
+pub mod flash;
+pub mod ftl;
+pub mod load;
+pub mod report;
+pub mod size;
+
+pub use config::Config;
+pub use error::{Result, SimError};
+pub use size::Size;
+
+/// How far some work is: `done` of `total`, in whatever the work counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Done so far.
+    pub done: u64,
+    /// All of it.
+    pub total: u64,
+}
