@@ -310,6 +310,8 @@ impl Config {
         within("gc.streams", gc.streams, 1, 64)?;
         within("zones.superblocks", self.zones.superblocks, 1, self.flash.superblocks)?;
         within("zones.spare", self.zones.spare, 0, self.flash.superblocks / 2)?;
+        within("zones.max_active", self.zones.max_active, 1, 1 << 16)?;
+        within("zones.max_open", self.zones.max_open, 1, self.zones.max_active)?;
         within("fdp.handles", self.fdp.handles, 1, 64)?;
         self.workload.check()?;
         within("run.drive_writes", run.drive_writes, 0.0, 1e6)?;

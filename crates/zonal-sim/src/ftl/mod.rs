@@ -5,10 +5,12 @@
 //! by [`Translation`], step by step, with the same placement code below.
 
 mod choice;
+mod zone;
 
 use serde::Serialize;
 
 pub use choice::{Frontier, Isolation, Victim};
+pub use zone::{Refusal, ZoneMapped};
 
 use crate::config::{Config, Kind};
 use crate::error::Result;
@@ -136,13 +138,15 @@ fn open_blocks(config: &Config) -> u32 {
     handles + moved
 }
 
-/// What was done so far, in units. Conservation: `programs = host + moved`.
+/// What was done so far, in units. Conservation: `programs = host + moved + padded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Units the host wrote.
     pub host: u64,
     /// Units GC moved.
     pub moved: u64,
+    /// Units of padding: what finishing a zone programs without the host's data.
+    pub padded: u64,
     /// Units the host trimmed or reset.
     pub trimmed: u64,
     /// Superblocks erased.
@@ -153,7 +157,10 @@ impl Counters {
     /// Write amplification of the drive: programs ÷ host writes; 1 before anything is written.
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
     pub fn wa(&self) -> f64 {
-        if self.host == 0 { 1.0 } else { (self.host + self.moved) as f64 / self.host as f64 }
+        if self.host == 0 {
+            return 1.0;
+        }
+        (self.host + self.moved + self.padded) as f64 / self.host as f64
     }
 
     /// What was done since `before`.
@@ -162,6 +169,7 @@ impl Counters {
         Self {
             host: self.host - before.host,
             moved: self.moved - before.moved,
+            padded: self.padded - before.padded,
             trimmed: self.trimmed - before.trimmed,
             erased: self.erased - before.erased,
         }
