@@ -1,6 +1,25 @@
 //! What the host does: a stream of requests, generated or read from a trace.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | `address.rs` | which address is written next: anywhere, in order, hot or cold? |
+//! | `zones.rs` | how does a host write zones, several at once? |
+//!
+//! Generators are endless. Their requests lie inside the user capacity and never cross its end.
 
+mod address;
+#[cfg(test)]
+mod tests;
+mod zones;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::config::{Config, Kind, Pattern};
 use crate::error::Result;
+use crate::flash::refused;
+use crate::ftl::Layout;
+use crate::size::Size;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +51,93 @@ pub struct Request {
 }
 
 /// A source of requests. It may be endless.
-pub trait Workload {
+pub trait Workload: Send {
     /// Clears `batch` and fills it up to its capacity; fewer requests than that only at the end.
     fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()>;
+}
+
+/// The workload of a config, for a drive of this layout. The same config gives the same requests.
+///
+/// ```
+/// use zonal_sim::Config;
+/// use zonal_sim::load::{self, Op};
+///
+/// let config = Config::default();
+/// let mut workload = load::build(&config, &config.layout()?)?;
+/// let mut batch = Vec::with_capacity(64);
+/// workload.fill(&mut batch)?;
+/// assert_eq!(batch.len(), 64);
+/// assert!(batch.iter().all(|request| request.op == Op::Write && request.bytes == 4096));
+/// # Ok::<(), zonal_sim::SimError>(())
+/// ```
+pub fn build(config: &Config, layout: &Layout) -> Result<Box<dyn Workload>> {
+    let (workload, rng) = (&config.workload, generator(config.seed));
+    if workload.kind == Pattern::Zones {
+        return Ok(Box::new(zones::Zones::new(config, layout, rng)?));
+    }
+    let space = Space::new(config, layout)?;
+    Ok(match workload.kind {
+        Pattern::Uniform => Box::new(address::Random::new(space, address::Uniform, rng)),
+        Pattern::Sequential => Box::new(address::Sequential::new(space)),
+        Pattern::Zipf => {
+            let zipf = address::Zipf::new(space, workload.theta, handles(config));
+            Box::new(address::Random::new(space, zipf, rng))
+        }
+        Pattern::HotCold => {
+            let (part, share) = (workload.hot_part, workload.hot_share);
+            let classes = address::HotCold::new(space, part, share, handles(config));
+            Box::new(address::Random::new(space, classes, rng))
+        }
+        Pattern::Mixed => Box::new(address::Mixed::new(space, workload.read_share, rng)),
+        Pattern::Zones | Pattern::Files | Pattern::Trace => {
+            let allowed = "uniform, sequential, zipf, hot-cold, mixed or zones";
+            let kind = if workload.kind == Pattern::Files { "files" } else { "trace" };
+            return Err(refused("workload.kind", kind, allowed));
+        }
+    })
+}
+
+/// The generator of a workload's randomness: not the one that a drive's victims come from.
+fn generator(seed: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(1);
+    rng
+}
+
+/// How many streams or reclaim unit handles the host can name.
+fn handles(config: &Config) -> u8 {
+    let handles = match config.drive.kind {
+        Kind::Conventional => config.gc.streams,
+        Kind::Fdp => config.fdp.handles,
+        Kind::Zns => 1,
+    };
+    u8::try_from(handles).unwrap_or(u8::MAX)
+}
+
+/// The user capacity as places for one write each. What is left behind the last one stays unused.
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    places: u32,
+    io: u32,
+}
+
+impl Space {
+    fn new(config: &Config, layout: &Layout) -> Result<Self> {
+        let (io, user) = (config.workload.io, layout.user_bytes());
+        let places = u32::try_from(user / io.0).unwrap_or(0);
+        let io_bytes = u32::try_from(io.0).unwrap_or(0);
+        if places == 0 || io_bytes == 0 {
+            let allowed = format!(
+                "from 512B to the user capacity of {}, of which it is a 2^32th",
+                Size(user)
+            );
+            return Err(refused("workload.io", io, &allowed));
+        }
+        Ok(Self { places, io: io_bytes })
+    }
+
+    fn request(self, place: u32, op: Op, handle: u8) -> Request {
+        let offset = u64::from(place) * u64::from(self.io);
+        Request { at_ns: 0, offset, bytes: self.io, op, handle }
+    }
 }

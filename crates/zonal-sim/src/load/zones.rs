@@ -1,0 +1,173 @@
+//! Zones written in order, several at once: what fio does with `zonemode=zbd rw=randwrite
+//! max_open_zones=N`, on zoned drives and, with `zonesize`, on conventional ones. It is the
+//! workload of the published measurements (zbdbench, `fio_zone_write`).
+//!
+//! Each write goes to a random one of the open zones. A zone that is full is replaced at once, by
+//! any zone that is not open or by one that this pass has not written; a reset of the new zone
+//! comes before its first write. Open zones are always different zones.
+
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::{Op, Request, Workload, handles};
+use crate::config::{Config, Kind, Permutation};
+use crate::error::Result;
+use crate::flash::refused;
+use crate::ftl::Layout;
+use crate::size::Size;
+
+/// A zone that is being written.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    zone: u32,
+    /// The next byte to be written, and where the zone ends.
+    at: u64,
+    limit: u64,
+}
+
+/// The generator.
+pub(super) struct Zones {
+    zone_bytes: u64,
+    /// The last zone may be short: where the user capacity ends.
+    user_bytes: u64,
+    io: u32,
+    handles: u8,
+    open: Vec<Open>,
+    is_open: Vec<bool>,
+    /// Resets that are still to come out, before anything else.
+    resets: Vec<Request>,
+    next: Next,
+    rng: ChaCha8Rng,
+}
+
+/// Which zone comes after a full one.
+enum Next {
+    Any,
+    /// The zones of this pass in their order, and how many of them are done.
+    EachOnce {
+        order: Vec<u32>,
+        done: usize,
+    },
+}
+
+impl Zones {
+    pub(super) fn new(config: &Config, layout: &Layout, rng: ChaCha8Rng) -> Result<Self> {
+        let (workload, user_bytes) = (&config.workload, layout.user_bytes());
+        let capacity = config.flash.superblock_bytes() * u64::from(config.zones.superblocks);
+        let zone_bytes = if workload.zone.0 == 0 { capacity } else { workload.zone.0 };
+        if config.drive.kind == Kind::Zns && zone_bytes != capacity {
+            let allowed = format!("on a zoned drive, 0 or its zone capacity {}", Size(capacity));
+            return Err(refused("workload.zone", workload.zone, &allowed));
+        }
+        if zone_bytes < workload.io.0 || !zone_bytes.is_multiple_of(layout.unit) {
+            let allowed = format!(
+                "a multiple of the mapping unit, {}, and at least one write of {}",
+                Size(layout.unit),
+                workload.io
+            );
+            return Err(refused("workload.zone", Size(zone_bytes), &allowed));
+        }
+        let zones = u32::try_from(user_bytes.div_ceil(zone_bytes)).unwrap_or(u32::MAX);
+        let mut limit = zones;
+        if config.drive.kind == Kind::Zns {
+            limit = limit.min(config.zones.max_open).min(config.zones.max_active);
+        }
+        if workload.open_zones > limit {
+            let allowed =
+                format!("from 1 to {limit}: there are {zones} zones of {}", { Size(zone_bytes) });
+            return Err(refused("workload.open_zones", workload.open_zones, &allowed));
+        }
+        let io = u32::try_from(workload.io.0).expect("checked: at most 1 GiB");
+        let next = match workload.permutation {
+            Permutation::Any => Next::Any,
+            Permutation::EachOnce => {
+                Next::EachOnce { order: (0..zones).collect(), done: zones as usize }
+            }
+        };
+        let mut made = Self {
+            zone_bytes,
+            user_bytes,
+            io,
+            handles: handles(config),
+            open: Vec::new(),
+            is_open: vec![false; zones as usize],
+            resets: Vec::new(),
+            next,
+            rng,
+        };
+        for _ in 0..workload.open_zones {
+            let opened = made.open_next();
+            made.open.push(opened);
+        }
+        // The first zone opened is reset first.
+        made.resets.reverse();
+        Ok(made)
+    }
+
+    /// Opens a zone that is not open, and queues its reset.
+    fn open_next(&mut self) -> Open {
+        let zone = self.find_next();
+        assert!(!self.is_open[zone as usize], "zone {zone} is open already");
+        self.is_open[zone as usize] = true;
+        let start = u64::from(zone) * self.zone_bytes;
+        let limit = self.user_bytes.min(start + self.zone_bytes);
+        let bytes = u32::try_from(limit - start).unwrap_or(u32::MAX);
+        self.resets.push(Request { at_ns: 0, offset: start, bytes, op: Op::Reset, handle: 0 });
+        Open { zone, at: start, limit }
+    }
+
+    fn find_next(&mut self) -> u32 {
+        let zones = u32::try_from(self.is_open.len()).expect("counted in u32");
+        match &mut self.next {
+            Next::Any => loop {
+                let zone = self.rng.random_range(0..zones);
+                if !self.is_open[zone as usize] {
+                    return zone;
+                }
+            },
+            Next::EachOnce { order, done } => loop {
+                // A zone that the last pass has open still waits its turn.
+                let free = order[*done..].iter().position(|zone| !self.is_open[*zone as usize]);
+                if let Some(ahead) = free {
+                    order.swap(*done, *done + ahead);
+                    *done += 1;
+                    return order[*done - 1];
+                }
+                order.shuffle(&mut self.rng);
+                *done = 0;
+            },
+        }
+    }
+
+    /// The next write of one of the open zones.
+    fn write(&mut self) -> Request {
+        let index = self.rng.random_range(0..u32::try_from(self.open.len()).expect("at most 4096"));
+        let open = &mut self.open[index as usize];
+        let bytes = u32::try_from(open.limit - open.at).map_or(self.io, |left| left.min(self.io));
+        let offset = open.at;
+        open.at += u64::from(bytes);
+        let (full, zone) = (open.at == open.limit, open.zone);
+        if full {
+            self.is_open[zone as usize] = false;
+            self.open[index as usize] = self.open_next();
+        }
+        let handle = (index % u32::from(self.handles)).to_le_bytes()[0];
+        Request { at_ns: 0, offset, bytes, op: Op::Write, handle }
+    }
+}
+
+impl Workload for Zones {
+    fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()> {
+        let room = batch.capacity();
+        batch.clear();
+        while batch.len() < room {
+            let request = match self.resets.pop() {
+                Some(reset) => reset,
+                None => self.write(),
+            };
+            batch.push(request);
+        }
+        Ok(())
+    }
+}
