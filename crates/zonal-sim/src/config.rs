@@ -181,6 +181,8 @@ pub struct Workload {
     pub write_depth: u32,
     /// `mixed`: share of requests that are reads.
     pub read_share: f64,
+    /// `files`: share of the user capacity that files take.
+    pub fill: f64,
     /// The trace to replay.
     pub trace: String,
 }
@@ -200,6 +202,7 @@ impl Default for Workload {
             read_depth: 0,
             write_depth: 32,
             read_share: 0.0,
+            fill: 0.9,
             trace: String::new(),
         }
     }
@@ -337,7 +340,8 @@ impl Workload {
         within("workload.write_mb_s", self.write_mb_s, 0.0, 1e6)?;
         within("workload.read_depth", self.read_depth, 0, 4096)?;
         within("workload.write_depth", self.write_depth, 0, 4096)?;
-        within("workload.read_share", self.read_share, 0.0, 1.0)
+        within("workload.read_share", self.read_share, 0.0, 1.0)?;
+        within("workload.fill", self.fill, 0.1, 1.0)
     }
 }
 

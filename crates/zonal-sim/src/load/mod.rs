@@ -3,11 +3,13 @@
 //! | file | question |
 //! | --- | --- |
 //! | `address.rs` | which address is written next: anywhere, in order, hot or cold? |
+//! | `files.rs` | how does a host write files that live for different times? |
 //! | `zones.rs` | how does a host write zones, several at once? |
 //!
 //! Generators are endless. Their requests lie inside the user capacity and never cross its end.
 
 mod address;
+mod files;
 #[cfg(test)]
 mod tests;
 mod zones;
@@ -89,10 +91,10 @@ pub fn build(config: &Config, layout: &Layout) -> Result<Box<dyn Workload>> {
             Box::new(address::Random::new(space, classes, rng))
         }
         Pattern::Mixed => Box::new(address::Mixed::new(space, workload.read_share, rng)),
-        Pattern::Zones | Pattern::Files | Pattern::Trace => {
-            let allowed = "uniform, sequential, zipf, hot-cold, mixed or zones";
-            let kind = if workload.kind == Pattern::Files { "files" } else { "trace" };
-            return Err(refused("workload.kind", kind, allowed));
+        Pattern::Files => Box::new(files::Files::new(config, layout, rng)?),
+        Pattern::Zones | Pattern::Trace => {
+            let allowed = "uniform, sequential, zipf, hot-cold, mixed, files or zones";
+            return Err(refused("workload.kind", "trace", allowed));
         }
     })
 }

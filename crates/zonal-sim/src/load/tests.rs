@@ -204,9 +204,65 @@ fn a_write_goes_to_a_random_open_zone() {
 }
 
 #[test]
+fn files_do_not_overlap_and_take_their_share() {
+    let mut config = config(Wanted { kind: Pattern::Files, fill: 0.8, ..Wanted::default() });
+    config.gc.streams = 4;
+    let all = requests(&config, 2_000_000);
+    let places = config.layout().expect("a possible drive").user_units as usize;
+    // The handle of the last write of each place, and whether it holds data.
+    let (mut holds, mut used) = (vec![false; places], 0_usize);
+    let (mut written, mut writes, mut trims) = ([0_u32; 4], 0_u32, 0_u64);
+    let mut lives = vec![(0_u32, 0_u8); places];
+    let mut life = [(0_f64, 0_f64); 4];
+    for request in &all {
+        let first = usize::try_from(request.offset / 4096).expect("few");
+        for place in first..first + request.bytes as usize / 4096 {
+            let (born, class) = lives[place];
+            if holds[place] {
+                let sum = &mut life[usize::from(class)];
+                *sum = (sum.0 + f64::from(writes - born), sum.1 + 1.0);
+            }
+            match request.op {
+                Op::Write => {
+                    used += usize::from(!std::mem::replace(&mut holds[place], true));
+                    lives[place] = (writes, request.handle);
+                }
+                Op::Trim => {
+                    assert!(std::mem::replace(&mut holds[place], false), "only data is trimmed");
+                    (used, trims) = (used - 1, trims + 1);
+                }
+                Op::Read | Op::Reset => panic!("{request:?}"),
+            }
+        }
+        if request.op == Op::Write {
+            writes += 1;
+            written[usize::from(request.handle)] += 1;
+        }
+        assert!(used * 10 <= places * 8);
+    }
+    assert!(used * 10 > places * 7, "{used} of {places}");
+    assert!(trims > u64::from(writes) / 4, "{trims} of {writes} places die by TRIM");
+    for share in written.map(|count| f64::from(count) / f64::from(writes)) {
+        assert!((share - 0.25).abs() < 0.05, "classes are written at {written:?}");
+    }
+    // The longest lives are cut off by the end of the run.
+    let mean = life.map(|(sum, count)| sum / count);
+    for pair in mean[..3].windows(2) {
+        assert!((5.0..9.5).contains(&(pair[1] / pair[0])), "mean lives {mean:?}");
+    }
+    println!("used {used} of {places}, mean lives {mean:?}, written {written:?}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_requests() {
-    for kind in [Pattern::Uniform, Pattern::Zipf, Pattern::HotCold, Pattern::Mixed, Pattern::Zones]
-    {
+    for kind in [
+        Pattern::Uniform,
+        Pattern::Zipf,
+        Pattern::HotCold,
+        Pattern::Mixed,
+        Pattern::Files,
+        Pattern::Zones,
+    ] {
         let mut config = config(Wanted { kind, ..Wanted::default() });
         let (one, two) = (requests(&config, 10_000), requests(&config, 10_000));
         assert_eq!(one, two, "{kind:?}");
