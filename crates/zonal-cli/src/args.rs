@@ -2,6 +2,8 @@
 //!
 //! What a subcommand does is in `cmd/`, one file each.
 
+pub(crate) mod sim;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -82,6 +84,9 @@ pub(crate) enum Command {
     /// Work with recorded traces
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Simulate SSDs: conventional, zoned and FDP drives on the same flash
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
     /// Print the completion script of a shell
     Completions(Completions),
     /// Write the manual pages

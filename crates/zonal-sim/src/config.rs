@@ -3,7 +3,11 @@
 //! Unknown fields are refused. Sweeps set fields by their path, as in `drive.op`; that is why the
 //! sections are flat and a section that does not concern the drive is ignored.
 
+mod set;
+
 use serde::{Deserialize, Serialize};
+
+pub use set::Setting;
 
 use crate::error::{Result, SimError};
 use crate::flash::{Flash, refused, within};
@@ -279,10 +283,11 @@ pub enum Mode {
 impl Config {
     /// Reads a config, and refuses one that cannot be.
     pub fn parse(text: &str) -> Result<Self> {
-        let config: Self =
-            toml::from_str(text).map_err(|error| SimError::Config { what: error.to_string() })?;
-        config.check()?;
-        Ok(config)
+        Self::parse_with(text, &[])
+    }
+
+    fn parse_unchecked(text: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|error| SimError::Config { what: error.to_string() })
     }
 
     /// The whole config as TOML, defaults included.

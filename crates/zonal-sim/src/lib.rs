@@ -6,6 +6,7 @@
 //! | [`flash`] | of which shape is the flash, and how long do its operations take? |
 //! | [`ftl`] | where does data lie? Page-mapped, zone-mapped, FDP; victims, GC, wear |
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
+//! | [`preset`] | which configs come with it? |
 //! | [`report`] | what came out? Tables, pictures, pages |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
@@ -19,6 +20,7 @@ pub mod error;
 pub mod flash;
 pub mod ftl;
 pub mod load;
+pub mod preset;
 pub mod report;
 pub mod size;
 

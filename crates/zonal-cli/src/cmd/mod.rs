@@ -12,6 +12,7 @@ pub(crate) mod mount;
 mod quickstart;
 mod serve;
 mod shell;
+mod sim;
 mod stats;
 mod trace;
 mod umount;
@@ -44,6 +45,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Dump(args) => dump::run(args)?,
         Command::Bench(args) => bench::run(global, args)?,
         Command::Trace(command) => trace::run(global, command)?,
+        Command::Sim(command) => sim::run(global, command)?,
         Command::Serve(command) => serve::run(global, command)?,
         Command::Stats(args) => stats::run(global, args)?,
         Command::Umount(args) => umount::run(global, args)?,

@@ -1,0 +1,38 @@
+//! The command line of `zonal sim`.
+
+use clap::{Args, Subcommand};
+use zonal_sim::config::Setting;
+
+#[derive(Subcommand)]
+pub(crate) enum SimCommand {
+    /// Print what a config makes: capacities, over-provisioning, superblocks, zones, tables
+    Show(SimShow),
+    /// Print a config that comes with the simulator, to start from; without a name, list them
+    Config(SimConfig),
+}
+
+/// A config and what is changed of it.
+#[derive(Args, Clone)]
+pub(crate) struct Simulated {
+    /// A TOML file, or the name of a config that comes with the simulator
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: String,
+    /// Change a field, as in `drive.op=0.28`
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(crate) set: Vec<Setting>,
+    /// Seed of everything random, instead of the config's
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct SimShow {
+    #[command(flatten)]
+    pub(crate) simulated: Simulated,
+}
+
+#[derive(Args)]
+pub(crate) struct SimConfig {
+    /// Its name
+    pub(crate) name: Option<String>,
+}

@@ -1,0 +1,71 @@
+//! `zonal sim`: simulated drives. Which config is meant is found out here; each subcommand has a
+//! file in `sim/`.
+
+mod show;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use zonal_sim::Config;
+use zonal_sim::config::Setting;
+use zonal_sim::preset::Preset;
+
+use crate::args::Global;
+use crate::args::sim::{SimCommand, SimConfig, Simulated};
+use crate::output::{json, table};
+
+/// Runs the subcommand.
+pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
+    match command {
+        SimCommand::Show(args) => show::run(global, args),
+        SimCommand::Config(args) => config(global, args),
+    }
+}
+
+/// The config that is meant, with its changes.
+pub(crate) fn load(simulated: &Simulated) -> Result<Config> {
+    let mut settings = simulated.set.clone();
+    if let Some(seed) = simulated.seed {
+        settings.push(Setting { path: "seed".into(), value: seed.to_string() });
+    }
+    let name = &simulated.config;
+    let text = text(name)?;
+    Config::parse_with(&text, &settings).with_context(|| format!("the config {name}"))
+}
+
+/// The text of a file, or of a config that comes with the simulator.
+fn text(name: &str) -> Result<String> {
+    if Path::new(name).exists() {
+        return std::fs::read_to_string(name).with_context(|| format!("reading {name}"));
+    }
+    match Preset::find(name) {
+        Some(preset) => Ok(preset.text.to_owned()),
+        None => bail!("there is neither a file nor a config {name}: `zonal sim config` lists them"),
+    }
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    about: &'static str,
+}
+
+/// Prints a config as it is in its file; as JSON, with every default.
+fn config(global: &Global, args: &SimConfig) -> Result<()> {
+    if let Some(name) = &args.name {
+        let text = text(name)?;
+        if global.json {
+            return json::document(&Config::parse(&text)?);
+        }
+        say!("{text}");
+        return Ok(());
+    }
+    let all = Preset::ALL.map(|preset| Listed { name: preset.name, about: preset.about() });
+    if global.json {
+        return json::document(&all);
+    }
+    let lines = all.map(|listed| (listed.name, listed.about.to_owned()));
+    say!("{}", table::properties(&lines));
+    Ok(())
+}
