@@ -1,6 +1,24 @@
 //! What came out: tables, which become CSV and JSON, and pictures of them.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | here | what is a table, and its CSV? |
+//! | [`chart`] | what is in a picture: axes, series, bars |
+//! | [`svg`](mod@svg) | how is it drawn? |
+//! | [`page`] | how do many become one page? |
+//!
+//! All of it is a function of its input: the same tables give the same bytes (S1).
+
+pub mod chart;
+pub mod page;
+pub mod svg;
+mod ticks;
+
+use std::fmt::Write;
 
 use serde::Serialize;
+
+pub use chart::{Axis, Bars, Chart, Form, Picture, Scale, Series};
 
 /// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -10,6 +28,8 @@ pub enum Cell {
     Number(f64),
     /// A word.
     Text(String),
+    /// Nothing: not measured, or not possible.
+    Empty,
 }
 
 impl From<f64> for Cell {
@@ -27,6 +47,12 @@ impl From<u32> for Cell {
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
+    }
+}
+
+impl From<Option<f64>> for Cell {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or(Self::Empty, Self::Number)
     }
 }
 
@@ -52,5 +78,128 @@ impl Table {
     pub fn row(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.columns.len(), "a cell for every column of {}", self.name);
         self.rows.push(cells);
+    }
+
+    /// The table as CSV (RFC 4180, but lines end with a line feed). Numbers are the shortest that
+    /// are read back the same; what is no number, as the ratio of nothing, is empty.
+    pub fn csv(&self) -> String {
+        let heads = self.columns.iter().map(|head| field(head)).collect::<Vec<_>>();
+        let mut text = heads.join(",") + "\n";
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate() {
+                if column > 0 {
+                    text.push(',');
+                }
+                match cell {
+                    Cell::Number(number) if number.is_finite() => {
+                        write!(text, "{number}").expect("a string takes all");
+                    }
+                    Cell::Text(word) => text.push_str(&field(word)),
+                    Cell::Number(_) | Cell::Empty => {}
+                }
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// A column's numbers beside another's, where both are numbers.
+    pub fn points(&self, x: &str, y: &str) -> Vec<(f64, f64)> {
+        let at = |name: &str| self.columns.iter().position(|column| column == name);
+        let (Some(x), Some(y)) = (at(x), at(y)) else { return Vec::new() };
+        let pair = |row: &Vec<Cell>| match (&row[x], &row[y]) {
+            (Cell::Number(x), Cell::Number(y)) => Some((*x, *y)),
+            _ => None,
+        };
+        self.rows.iter().filter_map(pair).collect()
+    }
+}
+
+/// A word as a CSV field: in quotes where it must be.
+fn field(word: &str) -> String {
+    if word.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", word.replace('"', "\"\""))
+    } else {
+        word.to_owned()
+    }
+}
+
+/// A number for people: four significant digits at most, no exponent, no trailing zeroes.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".into();
+    }
+    let size = value.abs();
+    let digits = match size {
+        _ if size >= 100.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ if size >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    if !text.contains('.') {
+        return text;
+    }
+    let short = text.trim_end_matches('0').trim_end_matches('.');
+    if short == "-0" { "0".into() } else { short.to_owned() }
+}
+
+/// Text inside SVG and HTML.
+pub(crate) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            // Neither form has other control characters.
+            char if char.is_control() && char != '\n' && char != '\t' => safe.push('\u{fffd}'),
+            char => safe.push(char),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_as_csv() {
+        let mut table = Table::new("t", &["a", "b_mb_s", "c"]);
+        table.row(vec!["x, \"y\"".into(), 0.1.into(), 3_u32.into()]);
+        table.row(vec![Cell::Empty, f64::NAN.into(), (1.0 / 3.0).into()]);
+        assert_eq!(table.csv(), "a,b_mb_s,c\n\"x, \"\"y\"\"\",0.1,3\n,,0.3333333333333333\n");
+        assert_eq!(table.points("b_mb_s", "c").len(), 2);
+        assert_eq!(table.points("b_mb_s", "d"), []);
+        let json = serde_json::to_string(&table.rows[1]).expect("JSON");
+        assert_eq!(json, "[null,null,0.3333333333333333]");
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0001, "0"),
+            (1.0, "1"),
+            (3.456, "3.46"),
+            (12.34, "12.3"),
+            (100.0, "100"),
+            (1086.4, "1086"),
+            (0.0123, "0.012"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_text_is_markup() {
+        assert_eq!(
+            escape("<a href='x'>\"&\"</a>\0"),
+            "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot;&lt;/a&gt;\u{fffd}"
+        );
     }
 }

@@ -1,0 +1,111 @@
+//! What is in a picture, before it is drawn.
+
+/// How values become distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal differences.
+    Linear,
+    /// Equal ratios.
+    Log,
+}
+
+/// An axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// What it shows, with the unit.
+    pub label: String,
+    /// How values become distances.
+    pub scale: Scale,
+    /// Its start; otherwise 0 or the smallest value.
+    pub from: Option<f64>,
+    /// Its end; otherwise the largest value, rounded up.
+    pub to: Option<f64>,
+}
+
+impl Axis {
+    /// An axis from 0, or the smallest negative value, to the largest value.
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.to_owned(), scale: Scale::Linear, from: None, to: None }
+    }
+
+    /// An axis over all values, none of which may be 0.
+    pub fn log(label: &str) -> Self {
+        Self { scale: Scale::Log, ..Self::linear(label) }
+    }
+
+    /// The same axis with a fixed end.
+    #[must_use]
+    pub fn up_to(self, to: f64) -> Self {
+        Self { to: Some(to), ..self }
+    }
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line through its points.
+    Line,
+    /// A line through its points, and a mark at each.
+    Marked,
+    /// A dashed line: theory.
+    Dashed,
+    /// Each value holds until the next.
+    Step,
+    /// Large hollow marks in black: published values.
+    Published,
+}
+
+/// Points of the same kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What the legend calls it.
+    pub name: String,
+    /// Its points, by x.
+    pub points: Vec<(f64, f64)>,
+    /// How it is drawn.
+    pub form: Form,
+    /// Its colour: series of one colour belong together. An index into the palette.
+    pub colour: usize,
+}
+
+impl Series {
+    /// A series.
+    pub fn new(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.to_owned(), points, form, colour }
+    }
+}
+
+/// Lines and points over two axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What it shows, in one line.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// What is drawn, the first lowest.
+    pub series: Vec<Series>,
+}
+
+/// Groups of bars, on an axis from 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bars {
+    /// What it shows, in one line.
+    pub title: String,
+    /// The vertical axis.
+    pub y: Axis,
+    /// What stands beside each other in a group.
+    pub names: Vec<String>,
+    /// The groups: a word, and a value for each name. A value that is no number has no bar.
+    pub groups: Vec<(String, Vec<f64>)>,
+}
+
+/// Any picture.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Picture {
+    /// Lines and points.
+    Chart(Chart),
+    /// Bars.
+    Bars(Bars),
+}
