@@ -4,12 +4,19 @@
 //! (places for one unit in flash). Counting mode drives a layer in batches; timed mode drives it
 //! by [`Translation`], step by step, with the same placement code below.
 
+mod blocks;
 mod choice;
+mod map;
+mod page;
+mod steps;
+mod victim;
+mod words;
 mod zone;
 
 use serde::Serialize;
 
 pub use choice::{Frontier, Isolation, Victim};
+pub use page::PageMapped;
 pub use zone::{Refusal, ZoneMapped};
 
 use crate::config::{Config, Kind};
