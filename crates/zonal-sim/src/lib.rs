@@ -7,6 +7,7 @@
 //! | [`ftl`] | where does data lie? Page-mapped, zone-mapped, FDP; victims, GC, wear |
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
 //! | [`preset`] | which configs come with it? |
+//! | [`ssd`] | how does a file system run on a simulated drive? |
 //! | [`report`] | what came out? Tables, pictures, pages |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
@@ -23,10 +24,12 @@ pub mod load;
 pub mod preset;
 pub mod report;
 pub mod size;
+pub mod ssd;
 
 pub use config::Config;
 pub use error::{Result, SimError};
 pub use size::Size;
+pub use ssd::SimSsd;
 
 /// How far some work is: `done` of `total`, in whatever the work counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -129,6 +129,11 @@ impl ZoneMapped {
         self.zones[zone as usize].written
     }
 
+    /// Whether a zone is full: written to its end or finished.
+    pub fn is_full(&self, zone: u32) -> bool {
+        self.zones[zone as usize].stage == Stage::Full
+    }
+
     /// Zones that are active: begun and not full.
     pub const fn active(&self) -> u32 {
         self.active

@@ -1,0 +1,213 @@
+//! How long a drive's operations take when calls come one at a time: when each die and each
+//! channel is free again.
+//!
+//! The flash and its times are those of timed mode; what is left out is what a queue of host
+//! commands would need. A program goes over its die's channel and then waits for the die. A read
+//! suspends a program or an erase. Data that is not programmed yet is read from the write buffer.
+
+use std::collections::VecDeque;
+
+use crate::config::Config;
+use crate::ftl::{Layout, Slot};
+
+/// A read waits for at most this much of another transfer. 16 KiB: a page, as in timed mode.
+const CHUNK_BYTES: u64 = 16 << 10;
+
+/// A time or a span, in nanoseconds.
+type Ns = u64;
+
+/// What the dies have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Operations {
+    /// Programs, of one die each.
+    pub programs: u64,
+    /// Page reads, of one die each.
+    pub reads: u64,
+    /// Erases, of one die each.
+    pub erases: u64,
+    /// Programs and erases that were suspended for a read.
+    pub suspends: u64,
+    /// Time that dies spent on these together, in nanoseconds.
+    pub busy_ns: u64,
+}
+
+/// Dies and channels.
+pub(super) struct Dies {
+    times: Times,
+    /// Units of one program, and of a page of one plane.
+    program_units: u32,
+    page_units: u32,
+    block_units: u32,
+    unit_bytes: u64,
+    /// Programs that may wait for each die.
+    buffered_max: usize,
+    states: Vec<Die>,
+    /// When each channel is free.
+    channels: Vec<Ns>,
+    operations: Operations,
+}
+
+/// Times of operations.
+struct Times {
+    read: Ns,
+    program: Ns,
+    erase: Ns,
+    suspend: Ns,
+    resume: Ns,
+    /// Nanoseconds to move 2^20 bytes over a channel.
+    mib: Ns,
+}
+
+#[derive(Default)]
+struct Die {
+    /// When its programs and erases are done.
+    free: Ns,
+    /// When its last read is done.
+    read: Ns,
+    /// Programs that are not done: number of the program in flash, and when it is done.
+    pending: VecDeque<(u32, Ns)>,
+}
+
+impl Dies {
+    pub(super) fn new(config: &Config, layout: &Layout) -> Self {
+        let flash = &config.flash;
+        let units = |bytes| u32::try_from(bytes / layout.unit).expect("less than a superblock");
+        let states = std::iter::repeat_with(Die::default).take(flash.dies() as usize).collect();
+        Self {
+            times: Times {
+                read: ns(flash.read_us),
+                program: ns(flash.program_us),
+                erase: ns(flash.erase_us),
+                suspend: ns(flash.suspend_us),
+                resume: ns(flash.resume_us),
+                mib: ns(f64::from(1 << 20) / flash.channel_mb_s),
+            },
+            program_units: units(flash.program_bytes()),
+            page_units: units(flash.page.0),
+            block_units: layout.block_units,
+            unit_bytes: layout.unit,
+            buffered_max: config.drive.buffer_programs as usize,
+            states,
+            channels: vec![0; flash.channels as usize],
+            operations: Operations::default(),
+        }
+    }
+
+    pub(super) const fn program_bytes(&self) -> u64 {
+        self.program_units as u64 * self.unit_bytes
+    }
+
+    pub(super) const fn operations(&self) -> Operations {
+        self.operations
+    }
+
+    /// Time that the host link needs for so many bytes: it is as fast as all channels together
+    /// (assumed).
+    pub(super) fn link_ns(&self, bytes: u64) -> Ns {
+        self.transfer(bytes) / self.channels.len() as u64
+    }
+
+    /// Units were written up to and including `slot`, in order. Returns when the write buffer has
+    /// taken them: `now`, or when it has room again.
+    pub(super) fn written(&mut self, now: Ns, slot: Slot) -> Ns {
+        let at = slot % self.block_units;
+        if (at + 1).is_multiple_of(self.program_units) { self.program(now, slot) } else { now }
+    }
+
+    fn program(&mut self, now: Ns, slot: Slot) -> Ns {
+        let (die, channel) = self.die_of(slot);
+        let over_channel = self.transfer(self.program_bytes());
+        let (state, bus) = (&mut self.states[die], &mut self.channels[channel]);
+        while state.pending.front().is_some_and(|&(_, end)| end <= now) {
+            state.pending.pop_front();
+        }
+        let mut accepted = now;
+        if state.pending.len() >= self.buffered_max {
+            let (_, end) = state.pending.pop_front().expect("at least one may wait");
+            accepted = accepted.max(end);
+        }
+        *bus = accepted.max(*bus) + over_channel;
+        state.free = state.free.max(*bus) + self.times.program;
+        state.pending.push_back((slot / self.program_units, state.free));
+        self.operations.programs += 1;
+        self.operations.busy_ns += self.times.program;
+        accepted
+    }
+
+    /// Erases a superblock: one block of every die.
+    pub(super) fn erase(&mut self, now: Ns) {
+        for die in &mut self.states {
+            die.free = die.free.max(now) + self.times.erase;
+        }
+        let count = self.states.len() as u64;
+        self.operations.erases += count;
+        self.operations.busy_ns += count * self.times.erase;
+    }
+
+    /// Reads units that lie one after the other, all below `written` (the slot where the next
+    /// write of their superblock goes, or its end). Returns when the last has arrived.
+    pub(super) fn read(&mut self, now: Ns, slots: std::ops::Range<Slot>, written: Slot) -> Ns {
+        let (mut done, mut slot) = (now, slots.start);
+        while slot < slots.end {
+            // Pages follow each other in a program, programs in a superblock.
+            let within = slot % self.block_units % self.program_units % self.page_units;
+            let count = (self.page_units - within).min(slots.end - slot);
+            done = done.max(self.read_page(now, slot, count, written));
+            slot += count;
+        }
+        done
+    }
+
+    fn read_page(&mut self, now: Ns, slot: Slot, count: u32, written: Slot) -> Ns {
+        let bytes = u64::from(count) * self.unit_bytes;
+        let (die, channel) = self.die_of(slot);
+        let program = slot / self.program_units;
+        let issued = (program + 1) * self.program_units <= written;
+        let state = &mut self.states[die];
+        let waiting = |&(number, end): &(u32, Ns)| number == program && end > now;
+        if !issued || state.pending.iter().any(waiting) {
+            return now + self.link_ns(bytes);
+        }
+        let begin = now.max(state.read);
+        let mut end = begin + self.times.read;
+        if state.free > begin {
+            // A read right after another one finds the die suspended already.
+            let mut pause = self.times.read;
+            if state.read <= now {
+                end += self.times.suspend;
+                pause += self.times.suspend + self.times.resume;
+                self.operations.suspends += 1;
+                self.operations.busy_ns += self.times.suspend + self.times.resume;
+            }
+            state.free += pause;
+            for (_, end) in &mut state.pending {
+                *end += if *end > begin { pause } else { 0 };
+            }
+        }
+        state.read = end;
+        self.operations.reads += 1;
+        self.operations.busy_ns += self.times.read;
+        let (over_channel, chunk) = (self.transfer(bytes), self.transfer(CHUNK_BYTES));
+        let bus = &mut self.channels[channel];
+        let start = end.max((*bus).min(end + chunk));
+        *bus = (*bus).max(end) + over_channel;
+        start + over_channel
+    }
+
+    /// The die of a slot, and its channel. Consecutive programs go to different channels.
+    fn die_of(&self, slot: Slot) -> (usize, usize) {
+        let program = (slot % self.block_units / self.program_units) as usize;
+        let die = program % self.states.len();
+        (die, die % self.channels.len())
+    }
+
+    fn transfer(&self, bytes: u64) -> Ns {
+        (bytes * self.times.mib) >> 20
+    }
+}
+
+/// Microseconds of a config, which has checked them, as nanoseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked, below 1e10")]
+fn ns(us: f64) -> Ns {
+    (us * 1e3).round() as Ns
+}

@@ -1,0 +1,156 @@
+//! The simulated SSD as a device: it keeps the contract of every device, and its account of the
+//! flash is complete.
+
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test")]
+
+#[path = "../../zonal/tests/contract/mod.rs"]
+mod contract;
+
+use contract::CHECKS;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use zonal::{Clock, DeviceError, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
+use zonal_sim::flash::Flash;
+use zonal_sim::ssd::Account;
+use zonal_sim::{Config, SimSsd};
+
+/// Four dies of one plane on two channels; programs of 8 KiB; superblocks of 64 KiB.
+const FLASH: &str = "[flash]\nchannels = 2\ndies_per_channel = 2\nplanes = 1\npage = 4096\n\
+                     pages_per_program = 2\nprograms_per_block = 2\nsuperblocks = 16\n\
+                     [drive]\nkind = \"zns\"\n[gc]\nlow_water = 2\n[zones]\n";
+
+fn drive(zones: &str) -> SimSsd {
+    SimSsd::new(&Config::parse(&format!("{FLASH}{zones}")).unwrap()).unwrap()
+}
+
+#[test]
+fn it_keeps_the_contract_in_every_shape() {
+    for zones in [
+        "max_open = 3\nmax_active = 5",
+        "max_open = 1\nmax_active = 1",
+        "superblocks = 3\nmax_open = 2\nmax_active = 3",
+        "superblocks = 3\nsize = \"200KiB\"\nspare = 4\nmax_open = 2\nmax_active = 2",
+        "size = \"1MiB\"",
+    ] {
+        for (what, check) in CHECKS {
+            let drive = drive(zones);
+            contract::run(&drive, zones, what, *check);
+            conserved(&drive.account());
+        }
+    }
+}
+
+#[test]
+fn zones_are_made_of_superblocks() {
+    let shape = drive("superblocks = 3\nspare = 4");
+    let spec = *shape.geometry().spec();
+    assert_eq!((spec.zone_capacity, spec.zone_size), (LbaCount::new(48), LbaCount::new(64)));
+    assert_eq!(shape.geometry().zone_count(), 4);
+    let odd = Config::parse(&format!("{FLASH}size = \"60KiB\"")).unwrap();
+    let error = SimSsd::new(&odd).err().unwrap().to_string();
+    assert!(error.contains("zones.size = 60KiB") && error.contains("64KiB"), "{error}");
+}
+
+/// Every byte that the host wrote and every byte of padding was programmed or is buffered.
+fn conserved(account: &Account) {
+    let programmed = account.operations.programs * account.program_bytes;
+    let placed = account.host_bytes + account.padded_bytes;
+    assert_eq!(programmed + account.buffered_bytes, placed, "{account:?}");
+    let done = account.operations;
+    assert_eq!(done.erases, account.erased * 4, "{account:?}");
+    let flash = Flash::default();
+    let busy = done.programs as f64 * flash.program_us
+        + done.reads as f64 * flash.read_us
+        + done.erases as f64 * flash.erase_us
+        + done.suspends as f64 * (flash.suspend_us + flash.resume_us);
+    assert!((done.busy_ns as f64 - busy * 1e3).abs() < 1.0, "{account:?}");
+}
+
+/// Writes, finishes, resets and reads at random, as the limits allow.
+fn random_run(seed: u64, steps: u32) -> (Account, u64) {
+    let drive = drive("superblocks = 2\nspare = 2\nmax_open = 3\nmax_active = 4");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let (mut host, mut buffer) = (0, vec![0; 40 * 4096]);
+    for _ in 0..steps {
+        let zone = drive.zone(ZoneId::new(random.random_range(0..7))).unwrap();
+        let one = Select::One(zone.id);
+        match random.random_range(0..10) {
+            0 if zone.cond == ZoneCond::Full => drive.manage(one, ZoneAction::Reset).unwrap(),
+            1 if zone.cond.is_active() => drive.manage(one, ZoneAction::Finish).unwrap(),
+            2 => drive.read(zone.start, &mut buffer[..32 * 4096]).unwrap(),
+            _ => {
+                let blocks = random.random_range(1..=20).min(zone.remaining().get());
+                let bytes = usize::try_from(blocks).unwrap() * 4096;
+                buffer.fill(random.random());
+                match drive.append(zone.id, &buffer[..bytes]) {
+                    Ok(_) => host += bytes as u64,
+                    Err(DeviceError::TooManyActive { .. } | DeviceError::ZoneFull { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        conserved(&drive.account());
+    }
+    (drive.account(), host)
+}
+
+#[test]
+fn the_account_is_complete_and_a_run_is_repeated_exactly() {
+    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    let (account, host) = random_run(seed, 3_000);
+    assert_eq!(account.host_bytes, host);
+    assert!(account.padded_bytes > 0 && account.erased > 50, "{account:?}");
+    assert!(account.erases_max - account.erases_min <= 4, "wear is level: {account:?}");
+    let wa = (account.host_bytes + account.padded_bytes) as f64 / account.host_bytes as f64;
+    assert!((account.wa - wa).abs() < 1e-12);
+    let text = |account: &Account| serde_json::to_string(account).unwrap();
+    assert_eq!(text(&random_run(seed, 3_000).0), text(&account));
+    assert_ne!(text(&random_run(seed + 1, 3_000).0), text(&account));
+}
+
+/// The published drive, with smaller superblocks.
+fn published() -> SimSsd {
+    let config = Config::default();
+    let flash = config.flash.shrunk(8);
+    SimSsd::new(&Config { flash, ..config }).unwrap()
+}
+
+#[test]
+fn writes_are_as_fast_as_the_dies_and_reads_take_their_time() {
+    let drive = published();
+    let (chunk, zones) = (vec![1; 1 << 20], 20_u32);
+    for zone in 0..zones {
+        for _ in 0..24 {
+            drive.append(ZoneId::new(zone), &chunk).unwrap();
+        }
+    }
+    let account = drive.account();
+    let mb_s = account.host_bytes as f64 * 1e3 / account.virtual_ns as f64;
+    // 32 dies × 96 KiB / 2600 µs is 1210 MB/s; what is buffered at the end is not programmed yet.
+    assert!((1100.0..1300.0).contains(&mb_s), "{mb_s} MB/s");
+
+    let clock = drive.clock();
+    clock.advance_ns(1_000_000_000);
+    let timed = |lba, blocks: usize| {
+        let begin = clock.monotonic_ns();
+        drive.read(lba, &mut vec![0; blocks * 4096]).unwrap();
+        clock.monotonic_ns() - begin
+    };
+    let start = drive.geometry().zone_start(ZoneId::new(2));
+    // An idle die: 6 µs of firmware, 65 of the read, 5 of the channel.
+    let idle = timed(start, 1);
+    assert!((75_000..78_000).contains(&idle), "{idle} ns");
+    // A whole stripe is read by all dies at once: 96 KiB and four dies share a channel.
+    let stripe = timed(start, 32 * 24);
+    assert!(stripe < 40 * idle, "{stripe} ns");
+    // A read of a die that programs suspends it, and waits for a page on the channel.
+    drive.append(ZoneId::new(zones), &chunk).unwrap();
+    let suspended = timed(start, 1);
+    assert!((idle + 250_000..=idle + 250_000 + 20_480).contains(&suspended), "{suspended} ns");
+    assert_eq!(drive.account().operations.suspends, 1);
+    // What is not programmed comes from the write buffer.
+    let tail = drive.geometry().zone_start(ZoneId::new(zones)) + LbaCount::new(255);
+    let buffered = timed(tail, 1);
+    assert!(buffered < 10_000, "{buffered} ns");
+}
