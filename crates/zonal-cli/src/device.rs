@@ -1,14 +1,15 @@
 //! Opening the device that a command line names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow};
 pub(crate) use zonal::OpenMode;
 use zonal::spec::Stack;
-use zonal::{Zone, ZonedDevice};
+use zonal::{DeviceError, Zone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::signature::{self, Content};
+use zonal_sim::{Config, SimSsd};
 
 use crate::clock::SystemClock;
 
@@ -19,8 +20,29 @@ pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
 
 /// Opens `spec`, and keeps hold of what can be asked of its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
-    zonal::spec::open_stack_with(spec, mode, Arc::new(SystemClock::new()), &zonal_linux::open)
+    zonal::spec::open_stack_with(spec, mode, Arc::new(SystemClock::new()), &open_other)
         .with_context(|| format!("opening {spec}"))
+}
+
+/// What is no drive file: a simulated SSD, or a device of the kernel.
+fn open_other(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>, DeviceError> {
+    match path.to_str().and_then(|path| path.strip_prefix("sim:")) {
+        Some(config) => simulated(config).map(|drive| Some(drive as Arc<dyn ZonedDevice>)),
+        None => zonal_linux::open(path, mode),
+    }
+}
+
+/// `sim:`, with the config of a file or the default one.
+fn simulated(path: &str) -> Result<Arc<SimSsd>, DeviceError> {
+    let bad = |what: String| DeviceError::Spec { spec: format!("sim:{path}"), what };
+    let config = if path.is_empty() {
+        Config::default()
+    } else {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| DeviceError::Io { what: format!("opening {path}"), source })?;
+        Config::parse(&text).map_err(|error| bad(error.to_string()))?
+    };
+    SimSsd::new(&config).map(Arc::new).map_err(|error| bad(error.to_string()))
 }
 
 /// The device as the mount table shows it: a plain file by its absolute path.
@@ -44,4 +66,24 @@ pub(crate) fn without_furrow(device: &dyn ZonedDevice, error: FsError) -> Error 
 /// Every zone.
 pub(crate) fn report(device: &dyn ZonedDevice) -> Result<Vec<Zone>> {
     device.report_all().context("reporting the zones")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_simulated_drive_is_a_device() {
+        let drive = open("po2:sim:", OpenMode::ReadWrite).unwrap();
+        assert_eq!(drive.geometry().zone_count(), 1947);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("drive.toml");
+        let spec = format!("sim:{}", path.display());
+        assert!(open(&spec, OpenMode::ReadWrite).is_err(), "no such file");
+        std::fs::write(&path, "[zones]\nsuperblocks = 3").unwrap();
+        assert_eq!(open(&spec, OpenMode::ReadWrite).unwrap().geometry().zone_count(), 649);
+        std::fs::write(&path, "[zones]\nsuperblocks = 0").unwrap();
+        let error = format!("{:#}", open(&spec, OpenMode::ReadWrite).err().unwrap());
+        assert!(error.contains("zones.superblocks = 0 is not possible"), "{error}");
+    }
 }

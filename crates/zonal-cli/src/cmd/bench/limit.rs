@@ -23,7 +23,7 @@ pub(super) enum Limit {
 impl Limit {
     /// The limit that fits a device: what its innermost part is made of.
     pub(super) fn of(device: &str) -> Self {
-        if device.split(':').any(|part| part == "mem") {
+        if device.split(':').any(|part| part == "mem" || part == "sim") {
             return Self::Memory;
         }
         let base = device.rsplit(':').next().unwrap_or(device);
@@ -141,6 +141,7 @@ mod tests {
     fn the_limit_is_measured_where_the_device_is() {
         assert!(matches!(Limit::of("mem:"), Limit::Memory));
         assert!(matches!(Limit::of("po2:mem:zones=9"), Limit::Memory));
+        assert!(matches!(Limit::of("po2:sim:drive.toml"), Limit::Memory));
         let Limit::File(path) = &Limit::of("meter:file:/a/drive.zns") else { panic!("a file") };
         assert_eq!(path, Path::new("/a/drive.zns.limit"));
     }
