@@ -8,6 +8,7 @@
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
 //! | [`preset`] | which configs come with it? |
 //! | [`ssd`] | how does a file system run on a simulated drive? |
+//! | [`run`] | what does counting mode do with a config? |
 //! | [`report`] | what came out? Tables, pictures, pages |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
@@ -23,6 +24,7 @@ pub mod ftl;
 pub mod load;
 pub mod preset;
 pub mod report;
+pub mod run;
 pub mod size;
 pub mod ssd;
 

@@ -1,0 +1,382 @@
+//! Counting mode from end to end: a workload drives a translation layer, and what came out is
+//! noted down as it goes on.
+//!
+//! Nothing takes time here. [`Counting`] can stop at any point, so the same drive can be filled by
+//! counting and then be handed to timed mode; [`counting`] does a whole config.
+
+use serde::Serialize;
+
+use crate::Progress;
+use crate::config::{Config, Kind, Pattern};
+use crate::error::Result;
+use crate::flash::refused;
+use crate::ftl::{Counters, Layout, PageMapped, Translation, Unit, ZoneMapped};
+use crate::load::{self, Op, Request, Workload};
+use crate::report::{Cell, Table};
+
+/// Requests made at once. Few enough to stay in the first level of cache.
+const BATCH: usize = 512;
+
+/// A drive that takes whole requests.
+pub enum Drive {
+    /// A conventional or FDP drive.
+    Page(Box<PageMapped>),
+    /// A zoned drive whose zones the host writes in order.
+    Zones(Box<ZoneMapped>),
+}
+
+impl Drive {
+    /// An empty drive for a config's workload.
+    pub fn new(config: &Config) -> Result<Self> {
+        match config.drive.kind {
+            Kind::Conventional | Kind::Fdp => Ok(Self::Page(Box::new(PageMapped::new(config)?))),
+            Kind::Zns if config.workload.kind == Pattern::Zones => {
+                Ok(Self::Zones(Box::new(ZoneMapped::new(config)?)))
+            }
+            Kind::Zns => Err(refused("workload.kind", "any", "zones, on a zoned drive")),
+        }
+    }
+
+    /// What the host of this drive sees.
+    pub fn layout(&self) -> &Layout {
+        match self {
+            Self::Page(drive) => drive.layout(),
+            Self::Zones(drive) => drive.layout(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        match self {
+            Self::Page(drive) => drive.counters(),
+            Self::Zones(drive) => drive.counters(),
+        }
+    }
+
+    /// How often each superblock was erased.
+    pub fn erases(&self) -> &[u32] {
+        match self {
+            Self::Page(drive) => drive.erases(),
+            Self::Zones(drive) => drive.erases(),
+        }
+    }
+
+    fn write(&mut self, units: &[Unit], handle: u8) {
+        match self {
+            Self::Page(drive) => drive.write(units, handle),
+            Self::Zones(drive) => {
+                drive.write(units).expect("each zone is written in order, few at once");
+            }
+        }
+    }
+
+    fn trim(&mut self, first: Unit, count: u32) {
+        match self {
+            Self::Page(drive) => drive.trim(first, count),
+            Self::Zones(drive) => drive.trim(first, count),
+        }
+    }
+}
+
+/// A workload on a drive.
+pub struct Counting {
+    drive: Drive,
+    workload: Box<dyn Workload>,
+    batch: Vec<Request>,
+    /// Units of consecutive writes by one handle, still to be given to the drive.
+    units: Vec<Unit>,
+    asked_bytes: u64,
+    ended: bool,
+}
+
+impl Counting {
+    /// An empty drive, and the workload from its first request on.
+    pub fn new(config: &Config) -> Result<Self> {
+        if config.workload.kind == Pattern::Mixed && config.workload.read_share >= 1.0 {
+            let allowed = "below 1 where drive writes are counted";
+            return Err(refused("workload.read_share", config.workload.read_share, allowed));
+        }
+        let drive = Drive::new(config)?;
+        let workload = load::build(config, drive.layout())?;
+        let batch = Vec::with_capacity(BATCH);
+        Ok(Self { drive, workload, batch, units: Vec::new(), asked_bytes: 0, ended: false })
+    }
+
+    /// Goes on until the host has written `units` in all, or the workload has ended. May go on a
+    /// little longer: to the end of a batch.
+    pub fn until(&mut self, units: u64) -> Result<()> {
+        while !self.ended && self.drive.counters().host < units {
+            self.workload.fill(&mut self.batch)?;
+            self.ended = self.batch.is_empty();
+            self.apply();
+        }
+        Ok(())
+    }
+
+    /// Whether the workload has ended.
+    pub const fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The drive.
+    pub const fn drive(&self) -> &Drive {
+        &self.drive
+    }
+
+    /// Bytes the host asked to write. What it writes in units is more where requests are smaller.
+    pub const fn asked_bytes(&self) -> u64 {
+        self.asked_bytes
+    }
+
+    /// The drive and the workload, to go on with in timed mode.
+    pub fn into_parts(self) -> (Drive, Box<dyn Workload>) {
+        (self.drive, self.workload)
+    }
+
+    /// Gives the batch to the drive: writes of one handle together, in order.
+    fn apply(&mut self) {
+        let layout = self.drive.layout();
+        let (shift, unit) = (layout.unit.trailing_zeros(), layout.unit);
+        let narrow = |units: u64| u32::try_from(units).expect("requests lie in the user capacity");
+        let (mut handle, mut asked) = (0, 0);
+        self.units.clear();
+        for request in &self.batch {
+            match request.op {
+                Op::Read => {}
+                Op::Write => {
+                    if request.handle != handle && !self.units.is_empty() {
+                        self.drive.write(&self.units, handle);
+                        self.units.clear();
+                    }
+                    handle = request.handle;
+                    asked += u64::from(request.bytes);
+                    // Every unit that is touched is written.
+                    let limit = request.offset + u64::from(request.bytes) + (unit - 1);
+                    self.units.extend(narrow(request.offset >> shift)..narrow(limit >> shift));
+                }
+                Op::Trim | Op::Reset => {
+                    self.drive.write(&self.units, handle);
+                    self.units.clear();
+                    // A conventional host that begins a zone anew does not say so.
+                    if request.op == Op::Trim || matches!(self.drive, Drive::Zones(_)) {
+                        // Only a unit that is covered is forgotten.
+                        let first = narrow((request.offset + (unit - 1)) >> shift);
+                        let limit = narrow((request.offset + u64::from(request.bytes)) >> shift);
+                        self.drive.trim(first, limit.saturating_sub(first));
+                    }
+                }
+            }
+        }
+        self.drive.write(&self.units, handle);
+        self.asked_bytes += asked;
+    }
+}
+
+/// What is noted down now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Writes of the whole user capacity so far.
+    pub drive_writes: f64,
+    /// Bytes the host has written so far.
+    pub host_bytes: u64,
+    /// Write amplification of the drive since the sample before.
+    pub wa: f64,
+    /// The same since the beginning.
+    pub wa_total: f64,
+}
+
+/// Erase counts of superblocks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Wear {
+    /// The least.
+    pub least: u32,
+    /// The mean.
+    pub mean: f64,
+    /// The most.
+    pub most: u32,
+}
+
+impl Wear {
+    fn of(erases: &[u32]) -> Self {
+        let sum: u64 = erases.iter().copied().map(u64::from).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a mean of counts below 2^52")]
+        let mean = sum as f64 / erases.len().max(1) as f64;
+        let least = erases.iter().min().copied().unwrap_or(0);
+        Self { least, mean, most: erases.iter().max().copied().unwrap_or(0) }
+    }
+}
+
+/// What a config came to in counting mode.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// All of the config.
+    pub config: Config,
+    /// How much there is of what, as the host's writes meet it.
+    pub layout: Layout,
+    /// (raw − user) / user of all the flash.
+    pub op_nominal: f64,
+    /// The same of the flash in which data can rest.
+    pub op_effective: f64,
+    /// Writes of the whole user capacity, after warm-up.
+    pub drive_writes: f64,
+    /// Bytes the host asked to write, in all.
+    pub asked_bytes: u64,
+    /// Everything since the beginning.
+    pub counters: Counters,
+    /// Everything after warm-up.
+    pub measured: Counters,
+    /// Write amplification of the drive after warm-up.
+    pub wa: f64,
+    /// Erase counts at the end.
+    pub erases: Wear,
+    /// The course.
+    pub samples: Vec<Sample>,
+}
+
+impl Report {
+    /// The samples as a table.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new("counting", &["drive_writes", "host_bytes", "wa", "wa_total"]);
+        for sample in &self.samples {
+            #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+            let host_bytes = sample.host_bytes as f64;
+            let cells = [sample.drive_writes, host_bytes, sample.wa, sample.wa_total];
+            table.row(cells.map(Cell::from).to_vec());
+        }
+        table
+    }
+}
+
+/// Runs a config in counting mode, from an empty drive through `run.warm_up` to
+/// `run.drive_writes`.
+pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+    config.check()?;
+    let mut run = Counting::new(config)?;
+    let layout = *run.drive().layout();
+    let user = f64::from(layout.user_units);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "drive writes are at most 10^6"
+    )]
+    let units = |drive_writes: f64| (drive_writes * user) as u64;
+    let (total, warm_up) = (units(config.run.drive_writes), units(config.run.warm_up));
+    let step = units(config.run.sample).max(1);
+    let (mut samples, mut next) = (Vec::new(), step);
+    let (mut now, mut before, mut warm) = <(Counters, Counters, Counters)>::default();
+    while now.host < total && !run.ended() {
+        let warming = now.host < warm_up;
+        run.until(next.min(total).min(if warming { warm_up } else { u64::MAX }))?;
+        now = run.drive().counters();
+        if warming && now.host >= warm_up {
+            warm = now;
+        }
+        if now.host >= next || now.host >= total || run.ended() {
+            let since = now.since(&before);
+            if since.host > 0 {
+                samples.push(sample(&now, &since, &layout));
+            }
+            before = now;
+            next = (now.host / step + 1) * step;
+            progress(Progress { done: now.host.min(total), total });
+        }
+    }
+    let counters = run.drive().counters();
+    let measured = counters.since(&warm);
+    Ok(Report {
+        config: config.clone(),
+        layout,
+        op_nominal: layout.op_nominal(),
+        op_effective: layout.op_effective(),
+        drive_writes: drive_writes(measured.host, &layout),
+        asked_bytes: run.asked_bytes(),
+        counters,
+        measured,
+        wa: measured.wa(),
+        erases: Wear::of(run.drive().erases()),
+        samples,
+    })
+}
+
+fn sample(now: &Counters, since: &Counters, layout: &Layout) -> Sample {
+    Sample {
+        drive_writes: drive_writes(now.host, layout),
+        host_bytes: now.host * layout.unit,
+        wa: since.wa(),
+        wa_total: now.wa(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
+fn drive_writes(units: u64, layout: &Layout) -> f64 {
+    units as f64 / f64::from(layout.user_units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1024 superblocks of 384 KiB.
+    const SMALL: &str = "[flash]\nchannels = 2\ndies_per_channel = 1\nprograms_per_block = 2\n\
+                         superblocks = 1024\n[drive]\nop = 0.28\n";
+
+    fn report(text: &str) -> Report {
+        let config = Config::parse(&format!("{SMALL}{text}")).expect("a config");
+        let mut last = None;
+        let report = counting(&config, &mut |progress| last = Some(progress)).expect("runs");
+        let last = last.expect("progress is told");
+        assert_eq!(last.done, last.total);
+        report
+    }
+
+    #[test]
+    fn what_is_measured_comes_after_warm_up() {
+        let report = report("[run]\ndrive_writes = 8\nwarm_up = 6\nsample = 0.5");
+        assert_eq!(report.samples.len(), 16);
+        let near = |units, wanted: f64| (drive_writes(units, &report.layout) - wanted).abs() < 0.01;
+        assert!(near(report.counters.host, 8.0) && near(report.measured.host, 2.0));
+        assert_eq!(report.asked_bytes, report.counters.host * 4096);
+        // Nothing is moved before the flash is full once; steady is what theory says of 28 %.
+        assert!((report.samples[0].wa - 1.0).abs() < 1e-9);
+        assert!((2.3..2.5).contains(&report.wa), "{}", report.wa);
+        let last = report.samples.last().expect("samples");
+        assert!((last.wa_total - report.counters.wa()).abs() < 1e-9);
+        assert!(report.erases.least > 0 && report.erases.mean <= f64::from(report.erases.most));
+    }
+
+    #[test]
+    fn sequential_writes_and_zones_need_no_gc() {
+        let sequential = report("[workload]\nkind = \"sequential\"");
+        assert!((sequential.wa - 1.0).abs() < 0.01, "{}", sequential.wa);
+        let zones = "[workload]\nkind = \"zones\"\nio = \"64KiB\"\nopen_zones = 4\n";
+        let zoned = Config::parse(&format!("{SMALL}kind = \"zns\"\n{zones}")).expect("a config");
+        let zoned = counting(&zoned, &mut |_| {}).expect("runs");
+        assert!((zoned.wa - 1.0).abs() < 1e-9 && zoned.counters.erased > 0);
+        assert!(zoned.op_nominal.abs() < 1e-9);
+        let flat = report(zones);
+        assert!(flat.wa > 1.1, "the same on a conventional drive: {}", flat.wa);
+    }
+
+    #[test]
+    fn requests_smaller_than_a_unit_write_whole_units() {
+        let report = report("[workload]\nio = 512\n[run]\ndrive_writes = 1\nwarm_up = 0");
+        assert_eq!(report.asked_bytes * 8, report.counters.host * 4096);
+    }
+
+    #[test]
+    fn deleted_files_leave_room() {
+        let files = "[workload]\nkind = \"files\"\nfill = 0.5";
+        let half = report(files);
+        assert!(half.counters.trimmed > half.counters.host / 4);
+        let full = report(&files.replace("0.5", "0.95"));
+        assert!(half.wa < full.wa, "{} {}", half.wa, full.wa);
+    }
+
+    #[test]
+    fn the_same_config_gives_the_same_report() {
+        let text = |report: &Report| serde_json::to_string(report).expect("JSON");
+        let one = text(&report("[workload]\nkind = \"files\""));
+        assert_eq!(one, text(&report("[workload]\nkind = \"files\"")));
+        assert!(one.len() > 1000);
+    }
+}
