@@ -3,8 +3,10 @@
 //! | module | question |
 //! | --- | --- |
 //! | [`config`] | what is simulated? Every field, its unit and its range |
+//! | [`files`] | what do file systems make of the same files? |
 //! | [`flash`] | of which shape is the flash, and how long do its operations take? |
 //! | [`ftl`] | where does data lie? Page-mapped, zone-mapped, FDP; victims, GC, wear |
+//! | [`host`] | what if the host overwrites in place on zones? Its log and reclaim |
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
 //! | [`preset`] | which configs come with it? |
 //! | [`ssd`] | how does a file system run on a simulated drive? |
@@ -19,8 +21,10 @@
 
 pub mod config;
 pub mod error;
+pub mod files;
 pub mod flash;
 pub mod ftl;
+pub mod host;
 pub mod load;
 pub mod preset;
 pub mod report;

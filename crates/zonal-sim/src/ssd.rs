@@ -10,7 +10,11 @@
 //! reset has returned. Calls of several threads are done one after the other: the drive never has
 //! two commands at once, and which comes first is for the threads to settle. A run is repeated
 //! exactly only if one thread makes the calls.
+//!
+//! [`BlockSsd`] is its rival: a drive of the same flash, with the same times, that takes writes in
+//! any order.
 
+mod block;
 mod dies;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +24,7 @@ use zonal::{
     MemoryDrive, Select, Zone, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
 };
 
+pub use block::BlockSsd;
 pub use dies::Operations;
 
 use self::dies::Dies;
@@ -70,9 +75,11 @@ struct Flash {
 pub struct Account {
     /// Bytes the host wrote.
     pub host_bytes: u64,
+    /// Bytes the drive moved by itself: GC.
+    pub moved_bytes: u64,
     /// Bytes of padding programmed when zones were finished.
     pub padded_bytes: u64,
-    /// Bytes of both that still wait in the write buffer for the rest of their program.
+    /// Bytes of these that still wait in the write buffer for the rest of their program.
     pub buffered_bytes: u64,
     /// Bytes of one program of one die.
     pub program_bytes: u64,
@@ -128,25 +135,8 @@ impl SimSsd {
     /// The account of the flash.
     pub fn account(&self) -> Account {
         let flash = self.flash();
-        let (layout, counters) = (*flash.zones.layout(), flash.zones.counters());
-        let operations = flash.dies.operations();
-        let bytes = |units: u64| units * layout.unit;
-        let program_bytes = flash.dies.program_bytes();
-        let placed = bytes(counters.host + counters.padded);
-        let erases = flash.zones.erases();
-        Account {
-            host_bytes: bytes(counters.host),
-            padded_bytes: bytes(counters.padded),
-            buffered_bytes: placed - operations.programs * program_bytes,
-            program_bytes,
-            wa: counters.wa(),
-            operations,
-            erased: counters.erased,
-            superblock_bytes: bytes(layout.block_units.into()),
-            erases_min: erases.iter().copied().min().unwrap_or(0),
-            erases_max: erases.iter().copied().max().unwrap_or(0),
-            virtual_ns: self.clock.monotonic_ns(),
-        }
+        let (zones, now) = (&flash.zones, self.clock.monotonic_ns());
+        Account::new(&zones.counters(), zones.layout(), &flash.dies, zones.erases(), now)
     }
 
     /// The counters of the translation layer, in blocks.
@@ -179,6 +169,35 @@ impl SimSsd {
         let end = flash.write(begun, (zone, offset.get()), blocks);
         self.pass(begin, end);
         Ok(outcome)
+    }
+}
+
+impl Account {
+    fn new(
+        counters: &Counters,
+        layout: &Layout,
+        dies: &Dies,
+        erases: &[u32],
+        virtual_ns: u64,
+    ) -> Self {
+        let bytes = |units: u64| units * layout.unit;
+        let (operations, program_bytes) = (dies.operations(), dies.program_bytes());
+        let placed = bytes(counters.host + counters.moved + counters.padded);
+        let (min, max) = (erases.iter().min(), erases.iter().max());
+        Self {
+            host_bytes: bytes(counters.host),
+            moved_bytes: bytes(counters.moved),
+            padded_bytes: bytes(counters.padded),
+            buffered_bytes: placed - operations.programs * program_bytes,
+            program_bytes,
+            wa: counters.wa(),
+            operations,
+            erased: counters.erased,
+            superblock_bytes: bytes(layout.block_units.into()),
+            erases_min: min.copied().unwrap_or(0),
+            erases_max: max.copied().unwrap_or(0),
+            virtual_ns,
+        }
     }
 }
 

@@ -139,6 +139,11 @@ impl ZoneMapped {
         self.active
     }
 
+    /// Superblocks that are erased and in no zone.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// Times each superblock was erased.
     pub fn erases(&self) -> &[u32] {
         &self.erases

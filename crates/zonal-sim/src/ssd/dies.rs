@@ -44,6 +44,8 @@ pub(super) struct Dies {
     states: Vec<Die>,
     /// When each channel is free.
     channels: Vec<Ns>,
+    /// The page that GC has read last.
+    collected: Option<Slot>,
     operations: Operations,
 }
 
@@ -89,6 +91,7 @@ impl Dies {
             buffered_max: config.drive.buffer_programs as usize,
             states,
             channels: vec![0; flash.channels as usize],
+            collected: None,
             operations: Operations::default(),
         }
     }
@@ -156,6 +159,23 @@ impl Dies {
             slot += count;
         }
         done
+    }
+
+    /// Reads a unit for GC, in its turn behind what its die does. Neighbours in one page are one
+    /// read.
+    pub(super) fn collect(&mut self, now: Ns, slot: Slot) {
+        let within = slot % self.block_units % self.program_units % self.page_units;
+        let page = slot - within;
+        if self.collected.replace(page) == Some(page) {
+            return;
+        }
+        let (die, channel) = self.die_of(slot);
+        let over_channel = self.transfer(u64::from(self.page_units) * self.unit_bytes);
+        let (state, bus) = (&mut self.states[die], &mut self.channels[channel]);
+        state.free = state.free.max(now) + self.times.read;
+        *bus = (*bus).max(now) + over_channel;
+        self.operations.reads += 1;
+        self.operations.busy_ns += self.times.read;
     }
 
     fn read_page(&mut self, now: Ns, slot: Slot, count: u32, written: Slot) -> Ns {
