@@ -11,6 +11,7 @@ use crate::config::{Config, Kind, Pattern};
 use crate::error::Result;
 use crate::flash::refused;
 use crate::ftl::{Counters, Layout, PageMapped, Translation, Unit, ZoneMapped};
+use crate::host::HostLog;
 use crate::load::{self, Op, Request, Workload};
 use crate::report::{Cell, Table};
 
@@ -23,6 +24,8 @@ pub enum Drive {
     Page(Box<PageMapped>),
     /// A zoned drive whose zones the host writes in order.
     Zones(Box<ZoneMapped>),
+    /// A zoned drive below a log of the host, which overwrites anywhere.
+    Log(Box<HostLog>),
 }
 
 impl Drive {
@@ -33,7 +36,7 @@ impl Drive {
             Kind::Zns if config.workload.kind == Pattern::Zones => {
                 Ok(Self::Zones(Box::new(ZoneMapped::new(config)?)))
             }
-            Kind::Zns => Err(refused("workload.kind", "any", "zones, on a zoned drive")),
+            Kind::Zns => Ok(Self::Log(Box::new(HostLog::new(config)?))),
         }
     }
 
@@ -42,14 +45,24 @@ impl Drive {
         match self {
             Self::Page(drive) => drive.layout(),
             Self::Zones(drive) => drive.layout(),
+            Self::Log(log) => log.layout(),
         }
     }
 
-    /// What was done so far.
+    /// What was done so far. A log of the host counts what it moved itself.
     pub fn counters(&self) -> Counters {
         match self {
             Self::Page(drive) => drive.counters(),
             Self::Zones(drive) => drive.counters(),
+            Self::Log(log) => log.counters(),
+        }
+    }
+
+    /// What the drive alone has done: below a log of the host, what the log gave it to write.
+    fn drive_counters(&self) -> Counters {
+        match self {
+            Self::Page(_) | Self::Zones(_) => self.counters(),
+            Self::Log(log) => log.zones().counters(),
         }
     }
 
@@ -58,6 +71,7 @@ impl Drive {
         match self {
             Self::Page(drive) => drive.erases(),
             Self::Zones(drive) => drive.erases(),
+            Self::Log(log) => log.zones().erases(),
         }
     }
 
@@ -67,6 +81,7 @@ impl Drive {
             Self::Zones(drive) => {
                 drive.write(units).expect("each zone is written in order, few at once");
             }
+            Self::Log(log) => log.write(units, handle),
         }
     }
 
@@ -74,6 +89,7 @@ impl Drive {
         match self {
             Self::Page(drive) => drive.trim(first, count),
             Self::Zones(drive) => drive.trim(first, count),
+            Self::Log(log) => log.trim(first, count),
         }
     }
 }
@@ -225,7 +241,12 @@ pub struct Report {
     pub counters: Counters,
     /// Everything after warm-up.
     pub measured: Counters,
-    /// Write amplification of the drive after warm-up.
+    /// Write amplification of the host's log after warm-up: bytes it gave to the drive ÷ bytes
+    /// given to it; 1 where there is none.
+    pub host_wa: f64,
+    /// Write amplification of the drive after warm-up: bytes programmed ÷ bytes given to it.
+    pub drive_wa: f64,
+    /// Their product: bytes programmed ÷ bytes of the workload.
     pub wa: f64,
     /// Erase counts at the end.
     pub erases: Wear,
@@ -264,12 +285,14 @@ pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<R
     let step = units(config.run.sample).max(1);
     let (mut samples, mut next) = (Vec::new(), step);
     let (mut now, mut before, mut warm) = <(Counters, Counters, Counters)>::default();
+    let mut drive_warm = Counters::default();
     while now.host < total && !run.ended() {
         let warming = now.host < warm_up;
         run.until(next.min(total).min(if warming { warm_up } else { u64::MAX }))?;
         now = run.drive().counters();
         if warming && now.host >= warm_up {
             warm = now;
+            drive_warm = run.drive().drive_counters();
         }
         if now.host >= next || now.host >= total || run.ended() {
             let since = now.since(&before);
@@ -283,6 +306,11 @@ pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<R
     }
     let counters = run.drive().counters();
     let measured = counters.since(&warm);
+    let drive_wa = run.drive().drive_counters().since(&drive_warm).wa();
+    let host_wa = match run.drive() {
+        Drive::Page(_) | Drive::Zones(_) => 1.0,
+        Drive::Log(_) => measured.wa(),
+    };
     Ok(Report {
         config: config.clone(),
         layout,
@@ -292,7 +320,9 @@ pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<R
         asked_bytes: run.asked_bytes(),
         counters,
         measured,
-        wa: measured.wa(),
+        host_wa,
+        drive_wa,
+        wa: host_wa * drive_wa,
         erases: Wear::of(run.drive().erases()),
         samples,
     })
@@ -355,6 +385,15 @@ mod tests {
         assert!(zoned.op_nominal.abs() < 1e-9);
         let flat = report(zones);
         assert!(flat.wa > 1.1, "the same on a conventional drive: {}", flat.wa);
+    }
+
+    #[test]
+    fn on_zones_the_host_moves_what_a_drive_would() {
+        let drive = report("");
+        let log = report("kind = \"zns\"\n");
+        assert!((log.drive_wa - 1.0).abs() < 1e-9, "{}", log.drive_wa);
+        assert!((log.host_wa / drive.wa - 1.0).abs() < 0.02, "{} {}", log.host_wa, drive.wa);
+        assert!((log.wa - log.host_wa).abs() < 1e-9 && (drive.host_wa - 1.0).abs() < 1e-9);
     }
 
     #[test]
