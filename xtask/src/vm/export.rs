@@ -1,5 +1,6 @@
 //! A drive that `zonal serve` serves, and the disk that the guest's own kernel makes of it.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,26 @@ const HOST_ID: &str = "7b1f0f0e-7c5b-4ed5-9d0e-35d2e0f3a001";
 /// How often something that is to appear is looked for, a tenth of a second apart.
 const TRIES: u32 = 300;
 
+/// How a drive is served.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    NvmeTcp,
+    Ublk,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 2] = [Self::NvmeTcp, Self::Ublk];
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NvmeTcp => "NVMe/TCP",
+            Self::Ublk => "ublk",
+        })
+    }
+}
+
 /// A server, and what the kernel has of it. Both end with this.
 pub(super) struct Export {
     process: Child,
@@ -31,6 +52,14 @@ pub(super) struct Export {
 }
 
 impl Export {
+    /// Serves `device`, and returns the disk that the kernel makes of it.
+    pub(super) fn start(way: Way, device: &str) -> Result<(Self, PathBuf)> {
+        match way {
+            Way::NvmeTcp => Self::nvme_tcp(device, ""),
+            Way::Ublk => Self::ublk(device, &[]),
+        }
+    }
+
     /// Serves `device`, lets the kernel attach it with `options` of its own (each with a comma in
     /// front), and returns the disk.
     pub(super) fn nvme_tcp(device: &str, options: &str) -> Result<(Self, PathBuf)> {
@@ -50,7 +79,6 @@ impl Export {
 
     /// The same under a name that hosts know already.
     pub(super) fn serve_as(nqn: &str, arguments: &[&str]) -> Result<Self> {
-        run::quietly(Command::new("ip").args(["link", "set", "lo", "up"]))?;
         let mut command = Command::new(side::ZONAL);
         command.args(["serve", "nvme-tcp", "--nqn", nqn]).args(arguments);
         if !arguments.iter().any(|argument| argument.starts_with("--listen")) {
@@ -184,9 +212,7 @@ impl Drop for Export {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if let Some(number) = self.ublk {
-            let number = number.to_string();
-            let mut command = Command::new(side::ZONAL);
-            let _ = run::quietly(command.args(["serve", "ublk", "--remove", &number]));
+            let _ = side::zonal(&["serve", "ublk", "--remove", &number.to_string()]);
         }
     }
 }

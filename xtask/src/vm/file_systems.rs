@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::contents::{Contents, Syncing};
 use super::drives;
-use super::export::Export;
+use super::export::{Export, Way};
 use super::mounted::Mounted;
 use super::{side, zone_files};
 use crate::run;
@@ -30,19 +30,16 @@ pub(super) enum Kind {
     F2fsAlone,
 }
 
-/// What is done over NVMe/TCP, and on which drive. F2FS wants the blocks of its other disk, and
-/// zones that are writable to their end once it is full.
-const OVER_TCP: [(Kind, &str); 4] = [
-    (Kind::Zonefs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
-    (Kind::Btrfs, "mem:zone=4M,capacity=3M,zones=96,open=14,active=28"),
-    (Kind::Xfs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
-    (Kind::F2fs, "mem:block=512,zone=4M,zones=64,open=8,active=12"),
-];
-
-/// What is done over ublk: what takes conventional zones. The drive that Linux refuses has the rest.
-const OVER_UBLK: [(Kind, &str); 2] = [
-    (Kind::Zonefs, "mem:zone=4M,zones=64,conventional=8,open=8,active=12"),
-    (Kind::F2fsAlone, "mem:zone=4M,zones=96,conventional=16,open=8,active=12"),
+/// What is done, how and on which drive. F2FS wants the blocks of its other disk, and zones that are
+/// writable to their end once it is full. Over ublk there is what takes conventional zones: the
+/// drive that Linux refuses has the rest.
+const DONE: [(Way, Kind, &str); 6] = [
+    (Way::NvmeTcp, Kind::Zonefs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
+    (Way::NvmeTcp, Kind::Btrfs, "mem:zone=4M,capacity=3M,zones=96,open=14,active=28"),
+    (Way::NvmeTcp, Kind::Xfs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
+    (Way::NvmeTcp, Kind::F2fs, "mem:block=512,zone=4M,zones=64,open=8,active=12"),
+    (Way::Ublk, Kind::Zonefs, "mem:zone=4M,zones=64,conventional=8,open=8,active=12"),
+    (Way::Ublk, Kind::F2fsAlone, "mem:zone=4M,zones=96,conventional=16,open=8,active=12"),
 ];
 
 /// The most that is written at first: an interpreted kernel is slow.
@@ -56,16 +53,9 @@ const SECTOR: u64 = 512;
 
 /// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
-    for (kind, device) in OVER_TCP {
-        tally.check(&format!("{kind:?} on a drive over NVMe/TCP"), || {
-            let (export, disk) = Export::nvme_tcp(device, "")?;
-            kind.exercise(&disk)?;
-            export.end()
-        });
-    }
-    for (kind, device) in OVER_UBLK {
-        tally.check(&format!("{kind:?} on a drive over ublk"), || {
-            let (export, disk) = Export::ublk(device, &[])?;
+    for (way, kind, device) in DONE {
+        tally.check(&format!("{kind:?} on a drive over {way}"), || {
+            let (export, disk) = Export::start(way, device)?;
             kind.exercise(&disk)?;
             export.end()
         });

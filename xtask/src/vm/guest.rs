@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    differ, drives, file_systems, nvme_cli, nvme_tcp, refused, side_by_side, superblock, ublk,
-    virtual_zones, warts, zbd,
+    differ, drives, file_systems, nvme_cli, nvme_tcp, refused, side, side_by_side, superblock,
+    ublk, virtual_zones, warts, zbd,
 };
 use crate::calls::compare::{self, Row};
 use crate::run;
@@ -94,7 +94,7 @@ fn passthrough(tally: &mut Tally) {
 /// Whoever insists on `io_uring` is told; others do without.
 fn without_io_uring() -> Result<()> {
     let switch = "/proc/sys/kernel/io_uring_disabled";
-    let info = |device: &str| run::quietly(Command::new("/share/zonal").args(["info", device]));
+    let info = |device: &str| side::zonal(&["info", device]);
     fs::write(switch, "2")?;
     let (plain, insisting) =
         (info(drives::REFUSED), info(&format!("io_uring:{}", drives::REFUSED)));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::export::Export;
+use super::side;
 use crate::run;
 use crate::tally::Tally;
 
@@ -257,8 +258,7 @@ fn two_hosts() -> Result<()> {
 /// What was flushed is there when the server is back, and the kernel finds it by itself.
 fn crashed() -> Result<()> {
     let drive = "/tmp/nvme-crashed.zns";
-    let create = ["create", drive, "--size=32M", "--zone-size=4M"];
-    run::quietly(Command::new("/share/zonal").args(create))?;
+    side::zonal(&["create", drive, "--size=32M", "--zone-size=4M"])?;
     let export = Export::serve(&[drive])?;
     let (nqn, port) = (export.nqn().to_owned(), format!("--listen=127.0.0.1:{}", export.port()));
     let host = Host::connect(&export, ONE, &["--reconnect-delay=1", "--ctrl-loss-tmo=60"])?;

@@ -11,10 +11,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::contents::{Contents, Syncing};
 use super::drives::{self, REFUSED};
-use super::export::Export;
+use super::export::{Export, Way};
 use super::file_systems::Kind;
 use super::mounted::Mounted;
-use super::{side, zone_files};
+use super::side::{self, zonal};
+use super::zone_files;
 use crate::run;
 use crate::tally::Tally;
 
@@ -37,20 +38,15 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("the refused drive: our zonefs", our_zonefs);
     tally.check("the refused drive: Furrow", furrow);
     for kind in KINDS {
-        tally.check(&format!("the refused drive: {kind:?} over NVMe/TCP"), || {
-            despite_lost_commands(|| {
-                let (export, disk) = Export::nvme_tcp(ADAPTED, "")?;
-                kind.exercise(&disk)?;
-                export.end()
-            })
-        });
-        tally.check(&format!("the refused drive: {kind:?} over ublk"), || {
-            despite_lost_commands(|| {
-                let (export, disk) = Export::ublk(ADAPTED, &[])?;
-                kind.exercise(&disk)?;
-                export.end()
-            })
-        });
+        for way in Way::ALL {
+            tally.check(&format!("the refused drive: {kind:?} over {way}"), || {
+                despite_lost_commands(|| {
+                    let (export, disk) = Export::start(way, ADAPTED)?;
+                    kind.exercise(&disk)?;
+                    export.end()
+                })
+            });
+        }
     }
 }
 
@@ -156,8 +152,4 @@ fn same_tree(one: &Path, other: &Path) -> Result<usize> {
         }
     }
     Ok(count)
-}
-
-fn zonal(arguments: &[&str]) -> Result<String> {
-    run::quietly(Command::new(side::ZONAL).args(arguments))
 }

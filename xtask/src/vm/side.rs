@@ -17,6 +17,11 @@ pub(super) const ZONAL: &str = "/share/zonal";
 /// Bytes of a super block.
 pub(super) const SUPER_BLOCK: usize = 4096;
 
+/// Runs the `zonal` of this build; what it prints.
+pub(super) fn zonal(arguments: &[&str]) -> Result<String> {
+    run::quietly(Command::new(ZONAL).args(arguments))
+}
+
 /// A number that no other drive or mount of this boot has: a failure leaves no trap for the next.
 pub(super) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::export::Export;
+use super::export::{Export, Way};
 use super::null_blk::NullBlk;
 use super::shape::Shape;
 use crate::run;
@@ -36,21 +36,19 @@ const PLAIN: Shape = Shape {
 
 /// Everything.
 pub(super) fn checks(tally: &mut Tally) {
-    for shape in &SHAPES {
-        tally.check(&format!("calls on a drive over NVMe/TCP, {}", shape.name), || {
-            let theirs = NullBlk::new(shape)?;
-            let (export, ours) = Export::nvme_tcp(&shape.memory_drive(), "")?;
-            compare(theirs.path(), &ours)?;
-            export.end()
-        });
-    }
-    for shape in SHAPES.iter().chain(&CONVENTIONAL) {
-        tally.check(&format!("calls on a ublk drive, {}", shape.name), || {
-            let theirs = NullBlk::new(shape)?;
-            let (export, ours) = Export::ublk(&shape.memory_drive(), &[])?;
-            compare(theirs.path(), &ours)?;
-            export.end()
-        });
+    for way in Way::ALL {
+        let more = match way {
+            Way::NvmeTcp => [].as_slice(),
+            Way::Ublk => &CONVENTIONAL,
+        };
+        for shape in SHAPES.iter().chain(more) {
+            tally.check(&format!("calls on a drive over {way}, {}", shape.name), || {
+                let theirs = NullBlk::new(shape)?;
+                let (export, ours) = Export::start(way, &shape.memory_drive())?;
+                compare(theirs.path(), &ours)?;
+                export.end()
+            });
+        }
     }
 }
 

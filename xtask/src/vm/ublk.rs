@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::export::Export;
-use super::side::{ZONAL, next_number};
+use super::side::{ZONAL, next_number, zonal};
 use crate::run;
 use crate::tally::Tally;
 
@@ -73,10 +73,6 @@ impl Drop for DriveFile {
         // The guest's memory is small.
         let _ = fs::remove_file(&self.0);
     }
-}
-
-fn zonal(arguments: &[&str]) -> Result<String> {
-    run::quietly(Command::new(ZONAL).args(arguments))
 }
 
 fn blkzone(arguments: &[&str], disk: &Path) -> Result<String> {

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Result, bail, ensure};
 
 use super::drives;
+use super::side::zonal;
 use crate::run;
 use crate::tally::Tally;
 
@@ -19,10 +20,6 @@ pub(super) fn checks(tally: &mut Tally) {
     for (kind, make) in [("zonefs", "mkzonefs"), ("furrow", "mkfs")] {
         tally.check(&format!("{kind} on virtual zones"), || file_system(make));
     }
-}
-
-fn zonal(arguments: &[&str]) -> Result<String> {
-    run::quietly(Command::new("/share/zonal").args(arguments))
 }
 
 /// The words of a command that has to fail.

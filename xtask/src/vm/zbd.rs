@@ -12,7 +12,7 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
-use super::export::Export;
+use super::export::{Export, Way};
 use super::shape::Shape;
 use super::side;
 use crate::run;
@@ -27,13 +27,6 @@ const NOT_FOR_US: [(&str, &[u32]); 3] = [
     ("for devices without zones", &[42, 43, 49, 56]),
     ("for the bad blocks of null_blk", &[72, 73, 74, 75]),
 ];
-
-/// How a drive is served.
-#[derive(Clone, Copy)]
-enum Way {
-    NvmeTcp,
-    Ublk,
-}
 
 /// A drive that the tests run on.
 struct Drive {
@@ -115,11 +108,7 @@ fn run_on(drive: &Drive) -> Result<Outcome> {
         fs::copy(script.path(), scripts.join(script.file_name()))?;
     }
     symlink("/usr/bin/fio", place.join("fio"))?;
-    let device = drive.shape.memory_drive();
-    let (export, disk) = match drive.way {
-        Way::NvmeTcp => Export::nvme_tcp(&device, "")?,
-        Way::Ublk => Export::ublk(&device, &[])?,
-    };
+    let (export, disk) = Export::start(drive.way, &drive.shape.memory_drive())?;
     let mut tests = Command::new("bash")
         .args(["t/zbd/test-zbd-support", "-r"])
         .arg(disk)
