@@ -444,6 +444,13 @@ impl Furrow {
                     Self::settle_conventional(state, number);
                     continue;
                 }
+                Role::Free if state.zones.slot(number).live > 0 => {
+                    // It has lost all that it held. To write there again would give those who still
+                    // refer to it what belongs to others.
+                    state.zones.claim(number);
+                    state.zones.seal(number);
+                    continue;
+                }
                 Role::Super
                 | Role::Meta
                 | Role::Free

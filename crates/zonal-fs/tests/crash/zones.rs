@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use zonal::image::Image;
 use zonal::{
-    BlockSize, Geometry, GeometrySpec, LbaCount, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
+    BlockSize, Geometry, GeometrySpec, LbaCount, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId,
+    ZonedDevice,
 };
 use zonal_fs::FsError;
 use zonal_fs::furrow::layout::{SEQUENTIAL_ZONES_MIN, ZONE_BLOCKS_MIN};
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::tree::{Tree, snapshot};
-use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, WriteFlags};
 
 use crate::ops::drives::{self, SHAPES, SMALL, Shape, StepClock};
 use crate::ops::session::Session;
@@ -92,6 +93,41 @@ fn a_zone_that_failed_before_the_mount_costs_the_files_in_it_at_most() {
             assert_eq!(read_all(&fs, file, 50_000).expect("read"), content(3, 0, 50_000));
         }
     }
+}
+
+/// Somebody resets it, or the drive forgets what it held.
+#[test]
+fn a_zone_that_lost_its_data_costs_the_files_in_it_at_most() {
+    // Not by any seed: operations that leave no file would leave nothing to lose.
+    let start = Start::new(&SMALL, 200, &random_ops(5, 60));
+    let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+    let mut zones_lost = 0;
+    for zone in start.image.geometry().zones() {
+        let fail = |what: &str| -> ! { panic!("zone {zone}: {what}") };
+        let drive: Arc<dyn ZonedDevice> = Arc::new(start.image.power_on());
+        drive.manage(Select::One(zone), ZoneAction::Reset).expect("every zone can be reset");
+        let fs = mount(&drive).unwrap_or_else(|error| fail(&error.to_string()));
+        let losses = fs.losses().to_vec();
+        let (right, lost) = compare_files(&fs, &start.tree());
+        assert_eq!(lost > 0, !losses.is_empty(), "zone {zone}: {losses:?}");
+        zones_lost += u32::from(lost > 0);
+        // Every zone that is free is taken.
+        let file = fs.create(&Caller::ROOT, Ino::ROOT, b"after", &PLAIN).expect("create").ino;
+        let mut size = 0;
+        while fs.write(file, size, &content(3, size, 65_536), WriteFlags::DIRECT).is_ok() {
+            size += 65_536;
+        }
+        fs.sync().unwrap_or_else(|error| fail(&error.to_string()));
+        drop(fs);
+        let fs = mount(&drive).unwrap_or_else(|error| fail(&error.to_string()));
+        assert_eq!(compare_files(&fs, &start.tree()), (right, lost), "zone {zone}");
+        for ino in losses.iter().map(|loss| loss.ino).chain([file]) {
+            fs.setattr(&Caller::ROOT, ino, &empty).unwrap_or_else(|error| fail(&error.to_string()));
+        }
+        fs.shutdown().unwrap_or_else(|error| fail(&error.to_string()));
+        assert_eq!(drives::problems(drive), Vec::<String>::new(), "zone {zone}");
+    }
+    assert!(zones_lost > 0, "no zone held a file");
 }
 
 #[test]
