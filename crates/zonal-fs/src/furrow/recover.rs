@@ -413,6 +413,11 @@ impl Furrow {
         }
         let whole =
             loaded.journal_is_whole || self.has_planted(PlantedBug::ContinueBehindTornRecord);
+        if !whole {
+            // The checkpoint would go on in the same zones, where the next batch would find only
+            // one copy.
+            self.committer.lock().expect("no holder panicked").journal.next = [None; 2];
+        }
         if whole && loaded.copies_are_whole {
             self.commit(Ending::Record)
         } else {

@@ -9,7 +9,7 @@ use zonal::{
 };
 use zonal_fs::FsError;
 use zonal_fs::furrow::layout::{SEQUENTIAL_ZONES_MIN, ZONE_BLOCKS_MIN};
-use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::furrow::{DumpWhat, Furrow, MkfsOptions, MountOptions, dump, mkfs};
 use zonal_fs::tree::{Tree, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, WriteFlags};
 
@@ -70,6 +70,16 @@ fn unescape(name: &str) -> Vec<u8> {
     }
 }
 
+/// A torn superblock stays in sight until its zone is reset.
+fn is_superblock(drive: &Arc<dyn ZonedDevice>, zone: ZoneId) -> bool {
+    let mut found = false;
+    dump(drive.clone(), DumpWhat::Superblock, &mut |line| {
+        found |= line["zone"] == zone.get();
+    })
+    .expect("it can be dumped");
+    found
+}
+
 #[test]
 fn a_zone_that_failed_before_the_mount_costs_the_files_in_it_at_most() {
     let seed = seed();
@@ -128,6 +138,29 @@ fn a_zone_that_lost_its_data_costs_the_files_in_it_at_most() {
         assert_eq!(drives::problems(drive), Vec::<String>::new(), "zone {zone}");
     }
     assert!(zones_lost > 0, "no zone held a file");
+}
+
+/// What a power cut leaves where a record was being written, in either copy.
+#[test]
+fn a_torn_record_costs_no_copy_of_what_comes_after_it() {
+    let start = Start::new(&SMALL, 200, &random_ops(5, 60));
+    let mut torn = 0;
+    for zone in start.image.power_on().report_all().expect("report") {
+        let drive: Arc<dyn ZonedDevice> = Arc::new(start.image.power_on());
+        if !zone.cond.is_active() || is_superblock(&drive, zone.id) {
+            continue;
+        }
+        torn += 1;
+        drive.append(zone.id, &[7; 4096]).expect("the zone has room");
+        let fs = mount(&drive).expect("mount");
+        for name in [b"one", b"two"] {
+            fs.create(&Caller::ROOT, Ino::ROOT, name, &PLAIN).expect("create");
+            fs.sync().expect("sync");
+            let found = drives::problems(drive.clone());
+            assert_eq!(found, Vec::<String>::new(), "zone {}", zone.id);
+        }
+    }
+    assert!(torn >= 2, "{torn} zones were written");
 }
 
 #[test]
