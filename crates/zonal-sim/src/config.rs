@@ -13,6 +13,7 @@ use crate::error::{Result, SimError};
 use crate::flash::{Flash, refused, within};
 use crate::ftl::{Frontier, Isolation, Layout, Victim};
 use crate::size::Size;
+use crate::trace::Trace;
 
 /// A simulation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,8 @@ pub struct Config {
     pub fdp: Fdp,
     /// What the host does.
     pub workload: Workload,
+    /// How a trace is replayed.
+    pub trace: Trace,
     /// How long, and what is noted down.
     pub run: Run,
 }
@@ -322,6 +325,7 @@ impl Config {
         within("zones.max_open", self.zones.max_open, 1, self.zones.max_active)?;
         within("fdp.handles", self.fdp.handles, 1, 64)?;
         self.workload.check()?;
+        self.trace.check()?;
         within("run.drive_writes", run.drive_writes, 0.0, 1e6)?;
         within("run.warm_up", run.warm_up, 0.0, run.drive_writes)?;
         within("run.sample", run.sample, 1e-4, 1e6)?;

@@ -10,6 +10,7 @@
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
 //! | [`preset`] | which configs come with it? |
 //! | [`ssd`] | how does a file system run on a simulated drive? |
+//! | [`trace`] | how is a trace read, and put on a drive? |
 //! | [`run`] | what does counting mode do with a config? |
 //! | [`report`] | what came out? Tables, pictures, pages |
 //!
@@ -31,6 +32,7 @@ pub mod report;
 pub mod run;
 pub mod size;
 pub mod ssd;
+pub mod trace;
 
 pub use config::Config;
 pub use error::{Result, SimError};

@@ -14,6 +14,7 @@ use crate::ftl::{Counters, Layout, PageMapped, Translation, Unit, ZoneMapped};
 use crate::host::HostLog;
 use crate::load::{self, Op, Request, Workload};
 use crate::report::{Cell, Table};
+use crate::trace::Seen;
 
 /// Requests made at once. Few enough to stay in the first level of cache.
 const BATCH: usize = 512;
@@ -250,6 +251,9 @@ pub struct Report {
     pub wa: f64,
     /// Erase counts at the end.
     pub erases: Wear,
+    /// What the trace came to, if one was replayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Seen>,
     /// The course.
     pub samples: Vec<Sample>,
 }
@@ -324,6 +328,7 @@ pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<R
         drive_wa,
         wa: host_wa * drive_wa,
         erases: Wear::of(run.drive().erases()),
+        trace: run.workload.seen(),
         samples,
     })
 }

@@ -10,8 +10,6 @@
 
 mod address;
 mod files;
-#[cfg(test)]
-mod tests;
 mod zones;
 
 use rand_chacha::ChaCha8Rng;
@@ -22,6 +20,7 @@ use crate::error::Result;
 use crate::flash::refused;
 use crate::ftl::Layout;
 use crate::size::Size;
+use crate::trace::{Replay, Seen};
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +55,11 @@ pub struct Request {
 pub trait Workload: Send {
     /// Clears `batch` and fills it up to its capacity; fewer requests than that only at the end.
     fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()>;
+
+    /// What the replay of a trace has met so far; `None` for generators.
+    fn seen(&self) -> Option<Seen> {
+        None
+    }
 }
 
 /// The workload of a config, for a drive of this layout. The same config gives the same requests.
@@ -74,28 +78,23 @@ pub trait Workload: Send {
 /// ```
 pub fn build(config: &Config, layout: &Layout) -> Result<Box<dyn Workload>> {
     let (workload, rng) = (&config.workload, generator(config.seed));
-    if workload.kind == Pattern::Zones {
-        return Ok(Box::new(zones::Zones::new(config, layout, rng)?));
-    }
-    let space = Space::new(config, layout)?;
+    let space = || Space::new(config, layout);
     Ok(match workload.kind {
-        Pattern::Uniform => Box::new(address::Random::new(space, address::Uniform, rng)),
-        Pattern::Sequential => Box::new(address::Sequential::new(space)),
+        Pattern::Uniform => Box::new(address::Random::new(space()?, address::Uniform, rng)),
+        Pattern::Sequential => Box::new(address::Sequential::new(space()?)),
         Pattern::Zipf => {
-            let zipf = address::Zipf::new(space, workload.theta, handles(config));
-            Box::new(address::Random::new(space, zipf, rng))
+            let zipf = address::Zipf::new(space()?, workload.theta, handles(config));
+            Box::new(address::Random::new(space()?, zipf, rng))
         }
         Pattern::HotCold => {
             let (part, share) = (workload.hot_part, workload.hot_share);
-            let classes = address::HotCold::new(space, part, share, handles(config));
-            Box::new(address::Random::new(space, classes, rng))
+            let classes = address::HotCold::new(space()?, part, share, handles(config));
+            Box::new(address::Random::new(space()?, classes, rng))
         }
-        Pattern::Mixed => Box::new(address::Mixed::new(space, workload.read_share, rng)),
+        Pattern::Mixed => Box::new(address::Mixed::new(space()?, workload.read_share, rng)),
         Pattern::Files => Box::new(files::Files::new(config, layout, rng)?),
-        Pattern::Zones | Pattern::Trace => {
-            let allowed = "uniform, sequential, zipf, hot-cold, mixed, files or zones";
-            return Err(refused("workload.kind", "trace", allowed));
-        }
+        Pattern::Zones => Box::new(zones::Zones::new(config, layout, rng)?),
+        Pattern::Trace => Box::new(Replay::open(config, layout)?),
     })
 }
 
@@ -107,7 +106,7 @@ fn generator(seed: u64) -> ChaCha8Rng {
 }
 
 /// How many streams or reclaim unit handles the host can name.
-fn handles(config: &Config) -> u8 {
+pub(crate) fn handles(config: &Config) -> u8 {
     let handles = match config.drive.kind {
         Kind::Conventional => config.gc.streams,
         Kind::Fdp => config.fdp.handles,
@@ -143,3 +142,6 @@ impl Space {
         Request { at_ns: 0, offset, bytes: self.io, op, handle }
     }
 }
+
+#[cfg(test)]
+mod tests;

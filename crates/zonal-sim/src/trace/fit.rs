@@ -1,0 +1,73 @@
+//! Where on the drive an address of a trace is. Traces come from disks of other sizes, and often
+//! touch little of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes that stay together when a trace is made compact: what is sequential stays so for this
+/// long. Assumed.
+const REGION: u64 = 1 << 20;
+
+/// Largest request: longer ones are taken apart.
+const REQUEST_MAX: u64 = 1 << 30;
+
+/// How addresses of a trace fit on a drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fit {
+    /// Regions of 1 MiB that the trace touches follow each other on the drive, in the order in
+    /// which they are touched first. Volumes stay apart.
+    #[default]
+    Compact,
+    /// The address modulo the drive's capacity. Volumes lie over each other.
+    Modulo,
+}
+
+/// Turns addresses of a trace into addresses of a drive.
+pub(super) struct Fitting {
+    fit: Fit,
+    user_bytes: u64,
+    /// Volume and region → region on the drive.
+    regions: BTreeMap<(u32, u64), u64>,
+}
+
+/// A piece of a request: offset on the drive, bytes.
+pub(super) type Piece = (u64, u32);
+
+impl Fitting {
+    pub(super) const fn new(fit: Fit, user_bytes: u64) -> Self {
+        Self { fit, user_bytes, regions: BTreeMap::new() }
+    }
+
+    /// The first piece of a request of `bytes` at `offset`, and how many bytes are left after it.
+    pub(super) fn piece(&mut self, volume: u32, offset: u64, bytes: u64) -> (Piece, u64) {
+        let (at, room) = match self.fit {
+            Fit::Modulo => {
+                let at = offset % self.user_bytes;
+                (at, self.user_bytes - at)
+            }
+            Fit::Compact => {
+                let region = self.region_bytes();
+                let next = self.regions.len() as u64;
+                let found = *self.regions.entry((volume, offset / region)).or_insert(next);
+                let at = found % (self.user_bytes / region) * region + offset % region;
+                (at, region - offset % region)
+            }
+        };
+        let count = bytes.min(room).min(REQUEST_MAX);
+        ((at, u32::try_from(count).expect("at most REQUEST_MAX")), bytes - count)
+    }
+
+    /// A drive may be smaller than a region.
+    fn region_bytes(&self) -> u64 {
+        REGION.min(self.user_bytes)
+    }
+
+    /// Bytes of the drive that the trace has reached, and regions that found no room of their own.
+    pub(super) fn reached(&self) -> (u64, u64) {
+        let (regions, region) = (self.regions.len() as u64, self.region_bytes());
+        let limit = self.user_bytes / region;
+        (regions.min(limit) * region, regions.saturating_sub(limit))
+    }
+}

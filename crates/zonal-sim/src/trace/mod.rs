@@ -1,0 +1,254 @@
+//! Block traces as workloads: read as a stream, from any of the usual formats, put on a drive of
+//! any size, at any speed, again and again.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | `format.rs` | which format is it, and what does a line say? |
+//! | `file.rs` | how is a file read, compressed or not? |
+//! | `fit.rs` | where on the drive is an address of the trace? |
+//! | `replay.rs` | when does which request come? |
+
+mod file;
+mod fit;
+mod format;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use fit::Fit;
+pub use format::{Event, Format, Line, Parser};
+pub(crate) use replay::Replay;
+
+use crate::error::{Result, SimError};
+use crate::flash::within;
+use crate::load::Op;
+use file::{LineError, Text};
+
+/// How a trace is replayed. Its path is `workload.trace`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trace {
+    /// The format; without it, it is found out from the first lines.
+    pub format: Option<Format>,
+    /// Only the requests of this volume: a device, disk or file, as the trace names it; in MSR
+    /// traces host and disk, as in `usr_0`. Empty: all.
+    pub volume: String,
+    /// How addresses fit on the drive.
+    pub fit: Fit,
+    /// When requests come.
+    pub times: Times,
+    /// How much faster than in the trace.
+    pub speed: f64,
+    /// Times the trace is replayed; 0: until the drive writes of `run` are done.
+    pub loops: u32,
+    /// What becomes of a line that cannot be read.
+    pub bad_lines: BadLines,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self {
+            format: None,
+            volume: String::new(),
+            fit: Fit::Compact,
+            times: Times::Own,
+            speed: 1.0,
+            loops: 0,
+            bad_lines: BadLines::Refuse,
+        }
+    }
+}
+
+impl Trace {
+    pub(crate) fn check(&self) -> Result<()> {
+        within("trace.speed", self.speed, 1e-6, 1e9)
+    }
+}
+
+/// When requests of a trace come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Times {
+    /// At the times of the trace, divided by the speed.
+    #[default]
+    Own,
+    /// One after the other, as fast as the drive takes them.
+    Closed,
+}
+
+/// What becomes of a line that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BadLines {
+    /// The replay fails, and says which line and why.
+    #[default]
+    Refuse,
+    /// They are passed over and counted.
+    Skip,
+}
+
+/// What a replay has met so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// Requests of the trace.
+    pub requests: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Lines that were passed over because they could not be read.
+    pub bad_lines: u64,
+    /// Times the trace was begun.
+    pub loops: u32,
+    /// Bytes of the drive that the trace has reached; 0 for `fit = "modulo"`.
+    pub reached_bytes: u64,
+    /// Places of the trace that share their room on the drive with another, because the drive is
+    /// too small for all.
+    pub shared: u64,
+}
+
+/// A request of a trace, as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, since whenever the trace counts from.
+    pub at_ns: u64,
+    /// The volume, by order of appearance.
+    pub volume: u32,
+    /// What for.
+    pub op: Op,
+    /// The first byte.
+    pub offset: u64,
+    /// Bytes, at least one.
+    pub bytes: u64,
+}
+
+/// Reads the requests of a trace, one after the other.
+pub struct Reader {
+    path: String,
+    text: Text,
+    parser: Parser,
+    line: u64,
+    bad: BadLines,
+    bad_lines: u64,
+    /// The volume that is wanted, if not all.
+    wanted: String,
+    volumes: BTreeMap<String, u32>,
+    name: String,
+}
+
+impl Reader {
+    /// Opens a trace and finds out its format.
+    pub fn open(path: &Path, options: &Trace) -> Result<Self> {
+        let name = path.display().to_string();
+        let text = Text::open(path);
+        Self::new(name, text, options)
+    }
+
+    /// Reads what is not a file.
+    pub fn from_source(
+        name: &str,
+        source: impl std::io::Read + Send + 'static,
+        options: &Trace,
+    ) -> Result<Self> {
+        Self::new(name.to_owned(), Text::new(source), options)
+    }
+
+    fn new(path: String, text: std::io::Result<Text>, options: &Trace) -> Result<Self> {
+        let failed = |source| SimError::Io { path: path.clone(), source };
+        let mut text = text.map_err(failed)?;
+        let head = text.head().map_err(failed)?;
+        let Some(format) = options.format.or_else(|| Format::detect(head)) else {
+            let what = "of no known format: fio, blkparse, msr, alibaba or tencent".to_owned();
+            return Err(SimError::Trace { path, line: 1, what });
+        };
+        Ok(Self {
+            path,
+            text,
+            parser: Parser::new(format),
+            line: 0,
+            bad: options.bad_lines,
+            bad_lines: 0,
+            wanted: options.volume.clone(),
+            volumes: BTreeMap::new(),
+            name: String::new(),
+        })
+    }
+
+    /// Begins anew. Volumes keep their numbers.
+    fn begin(&mut self, path: &Path, options: &Trace) -> Result<()> {
+        let volumes = std::mem::take(&mut self.volumes);
+        *self = Self { volumes, ..Self::open(path, options)? };
+        Ok(())
+    }
+
+    /// Lines that were passed over.
+    pub const fn bad_lines(&self) -> u64 {
+        self.bad_lines
+    }
+
+    /// The volumes met so far. Each has the number of its first appearance.
+    pub const fn volumes(&self) -> &BTreeMap<String, u32> {
+        &self.volumes
+    }
+
+    /// The next request; `None` at the end.
+    pub fn record(&mut self) -> Result<Option<Record>> {
+        loop {
+            self.line += 1;
+            let what = match self.text.line() {
+                Ok(None) => return Ok(None),
+                Ok(Some(text)) => match self.parser.line(text) {
+                    Ok(None) => continue,
+                    Ok(Some(line)) => {
+                        name(line.volume, &mut self.name);
+                        if !self.wanted.is_empty() && self.name != self.wanted {
+                            continue;
+                        }
+                        let Line { at_ns, op, offset, bytes, .. } = line;
+                        let volume = number(&self.name, &mut self.volumes);
+                        return Ok(Some(Record { at_ns, volume, op, offset, bytes }));
+                    }
+                    Err(what) => what,
+                },
+                Err(LineError::Text(what)) => what.to_owned(),
+                Err(LineError::Io(source)) => {
+                    return Err(SimError::Io { path: self.path.clone(), source });
+                }
+            };
+            match self.bad {
+                BadLines::Skip => self.bad_lines += 1,
+                BadLines::Refuse => return Err(self.wrong(what)),
+            }
+        }
+    }
+
+    /// An error at the line that was read last.
+    pub(crate) fn wrong(&self, what: String) -> SimError {
+        SimError::Trace { path: self.path.clone(), line: self.line, what }
+    }
+}
+
+/// A volume's name from its parts.
+fn name((first, second): (&str, &str), name: &mut String) {
+    name.clear();
+    name.push_str(first);
+    if !second.is_empty() {
+        name.push('_');
+        name.push_str(second);
+    }
+}
+
+/// A volume's number.
+fn number(name: &str, volumes: &mut BTreeMap<String, u32>) -> u32 {
+    if let Some(number) = volumes.get(name) {
+        return *number;
+    }
+    let number = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
+    volumes.insert(name.to_owned(), number);
+    number
+}
