@@ -41,7 +41,7 @@ impl HostLog {
     /// A log on a drive without data.
     pub fn new(config: &Config) -> Result<Self> {
         let zones = ZoneMapped::new(config)?;
-        let log = PageMapped::new(&log_config(config, &zones)?)?;
+        let log = PageMapped::new(&log_config(config, zones.zone_count())?)?;
         let superblocks = config.zones.superblocks;
         let owners = vec![NONE; zones.layout().blocks as usize];
         Ok(Self { log, zones, owners, superblocks })
@@ -110,8 +110,9 @@ impl HostLog {
     }
 }
 
-/// The log as a page-mapped drive: its superblocks are zones, its bad blocks the drive's spare ones.
-fn log_config(config: &Config, zones: &ZoneMapped) -> Result<Config> {
+/// The log as a page-mapped drive whose superblocks are these many zones of the config's drive. For
+/// a log that a program keeps itself, over zone files.
+pub fn log_config(config: &Config, zones: u32) -> Result<Config> {
     let mut log = config.clone();
     log.drive.kind = Kind::Conventional;
     log.drive.reserved = 0.0;
@@ -121,7 +122,7 @@ fn log_config(config: &Config, zones: &ZoneMapped) -> Result<Config> {
         log.drive.user = Some(crate::Size(nominal.user_bytes()));
     }
     log.flash.programs_per_block *= config.zones.superblocks;
-    log.flash.superblocks = zones.zone_count();
+    log.flash.superblocks = zones;
     log.gc.wear_gap = 0;
     // Each frontier fills one zone.
     let moved = match config.gc.frontier {
@@ -236,7 +237,7 @@ mod tests {
     fn a_log_amplifies_as_a_conventional_drive_of_the_same_shape_does() {
         let config = config(0.28);
         let mut log = HostLog::new(&config).expect("a log");
-        let same = log_config(&config, &log.zones).expect("a config");
+        let same = log_config(&config, log.zones.zone_count()).expect("a config");
         let mut drive = PageMapped::new(&same).expect("a drive");
         let mut random = ChaCha8Rng::seed_from_u64(4);
         for _ in 0..40 * 800 {

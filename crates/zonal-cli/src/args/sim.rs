@@ -1,5 +1,7 @@
 //! The command line of `zonal sim`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use zonal_sim::config::Setting;
 
@@ -9,6 +11,8 @@ pub(crate) enum SimCommand {
     Show(SimShow),
     /// Print a config that comes with the simulator, to start from; without a name, list them
     Config(SimConfig),
+    /// Run file systems on simulated drives of the same flash, and compare what wears it out
+    Fs(SimFs),
 }
 
 /// A config and what is changed of it.
@@ -35,4 +39,23 @@ pub(crate) struct SimShow {
 pub(crate) struct SimConfig {
     /// Its name
     pub(crate) name: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct SimFs {
+    /// A TOML file, or the name of a config that comes with the simulator
+    #[arg(value_name = "CONFIG", default_value = "files")]
+    pub(crate) config: String,
+    /// Change a field, as in `workload.fill=0.8`
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(crate) set: Vec<Setting>,
+    /// Seed of everything random, instead of the config's
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Write the table as CSV and JSON, the picture as SVG and the config to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Leave out reading every file again and checking the file system afterwards
+    #[arg(long)]
+    pub(crate) no_verify: bool,
 }

@@ -1,6 +1,7 @@
 //! `zonal sim`: simulated drives. Which config is meant is found out here; each subcommand has a
 //! file in `sim/`.
 
+mod fs;
 mod show;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
     match command {
         SimCommand::Show(args) => show::run(global, args),
         SimCommand::Config(args) => config(global, args),
+        SimCommand::Fs(args) => fs::run(global, args),
     }
 }
 
