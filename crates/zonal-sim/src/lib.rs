@@ -12,6 +12,7 @@
 //! | [`ssd`] | how does a file system run on a simulated drive? |
 //! | [`trace`] | how is a trace read, and put on a drive? |
 //! | [`run`] | what does counting mode do with a config? |
+//! | [`timed`] | how long does it take? A translation layer driven by discrete events |
 //! | [`report`] | what came out? Tables, pictures, pages |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
@@ -32,6 +33,7 @@ pub mod report;
 pub mod run;
 pub mod size;
 pub mod ssd;
+pub mod timed;
 pub mod trace;
 
 pub use config::Config;

@@ -1,0 +1,261 @@
+//! A die: one operation at a time, and who comes first.
+//!
+//! | first | what | |
+//! | --- | --- | --- |
+//! | 1 | read for the host | suspends a program or an erase that is under way |
+//! | 2 | resume | what was suspended |
+//! | 3 | read for GC | suspends nothing |
+//! | 4 | program, erase | in order |
+//!
+//! Reads cannot starve the rest: after [`READS_AHEAD`] of them in a row something else goes on,
+//! and one operation is suspended at most [`SUSPENDS_MAX`] times.
+
+use std::collections::VecDeque;
+
+use super::calendar::NEVER;
+
+/// Reads for the host in a row, while something else waits. Assumed.
+const READS_AHEAD: u8 = 16;
+
+/// Times one program or erase can be suspended. Assumed.
+const SUSPENDS_MAX: u8 = 16;
+
+/// What a die does, and for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Read for the host.
+    HostRead,
+    /// Read for GC.
+    GcRead,
+    /// Program that the host filled.
+    HostProgram,
+    /// Program that GC filled.
+    GcProgram,
+    /// Erase of the die's part of a superblock.
+    Erase,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Op {
+    pub(super) kind: Kind,
+    /// Pages, of a read.
+    pub(super) pages: u16,
+    /// Bytes that go over the bus.
+    pub(super) bytes: u32,
+    /// Whatever the caller knows it by.
+    pub(super) tag: u32,
+}
+
+/// How long things take, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) read: u64,
+    pub(super) program: u64,
+    pub(super) erase: u64,
+    pub(super) suspend: u64,
+    pub(super) resume: u64,
+}
+
+/// What a die is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing.
+    Idle,
+    /// Reading the array.
+    Sense,
+    /// Waiting for the bus, or handing over what was read.
+    Out,
+    /// Waiting for the bus, or taking what is to be programmed.
+    In,
+    /// Programming or erasing, until `ends_ns`.
+    Array,
+    /// On the way to a halt, for a read.
+    Suspend,
+    /// On the way back.
+    Resume,
+}
+
+/// What has to happen next around a die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing.
+    Nothing,
+    /// The die's event, at this time.
+    At(u64),
+    /// The bus takes `Op` out of the die, or into it.
+    Bus,
+}
+
+/// Time a die spent, by what for. A read or a program includes its time on the bus and waiting
+/// for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DieTime {
+    /// Indexed by [`Kind`].
+    pub(super) busy_ns: [u64; KINDS],
+    /// Operations completed, indexed by [`Kind`].
+    pub(super) ops: [u64; KINDS],
+    /// Suspending and resuming.
+    pub(super) suspend_ns: u64,
+    /// Suspensions.
+    pub(super) suspends: u64,
+}
+
+/// Kinds of operations.
+pub(super) const KINDS: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+struct Paused {
+    op: Op,
+    left_ns: u64,
+}
+
+/// A die.
+#[derive(Debug)]
+pub(super) struct Die {
+    pub(super) stage: Stage,
+    pub(super) op: Op,
+    since_ns: u64,
+    ends_ns: u64,
+    paused: Option<Paused>,
+    suspends: u8,
+    ahead: u8,
+    host_reads: VecDeque<Op>,
+    gc_reads: VecDeque<Op>,
+    writes: VecDeque<Op>,
+    pub(super) time: DieTime,
+}
+
+impl Die {
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Idle,
+            op: Op { kind: Kind::HostRead, pages: 0, bytes: 0, tag: 0 },
+            since_ns: 0,
+            ends_ns: NEVER,
+            paused: None,
+            suspends: 0,
+            ahead: 0,
+            host_reads: VecDeque::with_capacity(16),
+            gc_reads: VecDeque::with_capacity(64),
+            writes: VecDeque::with_capacity(64),
+            time: DieTime::default(),
+        }
+    }
+
+    /// Puts an operation where it waits for its turn.
+    #[inline]
+    pub(super) fn queue(&mut self, op: Op) {
+        match op.kind {
+            Kind::HostRead => self.host_reads.push_back(op),
+            Kind::GcRead => self.gc_reads.push_back(op),
+            Kind::HostProgram | Kind::GcProgram | Kind::Erase => self.writes.push_back(op),
+        }
+    }
+
+    /// Puts back what only waits for the bus.
+    pub(super) fn put_back(&mut self, now_ns: u64) {
+        assert_eq!(self.stage, Stage::In, "only programs wait before they begin");
+        self.settle(now_ns);
+        self.stage = Stage::Idle;
+        self.writes.push_front(self.op);
+    }
+
+    /// Begins what is first in turn. The die is idle.
+    #[inline]
+    pub(super) fn begin(&mut self, times: &Times, now_ns: u64) -> Next {
+        self.settle(now_ns);
+        self.stage = Stage::Idle;
+        let others = self.paused.is_some() || !self.writes.is_empty() || !self.gc_reads.is_empty();
+        if !(others && self.ahead >= READS_AHEAD)
+            && let Some(read) = self.host_reads.pop_front()
+        {
+            self.ahead = self.ahead.saturating_add(1);
+            return self.sense(read, times, now_ns);
+        }
+        self.ahead = 0;
+        if self.paused.is_some() {
+            return self.enter(Stage::Resume, now_ns, times.resume);
+        }
+        if let Some(read) = self.gc_reads.pop_front() {
+            return self.sense(read, times, now_ns);
+        }
+        let Some(op) = self.writes.pop_front() else {
+            return Next::Nothing;
+        };
+        self.op = op;
+        self.suspends = 0;
+        if op.kind == Kind::Erase {
+            return self.enter(Stage::Array, now_ns, times.erase);
+        }
+        self.stage = Stage::In;
+        self.since_ns = now_ns;
+        Next::Bus
+    }
+
+    /// A read for the host has come: what is under way makes way for it if it can.
+    pub(super) fn suspend(&mut self, times: &Times, now_ns: u64) -> Next {
+        let left_ns = self.ends_ns - now_ns;
+        if self.stage != Stage::Array || self.suspends >= SUSPENDS_MAX || left_ns <= times.suspend {
+            return Next::Nothing;
+        }
+        self.settle(now_ns);
+        self.paused = Some(Paused { op: self.op, left_ns });
+        self.suspends += 1;
+        self.time.suspends += 1;
+        self.enter(Stage::Suspend, now_ns, times.suspend)
+    }
+
+    /// The data to be programmed is in the die. Reads that came meanwhile go first: the latches
+    /// keep the data, as they do during a suspension.
+    #[inline]
+    pub(super) fn loaded(&mut self, times: &Times, now_ns: u64) -> Next {
+        self.settle(now_ns);
+        if self.host_reads.is_empty() {
+            return self.enter(Stage::Array, now_ns, times.program);
+        }
+        self.paused = Some(Paused { op: self.op, left_ns: times.program });
+        self.begin(times, now_ns)
+    }
+
+    /// What was suspended goes on.
+    pub(super) fn resumed(&mut self, times: &Times, now_ns: u64) -> Next {
+        self.settle(now_ns);
+        let Paused { op, left_ns } = self.paused.take().expect("something was suspended");
+        self.op = op;
+        let next = self.enter(Stage::Array, now_ns, left_ns);
+        if self.host_reads.is_empty() {
+            return next;
+        }
+        match self.suspend(times, now_ns) {
+            Next::Nothing => next,
+            suspended => suspended,
+        }
+    }
+
+    /// Books the time since it was last booked.
+    #[inline]
+    pub(super) fn settle(&mut self, now_ns: u64) {
+        let passed_ns = now_ns - self.since_ns;
+        self.since_ns = now_ns;
+        match self.stage {
+            Stage::Idle => {}
+            Stage::Sense | Stage::Out | Stage::In | Stage::Array => {
+                self.time.busy_ns[self.op.kind as usize] += passed_ns;
+            }
+            Stage::Suspend | Stage::Resume => self.time.suspend_ns += passed_ns,
+        }
+    }
+
+    fn sense(&mut self, read: Op, times: &Times, now_ns: u64) -> Next {
+        self.op = read;
+        self.enter(Stage::Sense, now_ns, times.read * u64::from(read.pages))
+    }
+
+    fn enter(&mut self, stage: Stage, now_ns: u64, takes_ns: u64) -> Next {
+        self.stage = stage;
+        self.since_ns = now_ns;
+        self.ends_ns = now_ns + takes_ns;
+        Next::At(self.ends_ns)
+    }
+}

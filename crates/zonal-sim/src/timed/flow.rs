@@ -1,0 +1,302 @@
+//! The way of a request through the drive: sent, in the firmware, placed or read, completed.
+
+use std::collections::VecDeque;
+
+use super::Timed;
+use super::calendar::NEVER;
+use super::die::{Kind, Op as FlashOp};
+use super::gc::Urgency;
+use super::host::Completion;
+use crate::error::Result;
+use crate::ftl::{Slot, Translation, Unit};
+use crate::load::{Op, Request};
+
+/// Time of a write, trim or reset before the buffer sees it. Assumed: no simulator or data sheet
+/// we know gives it apart from the flash.
+const WRITE_FIRMWARE_NS: u64 = 10_000;
+
+/// The host's timers, behind the machine's slots.
+const TIMER_WRITES: usize = 0;
+const TIMER_READS: usize = 1;
+const TIMER_JOBS: usize = 2;
+
+/// The write buffer.
+pub(super) struct Buffer {
+    /// Writes, trims and resets that the drive has not taken yet.
+    waiting: VecDeque<u32>,
+    /// Complete programs of the host that are not in the flash yet.
+    complete: u32,
+    complete_max: u32,
+    /// One bit per program of the drive: some of it is here and not in the flash.
+    held: Vec<u64>,
+    /// The first in `waiting` found no room when so many erases had begun.
+    no_room: Option<u64>,
+}
+
+impl Buffer {
+    pub(super) fn new(complete_max: u32, programs: usize) -> Self {
+        Self {
+            waiting: VecDeque::with_capacity(64),
+            complete: 0,
+            complete_max,
+            held: vec![0; programs.div_ceil(64)],
+            no_room: None,
+        }
+    }
+
+    /// Whether some of a program is not in the flash yet.
+    #[inline]
+    pub(super) fn holds(&self, program: u32) -> bool {
+        self.held[(program / 64) as usize] & (1 << (program % 64)) != 0
+    }
+
+    #[inline]
+    fn hold(&mut self, program: u32) {
+        self.held[(program / 64) as usize] |= 1 << (program % 64);
+    }
+
+    #[inline]
+    pub(super) fn release(&mut self, program: u32) {
+        self.held[(program / 64) as usize] &= !(1 << (program % 64));
+    }
+}
+
+/// Why the drive takes no more now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stall {
+    /// Everything was taken.
+    None,
+    /// The buffer is full, or GC has to go first.
+    Busy,
+    /// There is no room in the flash.
+    NoRoom,
+}
+
+impl<T: Translation> Timed<T> {
+    /// Lets a job send what it may.
+    pub(super) fn send(&mut self, job: usize) -> Result<()> {
+        let now_ns = self.machine.now_ns;
+        let Self { host, ftl, places, user_units, .. } = self;
+        let is_written = |offset: u64| {
+            let unit = u32::try_from(offset / places.unit_bytes()).unwrap_or(u32::MAX);
+            unit < *user_units && ftl.locate(unit).is_some()
+        };
+        let (mut reads, mut writes) = (false, false);
+        while let Some((id, op)) = host.send(job, now_ns, is_written)? {
+            if op == Op::Read {
+                reads |= host.reads.is_empty();
+                host.reads.push_back((now_ns + self.read_firmware_ns, id));
+            } else {
+                writes |= host.writes.is_empty();
+                host.writes.push_back((now_ns + WRITE_FIRMWARE_NS, id));
+            }
+        }
+        if reads {
+            self.set_timer(TIMER_READS, now_ns + self.read_firmware_ns);
+        }
+        if writes {
+            self.set_timer(TIMER_WRITES, now_ns + WRITE_FIRMWARE_NS);
+        }
+        let due_ns = self.host.due().map_or(NEVER, |(due_ns, _)| due_ns);
+        self.set_timer(TIMER_JOBS, due_ns);
+        Ok(())
+    }
+
+    fn set_timer(&mut self, timer: usize, at_ns: u64) {
+        let slot = self.machine.timers() + timer;
+        self.machine.calendar.set(slot, at_ns);
+    }
+
+    /// A timer of the host is due.
+    pub(super) fn fire_timer(&mut self, timer: usize) -> Result<()> {
+        self.machine.events += 1;
+        match timer {
+            TIMER_WRITES => {
+                let (_, id) = self.host.writes.pop_front().expect("its time came");
+                let next_ns = self.host.writes.front().map_or(NEVER, |(at_ns, _)| *at_ns);
+                self.set_timer(TIMER_WRITES, next_ns);
+                self.buffer.waiting.push_back(id);
+                self.advance()
+            }
+            TIMER_READS => {
+                let (_, id) = self.host.reads.pop_front().expect("its time came");
+                let next_ns = self.host.reads.front().map_or(NEVER, |(at_ns, _)| *at_ns);
+                self.set_timer(TIMER_READS, next_ns);
+                self.read(id)
+            }
+            TIMER_JOBS => match self.host.due() {
+                Some((_, job)) => self.send(job),
+                None => {
+                    self.set_timer(TIMER_JOBS, NEVER);
+                    Ok(())
+                }
+            },
+            _ => unreachable!("the host has three timers"),
+        }
+    }
+
+    fn complete(&mut self, id: u32, completion: Completion) -> Result<()> {
+        match self.host.complete(id, completion, self.machine.now_ns) {
+            Some(job) => self.send(job),
+            None => Ok(()),
+        }
+    }
+
+    /// The units a request touches: the first, and the first that it does not.
+    fn units(&self, request: &Request) -> (Unit, Unit) {
+        let unit = self.places.unit_bytes();
+        let end = request.offset.saturating_add(u64::from(request.bytes)).div_ceil(unit);
+        let limit = u64::from(self.user_units);
+        let narrow = |units: u64| u32::try_from(units.min(limit)).expect("at most the drive's");
+        (narrow(request.offset / unit), narrow(end))
+    }
+
+    /// Takes writes into the buffer and lets GC work, as far as both can.
+    #[inline]
+    pub(super) fn advance(&mut self) -> Result<()> {
+        loop {
+            let stall = self.accept()?;
+            let urgency = if stall == Stall::NoRoom { Urgency::Urgent } else { Urgency::Paced };
+            if self.collect(urgency) {
+                continue;
+            }
+            if stall == Stall::NoRoom && self.room_never_comes() {
+                self.buffer.no_room = None;
+                let id = self.buffer.waiting.pop_front().expect("it found no room");
+                self.complete(id, Completion::Refused)?;
+                continue;
+            }
+            return Ok(());
+        }
+    }
+
+    /// Whether everything was done that could have made room for what waits first.
+    fn room_never_comes(&mut self) -> bool {
+        let since = *self.buffer.no_room.get_or_insert(self.gc.erases_begun());
+        !self.gc.is_copying() && self.gc.erases_done() >= since
+    }
+
+    fn accept(&mut self) -> Result<Stall> {
+        while let Some(&id) = self.buffer.waiting.front() {
+            let request = self.host.request(id).request;
+            if request.op == Op::Write {
+                let stall = self.place(id, &request);
+                if stall != Stall::None {
+                    return Ok(stall);
+                }
+                self.written_bytes += u64::from(request.bytes);
+                self.sample();
+            } else {
+                let (first, end) = self.units(&request);
+                self.ftl.trim(first, end.saturating_sub(first));
+            }
+            self.buffer.no_room = None;
+            self.buffer.waiting.pop_front();
+            self.complete(id, Completion::Done)?;
+        }
+        Ok(Stall::None)
+    }
+
+    /// Places what is left of a write, as far as there is room.
+    fn place(&mut self, id: u32, request: &Request) -> Stall {
+        let (first, end) = self.units(request);
+        let from = first + self.host.request(id).units;
+        let paced = self.gc.paced(self.ftl.pace());
+        let mut stall = Stall::None;
+        let mut unit = from;
+        while unit < end {
+            if self.buffer.complete >= self.buffer.complete_max || (paced && self.gc.is_behind()) {
+                stall = Stall::Busy;
+                break;
+            }
+            let Some(slot) = self.ftl.place(unit, request.handle) else {
+                stall = Stall::NoRoom;
+                break;
+            };
+            if paced {
+                self.gc.use_credit();
+            }
+            self.placed(slot, Kind::HostProgram);
+            unit += 1;
+        }
+        self.host.request(id).units = unit - first;
+        stall
+    }
+
+    /// A unit was placed: when its program is complete, the die gets it.
+    #[inline]
+    pub(super) fn placed(&mut self, slot: Slot, kind: Kind) {
+        let (program, at) = self.places.program(slot);
+        self.buffer.hold(program);
+        if at + 1 < self.places.program_units() {
+            return;
+        }
+        if kind == Kind::HostProgram {
+            self.buffer.complete += 1;
+        } else {
+            self.gc.program_begins();
+        }
+        self.machine.program(self.places.die(program), kind, program);
+    }
+
+    /// A program is in the flash.
+    #[inline]
+    pub(super) fn programmed(&mut self, op: FlashOp) {
+        self.buffer.release(op.tag);
+        if op.kind == Kind::HostProgram {
+            self.buffer.complete -= 1;
+        } else {
+            self.gc.program_ends();
+        }
+    }
+
+    /// A read has come through the firmware: its pages are read.
+    fn read(&mut self, id: u32) -> Result<()> {
+        let request = self.host.request(id).request;
+        let unit_bytes = self.places.unit_bytes();
+        let (_, end_unit) = self.units(&request);
+        let end = (request.offset + u64::from(request.bytes)).min(u64::from(end_unit) * unit_bytes);
+        let mut at = request.offset;
+        let (mut page, mut bytes, mut parts) = (0, 0, 0);
+        while at < end {
+            let unit = u32::try_from(at / unit_bytes).expect("within the drive");
+            let skip = at % unit_bytes;
+            let length = (unit_bytes - skip).min(end - at);
+            at += length;
+            let Some(slot) = self.ftl.locate(unit) else {
+                continue;
+            };
+            if self.buffer.holds(self.places.program(slot).0) {
+                continue;
+            }
+            for (next, part) in self.places.split(slot, skip, length) {
+                if bytes > 0 && next != page {
+                    parts += 1;
+                    self.read_page(id, page, bytes);
+                    bytes = 0;
+                }
+                page = next;
+                bytes += part;
+            }
+        }
+        if bytes > 0 {
+            parts += 1;
+            self.read_page(id, page, bytes);
+        }
+        self.host.request(id).units = parts;
+        if parts == 0 { self.complete(id, Completion::Done) } else { Ok(()) }
+    }
+
+    fn read_page(&mut self, id: u32, page: u64, bytes: u64) {
+        let bytes = u32::try_from(bytes).expect("at most a page");
+        let op = FlashOp { kind: Kind::HostRead, pages: 1, bytes, tag: id };
+        self.machine.read(self.places.page_die(page), op);
+    }
+
+    /// A page of a read has been read.
+    pub(super) fn read_part(&mut self, id: u32) -> Result<()> {
+        let in_flight = self.host.request(id);
+        in_flight.units -= 1;
+        if in_flight.units > 0 { Ok(()) } else { self.complete(id, Completion::Done) }
+    }
+}

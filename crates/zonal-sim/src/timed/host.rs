@@ -1,0 +1,303 @@
+//! The host: jobs that send requests, by queue depth, by rate or by arrival times.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::outcome::Latency;
+use crate::error::Result;
+use crate::load::{Op, Request, Workload};
+
+/// Requests taken from a workload at once.
+const BATCH: usize = 256;
+
+/// Tries to find a written address for a random read; after that the read finds nothing.
+const TRIES: u32 = 64;
+
+/// When a job sends its requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pacing {
+    /// So many are kept in flight.
+    Depth(u32),
+    /// At most so many 10^6 bytes a second, and so many in flight, as fio's `rate`: a job that
+    /// could not keep up catches up.
+    Rate {
+        /// 10^6 bytes a second.
+        mb_s: f64,
+        /// Requests in flight.
+        depth: u32,
+    },
+    /// When each arrives by its own time, this many times as fast, whatever is in flight.
+    /// Latency counts from there.
+    Arrivals {
+        /// Speed-up; 1: as recorded.
+        speed: f64,
+    },
+}
+
+/// One user of the drive.
+pub struct Job {
+    name: String,
+    source: Source,
+    pacing: Pacing,
+}
+
+enum Source {
+    Workload { workload: Box<dyn Workload>, batch: Vec<Request>, next: usize },
+    RandomReads { range: Range<u64>, bytes: u32, random: Box<ChaCha8Rng> },
+}
+
+impl Job {
+    /// A job that does what a workload says.
+    pub fn new(name: &str, workload: Box<dyn Workload>, pacing: Pacing) -> Self {
+        let source = Source::Workload { workload, batch: Vec::with_capacity(BATCH), next: 0 };
+        Self { name: name.to_owned(), source, pacing }
+    }
+
+    /// Endless random reads of `bytes` bytes, aligned to their size, over what is written of
+    /// `range`.
+    pub fn random_reads(name: &str, range: Range<u64>, bytes: u32, reads: Reads) -> Self {
+        assert!(range.end - range.start >= u64::from(bytes), "a read fits into the range");
+        let random = Box::new(ChaCha8Rng::seed_from_u64(reads.seed));
+        let source = Source::RandomReads { range, bytes, random };
+        Self { name: name.to_owned(), source, pacing: Pacing::Depth(reads.depth) }
+    }
+}
+
+/// How random reads are sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads {
+    /// Reads in flight.
+    pub depth: u32,
+    /// The seed of their addresses.
+    pub seed: u64,
+}
+
+impl Source {
+    /// The next request, if there is one.
+    fn next(&mut self, is_written: impl Fn(u64) -> bool) -> Result<Option<Request>> {
+        match self {
+            Self::Workload { workload, batch, next } => {
+                if *next == batch.len() {
+                    *next = 0;
+                    workload.fill(batch)?;
+                }
+                let request = batch.get(*next).copied();
+                *next += usize::from(request.is_some());
+                Ok(request)
+            }
+            Self::RandomReads { range, bytes, random } => {
+                let places = (range.end - range.start) / u64::from(*bytes);
+                let mut draw = || range.start + random.random_range(0..places) * u64::from(*bytes);
+                let mut offset = draw();
+                for _ in 1..TRIES {
+                    if is_written(offset) {
+                        break;
+                    }
+                    offset = draw();
+                }
+                Ok(Some(Request { at_ns: 0, offset, bytes: *bytes, op: Op::Read, handle: 0 }))
+            }
+        }
+    }
+}
+
+/// A job at work.
+pub(super) struct Running {
+    pub(super) name: String,
+    source: Source,
+    pacing: Pacing,
+    started_ns: u64,
+    issued_bytes: u64,
+    in_flight: u32,
+    /// Taken from the source, and not sent yet.
+    next: Option<Request>,
+    /// When it may send the next one, if that is a matter of time.
+    due_ns: Option<u64>,
+    pub(super) reads: Latency,
+    pub(super) writes: Latency,
+    pub(super) others: u64,
+    pub(super) refused: u64,
+}
+
+/// A request between host and drive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    pub(super) request: Request,
+    job: u32,
+    /// Which jobs it belongs to: those of an earlier round are not counted any more.
+    round: u32,
+    start_ns: u64,
+    /// A write: units placed so far. A read: parts that are missing.
+    pub(super) units: u32,
+}
+
+/// All jobs, and the requests that are on their way to the drive.
+pub(super) struct Host {
+    pub(super) jobs: Vec<Running>,
+    round: u32,
+    requests: Vec<InFlight>,
+    free: Vec<u32>,
+    /// Reads in the firmware, and writes; each takes its constant time, so they stay in order.
+    pub(super) reads: VecDeque<(u64, u32)>,
+    pub(super) writes: VecDeque<(u64, u32)>,
+}
+
+impl Host {
+    pub(super) fn new() -> Self {
+        Self {
+            jobs: Vec::new(),
+            round: 0,
+            requests: Vec::new(),
+            free: Vec::new(),
+            reads: VecDeque::with_capacity(64),
+            writes: VecDeque::with_capacity(64),
+        }
+    }
+
+    /// Replaces all jobs.
+    pub(super) fn set_jobs(&mut self, jobs: Vec<Job>, now_ns: u64) {
+        self.round += 1;
+        let running = jobs.into_iter().map(|Job { name, source, pacing }| Running {
+            name,
+            source,
+            pacing,
+            started_ns: now_ns,
+            issued_bytes: 0,
+            in_flight: 0,
+            next: None,
+            due_ns: None,
+            reads: Latency::default(),
+            writes: Latency::default(),
+            others: 0,
+            refused: 0,
+        });
+        self.jobs = running.collect();
+    }
+
+    /// Changes when a job sends what it has not sent yet.
+    pub(super) fn set_pacing(&mut self, job: usize, pacing: Pacing, now_ns: u64) {
+        let running = &mut self.jobs[job];
+        running.pacing = pacing;
+        running.started_ns = now_ns;
+        running.issued_bytes = 0;
+    }
+
+    /// The next request that a job may send now, as in flight.
+    pub(super) fn send(
+        &mut self,
+        job: usize,
+        now_ns: u64,
+        is_written: impl Fn(u64) -> bool,
+    ) -> Result<Option<(u32, Op)>> {
+        let running = &mut self.jobs[job];
+        let Some((request, start_ns)) = running.take(now_ns, is_written)? else {
+            return Ok(None);
+        };
+        let job = u32::try_from(job).expect("a few jobs");
+        let in_flight = InFlight { request, job, round: self.round, start_ns, units: 0 };
+        let id = if let Some(id) = self.free.pop() {
+            self.requests[id as usize] = in_flight;
+            id
+        } else {
+            self.requests.push(in_flight);
+            u32::try_from(self.requests.len() - 1).expect("requests fit into memory")
+        };
+        Ok(Some((id, request.op)))
+    }
+
+    /// A request in flight.
+    pub(super) fn request(&mut self, id: u32) -> &mut InFlight {
+        &mut self.requests[id as usize]
+    }
+
+    /// Forgets a request: the job that may now send another one.
+    pub(super) fn complete(&mut self, id: u32, outcome: Completion, now_ns: u64) -> Option<usize> {
+        let InFlight { request, job, round, start_ns, .. } = self.requests[id as usize];
+        self.free.push(id);
+        if round != self.round {
+            return None;
+        }
+        let running = &mut self.jobs[job as usize];
+        running.in_flight -= 1;
+        match (outcome, request.op) {
+            (Completion::Refused, _) => running.refused += 1,
+            (Completion::Done, Op::Read) => running.reads.record(now_ns - start_ns, request.bytes),
+            (Completion::Done, Op::Write) => {
+                running.writes.record(now_ns - start_ns, request.bytes);
+            }
+            (Completion::Done, Op::Trim | Op::Reset) => running.others += 1,
+        }
+        Some(job as usize)
+    }
+
+    /// When a job waits for its time, and which.
+    pub(super) fn due(&self) -> Option<(u64, usize)> {
+        let due = self.jobs.iter().enumerate().filter_map(|(at, job)| Some((job.due_ns?, at)));
+        due.min()
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Completion {
+    Done,
+    /// A write the drive's rules forbid, or for which it will never have room.
+    Refused,
+}
+
+impl Running {
+    /// The next request, if it may be sent now, and from when its latency counts.
+    fn take(
+        &mut self,
+        now_ns: u64,
+        is_written: impl Fn(u64) -> bool,
+    ) -> Result<Option<(Request, u64)>> {
+        self.due_ns = None;
+        let depth = match self.pacing {
+            Pacing::Depth(depth) | Pacing::Rate { depth, .. } => depth,
+            Pacing::Arrivals { .. } => u32::MAX,
+        };
+        if self.in_flight >= depth {
+            return Ok(None);
+        }
+        if self.next.is_none() {
+            self.next = self.source.next(is_written)?;
+        }
+        let Some(request) = self.next else {
+            return Ok(None);
+        };
+        let due_ns = self.started_ns + self.wait_ns(&request);
+        if now_ns < due_ns {
+            self.due_ns = Some(due_ns);
+            return Ok(None);
+        }
+        self.next = None;
+        self.in_flight += 1;
+        if matches!(request.op, Op::Read | Op::Write) {
+            self.issued_bytes += u64::from(request.bytes);
+        }
+        let start_ns = match self.pacing {
+            Pacing::Depth(_) | Pacing::Rate { .. } => now_ns,
+            Pacing::Arrivals { .. } => due_ns,
+        };
+        Ok(Some((request, start_ns)))
+    }
+
+    /// How long after the start of the job a request may be sent.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "below 2^53 for 100 days and for petabytes"
+    )]
+    fn wait_ns(&self, request: &Request) -> u64 {
+        match self.pacing {
+            Pacing::Depth(_) => 0,
+            Pacing::Rate { mb_s, .. } => (self.issued_bytes as f64 * 1000.0 / mb_s) as u64,
+            Pacing::Arrivals { speed } => (request.at_ns as f64 / speed) as u64,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The flash at work: dies and buses, and the clock that their events move.
+//!
+//! It knows nothing of the data: operations go in, and come out when they are done.
+
+use super::bus::{Bus, BusTime, Class, Pace};
+use super::calendar::{Calendar, NEVER};
+use super::die::{Die, DieTime, Kind, Next, Op, Stage, Times};
+use crate::flash::Flash;
+
+/// Nanoseconds of some microseconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "configs hold at most 10^7 of them"
+)]
+pub(super) fn ns(us: f64) -> u64 {
+    (us * 1000.0).round() as u64
+}
+
+/// Dies and buses.
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) now_ns: u64,
+    /// Events so far.
+    pub(super) events: u64,
+    pub(super) calendar: Calendar,
+    dies: Vec<Die>,
+    buses: Vec<Bus>,
+    times: Times,
+    program_bytes: u32,
+}
+
+impl Machine {
+    /// The flash of a config, all idle; `timers` slots of the calendar are for the caller.
+    pub(super) fn new(flash: &Flash, timers: usize) -> Self {
+        let (dies, buses) = (flash.dies() as usize, flash.channels as usize);
+        let pace = Pace::new(flash.channel_mb_s);
+        Self {
+            now_ns: 0,
+            events: 0,
+            calendar: Calendar::new(dies + buses + timers),
+            dies: (0..dies).map(|_| Die::new()).collect(),
+            buses: (0..buses).map(|_| Bus::new(pace, dies / buses)).collect(),
+            times: Times {
+                read: ns(flash.read_us),
+                program: ns(flash.program_us),
+                erase: ns(flash.erase_us),
+                suspend: ns(flash.suspend_us),
+                resume: ns(flash.resume_us),
+            },
+            program_bytes: u32::try_from(flash.program_bytes()).expect("checked with the config"),
+        }
+    }
+
+    /// The first slot of the calendar that is the caller's.
+    pub(super) fn timers(&self) -> usize {
+        self.dies.len() + self.buses.len()
+    }
+
+    /// Dies.
+    pub(super) fn die_count(&self) -> usize {
+        self.dies.len()
+    }
+
+    /// Reads `pages` pages of a die, and moves `bytes` of them.
+    pub(super) fn read(&mut self, die: usize, read: Op) {
+        self.dies[die].queue(read);
+        if read.kind == Kind::HostRead {
+            self.make_way(die);
+        } else {
+            self.begin_if_idle(die);
+        }
+    }
+
+    /// Programs a die.
+    pub(super) fn program(&mut self, die: usize, kind: Kind, tag: u32) {
+        self.dies[die].queue(Op { kind, pages: 0, bytes: self.program_bytes, tag });
+        self.begin_if_idle(die);
+    }
+
+    /// Erases a superblock's part of a die.
+    pub(super) fn erase(&mut self, die: usize, tag: u32) {
+        self.dies[die].queue(Op { kind: Kind::Erase, pages: 0, bytes: 0, tag });
+        self.begin_if_idle(die);
+    }
+
+    /// Handles the event of a slot that is not the caller's: the operation it completes, if any.
+    #[inline]
+    pub(super) fn fire(&mut self, slot: usize) -> Option<Op> {
+        self.events += 1;
+        if slot < self.dies.len() { self.fire_die(slot) } else { self.fire_bus(slot) }
+    }
+
+    fn fire_die(&mut self, at: usize) -> Option<Op> {
+        let (now_ns, times) = (self.now_ns, self.times);
+        let die = &mut self.dies[at];
+        match die.stage {
+            Stage::Sense => {
+                die.settle(now_ns);
+                die.stage = Stage::Out;
+                self.follow(at, Next::Bus);
+                None
+            }
+            Stage::Array => {
+                let op = die.op;
+                die.time.ops[op.kind as usize] += 1;
+                let next = die.begin(&times, now_ns);
+                self.follow(at, next);
+                Some(op)
+            }
+            Stage::Suspend => {
+                let next = die.begin(&times, now_ns);
+                self.follow(at, next);
+                None
+            }
+            Stage::Resume => {
+                let next = die.resumed(&times, now_ns);
+                self.follow(at, next);
+                None
+            }
+            Stage::Idle | Stage::Out | Stage::In => {
+                unreachable!("a die has no event of its own while it is idle or on the bus")
+            }
+        }
+    }
+
+    fn fire_bus(&mut self, slot: usize) -> Option<Op> {
+        let (now_ns, times) = (self.now_ns, self.times);
+        let (done, next_ns) = self.buses[slot - self.dies.len()].fire(now_ns);
+        self.calendar.set(slot, next_ns);
+        let at = done?;
+        let die = &mut self.dies[at];
+        if die.stage == Stage::In {
+            let next = die.loaded(&times, now_ns);
+            self.follow(at, next);
+            return None;
+        }
+        let op = die.op;
+        die.time.ops[op.kind as usize] += 1;
+        let next = die.begin(&times, now_ns);
+        self.follow(at, next);
+        Some(op)
+    }
+
+    fn begin_if_idle(&mut self, at: usize) {
+        let die = &mut self.dies[at];
+        if die.stage == Stage::Idle {
+            let next = die.begin(&self.times, self.now_ns);
+            self.follow(at, next);
+        }
+    }
+
+    /// A read for the host waits at a die.
+    fn make_way(&mut self, at: usize) {
+        let (now_ns, times) = (self.now_ns, self.times);
+        let die = &mut self.dies[at];
+        match die.stage {
+            Stage::Array => {
+                let next = die.suspend(&times, now_ns);
+                self.follow(at, next);
+            }
+            Stage::In => {
+                let bus = at % self.buses.len();
+                if self.buses[bus].take_back(Class::Program, at, now_ns).is_some() {
+                    die.put_back(now_ns);
+                    self.begin_if_idle(at);
+                }
+            }
+            Stage::Idle => self.begin_if_idle(at),
+            Stage::Sense | Stage::Out | Stage::Suspend | Stage::Resume => {}
+        }
+    }
+
+    #[inline]
+    fn follow(&mut self, at: usize, next: Next) {
+        match next {
+            // A die whose event has just come has none until it is given one.
+            Next::Nothing => {
+                if self.dies[at].stage == Stage::Idle {
+                    self.calendar.set(at, NEVER);
+                }
+            }
+            Next::At(at_ns) => self.calendar.set(at, at_ns),
+            Next::Bus => {
+                self.calendar.set(at, NEVER);
+                let op = self.dies[at].op;
+                let class = match op.kind {
+                    Kind::HostRead => Class::HostRead,
+                    Kind::GcRead => Class::GcRead,
+                    Kind::HostProgram | Kind::GcProgram | Kind::Erase => Class::Program,
+                };
+                let bus = at % self.buses.len();
+                let ends_ns = self.buses[bus].ask(class, at, u64::from(op.bytes), self.now_ns);
+                self.calendar.set(self.dies.len() + bus, ends_ns);
+            }
+        }
+    }
+
+    /// What each die has done so far, up to now.
+    pub(super) fn die_times(&mut self) -> Vec<DieTime> {
+        let now_ns = self.now_ns;
+        let settled = self.dies.iter_mut().map(|die| {
+            die.settle(now_ns);
+            die.time
+        });
+        settled.collect()
+    }
+
+    /// What each bus has done so far; a transfer counts when it ends.
+    pub(super) fn bus_times(&self) -> Vec<BusTime> {
+        self.buses.iter().map(|bus| bus.time).collect()
+    }
+}

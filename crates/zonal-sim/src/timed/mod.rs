@@ -1,0 +1,327 @@
+//! Timed mode: a translation layer driven by discrete events.
+//!
+//! ```text
+//! jobs ─ requests ─> firmware ─> buffer ─ place() ─> programs ─┐
+//!                       └── reads ── locate() ──> reads ───────┼─> dies and channels
+//!                    GC: work() ── reads ── moved() ── programs, erases
+//! ```
+//!
+//! [`Timed::new`] takes any [`Translation`], new or warmed up in counting mode, and a list of
+//! [`Job`]s; [`Timed::run`] lets time pass and says what came of it. It may be called again: each
+//! call measures from where the one before ended, so a ramp is a run whose [`Outcome`] is dropped.
+//! [`Timed::set_pacing`] and [`Timed::set_jobs`] change what the host does in between,
+//! [`Timed::into_ftl`] gives the layer back.
+//!
+//! What is modelled, and what not:
+//!
+//! * A die does one thing at a time, all its planes together, with the priorities in `die.rs`. A
+//!   channel moves one thing at a time in chunks of 16 KiB.
+//! * A write is acknowledged when the buffer has it. The buffer holds `drive.buffer_programs`
+//!   complete programs per die, wherever they go, and those that are not complete yet. It is
+//!   backed by capacitors: a program is issued when its 96 KiB are there, and not before.
+//! * A part of a unit is written as a whole unit; nothing is read for the rest of it.
+//! * While GC works the host may write [`Translation::pace`] units for each unit moved, and GC is
+//!   at most a stripe of the host's ahead, so it works as evenly as the host writes. Copies are
+//!   read page by page, `drive.gc_reads` at once.
+//! * A read takes `drive.read_firmware_us`, then the flash; nothing else if the data is still in
+//!   the buffer or was never written. A write, trim or reset takes 10 µs before the buffer sees it
+//!   (assumed). The host's link is never the limit.
+
+mod bus;
+mod calendar;
+mod die;
+mod flow;
+mod gc;
+mod host;
+mod machine;
+mod outcome;
+mod place;
+
+pub use host::{Job, Pacing, Reads};
+pub use outcome::{Busy, Ended, JobOutcome, Latency, LatencySummary, Outcome, Sample};
+
+use self::bus::BusTime;
+use self::calendar::NEVER;
+use self::die::{DieTime, Kind};
+use self::flow::Buffer;
+use self::gc::Collector;
+use self::host::Host;
+use self::machine::{Machine, ns};
+use self::place::Places;
+use crate::config::Config;
+use crate::error::Result;
+use crate::ftl::{Counters, Translation};
+
+/// Until when time passes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Until {
+    /// So many simulated seconds more.
+    Seconds(f64),
+    /// So many bytes more that the host writes.
+    Written(u64),
+    /// All jobs are at their end, and the drive has nothing to do.
+    Idle,
+}
+
+/// A drive in simulated time.
+pub struct Timed<T> {
+    ftl: T,
+    machine: Machine,
+    places: Places,
+    host: Host,
+    buffer: Buffer,
+    gc: Collector,
+    read_firmware_ns: u64,
+    user_units: u32,
+    /// Bytes of writes accepted, ever.
+    written_bytes: u64,
+    samples: Samples,
+    /// What a run began with.
+    begin: Mark,
+}
+
+/// Timers of the host in the machine's calendar.
+const TIMERS: usize = 3;
+
+/// Points to note down.
+struct Samples {
+    every_bytes: u64,
+    next_bytes: u64,
+    before: (u64, u64, Counters),
+    taken: Vec<Sample>,
+}
+
+/// What had been done when a run began.
+#[derive(Default)]
+struct Mark {
+    now_ns: u64,
+    written_bytes: u64,
+    counters: Counters,
+    dies: Vec<DieTime>,
+    buses: Vec<BusTime>,
+    events: u64,
+}
+
+impl<T: Translation> Timed<T> {
+    /// A drive of a config, with a layer of the same config.
+    pub fn new(config: &Config, ftl: T, jobs: Vec<Job>) -> Result<Self> {
+        config.check()?;
+        let layout = config.layout()?;
+        let places = Places::new(&config.flash, &layout);
+        let machine = Machine::new(&config.flash, TIMERS);
+        let programs = config.drive.buffer_programs * config.flash.dies();
+        let mut timed = Self {
+            buffer: Buffer::new(programs, places.programs(layout.raw_blocks)),
+            gc: Collector::new(config, &places),
+            host: Host::new(),
+            read_firmware_ns: ns(config.drive.read_firmware_us),
+            user_units: layout.user_units,
+            written_bytes: 0,
+            samples: Samples {
+                every_bytes: sample_bytes(config, layout.user_bytes()),
+                next_bytes: 0,
+                before: (0, 0, Counters::default()),
+                taken: Vec::new(),
+            },
+            begin: Mark::default(),
+            ftl,
+            machine,
+            places,
+        };
+        timed.set_jobs(jobs);
+        Ok(timed)
+    }
+
+    /// Replaces what the host does. What is in flight is finished, and not counted.
+    pub fn set_jobs(&mut self, jobs: Vec<Job>) {
+        self.host.set_jobs(jobs, self.machine.now_ns);
+    }
+
+    /// Lets a job, counted from 0, go on with its workload at another pace.
+    pub fn set_pacing(&mut self, job: usize, pacing: Pacing) {
+        self.host.set_pacing(job, pacing, self.machine.now_ns);
+    }
+
+    /// Simulated time so far, in seconds.
+    pub fn seconds(&self) -> f64 {
+        seconds(self.machine.now_ns)
+    }
+
+    /// The translation layer.
+    pub const fn ftl(&self) -> &T {
+        &self.ftl
+    }
+
+    /// Ends the jobs, finishes what is under way, and gives the translation layer back.
+    pub fn into_ftl(mut self) -> T {
+        self.host.set_jobs(Vec::new(), self.machine.now_ns);
+        self.gc.stop();
+        loop {
+            let (at_ns, slot) = self.machine.calendar.first();
+            if at_ns == NEVER {
+                return self.ftl;
+            }
+            self.machine.now_ns = at_ns;
+            self.fire(slot).expect("no workload is left that could fail");
+        }
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, until: Until) -> Result<Outcome> {
+        self.begin_run();
+        let (mut end_ns, mut end_bytes) = (NEVER, u64::MAX);
+        match until {
+            Until::Seconds(seconds) => end_ns = self.machine.now_ns + ns(seconds * 1e6),
+            Until::Written(bytes) => end_bytes = self.written_bytes.saturating_add(bytes),
+            Until::Idle => {}
+        }
+        for job in 0..self.host.jobs.len() {
+            self.send(job)?;
+        }
+        let ended = loop {
+            if self.written_bytes >= end_bytes {
+                break Ended::Reached;
+            }
+            let (at_ns, slot) = self.machine.calendar.first();
+            if at_ns > end_ns {
+                self.machine.now_ns = end_ns;
+                break Ended::Reached;
+            }
+            if at_ns == NEVER {
+                break if until == Until::Idle { Ended::Reached } else { Ended::Idle };
+            }
+            self.machine.now_ns = at_ns;
+            self.fire(slot)?;
+        };
+        Ok(self.end_run(ended))
+    }
+
+    /// Handles one event.
+    #[inline]
+    fn fire(&mut self, slot: usize) -> Result<()> {
+        let timers = self.machine.timers();
+        if slot >= timers {
+            return self.fire_timer(slot - timers);
+        }
+        let Some(op) = self.machine.fire(slot) else {
+            return Ok(());
+        };
+        match op.kind {
+            Kind::HostRead => return self.read_part(op.tag),
+            Kind::GcRead => self.copied(op.tag),
+            Kind::HostProgram | Kind::GcProgram => self.programmed(op),
+            Kind::Erase => self.erased(op.tag),
+        }
+        self.advance()
+    }
+
+    fn begin_run(&mut self) {
+        let counters = self.ftl.counters();
+        for job in &mut self.host.jobs {
+            job.reads = Latency::default();
+            job.writes = Latency::default();
+            job.others = 0;
+            job.refused = 0;
+        }
+        self.begin = Mark {
+            now_ns: self.machine.now_ns,
+            written_bytes: self.written_bytes,
+            counters,
+            dies: self.machine.die_times(),
+            buses: self.machine.bus_times(),
+            events: self.machine.events,
+        };
+        let samples = &mut self.samples;
+        samples.before = (self.machine.now_ns, self.written_bytes, counters);
+        samples.next_bytes = self.written_bytes.saturating_add(samples.every_bytes);
+        samples.taken = Vec::new();
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "rates for people")]
+    fn end_run(&mut self, ended: Ended) -> Outcome {
+        let begin = std::mem::take(&mut self.begin);
+        let passed_ns = self.machine.now_ns - begin.now_ns;
+        let run_seconds = seconds(passed_ns);
+        let after = self.machine.die_times();
+        let dies: Vec<Busy> = begin
+            .dies
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| Busy::new(before, after, passed_ns))
+            .collect();
+        let per_second = |amount: u64| {
+            if passed_ns == 0 { 0.0 } else { amount as f64 / run_seconds }
+        };
+        let channels = begin.buses.iter().zip(self.machine.bus_times());
+        let channels = channels
+            .map(|(before, after)| per_second(after.busy_ns - before.busy_ns) / 1e9)
+            .collect();
+        let (mut reads, mut writes) = (Latency::default(), Latency::default());
+        let jobs = self.host.jobs.iter().map(|job| {
+            reads.add(&job.reads);
+            writes.add(&job.writes);
+            JobOutcome {
+                name: job.name.clone(),
+                reads: job.reads.clone(),
+                writes: job.writes.clone(),
+                others: job.others,
+                refused: job.refused,
+            }
+        });
+        let jobs = jobs.collect();
+        let written_bytes = self.written_bytes - begin.written_bytes;
+        Outcome {
+            seconds: run_seconds,
+            ended,
+            written_bytes,
+            read_bytes: reads.bytes(),
+            write_mb_s: per_second(written_bytes) / 1e6,
+            read_mb_s: per_second(reads.bytes()) / 1e6,
+            reads,
+            writes,
+            jobs,
+            counters: self.ftl.counters().since(&begin.counters),
+            busy: Busy::mean(&dies),
+            dies,
+            channels,
+            samples: std::mem::take(&mut self.samples.taken),
+            events: self.machine.events - begin.events,
+        }
+    }
+
+    /// Notes a point down, if it is time.
+    #[expect(clippy::cast_precision_loss, reason = "rates for people")]
+    fn sample(&mut self) {
+        if self.written_bytes < self.samples.next_bytes {
+            return;
+        }
+        let (now_ns, counters) = (self.machine.now_ns, self.ftl.counters());
+        let (before_ns, before_bytes, before) = self.samples.before;
+        let bytes = self.written_bytes - before_bytes;
+        let passed = seconds(now_ns - before_ns);
+        self.samples.taken.push(Sample {
+            seconds: seconds(now_ns - self.begin.now_ns),
+            written_bytes: self.written_bytes - self.begin.written_bytes,
+            mb_s: if passed > 0.0 { bytes as f64 / passed / 1e6 } else { 0.0 },
+            wa: counters.since(&before).wa(),
+        });
+        self.samples.before = (now_ns, self.written_bytes, counters);
+        self.samples.next_bytes = self.written_bytes.saturating_add(self.samples.every_bytes);
+    }
+}
+
+/// Bytes between two samples.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "saturates at more than any drive takes"
+)]
+fn sample_bytes(config: &Config, user_bytes: u64) -> u64 {
+    ((config.run.sample * user_bytes as f64) as u64).max(1)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "below 2^53 for 100 days")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
