@@ -95,10 +95,14 @@ pub(super) struct DieTime {
     pub(super) busy_ns: [u64; KINDS],
     /// Operations completed, indexed by [`Kind`].
     pub(super) ops: [u64; KINDS],
+    /// Pages read.
+    pub(super) pages: u64,
     /// Suspending and resuming.
     pub(super) suspend_ns: u64,
     /// Suspensions.
     pub(super) suspends: u64,
+    /// What went on again: what was suspended, or let reads go first before it began.
+    pub(super) resumes: u64,
 }
 
 /// Kinds of operations.
@@ -221,6 +225,7 @@ impl Die {
     /// What was suspended goes on.
     pub(super) fn resumed(&mut self, times: &Times, now_ns: u64) -> Next {
         self.settle(now_ns);
+        self.time.resumes += 1;
         let Paused { op, left_ns } = self.paused.take().expect("something was suspended");
         self.op = op;
         let next = self.enter(Stage::Array, now_ns, left_ns);
@@ -249,6 +254,7 @@ impl Die {
 
     fn sense(&mut self, read: Op, times: &Times, now_ns: u64) -> Next {
         self.op = read;
+        self.time.pages += u64::from(read.pages);
         self.enter(Stage::Sense, now_ns, times.read * u64::from(read.pages))
     }
 

@@ -18,7 +18,7 @@ const WRITE_FIRMWARE_NS: u64 = 10_000;
 /// The host's timers, behind the machine's slots.
 const TIMER_WRITES: usize = 0;
 const TIMER_READS: usize = 1;
-const TIMER_JOBS: usize = 2;
+pub(super) const TIMER_JOBS: usize = 2;
 
 /// The write buffer.
 pub(super) struct Buffer {
@@ -29,8 +29,6 @@ pub(super) struct Buffer {
     complete_max: u32,
     /// One bit per program of the drive: some of it is here and not in the flash.
     held: Vec<u64>,
-    /// The first in `waiting` found no room when so many erases had begun.
-    no_room: Option<u64>,
 }
 
 impl Buffer {
@@ -40,7 +38,6 @@ impl Buffer {
             complete: 0,
             complete_max,
             held: vec![0; programs.div_ceil(64)],
-            no_room: None,
         }
     }
 
@@ -102,7 +99,7 @@ impl<T: Translation> Timed<T> {
         Ok(())
     }
 
-    fn set_timer(&mut self, timer: usize, at_ns: u64) {
+    pub(super) fn set_timer(&mut self, timer: usize, at_ns: u64) {
         let slot = self.machine.timers() + timer;
         self.machine.calendar.set(slot, at_ns);
     }
@@ -160,20 +157,14 @@ impl<T: Translation> Timed<T> {
             if self.collect(urgency) {
                 continue;
             }
-            if stall == Stall::NoRoom && self.room_never_comes() {
-                self.buffer.no_room = None;
+            if stall == Stall::NoRoom && !self.gc.is_working() {
+                // Nothing is under way that could make room. Nothing new will be: this one is first.
                 let id = self.buffer.waiting.pop_front().expect("it found no room");
                 self.complete(id, Completion::Refused)?;
                 continue;
             }
             return Ok(());
         }
-    }
-
-    /// Whether everything was done that could have made room for what waits first.
-    fn room_never_comes(&mut self) -> bool {
-        let since = *self.buffer.no_room.get_or_insert(self.gc.erases_begun());
-        !self.gc.is_copying() && self.gc.erases_done() >= since
     }
 
     fn accept(&mut self) -> Result<Stall> {
@@ -190,7 +181,6 @@ impl<T: Translation> Timed<T> {
                 let (first, end) = self.units(&request);
                 self.ftl.trim(first, end.saturating_sub(first));
             }
-            self.buffer.no_room = None;
             self.buffer.waiting.pop_front();
             self.complete(id, Completion::Done)?;
         }

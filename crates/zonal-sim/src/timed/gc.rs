@@ -13,19 +13,12 @@ struct CopyRead {
     copies: usize,
 }
 
-/// Whether GC still begins new work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Intake {
-    Open,
-    Stopped,
-}
-
 /// Whether GC keeps to its pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// It does.
     Paced,
-    /// The host has no room at all.
+    /// It works as fast as it can: the host has no room at all, or has ended.
     Urgent,
 }
 
@@ -40,18 +33,17 @@ pub(super) struct Collector {
     open: Option<u32>,
     /// A step that has to wait.
     step: Option<(Unit, Slot)>,
-    intake: Intake,
+    /// Whether it keeps to its pace at all.
+    urgency: Urgency,
     /// Complete programs of GC that are not in the flash yet.
     complete: u32,
     complete_max: u32,
     /// Superblocks being erased, and on how many dies still.
     erasing: Vec<(Block, u32)>,
-    erases_begun: u64,
-    erases_done: u64,
     /// Units the host may write before GC has moved more.
     credit: f64,
-    /// The same, with the copies that are on their way.
-    coming: f64,
+    /// Copies on their way, each of which brings more.
+    copying: u32,
     /// Credit to come at which GC is far enough ahead of the host.
     credit_enough: f64,
 }
@@ -68,34 +60,35 @@ impl Collector {
             free: (0..reads).rev().collect(),
             open: None,
             step: None,
-            intake: Intake::Open,
+            urgency: Urgency::Paced,
             complete: 0,
             complete_max: config.drive.buffer_programs * config.flash.dies(),
             erasing: Vec::new(),
-            erases_begun: 0,
-            erases_done: 0,
             credit: 0.0,
-            coming: 0.0,
+            copying: 0,
             // A stripe: as much as is written at once.
             credit_enough: f64::from(config.flash.dies() * places.program_units()),
         }
     }
 
-    /// Begins nothing new.
-    pub(super) const fn stop(&mut self) {
-        self.intake = Intake::Stopped;
+    /// Keeps to no pace any more: comes to the end of what it wants.
+    pub(super) const fn finish(&mut self) {
+        self.urgency = Urgency::Urgent;
     }
 
-    /// Whether copies are on their way.
-    pub(super) fn is_copying(&self) -> bool {
-        self.free.len() < self.reads.len() || self.step.is_some()
+    /// Whether anything is under way after which GC may go on.
+    pub(super) fn is_working(&self) -> bool {
+        self.free.len() < self.reads.len()
+            || self.step.is_some()
+            || self.complete > 0
+            || !self.erasing.is_empty()
     }
 
     /// Whether the host and GC go by each other's pace.
     #[inline]
     pub(super) fn paced(&mut self, pace: f64) -> bool {
         if pace.is_infinite() {
-            (self.credit, self.coming) = (self.credit_enough, self.credit_enough);
+            self.credit = self.credit_enough;
         }
         pace.is_finite()
     }
@@ -103,19 +96,20 @@ impl Collector {
     /// Whether the host has to wait for GC. It does not while there is nothing to wait for.
     #[inline]
     pub(super) fn is_behind(&self) -> bool {
-        self.credit < 1.0 && (self.is_copying() || !self.erasing.is_empty())
+        self.credit < 1.0 && self.is_working()
     }
 
-    /// Whether GC has to wait for the host. It does not once it only finishes what it began.
-    fn is_ahead(&self) -> bool {
-        self.coming >= self.credit_enough && self.intake == Intake::Open
+    /// Whether GC has to wait for the host.
+    fn is_ahead(&self, pace: f64, urgency: Urgency) -> bool {
+        self.credit + f64::from(self.copying) * pace >= self.credit_enough
+            && urgency == Urgency::Paced
+            && self.urgency == Urgency::Paced
     }
 
     /// The host writes a unit.
     #[inline]
     pub(super) fn use_credit(&mut self) {
         self.credit = (self.credit - 1.0).max(0.0);
-        self.coming = (self.coming - 1.0).max(0.0);
     }
 
     pub(super) fn program_begins(&mut self) {
@@ -124,14 +118,6 @@ impl Collector {
 
     pub(super) fn program_ends(&mut self) {
         self.complete -= 1;
-    }
-
-    pub(super) const fn erases_begun(&self) -> u64 {
-        self.erases_begun
-    }
-
-    pub(super) const fn erases_done(&self) -> u64 {
-        self.erases_done
     }
 
     /// Adds a copy to the open read, if it is on the same page.
@@ -169,10 +155,6 @@ impl<T: Translation> Timed<T> {
                 None => break,
             };
             if self.buffer.holds(self.places.program(from).0) {
-                let pace = self.ftl.pace();
-                if self.gc.paced(pace) {
-                    self.gc.coming += pace;
-                }
                 self.answer(unit, from);
                 moved = true;
             } else if !self.copy(unit, from, urgency) {
@@ -190,10 +172,7 @@ impl<T: Translation> Timed<T> {
         if let Some((unit, from)) = self.gc.step.take() {
             return Some(Work::Copy { unit, from });
         }
-        match self.gc.intake {
-            Intake::Open => self.ftl.work(),
-            Intake::Stopped => None,
-        }
+        self.ftl.work()
     }
 
     /// Lets a copy be read. `false`: it has to wait. A page is read as a whole: GC looks at its
@@ -201,10 +180,9 @@ impl<T: Translation> Timed<T> {
     fn copy(&mut self, unit: Unit, from: Slot, urgency: Urgency) -> bool {
         let pages = self.places.pages(from, 0, self.places.unit_bytes());
         let pace = self.ftl.pace();
-        let paced = self.gc.paced(pace);
         if !self.gc.join(unit, from, pages) {
             self.close_read();
-            if paced && urgency == Urgency::Paced && self.gc.is_ahead() {
+            if self.gc.paced(pace) && self.gc.is_ahead(pace, urgency) {
                 return false;
             }
             let Some(read) = self.gc.free.pop() else {
@@ -215,9 +193,7 @@ impl<T: Translation> Timed<T> {
             let joined = self.gc.join(unit, from, pages);
             assert!(joined, "a new read takes a copy of its own page");
         }
-        if paced {
-            self.gc.coming += pace;
-        }
+        self.gc.copying += 1;
         true
     }
 
@@ -244,6 +220,8 @@ impl<T: Translation> Timed<T> {
             let (unit, from) = self.gc.copies[at];
             self.answer(unit, from);
         }
+        let copies = u32::try_from(self.gc.reads[read as usize].copies).expect("units of a page");
+        self.gc.copying -= copies;
         self.gc.free.push(read);
     }
 
@@ -260,7 +238,6 @@ impl<T: Translation> Timed<T> {
     }
 
     fn erase(&mut self, block: Block) {
-        self.gc.erases_begun += 1;
         let dies = self.machine.die_count();
         self.gc.erasing.push((block, u32::try_from(dies).expect("checked with the config")));
         for die in 0..dies {
@@ -278,7 +255,6 @@ impl<T: Translation> Timed<T> {
             return;
         }
         erasing.swap_remove(at);
-        self.gc.erases_done += 1;
         // A zone that was reset early leaves a program that was never complete.
         for program in self.places.programs_of(block) {
             self.buffer.release(program);

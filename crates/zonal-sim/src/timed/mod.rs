@@ -36,6 +36,8 @@ mod host;
 mod machine;
 mod outcome;
 mod place;
+#[cfg(test)]
+mod tests;
 
 pub use host::{Job, Pacing, Reads};
 pub use outcome::{Busy, Ended, JobOutcome, Latency, LatencySummary, Outcome, Sample};
@@ -43,7 +45,7 @@ pub use outcome::{Busy, Ended, JobOutcome, Latency, LatencySummary, Outcome, Sam
 use self::bus::BusTime;
 use self::calendar::NEVER;
 use self::die::{DieTime, Kind};
-use self::flow::Buffer;
+use self::flow::{Buffer, TIMER_JOBS};
 use self::gc::Collector;
 use self::host::Host;
 use self::machine::{Machine, ns};
@@ -64,6 +66,22 @@ pub enum Until {
 }
 
 /// A drive in simulated time.
+///
+/// ```
+/// use zonal_sim::ftl::PageMapped;
+/// use zonal_sim::timed::{Job, Pacing, Timed, Until};
+/// use zonal_sim::{Config, load};
+///
+/// let mut config = Config::default();
+/// config.flash = config.flash.shrunk(2);
+/// let writes = load::build(&config, &config.layout()?)?;
+/// let jobs = vec![Job::new("writes", writes, Pacing::Rate { mb_s: 100.0, depth: 32 })];
+/// let mut timed = Timed::new(&config, PageMapped::new(&config)?, jobs)?;
+/// let outcome = timed.run(Until::Seconds(0.1))?;
+/// assert!((outcome.write_mb_s - 100.0).abs() < 0.1);
+/// assert!(outcome.writes.mean_us() < 20.0);
+/// # Ok::<(), zonal_sim::SimError>(())
+/// ```
 pub struct Timed<T> {
     ftl: T,
     machine: Machine,
@@ -152,17 +170,21 @@ impl<T: Translation> Timed<T> {
         &self.ftl
     }
 
-    /// Ends the jobs, finishes what is under way, and gives the translation layer back.
+    /// Ends the jobs, lets GC finish what it wants, and gives the translation layer back, fit for
+    /// counting mode.
     pub fn into_ftl(mut self) -> T {
+        let impossible = "no workload is left that could fail";
         self.host.set_jobs(Vec::new(), self.machine.now_ns);
-        self.gc.stop();
+        self.set_timer(TIMER_JOBS, NEVER);
+        self.gc.finish();
+        self.advance().expect(impossible);
         loop {
             let (at_ns, slot) = self.machine.calendar.first();
             if at_ns == NEVER {
                 return self.ftl;
             }
             self.machine.now_ns = at_ns;
-            self.fire(slot).expect("no workload is left that could fail");
+            self.fire(slot).expect(impossible);
         }
     }
 
