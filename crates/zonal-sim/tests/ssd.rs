@@ -6,11 +6,15 @@
 #[path = "../../zonal/tests/contract/mod.rs"]
 mod contract;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use contract::CHECKS;
-use rand::{Rng, SeedableRng};
+use proptest::prelude::*;
+use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use zonal::{Clock, DeviceError, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 use zonal_sim::flash::Flash;
+use zonal_sim::ftl::{Refusal, Translation, ZoneMapped};
 use zonal_sim::ssd::Account;
 use zonal_sim::{Config, SimSsd};
 
@@ -153,4 +157,82 @@ fn writes_are_as_fast_as_the_dies_and_reads_take_their_time() {
     let tail = drive.geometry().zone_start(ZoneId::new(zones)) + LbaCount::new(255);
     let buffered = timed(tail, 1);
     assert!(buffered < 10_000, "{buffered} ns");
+}
+
+/// What a zoned drive is, in few words: for each zone, how much is written and whether it is full.
+#[derive(Default)]
+struct Model {
+    zones: BTreeMap<u32, (u32, bool)>,
+    erased: u64,
+    padded: u64,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The zone-mapped layer against the model: what is refused and why, where units are found,
+    /// and that no two of them share a place.
+    #[test]
+    fn the_zone_mapped_layer_does_what_the_model_does(
+        parts in 1_u32..=3,
+        steps in prop::collection::vec((0_u32..5, 0_u32..60, 0_u32..8), 1..400),
+    ) {
+        const ACTIVE: usize = 3;
+        let text = format!("{FLASH}superblocks = {parts}\nmax_open = 2\nmax_active = {ACTIVE}");
+        let mut layer = ZoneMapped::new(&Config::parse(&text).unwrap()).unwrap();
+        let (units, block_units, count) = (layer.zone_units(), 16, layer.zone_count());
+        let mut model = Model::default();
+        for (zone, many, action) in steps {
+            let (mut written, mut full) = model.zones.get(&zone).copied().unwrap_or_default();
+            match action {
+                0 => {
+                    layer.reset(zone);
+                    model.erased += u64::from(written.div_ceil(block_units));
+                    (written, full) = (0, false);
+                }
+                1 => {
+                    let rest = written.next_multiple_of(block_units) - written;
+                    let padding = if full || written == 0 { 0 } else { rest };
+                    prop_assert_eq!(layer.finish(zone), padding);
+                    model.padded += u64::from(padding);
+                    full = true;
+                }
+                2 => {
+                    let wrong = zone * units + (written + 1 + many) % units;
+                    let expected = if full { Refusal::Full } else { Refusal::NotAtWritePointer };
+                    if full || wrong != zone * units + written {
+                        prop_assert_eq!(layer.try_place(wrong), Err(expected));
+                    }
+                }
+                _ => {
+                    let active = model.zones.values().filter(|zone| zone.0 > 0 && !zone.1).count();
+                    let list: Vec<u32> = (written..units).take(many as usize).collect();
+                    let list: Vec<u32> = list.into_iter().map(|unit| zone * units + unit).collect();
+                    let outcome = layer.write(&list);
+                    if full {
+                        prop_assert!(list.is_empty() || outcome == Err(Refusal::Full));
+                    } else if written == 0 && active == ACTIVE {
+                        prop_assert!(list.is_empty() || outcome == Err(Refusal::TooManyActive));
+                    } else {
+                        prop_assert_eq!(outcome, Ok(()));
+                        written += u32::try_from(list.len()).unwrap();
+                        full = written == units;
+                    }
+                }
+            }
+            model.zones.insert(zone, (written, full));
+        }
+        let mut places = BTreeSet::new();
+        for zone in 0..count {
+            let (written, _) = model.zones.get(&zone).copied().unwrap_or_default();
+            for unit in 0..units {
+                let place = layer.locate(zone * units + unit);
+                prop_assert_eq!(place.is_some(), unit < written, "unit {} of zone {}", unit, zone);
+                prop_assert!(place.is_none_or(|place| places.insert(place)), "{:?} twice", place);
+            }
+        }
+        let work: u64 = std::iter::from_fn(|| layer.work()).map(|_| 1).sum();
+        prop_assert_eq!(layer.counters().erased + work, model.erased);
+        prop_assert_eq!(layer.counters().padded, model.padded);
+    }
 }

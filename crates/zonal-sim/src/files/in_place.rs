@@ -312,4 +312,14 @@ mod tests {
         assert!(online > fdp, "conventional {online}, FDP {fdp}");
         assert!(fdp > 1.0, "{fdp}");
     }
+
+    #[test]
+    fn lives_and_metadata_have_handles_of_their_own() {
+        let store = |lifetimes| {
+            InPlace::new(&config(Kind::Fdp), Discard::Online, lifetimes).expect("a store")
+        };
+        let lives = [None, Some(Life::Short), Some(Life::Long)];
+        assert_eq!(lives.map(|life| store(Lifetimes::Handles).handle(life)), [0, 1, 2]);
+        assert_eq!(lives.map(|life| store(Lifetimes::Unknown).handle(life)), [0, 0, 0]);
+    }
 }

@@ -231,3 +231,31 @@ impl Dies {
 fn ns(us: f64) -> Ns {
     (us * 1e3).round() as Ns
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspended_program_ends_later_and_its_data_stays_in_the_buffer() {
+        let config = Config::default();
+        let layout = config.layout().expect("a layout");
+        let mut dies = Dies::new(&config, &layout);
+        assert_eq!(dies.written(0, 22), 0, "the program is not full yet");
+        assert_eq!(dies.operations().programs, 0);
+        dies.written(0, 23);
+        let end = dies.transfer(96 << 10) + 2_600_000;
+        // The same die, another superblock: 250 µs to suspend, 65 to read, 20 to resume.
+        let other = layout.block_units;
+        let read = dies.read(1_000_000, other..other + 1, 2 * other) - 1_000_000;
+        assert!((315_000..340_000).contains(&read), "{read} ns");
+        let second = dies.read(1_000_000, other + 4..other + 5, 2 * other) - 1_000_000;
+        assert!((380_000..405_000).contains(&second), "not suspended again: {second} ns");
+        let ends = end + 335_000 + 65_000;
+        for (now, buffered) in [(end + 1_000, true), (ends - 1, true), (ends, false)] {
+            let time = dies.read(now, 0..1, 24) - now;
+            assert_eq!(time < 5_000, buffered, "{time} ns at {now}, program ends at {ends}");
+        }
+        assert_eq!(dies.operations().suspends, 1);
+    }
+}
