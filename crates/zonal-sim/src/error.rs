@@ -30,6 +30,16 @@ pub enum SimError {
         /// What is wrong with it.
         what: String,
     },
+    /// The CSV of a sweep is not what belongs there.
+    #[error("{path}{}: {what}", at(*line))]
+    Sweep {
+        /// The file.
+        path: String,
+        /// The line, from 1; 0 for the whole file.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
@@ -42,3 +52,8 @@ pub enum SimError {
 
 /// A result of the simulator.
 pub type Result<T> = std::result::Result<T, SimError>;
+
+/// `, line 5`, or nothing.
+fn at(line: u64) -> String {
+    if line == 0 { String::new() } else { format!(", line {line}") }
+}

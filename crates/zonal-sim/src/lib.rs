@@ -13,6 +13,7 @@
 //! | [`trace`] | how is a trace read, and put on a drive? |
 //! | [`run`] | what does counting mode do with a config? |
 //! | [`timed`] | how long does it take? A translation layer driven by discrete events |
+//! | [`sweep`] | how is a config run with many values, on many cores and machines? |
 //! | [`report`] | what came out? Tables, pictures, pages |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
@@ -34,6 +35,7 @@ pub mod run;
 pub mod size;
 pub mod ssd;
 pub mod timed;
+pub mod sweep;
 pub mod trace;
 
 pub use config::Config;

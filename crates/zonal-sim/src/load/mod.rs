@@ -108,9 +108,9 @@ fn generator(seed: u64) -> ChaCha8Rng {
 /// How many streams or reclaim unit handles the host can name.
 pub(crate) fn handles(config: &Config) -> u8 {
     let handles = match config.drive.kind {
-        Kind::Conventional => config.gc.streams,
+        // On a zoned drive, those of the host's log.
+        Kind::Conventional | Kind::Zns => config.gc.streams,
         Kind::Fdp => config.fdp.handles,
-        Kind::Zns => 1,
     };
     u8::try_from(handles).unwrap_or(u8::MAX)
 }

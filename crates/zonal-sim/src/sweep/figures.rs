@@ -1,0 +1,66 @@
+//! What a run of a sweep comes to: one row of figures.
+
+use crate::config::{Config, Mode};
+use crate::error::Result;
+use crate::flash::refused;
+use crate::run;
+
+/// Figures of a run, by column. What is not measured in its mode is empty.
+pub(super) const COLUMNS: [&str; 25] = [
+    "op_nominal",
+    "op_effective",
+    "wa",
+    "host_wa",
+    "drive_wa",
+    "drive_writes",
+    "asked_bytes",
+    "host_bytes",
+    "moved_bytes",
+    "trimmed_bytes",
+    "erased",
+    "erases_least",
+    "erases_mean",
+    "erases_most",
+    "seconds",
+    "write_mb_s",
+    "read_mb_s",
+    "write_mean_us",
+    "write_p99_us",
+    "read_mean_us",
+    "read_p50_us",
+    "read_p99_us",
+    "read_p999_us",
+    "read_p9999_us",
+    "read_max_us",
+];
+
+/// Runs a config. The same config gives the same text.
+pub(super) fn figures(config: &Config) -> Result<Vec<String>> {
+    match config.run.mode {
+        Mode::Counting => counting(config),
+        Mode::Timed => Err(refused("run.mode", "timed", "counting")),
+    }
+}
+
+fn counting(config: &Config) -> Result<Vec<String>> {
+    let report = run::counting(config, &mut |_| {})?;
+    let (measured, unit) = (&report.measured, report.layout.unit);
+    let figures = [
+        report.op_nominal.to_string(),
+        report.op_effective.to_string(),
+        report.wa.to_string(),
+        report.host_wa.to_string(),
+        report.drive_wa.to_string(),
+        report.drive_writes.to_string(),
+        report.asked_bytes.to_string(),
+        (measured.host * unit).to_string(),
+        (measured.moved * unit).to_string(),
+        (measured.trimmed * unit).to_string(),
+        measured.erased.to_string(),
+        report.erases.least.to_string(),
+        report.erases.mean.to_string(),
+        report.erases.most.to_string(),
+    ];
+    let empty = std::iter::repeat_n(String::new(), COLUMNS.len() - figures.len());
+    Ok(figures.into_iter().chain(empty).collect())
+}

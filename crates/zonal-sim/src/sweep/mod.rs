@@ -1,0 +1,258 @@
+//! Sweeps: a config run with every combination of some fields' values, on all cores or many
+//! machines, into one CSV.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | `over.rs` | which field takes which values? |
+//! | `figures.rs` | what does one run come to? |
+//! | `store.rs` | what is in the CSV already, what belongs there, how are shards merged? |
+//!
+//! Runs are numbered from 1 in the order of the combinations, the last field changing fastest. A
+//! run's seed follows from the config's and its number. So a run is the same wherever and in
+//! whatever company it is done: the CSV has the same bytes for 1 job and for 8, and shards merged
+//! are the same as all runs at once. Rows are written in order, so a sweep that was stopped is
+//! taken up where it was.
+
+mod figures;
+mod over;
+mod store;
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use sha2::{Digest, Sha256};
+
+pub use over::Over;
+pub use store::merge;
+
+use crate::Progress;
+use crate::config::{Config, Setting};
+use crate::error::{Result, SimError};
+use store::Store;
+
+/// Most runs of a sweep.
+const RUNS_MAX: usize = 1_000_000;
+
+/// Every n-th run, for one of n machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Which one, from 1.
+    index: usize,
+    /// Of how many.
+    count: usize,
+}
+
+impl Shard {
+    /// All runs.
+    pub const WHOLE: Self = Self { index: 1, count: 1 };
+
+    /// Whether run `number` belongs to it.
+    const fn has(self, number: usize) -> bool {
+        (number - 1) % self.count == self.index - 1
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number > 0);
+        text.split_once('/')
+            .and_then(|(index, count)| number(index).zip(number(count)))
+            .filter(|(index, count)| index <= count && *count <= RUNS_MAX)
+            .map(|(index, count)| Self { index, count })
+            .ok_or_else(|| format!("{text:?} is not I/N, as in 3/8: from 1/8 to 8/8"))
+    }
+}
+
+/// A run that is to be done.
+struct Run {
+    /// From 1.
+    number: usize,
+    /// The swept fields' values.
+    values: Vec<String>,
+    config: Config,
+    /// Of the config.
+    digest: String,
+}
+
+/// A sweep.
+pub struct Sweep {
+    names: Vec<String>,
+    runs: Vec<Run>,
+    /// Of everything that decides about the figures.
+    digest: String,
+}
+
+impl Sweep {
+    /// Plans a sweep of the config in `text`, after `settings`. Every run's config is checked
+    /// before the first one is done.
+    pub fn plan(text: &str, settings: &[Setting], overs: &[Over]) -> Result<Self> {
+        let wrong = |what: String| SimError::Config { what };
+        let names: Vec<String> = overs.iter().map(|over| over.name.clone()).collect();
+        if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))
+        {
+            return Err(wrong(format!("{} is swept over twice", name.1)));
+        }
+        let count = overs.iter().try_fold(1_usize, |count, over| {
+            count.checked_mul(over.values.len()).filter(|count| *count <= RUNS_MAX)
+        });
+        let count = count.ok_or_else(|| wrong(format!("a sweep has at most {RUNS_MAX} runs")))?;
+        let mut runs = Vec::with_capacity(count);
+        for number in 1..=count {
+            let values = combination(overs, number - 1);
+            let mut all = settings.to_vec();
+            all.extend(overs.iter().zip(&values).map(|(over, value)| over.setting(value)));
+            let mut config = Config::parse_with(text, &all)
+                .map_err(|error| wrong(named(&names, &values, number, &error)))?;
+            config.seed = seed(config.seed, number);
+            let digest = digest([config.to_toml().as_str()]);
+            runs.push(Run { number, values, config, digest });
+        }
+        let configs = runs.iter().map(|run| run.digest.as_str());
+        let digest = digest(std::iter::once(env!("CARGO_PKG_VERSION")).chain(configs));
+        Ok(Self { names, runs, digest })
+    }
+
+    /// Runs in all.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Never: a sweep over nothing is one run.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Does the runs of `shard` that are not in the file yet, `jobs` at a time, and appends them.
+    /// Returns how many were there and how many it has done.
+    pub fn run(
+        &self,
+        out: &Path,
+        shard: Shard,
+        jobs: NonZero<usize>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(usize, usize)> {
+        let mine: Vec<&Run> = self.runs.iter().filter(|run| shard.has(run.number)).collect();
+        let mut store = Store::open(out, self)?;
+        let done = store.resume(self, &mine)?;
+        let todo = &mine[done..];
+        let mut tell = |more: usize| {
+            let (done, total) = ((done + more) as u64, mine.len() as u64);
+            progress(Progress { done, total });
+        };
+        tell(0);
+        in_order(todo, jobs, |at, figures| {
+            store.append(&self.row(todo[at], figures))?;
+            tell(at + 1);
+            Ok(())
+        })?;
+        Ok((done, todo.len()))
+    }
+
+    /// The columns of the CSV.
+    fn columns(&self) -> Vec<String> {
+        let fixed = ["run", "runs", "sweep", "config", "seed"].map(str::to_owned);
+        let figures = figures::COLUMNS.map(str::to_owned);
+        fixed.into_iter().chain(self.names.iter().cloned()).chain(figures).collect()
+    }
+
+    fn row(&self, run: &Run, figures: Vec<String>) -> Vec<String> {
+        let mut row = self.head(run);
+        row.push(run.config.seed.to_string());
+        row.extend(run.values.iter().cloned());
+        row.extend(figures);
+        row
+    }
+
+    /// What tells a run's row from all others: its number, of how many, of which sweep, its config.
+    fn head(&self, run: &Run) -> Vec<String> {
+        let (number, runs) = (run.number.to_string(), self.runs.len().to_string());
+        vec![number, runs, self.digest.clone(), run.digest.clone()]
+    }
+}
+
+/// Works on `runs`, several at a time, and hands over the figures in the runs' order. Stops at
+/// the first run that fails.
+fn in_order(
+    runs: &[&Run],
+    jobs: NonZero<usize>,
+    mut take: impl FnMut(usize, Vec<String>) -> Result<()>,
+) -> Result<()> {
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.get().min(runs.len()) {
+            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(run) = runs.get(at) else { return };
+                    // The receiver is gone after a failure only.
+                    let _ = sender.send((at, figures::figures(&run.config)));
+                }
+            });
+        }
+        drop(sender);
+        let (mut early, mut wanted) = (BTreeMap::new(), 0);
+        for (at, figures) in receiver {
+            early.insert(at, figures);
+            while let Some(figures) = early.remove(&wanted) {
+                let taken = figures.and_then(|figures| take(wanted, figures));
+                if taken.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                    return taken;
+                }
+                wanted += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The values of the n-th combination, from 0; the last field changes fastest.
+fn combination(overs: &[Over], mut n: usize) -> Vec<String> {
+    let mut values: Vec<String> = overs
+        .iter()
+        .rev()
+        .map(|over| {
+            let value = over.values[n % over.values.len()].clone();
+            n /= over.values.len();
+            value
+        })
+        .collect();
+    values.reverse();
+    values
+}
+
+fn named(names: &[String], values: &[String], number: usize, error: &SimError) -> String {
+    let pairs = names.iter().zip(values).map(|(name, value)| format!("{name}={value}"));
+    format!("run {number} ({}): {error}", pairs.collect::<Vec<_>>().join(" "))
+}
+
+/// A run's seed: as unlike its neighbours' as can be (the finaliser of `SplitMix64`), and below
+/// 2^53, which every reader of CSV and JSON keeps exactly.
+fn seed(seed: u64, number: usize) -> u64 {
+    let mut mixed = seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)) >> 11
+}
+
+/// A short name for texts that is different for different texts.
+fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    }
+    let number = hash.finalize()[..8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    format!("{number:016x}")
+}
+
+#[cfg(test)]
+mod tests;

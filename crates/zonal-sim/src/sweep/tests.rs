@@ -1,0 +1,167 @@
+//! Sweeps: numbering, the same bytes however they are done, resuming, refusing.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// 64 superblocks of 384 KiB, one drive write.
+const SMALL: &str = "seed = 5\n[flash]\nchannels = 2\ndies_per_channel = 1\n\
+                     programs_per_block = 2\nsuperblocks = 64\n[gc]\nlow_water = 2\n\
+                     [run]\ndrive_writes = 2\nwarm_up = 1\n";
+
+fn sweep(overs: &[&str]) -> Result<Sweep> {
+    let overs: Vec<Over> = overs.iter().map(|over| over.parse().expect(over)).collect();
+    Sweep::plan(SMALL, &[], &overs)
+}
+
+fn standard() -> Sweep {
+    sweep(&["op=20..50:10", "victim=greedy,fifo,d-choices:5"]).expect("a sweep")
+}
+
+fn jobs(jobs: usize) -> NonZero<usize> {
+    NonZero::new(jobs).expect("not zero")
+}
+
+fn run(sweep: &Sweep, out: &Path, shard: &str, at_once: usize) -> Result<(usize, usize)> {
+    sweep.run(out, shard.parse().expect("a shard"), jobs(at_once), &mut |_| {})
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("it is there")
+}
+
+/// A folder, and all of the standard sweep in it.
+fn done() -> (TempDir, PathBuf, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("all.csv");
+    assert_eq!(run(&standard(), &out, "1/1", 1).expect("runs"), (0, 12));
+    let text = read(&out);
+    (folder, out, text)
+}
+
+#[test]
+fn runs_are_numbered_and_have_their_own_seeds() {
+    let (_folder, _, text) = done();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0][..7], ["run", "runs", "sweep", "config", "seed", "op", "victim"]);
+    assert_eq!((rows[1][0], rows[1][1], rows[1][5], rows[1][6]), ("1", "12", "20", "greedy"));
+    assert_eq!((rows[2][0], rows[2][5], rows[2][6]), ("2", "20", "fifo"));
+    assert_eq!((rows[12][0], rows[12][5], rows[12][6]), ("12", "50", "d-choices:5"));
+    let mut seeds: Vec<&str> = rows[1..].iter().map(|row| row[4]).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), 12);
+    // More room is less work, for every victim.
+    let wa = |row: usize| rows[row][9].parse::<f64>().expect("a number");
+    assert_eq!(rows[0][9], "wa");
+    for victim in 1..=3 {
+        assert!(wa(victim) > wa(victim + 3) && wa(victim + 3) > wa(victim + 9), "{text}");
+    }
+}
+
+#[test]
+fn many_jobs_and_shards_merged_give_the_same_bytes() {
+    let (folder, _, text) = done();
+    let eight = folder.path().join("eight.csv");
+    run(&standard(), &eight, "1/1", 8).expect("runs");
+    assert_eq!(read(&eight), text);
+    let shards: Vec<PathBuf> = (1..=3)
+        .map(|index| {
+            let out = folder.path().join(format!("{index}.csv"));
+            run(&standard(), &out, &format!("{index}/3"), 2).expect("runs");
+            assert_eq!(read(&out).lines().count(), 5);
+            out
+        })
+        .rev()
+        .collect();
+    let merged = folder.path().join("merged.csv");
+    assert_eq!(merge(&shards, &merged).expect("merged"), 12);
+    assert_eq!(read(&merged), text);
+    // Nothing is overwritten.
+    assert!(merge(&shards, &merged).is_err());
+    let other = folder.path().join("other.csv");
+    for (parts, said) in [
+        (&shards[..2], "8 of 12 runs are there; the first missing is 1"),
+        (&[shards[0].clone(), merged.clone()], "run 3 is in"),
+        (&[], "there is no run"),
+    ] {
+        let error = merge(parts, &other).expect_err(said).to_string();
+        assert!(error.contains(said), "{error}");
+        assert!(!other.exists());
+    }
+}
+
+#[test]
+fn a_sweep_that_was_stopped_is_taken_up() {
+    let (folder, out, text) = done();
+    assert_eq!(run(&standard(), &out, "1/1", 4).expect("all is there"), (12, 0));
+    let at = |line: usize| text.match_indices('\n').nth(line - 1).expect("a line").0 + 1;
+    // Nothing, a torn head, the head, four rows, four rows and a torn one.
+    for (end, there) in [(0, 0), (9, 0), (at(1), 0), (at(5), 4), (at(5) + 30, 4)] {
+        std::fs::write(&out, &text[..end]).expect("written");
+        let mut told = Vec::new();
+        let tell = &mut |progress: Progress| told.push(progress.done);
+        let ran = standard().run(&out, Shard::WHOLE, jobs(3), tell).expect("runs");
+        assert_eq!(ran, (there, 12 - there), "{end}");
+        assert_eq!(told, (there as u64..=12).collect::<Vec<_>>());
+        assert_eq!(read(&out), text);
+    }
+    drop(folder);
+}
+
+#[test]
+fn a_file_of_another_sweep_is_refused() {
+    let (folder, out, text) = done();
+    for (other, said) in [
+        (sweep(&["op=20..50:10"]), "columns"),
+        (sweep(&["op=20..40:10", "victim=greedy,fifo,d-choices:5"]), "take another file"),
+        (sweep(&["op=20..50:10", "victim=greedy,fifo,d-choices:6"]), "take another file"),
+    ] {
+        let error = run(&other.expect("a sweep"), &out, "1/1", 1).expect_err(said).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let error = run(&standard(), &out, "2/3", 1).expect_err("another shard").to_string();
+    assert!(error.contains("line 2: run 1 of sweep"), "{error}");
+    // As it was before all this.
+    assert_eq!(read(&out), text);
+    let changed = Sweep::plan(&SMALL.replace("seed = 5", "seed = 6"), &[], &[]).expect("a sweep");
+    let one = folder.path().join("one.csv");
+    run(&changed, &one, "1/1", 1).expect("runs");
+    let same = Sweep::plan(SMALL, &[], &[]).expect("a sweep");
+    assert!(run(&same, &one, "1/1", 1).is_err(), "the seed is part of a sweep");
+    let error = merge(&[out, one], &folder.path().join("x.csv")).expect_err("two sweeps");
+    assert!(error.to_string().contains("columns"), "{error}");
+}
+
+#[test]
+fn a_run_that_cannot_be_is_named_before_any_is_done() {
+    for (overs, said) in [
+        (&["op=1..40:39", "gc.low_water=2"][..], "run 1 (op=1 gc.low_water=2): drive.op"),
+        (&["victim=greedy,best"], "run 2 (victim=best): gc.victim"),
+        (&["drive.opp=1"], "unknown field"),
+        (&["op=20", "op=30"], "op is swept over twice"),
+        (&["op=1..999", "seed=1..999", "theta=1..2"], "at most 1000000 runs"),
+    ] {
+        let error = sweep(overs).err().expect(said).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    for text in ["0/3", "4/3", "1", "1/0", "a/b", "1/-1"] {
+        assert!(text.parse::<Shard>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_run_that_fails_leaves_the_rows_before_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace.csv");
+    std::fs::write(&trace, "1,W,0,4096,1\nnonsense\n").expect("written");
+    let text = format!("{SMALL}[workload]\ntrace = \"{}\"\n[drive]\nop = 0.5", trace.display());
+    let overs = ["workload=uniform,trace".parse().expect("a list")];
+    let failing = Sweep::plan(&text, &[], &overs).expect("a sweep");
+    let out = folder.path().join("out.csv");
+    let error = run(&failing, &out, "1/1", 2).expect_err("bad trace").to_string();
+    assert!(error.contains("trace.csv, line 2"), "{error}");
+    assert_eq!(read(&out).lines().count(), 2);
+}
