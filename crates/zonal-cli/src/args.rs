@@ -3,6 +3,7 @@
 //! What a subcommand does is in `cmd/`, one file each.
 
 pub(crate) mod sim;
+pub(crate) mod sweep;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

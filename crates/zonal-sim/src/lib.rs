@@ -34,8 +34,8 @@ pub mod report;
 pub mod run;
 pub mod size;
 pub mod ssd;
-pub mod timed;
 pub mod sweep;
+pub mod timed;
 pub mod trace;
 
 pub use config::Config;

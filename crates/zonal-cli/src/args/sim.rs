@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use zonal_sim::config::Setting;
 
+use super::sweep::{SimMerge, SimReplay, SimSweep};
+
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
     /// Print what a config makes: capacities, over-provisioning, superblocks, zones, tables
@@ -13,6 +15,12 @@ pub(crate) enum SimCommand {
     Config(SimConfig),
     /// Run file systems on simulated drives of the same flash, and compare what wears it out
     Fs(SimFs),
+    /// Run a config with every combination of some fields' values, into one CSV
+    Sweep(SimSweep),
+    /// Join the CSVs of all shards of a sweep
+    Merge(SimMerge),
+    /// Replay a block trace on a simulated drive
+    Replay(SimReplay),
 }
 
 /// A config and what is changed of it.

@@ -2,7 +2,9 @@
 //! file in `sim/`.
 
 mod fs;
+mod replay;
 mod show;
+mod sweep;
 
 use std::path::Path;
 
@@ -22,18 +24,26 @@ pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
         SimCommand::Show(args) => show::run(global, args),
         SimCommand::Config(args) => config(global, args),
         SimCommand::Fs(args) => fs::run(global, args),
+        SimCommand::Sweep(args) => sweep::run(global, args),
+        SimCommand::Merge(args) => sweep::merge(global, args),
+        SimCommand::Replay(args) => replay::run(global, args),
     }
 }
 
 /// The config that is meant, with its changes.
 pub(crate) fn load(simulated: &Simulated) -> Result<Config> {
+    let (text, settings) = parts(simulated)?;
+    let name = &simulated.config;
+    Config::parse_with(&text, &settings).with_context(|| format!("the config {name}"))
+}
+
+/// The config that is meant as it is written, and its changes.
+fn parts(simulated: &Simulated) -> Result<(String, Vec<Setting>)> {
     let mut settings = simulated.set.clone();
     if let Some(seed) = simulated.seed {
         settings.push(Setting { path: "seed".into(), value: seed.to_string() });
     }
-    let name = &simulated.config;
-    let text = text(name)?;
-    Config::parse_with(&text, &settings).with_context(|| format!("the config {name}"))
+    Ok((text(&simulated.config)?, settings))
 }
 
 /// The text of a file, or of a config that comes with the simulator.

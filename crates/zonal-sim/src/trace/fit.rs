@@ -2,6 +2,7 @@
 //! touch little of them.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,18 @@ pub enum Fit {
     Compact,
     /// The address modulo the drive's capacity. Volumes lie over each other.
     Modulo,
+}
+
+impl FromStr for Fit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "compact" => Ok(Self::Compact),
+            "modulo" => Ok(Self::Modulo),
+            _ => Err(format!("{text:?} is neither compact nor modulo")),
+        }
+    }
 }
 
 /// Turns addresses of a trace into addresses of a drive.

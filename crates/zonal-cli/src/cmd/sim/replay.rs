@@ -1,0 +1,105 @@
+//! `zonal sim replay`: a block trace on a simulated drive.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result};
+use zonal_sim::Config;
+use zonal_sim::config::{Mode, Pattern};
+use zonal_sim::run::{self, Report};
+use zonal_sim::trace::{BadLines, Times};
+
+use crate::args::Global;
+use crate::args::sim::Simulated;
+use crate::args::sweep::SimReplay;
+use crate::output::{count, json, progress, size, table};
+
+/// Most drive writes that a config may ask for: as many as the loops come to.
+const DRIVE_WRITES_MAX: f64 = 1e6;
+
+/// Replays it and prints what came out.
+pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
+    let config = config(args)?;
+    anyhow::ensure!(config.run.mode == Mode::Counting, "a trace is replayed in counting mode");
+    let bar = progress::bar(0, progress::Unit::Share, "replaying");
+    let report = run::counting(&config, &mut |progress| {
+        if args.drive_writes.is_some() {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+        }
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    if global.json {
+        return json::document(&report);
+    }
+    if args.csv {
+        say!("{}", report.table().csv());
+    } else {
+        say!("{}", text(&report));
+    }
+    Ok(())
+}
+
+/// The config of the drive, and of the trace what was asked for.
+fn config(args: &SimReplay) -> Result<Config> {
+    let (config, set, seed) = (args.config.clone(), args.set.clone(), args.seed);
+    let mut config = super::load(&Simulated { config, set, seed })?;
+    let path = args.trace.to_str().context("the name of the trace is not UTF-8")?;
+    config.workload.kind = Pattern::Trace;
+    path.clone_into(&mut config.workload.trace);
+    let trace = &mut config.trace;
+    trace.format = args.format.or(trace.format);
+    if let Some(volume) = &args.volume {
+        trace.volume.clone_from(volume);
+    }
+    trace.speed = args.speed.unwrap_or(trace.speed);
+    if args.closed {
+        trace.times = Times::Closed;
+    }
+    trace.fit = args.fit.unwrap_or(trace.fit);
+    if args.skip_bad {
+        trace.bad_lines = BadLines::Skip;
+    }
+    config.run.warm_up = 0.0;
+    (trace.loops, config.run.drive_writes) = match (args.loops, args.drive_writes) {
+        (_, Some(drive_writes)) => (0, drive_writes),
+        (loops, None) => (loops.unwrap_or(1).max(1), DRIVE_WRITES_MAX),
+    };
+    config.check()?;
+    Ok(config)
+}
+
+fn text(report: &Report) -> String {
+    let (counters, unit) = (&report.counters, report.layout.unit);
+    let op = |share: f64| format!("{:.1} % of the user capacity", share * 100.0);
+    let mut lines = VecDeque::from([
+        ("nominal OP", op(report.op_nominal)),
+        ("effective OP", op(report.op_effective)),
+        ("asked to write", size(report.asked_bytes)),
+        ("written", format!("{} in units of {}", size(counters.host * unit), size(unit))),
+        ("drive writes", format!("{:.2}", report.drive_writes)),
+        ("moved", size(counters.moved * unit)),
+        ("trimmed", size(counters.trimmed * unit)),
+        ("host wa", format!("{:.3}", report.host_wa)),
+        ("drive wa", format!("{:.3}", report.drive_wa)),
+        ("wa", format!("{:.3}", report.wa)),
+        ("erases", count(counters.erased)),
+    ]);
+    if let Some(seen) = &report.trace {
+        let requests = format!("{}, {} of them reads", count(seen.requests), count(seen.reads));
+        let mut first = vec![("requests", requests), ("loops", count(seen.loops.into()))];
+        if seen.bad_lines > 0 {
+            first.push(("bad lines", count(seen.bad_lines)));
+        }
+        if seen.reached_bytes > 0 {
+            first.push(("reached", format!("{} of the drive", size(seen.reached_bytes))));
+        }
+        if seen.shared > 0 {
+            first.push(("shared", format!("{} MiB had no room of their own", count(seen.shared))));
+        }
+        for line in first.into_iter().rev() {
+            lines.push_front(line);
+        }
+    }
+    table::properties(lines.make_contiguous())
+}
