@@ -15,6 +15,7 @@
 //! | [`timed`] | how long does it take? A translation layer driven by discrete events |
 //! | [`sweep`] | how is a config run with many values, on many cores and machines? |
 //! | [`report`] | what came out? Tables, pictures, pages |
+//! | [`theory`] | what amplification should come out? Published formulas |
 //!
 //! There are two modes. *Counting* has no time: a workload drives a translation layer as fast as
 //! memory allows. *Timed* drives the same translation layer, step by step, by discrete events.
@@ -35,6 +36,7 @@ pub mod run;
 pub mod size;
 pub mod ssd;
 pub mod sweep;
+pub mod theory;
 pub mod timed;
 pub mod trace;
 

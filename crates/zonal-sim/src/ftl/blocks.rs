@@ -134,8 +134,9 @@ impl Blocks {
     }
 
     /// Valid units in all superblocks.
-    pub(super) fn valid_all(&self) -> u64 {
-        self.rank.iter().map(|rank| u64::from(rank & !UNRANKED)).sum()
+    pub(super) fn valid_all(&self) -> u32 {
+        // Fewer than slots, so it never wraps; a checked sum cannot be done by vectors.
+        self.rank.iter().fold(0, |sum, rank| sum.wrapping_add(rank & !UNRANKED))
     }
 
     /// Units were put into an open superblock.

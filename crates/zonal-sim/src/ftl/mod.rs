@@ -46,6 +46,8 @@ pub struct Layout {
     pub blocks: u32,
     /// Superblocks that never hold data at rest: free ones below the low water mark, and open ones.
     pub kept_blocks: u32,
+    /// Of these, superblocks that are being filled at any time.
+    pub open_blocks: u32,
     /// Superblocks of the flash.
     pub raw_blocks: u32,
 }
@@ -67,9 +69,10 @@ impl Layout {
             let allowed = "at most 2^32 mapping units of flash: take a larger drive.unit";
             return Err(refused("drive.unit", drive.unit, allowed));
         }
+        let open_blocks = open_blocks(config);
         let kept_blocks = match drive.kind {
             Kind::Zns => config.zones.spare,
-            Kind::Conventional | Kind::Fdp => config.gc.low_water + open_blocks(config),
+            Kind::Conventional | Kind::Fdp => config.gc.low_water + open_blocks,
         };
         let user_bytes = match (drive.kind, drive.user) {
             (Kind::Zns, _) => {
@@ -105,23 +108,30 @@ impl Layout {
             block_units: narrow(block / unit),
             blocks,
             kept_blocks,
+            open_blocks,
             raw_blocks: flash.superblocks,
         })
     }
 
     /// (raw − user) / user, of all the flash.
     pub fn op_nominal(&self) -> f64 {
-        self.op(self.raw_blocks)
+        self.op(f64::from(self.raw_blocks))
     }
 
-    /// (raw − user) / user, of the flash in which data can rest: without bad blocks, parity, and
-    /// the superblocks that are always free or open.
+    /// (raw − user) / user, of the flash in which data can rest when GC chooses a victim: without
+    /// bad blocks, parity, the free superblocks, and the unwritten part of the open ones.
     pub fn op_effective(&self) -> f64 {
-        self.op(self.blocks - self.kept_blocks)
+        let kept = match self.open_blocks {
+            0 => f64::from(self.kept_blocks),
+            // GC begins when one superblock less than low water is free. One frontier has become
+            // full just then; the others are half full on average.
+            open => f64::from(self.kept_blocks - open - 1) + f64::from(open - 1) / 2.0,
+        };
+        self.op(f64::from(self.blocks) - kept)
     }
 
-    fn op(&self, blocks: u32) -> f64 {
-        f64::from(blocks) * f64::from(self.block_units) / f64::from(self.user_units) - 1.0
+    fn op(&self, blocks: f64) -> f64 {
+        blocks * f64::from(self.block_units) / f64::from(self.user_units) - 1.0
     }
 
     /// Bytes the host sees.

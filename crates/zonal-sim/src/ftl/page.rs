@@ -308,6 +308,6 @@ impl PageMapped {
                 .count(),
             "an open superblock belongs to a frontier"
         );
-        debug_assert_eq!(self.blocks.valid_all(), u64::from(self.mapped), "valid = mapped");
+        debug_assert_eq!(self.blocks.valid_all(), self.mapped, "valid = mapped");
     }
 }
