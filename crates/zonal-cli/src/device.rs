@@ -1,12 +1,13 @@
 //! Opening the device that a command line names.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow};
 pub(crate) use zonal::OpenMode;
 use zonal::spec::Stack;
-use zonal::{DeviceError, Zone, ZonedDevice};
+use zonal::{Clock, DeviceError, ManualClock, Zone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::signature::{self, Content};
 use zonal_sim::{Config, SimSsd};
@@ -24,12 +25,51 @@ pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
         .with_context(|| format!("opening {spec}"))
 }
 
+/// Opens `spec`, and tells by which clock its operations take time: a simulated drive's own, or the
+/// system's.
+pub(crate) fn open_with_clock(spec: &str, mode: OpenMode) -> Result<(Arc<dyn ZonedDevice>, Time)> {
+    let simulated = OnceCell::new();
+    let other = |path: &Path, mode| {
+        let drive = simulated_at(path)?;
+        let Some(drive) = drive else { return zonal_linux::open(path, mode) };
+        simulated.get_or_init(|| drive.clock());
+        Ok(Some(drive as Arc<dyn ZonedDevice>))
+    };
+    let stack = zonal::spec::open_stack_with(spec, mode, Arc::new(SystemClock::new()), &other)
+        .with_context(|| format!("opening {spec}"))?;
+    let time = simulated.into_inner().map_or(Time::Real(SystemClock::new()), Time::Virtual);
+    Ok((stack.device, time))
+}
+
+/// The time in which a device's operations take place.
+pub(crate) enum Time {
+    /// That of the machine.
+    Real(SystemClock),
+    /// That of a simulated drive.
+    Virtual(Arc<ManualClock>),
+}
+
+impl Time {
+    /// What shows it.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        match self {
+            Self::Real(clock) => clock,
+            Self::Virtual(clock) => &**clock,
+        }
+    }
+}
+
 /// What is no drive file: a simulated SSD, or a device of the kernel.
 fn open_other(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>, DeviceError> {
-    match path.to_str().and_then(|path| path.strip_prefix("sim:")) {
-        Some(config) => simulated(config).map(|drive| Some(drive as Arc<dyn ZonedDevice>)),
+    match simulated_at(path)? {
+        Some(drive) => Ok(Some(drive)),
         None => zonal_linux::open(path, mode),
     }
+}
+
+/// The simulated drive that a path stands for, if it stands for one.
+fn simulated_at(path: &Path) -> Result<Option<Arc<SimSsd>>, DeviceError> {
+    path.to_str().and_then(|path| path.strip_prefix("sim:")).map(simulated).transpose()
 }
 
 /// `sim:`, with the config of a file or the default one.

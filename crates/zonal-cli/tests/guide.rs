@@ -9,7 +9,7 @@ use std::path::Path;
 fn the_guide_tells_the_truth() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
     let place = tempfile::tempdir().unwrap();
-    for page in ["devices", "furrow", "zonefs", "faults"] {
+    for page in ["devices", "furrow", "zonefs", "faults", "sim-drive"] {
         // trycmd gives a page a directory of its own, copied from `.in`, if there is an `.out`.
         for ending in ["in", "out"] {
             let folder = place.path().join(format!("{page}.{ending}"));

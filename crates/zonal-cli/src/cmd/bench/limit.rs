@@ -18,12 +18,17 @@ pub(super) enum Limit {
     Memory,
     /// A file of its own, removed at the end.
     File(PathBuf),
+    /// There is none: the device is as fast as its model says, whatever the machine does.
+    Model,
 }
 
 impl Limit {
     /// The limit that fits a device: what its innermost part is made of.
     pub(super) fn of(device: &str) -> Self {
-        if device.split(':').any(|part| part == "mem" || part == "sim") {
+        if device.split(':').any(|part| part == "sim") {
+            return Self::Model;
+        }
+        if device.split(':').any(|part| part == "mem") {
             return Self::Memory;
         }
         let base = device.rsplit(':').next().unwrap_or(device);
@@ -35,10 +40,12 @@ impl Limit {
         match self {
             Self::Memory => "memcpy",
             Self::File(_) => "plain file",
+            Self::Model => "none",
         }
     }
 
-    /// Operations in a second: `threads` of them, each on `span` bytes of its own.
+    /// Operations in a second: `threads` of them, each on `span` bytes of its own. 0 where there is
+    /// no limit.
     pub(super) fn measure(
         &self,
         pattern: Pattern,
@@ -50,6 +57,7 @@ impl Limit {
         let run = |thread: u32| -> Result<u64> {
             let span = span / bytes * bytes;
             match self {
+                Self::Model => Ok(0),
                 Self::Memory => {
                     let mut memory = vec![1; span];
                     repeat(pattern, bytes, span, time, |at, buffer, is_write| {
@@ -141,7 +149,7 @@ mod tests {
     fn the_limit_is_measured_where_the_device_is() {
         assert!(matches!(Limit::of("mem:"), Limit::Memory));
         assert!(matches!(Limit::of("po2:mem:zones=9"), Limit::Memory));
-        assert!(matches!(Limit::of("po2:sim:drive.toml"), Limit::Memory));
+        assert!(matches!(Limit::of("po2:sim:drive.toml"), Limit::Model));
         let Limit::File(path) = &Limit::of("meter:file:/a/drive.zns") else { panic!("a file") };
         assert_eq!(path, Path::new("/a/drive.zns.limit"));
     }

@@ -9,12 +9,11 @@ use anyhow::{Context, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use zonal::workload::{self, Latency, Measured, Pattern, Workload};
-use zonal::{LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
+use zonal::{Clock, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
 use self::limit::Limit;
 use crate::args::{Bench, Global, Op};
-use crate::clock::SystemClock;
-use crate::device::{self, OpenMode};
+use crate::device::{self, OpenMode, Time};
 use crate::output::json;
 use crate::output::table::Table;
 use crate::output::{count, size};
@@ -47,10 +46,10 @@ struct Row {
 
 /// Measures and prints.
 pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
-    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let (device, time) = device::open_with_clock(&args.device, OpenMode::ReadWrite)?;
     let zones = choose_zones(&*device, args)?;
     let limit = Limit::of(&args.device);
-    let measured = measure_all(&*device, args, &zones, &limit);
+    let measured = measure_all(&*device, time.clock(), args, (&zones, &limit));
     for zone in &zones {
         device
             .manage(Select::One(*zone), ZoneAction::Reset)
@@ -61,15 +60,22 @@ pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
         return json::document(&rows);
     }
     say!("{}", table(&rows));
-    sayln!("\nlimit: {} with the same operations, in the same run", limit.name());
+    match (&limit, time) {
+        (Limit::Model, _) | (_, Time::Virtual(_)) => {
+            sayln!("\nvirtual time of the simulated drive, one command at a time");
+        }
+        (Limit::Memory | Limit::File(_), Time::Real(_)) => {
+            sayln!("\nlimit: {} with the same operations, in the same run", limit.name());
+        }
+    }
     Ok(())
 }
 
 fn measure_all(
     device: &dyn ZonedDevice,
+    clock: &dyn Clock,
     args: &Bench,
-    zones: &[ZoneId],
-    limit: &Limit,
+    targets: (&[ZoneId], &Limit),
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for op in &args.op {
@@ -79,14 +85,14 @@ fn measure_all(
                 // The table says how large they are.
                 blocks = blocks.min(device.geometry().max_append());
             }
-            rows.push(measure(device, args, *op, blocks, (zones, limit))?);
+            rows.push(measure((device, clock), args, *op, blocks, targets)?);
         }
     }
     Ok(rows)
 }
 
 fn measure(
-    device: &dyn ZonedDevice,
+    (device, clock): (&dyn ZonedDevice, &dyn Clock),
     args: &Bench,
     op: Op,
     blocks: LbaCount,
@@ -109,12 +115,12 @@ fn measure(
     };
     let what = || format!("{name} on {}", args.device);
     workload::prepare(device, &workload).with_context(what)?;
-    let (clock, cpu) = (SystemClock::new(), cpu_seconds());
-    let mut measured = workload::run(device, &clock, &workload).with_context(what)?;
+    let cpu = cpu_seconds();
+    let mut measured = workload::run(device, clock, &workload).with_context(what)?;
     let cpu = cpu_seconds() - cpu;
     let timed = Workload { stop: after(LATENCY_SHARE)?, latency: Latency::Measure, ..workload };
     workload::prepare(device, &timed).with_context(what)?;
-    measured.latency_ns = workload::run(device, &clock, &timed).with_context(what)?.latency_ns;
+    measured.latency_ns = workload::run(device, clock, &timed).with_context(what)?.latency_ns;
     let bytes = geometry.bytes(blocks).get();
     let per_thread = geometry.bytes(timed.span).get() * u64::from(ZONES_PER_THREAD);
     let limit_iops = limit.measure(
@@ -190,7 +196,11 @@ fn table(rows: &[Row]) -> String {
             format!("{:.1}", row.latency_us_p99),
             format!("{:.1}", row.latency_us_p999),
             format!("{:.2}", row.cpu_us_per_op),
-            format!("{:.0} %", row.ratio_to_limit * 100.0),
+            if row.limit_iops > 0.0 {
+                format!("{:.0} %", row.ratio_to_limit * 100.0)
+            } else {
+                "-".to_owned()
+            },
         ]);
     }
     table.text()
