@@ -8,6 +8,8 @@
 //! | [`ftl`] | where does data lie? Page-mapped, zone-mapped, FDP; victims, GC, wear |
 //! | [`host`] | what if the host overwrites in place on zones? Its log and reclaim |
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
+//! | [`experiment`] | many configs, one question, and the published answer beside ours |
+//! | [`timed_run`] | what does one config come to in timed mode? |
 //! | [`preset`] | which configs come with it? |
 //! | [`ssd`] | how does a file system run on a simulated drive? |
 //! | [`trace`] | how is a trace read, and put on a drive? |
@@ -25,6 +27,8 @@
 
 pub mod config;
 pub mod error;
+
+pub mod experiment;
 pub mod files;
 pub mod flash;
 pub mod ftl;
@@ -38,6 +42,7 @@ pub mod ssd;
 pub mod sweep;
 pub mod theory;
 pub mod timed;
+pub mod timed_run;
 pub mod trace;
 
 pub use config::Config;

@@ -1,14 +1,19 @@
 //! The command line of `zonal sim`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use zonal_sim::config::Setting;
+use zonal_sim::experiment::Name;
 
 use super::sweep::{SimMerge, SimReplay, SimSweep};
 
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
+    /// Run a simulation, counting or timed, and print what came out
+    Run(SimRun),
     /// Print what a config makes: capacities, over-provisioning, superblocks, zones, tables
     Show(SimShow),
     /// Print a config that comes with the simulator, to start from; without a name, list them
@@ -21,6 +26,10 @@ pub(crate) enum SimCommand {
     Merge(SimMerge),
     /// Replay a block trace on a simulated drive
     Replay(SimReplay),
+    /// Run an experiment: many drives, one question; CSV, JSON and SVG
+    Experiment(SimExperiment),
+    /// Run all experiments and write one page that holds published values against ours
+    Reproduce(SimReproduce),
 }
 
 /// A config and what is changed of it.
@@ -35,6 +44,15 @@ pub(crate) struct Simulated {
     /// Seed of everything random, instead of the config's
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct SimRun {
+    #[command(flatten)]
+    pub(crate) simulated: Simulated,
+    /// Print the course as CSV
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
 }
 
 #[derive(Args)]
@@ -66,4 +84,53 @@ pub(crate) struct SimFs {
     /// Leave out reading every file again and checking the file system afterwards
     #[arg(long)]
     pub(crate) no_verify: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SimExperiment {
+    /// Which
+    #[arg(value_parser = experiment())]
+    pub(crate) name: Name,
+    /// Its config, instead of the one that comes with it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Change a field, as in `base.drive.unit=64KiB`
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(crate) set: Vec<Setting>,
+    /// Write tables and pictures into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Args)]
+pub(crate) struct SimReproduce {
+    /// Where the page, tables and pictures go
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// How experiments are run.
+#[derive(Args)]
+pub(crate) struct How {
+    /// Seed of everything random, instead of the configs'
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Smaller drives, shorter runs, fewer points: rougher figures in a few seconds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Runs at once, instead of one for each processor
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+}
+
+/// The experiments by name, so that help and errors list them.
+fn experiment() -> impl TypedValueParser<Value = Name> {
+    PossibleValuesParser::new(Name::ALL.map(Name::word)).try_map(|given| {
+        let found = Name::ALL.into_iter().find(|name| name.word() == given);
+        found.ok_or("not an experiment")
+    })
 }

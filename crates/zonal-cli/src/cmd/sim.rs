@@ -1,8 +1,10 @@
 //! `zonal sim`: simulated drives. Which config is meant is found out here; each subcommand has a
 //! file in `sim/`.
 
+mod experiment;
 mod fs;
 mod replay;
+mod run;
 mod show;
 mod sweep;
 
@@ -21,12 +23,15 @@ use crate::output::{json, table};
 /// Runs the subcommand.
 pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
     match command {
+        SimCommand::Run(args) => run::run(global, args),
         SimCommand::Show(args) => show::run(global, args),
         SimCommand::Config(args) => config(global, args),
         SimCommand::Fs(args) => fs::run(global, args),
         SimCommand::Sweep(args) => sweep::run(global, args),
         SimCommand::Merge(args) => sweep::merge(global, args),
         SimCommand::Replay(args) => replay::run(global, args),
+        SimCommand::Experiment(args) => experiment::run(global, args),
+        SimCommand::Reproduce(args) => experiment::reproduce(global, args),
     }
 }
 

@@ -1,17 +1,28 @@
 //! Single fields of a config by their path, as in `drive.op=0.28`: what `--set` and sweeps do.
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::Config;
 use crate::error::{Result, SimError};
 
 /// A field and its new value, as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Setting {
     /// The path of the field, as in `drive.op`.
     pub path: String,
     /// The value, as in a config; quotes around words may be left out.
     pub value: String,
+}
+
+impl TryFrom<String> for Setting {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
 }
 
 impl std::str::FromStr for Setting {
@@ -38,19 +49,27 @@ impl Config {
 
     /// The same config with one field changed; not yet checked.
     pub fn set(&self, setting: &Setting) -> Result<Self> {
+        let table = Table::try_from(self).expect("every field has a form in TOML");
+        Ok(setting.apply::<Self>(&table)?.1)
+    }
+}
+
+impl Setting {
+    /// The table with this changed, and what it then says.
+    pub(crate) fn apply<T: DeserializeOwned>(&self, table: &Table) -> Result<(Table, T)> {
         let wrong = |what: &str| SimError::Config {
-            what: format!("{} = {} is not possible: {what}", setting.path, setting.value),
+            what: format!("{} = {} is not possible: {what}", self.path, self.value),
         };
-        // A number, a word in quotes, or a word without them.
-        let read = format!("value = {}", setting.value).parse::<Table>();
+        // A number, a word in quotes, a list; or a word without quotes.
+        let read = format!("value = {}", self.value).parse::<Table>();
         let read = read.ok().and_then(|mut table| table.remove("value"));
-        let word = Value::String(setting.value.clone());
+        let word = Value::String(self.value.clone());
         let mut errors = Vec::new();
         for value in read.into_iter().chain([word]) {
-            let mut table = Table::try_from(self).expect("every field has a form in TOML");
-            put(&mut table, &setting.path, value).map_err(|what| wrong(&what))?;
-            match table.try_into::<Self>() {
-                Ok(config) => return Ok(config),
+            let mut changed = table.clone();
+            put(&mut changed, &self.path, value).map_err(|what| wrong(&what))?;
+            match changed.clone().try_into::<T>() {
+                Ok(read) => return Ok((changed, read)),
                 Err(error) => errors.push(error),
             }
         }
@@ -59,24 +78,18 @@ impl Config {
     }
 }
 
-/// Puts a value at a path of at most one section and one field.
+/// Puts a value at a path of sections and a field.
 fn put(table: &mut Table, path: &str, value: Value) -> std::result::Result<(), String> {
-    match path.split_once('.') {
-        None if table.get(path).is_some_and(Value::is_table) => {
-            Err(format!("{path} is a section: name a field of it, as in {path}.NAME"))
+    let Some((section, rest)) = path.split_once('.') else {
+        if table.get(path).is_some_and(Value::is_table) {
+            return Err(format!("{path} is a section: name a field of it, as in {path}.NAME"));
         }
-        None => {
-            table.insert(path.to_owned(), value);
-            Ok(())
-        }
-        Some((section, field)) => match table.get_mut(section).and_then(Value::as_table_mut) {
-            Some(section) => {
-                section.insert(field.to_owned(), value);
-                Ok(())
-            }
-            None => Err(format!("there is no section {section}")),
-        },
-    }
+        table.insert(path.to_owned(), value);
+        return Ok(());
+    };
+    let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+    let inner = inner.as_table_mut().ok_or_else(|| format!("{section} is not a section"))?;
+    put(inner, rest, value)
 }
 
 #[cfg(test)]
@@ -108,7 +121,8 @@ mod tests {
     fn what_is_no_field_is_refused() {
         for (text, said) in [
             ("drive.opp=1", "drive.opp = 1 is not possible: unknown field `opp`"),
-            ("drives.op=1", "there is no section drives"),
+            ("drives.op=1", "unknown field `drives`"),
+            ("seed.op=1", "seed is not a section"),
             ("drive=1", "drive is a section"),
             ("drive.op=x", "drive.op = x is not possible: invalid type"),
             ("drive.op=-1", "drive.op = -1 is not possible: from 0 to 100"),

@@ -2,17 +2,19 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Cell, Table, escape, number, svg};
 use crate::report::Picture;
 
 /// How a figure of ours came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// A constant of the model was chosen so that it comes out.
+    /// A constant of the model was fitted so that it comes out.
     Calibrated,
+    /// It comes out of one of several readings of how it was measured: the one that is named.
+    Reading,
     /// It comes out of the model without having been aimed at.
     Predicted,
     /// It is a product of a few numbers, without simulation.
@@ -23,6 +25,7 @@ impl Basis {
     const fn word(self) -> &'static str {
         match self {
             Self::Calibrated => "calibrated",
+            Self::Reading => "predicted, for this reading",
             Self::Predicted => "predicted",
             Self::Arithmetic => "arithmetic",
         }
@@ -70,7 +73,8 @@ impl Claim {
         }
     }
 
-    fn difference_text(&self) -> String {
+    /// The same in words.
+    pub fn difference_text(&self) -> String {
         let unit = if self.unit == "%" { "points" } else { "%" };
         format!("{:+.1} {unit}", self.difference())
     }

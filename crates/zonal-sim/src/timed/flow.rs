@@ -7,6 +7,7 @@ use super::calendar::NEVER;
 use super::die::{Kind, Op as FlashOp};
 use super::gc::Urgency;
 use super::host::Completion;
+use crate::config::Kind as Drive;
 use crate::error::Result;
 use crate::ftl::{Slot, Translation, Unit};
 use crate::load::{Op, Request};
@@ -177,7 +178,8 @@ impl<T: Translation> Timed<T> {
                 }
                 self.written_bytes += u64::from(request.bytes);
                 self.sample();
-            } else {
+            } else if request.op == Op::Trim || self.drive == Drive::Zns {
+                // A conventional host that begins a zone anew does not say so.
                 let (first, end) = self.units(&request);
                 self.ftl.trim(first, end.saturating_sub(first));
             }

@@ -50,7 +50,7 @@ use self::gc::Collector;
 use self::host::Host;
 use self::machine::{Machine, ns};
 use self::place::Places;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::error::Result;
 use crate::ftl::{Counters, Translation};
 
@@ -89,6 +89,7 @@ pub struct Timed<T> {
     host: Host,
     buffer: Buffer,
     gc: Collector,
+    drive: config::Kind,
     read_firmware_ns: u64,
     user_units: u32,
     /// Bytes of writes accepted, ever.
@@ -132,6 +133,7 @@ impl<T: Translation> Timed<T> {
             buffer: Buffer::new(programs, places.programs(layout.raw_blocks)),
             gc: Collector::new(config, &places),
             host: Host::new(),
+            drive: config.drive.kind,
             read_firmware_ns: ns(config.drive.read_firmware_us),
             user_units: layout.user_units,
             written_bytes: 0,

@@ -1,0 +1,138 @@
+//! `zonal sim experiment` and `zonal sim reproduce`: experiments, their files, and the page.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use zonal_sim::experiment::{self, Changes, Experiment, Extent, reproduce as all};
+use zonal_sim::report::page::{Basis, Claim, Section};
+use zonal_sim::report::{Cell, Table as Numbers, number};
+
+use crate::args::Global;
+use crate::args::sim::{How, SimExperiment, SimReproduce};
+use crate::output::table::Table;
+use crate::output::{json, progress};
+
+/// Runs one experiment; prints its tables, or writes its files.
+pub(crate) fn run(global: &Global, args: &SimExperiment) -> Result<()> {
+    let text = match &args.config {
+        Some(path) => {
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?
+        }
+        None => args.name.text().to_owned(),
+    };
+    let changes = Changes { settings: args.set.clone(), ..changes(&args.how) };
+    let from =
+        args.config.as_ref().map_or(args.name.word().into(), |path| path.display().to_string());
+    let experiment = Experiment::new(args.name, &text, &changes)
+        .with_context(|| format!("the config {from}"))?;
+    let sections = simulate(vec![experiment], &args.how)?;
+    let files = args.out.as_ref().map(|dir| save(&sections, dir)).transpose()?;
+    for section in &sections {
+        if global.json {
+            say!("{}", experiment::json(section));
+        } else {
+            print(section);
+        }
+    }
+    if !global.json {
+        files.iter().flatten().for_each(|file| sayln!("{}", file.display()));
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    page: &'a Path,
+    claims: Vec<&'a Claim>,
+    files: Vec<PathBuf>,
+}
+
+/// Runs all experiments and writes the page.
+pub(crate) fn reproduce(global: &Global, args: &SimReproduce) -> Result<()> {
+    let changes = changes(&args.how);
+    let sections = simulate(all::all(&changes)?, &args.how)?;
+    let files = save(&sections, &args.out)?;
+    let claims: Vec<Claim> = sections.iter().flat_map(|section| section.claims.clone()).collect();
+    let path = args.out.join("index.html");
+    std::fs::write(&path, all::page(sections, &changes).html())
+        .with_context(|| format!("writing {}", path.display()))?;
+    if global.json {
+        return json::document(&Written { page: &path, claims: claims.iter().collect(), files });
+    }
+    say!("{}", claims_text(&claims));
+    sayln!("\n{}", path.display());
+    Ok(())
+}
+
+fn changes(how: &How) -> Changes {
+    let extent = if how.quick { Extent::Quick } else { Extent::Full };
+    Changes { seed: how.seed, extent, settings: Vec::new() }
+}
+
+fn simulate(experiments: Vec<Experiment>, how: &How) -> Result<Vec<Section>> {
+    let one_each = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let bar = progress::bar(0, progress::Unit::Share, "simulating");
+    let sections = experiment::run(experiments, how.jobs.unwrap_or(one_each), &|progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    })?;
+    bar.finish_and_clear();
+    Ok(sections)
+}
+
+fn save(sections: &[Section], dir: &Path) -> Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let mut files = Vec::new();
+    for section in sections {
+        files.extend(experiment::save(section, dir)?);
+    }
+    Ok(files)
+}
+
+/// Prints the claims and the shorter tables; the course of something is for files.
+fn print(section: &Section) {
+    const ROWS: usize = 100;
+    sayln!("{}\n", section.title);
+    for table in section.tables.iter().filter(|table| table.rows.len() <= ROWS) {
+        sayln!("{}", numbers(table));
+    }
+    if !section.claims.is_empty() {
+        sayln!("{}", claims_text(&section.claims));
+    }
+}
+
+fn numbers(numbers: &Numbers) -> String {
+    let heads: Vec<&str> = numbers.columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(1, &heads);
+    for row in &numbers.rows {
+        let cell = |cell: &Cell| match cell {
+            Cell::Number(value) => number(*value),
+            Cell::Text(text) => text.clone(),
+            Cell::Empty => String::new(),
+        };
+        table.row(row.iter().map(cell).collect());
+    }
+    table.text()
+}
+
+fn claims_text(claims: &[Claim]) -> String {
+    let mut table = Table::new(2, &["what", "published", "ours", "difference", "ours is"]);
+    for claim in claims {
+        let basis = match claim.basis {
+            Basis::Calibrated => "calibrated",
+            Basis::Reading => "one reading",
+            Basis::Predicted => "predicted",
+            Basis::Arithmetic => "arithmetic",
+        };
+        table.row(vec![
+            claim.what.clone(),
+            claim.published.clone(),
+            format!("{} {}", number(claim.ours), claim.unit),
+            claim.difference_text(),
+            basis.to_owned(),
+        ]);
+    }
+    table.text()
+}

@@ -1,0 +1,100 @@
+//! `zonal sim run`: one config, counting or timed.
+
+use anyhow::Result;
+use zonal_sim::config::Mode;
+use zonal_sim::report::number;
+use zonal_sim::run::Report;
+use zonal_sim::timed::LatencySummary;
+use zonal_sim::timed_run::{self, Measured};
+
+use crate::args::Global;
+use crate::args::sim::SimRun;
+use crate::output::{count, json, progress, size, table};
+
+/// Runs it and prints what came out.
+pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
+    let config = super::load(&args.simulated)?;
+    match config.run.mode {
+        Mode::Counting => {
+            let bar = progress::bar(0, progress::Unit::Share, "simulating");
+            let report = zonal_sim::run::counting(&config, &mut |progress| {
+                bar.set_length(progress.total);
+                bar.set_position(progress.done);
+            })?;
+            bar.finish_and_clear();
+            match (global.json, args.csv) {
+                (true, _) => json::document(&report)?,
+                (_, true) => say!("{}", report.table().csv()),
+                _ => say!("{}", counted(&report)),
+            }
+        }
+        Mode::Timed => {
+            let measured = timed_run::timed(&config)?;
+            match (global.json, args.csv) {
+                (true, _) => json::document(&measured.summary())?,
+                (_, true) => say!("{}", measured.table().csv()),
+                _ => say!("{}", timed(&measured)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} % of the user capacity", 100.0 * share)
+}
+
+fn counted(report: &Report) -> String {
+    let (measured, unit) = (&report.measured, report.layout.unit);
+    let erases = &report.erases;
+    table::properties(&[
+        ("name", report.config.name.clone()),
+        ("nominal OP", percent(report.op_nominal)),
+        ("effective OP", percent(report.op_effective)),
+        ("measured", format!("{} drive writes", number(report.drive_writes))),
+        ("written", size(measured.host * unit)),
+        ("moved", size(measured.moved * unit)),
+        ("wa", format!("{:.3}", report.wa)),
+        (
+            "erases",
+            format!(
+                "{} superblocks; each {} to {} times since the beginning, {} in the mean",
+                count(measured.erased),
+                erases.least,
+                erases.most,
+                number(erases.mean)
+            ),
+        ),
+    ])
+}
+
+fn timed(measured: &Measured) -> String {
+    let outcome = &measured.outcome;
+    let mut lines = vec![
+        ("name", measured.config.name.clone()),
+        ("nominal OP", percent(measured.op_nominal)),
+        ("effective OP", percent(measured.op_effective)),
+        ("measured", format!("{} s of simulated time", number(outcome.seconds))),
+    ];
+    if outcome.written_bytes > 0 {
+        lines.push(("writes", format!("{:.1} MB/s", outcome.write_mb_s)));
+        lines.push(("latency", latency(&outcome.writes.summary())));
+        lines.push(("wa", format!("{:.3}", outcome.counters.wa())));
+    }
+    if outcome.read_bytes > 0 {
+        lines.push(("reads", format!("{:.1} MB/s", outcome.read_mb_s)));
+        lines.push(("latency", latency(&outcome.reads.summary())));
+    }
+    table::properties(&lines)
+}
+
+fn latency(summary: &LatencySummary) -> String {
+    format!(
+        "{} µs in the mean; 50 % within {}, 99 % {}, 99.9 % {}, all {}",
+        number(summary.mean_us),
+        number(summary.p50_us),
+        number(summary.p99_us),
+        number(summary.p999_us),
+        number(summary.max_us)
+    )
+}

@@ -1,0 +1,57 @@
+//! What an experiment leaves behind: CSV and JSON of its numbers, SVG of its pictures.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{Result, SimError};
+use crate::report::page::{Claim, Section};
+use crate::report::{Table, svg};
+
+/// The JSON of an experiment.
+#[derive(Serialize)]
+struct Document<'a> {
+    experiment: &'a str,
+    title: &'a str,
+    /// The config, as TOML.
+    config: &'a str,
+    claims: &'a [Claim],
+    tables: &'a [Table],
+}
+
+/// Writes an experiment's files into a directory, and tells which.
+pub fn save(section: &Section, dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut put = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, text)
+            .map_err(|source| SimError::Io { path: path.display().to_string(), source })?;
+        files.push(path);
+        Ok(())
+    };
+    let name = &section.name;
+    put(&format!("{name}.json"), &json(section))?;
+    put(&format!("{name}.toml"), &section.config)?;
+    for table in &section.tables {
+        put(&format!("{}.csv", table.name), &table.csv())?;
+    }
+    for (index, picture) in section.pictures.iter().enumerate() {
+        let number = if index == 0 { String::new() } else { format!("-{}", index + 1) };
+        put(&format!("{name}{number}.svg"), &svg::draw(picture))?;
+    }
+    Ok(files)
+}
+
+/// All numbers of an experiment, as JSON.
+pub fn json(section: &Section) -> String {
+    let document = Document {
+        experiment: &section.name,
+        title: &section.title,
+        config: &section.config,
+        claims: &section.claims,
+        tables: &section.tables,
+    };
+    let mut text = serde_json::to_string_pretty(&document).expect("every field has a form in JSON");
+    text.push('\n');
+    text
+}

@@ -1,0 +1,182 @@
+//! Experiments: many configs, one question, and the published answer beside ours.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | `throughput.rs` | how fast is a drive over successive full drive writes? |
+//! | `amplification.rs` | what does over-provisioning do to write amplification? |
+//! | `latency.rs` | how long does a read take while something writes? |
+//! | `lifetime.rs` | how much can be written before the flash is worn? |
+//! | `cost.rs` | what do flash and DRAM of a usable TB cost? |
+//! | `ways.rs` | conventional, FDP or zones: who moves how much? |
+//! | [`reproduce`] | what is on the page of all of them? |
+//! | `plan.rs` | what is in a config file of an experiment? |
+//! | `pool.rs` | how do all runs share the machine? |
+//!
+//! An experiment is a list of tasks, each one run of one config, and what is concluded from their
+//! answers. Tasks of all experiments are run together. What was published, how it was measured and
+//! where it is from stands in the config files, not in the code.
+
+mod amplification;
+mod cost;
+mod files;
+mod latency;
+mod lifetime;
+mod plan;
+mod pool;
+pub mod reproduce;
+mod throughput;
+mod ways;
+
+use std::num::NonZeroUsize;
+
+use serde::de::DeserializeOwned;
+
+pub use files::{json, save};
+pub use plan::{Changes, Extent};
+
+use self::plan::{Plan, Values};
+use self::pool::{Answer, Task};
+use crate::Progress;
+use crate::error::{Result, SimError};
+use crate::report::page::Section;
+use crate::report::{Picture, Table};
+
+/// The experiments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Throughput over successive full drive writes.
+    Throughput,
+    /// Write amplification against over-provisioning.
+    Amplification,
+    /// Latency of reads against the rate of writes.
+    Latency,
+    /// TBW and DWPD.
+    Lifetime,
+    /// Flash and DRAM per usable TB.
+    Cost,
+    /// Conventional, FDP, zoned: drive and host together.
+    Ways,
+}
+
+impl Name {
+    /// All, in the order of the page.
+    pub const ALL: [Self; 6] = [
+        Self::Throughput,
+        Self::Amplification,
+        Self::Latency,
+        Self::Lifetime,
+        Self::Cost,
+        Self::Ways,
+    ];
+
+    /// Its word on the command line, and in files.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Amplification => "amplification",
+            Self::Latency => "latency",
+            Self::Lifetime => "lifetime",
+            Self::Cost => "cost",
+            Self::Ways => "ways",
+        }
+    }
+
+    /// The config that comes with it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Throughput => include_str!("../../configs/throughput.toml"),
+            Self::Amplification => include_str!("../../configs/amplification.toml"),
+            Self::Latency => include_str!("../../configs/latency.toml"),
+            Self::Lifetime => include_str!("../../configs/lifetime.toml"),
+            Self::Cost => include_str!("../../configs/cost.toml"),
+            Self::Ways => include_str!("../../configs/ways.toml"),
+        }
+    }
+}
+
+/// What one kind of experiment does: `Self` is the section `measure` of its config.
+trait Measure: DeserializeOwned + Send + 'static {
+    /// The runs it needs.
+    fn tasks(plan: &Plan<Self>) -> Result<Vec<Task>>;
+
+    /// What their answers say.
+    fn conclude(plan: &Plan<Self>, answers: &[Answer]) -> Result<Findings>;
+}
+
+/// What answers say.
+#[derive(Default)]
+struct Findings {
+    pictures: Vec<Picture>,
+    tables: Vec<Table>,
+    /// What claims can name.
+    values: Values,
+}
+
+type Conclude = Box<dyn FnOnce(&[Answer]) -> Result<Section> + Send>;
+
+/// An experiment whose config is understood.
+pub struct Experiment {
+    tasks: Vec<Task>,
+    conclude: Conclude,
+}
+
+impl Experiment {
+    /// An experiment with a config: its own, or another of the same kind.
+    pub fn new(name: Name, text: &str, changes: &Changes) -> Result<Self> {
+        match name {
+            Name::Throughput => Self::of::<throughput::Throughput>(name, text, changes),
+            Name::Amplification => Self::of::<amplification::Amplification>(name, text, changes),
+            Name::Latency => Self::of::<latency::Latency>(name, text, changes),
+            Name::Lifetime => Self::of::<lifetime::Lifetime>(name, text, changes),
+            Name::Cost => Self::of::<cost::Cost>(name, text, changes),
+            Name::Ways => Self::of::<ways::Ways>(name, text, changes),
+        }
+    }
+
+    fn of<M: Measure>(name: Name, text: &str, changes: &Changes) -> Result<Self> {
+        let plan = Plan::<M>::parse(text, changes)?;
+        if plan.experiment != name.word() {
+            let (is, wanted) = (&plan.experiment, name.word());
+            let what = format!("experiment = {is:?} is not possible here: this is {wanted:?}");
+            return Err(SimError::Config { what });
+        }
+        let tasks = M::tasks(&plan)?;
+        let conclude = move |answers: &[Answer]| {
+            let findings = M::conclude(&plan, answers)?;
+            let held = plan.held(&findings.values);
+            let mut text = plan.text.clone();
+            if !held.left_out.is_empty() {
+                let left_out = held.left_out.join("; ");
+                text.push(format!("Not measured, so not compared: {left_out}."));
+            }
+            Ok(Section {
+                name: plan.experiment.clone(),
+                title: plan.title.clone(),
+                text,
+                claims: held.claims,
+                pictures: findings.pictures,
+                tables: findings.tables,
+                config: plan.effective.clone(),
+            })
+        };
+        Ok(Self { tasks, conclude: Box::new(conclude) })
+    }
+}
+
+/// Runs experiments, all their tasks together on some threads.
+pub fn run(
+    experiments: Vec<Experiment>,
+    threads: NonZeroUsize,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Section>> {
+    let tasks: Vec<Task> = experiments.iter().flat_map(|each| each.tasks.iter().cloned()).collect();
+    let answers = pool::run(&tasks, threads, progress)?;
+    let mut rest = answers.as_slice();
+    let mut sections = Vec::with_capacity(experiments.len());
+    for experiment in experiments {
+        let (own, others) = rest.split_at(experiment.tasks.len());
+        sections.push((experiment.conclude)(own)?);
+        rest = others;
+    }
+    Ok(sections)
+}

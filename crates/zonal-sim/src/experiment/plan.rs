@@ -1,0 +1,247 @@
+//! The config file of an experiment: drives to compare, what to measure, what was published.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Table;
+
+use crate::config::{Config, Setting};
+use crate::error::{Result, SimError};
+use crate::report::page::{Basis, Claim, Source};
+use crate::report::{Form, Series};
+
+/// What is in the file. `M` is what this experiment measures.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Plan<M> {
+    /// Which experiment.
+    pub(super) experiment: String,
+    /// The question it answers.
+    pub(super) title: String,
+    /// What to know about it.
+    #[serde(default)]
+    pub(super) text: Vec<String>,
+    /// The seed of everything random.
+    #[serde(default)]
+    pub(super) seed: u64,
+    /// The flash gets so many programs in an erase block: a smaller drive of the same speed.
+    #[serde(default)]
+    programs_per_block: Option<u32>,
+    /// What all drives share.
+    #[serde(default)]
+    base: Config,
+    /// The drives.
+    pub(super) drives: Vec<Variant>,
+    /// What to measure.
+    pub(super) measure: M,
+    /// Published values that are held against ours.
+    #[serde(default)]
+    claims: Vec<ClaimPlan>,
+    /// Published points for the picture.
+    #[serde(default)]
+    marks: Vec<Mark>,
+    /// What `--quick` changes.
+    #[serde(default)]
+    quick: Vec<Setting>,
+    /// The whole file after all changes.
+    #[serde(skip)]
+    pub(super) effective: String,
+}
+
+/// A drive, and the workload on it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Variant {
+    /// Its name.
+    pub(super) name: String,
+    /// What is different.
+    #[serde(default)]
+    set: Vec<Setting>,
+}
+
+/// A published value, and which of ours is held against it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimPlan {
+    what: String,
+    published: String,
+    value: f64,
+    unit: String,
+    /// Name of our value.
+    of: String,
+    /// Name of the value it is compared with.
+    #[serde(default)]
+    over: Option<String>,
+    /// How it is compared.
+    #[serde(default)]
+    form: Comparison,
+    basis: Basis,
+    /// Where it was published.
+    source: String,
+    /// Whether it was read there.
+    #[serde(default)]
+    standing: Standing,
+    #[serde(default)]
+    note: String,
+}
+
+impl ClaimPlan {
+    fn claim(&self, of: f64, over: f64) -> Claim {
+        let source = self.source.clone();
+        Claim {
+            what: self.what.clone(),
+            published: self.published.clone(),
+            value: self.value,
+            ours: match self.form {
+                Comparison::Ratio => of / over,
+                Comparison::PercentLess => 100.0 * (1.0 - of / over),
+            },
+            unit: self.unit.clone(),
+            basis: self.basis,
+            source: match self.standing {
+                Standing::Read => Source::Read(source),
+                Standing::Unverified => Source::Unverified(source),
+            },
+            note: self.note.clone(),
+        }
+    }
+}
+
+/// What becomes of two values.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Comparison {
+    /// `of`, or `of` ÷ `over`.
+    #[default]
+    Ratio,
+    /// By how many percent `of` is less than `over`.
+    PercentLess,
+}
+
+/// Whether a published value was read in its source.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Standing {
+    #[default]
+    Read,
+    Unverified,
+}
+
+/// Published points.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mark {
+    name: String,
+    points: Vec<(f64, f64)>,
+}
+
+/// How much of an experiment is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// As its config says.
+    #[default]
+    Full,
+    /// With the changes that its config lists under `quick`.
+    Quick,
+}
+
+/// What is changed of an experiment's config.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// The seed, instead of the config's.
+    pub seed: Option<u64>,
+    /// How much of it is run.
+    pub extent: Extent,
+    /// Single fields, as in `base.drive.unit=4KiB`.
+    pub settings: Vec<Setting>,
+}
+
+/// Results by name, in the order in which they came about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values(Vec<(String, f64)>);
+
+impl Values {
+    pub(super) fn add(&mut self, name: String, value: f64) {
+        self.0.push((name, value));
+    }
+
+    fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+}
+
+/// What became of the claims.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    /// Those whose values were measured.
+    pub(super) claims: Vec<Claim>,
+    /// What the others are about.
+    pub(super) left_out: Vec<String>,
+}
+
+impl<M: DeserializeOwned> Plan<M> {
+    /// Reads the file and makes the changes.
+    pub(super) fn parse(text: &str, changes: &Changes) -> Result<Self> {
+        let wrong = |error: toml::de::Error| SimError::Config { what: error.to_string() };
+        let mut plan: Self = toml::from_str(text).map_err(wrong)?;
+        let mut table: Table = toml::from_str(text).map_err(wrong)?;
+        let quick = match changes.extent {
+            Extent::Full => Vec::new(),
+            Extent::Quick => plan.quick.clone(),
+        };
+        let seed =
+            changes.seed.map(|seed| Setting { path: "seed".into(), value: seed.to_string() });
+        for setting in quick.iter().chain(&changes.settings).chain(&seed) {
+            (table, plan) = setting.apply(&table)?;
+        }
+        plan.effective = toml::to_string(&table).expect("it was TOML");
+        if plan.drives.is_empty() {
+            return Err(SimError::Config { what: "drives: there is none to measure".into() });
+        }
+        Ok(plan)
+    }
+}
+
+impl<M> Plan<M> {
+    /// The config of a drive, with changes that this experiment makes.
+    pub(super) fn config(&self, variant: &Variant, more: &[(&str, String)]) -> Result<Config> {
+        let mut config = self.base.clone();
+        let more = more
+            .iter()
+            .map(|(path, value)| Setting { path: (*path).to_owned(), value: value.clone() });
+        for setting in variant.set.iter().cloned().chain(more) {
+            config = config.set(&setting)?;
+        }
+        if let Some(programs) = self.programs_per_block {
+            config.flash = config.flash.shrunk(programs);
+        }
+        config.name.clone_from(&variant.name);
+        config.seed = self.seed;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// How many times as large the drive is that a simulated one is a smaller copy of.
+    pub(super) fn scale(&self, config: &Config) -> f64 {
+        let flash = &self.base.flash;
+        f64::from(flash.programs_per_block) / f64::from(config.flash.programs_per_block)
+    }
+
+    /// The claims, with our values.
+    pub(super) fn held(&self, values: &Values) -> Held {
+        let mut held = Held::default();
+        for plan in &self.claims {
+            let over = plan.over.as_deref().map_or(Some(1.0), |name| values.get(name));
+            match (values.get(&plan.of), over) {
+                (Some(of), Some(over)) => held.claims.push(plan.claim(of, over)),
+                _ => held.left_out.push(plan.what.clone()),
+            }
+        }
+        held
+    }
+
+    /// The published points as series.
+    pub(super) fn published(&self) -> impl Iterator<Item = Series> {
+        let series = |mark: &Mark| Series::new(&mark.name, Form::Published, 0, mark.points.clone());
+        self.marks.iter().map(series)
+    }
+}

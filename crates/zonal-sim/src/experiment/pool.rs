@@ -1,0 +1,116 @@
+//! Runs of many configs on several threads. Which thread runs what changes nothing: each run has
+//! its own generator, and answers are in the order of the tasks.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::Progress;
+use crate::config::{Config, Kind, Mode};
+use crate::error::Result;
+use crate::run::{self, Report};
+use crate::timed_run::{self, Measured};
+
+/// One run, in the mode of its config.
+#[derive(Clone, Debug)]
+pub(super) struct Task(pub(super) Config);
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Counted(Box<Report>),
+    Timed(Box<Measured>),
+}
+
+impl Answer {
+    /// The answer of a task in counting mode.
+    pub(super) fn counted(&self) -> &Report {
+        match self {
+            Self::Counted(report) => report,
+            Self::Timed(_) => unreachable!("the experiment asked for counting mode"),
+        }
+    }
+
+    /// The answer of a task in timed mode.
+    pub(super) fn timed(&self) -> &Measured {
+        match self {
+            Self::Timed(measured) => measured,
+            Self::Counted(_) => unreachable!("the experiment asked for timed mode"),
+        }
+    }
+}
+
+impl Task {
+    fn run(&self) -> Result<Answer> {
+        Ok(match self.0.run.mode {
+            Mode::Counting => Answer::Counted(Box::new(run::counting(&self.0, &mut |_| {})?)),
+            Mode::Timed => Answer::Timed(Box::new(timed_run::timed(&self.0)?)),
+        })
+    }
+
+    /// Roughly how long it takes: units to place, times ten where time passes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate that saturates"
+    )]
+    fn effort(&self) -> u64 {
+        let (config, run) = (&self.0, &self.0.run);
+        let Ok(layout) = config.layout() else { return 1 };
+        let wa = match config.drive.kind {
+            Kind::Zns => 1.0,
+            Kind::Conventional | Kind::Fdp => 1.0 + 0.5 / layout.op_effective().max(0.02),
+        };
+        let drive_writes = match run.mode {
+            Mode::Counting => run.drive_writes,
+            Mode::Timed => run.warm_up + 10.0 * (run.drive_writes - run.warm_up),
+        };
+        1 + (f64::from(layout.user_units) * wa * drive_writes) as u64
+    }
+}
+
+/// Runs all tasks.
+pub(super) fn run(
+    tasks: &[Task],
+    threads: NonZeroUsize,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Answer>> {
+    let efforts: Vec<u64> = tasks.iter().map(Task::effort).collect();
+    let total = efforts.iter().sum();
+    // The longest first, so that no thread is left with a long one at the end.
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    order.sort_by_key(|&task| std::cmp::Reverse(efforts[task]));
+    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let mut empty = Vec::new();
+    empty.resize_with(tasks.len(), || None);
+    let answers: Mutex<Vec<Option<Result<Answer>>>> = Mutex::new(empty);
+    progress(Progress { done: 0, total });
+    thread::scope(|scope| {
+        for _ in 0..threads.get().min(tasks.len()) {
+            scope.spawn(|| {
+                while let Some(&task) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let answer = tasks[task].run();
+                    if answer.is_err() {
+                        // Nothing else needs to be begun.
+                        next.store(order.len(), Ordering::Relaxed);
+                    }
+                    // A thread that panicked ends the scope; what the others noted down is whole.
+                    answers.lock().unwrap_or_else(PoisonError::into_inner)[task] = Some(answer);
+                    let done = done.fetch_add(efforts[task], Ordering::Relaxed) + efforts[task];
+                    progress(Progress { done, total });
+                }
+            });
+        }
+    });
+    let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // The first error, if there is one, ends this; only behind one is anything missing.
+    let mut all = Vec::with_capacity(tasks.len());
+    let (failed, rest): (Vec<_>, Vec<_>) =
+        answers.into_iter().flatten().partition(std::result::Result::is_err);
+    for answer in failed.into_iter().chain(rest) {
+        all.push(answer?);
+    }
+    assert_eq!(all.len(), tasks.len(), "every task was run");
+    Ok(all)
+}

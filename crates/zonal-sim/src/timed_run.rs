@@ -1,0 +1,225 @@
+//! Timed mode from end to end: the drive is brought to its state by counting, then time passes.
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::flash::refused;
+use crate::ftl::{Layout, Translation};
+use crate::load::Workload;
+use crate::report::{Cell, Table};
+use crate::run::{Counting, Drive};
+use crate::timed::{Job, LatencySummary, Outcome, Pacing, Reads, Timed, Until};
+
+/// Share of `run.seconds` that passes before anything is measured: 30 of 180 seconds, as in
+/// zbdbench's `fio_zone_mixed`.
+const RAMP: f64 = 1.0 / 6.0;
+
+/// Bytes of the random reads.
+const READ_BYTES: u32 = 4096;
+
+/// What a config came to in timed mode.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// All of the config.
+    pub config: Config,
+    /// How much there is of what.
+    pub layout: Layout,
+    /// (raw − user) / user of all the flash.
+    pub op_nominal: f64,
+    /// The same of the flash in which data can rest.
+    pub op_effective: f64,
+    /// What was measured.
+    pub outcome: Outcome,
+}
+
+/// The same in figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// All of the config.
+    pub config: Config,
+    /// (raw − user) / user of all the flash.
+    pub op_nominal: f64,
+    /// The same of the flash in which data can rest.
+    pub op_effective: f64,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Writes accepted, 10^6 bytes a second.
+    pub write_mb_s: f64,
+    /// Reads, 10^6 bytes a second.
+    pub read_mb_s: f64,
+    /// Write amplification of the drive in that time.
+    pub wa: f64,
+    /// Latency of reads.
+    pub reads: LatencySummary,
+    /// Latency of writes.
+    pub writes: LatencySummary,
+}
+
+impl Measured {
+    /// The figures.
+    pub fn summary(&self) -> Summary {
+        let outcome = &self.outcome;
+        Summary {
+            config: self.config.clone(),
+            op_nominal: self.op_nominal,
+            op_effective: self.op_effective,
+            seconds: outcome.seconds,
+            write_mb_s: outcome.write_mb_s,
+            read_mb_s: outcome.read_mb_s,
+            wa: outcome.counters.wa(),
+            reads: outcome.reads.summary(),
+            writes: outcome.writes.summary(),
+        }
+    }
+
+    /// The course as a table.
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    pub fn table(&self) -> Table {
+        let columns = ["seconds", "drive_writes", "written_bytes", "mb_s", "wa"];
+        let mut table = Table::new("timed", &columns);
+        for sample in &self.outcome.samples {
+            let written = sample.written_bytes as f64;
+            let drive_writes = written / self.layout.user_bytes() as f64;
+            let cells = [sample.seconds, drive_writes, written, sample.mb_s, sample.wa];
+            table.row(cells.map(Cell::from).to_vec());
+        }
+        table
+    }
+
+    /// Whether the drive took the writes at the rate that was asked for, within a hundredth.
+    pub fn reaches_rate(&self) -> bool {
+        self.outcome.write_mb_s >= 0.99 * self.config.workload.write_mb_s
+    }
+}
+
+/// Runs a config in timed mode: `run.warm_up` drive writes are counted only; then the host writes
+/// and reads for `run.seconds`, or until `run.drive_writes`.
+pub fn timed(config: &Config) -> Result<Measured> {
+    config.check()?;
+    let mut counting = Counting::new(config)?;
+    let layout = *counting.drive().layout();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "drive writes are at most 10^6"
+    )]
+    counting.until((config.run.warm_up * f64::from(layout.user_units)) as u64)?;
+    let (drive, workload) = counting.into_parts();
+    let jobs = jobs(config, &layout, workload)?;
+    let outcome = match drive {
+        Drive::Page(drive) => pass(config, &layout, *drive, jobs),
+        Drive::Zones(drive) => pass(config, &layout, *drive, jobs),
+        Drive::Log(log) => pass(config, &layout, *log, jobs),
+    }?;
+    Ok(Measured {
+        config: config.clone(),
+        layout,
+        op_nominal: layout.op_nominal(),
+        op_effective: layout.op_effective(),
+        outcome,
+    })
+}
+
+/// Lets time pass.
+fn pass<T: Translation>(
+    config: &Config,
+    layout: &Layout,
+    drive: T,
+    jobs: Vec<Job>,
+) -> Result<Outcome> {
+    let mut timed = Timed::new(config, drive, jobs)?;
+    if config.run.seconds > 0.0 {
+        timed.run(Until::Seconds(config.run.seconds * RAMP))?;
+        return timed.run(Until::Seconds(config.run.seconds));
+    }
+    let drive_writes = config.run.drive_writes - config.run.warm_up;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "far below 2^53"
+    )]
+    let bytes = (drive_writes * layout.user_bytes() as f64) as u64;
+    timed.run(Until::Written(bytes))
+}
+
+/// What the host does: the workload's writes, and random reads beside them.
+fn jobs(config: &Config, layout: &Layout, writes: Box<dyn Workload>) -> Result<Vec<Job>> {
+    let workload = &config.workload;
+    let mut jobs = Vec::new();
+    if workload.write_depth > 0 {
+        let (mb_s, depth) = (workload.write_mb_s, workload.write_depth);
+        let pacing = if mb_s > 0.0 { Pacing::Rate { mb_s, depth } } else { Pacing::Depth(depth) };
+        jobs.push(Job::new("write", writes, pacing));
+    }
+    if workload.read_depth > 0 {
+        let reads = Reads { depth: workload.read_depth, seed: config.seed };
+        jobs.push(Job::random_reads("read", 0..layout.user_bytes(), READ_BYTES, reads));
+    }
+    if jobs.is_empty() || (workload.write_depth == 0 && config.run.seconds == 0.0) {
+        let allowed = "at least 1, or read_depth at least 1 and run.seconds above 0";
+        return Err(refused("workload.write_depth", workload.write_depth, allowed));
+    }
+    Ok(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 512 superblocks of 2 MiB, in 8 dies.
+    fn run(text: &str) -> Result<Measured> {
+        let small = "[flash]\nchannels = 4\ndies_per_channel = 2\nprograms_per_block = 3\n\
+                     superblocks = 512\nerase_us = 100\n[workload]\nio = \"64KiB\"\n";
+        timed(&Config::parse(&format!("{small}{text}"))?)
+    }
+
+    #[test]
+    fn the_drive_is_brought_to_its_state_before_time_passes() {
+        let drive =
+            "write_depth = 16\n[drive]\nop = 0.28\nunit = \"32KiB\"\n[run]\nsample = 0.25\n";
+        let fresh = run(&format!("{drive}drive_writes = 0.5\nwarm_up = 0")).expect("runs");
+        let steady = run(&format!("{drive}drive_writes = 6.5\nwarm_up = 6")).expect("runs");
+        let wa = |run: &Measured| run.outcome.counters.wa();
+        assert!((wa(&fresh) - 1.0).abs() < 1e-9, "{}", wa(&fresh));
+        assert!((2.0..2.8).contains(&wa(&steady)), "{}", wa(&steady));
+        // Throughput falls with what GC writes, and with what it reads for that.
+        let ratio = fresh.outcome.write_mb_s / steady.outcome.write_mb_s;
+        assert!((0.9..1.3).contains(&(ratio / wa(&steady))), "{ratio} {}", wa(&steady));
+        assert_eq!(steady.table().rows.len(), 2);
+        assert!(steady.op_effective < steady.op_nominal);
+    }
+
+    #[test]
+    fn reads_wait_for_writes_and_a_rate_is_kept() {
+        let mixed = "read_depth = 1\nwrite_mb_s = 20\n[drive]\nop = 0.28\nunit = \"32KiB\"\n\
+                     [run]\ndrive_writes = 2\nwarm_up = 2\nseconds = 1\n";
+        let beside = run(mixed).expect("runs");
+        assert!(beside.reaches_rate() && (beside.outcome.write_mb_s - 20.0).abs() < 0.5);
+        let alone = run(&mixed.replace("write_mb_s = 20", "write_depth = 0")).expect("runs");
+        assert_eq!(alone.outcome.written_bytes, 0);
+        let mean = |run: &Measured| run.outcome.reads.mean_us();
+        assert!(mean(&beside) > 1.1 * mean(&alone), "{} {}", mean(&beside), mean(&alone));
+        let much = run(&mixed.replace("= 20", "= 2000")).expect("runs");
+        assert!(!much.reaches_rate(), "no drive of 8 dies writes 2 GB/s");
+    }
+
+    #[test]
+    fn zones_are_reset_on_zoned_drives_only() {
+        let zones = "kind = \"zones\"\nopen_zones = 4\n[drive]\nunit = \"32KiB\"\nop = 0.2\n\
+                     [run]\ndrive_writes = 3\nwarm_up = 2\n";
+        let conventional = run(zones).expect("runs");
+        assert_eq!(conventional.outcome.counters.trimmed, 0);
+        let zoned = run(&zones.replace("[drive]", "[drive]\nkind = \"zns\"")).expect("runs");
+        assert!(zoned.outcome.counters.trimmed > 0);
+        assert!((zoned.outcome.counters.wa() - 1.0).abs() < 1e-9);
+        assert!(conventional.outcome.counters.wa() > 1.2);
+    }
+
+    #[test]
+    fn nothing_to_do_is_refused() {
+        let error = run("write_depth = 0\n").expect_err("no job").to_string();
+        assert!(error.starts_with("workload.write_depth = 0 is not possible"), "{error}");
+    }
+}
