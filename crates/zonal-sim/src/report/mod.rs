@@ -5,6 +5,7 @@
 //! | here | what is a table, and its CSV? |
 //! | [`chart`] | what is in a picture: axes, series, bars |
 //! | [`svg`](mod@svg) | how is it drawn? |
+//! | [`zbdbench`] | which CSV does zbdbench write of a real drive? |
 //! | [`page`] | how do many become one page? |
 //!
 //! All of it is a function of its input: the same tables give the same bytes (S1).
@@ -13,6 +14,7 @@ pub mod chart;
 pub mod page;
 pub mod svg;
 mod ticks;
+pub mod zbdbench;
 
 use std::fmt::Write;
 
