@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zonal_sim::Config;
 use zonal_sim::ftl::{PageMapped, Slot, Translation, Unit, Work};
+use zonal_sim::{Config, Size};
 
 /// A drive of 24 superblocks of `units` units.
 fn config(kind: &str, gc: &str, units: u32) -> Config {
@@ -153,6 +153,14 @@ impl Model {
     }
 }
 
+/// How much of the flash the user does not get.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Room {
+    Half,
+    /// No more than a drive cannot do without.
+    None,
+}
+
 fn choices() -> impl Strategy<Value = Config> {
     let victim = prop::sample::select(vec![
         "greedy",
@@ -170,12 +178,20 @@ fn choices() -> impl Strategy<Value = Config> {
     ]);
     let frontier = prop::sample::select(vec!["separate", "mixed"]);
     let gap = prop::sample::select(vec![0, 2]);
-    (kind, victim, frontier, gap, 1..=70_u32).prop_map(
-        |((kind, more), victim, frontier, gap, units)| {
+    let room = prop::sample::select(vec![Room::Half, Room::None]);
+    (kind, victim, frontier, gap, 1..=70_u32, room).prop_map(
+        |((kind, more), victim, frontier, gap, units, room)| {
             let gc = format!(
                 "victim = \"{victim}\"\nfrontier = \"{frontier}\"\nwear_gap = {gap}\n{more}"
             );
-            config(kind, &gc, units)
+            let mut config = config(kind, &gc, units);
+            if room == Room::None {
+                let layout = config.layout().expect("checked");
+                let most = (layout.blocks - layout.kept_blocks) * units;
+                config.drive.user = Some(Size(u64::from(most) * layout.unit));
+                config.check().expect("this much is possible");
+            }
+            config
         },
     )
 }
@@ -244,4 +260,26 @@ fn steps_and_counting_take_turns_on_one_drive() {
         model.used = slots.collect();
     }
     assert!(model.layer.counters().moved > 0);
+}
+
+#[test]
+fn wear_levelling_keeps_erase_counts_together() {
+    let spread = |gap: u32| {
+        let gc = format!("victim = \"greedy\"\nwear_gap = {gap}");
+        let mut drive = PageMapped::new(&config("conventional", &gc, 64)).expect("checked");
+        let users = drive.layout().user_units;
+        let all: Vec<u32> = (0..users).collect();
+        drive.write(&all, 0);
+        // A tenth is overwritten again and again, the rest never.
+        for round in 0..3000_u32 {
+            let hot: Vec<u32> = (0..64).map(|at| (at * 5 + round * 7) % (users / 10)).collect();
+            drive.write(&hot, 0);
+        }
+        let erases = drive.erases();
+        erases.iter().max().expect("some") - erases.iter().min().expect("some")
+    };
+    assert!(spread(0) > 100, "{}", spread(0));
+    // Twice the gap: a block may be overtaken while the least worn one waits for its turn.
+    assert!(spread(5) <= 10, "{}", spread(5));
+    assert!(spread(20) <= 40 && spread(20) > 10, "{}", spread(20));
 }

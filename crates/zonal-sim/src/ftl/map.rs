@@ -78,6 +78,21 @@ impl Map {
         left
     }
 
+    /// [`put`](Self::put) of a single unit.
+    pub(super) fn put_one(&mut self, unit: Unit, slot: Slot) -> Slot {
+        self.units.as_mut_slice()[slot as usize] = unit;
+        let entry = &mut self.slots.as_mut_slice()[unit as usize];
+        let left = !std::mem::replace(entry, !slot);
+        let valid = self.valid.as_mut_slice();
+        valid[slot as usize / 64] |= 1 << (slot % 64);
+        if left != NOWHERE {
+            let word = &mut valid[left as usize / 64];
+            assert!(*word >> (left % 64) & 1 == 1, "a slot that a unit leaves was valid");
+            *word &= !(1 << (left % 64));
+        }
+        left
+    }
+
     /// Moves units, which lie in the slots `from`, to the slots from `first` on. The slots they
     /// leave stay valid: the caller [clears](Self::clear) them all when they are done.
     pub(super) fn relocate(&mut self, units: &[Unit], from: &[Slot], first: Slot) {

@@ -13,6 +13,8 @@ mod victim;
 mod words;
 mod zone;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 pub use choice::{Frontier, Isolation, Victim};
@@ -50,6 +52,9 @@ pub struct Layout {
     pub open_blocks: u32,
     /// Superblocks of the flash.
     pub raw_blocks: u32,
+    /// Entries of the drive's own mapping table: one for each unit, or for each superblock of each
+    /// zone.
+    pub map_entries: u32,
 }
 
 impl Layout {
@@ -102,6 +107,10 @@ impl Layout {
             });
         }
         let narrow = |units: u64| u32::try_from(units).expect("fewer than the raw units");
+        let map_entries = match drive.kind {
+            Kind::Zns => user_bytes / block,
+            Kind::Conventional | Kind::Fdp => user_bytes / unit,
+        };
         Ok(Self {
             unit,
             user_units: narrow(user_bytes / unit),
@@ -110,6 +119,7 @@ impl Layout {
             kept_blocks,
             open_blocks,
             raw_blocks: flash.superblocks,
+            map_entries: narrow(map_entries),
         })
     }
 
@@ -132,6 +142,12 @@ impl Layout {
 
     fn op(&self, blocks: f64) -> f64 {
         blocks * f64::from(self.block_units) / f64::from(self.user_units) - 1.0
+    }
+
+    /// Bytes of DRAM that the drive needs for its mapping table, at 4 bytes an entry: a thousandth
+    /// of the user capacity with units of 4 KiB, next to nothing with zones.
+    pub const fn map_bytes(&self) -> u64 {
+        4 * self.map_entries as u64
     }
 
     /// Bytes the host sees.
@@ -236,4 +252,43 @@ pub trait Translation {
 
     /// The counters.
     fn counters(&self) -> Counters;
+}
+
+/// How worn a drive is: erase counts that occur, and how many superblocks have each.
+pub fn erase_histogram(erases: &[u32]) -> BTreeMap<u32, u32> {
+    let mut histogram = BTreeMap::new();
+    for count in erases {
+        *histogram.entry(*count).or_default() += 1;
+    }
+    histogram
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_of_units_takes_a_thousandth_and_a_map_of_zones_next_to_nothing() {
+        let layout = |text| Config::parse(text).unwrap().layout().unwrap();
+        let pages = layout("[drive]\nuser = \"1.92TB\"");
+        assert_eq!(pages.map_bytes(), 4 * (1_920_000_000_000 / 4096));
+        let zones = layout("[drive]\nkind = \"zns\"");
+        assert_eq!(zones.map_bytes(), 4 * 1947);
+    }
+
+    #[test]
+    fn effective_over_provisioning_leaves_out_what_is_free_open_or_bad() {
+        let text = "[flash]\nsuperblocks = 1000\n[drive]\nop = 0.25\nreserved = 0.01\n\
+                    [gc]\nlow_water = 5\nstreams = 3\n";
+        let layout = Config::parse(text).unwrap().layout().unwrap();
+        assert_eq!((layout.blocks, layout.open_blocks, layout.kept_blocks), (990, 4, 9));
+        assert!((layout.op_nominal() - 0.25).abs() < 1e-6);
+        // Of 800 superblocks of data; 4 free, three of the open ones half full.
+        assert!((layout.op_effective() - ((990.0 - 4.0 - 1.5) / 800.0 - 1.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn erase_counts_are_counted() {
+        assert_eq!(erase_histogram(&[3, 1, 3, 3]), BTreeMap::from([(1, 1), (3, 3)]));
+    }
 }

@@ -174,8 +174,8 @@ impl PageMapped {
         self.frontiers[usize::from(frontier)] = filling;
     }
 
-    /// Puts units into a frontier that has room for them, and returns the first slot.
-    pub(super) fn put(&mut self, frontier: u8, units: &[Unit]) -> Slot {
+    /// Puts units into a frontier that has room for them.
+    fn put(&mut self, frontier: u8, units: &[Unit]) {
         let mut left = [NOWHERE; BATCH];
         let first = self.frontiers[usize::from(frontier)].next;
         let mut new = 0;
@@ -188,7 +188,17 @@ impl PageMapped {
         }
         self.mapped += new;
         self.filled(frontier, units.len());
-        first
+    }
+
+    /// [`put`](Self::put) of a single unit.
+    pub(super) fn put_one(&mut self, frontier: u8, unit: Unit) -> Slot {
+        let slot = self.frontiers[usize::from(frontier)].next;
+        match self.map.put_one(unit, slot) {
+            NOWHERE => self.mapped += 1,
+            left => self.blocks.lose(self.blocks.of(left)),
+        }
+        self.filled(frontier, 1);
+        slot
     }
 
     /// A frontier's next slots were filled. One that is full is closed at once: left for later, it

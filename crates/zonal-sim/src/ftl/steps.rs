@@ -62,7 +62,7 @@ impl Translation for PageMapped {
             return None;
         }
         self.counters.host += 1;
-        Some(self.put(frontier, &[unit]))
+        Some(self.put_one(frontier, unit))
     }
 
     fn trim(&mut self, first: Unit, count: u32) {
@@ -110,7 +110,7 @@ impl Translation for PageMapped {
             return None;
         }
         assert!(self.make_room(target, For::Gc), "a victim is begun when its data finds room");
-        let slot = self.put(target, &[unit]);
+        let slot = self.put_one(target, unit);
         self.counters.moved += 1;
         Some(slot)
     }
