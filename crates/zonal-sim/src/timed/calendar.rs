@@ -47,11 +47,19 @@ impl Calendar {
     #[inline]
     pub(super) fn set(&mut self, slot: usize, at_ns: u64) {
         let mut node = self.leaves + slot;
+        if self.tree[node].at_ns == at_ns {
+            return;
+        }
         self.tree[node].at_ns = at_ns;
         while node > 1 {
             let (left, right) = (self.tree[node & !1], self.tree[node | 1]);
+            let winner = if right.at_ns < left.at_ns { right } else { left };
             node >>= 1;
-            self.tree[node] = if right.at_ns < left.at_ns { right } else { left };
+            // Most events come later than others: what is above knows nothing of them.
+            if self.tree[node] == winner {
+                return;
+            }
+            self.tree[node] = winner;
         }
     }
 }
