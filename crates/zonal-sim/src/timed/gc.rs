@@ -166,6 +166,21 @@ impl<T: Translation> Timed<T> {
         moved
     }
 
+    /// Erases without time: counting mode erases only where it needs to, and what it has put off
+    /// would hold up the first writes.
+    pub(super) fn erase_leftovers(&mut self) {
+        loop {
+            match self.ftl.work() {
+                Some(Work::Erase(block)) => self.ftl.erased(block),
+                Some(Work::Copy { unit, from }) => {
+                    self.gc.step = Some((unit, from));
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+
     /// The step that could not be begun before, or else the next one.
     #[inline]
     fn next_step(&mut self) -> Option<Work> {

@@ -122,7 +122,8 @@ struct Mark {
 }
 
 impl<T: Translation> Timed<T> {
-    /// A drive of a config, with a layer of the same config.
+    /// A drive of a config, with a layer of the same config. What counting mode has left to be
+    /// erased is erased before time begins.
     pub fn new(config: &Config, ftl: T, jobs: Vec<Job>) -> Result<Self> {
         config.check()?;
         let layout = config.layout()?;
@@ -148,6 +149,7 @@ impl<T: Translation> Timed<T> {
             machine,
             places,
         };
+        timed.erase_leftovers();
         timed.set_jobs(jobs);
         Ok(timed)
     }

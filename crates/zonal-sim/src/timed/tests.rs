@@ -360,3 +360,18 @@ fn every_zone_is_written_again_and_again() {
         check_books(&mut timed, &config);
     }
 }
+
+#[test]
+fn counting_mode_leaves_no_erases_behind() {
+    let mut config = small();
+    config.drive.kind = DriveKind::Zns;
+    let mut ftl = ZoneMapped::new(&config).expect("possible");
+    let units = ftl.zone_count() * ftl.zone_units();
+    ftl.write(&(0..units).collect::<Vec<_>>()).expect("in order");
+    ftl.trim(0, units);
+    let jobs = vec![job(vec![write(0, 4096)], Pacing::Depth(1))];
+    let mut timed = Timed::new(&config, ftl, jobs).expect("possible");
+    let outcome = timed.run(Until::Idle).expect("runs");
+    assert!((outcome.writes.mean_us() - 10.0).abs() < 1e-9, "{}", outcome.writes.mean_us());
+    assert!(outcome.busy.erase.abs() < 1e-9);
+}
