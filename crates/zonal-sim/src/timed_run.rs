@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{Config, Pattern};
 use crate::error::Result;
 use crate::flash::refused;
 use crate::ftl::{Layout, Translation};
@@ -10,6 +10,7 @@ use crate::load::Workload;
 use crate::report::{Cell, Table};
 use crate::run::{Counting, Drive};
 use crate::timed::{Job, LatencySummary, Outcome, Pacing, Reads, Timed, Until};
+use crate::trace::{Times, from_now};
 
 /// Share of `run.seconds` that passes before anything is measured: 30 of 180 seconds, as in
 /// zbdbench's `fio_zone_mixed`.
@@ -150,7 +151,13 @@ fn jobs(config: &Config, layout: &Layout, writes: Box<dyn Workload>) -> Result<V
     let mut jobs = Vec::new();
     if workload.write_depth > 0 {
         let (mb_s, depth) = (workload.write_mb_s, workload.write_depth);
-        let pacing = if mb_s > 0.0 { Pacing::Rate { mb_s, depth } } else { Pacing::Depth(depth) };
+        let (writes, pacing) = match workload.kind {
+            Pattern::Trace if config.trace.times == Times::Own => {
+                (from_now(writes), Pacing::Arrivals { speed: 1.0 })
+            }
+            _ if mb_s > 0.0 => (writes, Pacing::Rate { mb_s, depth }),
+            _ => (writes, Pacing::Depth(depth)),
+        };
         jobs.push(Job::new("write", writes, pacing));
     }
     if workload.read_depth > 0 {

@@ -2,8 +2,8 @@
 
 use crate::config::{Config, Mode};
 use crate::error::Result;
-use crate::flash::refused;
 use crate::run;
+use crate::timed_run;
 
 /// Figures of a run, by column. What is not measured in its mode is empty.
 pub(super) const COLUMNS: [&str; 25] = [
@@ -38,7 +38,7 @@ pub(super) const COLUMNS: [&str; 25] = [
 pub(super) fn figures(config: &Config) -> Result<Vec<String>> {
     match config.run.mode {
         Mode::Counting => counting(config),
-        Mode::Timed => Err(refused("run.mode", "timed", "counting")),
+        Mode::Timed => timed(config),
     }
 }
 
@@ -63,4 +63,44 @@ fn counting(config: &Config) -> Result<Vec<String>> {
     ];
     let empty = std::iter::repeat_n(String::new(), COLUMNS.len() - figures.len());
     Ok(figures.into_iter().chain(empty).collect())
+}
+
+fn timed(config: &Config) -> Result<Vec<String>> {
+    let measured = timed_run::timed(config)?;
+    let (outcome, counters) = (&measured.outcome, &measured.outcome.counters);
+    let (reads, writes) = (outcome.reads.summary(), outcome.writes.summary());
+    let latency = |count: u64, us: f64| if count > 0 { us.to_string() } else { String::new() };
+    let written = |us| latency(writes.count, us);
+    let read = |us| latency(reads.count, us);
+    let unit = measured.layout.unit;
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^53")]
+    let drive_writes = outcome.written_bytes as f64 / measured.layout.user_bytes() as f64;
+    let none = String::new;
+    Ok(vec![
+        measured.op_nominal.to_string(),
+        measured.op_effective.to_string(),
+        counters.wa().to_string(),
+        none(),
+        none(),
+        drive_writes.to_string(),
+        outcome.written_bytes.to_string(),
+        (counters.host * unit).to_string(),
+        (counters.moved * unit).to_string(),
+        (counters.trimmed * unit).to_string(),
+        counters.erased.to_string(),
+        none(),
+        none(),
+        none(),
+        outcome.seconds.to_string(),
+        outcome.write_mb_s.to_string(),
+        outcome.read_mb_s.to_string(),
+        written(writes.mean_us),
+        written(writes.p99_us),
+        read(reads.mean_us),
+        read(reads.p50_us),
+        read(reads.p99_us),
+        read(reads.p999_us),
+        read(reads.p9999_us),
+        read(reads.max_us),
+    ])
 }

@@ -153,6 +153,28 @@ fn a_run_that_cannot_be_is_named_before_any_is_done() {
 }
 
 #[test]
+fn timed_runs_are_swept_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = SMALL.replace("[run]", "[drive]\nop = 0.5\n[workload]\nread_depth = 1\n[run]");
+    let overs = ["run.mode=counting,timed".parse().expect("a list")];
+    let sweep = Sweep::plan(&text, &[], &overs).expect("a sweep");
+    let out = folder.path().join("out.csv");
+    run(&sweep, &out, "1/1", 2).expect("runs");
+    let text = read(&out);
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let column = |name: &str| rows[0].iter().position(|column| *column == name).expect(name);
+    let number = |row: usize, name: &str| rows[row][column(name)].parse::<f64>().ok();
+    for row in [1, 2] {
+        assert!(number(row, "wa").is_some_and(|wa| wa > 1.0 && wa < 3.0), "{text}");
+        assert!(number(row, "drive_writes").is_some_and(|done| (done - 1.0).abs() < 0.1), "{text}");
+    }
+    for name in ["seconds", "write_mb_s", "write_p99_us", "read_mean_us", "read_p9999_us"] {
+        assert_eq!(number(1, name), None, "{text}");
+        assert!(number(2, name).is_some_and(|figure| figure > 0.0), "{name}: {text}");
+    }
+}
+
+#[test]
 fn a_run_that_fails_leaves_the_rows_before_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace.csv");

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use fit::Fit;
 pub use format::{Event, Format, Line, Parser};
-pub(crate) use replay::Replay;
+pub(crate) use replay::{Replay, from_now};
 
 use crate::error::{Result, SimError};
 use crate::flash::within;

@@ -154,3 +154,28 @@ impl Workload for Replay {
         Some(Seen { bad_lines, reached_bytes, shared, ..self.seen })
     }
 }
+
+/// The rest of a workload with times of its own: its next request comes now.
+pub(crate) fn from_now(workload: Box<dyn Workload>) -> Box<dyn Workload> {
+    Box::new(FromNow { workload, first: None })
+}
+
+struct FromNow {
+    workload: Box<dyn Workload>,
+    first: Option<u64>,
+}
+
+impl Workload for FromNow {
+    fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()> {
+        self.workload.fill(batch)?;
+        for request in batch {
+            let first = *self.first.get_or_insert(request.at_ns);
+            request.at_ns -= first; // times never go back
+        }
+        Ok(())
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        self.workload.seen()
+    }
+}

@@ -257,6 +257,39 @@ fn times_speed_and_loops() {
     assert_eq!(seen.map(|seen| (seen.bad_lines, seen.requests)), Some((3, 12)));
 }
 
+/// Simulated seconds of a timed replay: 200 writes, one each millisecond.
+fn seconds(options: &str, run: &str) -> f64 {
+    let lines: Vec<String> =
+        (0..200).map(|ms| format!("a,W,{},4096,{}", ms << 12, 7_000_000 + ms * 1000)).collect();
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), lines.join("\n")).expect("written");
+    let path = file.path().display();
+    let config = Config::parse(&format!(
+        "[flash]\nchannels = 2\ndies_per_channel = 1\nprograms_per_block = 2\nsuperblocks = 96\n\
+         [drive]\nuser = \"16MiB\"\n[workload]\nkind = \"trace\"\ntrace = \"{path}\"\n\
+         [trace]\n{options}\n[run]\nmode = \"timed\"\n{run}"
+    ));
+    let outcome = crate::timed_run::timed(&config.expect("a config")).expect("runs").outcome;
+    assert!(outcome.written_bytes > 0);
+    outcome.seconds
+}
+
+#[test]
+fn a_timed_replay_keeps_the_times_of_the_trace() {
+    let once = "drive_writes = 9\nwarm_up = 0";
+    let near = |seconds: f64, wanted: f64| (seconds / wanted - 1.0).abs() < 0.05;
+    let own = seconds("loops = 1", once);
+    assert!(near(own, 0.199), "{own}");
+    let fast = seconds("loops = 1\nspeed = 4", once);
+    assert!(near(fast, 0.199 / 4.0), "{fast}");
+    let closed = seconds("loops = 1\ntimes = \"closed\"", once);
+    assert!(closed < 0.02, "{closed}");
+    // After a warm-up the clock begins with the first request that is left: 1024 writes are 5
+    // loops of the trace and a bit, of 199 ms each, and not the time of what was only counted.
+    let later = seconds("", "drive_writes = 0.5\nwarm_up = 0.25");
+    assert!(near(later, 0.25 * 4096.0 / 200.0 * 0.199), "{later}");
+}
+
 #[test]
 fn a_trace_that_leads_nowhere_is_refused() {
     for (text, options, said) in [

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use zonal_sim::Config;
 use zonal_sim::config::{Mode, Pattern};
 use zonal_sim::run::{self, Report};
+use zonal_sim::timed_run;
 use zonal_sim::trace::{BadLines, Times};
 
 use crate::args::Global;
@@ -19,7 +20,15 @@ const DRIVE_WRITES_MAX: f64 = 1e6;
 /// Replays it and prints what came out.
 pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     let config = config(args)?;
-    anyhow::ensure!(config.run.mode == Mode::Counting, "a trace is replayed in counting mode");
+    if config.run.mode == Mode::Timed {
+        let measured = timed_run::timed(&config)?;
+        match (global.json, args.csv) {
+            (true, _) => json::document(&measured.summary())?,
+            (_, true) => say!("{}", measured.table().csv()),
+            _ => say!("{}", super::run::timed(&measured)),
+        }
+        return Ok(());
+    }
     let bar = progress::bar(0, progress::Unit::Share, "replaying");
     let report = run::counting(&config, &mut |progress| {
         if args.drive_writes.is_some() {
@@ -60,9 +69,12 @@ fn config(args: &SimReplay) -> Result<Config> {
     if args.skip_bad {
         trace.bad_lines = BadLines::Skip;
     }
-    config.run.warm_up = 0.0;
-    (trace.loops, config.run.drive_writes) = match (args.loops, args.drive_writes) {
-        (_, Some(drive_writes)) => (0, drive_writes),
+    let run = &mut config.run;
+    if run.mode == Mode::Counting || args.drive_writes.is_none() {
+        run.warm_up = 0.0;
+    }
+    (trace.loops, run.drive_writes) = match (args.loops, args.drive_writes) {
+        (_, Some(drive_writes)) => (0, run.warm_up + drive_writes),
         (loops, None) => (loops.unwrap_or(1).max(1), DRIVE_WRITES_MAX),
     };
     config.check()?;

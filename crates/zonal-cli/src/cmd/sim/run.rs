@@ -68,7 +68,7 @@ fn counted(report: &Report) -> String {
     ])
 }
 
-fn timed(measured: &Measured) -> String {
+pub(super) fn timed(measured: &Measured) -> String {
     let outcome = &measured.outcome;
     let mut lines = vec![
         ("name", measured.config.name.clone()),
