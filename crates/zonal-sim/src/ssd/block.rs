@@ -9,8 +9,10 @@ use super::dies::Dies;
 use super::{Account, COMMAND_NS};
 use crate::config::{Config, Kind};
 use crate::error::Result;
+use crate::flash::refused;
 use crate::ftl::{Layout, PageMapped, Slot, Translation, Unit, Work};
 use crate::host::HostLog;
+use crate::size::Size;
 
 /// A simulated SSD whose blocks may be written in any order.
 pub struct BlockSsd {
@@ -39,6 +41,12 @@ impl BlockSsd {
     /// A drive on which nothing was ever written, of `drive.kind`.
     pub fn new(config: &Config) -> Result<Self> {
         config.check()?;
+        let (unit, page) =
+            (config.drive.unit, config.flash.page.0 * u64::from(config.flash.planes));
+        if unit.0 > page || !config.flash.program_bytes().is_multiple_of(unit.0) {
+            let allowed = format!("at most a page of all planes, {}", Size(page));
+            return Err(refused("drive.unit", unit, &allowed));
+        }
         let (map, layout, below) = match config.drive.kind {
             Kind::Conventional | Kind::Fdp => {
                 let pages = PageMapped::new(config)?;
@@ -153,5 +161,16 @@ mod tests {
         let dies = 32.0 * account.virtual_ns as f64;
         let busy = account.operations.busy_ns as f64 / dies;
         assert!((0.8..1.05).contains(&busy), "{busy} of the dies' time, {account:?}");
+    }
+
+    #[test]
+    fn units_of_more_than_a_page_are_refused() {
+        let mut config = Config::default();
+        config.drive.unit = Size(64 << 10);
+        let error = BlockSsd::new(&config).err().expect("refused").to_string();
+        assert_eq!(
+            error,
+            "drive.unit = 64KiB is not possible: at most a page of all planes, 32KiB"
+        );
     }
 }

@@ -85,7 +85,8 @@ impl Dies {
                 mib: ns(f64::from(1 << 20) / flash.channel_mb_s),
             },
             program_units: units(flash.program_bytes()),
-            page_units: units(flash.page.0),
+            // A unit of several planes' pages is read by all of them at once.
+            page_units: units(flash.page.0).max(1),
             block_units: layout.block_units,
             unit_bytes: layout.unit,
             buffered_max: config.drive.buffer_programs as usize,
