@@ -10,7 +10,7 @@ fn the_guide_tells_the_truth() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/traces");
     let place = tempfile::tempdir().unwrap();
-    for page in ["devices", "furrow", "zonefs", "faults", "sim-drive", "sim-sweeps"] {
+    for page in ["devices", "furrow", "zonefs", "faults", "sim", "sim-drive", "sim-sweeps"] {
         // trycmd gives a page a directory of its own, copied from `.in`, if there is an `.out`.
         for ending in ["in", "out"] {
             let folder = place.path().join(format!("{page}.{ending}"));

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zonal_sim::Config;
 use zonal_sim::config::Setting;
+use zonal_sim::experiment::Name;
 use zonal_sim::preset::Preset;
 
 use crate::args::Global;
@@ -71,6 +72,10 @@ struct Listed {
 /// Prints a config as it is in its file; as JSON, with every default.
 fn config(global: &Global, args: &SimConfig) -> Result<()> {
     if let Some(name) = &args.name {
+        if let Some(experiment) = Name::ALL.into_iter().find(|known| known.word() == name) {
+            say!("{}", experiment.text());
+            return Ok(());
+        }
         let text = text(name)?;
         if global.json {
             return json::document(&Config::parse(&text)?);
@@ -78,11 +83,13 @@ fn config(global: &Global, args: &SimConfig) -> Result<()> {
         say!("{text}");
         return Ok(());
     }
-    let all = Preset::ALL.map(|preset| Listed { name: preset.name, about: preset.about() });
+    let drives = Preset::ALL.map(|preset| Listed { name: preset.name, about: preset.about() });
+    let experiments = Name::ALL.map(|name| Listed { name: name.word(), about: name.about() });
+    let all: Vec<&Listed> = drives.iter().chain(&experiments).collect();
     if global.json {
         return json::document(&all);
     }
-    let lines = all.map(|listed| (listed.name, listed.about.to_owned()));
+    let lines: Vec<_> = all.iter().map(|listed| (listed.name, listed.about.to_owned())).collect();
     say!("{}", table::properties(&lines));
     Ok(())
 }

@@ -4,9 +4,9 @@ use serde::Deserialize;
 
 use super::plan::{Plan, Values, Variant};
 use super::pool::{Answer, Task};
-use super::{Findings, Measure};
+use super::{Findings, Measure, slug};
 use crate::error::Result;
-use crate::report::{Axis, Cell, Chart, Form, Picture, Series, Table};
+use crate::report::{Axis, Cell, Chart, Form, Picture, Series, Table, zbdbench};
 use crate::timed_run::Measured;
 
 /// At which rates.
@@ -68,7 +68,9 @@ impl Measure for Latency {
         let tail = chart("99 % of the reads are faster", &runs, rates, Some(0.99));
         Ok(Findings {
             pictures: vec![mean, Picture::Chart(better), tail],
-            tables: vec![table(runs(), rates)],
+            tables: std::iter::once(table(runs(), rates))
+                .chain(runs().map(|(drive, answers)| as_zbdbench(drive, rates, answers)))
+                .collect(),
             values,
         })
     }
@@ -122,6 +124,24 @@ where
         y: Axis::linear("µs"),
         series: series.collect(),
     })
+}
+
+/// The runs as zbdbench's `fio_zone_mixed` has them. Its rates are 2^20 bytes a second, ours 10^6.
+fn as_zbdbench(drive: &Variant, rates: &[f64], answers: &[Answer]) -> Table {
+    let mix = |(rate, run): (&f64, &Measured)| {
+        let (outcome, reads) = (&run.outcome, &run.outcome.reads);
+        zbdbench::Mix {
+            write_target_mib_s: rate * 1e6 / 1_048_576.0,
+            write_bytes_per_s: outcome.write_mb_s * 1e6,
+            read_bytes_per_s: outcome.read_mb_s * 1e6,
+            read_mean_us: reads.mean_us(),
+            read_us: zbdbench::PERCENTILES.map(|percent| reads.quantile_us(percent / 100.0)),
+        }
+    };
+    let runs = rates.iter().zip(answers.iter().map(Answer::timed));
+    let mut table = zbdbench::zone_mixed(&runs.map(mix).collect::<Vec<_>>());
+    table.name = format!("{}-{}", table.name, slug(&drive.name));
+    table
 }
 
 fn table<'a>(runs: impl Iterator<Item = (&'a Variant, &'a [Answer])>, rates: &[f64]) -> Table {

@@ -81,6 +81,11 @@ impl Name {
         }
     }
 
+    /// The question: the first line of its config, a comment.
+    pub fn about(self) -> &'static str {
+        self.text().lines().next().unwrap_or_default().trim_start_matches("# ")
+    }
+
     /// The config that comes with it.
     pub const fn text(self) -> &'static str {
         match self {
@@ -110,6 +115,13 @@ struct Findings {
     tables: Vec<Table>,
     /// What claims can name.
     values: Values,
+}
+
+/// A drive's name as part of a file's.
+fn slug(name: &str) -> String {
+    let words = name.split(|char: char| !char.is_ascii_alphanumeric());
+    let words = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase);
+    words.collect::<Vec<_>>().join("-")
 }
 
 type Conclude = Box<dyn FnOnce(&[Answer]) -> Result<Section> + Send>;

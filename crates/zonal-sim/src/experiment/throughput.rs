@@ -4,9 +4,9 @@ use serde::Deserialize;
 
 use super::plan::{Plan, Values, Variant};
 use super::pool::{Answer, Task};
-use super::{Findings, Measure};
+use super::{Findings, Measure, slug};
 use crate::error::Result;
-use crate::report::{Axis, Bars, Chart, Form, Picture, Series, Table};
+use crate::report::{Axis, Bars, Chart, Form, Picture, Series, Table, zbdbench};
 use crate::timed_run::Measured;
 
 /// How long.
@@ -69,11 +69,33 @@ impl Measure for Throughput {
                 })
                 .collect(),
         };
-        Ok(Findings {
-            pictures: vec![Picture::Chart(chart), Picture::Bars(steady)],
-            tables: vec![course_table(courses), steady_table(states)],
-            values,
-        })
+        let mut tables = vec![course_table(courses.clone()), steady_table(states)];
+        tables.extend(courses.map(|(drive, run)| plan.as_zbdbench(drive, run)));
+        let pictures = vec![Picture::Chart(chart), Picture::Bars(steady)];
+        Ok(Findings { pictures, tables, values })
+    }
+}
+
+impl Plan<Throughput> {
+    /// The course as zbdbench's `fio_zone_write` has it, of the drive that this one is a smaller
+    /// copy of.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "bytes of a few drive writes"
+    )]
+    fn as_zbdbench(&self, drive: &Variant, run: &Measured) -> Table {
+        let scale = self.scale(&run.config);
+        let mut before = 0;
+        let stretches = run.outcome.samples.iter().map(|sample| {
+            let begin = std::mem::replace(&mut before, sample.written_bytes);
+            let written_bytes = (begin as f64 * scale) as u64;
+            zbdbench::Stretch { written_bytes, bytes_per_s: sample.mb_s * 1e6 }
+        });
+        let mut table = zbdbench::zone_write(&stretches.collect::<Vec<_>>());
+        table.name = format!("{}-{}", table.name, slug(&drive.name));
+        table
     }
 }
 

@@ -4,11 +4,14 @@ use anyhow::Result;
 use serde::Serialize;
 use zonal_sim::Config;
 use zonal_sim::config::Kind;
-use zonal_sim::ftl::Layout;
+use zonal_sim::ftl::ZoneMapped;
 
 use crate::args::Global;
 use crate::args::sim::SimShow;
 use crate::output::{count, json, size, table};
+
+/// An entry of a page-mapped table: a place in flash. The talk's 1 GB per TB is this at 4 KiB.
+const ENTRY_BYTES: u64 = 4;
 
 #[derive(Serialize)]
 struct Shown {
@@ -27,12 +30,14 @@ struct Shown {
     zone_bytes: Option<u64>,
     unit_bytes: u64,
     table_entries: u64,
+    /// Memory of the drive for its table.
+    dram_bytes: u64,
 }
 
 /// Prints it.
 pub(crate) fn run(global: &Global, args: &SimShow) -> Result<()> {
     let config = super::load(&args.simulated)?;
-    let shown = Shown::new(&config, &config.layout()?);
+    let shown = Shown::new(&config)?;
     if global.json {
         return json::document(&shown);
     }
@@ -41,12 +46,18 @@ pub(crate) fn run(global: &Global, args: &SimShow) -> Result<()> {
 }
 
 impl Shown {
-    fn new(config: &Config, layout: &Layout) -> Self {
-        let flash = &config.flash;
+    fn new(config: &Config) -> Result<Self> {
+        let (flash, layout) = (&config.flash, config.layout()?);
         let zone = flash.superblock_bytes() * u64::from(config.zones.superblocks);
         let zones = u32::try_from(layout.user_bytes() / zone).expect("fewer than superblocks");
         let zoned = config.drive.kind == Kind::Zns;
-        Self {
+        let entries = layout.user_units.into();
+        let (table_entries, dram_bytes) = if zoned {
+            (zones.into(), ZoneMapped::new(config)?.table_bytes())
+        } else {
+            (entries, ENTRY_BYTES * entries)
+        };
+        Ok(Self {
             name: config.name.clone(),
             kind: config.drive.kind,
             raw_bytes: flash.raw_bytes(),
@@ -60,8 +71,9 @@ impl Shown {
             zones: zoned.then_some(zones),
             zone_bytes: zoned.then_some(zone),
             unit_bytes: layout.unit,
-            table_entries: if zoned { zones.into() } else { layout.user_units.into() },
-        }
+            table_entries,
+            dram_bytes,
+        })
     }
 
     fn text(&self) -> String {
@@ -69,8 +81,8 @@ impl Shown {
         let mut lines = vec![
             ("name", self.name.clone()),
             ("kind", kind(self.kind).to_owned()),
-            ("flash", format!("{} on {} dies", size(self.raw_bytes), self.dies)),
-            ("user", size(self.user_bytes)),
+            ("flash", format!("{} on {} dies", capacity(self.raw_bytes), self.dies)),
+            ("user", capacity(self.user_bytes)),
             ("nominal OP", format!("{} of the user capacity", percent(self.op_nominal))),
             (
                 "effective OP",
@@ -81,18 +93,29 @@ impl Shown {
                 format!(
                     "{} of {}, {} of them kept",
                     count(self.superblocks.into()),
-                    size(self.superblock_bytes),
+                    mebibytes(self.superblock_bytes),
                     self.superblocks_kept
                 ),
             ),
         ];
         if let (Some(zones), Some(bytes)) = (self.zones, self.zone_bytes) {
-            lines.push(("zones", format!("{} of {}", count(zones.into()), size(bytes))));
+            lines.push(("zones", format!("{} of {}", count(zones.into()), mebibytes(bytes))));
         }
         let of = if self.zones.is_some() { "a zone".into() } else { size(self.unit_bytes) };
         lines.push(("table", format!("{} entries, each for {of}", count(self.table_entries))));
+        lines.push(("table's DRAM", size(self.dram_bytes)));
         table::properties(&lines)
     }
+}
+
+/// Drives are sold by 10^9 bytes, and flash is made of powers of two: both.
+fn capacity(bytes: u64) -> String {
+    format!("{}.{} GB ({})", count(bytes / 1_000_000_000), bytes / 100_000_000 % 10, size(bytes))
+}
+
+/// Zones and superblocks as people name them: 1077 MiB, and not 1.1 GiB.
+fn mebibytes(bytes: u64) -> String {
+    if bytes.is_multiple_of(1 << 20) { format!("{} MiB", bytes >> 20) } else { size(bytes) }
 }
 
 /// What a kind is called.

@@ -1,0 +1,101 @@
+//! The experiments that come with the simulator, in their quick form: they run, their claims are
+//! about something, the same seed gives the same page, and what was published comes out.
+
+use std::num::NonZeroUsize;
+
+use zonal_sim::experiment::{self, Changes, Experiment, Extent, Name, reproduce};
+use zonal_sim::report::page::{Claim, Section};
+
+fn changes(seed: u64) -> Changes {
+    Changes { seed: Some(seed), extent: Extent::Quick, settings: Vec::new() }
+}
+
+fn run(changes: &Changes, threads: usize) -> Vec<Section> {
+    let threads = NonZeroUsize::new(threads).expect("not 0");
+    let experiments = reproduce::all(changes).expect("the configs are right");
+    experiment::run(experiments, threads, &|_| {}).expect("they run")
+}
+
+#[test]
+fn the_same_seed_is_the_same_page_on_any_number_of_threads() {
+    let page = |seed, threads| {
+        let changes = changes(seed);
+        reproduce::page(run(&changes, threads), &changes).html()
+    };
+    let one = page(1, 1);
+    assert_eq!(one, page(1, 3), "threads change nothing");
+    assert_ne!(one, page(2, 3), "the seed does");
+    assert!(one.contains("This is a quick run"));
+}
+
+#[test]
+fn what_was_published_comes_out() {
+    let sections = run(&changes(1), 2);
+    assert_eq!(sections.len(), Name::ALL.len());
+    for section in &sections {
+        let named = section.text.iter().find(|text| text.contains("Not measured"));
+        assert_eq!(named, None, "{}", section.name);
+        assert!(!section.tables.is_empty() && !section.pictures.is_empty(), "{}", section.name);
+        assert!(section.tables.iter().all(|table| !table.rows.is_empty()), "{}", section.name);
+        serde_json::from_str::<serde_json::Value>(&experiment::json(section)).expect("JSON");
+    }
+    let claims: Vec<&Claim> = sections.iter().flat_map(|section| &section.claims).collect();
+    let off = |what: &str| {
+        let found = claims.iter().find(|claim| claim.what == what);
+        found.unwrap_or_else(|| panic!("no claim {what}")).difference().abs()
+    };
+    // Each of the talk's figures, by the reading under which it comes out; a tenth, on drives that
+    // are smaller than those of the page.
+    for what in [
+        "ZNS, sustained writes",
+        "conventional, sold as 7 %, uniform: sustained writes",
+        "ZNS over conventional, sold as 7 %, uniform",
+        "conventional, sold as 28 %, uniform: loss against ZNS",
+        "conventional, sold as 7 %, uniform: loss against ZNS",
+        "wa, sold as 7 %, 14 zones",
+        "wa, sold as 28 %, 14 zones",
+        "wa, sold as 28 %, uniform",
+        "mean read latency, ZNS against sold as 7 %, uniform, at 50 MB/s",
+        "the same at 100 MB/s",
+        "the same at 200 MB/s",
+        "DRAM of the mapping table, conventional",
+    ] {
+        assert!(off(what) < 10.0, "{what}: {} off", off(what));
+    }
+    // And one that cannot come out, which the page must not hide.
+    assert!(off("wa, physical 7 %, uniform") > 100.0);
+}
+
+#[test]
+fn a_saved_config_gives_the_same_experiment_again() {
+    let run = |text: &str, changes: &Changes| {
+        let one = Experiment::new(Name::Ways, text, changes).expect("a config");
+        experiment::run(vec![one], NonZeroUsize::MIN, &|_| {}).expect("runs").remove(0)
+    };
+    let first = run(Name::Ways.text(), &changes(7));
+    let again = run(&first.config, &Changes::default());
+    assert_eq!(first, again);
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = experiment::save(&first, dir.path()).expect("saved");
+    let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
+    assert_eq!(names, ["ways.json", "ways.toml", "ways.csv", "ways.svg"]);
+    let saved = std::fs::read_to_string(dir.path().join("ways.toml")).expect("saved");
+    assert_eq!(saved, first.config);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for (text, said) in [
+        ("base.drive.kind=zmr", "zmr"),
+        ("measure.years=x", "years"),
+        ("base.drive.opp=1", "opp"),
+        ("base.run.warm_up=1000", "run.warm_up = 1000 is not possible"),
+        ("experiment=cost", "is not possible here"),
+    ] {
+        let settings = vec![text.parse().expect("a setting")];
+        let changes = Changes { settings, ..changes(1) };
+        let error = Experiment::new(Name::Lifetime, Name::Lifetime.text(), &changes);
+        let error = error.err().expect(text).to_string();
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}
