@@ -7,7 +7,8 @@
 use super::words::Words;
 use super::{Slot, Unit};
 
-/// Units that are worked on together. 64: more gained nothing, and the lists fit the first cache.
+/// Units that are worked on together. 64: more than a core has misses under way, and the lists fit
+/// the first cache.
 pub(super) const BATCH: usize = 64;
 
 /// No slot.

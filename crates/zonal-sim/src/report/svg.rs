@@ -17,6 +17,8 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 44.0;
 const RIGHT: f64 = 610.0;
 const BOTTOM: f64 = 364.0;
+/// Width of a letter, on the average.
+const LETTER: f64 = 7.0;
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito, "Color Universal Design",
 /// 2008), darkest first.
@@ -74,7 +76,7 @@ fn draw_bars(bars: &Bars) -> String {
             }
             at += bar_width;
         }
-        for (line, part) in word.split('\n').enumerate() {
+        for (line, part) in wrapped(word, group_width).iter().enumerate() {
             #[expect(clippy::cast_precision_loss, reason = "few lines")]
             svg.text((middle, BOTTOM + 18.0 + 15.0 * line as f64), Anchor::Middle, part);
         }
@@ -86,6 +88,23 @@ fn draw_bars(bars: &Bars) -> String {
         svg.text((at.0 + 32.0, at.1 + 4.0), Anchor::Start, name);
     }
     svg.end()
+}
+
+/// The lines of a text, broken at spaces too where it is wider than `width`.
+fn wrapped(text: &str, width: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.split('\n') {
+        let first = lines.len();
+        for word in line.split(' ') {
+            #[expect(clippy::cast_precision_loss, reason = "a few letters")]
+            let fits = |line: &String| (line.len() + 1 + word.len()) as f64 * LETTER <= width;
+            match lines[first..].last_mut().filter(|line| fits(line)) {
+                Some(line) => line.extend([" ", word]),
+                None => lines.push(word.to_owned()),
+            }
+        }
+    }
+    lines
 }
 
 fn across(share: f64) -> f64 {
@@ -288,6 +307,16 @@ fn path(form: Form, points: &[Option<(f64, f64)>]) -> String {
 mod tests {
     use super::*;
     use crate::report::Axis;
+
+    #[test]
+    fn words_below_a_bar_keep_to_its_width() {
+        assert_eq!(
+            wrapped("FDP\npersistently isolated", 94.0),
+            ["FDP", "persistently", "isolated"]
+        );
+        assert_eq!(wrapped("host log\n8 streams", 94.0), ["host log", "8 streams"]);
+        assert_eq!(wrapped("a verylongword", 20.0), ["a", "verylongword"]);
+    }
 
     fn chart() -> Chart {
         Chart {
