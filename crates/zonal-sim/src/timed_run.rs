@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::Progress;
 use crate::config::{Config, Pattern};
 use crate::error::Result;
 use crate::flash::refused;
@@ -15,6 +16,10 @@ use crate::trace::{Times, from_now};
 /// Share of `run.seconds` that passes before anything is measured: 30 of 180 seconds, as in
 /// zbdbench's `fio_zone_mixed`.
 const RAMP: f64 = 1.0 / 6.0;
+
+/// How finely progress is told: parts of each half, and of the first one steps.
+const HALF: u64 = 1000;
+const WARM_UP_STEPS: u64 = 100;
 
 /// Bytes of the random reads.
 const READ_BYTES: u32 = 4096;
@@ -97,7 +102,16 @@ impl Measured {
 /// Runs a config in timed mode: `run.warm_up` drive writes are counted only; then the host writes
 /// and reads for `run.seconds`, or until `run.drive_writes`.
 pub fn timed(config: &Config) -> Result<Measured> {
+    timed_watched(config, &mut |_| {})
+}
+
+/// The same, and says now and then how far it is: the first half is the drive's way to its state.
+pub fn timed_watched(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Measured> {
     config.check()?;
+    let mut half = |first, at: Progress| {
+        let done = first + at.done.saturating_mul(HALF).checked_div(at.total).unwrap_or(0);
+        progress(Progress { done, total: 2 * HALF });
+    };
     let mut counting = Counting::new(config)?;
     let layout = *counting.drive().layout();
     #[expect(
@@ -105,13 +119,18 @@ pub fn timed(config: &Config) -> Result<Measured> {
         clippy::cast_sign_loss,
         reason = "drive writes are at most 10^6"
     )]
-    counting.until((config.run.warm_up * f64::from(layout.user_units)) as u64)?;
+    let total = (config.run.warm_up * f64::from(layout.user_units)) as u64;
+    for step in 1..=WARM_UP_STEPS {
+        counting.until(total * step / WARM_UP_STEPS)?;
+        half(0, Progress { done: step, total: WARM_UP_STEPS });
+    }
     let (drive, workload) = counting.into_parts();
     let jobs = jobs(config, &layout, workload)?;
+    let progress: &mut dyn FnMut(Progress) = &mut |at| half(HALF, at);
     let outcome = match drive {
-        Drive::Page(drive) => pass(config, &layout, *drive, jobs),
-        Drive::Zones(drive) => pass(config, &layout, *drive, jobs),
-        Drive::Log(log) => pass(config, &layout, *log, jobs),
+        Drive::Page(drive) => pass(config, *drive, jobs, progress),
+        Drive::Zones(drive) => pass(config, *drive, jobs, progress),
+        Drive::Log(log) => pass(config, *log, jobs, progress),
     }?;
     Ok(Measured {
         config: config.clone(),
@@ -125,14 +144,14 @@ pub fn timed(config: &Config) -> Result<Measured> {
 /// Lets time pass.
 fn pass<T: Translation>(
     config: &Config,
-    layout: &Layout,
     drive: T,
     jobs: Vec<Job>,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome> {
     let mut timed = Timed::new(config, drive, jobs)?;
     if config.run.seconds > 0.0 {
         timed.run(Until::Seconds(config.run.seconds * RAMP))?;
-        return timed.run(Until::Seconds(config.run.seconds));
+        return timed.run_watched(Until::Seconds(config.run.seconds), progress);
     }
     let drive_writes = config.run.drive_writes - config.run.warm_up;
     #[expect(
@@ -141,8 +160,8 @@ fn pass<T: Translation>(
         clippy::cast_precision_loss,
         reason = "far below 2^53"
     )]
-    let bytes = (drive_writes * layout.user_bytes() as f64) as u64;
-    timed.run(Until::Written(bytes))
+    let bytes = (drive_writes * config.layout()?.user_bytes() as f64) as u64;
+    timed.run_watched(Until::Written(bytes), progress)
 }
 
 /// What the host does: the workload's writes, and random reads beside them.

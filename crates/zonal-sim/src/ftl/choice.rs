@@ -54,10 +54,8 @@ impl FromStr for Victim {
             Some(_) => None,
         }
         .ok_or_else(|| {
-            format!(
-                "gc.victim = {text:?} is not possible: greedy, cost-benefit, fifo, random, \
-                 d-choices:N or windowed:N, N from 1 to 65536"
-            )
+            "greedy, cost-benefit, fifo, random, d-choices:N or windowed:N, N from 1 to 65536"
+                .to_owned()
         })
     }
 }

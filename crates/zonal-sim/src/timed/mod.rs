@@ -50,6 +50,7 @@ use self::gc::Collector;
 use self::host::Host;
 use self::machine::{Machine, ns};
 use self::place::Places;
+use crate::Progress;
 use crate::config::{self, Config};
 use crate::error::Result;
 use crate::ftl::{Counters, Translation};
@@ -98,6 +99,9 @@ pub struct Timed<T> {
     /// What a run began with.
     begin: Mark,
 }
+
+/// Events between two words on how far a run is: some milliseconds.
+const PROGRESS_EVENTS: u32 = 1 << 16;
 
 /// Timers of the host in the machine's calendar.
 const TIMERS: usize = 3;
@@ -194,16 +198,27 @@ impl<T: Translation> Timed<T> {
 
     /// Lets time pass.
     pub fn run(&mut self, until: Until) -> Result<Outcome> {
+        self.run_watched(until, &mut |_| {})
+    }
+
+    /// The same, and says now and then how far it is: in simulated nanoseconds, or in bytes written.
+    pub fn run_watched(
+        &mut self,
+        until: Until,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome> {
         self.begin_run();
+        let (begin_ns, begin_bytes) = (self.machine.now_ns, self.written_bytes);
         let (mut end_ns, mut end_bytes) = (NEVER, u64::MAX);
         match until {
-            Until::Seconds(seconds) => end_ns = self.machine.now_ns + ns(seconds * 1e6),
-            Until::Written(bytes) => end_bytes = self.written_bytes.saturating_add(bytes),
+            Until::Seconds(seconds) => end_ns = begin_ns + ns(seconds * 1e6),
+            Until::Written(bytes) => end_bytes = begin_bytes.saturating_add(bytes),
             Until::Idle => {}
         }
         for job in 0..self.host.jobs.len() {
             self.send(job)?;
         }
+        let mut events = 0_u32;
         let ended = loop {
             if self.written_bytes >= end_bytes {
                 break Ended::Reached;
@@ -218,6 +233,16 @@ impl<T: Translation> Timed<T> {
             }
             self.machine.now_ns = at_ns;
             self.fire(slot)?;
+            events = events.wrapping_add(1);
+            if events.is_multiple_of(PROGRESS_EVENTS) {
+                let passed = Progress { done: at_ns - begin_ns, total: end_ns - begin_ns };
+                let written = self.written_bytes - begin_bytes;
+                progress(match until {
+                    Until::Seconds(_) => passed,
+                    Until::Written(total) => Progress { done: written, total },
+                    Until::Idle => Progress { done: 0, total: 0 },
+                });
+            }
         };
         Ok(self.end_run(ended))
     }

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use zonal_sim::Config;
 use zonal_sim::config::{Mode, Pattern};
 use zonal_sim::run::{self, Report};
-use zonal_sim::timed_run;
 use zonal_sim::trace::{BadLines, Times};
 
 use crate::args::Global;
@@ -21,7 +20,7 @@ const DRIVE_WRITES_MAX: f64 = 1e6;
 pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     let config = config(args)?;
     if config.run.mode == Mode::Timed {
-        let measured = timed_run::timed(&config)?;
+        let measured = super::run::watched(&config)?;
         match (global.json, args.csv) {
             (true, _) => json::document(&measured.summary())?,
             (_, true) => say!("{}", measured.table().csv()),

@@ -1,6 +1,7 @@
 //! `zonal sim run`: one config, counting or timed.
 
 use anyhow::Result;
+use zonal_sim::Config;
 use zonal_sim::config::Mode;
 use zonal_sim::report::number;
 use zonal_sim::run::Report;
@@ -29,7 +30,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
             }
         }
         Mode::Timed => {
-            let measured = timed_run::timed(&config)?;
+            let measured = watched(&config)?;
             match (global.json, args.csv) {
                 (true, _) => json::document(&measured.summary())?,
                 (_, true) => say!("{}", measured.table().csv()),
@@ -38,6 +39,17 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Runs a config in timed mode beside a progress bar.
+pub(super) fn watched(config: &Config) -> Result<Measured> {
+    let bar = progress::bar(0, progress::Unit::Share, "simulating");
+    let measured = timed_run::timed_watched(config, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    });
+    bar.finish_and_clear();
+    Ok(measured?)
 }
 
 fn percent(share: f64) -> String {
