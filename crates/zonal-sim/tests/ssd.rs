@@ -107,7 +107,9 @@ fn the_account_is_complete_and_a_run_is_repeated_exactly() {
     let (account, host) = random_run(seed, 3_000);
     assert_eq!(account.host_bytes, host);
     assert!(account.padded_bytes > 0 && account.erased > 50, "{account:?}");
-    assert!(account.erases_max - account.erases_min <= 4, "wear is level: {account:?}");
+    // A zone that stays full keeps its superblocks from wearing: of 120 seeds one differed by 11. Where
+    // the first free superblock is taken instead of the least worn, they differ by 33 and more.
+    assert!(account.erases_max - account.erases_min <= 15, "wear is level: {account:?}");
     let wa = (account.host_bytes + account.padded_bytes) as f64 / account.host_bytes as f64;
     assert!((account.wa - wa).abs() < 1e-12);
     let text = |account: &Account| serde_json::to_string(account).unwrap();
