@@ -9,6 +9,8 @@
 //! drive moves nothing. The whole is a [`Translation`], and [`HostLog::host_wa`] times
 //! [`HostLog::drive_wa`] is what the flash sees.
 
+use std::collections::VecDeque;
+
 use crate::config::{Config, Kind};
 use crate::error::Result;
 use crate::flash::refused;
@@ -35,6 +37,10 @@ pub struct HostLog {
     /// Superblock of the flash → zone × superblocks of a zone + position.
     owners: Vec<u32>,
     superblocks: u32,
+    /// Zones that were reset, the first one first, for which there are no erased superblocks yet.
+    waiting: VecDeque<Block>,
+    /// Erased superblocks beside those for the zones that the log may write.
+    spare: u32,
 }
 
 impl HostLog {
@@ -44,7 +50,8 @@ impl HostLog {
         let log = PageMapped::new(&log_config(config, zones.zone_count())?)?;
         let superblocks = config.zones.superblocks;
         let owners = vec![NONE; zones.layout().blocks as usize];
-        Ok(Self { log, zones, owners, superblocks })
+        let spare = zones.layout().blocks - zones.zone_count() * superblocks;
+        Ok(Self { log, zones, owners, superblocks, waiting: VecDeque::new(), spare })
     }
 
     /// How much there is of what, as the log's user sees it; its superblocks are zones.
@@ -96,8 +103,8 @@ impl HostLog {
         owner * block_units + slot % block_units
     }
 
-    /// Resets a zone that the log has emptied. For the log it is empty at once; its superblocks are
-    /// erased later.
+    /// Resets a zone that the log has emptied. Its superblocks are erased later; the log has it back as
+    /// soon as there are erased ones for it, so that what the log places the drive can take.
     fn reset(&mut self, zone: Block) {
         let first = zone * self.superblocks;
         for owner in &mut self.owners {
@@ -106,7 +113,17 @@ impl HostLog {
             }
         }
         self.zones.reset(zone);
-        self.log.erased(zone);
+        self.waiting.push_back(zone);
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        while self.spare >= self.superblocks
+            && let Some(zone) = self.waiting.pop_front()
+        {
+            self.spare -= self.superblocks;
+            self.log.erased(zone);
+        }
     }
 }
 
@@ -144,10 +161,6 @@ impl Translation for HostLog {
     }
 
     fn place(&mut self, unit: Unit, handle: u8) -> Option<Slot> {
-        // The drive must be able to take what the log places.
-        if self.zones.free() == 0 {
-            return None;
-        }
         let at = self.log.place(unit, handle)?;
         Some(self.store(at))
     }
@@ -178,6 +191,8 @@ impl Translation for HostLog {
 
     fn erased(&mut self, block: Block) {
         self.zones.erased(block);
+        self.spare += 1;
+        self.give_back();
     }
 
     fn pace(&self) -> f64 {
@@ -187,6 +202,14 @@ impl Translation for HostLog {
     /// What the log wrote and moved, and what the drive erased for it.
     fn counters(&self) -> Counters {
         Counters { erased: self.zones.counters().erased, ..self.log.counters() }
+    }
+
+    fn below(&self) -> Option<Counters> {
+        Some(self.zones.counters())
+    }
+
+    fn erases(&self) -> &[u32] {
+        self.zones.erases()
     }
 }
 

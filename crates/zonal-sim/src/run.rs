@@ -10,7 +10,9 @@ use crate::Progress;
 use crate::config::{Config, Kind, Pattern};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Counters, Layout, PageMapped, Translation, Unit, ZoneMapped};
+use crate::ftl::{
+    Amplification, Counters, Layout, PageMapped, Translation, Unit, Wear, ZoneMapped,
+};
 use crate::host::HostLog;
 use crate::load::{self, Op, Request, Workload};
 use crate::report::{Cell, Table};
@@ -50,29 +52,12 @@ impl Drive {
         }
     }
 
-    /// What was done so far. A log of the host counts what it moved itself.
-    pub fn counters(&self) -> Counters {
+    /// The same, for steps and counters.
+    pub fn layer(&self) -> &dyn Translation {
         match self {
-            Self::Page(drive) => drive.counters(),
-            Self::Zones(drive) => drive.counters(),
-            Self::Log(log) => log.counters(),
-        }
-    }
-
-    /// What the drive alone has done: below a log of the host, what the log gave it to write.
-    fn drive_counters(&self) -> Counters {
-        match self {
-            Self::Page(_) | Self::Zones(_) => self.counters(),
-            Self::Log(log) => log.zones().counters(),
-        }
-    }
-
-    /// How often each superblock was erased.
-    pub fn erases(&self) -> &[u32] {
-        match self {
-            Self::Page(drive) => drive.erases(),
-            Self::Zones(drive) => drive.erases(),
-            Self::Log(log) => log.zones().erases(),
+            Self::Page(drive) => &**drive,
+            Self::Zones(drive) => &**drive,
+            Self::Log(log) => &**log,
         }
     }
 
@@ -122,7 +107,7 @@ impl Counting {
     /// Goes on until the host has written `units` in all, or the workload has ended. May go on a
     /// little longer: to the end of a batch.
     pub fn until(&mut self, units: u64) -> Result<()> {
-        while !self.ended && self.drive.counters().host < units {
+        while !self.ended && self.drive.layer().counters().host < units {
             self.workload.fill(&mut self.batch)?;
             self.ended = self.batch.is_empty();
             self.apply();
@@ -202,27 +187,6 @@ pub struct Sample {
     pub wa_total: f64,
 }
 
-/// Erase counts of superblocks.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Wear {
-    /// The least.
-    pub least: u32,
-    /// The mean.
-    pub mean: f64,
-    /// The most.
-    pub most: u32,
-}
-
-impl Wear {
-    fn of(erases: &[u32]) -> Self {
-        let sum: u64 = erases.iter().copied().map(u64::from).sum();
-        #[expect(clippy::cast_precision_loss, reason = "a mean of counts below 2^52")]
-        let mean = sum as f64 / erases.len().max(1) as f64;
-        let least = erases.iter().min().copied().unwrap_or(0);
-        Self { least, mean, most: erases.iter().max().copied().unwrap_or(0) }
-    }
-}
-
 /// What a config came to in counting mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -242,12 +206,11 @@ pub struct Report {
     pub counters: Counters,
     /// Everything after warm-up.
     pub measured: Counters,
-    /// Write amplification of the host's log after warm-up: bytes it gave to the drive ÷ bytes
-    /// given to it; 1 where there is none.
+    /// Write amplification of the host's log after warm-up; see [`Amplification`].
     pub host_wa: f64,
-    /// Write amplification of the drive after warm-up: bytes programmed ÷ bytes given to it.
+    /// Write amplification of the drive after warm-up.
     pub drive_wa: f64,
-    /// Their product: bytes programmed ÷ bytes of the workload.
+    /// Their product.
     pub wa: f64,
     /// Erase counts at the end.
     pub erases: Wear,
@@ -289,14 +252,14 @@ pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<R
     let step = units(config.run.sample).max(1);
     let (mut samples, mut next) = (Vec::new(), step);
     let (mut now, mut before, mut warm) = <(Counters, Counters, Counters)>::default();
-    let mut drive_warm = Counters::default();
+    let mut below_warm = Counters::default();
     while now.host < total && !run.ended() {
         let warming = now.host < warm_up;
         run.until(next.min(total).min(if warming { warm_up } else { u64::MAX }))?;
-        now = run.drive().counters();
+        now = run.drive().layer().counters();
         if warming && now.host >= warm_up {
             warm = now;
-            drive_warm = run.drive().drive_counters();
+            below_warm = run.drive().layer().below().unwrap_or_default();
         }
         if now.host >= next || now.host >= total || run.ended() {
             let since = now.since(&before);
@@ -308,13 +271,10 @@ pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<R
             progress(Progress { done: now.host.min(total), total });
         }
     }
-    let counters = run.drive().counters();
+    let layer = run.drive().layer();
+    let counters = layer.counters();
     let measured = counters.since(&warm);
-    let drive_wa = run.drive().drive_counters().since(&drive_warm).wa();
-    let host_wa = match run.drive() {
-        Drive::Page(_) | Drive::Zones(_) => 1.0,
-        Drive::Log(_) => measured.wa(),
-    };
+    let wa = Amplification::of(&measured, layer.below().map(|below| below.since(&below_warm)));
     Ok(Report {
         config: config.clone(),
         layout,
@@ -324,10 +284,10 @@ pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<R
         asked_bytes: run.asked_bytes(),
         counters,
         measured,
-        host_wa,
-        drive_wa,
-        wa: host_wa * drive_wa,
-        erases: Wear::of(run.drive().erases()),
+        host_wa: wa.host,
+        drive_wa: wa.drive,
+        wa: wa.whole(),
+        erases: Wear::of(layer.erases()),
         trace: run.workload.seen(),
         samples,
     })

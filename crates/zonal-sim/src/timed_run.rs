@@ -6,7 +6,7 @@ use crate::Progress;
 use crate::config::{Config, Pattern};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Layout, Translation};
+use crate::ftl::{Layout, Translation, Wear};
 use crate::load::Workload;
 use crate::report::{Cell, Table};
 use crate::run::{Counting, Drive};
@@ -54,8 +54,14 @@ pub struct Summary {
     pub write_mb_s: f64,
     /// Reads, 10^6 bytes a second.
     pub read_mb_s: f64,
-    /// Write amplification of the drive in that time.
+    /// Write amplification of the host's log in that time; 1 where there is none.
+    pub host_wa: f64,
+    /// Write amplification of the drive.
+    pub drive_wa: f64,
+    /// Their product.
     pub wa: f64,
+    /// Erase counts at the end, since the drive was new.
+    pub erases: Wear,
     /// Latency of reads.
     pub reads: LatencySummary,
     /// Latency of writes.
@@ -73,7 +79,10 @@ impl Measured {
             seconds: outcome.seconds,
             write_mb_s: outcome.write_mb_s,
             read_mb_s: outcome.read_mb_s,
-            wa: outcome.counters.wa(),
+            host_wa: outcome.amplification.host,
+            drive_wa: outcome.amplification.drive,
+            wa: outcome.wa(),
+            erases: outcome.erases,
             reads: outcome.reads.summary(),
             writes: outcome.writes.summary(),
         }
@@ -207,7 +216,7 @@ mod tests {
             "write_depth = 16\n[drive]\nop = 0.28\nunit = \"32KiB\"\n[run]\nsample = 0.25\n";
         let fresh = run(&format!("{drive}drive_writes = 0.5\nwarm_up = 0")).expect("runs");
         let steady = run(&format!("{drive}drive_writes = 6.5\nwarm_up = 6")).expect("runs");
-        let wa = |run: &Measured| run.outcome.counters.wa();
+        let wa = |run: &Measured| run.outcome.wa();
         assert!((wa(&fresh) - 1.0).abs() < 1e-9, "{}", wa(&fresh));
         assert!((2.0..2.8).contains(&wa(&steady)), "{}", wa(&steady));
         // Throughput falls with what GC writes, and with what it reads for that.
@@ -239,8 +248,19 @@ mod tests {
         assert_eq!(conventional.outcome.counters.trimmed, 0);
         let zoned = run(&zones.replace("[drive]", "[drive]\nkind = \"zns\"")).expect("runs");
         assert!(zoned.outcome.counters.trimmed > 0);
-        assert!((zoned.outcome.counters.wa() - 1.0).abs() < 1e-9);
-        assert!(conventional.outcome.counters.wa() > 1.2);
+        assert!((zoned.outcome.wa() - 1.0).abs() < 1e-9);
+        assert!(conventional.outcome.wa() > 1.2);
+    }
+
+    #[test]
+    fn what_a_log_of_the_host_writes_is_not_the_drives() {
+        let log = run("[drive]\nkind = \"zns\"\nunit = \"32KiB\"\nop = 0.28\n\
+                       [run]\ndrive_writes = 4\nwarm_up = 3\n");
+        let summary = log.expect("runs").summary();
+        assert!((2.0..2.8).contains(&summary.host_wa), "{}", summary.host_wa);
+        assert!((summary.drive_wa - 1.0).abs() < 1e-9, "{}", summary.drive_wa);
+        assert!((summary.wa / summary.host_wa - 1.0).abs() < 1e-9);
+        assert!(summary.erases.mean > 3.0, "{:?}", summary.erases);
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn table<'a>(runs: impl Iterator<Item = (&'a Variant, &'a [Answer])>, rates: &[f
             let figures =
                 [reads.mean_us, reads.p50_us, reads.p99_us, reads.p999_us, reads.p9999_us];
             row.extend(figures.map(Cell::from));
-            row.extend([reads.max_us, outcome.counters.wa()].map(Cell::from));
+            row.extend([reads.max_us, outcome.wa()].map(Cell::from));
             table.row(row);
         }
     }

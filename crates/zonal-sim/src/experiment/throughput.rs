@@ -45,7 +45,7 @@ impl Measure for Throughput {
         let mut values = Values::default();
         for (drive, state) in states.clone() {
             values.add(drive.name.clone(), state.outcome.write_mb_s);
-            values.add(format!("{} wa", drive.name), state.outcome.counters.wa());
+            values.add(format!("{} wa", drive.name), state.outcome.wa());
         }
         let mut chart = Chart {
             title: "Throughput over successive full drive writes".into(),
@@ -127,7 +127,7 @@ fn steady_table<'a>(states: impl Iterator<Item = (&'a Variant, &'a Measured)>) -
             state.op_nominal.into(),
             state.op_effective.into(),
             outcome.write_mb_s.into(),
-            outcome.counters.wa().into(),
+            outcome.wa().into(),
             outcome.writes.mean_us().into(),
         ]);
     }

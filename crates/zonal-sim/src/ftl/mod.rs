@@ -209,6 +209,52 @@ impl Counters {
     }
 }
 
+/// Where writes were amplified.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Amplification {
+    /// By the host's log: bytes it gave to the drive ÷ bytes given to it; 1 where there is none.
+    pub host: f64,
+    /// By the drive: bytes programmed ÷ bytes given to it.
+    pub drive: f64,
+}
+
+impl Amplification {
+    /// From what the outermost layer did, and the drive [below](Translation::below) it, if any.
+    pub fn of(done: &Counters, below: Option<Counters>) -> Self {
+        match below {
+            None => Self { host: 1.0, drive: done.wa() },
+            Some(drive) => Self { host: done.wa(), drive: drive.wa() },
+        }
+    }
+
+    /// By both: bytes programmed ÷ bytes of the workload.
+    pub fn whole(&self) -> f64 {
+        self.host * self.drive
+    }
+}
+
+/// Erase counts of superblocks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Wear {
+    /// The least.
+    pub least: u32,
+    /// The mean.
+    pub mean: f64,
+    /// The most.
+    pub most: u32,
+}
+
+impl Wear {
+    /// Of the counts of all superblocks.
+    pub fn of(erases: &[u32]) -> Self {
+        let sum: u64 = erases.iter().copied().map(u64::from).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a mean of counts below 2^52")]
+        let mean = sum as f64 / erases.len().max(1) as f64;
+        let least = erases.iter().min().copied().unwrap_or(0);
+        Self { least, mean, most: erases.iter().max().copied().unwrap_or(0) }
+    }
+}
+
 /// One step of a layer's own work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -250,8 +296,16 @@ pub trait Translation {
     /// (1 − u) / u of the current victim, and infinite while no GC is wanted.
     fn pace(&self) -> f64;
 
-    /// The counters.
+    /// The counters. A log of the host counts what it moved itself.
     fn counters(&self) -> Counters;
+
+    /// The counters of the zoned drive below, if this is a log of the host.
+    fn below(&self) -> Option<Counters> {
+        None
+    }
+
+    /// How often each superblock was erased.
+    fn erases(&self) -> &[u32];
 }
 
 /// How worn a drive is: erase counts that occur, and how many superblocks have each.

@@ -134,11 +134,6 @@ impl PageMapped {
         self.map.bytes() + self.blocks.bytes()
     }
 
-    /// How often each superblock was erased.
-    pub fn erases(&self) -> &[u32] {
-        &self.blocks.erases
-    }
-
     /// The frontier of a handle. NVMe lets a drive place data of an invalid handle as it likes: it
     /// goes with handle 0.
     pub(super) const fn frontier_of(&self, handle: u8) -> u8 {

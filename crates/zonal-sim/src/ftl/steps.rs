@@ -130,4 +130,8 @@ impl Translation for PageMapped {
     fn counters(&self) -> Counters {
         self.counters
     }
+
+    fn erases(&self) -> &[u32] {
+        &self.blocks.erases
+    }
 }

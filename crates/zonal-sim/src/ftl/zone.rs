@@ -139,16 +139,6 @@ impl ZoneMapped {
         self.active
     }
 
-    /// Superblocks that are erased and in no zone.
-    pub fn free(&self) -> usize {
-        self.free.len()
-    }
-
-    /// Times each superblock was erased.
-    pub fn erases(&self) -> &[u32] {
-        &self.erases
-    }
-
     /// Memory that a drive needs for the mapping: 4 bytes for each superblock, 4 for each zone's
     /// write pointer.
     pub fn table_bytes(&self) -> u64 {
@@ -295,6 +285,10 @@ impl Translation for ZoneMapped {
 
     fn counters(&self) -> Counters {
         self.counters
+    }
+
+    fn erases(&self) -> &[u32] {
+        &self.erases
     }
 }
 

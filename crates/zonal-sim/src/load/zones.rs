@@ -60,6 +60,11 @@ impl Zones {
             let allowed = format!("on a zoned drive, 0 or its zone capacity {}", Size(capacity));
             return Err(refused("workload.zone", workload.zone, &allowed));
         }
+        if config.drive.kind == Kind::Zns && !workload.io.0.is_multiple_of(layout.unit) {
+            let allowed =
+                format!("in zones, a multiple of the mapping unit, {}", Size(layout.unit));
+            return Err(refused("workload.io", workload.io, &allowed));
+        }
         if zone_bytes < workload.io.0 || !zone_bytes.is_multiple_of(layout.unit) {
             let allowed = format!(
                 "a multiple of the mapping unit, {}, and at least one write of {}",

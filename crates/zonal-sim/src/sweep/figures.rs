@@ -75,22 +75,21 @@ fn timed(config: &Config) -> Result<Vec<String>> {
     let unit = measured.layout.unit;
     #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^53")]
     let drive_writes = outcome.written_bytes as f64 / measured.layout.user_bytes() as f64;
-    let none = String::new;
     Ok(vec![
         measured.op_nominal.to_string(),
         measured.op_effective.to_string(),
-        counters.wa().to_string(),
-        none(),
-        none(),
+        outcome.wa().to_string(),
+        outcome.amplification.host.to_string(),
+        outcome.amplification.drive.to_string(),
         drive_writes.to_string(),
         outcome.written_bytes.to_string(),
         (counters.host * unit).to_string(),
         (counters.moved * unit).to_string(),
         (counters.trimmed * unit).to_string(),
         counters.erased.to_string(),
-        none(),
-        none(),
-        none(),
+        outcome.erases.least.to_string(),
+        outcome.erases.mean.to_string(),
+        outcome.erases.most.to_string(),
         outcome.seconds.to_string(),
         outcome.write_mb_s.to_string(),
         outcome.read_mb_s.to_string(),

@@ -167,6 +167,12 @@ fn timed_runs_are_swept_too() {
     for row in [1, 2] {
         assert!(number(row, "wa").is_some_and(|wa| wa > 1.0 && wa < 3.0), "{text}");
         assert!(number(row, "drive_writes").is_some_and(|done| (done - 1.0).abs() < 0.1), "{text}");
+        assert_eq!(
+            (number(row, "host_wa"), number(row, "drive_wa")),
+            (Some(1.0), number(row, "wa"))
+        );
+        let erases = ["erases_least", "erases_mean", "erases_most"].map(|name| number(row, name));
+        assert!(erases[0] < erases[1] && erases[1] < erases[2], "{text}");
     }
     for name in ["seconds", "write_mb_s", "write_p99_us", "read_mean_us", "read_p9999_us"] {
         assert_eq!(number(1, name), None, "{text}");

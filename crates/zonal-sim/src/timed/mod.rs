@@ -53,7 +53,7 @@ use self::place::Places;
 use crate::Progress;
 use crate::config::{self, Config};
 use crate::error::Result;
-use crate::ftl::{Counters, Translation};
+use crate::ftl::{Amplification, Counters, Translation, Wear};
 
 /// Until when time passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,6 +120,7 @@ struct Mark {
     now_ns: u64,
     written_bytes: u64,
     counters: Counters,
+    below: Option<Counters>,
     dies: Vec<DieTime>,
     buses: Vec<BusTime>,
     events: u64,
@@ -278,6 +279,7 @@ impl<T: Translation> Timed<T> {
             now_ns: self.machine.now_ns,
             written_bytes: self.written_bytes,
             counters,
+            below: self.ftl.below(),
             dies: self.machine.die_times(),
             buses: self.machine.bus_times(),
             events: self.machine.events,
@@ -321,6 +323,8 @@ impl<T: Translation> Timed<T> {
         });
         let jobs = jobs.collect();
         let written_bytes = self.written_bytes - begin.written_bytes;
+        let counters = self.ftl.counters().since(&begin.counters);
+        let below = self.ftl.below().zip(begin.below).map(|(now, then)| now.since(&then));
         Outcome {
             seconds: run_seconds,
             ended,
@@ -331,7 +335,9 @@ impl<T: Translation> Timed<T> {
             reads,
             writes,
             jobs,
-            counters: self.ftl.counters().since(&begin.counters),
+            counters,
+            amplification: Amplification::of(&counters, below),
+            erases: Wear::of(self.ftl.erases()),
             busy: Busy::mean(&dies),
             dies,
             channels,

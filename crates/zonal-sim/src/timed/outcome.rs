@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::die::{DieTime, Kind};
-use crate::ftl::Counters;
+use crate::ftl::{Amplification, Counters, Wear};
 
 /// The longest latency told apart: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -219,8 +219,12 @@ pub struct Outcome {
     pub writes: Latency,
     /// Each job by itself.
     pub jobs: Vec<JobOutcome>,
-    /// What the translation layer did.
+    /// What the translation layer did; a log of the host counts what it moved itself.
     pub counters: Counters,
+    /// Where writes were amplified.
+    pub amplification: Amplification,
+    /// Erase counts at the end, since the drive was new.
+    pub erases: Wear,
     /// Where the time of each die went.
     pub dies: Vec<Busy>,
     /// The mean of `dies`.
@@ -234,8 +238,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Write amplification of the drive over the run.
+    /// Write amplification over the run, of the drive and of a log of the host on it.
     pub fn wa(&self) -> f64 {
-        self.counters.wa()
+        self.amplification.whole()
     }
 }

@@ -91,7 +91,7 @@ pub(super) fn timed(measured: &Measured) -> String {
     if outcome.written_bytes > 0 {
         lines.push(("writes", format!("{:.1} MB/s", outcome.write_mb_s)));
         lines.push(("latency", latency(&outcome.writes.summary())));
-        lines.push(("wa", format!("{:.3}", outcome.counters.wa())));
+        lines.push(("wa", format!("{:.3}", outcome.wa())));
     }
     if outcome.read_bytes > 0 {
         lines.push(("reads", format!("{:.1} MB/s", outcome.read_mb_s)));
