@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::CHECKS;
 use proptest::prelude::*;
+use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use zonal::{Clock, DeviceError, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
@@ -18,7 +19,7 @@ use zonal_sim::flash::Flash;
 use zonal_sim::ftl::{PageMapped, Refusal, Translation, ZoneMapped};
 use zonal_sim::ssd::{Account, BlockSsd};
 use zonal_sim::timed::{Job, Pacing, Timed, Until};
-use zonal_sim::{Config, SimSsd, Size, load};
+use zonal_sim::{Config, SimError, SimSsd, Size, load};
 
 /// Four dies of one plane on two channels; programs of 8 KiB; superblocks of 64 KiB.
 const FLASH: &str = "[flash]\nchannels = 2\ndies_per_channel = 2\nplanes = 1\npage = 4096\n\
@@ -44,6 +45,42 @@ fn it_keeps_the_contract_in_every_shape() {
             conserved(&drive.account());
         }
     }
+}
+
+#[test]
+fn it_keeps_the_contract_in_random_shapes() {
+    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
+    let count = std::env::var("COUNT").map_or(20, |count| count.parse().unwrap());
+    println!("SEED={seed} COUNT={count}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut made = 0;
+    for _ in 0..count {
+        let mut config = Config::parse(FLASH).unwrap();
+        let flash = &mut config.flash;
+        flash.channels = random.random_range(1..=2);
+        flash.planes = random.random_range(1..=3);
+        flash.pages_per_program = random.random_range(1..=3);
+        flash.programs_per_block = random.random_range(1..=2);
+        flash.superblocks = random.random_range(12..=20);
+        config.drive.buffer_programs = random.random_range(1..=3);
+        config.drive.reserved = *[0.0, 0.1].choose(&mut random).unwrap();
+        let zones = &mut config.zones;
+        zones.superblocks = random.random_range(1..=3);
+        zones.spare = random.random_range(0..=5);
+        zones.max_active = random.random_range(1..=4);
+        zones.max_open = random.random_range(1..=zones.max_active);
+        for (what, check) in CHECKS {
+            let drive = match SimSsd::new(&config) {
+                Ok(drive) => drive,
+                Err(SimError::Field { .. }) => break,
+                Err(error) => panic!("{error}"),
+            };
+            contract::run(&drive, &config.to_toml(), what, *check);
+            drive.account();
+            made += 1;
+        }
+    }
+    assert!(made > count * CHECKS.len() / 2, "most are refused: {made}");
 }
 
 #[test]
