@@ -3,11 +3,12 @@
 
 use std::num::NonZeroUsize;
 
-use zonal_sim::experiment::{self, Changes, Experiment, Extent, Name, reproduce};
+use zonal_sim::experiment::{self, Changes, Experiment, Extent, Name, Overlay, reproduce};
+use zonal_sim::report::Picture;
 use zonal_sim::report::page::{Claim, Section};
 
 fn changes(seed: u64) -> Changes {
-    Changes { seed: Some(seed), extent: Extent::Quick, settings: Vec::new() }
+    Changes { seed: Some(seed), extent: Extent::Quick, ..Changes::default() }
 }
 
 fn run(changes: &Changes, threads: usize) -> Vec<Section> {
@@ -81,6 +82,27 @@ fn a_saved_config_gives_the_same_experiment_again() {
     assert_eq!(names, ["ways.json", "ways.toml", "ways.csv", "ways.svg"]);
     let saved = std::fs::read_to_string(dir.path().join("ways.toml")).expect("saved");
     assert_eq!(saved, first.config);
+}
+
+#[test]
+fn results_of_real_drives_are_laid_over_ours() {
+    let overlay = |text: &str| Overlay::from_zbdbench("mine", text).expect("of zbdbench");
+    let reads = "write_avg_mbs_target,read_lat_avg_us\n0,80\n50,99.5\n";
+    let overlays = vec![overlay("written_gb,write_avg_mbs\n0,900\n1,800\n"), overlay(reads)];
+    assert_eq!((overlays[0].of, overlays[1].of), (Name::Throughput, Name::Latency));
+    let settings = vec!["measure.rates_mb_s=[0]".parse().expect("a setting")];
+    let changes = Changes { overlays, settings, ..changes(1) };
+    let run = |text: &str, changes: &Changes| {
+        let one = Experiment::new(Name::Latency, text, changes).expect("a config");
+        experiment::run(vec![one], NonZeroUsize::MIN, &|_| {}).expect("runs").remove(0)
+    };
+    let section = run(Name::Latency.text(), &changes);
+    let Picture::Chart(mean) = &section.pictures[0] else { panic!("{:?}", section.pictures[0]) };
+    let mine: Vec<_> = mean.series.iter().filter(|series| series.name == "mine").collect();
+    assert_eq!(mine.len(), 1, "the other one is of throughput: {mine:?}");
+    assert_eq!(mine[0].points, [(0.0, 80.0), (52.4288, 99.5)]);
+    // The file is not needed again.
+    assert_eq!(run(&section.config, &Changes::default()), section);
 }
 
 #[test]

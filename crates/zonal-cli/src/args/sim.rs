@@ -122,9 +122,20 @@ pub(crate) struct How {
     /// Smaller drives, shorter runs, fewer points: rougher figures in a few seconds
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Draw a real drive's results beside ours: `fio_zone_write.csv` or `fio_zone_mixed.csv` of zbdbench
+    #[arg(long, value_name = "NAME=FILE", value_parser = overlay)]
+    pub(crate) overlay: Vec<(String, PathBuf)>,
     /// Runs at once, instead of one for each processor
     #[arg(long, value_name = "COUNT")]
     pub(crate) jobs: Option<NonZeroUsize>,
+}
+
+fn overlay(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, path) = text
+        .split_once('=')
+        .filter(|(name, path)| !name.is_empty() && !path.is_empty())
+        .ok_or("not NAME=FILE, as in ZN540=fio_zone_write.csv")?;
+    Ok((name.to_owned(), path.into()))
 }
 
 /// The experiments by name, so that help and errors list them.

@@ -64,10 +64,12 @@ impl Measure for Latency {
             }));
         }
         better.series.extend(plan.published());
-        let mean = chart("Mean latency of 4 KiB random reads, one at a time", &runs, rates, None);
+        let mut mean =
+            chart("Mean latency of 4 KiB random reads, one at a time", &runs, rates, None);
+        mean.series.extend(plan.overlays());
         let tail = chart("99 % of the reads are faster", &runs, rates, Some(0.99));
         Ok(Findings {
-            pictures: vec![mean, Picture::Chart(better), tail],
+            pictures: [mean, better, tail].map(Picture::Chart).into(),
             tables: std::iter::once(table(runs(), rates))
                 .chain(runs().map(|(drive, answers)| as_zbdbench(drive, rates, answers)))
                 .collect(),
@@ -105,7 +107,7 @@ fn improvement(
     Series::new(&drive.name, Form::Marked, colour, pairs.collect())
 }
 
-fn chart<'a, R>(title: &str, runs: &dyn Fn() -> R, rates: &[f64], share: Option<f64>) -> Picture
+fn chart<'a, R>(title: &str, runs: &dyn Fn() -> R, rates: &[f64], share: Option<f64>) -> Chart
 where
     R: Iterator<Item = (&'a Variant, &'a [Answer])>,
 {
@@ -118,12 +120,12 @@ where
         let points = points.iter().map(|(rate, run)| (*rate, value(run)));
         Series::new(&drive.name, Form::Marked, at, points.collect())
     });
-    Picture::Chart(Chart {
+    Chart {
         title: title.into(),
         x: Axis::linear("writes, MB/s"),
         y: Axis::linear("µs"),
         series: series.collect(),
-    })
+    }
 }
 
 /// The runs as zbdbench's `fio_zone_mixed` has them. Its rates are 2^20 bytes a second, ours 10^6.

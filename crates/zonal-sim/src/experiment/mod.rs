@@ -32,7 +32,7 @@ use std::num::NonZeroUsize;
 use serde::de::DeserializeOwned;
 
 pub use files::{json, save};
-pub use plan::{Changes, Extent};
+pub use plan::{Changes, Extent, Overlay};
 
 use self::plan::{Plan, Values};
 use self::pool::{Answer, Task};

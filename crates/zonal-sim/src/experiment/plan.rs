@@ -1,12 +1,14 @@
 //! The config file of an experiment: drives to compare, what to measure, what was published.
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use toml::Table;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 
+use super::Name;
 use crate::config::{Config, Setting};
 use crate::error::{Result, SimError};
 use crate::report::page::{Basis, Claim, Source};
+use crate::report::zbdbench::{self, Results};
 use crate::report::{Form, Series};
 
 /// What is in the file. `M` is what this experiment measures.
@@ -39,6 +41,9 @@ pub(super) struct Plan<M> {
     /// Published points for the picture.
     #[serde(default)]
     marks: Vec<Mark>,
+    /// Results of real drives for the picture.
+    #[serde(default)]
+    overlays: Vec<Mark>,
     /// What `--quick` changes.
     #[serde(default)]
     quick: Vec<Setting>,
@@ -126,8 +131,8 @@ enum Standing {
     Unverified,
 }
 
-/// Published points.
-#[derive(Clone, Debug, Deserialize)]
+/// Points that are not ours.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mark {
     name: String,
@@ -153,6 +158,29 @@ pub struct Changes {
     pub extent: Extent,
     /// Single fields, as in `base.drive.unit=4KiB`.
     pub settings: Vec<Setting>,
+    /// Results of real drives. Each is for one of the experiments; the others leave it out.
+    pub overlays: Vec<Overlay>,
+}
+
+/// Results of a real drive, to be laid over ours in the picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlay {
+    /// What the legend calls it.
+    name: String,
+    /// Over whose picture.
+    pub of: Name,
+    points: Vec<(f64, f64)>,
+}
+
+impl Overlay {
+    /// From a file of zbdbench: its text, or why it cannot be read.
+    pub fn from_zbdbench(name: &str, text: &str) -> std::result::Result<Self, String> {
+        let (of, points) = match zbdbench::read(text)? {
+            Results::Written(points) => (Name::Throughput, points),
+            Results::Mixed(points) => (Name::Latency, points),
+        };
+        Ok(Self { name: name.to_owned(), of, points })
+    }
 }
 
 /// Results by name, in the order in which they came about.
@@ -184,6 +212,14 @@ impl<M: DeserializeOwned> Plan<M> {
         let wrong = |error: toml::de::Error| SimError::Config { what: error.to_string() };
         let mut plan: Self = toml::from_str(text).map_err(wrong)?;
         let mut table: Table = toml::from_str(text).map_err(wrong)?;
+        let own = |overlay: &&Overlay| overlay.of.word() == plan.experiment;
+        for overlay in changes.overlays.iter().filter(own).cloned() {
+            plan.overlays.push(Mark { name: overlay.name, points: overlay.points });
+        }
+        if !plan.overlays.is_empty() {
+            let overlays = Value::try_from(&plan.overlays).expect("names and numbers are TOML");
+            table.insert("overlays".into(), overlays);
+        }
         let quick = match changes.extent {
             Extent::Full => Vec::new(),
             Extent::Quick => plan.quick.clone(),
@@ -237,6 +273,13 @@ impl<M> Plan<M> {
             }
         }
         held
+    }
+
+    /// Results of real drives as series.
+    pub(super) fn overlays(&self) -> impl Iterator<Item = Series> {
+        (self.drives.len()..).zip(&self.overlays).map(|(colour, mark)| {
+            Series::new(&mark.name, Form::Dashed, colour, mark.points.clone())
+        })
     }
 
     /// The published points as series.

@@ -57,7 +57,7 @@ impl Measure for Throughput {
                 .map(|(at, (drive, run))| line(at, drive, run))
                 .collect(),
         };
-        chart.series.extend(plan.published());
+        chart.series.extend(plan.overlays().chain(plan.published()));
         let steady = Bars {
             title: "Throughput in the steady state".into(),
             y: Axis::linear("MB/s (10^6 bytes)"),

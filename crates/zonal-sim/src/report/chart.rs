@@ -47,7 +47,7 @@ pub enum Form {
     Line,
     /// A line through its points, and a mark at each.
     Marked,
-    /// A dashed line: theory.
+    /// A dashed line: theory, or results of real drives.
     Dashed,
     /// Each value holds until the next.
     Step,

@@ -1,4 +1,4 @@
-//! The CSV files of zbdbench, for results of real drives to be laid over ours.
+//! The CSV files of zbdbench: ours for its plots, and those of real drives for our pictures.
 //!
 //! Columns and units are those of its benchmarks `fio_zone_write` and `fio_zone_mixed`. Its rates
 //! are fio's: whole MiB a second where the name says `mbs`, except for reads, which it divides by
@@ -78,6 +78,56 @@ pub fn zone_mixed(mixes: &[Mix]) -> Table {
     table
 }
 
+/// What a file of a real drive holds, in the units of our pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Results {
+    /// `fio_zone_write.csv`: drive writes, and 10^6 bytes a second.
+    Written(Vec<(f64, f64)>),
+    /// `fio_zone_mixed.csv`: writes in 10^6 bytes a second, and the mean latency of reads in µs, where
+    /// the drive reached the rate.
+    Mixed(Vec<(f64, f64)>),
+}
+
+/// The drive writes of `fio_zone_write`, as many whatever the drive. Its column of GB cannot tell:
+/// of a zoned drive it counts the gaps between zones.
+const LOOPS: f64 = 6.0;
+
+/// Reads a file of zbdbench, and tells by its columns which one it is.
+pub fn read(text: &str) -> Result<Results, String> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let heads = reader.headers().map_err(|error| error.to_string())?.clone();
+    let column = |name: &str| heads.iter().position(|head| head.trim() == name);
+    let mixed = column("write_avg_mbs_target").zip(column("read_lat_avg_us"));
+    let written = column("written_gb").zip(column("write_avg_mbs"));
+    let Some((x, y)) = mixed.or(written) else {
+        let files = "written_gb and write_avg_mbs, or write_avg_mbs_target and read_lat_avg_us";
+        return Err(format!("has no columns of zbdbench: {files}"));
+    };
+    let mut points = Vec::new();
+    for row in reader.records() {
+        let row = row.map_err(|error| error.to_string())?;
+        let line = row.position().map_or(0, csv::Position::line);
+        let number = |column: usize| match row.get(column).map_or("", str::trim) {
+            "" => Ok(None),
+            text => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+                _ => Err(format!("line {line}: {text:?} is no number from 0")),
+            },
+        };
+        points.extend(number(x)?.zip(number(y)?));
+    }
+    if points.is_empty() {
+        return Err("has no results".into());
+    }
+    let mb = |mib: f64| mib * 1_048_576.0 / 1e6;
+    if mixed.is_some() {
+        return Ok(Results::Mixed(points.iter().map(|(x, y)| (mb(*x), *y)).collect()));
+    }
+    let share = LOOPS / to_f64(points.len() as u64);
+    let points = (0..).zip(&points).map(|(at, (_, y))| (to_f64(at) * share, mb(*y)));
+    Ok(Results::Written(points.collect()))
+}
+
 fn mib(bytes: f64) -> f64 {
     bytes / 1_048_576.0
 }
@@ -96,6 +146,35 @@ fn to_f64(bytes: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_of_real_drives_are_read() {
+        let six = "written_gb,write_avg_mbs\n0,1000\n6,500\n12,250\n";
+        let points = vec![(0.0, 1048.576), (2.0, 524.288), (4.0, 262.144)];
+        assert_eq!(read(six), Ok(Results::Written(points)));
+        let mixed =
+            "write_avg_mbs_target,read_lat_avg_us,write_avg_mbs\n0,80.5,0\n25,90,25\n50,,40\n";
+        let points = vec![(0.0, 80.5), (26.2144, 90.0)];
+        assert_eq!(read(mixed), Ok(Results::Mixed(points)));
+        for (text, said) in [
+            ("", "has no columns of zbdbench"),
+            ("seconds,mb_s\n1,2\n", "has no columns of zbdbench"),
+            ("written_gb,write_avg_mbs\n", "has no results"),
+            ("written_gb,write_avg_mbs\n0,1\n1,fast\n", "line 3: \"fast\" is no number"),
+            ("written_gb,write_avg_mbs\n0,-1\n", "line 2: \"-1\" is no number"),
+            ("written_gb,write_avg_mbs\n0\n", "line"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let stretches = [0, 1].map(|at| Stretch { written_bytes: at, bytes_per_s: 1_048_576e3 });
+        let points = vec![(0.0, 1048.576), (3.0, 1048.576)];
+        assert_eq!(read(&zone_write(&stretches).csv()), Ok(Results::Written(points)));
+    }
 
     #[test]
     fn the_columns_are_those_of_zbdbench() {

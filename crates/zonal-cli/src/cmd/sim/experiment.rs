@@ -3,9 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
-use zonal_sim::experiment::{self, Changes, Experiment, Extent, reproduce as all};
+use zonal_sim::experiment::{self, Changes, Experiment, Extent, Overlay, reproduce as all};
 use zonal_sim::report::page::{Basis, Claim, Section};
 use zonal_sim::report::{Cell, Table as Numbers, number};
 
@@ -22,7 +22,11 @@ pub(crate) fn run(global: &Global, args: &SimExperiment) -> Result<()> {
         }
         None => args.name.text().to_owned(),
     };
-    let changes = Changes { settings: args.set.clone(), ..changes(&args.how) };
+    let changes = Changes { settings: args.set.clone(), ..changes(&args.how)? };
+    if let Some(overlay) = changes.overlays.iter().find(|overlay| overlay.of != args.name) {
+        let (of, name) = (overlay.of.word(), args.name.word());
+        anyhow::bail!("--overlay: results for the experiment {of}, not for {name}");
+    }
     let from =
         args.config.as_ref().map_or(args.name.word().into(), |path| path.display().to_string());
     let experiment = Experiment::new(args.name, &text, &changes)
@@ -51,7 +55,7 @@ struct Written<'a> {
 
 /// Runs all experiments and writes the page.
 pub(crate) fn reproduce(global: &Global, args: &SimReproduce) -> Result<()> {
-    let changes = changes(&args.how);
+    let changes = changes(&args.how)?;
     let sections = simulate(all::all(&changes)?, &args.how)?;
     let files = save(&sections, &args.out)?;
     let claims: Vec<Claim> = sections.iter().flat_map(|section| section.claims.clone()).collect();
@@ -66,9 +70,15 @@ pub(crate) fn reproduce(global: &Global, args: &SimReproduce) -> Result<()> {
     Ok(())
 }
 
-fn changes(how: &How) -> Changes {
+fn changes(how: &How) -> Result<Changes> {
     let extent = if how.quick { Extent::Quick } else { Extent::Full };
-    Changes { seed: how.seed, extent, settings: Vec::new() }
+    let overlays = how.overlay.iter().map(|(name, path)| {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        Overlay::from_zbdbench(name, &text).map_err(|what| anyhow!("{} {what}", path.display()))
+    });
+    let overlays = overlays.collect::<Result<_>>()?;
+    Ok(Changes { seed: how.seed, extent, settings: Vec::new(), overlays })
 }
 
 fn simulate(experiments: Vec<Experiment>, how: &How) -> Result<Vec<Section>> {
