@@ -1,66 +1,91 @@
 //! What happens next: a tournament of slots, one for each thing that can have one event to come.
 //!
 //! A die, a bus or a timer has at most one event to come, so an event is moved or taken back in
-//! its place: none is ever stale, nothing is allocated, and one change costs as many compares as
+//! its place: none is ever stale, nothing is allocated, and one change costs as many rounds as
 //! the tree is high. Of two events at the same time the one in the lower slot comes first, so the
 //! order never depends on anything but the config and the seed (S1).
+
+use std::hint::select_unpredictable;
 
 /// A time that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    at_ns: u64,
-    slot: u32,
+/// How many play against each other at once: a drive of 32 dies then has three rounds.
+const GROUP: usize = 4;
+
+/// Slots that play against each other, or the winners of lower groups.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    at_ns: [u64; GROUP],
+    slots: [u32; GROUP],
+}
+
+impl Group {
+    /// The earliest; of several the lowest.
+    #[inline]
+    fn winner(&self) -> (u64, u32) {
+        // Nobody could foresee who wins: choices, not branches.
+        let duel = |one: (u64, u32), other: (u64, u32)| {
+            let wins = other.0 < one.0;
+            (one.0.min(other.0), select_unpredictable(wins, other.1, one.1))
+        };
+        let player = |at: usize| (self.at_ns[at], self.slots[at]);
+        duel(duel(player(0), player(1)), duel(player(2), player(3)))
+    }
 }
 
 /// The next event of each slot, and the first of all.
 #[derive(Debug)]
 pub(super) struct Calendar {
-    /// A full binary tree: the winner is at 1, slot `s` is at `leaves + s`.
-    tree: Vec<Entry>,
+    /// A full tree: the last round is at 0, and the winner of group `g` plays as number `g - 1`,
+    /// counted through all groups.
+    groups: Vec<Group>,
+    /// The number of slot 0.
     leaves: usize,
+    first: (u64, u32),
 }
 
 impl Calendar {
     /// A calendar in which nothing is to come.
     pub(super) fn new(slots: usize) -> Self {
-        let leaves = slots.next_power_of_two().max(2);
-        let mut tree = vec![Entry { at_ns: NEVER, slot: 0 }; 2 * leaves];
-        for (slot, entry) in tree[leaves..].iter_mut().enumerate() {
-            entry.slot = u32::try_from(slot).expect("slots are dies, buses and timers");
+        let (mut above, mut lowest) = (0, 1);
+        while lowest * GROUP < slots {
+            above += lowest;
+            lowest *= GROUP;
         }
-        for node in (1..leaves).rev() {
-            tree[node] = tree[2 * node];
-        }
-        Self { tree, leaves }
+        let mut groups = vec![Group { at_ns: [NEVER; GROUP], slots: [0; GROUP] }; above + lowest];
+        let places = groups[above..].iter_mut().flat_map(|group| &mut group.slots);
+        places.zip(0..).for_each(|(place, slot)| *place = slot);
+        Self { groups, leaves: above * GROUP, first: (NEVER, 0) }
     }
 
     /// When the next event comes, and whose it is.
     #[inline]
     pub(super) fn first(&self) -> (u64, usize) {
-        let first = self.tree[1];
-        (first.at_ns, first.slot as usize)
+        (self.first.0, self.first.1 as usize)
     }
 
     /// Sets the time of a slot's event, in place of what it had.
     #[inline]
     pub(super) fn set(&mut self, slot: usize, at_ns: u64) {
-        let mut node = self.leaves + slot;
-        if self.tree[node].at_ns == at_ns {
+        let mut player = self.leaves + slot;
+        let group = &mut self.groups[player / GROUP];
+        if group.at_ns[player % GROUP] == at_ns {
             return;
         }
-        self.tree[node].at_ns = at_ns;
-        while node > 1 {
-            let (left, right) = (self.tree[node & !1], self.tree[node | 1]);
-            let winner = if right.at_ns < left.at_ns { right } else { left };
-            node >>= 1;
-            // Most events come later than others: what is above knows nothing of them.
-            if self.tree[node] == winner {
+        group.at_ns[player % GROUP] = at_ns;
+        let mut winner = group.winner();
+        while player >= GROUP {
+            player = player / GROUP - 1;
+            let (group, place) = (&mut self.groups[player / GROUP], player % GROUP);
+            // Most events come later than others: the rounds above know nothing of them.
+            if (group.at_ns[place], group.slots[place]) == winner {
                 return;
             }
-            self.tree[node] = winner;
+            (group.at_ns[place], group.slots[place]) = winner;
+            winner = group.winner();
         }
+        self.first = winner;
     }
 }
 
