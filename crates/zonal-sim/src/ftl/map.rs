@@ -42,11 +42,6 @@ impl Map {
         !self.slots.as_slice()[unit as usize]
     }
 
-    /// The unit put last into a slot.
-    pub(super) fn unit_at(&self, slot: Slot) -> Unit {
-        self.units.as_slice()[slot as usize]
-    }
-
     /// Whether that unit still lies there.
     pub(super) fn is_valid(&self, slot: Slot) -> bool {
         self.valid.as_slice()[slot as usize / 64] >> (slot % 64) & 1 == 1
@@ -122,11 +117,12 @@ impl Map {
         fill(self.valid.as_mut_slice(), first, count, Bits::Clear);
     }
 
-    /// The first valid slot of `first..limit`.
-    pub(super) fn next_valid(&self, first: Slot, limit: Slot) -> Option<Slot> {
-        let mut from = [0];
-        let mut units = [0];
-        (self.valid_in(first, limit, &mut units, &mut from).0 == 1).then_some(from[0])
+    /// Checks that units lie in the slots `from`.
+    pub(super) fn check(&self, units: &[Unit], from: &[Slot]) {
+        let slots = self.slots.as_slice();
+        let wrong = |(unit, from): (&Unit, &Slot)| slots[*unit as usize] ^ !from;
+        let wrong = units.iter().zip(from).map(wrong).fold(0, |all, wrong| all | wrong);
+        assert!(wrong == 0, "a valid slot holds what its unit's entry says");
     }
 
     /// Lists the valid slots of `first..limit` with their units, as many as the lists hold.
@@ -215,9 +211,11 @@ mod tests {
             assert_eq!(map.count_valid(0, 300) as usize, count);
             assert_eq!(map.count_valid(first, limit) as usize, count);
             assert_eq!(map.count_valid(first + 1, limit) as usize, count - 1);
-            assert_eq!(map.next_valid(0, 300), Some(first));
-            assert_eq!(map.next_valid(limit, 300), None);
-            assert_eq!(map.next_valid(0, first), None);
+            let (mut units, mut from) = ([0], [0]);
+            assert_eq!(map.valid_in(0, 300, &mut units, &mut from).0, 1);
+            assert_eq!(from, [first]);
+            assert_eq!(map.valid_in(limit, 300, &mut units, &mut from), (0, 300));
+            assert_eq!(map.valid_in(0, first, &mut units, &mut from), (0, first));
             map.clear(first, count);
             assert_eq!(map.count_valid(0, 300), 0);
         }

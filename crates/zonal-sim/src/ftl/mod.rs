@@ -275,6 +275,10 @@ pub trait Translation {
     /// Where a unit lies, if it was written.
     fn locate(&self, unit: Unit) -> Option<Slot>;
 
+    /// The host is going to read or write a unit. Changes nothing: called for many units at a time,
+    /// it brings their entries into the cache together, where one by one each would be waited for.
+    fn touch(&self, _unit: Unit) {}
+
     /// Places a unit of the host's data. `None`: there is no room before a superblock has been
     /// erased, or a zoned drive's rules forbid it.
     fn place(&mut self, unit: Unit, handle: u8) -> Option<Slot>;

@@ -10,6 +10,8 @@
 //! counts of superblocks and the number of mapped units agree; free + open + closed + erasing
 //! superblocks are all.
 
+use std::ops::RangeInclusive;
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -52,8 +54,8 @@ pub struct PageMapped {
     pub(super) counters: Counters,
     mapped: u32,
     pub(super) victims: Vec<Progress>,
-    /// Valid units of the last victim when it was chosen.
-    pub(super) victim_valid: u32,
+    /// [`Translation::pace`](super::Translation::pace) of the last victim.
+    pub(super) victim_pace: f64,
     /// Whether the last victim was chosen for its wear: never two in a row.
     rested: bool,
     random: ChaCha8Rng,
@@ -89,7 +91,7 @@ impl PageMapped {
             counters: Counters::default(),
             mapped: 0,
             victims: Vec::new(),
-            victim_valid: 0,
+            victim_pace: f64::INFINITY,
             rested: false,
             random: ChaCha8Rng::seed_from_u64(config.seed),
         })
@@ -146,7 +148,7 @@ impl PageMapped {
     }
 
     /// Frontiers that GC moves data to, each once.
-    fn targets(&self) -> impl Iterator<Item = u8> {
+    pub(super) fn targets(&self) -> RangeInclusive<u8> {
         let first = *self.moves_to.first().expect("there is a frontier");
         let last = *self.moves_to.last().expect("there is a frontier");
         first..=last
@@ -223,10 +225,11 @@ impl PageMapped {
             return None;
         }
         self.rested = rested.is_some();
-        self.victim_valid = self.blocks.valid(chosen);
+        let (units, valid) = (self.layout.block_units, self.blocks.valid(chosen));
+        self.victim_pace = f64::from(units - valid) / f64::from(valid);
         let first = self.blocks.first_slot(chosen);
-        let bits = self.map.count_valid(first, first + self.layout.block_units);
-        assert_eq!(bits, self.victim_valid, "bits and count of superblock {chosen} agree");
+        let bits = self.map.count_valid(first, first + units);
+        assert_eq!(bits, valid, "bits and count of superblock {chosen} agree");
         self.blocks.begin(chosen);
         Some(chosen)
     }

@@ -4,31 +4,73 @@
 //! GC always comes to an end: a victim is begun only when its data finds room, and the host takes
 //! no superblock that this needs, nor the last one.
 
+use std::hint::black_box;
+use std::ops::Range;
+
 use super::blocks::State;
+use super::map::{BATCH, Map, NOWHERE};
 use super::page::{For, PageMapped};
 use super::{Block, Counters, Slot, Translation, Unit, Work};
 
 /// A victim whose data is being moved.
 pub(super) struct Progress {
     pub(super) block: Block,
-    /// Slots below this have been handed out.
+    /// Slots below this have been handed out, or are in `from`.
     next: Slot,
     limit: Slot,
+    /// Slots that were valid when they were listed, and their units. Listing them brings their
+    /// entries of the map into the cache, all together: one by one, each copy would wait for its own.
+    from: [Slot; BATCH],
+    units: [Unit; BATCH],
+    /// Which of these are still to be handed out.
+    listed: Range<usize>,
     /// Copies that are not answered.
     copies: u32,
+}
+
+impl Progress {
+    fn new(block: Block, first: Slot, limit: Slot) -> Self {
+        let (from, units) = ([0; BATCH], [0; BATCH]);
+        Self { block, next: first, limit, from, units, listed: 0..0, copies: 0 }
+    }
+
+    /// The next copy, if one is left.
+    fn next_copy(&mut self, map: &Map) -> Option<(Unit, Slot)> {
+        loop {
+            for at in self.listed.by_ref() {
+                // The host may have overwritten it since.
+                if map.is_valid(self.from[at]) {
+                    return Some((self.units[at], self.from[at]));
+                }
+            }
+            if self.next == self.limit {
+                return None;
+            }
+            let Self { next, limit, from, units, .. } = self;
+            let (found, rest) = map.valid_in(*next, *limit, units, from);
+            map.check(&units[..found], &from[..found]);
+            (self.next, self.listed) = (rest, 0..found);
+        }
+    }
+
+    /// Whether nothing valid is left, and nothing is on its way.
+    fn is_done(&self) -> bool {
+        self.next == self.limit && self.listed.is_empty() && self.copies == 0
+    }
 }
 
 impl PageMapped {
     /// Whether a frontier may take a unit; gives it a superblock if it needs one.
     fn make_room(&mut self, frontier: u8, whose: For) -> bool {
+        let free = self.blocks.free();
         if self.room(frontier) > 0 {
             // In a frontier that GC shares, the last slots may be promised to it.
-            return whose == For::Gc || self.victims.is_empty() || {
+            debug_assert!(self.blocks_wanted(None) <= free, "GC finds room for its victims");
+            return whose == For::Gc || !self.targets().contains(&frontier) || {
                 let taken = self.blocks_wanted_without(None, Some(frontier));
-                taken <= self.blocks.free()
+                taken <= free
             };
         }
-        let free = self.blocks.free();
         if whose == For::Host && free <= self.blocks_wanted(None).max(1) {
             return false;
         }
@@ -53,7 +95,11 @@ impl PageMapped {
 impl Translation for PageMapped {
     fn locate(&self, unit: Unit) -> Option<Slot> {
         let slot = self.map.slot_of(unit);
-        (slot != super::map::NOWHERE).then_some(slot)
+        (slot != NOWHERE).then_some(slot)
+    }
+
+    fn touch(&self, unit: Unit) {
+        black_box(self.locate(unit).is_some_and(|slot| self.map.is_valid(slot)));
     }
 
     fn place(&mut self, unit: Unit, handle: u8) -> Option<Slot> {
@@ -72,21 +118,18 @@ impl Translation for PageMapped {
     }
 
     fn work(&mut self) -> Option<Work> {
-        let done = |victim: &Progress| victim.next == victim.limit && victim.copies == 0;
         loop {
-            if let Some(at) = self.victims.iter().position(done) {
+            if let Some(at) = self.victims.iter().position(Progress::is_done) {
                 let Progress { block, .. } = self.victims.remove(at);
                 self.blocks.empty(block, 0);
                 return Some(Work::Erase(block));
             }
             let mut ended = false;
             for victim in &mut self.victims {
-                if let Some(from) = self.map.next_valid(victim.next, victim.limit) {
-                    victim.next = from + 1;
+                if let Some((unit, from)) = victim.next_copy(&self.map) {
                     victim.copies += 1;
-                    return Some(Work::Copy { unit: self.map.unit_at(from), from });
+                    return Some(Work::Copy { unit, from });
                 }
-                victim.next = victim.limit;
                 ended |= victim.copies == 0;
             }
             if ended {
@@ -96,9 +139,8 @@ impl Translation for PageMapped {
                 return None;
             }
             let block = self.begin()?;
-            let next = self.blocks.first_slot(block);
-            let limit = next + self.layout.block_units;
-            self.victims.push(Progress { block, next, limit, copies: 0 });
+            let first = self.blocks.first_slot(block);
+            self.victims.push(Progress::new(block, first, first + self.layout.block_units));
         }
     }
 
@@ -123,8 +165,7 @@ impl Translation for PageMapped {
         if self.victims.is_empty() && !self.wants_gc() {
             return f64::INFINITY;
         }
-        let valid = f64::from(self.victim_valid);
-        (f64::from(self.layout.block_units) - valid) / valid
+        self.victim_pace
     }
 
     fn counters(&self) -> Counters {

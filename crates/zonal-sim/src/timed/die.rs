@@ -117,6 +117,8 @@ struct Paused {
 /// A die.
 #[derive(Debug)]
 pub(super) struct Die {
+    /// The bus it is on.
+    pub(super) bus: usize,
     pub(super) stage: Stage,
     pub(super) op: Op,
     since_ns: u64,
@@ -131,8 +133,9 @@ pub(super) struct Die {
 }
 
 impl Die {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(bus: usize) -> Self {
         Self {
+            bus,
             stage: Stage::Idle,
             op: Op { kind: Kind::HostRead, pages: 0, bytes: 0, tag: 0 },
             since_ns: 0,

@@ -6,7 +6,7 @@ use super::Timed;
 use super::calendar::NEVER;
 use super::die::{Kind, Op as FlashOp};
 use super::gc::Urgency;
-use super::host::Completion;
+use super::host::{Completion, View};
 use crate::config::Kind as Drive;
 use crate::error::Result;
 use crate::ftl::{Slot, Translation, Unit};
@@ -75,12 +75,9 @@ impl<T: Translation> Timed<T> {
     pub(super) fn send(&mut self, job: usize) -> Result<()> {
         let now_ns = self.machine.now_ns;
         let Self { host, ftl, places, user_units, .. } = self;
-        let is_written = |offset: u64| {
-            let unit = u32::try_from(offset / places.unit_bytes()).unwrap_or(u32::MAX);
-            unit < *user_units && ftl.locate(unit).is_some()
-        };
+        let view = View { ftl, places, user_units: *user_units };
         let (mut reads, mut writes) = (false, false);
-        while let Some((id, op)) = host.send(job, now_ns, is_written)? {
+        while let Some((id, op)) = host.send(job, now_ns, &view)? {
             if op == Op::Read {
                 reads |= host.reads.is_empty();
                 host.reads.push_back((now_ns + self.read_firmware_ns, id));

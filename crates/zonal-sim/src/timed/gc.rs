@@ -52,7 +52,7 @@ impl Collector {
     pub(super) fn new(config: &Config, places: &Places) -> Self {
         let reads = config.drive.gc_reads;
         let (count, read_units) = (reads as usize, places.read_units());
-        let pages = Pages { first: 0, last: 0 };
+        let pages = Pages { program: 0, first: 0, last: 0 };
         Self {
             reads: vec![CopyRead { pages, copies: 0 }; count],
             copies: vec![(0, 0); count * read_units],
@@ -126,7 +126,8 @@ impl Collector {
             return false;
         };
         let read = &mut self.reads[open as usize];
-        if pages.first < read.pages.first
+        if pages.program != read.pages.program
+            || pages.first < read.pages.first
             || pages.first > read.pages.last
             || read.copies == self.read_units
         {
@@ -154,10 +155,11 @@ impl<T: Translation> Timed<T> {
                 }
                 None => break,
             };
-            if self.buffer.holds(self.places.program(from).0) {
+            let pages = self.places.pages(from);
+            if self.buffer.holds(pages.program) {
                 self.answer(unit, from);
                 moved = true;
-            } else if !self.copy(unit, from, urgency) {
+            } else if !self.copy(unit, from, pages, urgency) {
                 self.gc.step = Some((unit, from));
                 break;
             }
@@ -192,11 +194,10 @@ impl<T: Translation> Timed<T> {
 
     /// Lets a copy be read. `false`: it has to wait. A page is read as a whole: GC looks at its
     /// pace between pages.
-    fn copy(&mut self, unit: Unit, from: Slot, urgency: Urgency) -> bool {
-        let pages = self.places.pages(from, 0, self.places.unit_bytes());
-        let pace = self.ftl.pace();
+    fn copy(&mut self, unit: Unit, from: Slot, pages: Pages, urgency: Urgency) -> bool {
         if !self.gc.join(unit, from, pages) {
             self.close_read();
+            let pace = self.ftl.pace();
             if self.gc.paced(pace) && self.gc.is_ahead(pace, urgency) {
                 return false;
             }
@@ -225,7 +226,7 @@ impl<T: Translation> Timed<T> {
             bytes: u32::try_from(bytes).expect("at most a program"),
             tag,
         };
-        self.machine.read(self.places.page_die(pages.first), op);
+        self.machine.read(self.places.die(pages.program), op);
     }
 
     /// A read for GC is done: its copies go where they belong.

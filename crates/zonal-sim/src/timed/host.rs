@@ -7,7 +7,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::outcome::Latency;
+use super::place::Places;
 use crate::error::Result;
+use crate::ftl::{Translation, Unit};
 use crate::load::{Op, Request, Workload};
 
 /// Requests taken from a workload at once.
@@ -75,14 +77,43 @@ pub struct Reads {
     pub seed: u64,
 }
 
+/// What the host's jobs ask the drive, apart from requests.
+pub(super) struct View<'a, T> {
+    pub(super) ftl: &'a T,
+    pub(super) places: &'a Places,
+    pub(super) user_units: u32,
+}
+
+impl<T: Translation> View<'_, T> {
+    fn unit(&self, offset: u64) -> Option<Unit> {
+        let unit = u32::try_from(offset / self.places.unit_bytes()).ok()?;
+        (unit < self.user_units).then_some(unit)
+    }
+
+    /// Whether there is data at this place.
+    fn is_written(&self, offset: u64) -> bool {
+        self.unit(offset).is_some_and(|unit| self.ftl.locate(unit).is_some())
+    }
+
+    /// A request for this place is going to come.
+    fn touch(&self, offset: u64) {
+        if let Some(unit) = self.unit(offset) {
+            self.ftl.touch(unit);
+        }
+    }
+}
+
 impl Source {
     /// The next request, if there is one.
-    fn next(&mut self, is_written: impl Fn(u64) -> bool) -> Result<Option<Request>> {
+    fn next(&mut self, view: &View<'_, impl Translation>) -> Result<Option<Request>> {
         match self {
             Self::Workload { workload, batch, next } => {
                 if *next == batch.len() {
                     *next = 0;
                     workload.fill(batch)?;
+                    for request in batch.iter() {
+                        view.touch(request.offset);
+                    }
                 }
                 let request = batch.get(*next).copied();
                 *next += usize::from(request.is_some());
@@ -93,7 +124,7 @@ impl Source {
                 let mut draw = || range.start + random.random_range(0..places) * u64::from(*bytes);
                 let mut offset = draw();
                 for _ in 1..TRIES {
-                    if is_written(offset) {
+                    if view.is_written(offset) {
                         break;
                     }
                     offset = draw();
@@ -190,10 +221,10 @@ impl Host {
         &mut self,
         job: usize,
         now_ns: u64,
-        is_written: impl Fn(u64) -> bool,
+        view: &View<'_, impl Translation>,
     ) -> Result<Option<(u32, Op)>> {
         let running = &mut self.jobs[job];
-        let Some((request, start_ns)) = running.take(now_ns, is_written)? else {
+        let Some((request, start_ns)) = running.take(now_ns, view)? else {
             return Ok(None);
         };
         let job = u32::try_from(job).expect("a few jobs");
@@ -253,7 +284,7 @@ impl Running {
     fn take(
         &mut self,
         now_ns: u64,
-        is_written: impl Fn(u64) -> bool,
+        view: &View<'_, impl Translation>,
     ) -> Result<Option<(Request, u64)>> {
         self.due_ns = None;
         let depth = match self.pacing {
@@ -264,7 +295,7 @@ impl Running {
             return Ok(None);
         }
         if self.next.is_none() {
-            self.next = self.source.next(is_written)?;
+            self.next = self.source.next(view)?;
         }
         let Some(request) = self.next else {
             return Ok(None);

@@ -39,7 +39,7 @@ impl Machine {
             now_ns: 0,
             events: 0,
             calendar: Calendar::new(dies + buses + timers),
-            dies: (0..dies).map(|_| Die::new()).collect(),
+            dies: (0..dies).map(|die| Die::new(die % buses)).collect(),
             buses: (0..buses).map(|_| Bus::new(pace, dies / buses)).collect(),
             times: Times {
                 read: ns(flash.read_us),
@@ -160,7 +160,7 @@ impl Machine {
                 self.follow(at, next);
             }
             Stage::In => {
-                let bus = at % self.buses.len();
+                let bus = die.bus;
                 if self.buses[bus].take_back(Class::Program, at, now_ns).is_some() {
                     die.put_back(now_ns);
                     self.begin_if_idle(at);
@@ -183,13 +183,12 @@ impl Machine {
             Next::At(at_ns) => self.calendar.set(at, at_ns),
             Next::Bus => {
                 self.calendar.set(at, NEVER);
-                let op = self.dies[at].op;
+                let Die { op, bus, .. } = self.dies[at];
                 let class = match op.kind {
                     Kind::HostRead => Class::HostRead,
                     Kind::GcRead => Class::GcRead,
                     Kind::HostProgram | Kind::GcProgram | Kind::Erase => Class::Program,
                 };
-                let bus = at % self.buses.len();
                 let ends_ns = self.buses[bus].ask(class, at, u64::from(op.bytes), self.now_ns);
                 self.calendar.set(self.dies.len() + bus, ends_ns);
             }

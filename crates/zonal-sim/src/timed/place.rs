@@ -33,21 +33,24 @@ impl Divisor {
     }
 }
 
-/// The pages from the first to the last that hold some bytes.
+/// The pages that hold a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pages {
-    /// The first, numbered through the drive.
-    pub(super) first: u64,
+    /// The program they belong to.
+    pub(super) program: u32,
+    /// The first, numbered through the program.
+    pub(super) first: u32,
     /// The last.
-    pub(super) last: u64,
+    pub(super) last: u32,
 }
 
 /// The shape of the flash, as divisions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
-    unit_bytes: u64,
+    /// Bytes of a unit: 2 to the power of this.
+    unit_shift: u32,
     /// Bytes of a page of all planes of a die, which are read together.
-    page_bytes: u64,
+    page: Divisor,
     program_units: Divisor,
     page_programs: u32,
     dies: Divisor,
@@ -57,9 +60,11 @@ pub(super) struct Places {
 impl Places {
     pub(super) fn new(flash: &Flash, layout: &Layout) -> Self {
         let programs = flash.dies() * flash.programs_per_block;
+        let page = u64::from(flash.planes) * flash.page.0;
+        assert!(layout.unit.is_power_of_two(), "checked with the config");
         Self {
-            unit_bytes: layout.unit,
-            page_bytes: u64::from(flash.planes) * flash.page.0,
+            unit_shift: layout.unit.trailing_zeros(),
+            page: Divisor::new(u32::try_from(page).expect("checked with the config")),
             program_units: Divisor::new(layout.block_units / programs),
             page_programs: flash.pages_per_program,
             dies: Divisor::new(flash.dies()),
@@ -74,12 +79,12 @@ impl Places {
 
     /// Bytes of a unit.
     pub(super) const fn unit_bytes(&self) -> u64 {
-        self.unit_bytes
+        1 << self.unit_shift
     }
 
     /// Most units that one read of flash can be for.
     pub(super) fn read_units(&self) -> usize {
-        let units = self.page_bytes.div_ceil(self.unit_bytes) + 1;
+        let units = u64::from(self.page.number).div_ceil(self.unit_bytes()) + 1;
         usize::try_from(units).expect("units of a page")
     }
 
@@ -102,14 +107,17 @@ impl Places {
         self.die(u32::try_from(program).expect("fewer programs than units"))
     }
 
-    /// The pages of `bytes` bytes that begin `skip` bytes into a slot.
+    /// The pages of a slot.
     #[inline]
-    pub(super) fn pages(&self, slot: Slot, skip: u64, bytes: u64) -> Pages {
-        let first = u64::from(slot) * self.unit_bytes + skip;
-        Pages { first: first / self.page_bytes, last: (first + bytes - 1) / self.page_bytes }
+    pub(super) fn pages(&self, slot: Slot) -> Pages {
+        let (program, at) = self.program(slot);
+        let (first, unit) = (at << self.unit_shift, 1 << self.unit_shift);
+        let page = |byte| self.page.split(byte).0;
+        Pages { program, first: page(first), last: page(first + unit - 1) }
     }
 
-    /// The same page by page: each page, and how many of the bytes it holds.
+    /// The pages of `bytes` bytes that begin `skip` bytes into a slot, numbered through the drive,
+    /// and how many of the bytes each holds.
     #[inline]
     pub(super) fn split(
         &self,
@@ -117,8 +125,8 @@ impl Places {
         skip: u64,
         bytes: u64,
     ) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let size = self.page_bytes;
-        let first = u64::from(slot) * self.unit_bytes + skip;
+        let size = u64::from(self.page.number);
+        let first = u64::from(slot) * self.unit_bytes() + skip;
         let end = first + bytes;
         (first / size..end.div_ceil(size))
             .map(move |page| (page, end.min((page + 1) * size) - first.max(page * size)))
@@ -163,8 +171,9 @@ mod tests {
         assert_eq!(places.die(places.program(layout.block_units).0), 0);
         assert_eq!(places.programs_of(1).start, 32 * 359);
         // Eight units of 4 KiB are one page of two planes.
-        assert_eq!(places.pages(7, 0, 4096), Pages { first: 0, last: 0 });
-        assert_eq!(places.pages(8, 0, 4096), Pages { first: 1, last: 1 });
+        assert_eq!(places.pages(7), Pages { program: 0, first: 0, last: 0 });
+        assert_eq!(places.pages(8), Pages { program: 0, first: 1, last: 1 });
+        assert_eq!(places.pages(24 + 16), Pages { program: 1, first: 2, last: 2 });
         assert_eq!(places.page_die(2), 0);
         assert_eq!(places.page_die(3), 1);
     }
