@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use std::io::Write;
 use std::panic::catch_unwind;
 
 use rand::seq::IndexedRandom;
@@ -12,6 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal_sim::config::{Config, Kind, Mode, Pattern, Permutation};
 use zonal_sim::ftl::{Counters, Frontier, Isolation, Victim, Wear};
+use zonal_sim::trace::{Fit, Times};
 use zonal_sim::{SimError, Size, run, timed_run};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -78,6 +80,8 @@ fn workload(random: &mut ChaCha8Rng, config: &mut Config) {
             Pattern::Zones,
             Pattern::Mixed,
             Pattern::Files,
+            Pattern::Trace,
+            Pattern::Trace,
         ],
     );
     workload.io = Size(one_of(random, &[512, 4096, 64 << 10, 100_000, 1 << 20]));
@@ -93,6 +97,29 @@ fn workload(random: &mut ChaCha8Rng, config: &mut Config) {
     config.run.drive_writes = one_of(random, &[0.0, 1.0, 4.0]);
     config.run.warm_up = config.run.drive_writes * one_of(random, &[0.0, 0.5, 0.9]);
     config.run.seconds = one_of(random, &[0.0, 0.0, 0.05]);
+}
+
+/// A few hundred requests of MSR Cambridge's form, anywhere up to 100 GB, some of them large.
+fn trace(random: &mut ChaCha8Rng, config: &mut Config) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let mut at = 128_166_372_000_000_000_u64;
+    for _ in 0..random.random_range(1..300) {
+        at += one_of(random, &[0, 1, 1000, 10_000]);
+        let disk = random.random_range(0..2);
+        let op = one_of(random, &["Read", "Write", "Write"]);
+        let end = one_of(random, &[1 << 20, 1 << 25, 100_000_000_000_u64]);
+        let offset = random.random_range(0..end);
+        let bytes = one_of(random, &[1, 512, 4096, 65536, 1_000_000]);
+        writeln!(file, "{at},usr,{disk},{op},{offset},{bytes},100").unwrap();
+    }
+    config.workload.trace = file.path().display().to_string();
+    let trace = &mut config.trace;
+    trace.fit = one_of(random, &[Fit::Compact, Fit::Modulo]);
+    trace.times = one_of(random, &[Times::Own, Times::Closed]);
+    trace.speed = one_of(random, &[0.1, 1.0, 1e6]);
+    trace.loops = one_of(random, &[0, 1, 3]);
+    trace.volume = one_of(random, &["", "usr_0", "usr_1"]).into();
+    file
 }
 
 /// What must hold of any run. `programs = host + moved + padded` is asserted in the layers.
@@ -131,6 +158,7 @@ fn every_config_runs_or_is_refused() {
         flash(&mut random, &mut config);
         drive(&mut random, &mut config);
         workload(&mut random, &mut config);
+        let _trace = trace(&mut random, &mut config);
         for mode in [Mode::Counting, Mode::Timed] {
             config.run.mode = mode;
             let outcome = catch_unwind(|| run_it(&config));
@@ -138,6 +166,8 @@ fn every_config_runs_or_is_refused() {
             match outcome.unwrap() {
                 Ok(()) => ran[mode as usize] += 1,
                 Err(SimError::Field { .. }) => {}
+                // Of no request, or of reads only where drive writes are to be reached.
+                Err(SimError::Trace { what, .. }) if what.contains("the trace ends") => {}
                 Err(error) => panic!("turn {turn}, SEED={seed}: {error}"),
             }
         }

@@ -15,6 +15,10 @@ use crate::load::{Op, Request, Workload};
 /// Requests taken from a workload at once.
 const BATCH: usize = 256;
 
+/// Requests in flight of a job whose requests come by their own time: what one queue of NVMe can hold
+/// (Base Specification, `CAP.MQES`). A drive that cannot keep up would have more and more.
+const ARRIVALS_MAX: u32 = 1 << 16;
+
 /// Tries to find a written address for a random read; after that the read finds nothing.
 const TRIES: u32 = 64;
 
@@ -31,8 +35,8 @@ pub enum Pacing {
         /// Requests in flight.
         depth: u32,
     },
-    /// When each arrives by its own time, this many times as fast, whatever is in flight.
-    /// Latency counts from there.
+    /// When each arrives by its own time, this many times as fast; with 65,536 in flight it waits.
+    /// Latency counts from the arrival.
     Arrivals {
         /// Speed-up; 1: as recorded.
         speed: f64,
@@ -145,6 +149,8 @@ pub(super) struct Running {
     in_flight: u32,
     /// Taken from the source, and not sent yet.
     next: Option<Request>,
+    /// Whether the source has no more.
+    dry: bool,
     /// When it may send the next one, if that is a matter of time.
     due_ns: Option<u64>,
     pub(super) reads: Latency,
@@ -168,6 +174,8 @@ pub(super) struct InFlight {
 /// All jobs, and the requests that are on their way to the drive.
 pub(super) struct Host {
     pub(super) jobs: Vec<Running>,
+    /// Whether any of them has sent its last request.
+    dry: bool,
     round: u32,
     requests: Vec<InFlight>,
     free: Vec<u32>,
@@ -180,6 +188,7 @@ impl Host {
     pub(super) fn new() -> Self {
         Self {
             jobs: Vec::new(),
+            dry: false,
             round: 0,
             requests: Vec::new(),
             free: Vec::new(),
@@ -199,6 +208,7 @@ impl Host {
             issued_bytes: 0,
             in_flight: 0,
             next: None,
+            dry: false,
             due_ns: None,
             reads: Latency::default(),
             writes: Latency::default(),
@@ -206,6 +216,16 @@ impl Host {
             refused: 0,
         });
         self.jobs = running.collect();
+        self.dry = false;
+    }
+
+    /// Whether every job that has an end is at it.
+    pub(super) fn at_end(&self) -> bool {
+        let at_end = |job: &Running| match job.source {
+            Source::Workload { .. } => job.dry && job.in_flight == 0,
+            Source::RandomReads { .. } => true,
+        };
+        self.dry && self.jobs.iter().all(at_end)
     }
 
     /// Changes when a job sends what it has not sent yet.
@@ -225,6 +245,7 @@ impl Host {
     ) -> Result<Option<(u32, Op)>> {
         let running = &mut self.jobs[job];
         let Some((request, start_ns)) = running.take(now_ns, view)? else {
+            self.dry |= running.dry;
             return Ok(None);
         };
         let job = u32::try_from(job).expect("a few jobs");
@@ -289,13 +310,14 @@ impl Running {
         self.due_ns = None;
         let depth = match self.pacing {
             Pacing::Depth(depth) | Pacing::Rate { depth, .. } => depth,
-            Pacing::Arrivals { .. } => u32::MAX,
+            Pacing::Arrivals { .. } => ARRIVALS_MAX,
         };
         if self.in_flight >= depth {
             return Ok(None);
         }
         if self.next.is_none() {
             self.next = self.source.next(view)?;
+            self.dry = self.next.is_none();
         }
         let Some(request) = self.next else {
             return Ok(None);

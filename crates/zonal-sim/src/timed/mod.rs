@@ -60,7 +60,7 @@ use crate::ftl::{Amplification, Counters, Translation, Wear};
 pub enum Until {
     /// So many simulated seconds more.
     Seconds(f64),
-    /// So many bytes more that the host writes.
+    /// So many bytes more that the host writes, or fewer if all jobs that have an end are at it.
     Written(u64),
     /// All jobs are at their end, and the drive has nothing to do.
     Idle,
@@ -223,6 +223,9 @@ impl<T: Translation> Timed<T> {
         let ended = loop {
             if self.written_bytes >= end_bytes {
                 break Ended::Reached;
+            }
+            if self.host.at_end() && matches!(until, Until::Written(_)) {
+                break Ended::Idle;
             }
             let (at_ns, slot) = self.machine.calendar.first();
             if at_ns > end_ns {

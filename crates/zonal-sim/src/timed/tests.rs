@@ -23,6 +23,17 @@ impl Workload for Listed {
     }
 }
 
+struct Endless(Request);
+
+impl Workload for Endless {
+    fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()> {
+        let room = batch.capacity();
+        batch.clear();
+        batch.resize(room, self.0);
+        Ok(())
+    }
+}
+
 fn job(requests: Vec<Request>, pacing: Pacing) -> Job {
     Job::new("listed", Box::new(Listed(requests.into_iter())), pacing)
 }
@@ -216,6 +227,32 @@ fn without_jobs_nothing_happens() {
     assert_eq!((outcome.ended, outcome.events, outcome.written_bytes), (Ended::Idle, 0, 0));
     let outcome = timed.run(Until::Seconds(2.5)).expect("runs");
     assert!((outcome.seconds - 2.5).abs() < 1e-9 && outcome.wa() <= 1.0);
+}
+
+#[test]
+fn endless_reads_do_not_outlive_the_writes() {
+    let config = small();
+    let ftl = PageMapped::new(&config).expect("possible");
+    let reads = Job::random_reads("reads", 0..1 << 20, 4096, Reads { depth: 4, seed: seed() });
+    let writes = job((0..100).map(|unit| write(unit * 4096, 4096)).collect(), Pacing::Depth(3));
+    let mut timed = Timed::new(&config, ftl, vec![writes, reads]).expect("possible");
+    let outcome = timed.run(Until::Written(1 << 20)).expect("runs");
+    assert_eq!((outcome.ended, outcome.written_bytes), (Ended::Idle, 409_600));
+    assert_eq!(outcome.writes.count(), 100, "the last ones are acknowledged");
+}
+
+#[test]
+fn more_arrivals_than_the_drive_can_take_wait() {
+    let config = small();
+    let ftl = PageMapped::new(&config).expect("possible");
+    // All at once, and without an end.
+    let endless = Box::new(Endless(write(0, 4096)));
+    let job = Job::new("endless", endless, Pacing::Arrivals { speed: 1.0 });
+    let mut timed = Timed::new(&config, ftl, vec![job]).expect("possible");
+    let outcome = timed.run(Until::Written(16 << 20)).expect("runs");
+    assert_eq!(outcome.ended, Ended::Reached);
+    let waited = outcome.writes.quantile_us(1.0) / 1e6 / outcome.seconds;
+    assert!((0.99..=1.01).contains(&waited), "latency counts from the arrival: {waited}");
 }
 
 #[test]
