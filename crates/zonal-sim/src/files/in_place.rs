@@ -102,9 +102,7 @@ impl Layout {
 impl InPlace {
     /// An empty file system on a drive without data.
     pub fn new(config: &Config, discard: Discard, lifetimes: Lifetimes) -> Result<Self> {
-        if config.drive.unit.0 != BLOCK_BYTES {
-            return Err(refused("drive.unit", config.drive.unit, "4KiB below a file system"));
-        }
+        super::check(config)?;
         let drive = BlockSsd::new(config)?;
         let layout = Layout::new(drive.units());
         let space = Space::new(layout.data..layout.limit);

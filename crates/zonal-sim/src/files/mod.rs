@@ -15,7 +15,9 @@ pub use in_place::{Discard, InPlace, Lifetimes};
 pub use load::FileLoad;
 pub use space::{Extent, Space};
 
+use crate::config::Config;
 use crate::error::Result;
+use crate::flash::refused;
 use crate::ssd::Account;
 
 /// Bytes of a block: every offset and length of an operation is a multiple.
@@ -69,6 +71,14 @@ impl FileOp {
             Self::Delete { .. } | Self::Sync => 0,
         }
     }
+}
+
+/// Refuses a drive on which file systems cannot be compared: a block of theirs is a mapping unit.
+pub fn check(config: &Config) -> Result<()> {
+    if config.drive.unit.0 == BLOCK_BYTES {
+        return Ok(());
+    }
+    Err(refused("drive.unit", config.drive.unit, "4KiB below a file system"))
 }
 
 /// What carries out operations: a file system on a drive.

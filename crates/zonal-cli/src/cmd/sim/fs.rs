@@ -82,6 +82,7 @@ pub(crate) fn run(global: &Global, args: &SimFs) -> Result<()> {
     let SimFs { config, set, seed, .. } = args;
     let simulated = Simulated { config: config.clone(), set: set.clone(), seed: *seed };
     let config = super::load(&simulated)?;
+    files::check(&config)?;
     let conventional = of_kind(&config, Kind::Conventional).layout()?;
     let user_bytes = conventional.user_bytes();
     let mut outcomes = Vec::new();
@@ -353,5 +354,13 @@ mod tests {
         let user_bytes = config.layout().unwrap().user_bytes();
         let error = drive(&config, "full", &mut store, user_bytes).unwrap_err().to_string();
         assert!(error.starts_with("workload.fill = 1 is not possible"), "{error}");
+    }
+
+    #[test]
+    fn blocks_that_are_no_mapping_units_are_refused() {
+        let mut config = config(1);
+        config.drive.unit.0 = 512;
+        let error = files::check(&config).unwrap_err().to_string();
+        assert!(error.starts_with("drive.unit = 512B is not possible: 4KiB"), "{error}");
     }
 }
