@@ -38,11 +38,13 @@ impl Map {
         self.slots.bytes() + self.units.bytes() + self.valid.bytes()
     }
 
+    #[inline]
     pub(super) fn slot_of(&self, unit: Unit) -> Slot {
         !self.slots.as_slice()[unit as usize]
     }
 
     /// Whether that unit still lies there.
+    #[inline]
     pub(super) fn is_valid(&self, slot: Slot) -> bool {
         self.valid.as_slice()[slot as usize / 64] >> (slot % 64) & 1 == 1
     }
@@ -75,6 +77,7 @@ impl Map {
     }
 
     /// [`put`](Self::put) of a single unit.
+    #[inline]
     pub(super) fn put_one(&mut self, unit: Unit, slot: Slot) -> Slot {
         self.units.as_mut_slice()[slot as usize] = unit;
         let entry = &mut self.slots.as_mut_slice()[unit as usize];

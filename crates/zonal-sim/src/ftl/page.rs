@@ -188,6 +188,7 @@ impl PageMapped {
     }
 
     /// [`put`](Self::put) of a single unit.
+    #[inline]
     pub(super) fn put_one(&mut self, frontier: u8, unit: Unit) -> Slot {
         let slot = self.frontiers[usize::from(frontier)].next;
         match self.map.put_one(unit, slot) {
@@ -200,6 +201,7 @@ impl PageMapped {
 
     /// A frontier's next slots were filled. One that is full is closed at once: left for later, it
     /// would be lost if this was the last thing its GC did.
+    #[inline]
     fn filled(&mut self, frontier: u8, count: usize) {
         let count = u32::try_from(count).expect("at most a batch");
         let filling = &mut self.frontiers[usize::from(frontier)];

@@ -35,6 +35,7 @@ impl Progress {
     }
 
     /// The next copy, if one is left.
+    #[inline]
     fn next_copy(&mut self, map: &Map) -> Option<(Unit, Slot)> {
         loop {
             for at in self.listed.by_ref() {
@@ -46,11 +47,15 @@ impl Progress {
             if self.next == self.limit {
                 return None;
             }
-            let Self { next, limit, from, units, .. } = self;
-            let (found, rest) = map.valid_in(*next, *limit, units, from);
-            map.check(&units[..found], &from[..found]);
-            (self.next, self.listed) = (rest, 0..found);
+            self.list(map);
         }
+    }
+
+    fn list(&mut self, map: &Map) {
+        let Self { next, limit, from, units, .. } = self;
+        let (found, rest) = map.valid_in(*next, *limit, units, from);
+        map.check(&units[..found], &from[..found]);
+        (self.next, self.listed) = (rest, 0..found);
     }
 
     /// Whether nothing valid is left, and nothing is on its way.
@@ -76,13 +81,6 @@ impl PageMapped {
         }
         self.open(frontier, whose);
         true
-    }
-
-    /// The victim that a slot belongs to.
-    fn victim_of(&mut self, slot: Slot) -> &mut Progress {
-        let block = self.blocks.of(slot);
-        let victim = self.victims.iter_mut().find(|victim| victim.block == block);
-        victim.expect("a copy is answered once, before its superblock is erased")
     }
 
     /// Whether too few superblocks are free or about to be.
@@ -145,12 +143,14 @@ impl Translation for PageMapped {
     }
 
     fn moved(&mut self, unit: Unit, from: Slot) -> Option<Slot> {
-        let victim = self.victim_of(from);
+        let block = self.blocks.of(from);
+        let victim = self.victims.iter_mut().find(|victim| victim.block == block);
+        let victim = victim.expect("a copy is answered once, before its superblock is erased");
         victim.copies -= 1;
-        let target = self.target_of(self.blocks.of(from));
         if self.map.slot_of(unit) != from {
             return None;
         }
+        let target = self.target_of(block);
         assert!(self.make_room(target, For::Gc), "a victim is begun when its data finds room");
         let slot = self.put_one(target, unit);
         self.counters.moved += 1;

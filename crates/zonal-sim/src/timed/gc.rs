@@ -121,6 +121,7 @@ impl Collector {
     }
 
     /// Adds a copy to the open read, if it is on the same page.
+    #[inline]
     fn join(&mut self, unit: Unit, from: Slot, pages: Pages) -> bool {
         let Some(open) = self.open else {
             return false;
@@ -213,11 +214,15 @@ impl<T: Translation> Timed<T> {
         true
     }
 
-    /// Sends the read that was put together.
+    /// Sends the read that was put together, if there is one.
+    #[inline]
     fn close_read(&mut self) {
-        let Some(tag) = self.gc.open.take() else {
-            return;
-        };
+        if let Some(tag) = self.gc.open.take() {
+            self.send_read(tag);
+        }
+    }
+
+    fn send_read(&mut self, tag: u32) {
         let CopyRead { pages, copies } = self.gc.reads[tag as usize];
         let bytes = copies as u64 * self.places.unit_bytes();
         let op = FlashOp {
