@@ -175,8 +175,11 @@ fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> 
         GuestClock::Wall => &mut command,
         GuestClock::Instructions => command.args(["-icount", "shift=0,sleep=off"]),
     };
-    // One processor: with two, an interpreted kernel that patches its code may see half a patch.
-    command.args(["-accel", "tcg", "-smp", "1"]);
+    // One processor: with two, an interpreted kernel that patches its code may see half a patch. But
+    // one that could have a second: for a single one QEMU leaves out memory barriers (7.2,
+    // `tcg_gen_mb`), as if its own threads did not read what the guest writes. Then the guest and the
+    // NVMe controller each miss what the other has stored, and a doorbell is never rung.
+    command.args(["-accel", "tcg", "-smp", "1,maxcpus=2"]);
     command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&files.archive);
     let kernel_options = format!("{KERNEL_COMMAND_LINE} {}", job.kernel_options);
     command.args(["-append", &kernel_options, "-device", "virtio-rng-pci"]);
