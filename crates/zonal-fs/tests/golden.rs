@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
-use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, Rules, ZonedDevice};
+use zonal::{
+    BlockSize, GeometrySpec, LbaCount, ManualClock, Rules, Select, ZoneAction, ZoneId, ZonedDevice,
+};
 use zonal_fs::furrow::{
     Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs,
 };
@@ -80,10 +82,29 @@ fn make_fixture() {
     let fs = Furrow::mount(open(), clock, MountOptions::default()).unwrap();
     fill_more(&fs);
     fs.sync().unwrap();
+    drop(fs);
+    close_zones(&*open());
+}
+
+/// Zones are open only on the host that opened them, until it boots again: elsewhere they are
+/// closed. A drive without open zones is the same on every host.
+fn close_zones(drive: &dyn ZonedDevice) {
+    drive.manage(Select::All, ZoneAction::Close).unwrap();
+    drive.flush().unwrap();
+}
+
+fn open_zones(drive: &dyn ZonedDevice) -> Vec<ZoneId> {
+    let report = drive.report_all().unwrap();
+    report.iter().filter(|zone| zone.cond.is_open()).map(|zone| zone.id).collect()
 }
 
 fn open() -> Arc<dyn ZonedDevice> {
     Arc::new(FileDrive::open(fixture(), OpenMode::ReadOnly).unwrap())
+}
+
+#[test]
+fn the_fixture_is_the_same_on_every_host() {
+    assert_eq!(open_zones(&*open()), []);
 }
 
 #[test]
