@@ -1,7 +1,7 @@
 //! What the fuzz target `nvme_tcp` does with bytes: they are units of NVMe/TCP, by themselves and
 //! as what a host sends to a server. Nothing may panic, and every connection must end.
 //!
-//! `cargo fuzz run nvme_tcp` runs it with libFuzzer; `crates/zonal-serve/tests/nvme_tcp_hostile/`
+//! `cargo fuzz run nvme_tcp` runs it with libFuzzer; `crates/zonal-nvme/tests/nvme_tcp_hostile/`
 //! runs it over `fixtures/corpus/nvme_tcp/`.
 
 use std::io::{ErrorKind, Read, Write};
@@ -11,17 +11,15 @@ use std::time::Duration;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use zonal::nvme::SubmissionEntry;
-use zonal::nvme::fabrics::{Connect, ConnectData, DYNAMIC_CONTROLLER, FlowControl, Property};
 use zonal::nvme::name;
 use zonal::spec::open_stack;
 use zonal::{ManualClock, OpenMode};
-use zonal_serve::nvme::extension::ExtensionSize;
-use zonal_serve::nvme::subsystem::Hosts;
-use zonal_serve::nvme::{Namespace, Subsystem};
-use zonal_serve::nvme_tcp::Server;
-use zonal_serve::nvme_tcp::pdu::{
-    self, COMMON_BYTES, CommonHeader, Frame, Initialize, Kind, Terms,
-};
+use zonal_nvme::extension::ExtensionSize;
+use zonal_nvme::subsystem::Hosts;
+use zonal_nvme::tcp::Server;
+use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, CommonHeader, Frame, Initialize, Kind, Terms};
+use zonal_nvme::wire::fabrics::{Connect, ConnectData, DYNAMIC_CONTROLLER, FlowControl, Property};
+use zonal_nvme::{Namespace, Subsystem};
 
 const NQN: &str = "nqn.2026-11.localhost:fuzz";
 

@@ -13,13 +13,6 @@ use zerocopy::{FromBytes, IntoBytes};
 use zonal::file::format::{HostLen, parse_header};
 use zonal::layer::fault::FaultPlan;
 use zonal::layer::trace::{TraceReader, replay};
-use zonal::nvme::SubmissionEntry;
-use zonal::nvme::decode::{BlockRange, GetLogPage, Identify, ZoneReceive, ZoneSend};
-use zonal::nvme::fabrics::{Connect, Property};
-use zonal::nvme::feature::SetFeature;
-use zonal::nvme::identify::descriptor;
-use zonal::nvme::log::ChangedZones;
-use zonal::nvme::zone::ZoneDescriptor;
 use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive,
     OpenMode, Select, Zone, ZoneAction, ZoneId, ZonedDevice, spec,
@@ -42,7 +35,7 @@ use zonal_fs::zonefs::{self, format::RawSuperblock};
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 9] = [
+pub(crate) const TARGETS: [Target; 8] = [
     ("superblock", superblock),
     ("record", record),
     ("manifest", manifest),
@@ -51,7 +44,6 @@ pub(crate) const TARGETS: [Target; 9] = [
     ("trace", trace),
     ("mount_image", mount_image),
     ("zonefs_superblock", zonefs_superblock),
-    ("nvme", nvme),
 ];
 
 /// A superblock as it is, and with magic, address and checksum put right.
@@ -82,35 +74,6 @@ pub(crate) fn zonefs_superblock(data: &[u8]) {
         drive.write(Lba::ZERO, &bytes).expect("the drive is empty");
         let _ = signature::find(&drive);
     }
-}
-
-/// Bytes as what an NVMe host or drive may send: commands, and the structures in answers.
-pub(crate) fn nvme(data: &[u8]) {
-    let mut bytes = [0; 4096];
-    let len = data.len().min(bytes.len());
-    bytes[..len].copy_from_slice(&data[..len]);
-    let (entry, _) = SubmissionEntry::read_from_prefix(&bytes).expect("4096 bytes");
-    let nsid = entry.nsid();
-    let _ = BlockRange::decode(&entry);
-    let _ = Identify::decode(&entry);
-    let _ = SetFeature::decode(&entry);
-    let _ = (Property::decode(&entry), Connect::decode(&entry), GetLogPage::decode(&entry));
-    if let Ok(send) = ZoneSend::decode(&entry) {
-        assert_eq!(ZoneSend::decode(&send.encode(nsid)), Ok(send), "it is read as it was made");
-    }
-    if let Ok(receive) = ZoneReceive::decode(&entry) {
-        let again = ZoneReceive::decode(&receive.encode(nsid));
-        assert_eq!(again, Ok(receive), "it is read as it was made");
-    }
-    let zone_size = LbaCount::new(u64::from(data.first().copied().unwrap_or(0)) * 16);
-    for descriptor in bytes.chunks_exact(size_of::<ZoneDescriptor>()) {
-        let descriptor = ZoneDescriptor::read_from_bytes(descriptor).expect("its size");
-        if let Some(zone) = descriptor.decode(ZoneId::ZERO, zone_size) {
-            assert!(zone.capacity <= zone.size, "{zone:?}");
-        }
-    }
-    let _ = descriptor::find(&bytes, descriptor::COMMAND_SET);
-    let _ = ChangedZones::read_from_bytes(&bytes).expect("its size").decode();
 }
 
 /// A record as it is; and `data` as the body of a sound one, with all its rows.

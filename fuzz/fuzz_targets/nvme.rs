@@ -1,7 +1,7 @@
-//! See `targets::nvme`.
+//! See `commands::nvme`.
 #![no_main]
 
-#[path = "../targets.rs"]
-mod targets;
+#[path = "../commands.rs"]
+mod commands;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::nvme(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| commands::nvme(data));

@@ -44,6 +44,8 @@ fn advice(error: &anyhow::Error) -> Option<String> {
             of_fs(error)
         } else if let Some(error) = cause.downcast_ref::<ServeError>() {
             of_serve(error)
+        } else if let Some(error) = cause.downcast_ref::<ublk::Error>() {
+            of_ublk(error)
         } else {
             cause.downcast_ref::<io::Error>().and_then(of_io)
         }
@@ -108,7 +110,6 @@ fn of_serve(error: &ServeError) -> Option<String> {
         ServeError::NotServed { .. } => {
             Some("`findmnt -t fuse.furrow,fuse.zonefs` lists what is mounted".into())
         }
-        ServeError::Ublk(error) => of_ublk(error),
         _ => None,
     }
 }

@@ -1,7 +1,6 @@
 //! What can go wrong while serving.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use zonal_fs::FsError;
@@ -75,36 +74,6 @@ pub enum ServeError {
         /// The daemon.
         pid: u32,
     },
-    /// A device cannot be served over NVMe.
-    #[error("{device} cannot be served: {why}")]
-    Export {
-        /// The device.
-        device: String,
-        /// Why not.
-        why: String,
-    },
-    /// A name that no NVMe subsystem or host can have.
-    #[error(
-        "{name:?} is not an NVMe qualified name: nqn.YYYY-MM.DOMAIN:NAME, at most 223 bytes, no spaces"
-    )]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// An address that cannot be listened at.
-    #[error("cannot listen at {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A ublk device could not be made, recovered or removed.
-    #[error(transparent)]
-    Ublk(#[from] zonal_linux::ublk::Error),
-    /// What was written could not be made durable at the end.
-    #[error("what was written could not be made durable: {0}")]
-    Flush(zonal::DeviceError),
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {

@@ -1,4 +1,4 @@
-//! Front ends that serve a zoned stack to the kernel and to other hosts.
+//! File systems served to the kernel over FUSE, and the life of a mount.
 //!
 //! - [`mount`]: serves a [`FileSystem`](zonal_fs::vfs::FileSystem) at a directory, from mounting
 //!   to the clean end. Start here.
@@ -7,9 +7,6 @@
 //! - [`unmount`]: unmounting and waiting until the device is clean and released.
 //! - [`control`]: the directory of a mount where its user looks into it.
 //! - [`fuse`]: FUSE requests turned into calls of the file system.
-//! - [`nvme`]: devices as the namespaces of an NVMe subsystem.
-//! - [`nvme_tcp`]: such a subsystem for hosts on the network.
-//! - [`ublk`]: a device as a zoned block device of this machine.
 
 #![forbid(unsafe_code)]
 
@@ -18,11 +15,8 @@ pub mod daemon;
 pub mod error;
 pub mod fuse;
 pub mod mount;
-pub mod nvme;
-pub mod nvme_tcp;
 pub mod options;
 mod read_only;
-pub mod ublk;
 pub mod unmount;
 pub mod zone_report;
 

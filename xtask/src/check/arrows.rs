@@ -11,9 +11,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("zonal", &[]),
     ("zonal-fs", &["zonal"]),
     ("zonal-linux", &["zonal"]),
-    ("zonal-serve", &["zonal", "zonal-fs", "zonal-linux"]),
+    ("zonal-nvme", &["zonal"]),
+    ("zonal-serve", &["zonal", "zonal-fs"]),
     ("zonal-sim", &["zonal"]),
-    ("zonal-cli", &["zonal", "zonal-fs", "zonal-linux", "zonal-serve", "zonal-sim"]),
+    ("zonal-cli", &["zonal", "zonal-fs", "zonal-linux", "zonal-nvme", "zonal-serve", "zonal-sim"]),
     ("xtask", &[]),
 ];
 

@@ -107,7 +107,7 @@ const TESTS: [(&str, &str); 4] = [
     ("zonal-linux", "null_blk"),
     ("zonal-linux", "passthrough"),
     ("zonal-linux", "side_by_side"),
-    ("zonal-serve", "ublk"),
+    ("zonal-linux", "ublk"),
 ];
 
 /// Does what the command line asks for.

@@ -14,7 +14,7 @@ use super::side::{ZONAL, next_number, zonal};
 use crate::run;
 use crate::tally::Tally;
 
-/// Tests of `zonal-serve` that run here.
+/// Tests of `zonal-linux` that run here.
 const TESTS: [&str; 6] = [
     "served_devices_keep_the_contract",
     "zones_fail_while_they_are_served",

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use zonal_serve::nvme::extension::ExtensionSize;
-use zonal_serve::nvme::subsystem::Hosts;
-use zonal_serve::nvme::{Namespace, Subsystem};
-use zonal_serve::nvme_tcp;
+use zonal_nvme::extension::ExtensionSize;
+use zonal_nvme::subsystem::Hosts;
+use zonal_nvme::tcp;
+use zonal_nvme::{Namespace, Subsystem};
 
 use crate::args::{Global, NvmeTcp, ServeCommand};
 use crate::clock::SystemClock;
@@ -49,7 +49,7 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
     };
     let subsystem = Arc::new(Subsystem::new(&args.nqn, namespaces, hosts)?);
     let clock = Arc::new(SystemClock::new());
-    nvme_tcp::serve(subsystem, &args.listen, clock, |addresses| {
+    tcp::serve(subsystem, &args.listen, clock, |addresses| {
         if let Err(error) = tell(global, args, addresses) {
             tracing::warn!("{error:#}");
         }

@@ -3,6 +3,7 @@
 use std::io;
 
 use rustix::io::Errno;
+use zonal::DeviceError;
 
 /// Result of an operation on a ublk device.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -64,6 +65,12 @@ pub enum Error {
         /// What differs.
         what: String,
     },
+    /// The zones of the served device could not be reported.
+    #[error("its device's zones cannot be reported: {0}")]
+    Report(DeviceError),
+    /// What was written could not be made durable at the end.
+    #[error("what was written could not be made durable: {0}")]
+    Flush(DeviceError),
     /// The operating system refused.
     #[error("{what}: {source}")]
     Refused {

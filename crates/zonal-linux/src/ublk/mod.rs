@@ -11,10 +11,13 @@
 //! takes over, or until it is removed.
 
 mod abi;
+mod again;
 mod control;
 mod error;
+mod mounted;
 mod queue;
 mod request;
+mod server;
 mod shape;
 
 use std::fs::File;
@@ -31,7 +34,8 @@ use self::abi::{DeviceInfo, feature, state};
 use self::control::{Control, Ended, Start};
 pub use self::error::{Error, Result};
 use self::queue::{Descriptors, Event, Shared, Worker};
-pub use self::request::{Durability, Reply, Request, Target};
+use self::request::{Durability, Reply, Request, Target};
+pub use self::server::{Number, Server, serve};
 
 /// How long a removal waits for those that still use the device.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use zonal::{Lba, Select, Zone, ZoneAction, ZoneId};
 
-pub use zonal::nvme::decode::Durability;
+pub(super) use zonal::nvme::decode::Durability;
 
 /// A request of the kernel. Buffers are whole blocks.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Submission and completion queue entries, and the numbers of commands.
 //!
-//! What the fields of a command mean is in `decode.rs`; what fabrics add is in `fabrics.rs`.
+//! What the fields of a command mean is in `decode.rs`; what fabrics add is in `zonal-nvme`.
 
 use std::mem::{offset_of, size_of};
 
@@ -156,16 +156,24 @@ impl SubmissionEntry {
     }
 
     /// Two neighbouring dwords, the low half first.
-    pub(crate) const fn quadword(&self, number: usize) -> u64 {
+    ///
+    /// # Panics
+    /// If there are no such dwords.
+    pub const fn quadword(&self, number: usize) -> u64 {
         self.dword(number) as u64 | (self.dword(number + 1) as u64) << 32
     }
 
-    pub(crate) fn set_dword(&mut self, number: usize, value: u32) {
+    /// Sets command dword 10 to 15.
+    ///
+    /// # Panics
+    /// If there is no such dword.
+    pub fn set_dword(&mut self, number: usize, value: u32) {
         self.cdw10[number - 10] = value.into();
     }
 
+    /// Sets two neighbouring dwords, the low half first.
     #[expect(clippy::cast_possible_truncation, reason = "one half each")]
-    pub(crate) fn set_quadword(&mut self, number: usize, value: u64) {
+    pub fn set_quadword(&mut self, number: usize, value: u64) {
         self.set_dword(number, value as u32);
         self.set_dword(number + 1, (value >> 32) as u32);
     }

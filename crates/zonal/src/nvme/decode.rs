@@ -261,77 +261,6 @@ impl Identify {
     }
 }
 
-/// Whether reading a log page clears it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogRead {
-    /// It does.
-    Clear,
-    /// RAE, retain asynchronous event: it does not.
-    Retain,
-}
-
-/// Get Log Page (Base, section 5.16).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GetLogPage {
-    /// LID: which page, see [`super::log::page`].
-    pub page: u8,
-    /// RAE.
-    pub read: LogRead,
-    /// LPO: byte of the page where to start.
-    pub offset: u64,
-    /// NUMD, 0's based dwords on the wire: how many bytes.
-    pub bytes: u64,
-    /// CSI: of which command set.
-    pub command_set: u8,
-}
-
-impl GetLogPage {
-    const RETAIN: u32 = 1 << 15;
-    /// OT: the offset is an index and not a byte.
-    const OFFSET_IS_INDEX: u32 = 1 << 23;
-
-    /// Reads the dwords.
-    #[expect(clippy::cast_possible_truncation, reason = "fields of a byte")]
-    pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
-        let (dword10, dword14) = (entry.dword(10), entry.dword(14));
-        if dword14 & Self::OFFSET_IS_INDEX != 0 {
-            return Err(status::INVALID_FIELD);
-        }
-        let offset = entry.quadword(12);
-        if !offset.is_multiple_of(4) {
-            return Err(status::INVALID_FIELD);
-        }
-        let dwords = u64::from(dword10 >> 16) | u64::from(entry.dword(11) & 0xffff) << 16;
-        let read = if dword10 & Self::RETAIN == 0 { LogRead::Clear } else { LogRead::Retain };
-        Ok(Self {
-            page: dword10 as u8,
-            read,
-            offset,
-            bytes: (dwords + 1) * 4,
-            command_set: (dword14 >> 24) as u8,
-        })
-    }
-
-    /// Makes the command.
-    ///
-    /// # Panics
-    /// If the length is no whole number of dwords.
-    pub fn encode(&self, nsid: Nsid) -> SubmissionEntry {
-        assert!(self.bytes >= 4 && self.bytes.is_multiple_of(4), "whole dwords");
-        let dwords = u32::try_from(self.bytes / 4 - 1).expect("a log page's length");
-        let mut entry = SubmissionEntry::new(Opcode::GET_LOG_PAGE, nsid);
-        let retain = match self.read {
-            LogRead::Clear => 0,
-            LogRead::Retain => Self::RETAIN,
-        };
-        entry.set_dword(10, u32::from(self.page) | retain | dwords << 16);
-        entry.set_dword(11, dwords >> 16);
-        entry.set_quadword(12, self.offset);
-        entry.set_dword(14, u32::from(self.command_set) << 24);
-        entry
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_and_logs_are_asked_for_in_dwords_counted_from_zero() {
+    fn reports_are_asked_for_in_dwords_counted_from_zero() {
         let receive = ZoneReceive {
             first: Lba::new(5),
             bytes: 4096,
@@ -388,15 +317,5 @@ mod tests {
         let entry = receive.encode(NSID);
         assert_eq!((entry.dword(12), entry.dword(13)), (1023, 0x1_0500));
         assert_eq!(ZoneReceive::decode(&entry), Ok(receive));
-        let log = GetLogPage {
-            page: 5,
-            read: LogRead::Retain,
-            offset: 512,
-            bytes: 4096 << 10,
-            command_set: 2,
-        };
-        let entry = log.encode(NSID);
-        assert_eq!((entry.dword(10), entry.dword(11)), (0xffff_8005, 0xf));
-        assert_eq!(GetLogPage::decode(&entry), Ok(log));
     }
 }

@@ -9,11 +9,7 @@
 
 pub mod command;
 pub mod decode;
-pub mod event;
-pub mod fabrics;
-pub mod feature;
 pub mod identify;
-pub mod log;
 pub mod status;
 pub mod zone;
 

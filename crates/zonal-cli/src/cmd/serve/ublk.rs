@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use zonal_serve::ublk::{self, Number, Queues};
+use zonal_linux::ublk::{self, Number, Queues};
 
 use crate::args::{Global, Ublk};
 use crate::device::{self, OpenMode};

@@ -1,0 +1,275 @@
+//! Devices as ublk block devices of the kernel that runs this, seen through [`BlockDrive`]: the
+//! contract of every device, and devices that fail. Runs as root where there is `ublk_drv`; `cargo xtask
+//! vm` has one.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+#[path = "../../zonal/tests/contract/mod.rs"]
+mod contract;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use contract::CHECKS;
+use zonal::spec::{self, Stack};
+use zonal::{
+    DeviceError, Geometry, Lba, LbaCount, ManualClock, OpenMode, Select, Zone, ZoneAction,
+    ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
+};
+use zonal_linux::BlockDrive;
+use zonal_linux::ublk::{Number, Queues, Server};
+
+const QUEUES: Queues = Queues { count: 1, depth: 32, threads: 32 };
+
+/// Shapes of drives, as specifications. They are small: the guest is slow, and some checks do each
+/// block by itself.
+const SHAPES: [&str; 3] = [
+    "mem:block=512,zone=32K,zones=6,conventional=2",
+    "mem:block=4096,zone=256K,capacity=128K,zones=10,conventional=2,open=3,active=5",
+    "po2:mem:block=4096,zone=96K,zones=12,open=3,active=4,append=16K",
+];
+
+/// Where the shape does not matter.
+const PLAIN: &str = "mem:block=4096,zone=1M,zones=8";
+
+fn stack(spec: &str) -> Stack {
+    let clock = Arc::new(ManualClock::new(0));
+    spec::open_stack(spec, OpenMode::ReadWrite, clock).unwrap()
+}
+
+fn serve(device: Arc<dyn ZonedDevice>) -> Server {
+    Server::start(device, Number::Any, QUEUES).unwrap()
+}
+
+fn open(server: &Server) -> BlockDrive {
+    BlockDrive::open(&server.node(), OpenMode::ReadWrite).unwrap()
+}
+
+#[test]
+#[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
+fn served_devices_keep_the_contract() {
+    for shape in SHAPES {
+        for (what, check) in CHECKS {
+            let server = serve(stack(shape).device);
+            let drive = open(&server);
+            contract::run(&drive, &format!("ublk, {shape}"), what, *check);
+            drop(drive);
+            server.stop().unwrap();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
+fn zones_fail_while_they_are_served() {
+    let Stack { device, failing, .. } = stack(PLAIN);
+    let server = serve(device);
+    let drive = open(&server);
+    let (read_only, offline) = (ZoneId::new(3), ZoneId::new(4));
+    let lba = drive.append(read_only, &[7; 4096]).unwrap();
+    let failing = failing.unwrap();
+    failing.fail_zone(read_only, ZoneFailure::ReadOnly).unwrap();
+    failing.fail_zone(offline, ZoneFailure::Offline).unwrap();
+    assert_eq!(drive.zone(read_only).unwrap().cond, ZoneCond::ReadOnly);
+    assert_eq!(drive.zone(offline).unwrap().cond, ZoneCond::Offline);
+    let write = |zone| drive.append(zone, &[1; 4096]).unwrap_err();
+    assert!(matches!(write(read_only), DeviceError::ZoneReadOnly { .. }), "{}", write(read_only));
+    assert!(matches!(write(offline), DeviceError::ZoneOffline { .. }), "{}", write(offline));
+    let mut held = [0; 4096];
+    drive.read(lba, &mut held).unwrap();
+    assert_eq!(held, [7; 4096]);
+    let start = drive.geometry().zone_start(offline);
+    let read = drive.read(start, &mut [0; 4096]).unwrap_err();
+    assert!(matches!(read, DeviceError::ZoneOffline { .. }), "{read}");
+    // The others are as they were.
+    drive.append(ZoneId::new(5), &[1; 4096]).unwrap();
+    drop(drive);
+    server.stop().unwrap();
+}
+
+/// What a device does at some blocks.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Fails,
+    Panics,
+    /// Until it is let go on.
+    Waits,
+}
+
+/// A drive whose reads of one block meet a fate.
+struct Fateful {
+    below: Arc<dyn ZonedDevice>,
+    block: Lba,
+    fate: Fate,
+    waits: AtomicBool,
+    gate: Mutex<bool>,
+    opened: Condvar,
+    flushes: AtomicU32,
+}
+
+impl Fateful {
+    fn new(fate: Fate) -> Arc<Self> {
+        let below = stack("mem:block=4096,zone=1M,zones=8,conventional=1").device;
+        Arc::new(Self {
+            below,
+            block: Lba::new(100),
+            fate,
+            waits: AtomicBool::new(false),
+            gate: Mutex::new(false),
+            opened: Condvar::new(),
+            flushes: AtomicU32::new(0),
+        })
+    }
+
+    fn open_gate(&self) {
+        *self.gate.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl ZonedDevice for Fateful {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+    fn report(
+        &self,
+        first: ZoneId,
+        zones: &mut Vec<Zone>,
+        limit: usize,
+    ) -> Result<(), DeviceError> {
+        self.below.report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let blocks = self.geometry().blocks(buffer.len())?;
+        if lba <= self.block && self.block < lba + blocks {
+            match self.fate {
+                Fate::Fails => return Err(DeviceError::Medium { lba: self.block }),
+                Fate::Panics => panic!("a bug of a device, made for a test"),
+                Fate::Waits => {
+                    self.waits.store(true, Ordering::Release);
+                    let gate = self.gate.lock().unwrap();
+                    drop(self.opened.wait_while(gate, |open| !*open).unwrap());
+                }
+            }
+        }
+        self.below.read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<(), DeviceError> {
+        self.below.write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba, DeviceError> {
+        self.below.append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), DeviceError> {
+        self.below.manage(zones, action)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flushes.fetch_add(1, Ordering::AcqRel);
+        self.below.flush()
+    }
+}
+
+#[test]
+#[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
+fn a_device_that_fails_is_an_error_and_no_end() {
+    for fate in [Fate::Fails, Fate::Panics] {
+        let device = Fateful::new(fate);
+        let server = serve(device.clone());
+        let drive = open(&server);
+        for _ in 0..100 {
+            let error = drive.read(device.block, &mut [0; 4096]).unwrap_err();
+            assert!(matches!(error, DeviceError::Medium { .. }), "{fate:?}: {error}");
+            drive.read(Lba::ZERO, &mut [0; 8192]).unwrap();
+        }
+        drop(drive);
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
+fn a_slow_request_holds_up_no_other() {
+    let device = Fateful::new(Fate::Waits);
+    let server = serve(device.clone());
+    let drive = open(&server);
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| drive.read(device.block, &mut [0; 4096]));
+        while !device.waits.load(Ordering::Acquire) {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        // Each tag is used more than once.
+        for number in 0..200_u64 {
+            drive.read(Lba::new(number % 64), &mut [0; 4096]).unwrap();
+        }
+        assert!(!slow.is_finished());
+        device.open_gate();
+        slow.join().unwrap().unwrap();
+    });
+    drop(drive);
+    server.stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
+fn a_flush_reaches_the_device_and_so_does_the_end() {
+    let device = Fateful::new(Fate::Fails);
+    let server = serve(device.clone());
+    let drive = open(&server);
+    drive.append(ZoneId::new(2), &[1; 4096]).unwrap();
+    let before = device.flushes.load(Ordering::Acquire);
+    drive.flush().unwrap();
+    let after = device.flushes.load(Ordering::Acquire);
+    assert!(after > before);
+    drop(drive);
+    server.stop().unwrap();
+    assert!(device.flushes.load(Ordering::Acquire) > after);
+}
+
+#[test]
+#[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
+fn a_device_can_be_stopped_while_it_is_used() {
+    for _ in 0..5 {
+        let server = serve(stack(PLAIN).device);
+        let drive = Arc::new(open(&server));
+        let done = AtomicU32::new(0);
+        thread::scope(|scope| {
+            let users: Vec<_> = (0..4_u32)
+                .map(|user| {
+                    let (drive, done) = (Arc::clone(&drive), &done);
+                    scope.spawn(move || {
+                        let zone = ZoneId::new(user);
+                        for round in 0_u64.. {
+                            let lba =
+                                drive.geometry().zone_start(zone) + LbaCount::new(round % 200);
+                            let used = match user % 2 {
+                                0 => drive.read(lba, &mut [0; 4096]),
+                                _ => drive.append(zone, &[1; 4096]).map(drop),
+                            };
+                            let again = match used {
+                                Err(
+                                    DeviceError::CrossesZone { .. } | DeviceError::ZoneFull { .. },
+                                ) => drive.manage(Select::One(zone), ZoneAction::Reset),
+                                used => used,
+                            };
+                            if again.is_err() {
+                                return;
+                            }
+                            done.fetch_add(1, Ordering::AcqRel);
+                        }
+                    })
+                })
+                .collect();
+            while done.load(Ordering::Acquire) < 200 {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            drop(drive);
+            // It waits for who still has the device open: they end by their errors.
+            server.stop().unwrap();
+            for user in users {
+                user.join().unwrap();
+            }
+        });
+    }
+}

@@ -1,0 +1,120 @@
+//! The least that a server has to do: units of the right sizes go in and out, and mean nothing.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use zonal_nvme::tcp::pdu::{COMMON_BYTES, Kind};
+
+/// Like the target's: what is received, and what is collected before it is sent.
+const BUFFER_BYTES: usize = 256 << 10;
+const HEADER_BYTES: usize = 24;
+
+/// Serves connections, each on a thread, until this process is ended.
+pub fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    for stream in listener.incoming() {
+        std::thread::spawn(move || {
+            let stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            // The host ends the connection when it has enough.
+            let _ = connection(stream);
+        });
+    }
+}
+
+fn connection(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut first = [0; 16];
+    stream.read_exact(&mut first)?;
+    let total = u64::from_le_bytes(first[8..].try_into().unwrap());
+    match first[0] {
+        b'r' => send(&mut stream, total),
+        b'w' => receive(&mut stream, total),
+        b'?' => Ok(()),
+        _ => units(&mut stream, &first),
+    }
+}
+
+fn send(stream: &mut TcpStream, mut total: u64) -> std::io::Result<()> {
+    let buffer = vec![1; 128 << 10];
+    while total > 0 {
+        stream.write_all(&buffer)?;
+        total -= buffer.len() as u64;
+    }
+    // The processor time is read before the connection ends.
+    stream.read(&mut [0]).map(drop)
+}
+
+fn receive(stream: &mut TcpStream, mut total: u64) -> std::io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while total > 0 {
+        total -= stream.read(&mut buffer)? as u64;
+    }
+    stream.write_all(&[1])?;
+    stream.read(&mut [0]).map(drop)
+}
+
+/// Answers units: data for a read, a request for data or a completion for a write, a completion for
+/// data.
+fn units(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
+    let mut input = vec![0; BUFFER_BYTES];
+    input[..first.len()].copy_from_slice(first);
+    let mut have = first.len();
+    let mut output = vec![0; 2 * BUFFER_BYTES];
+    let mut ready = 0;
+    // Of the data at hand that have not arrived.
+    let mut missing = 0;
+    loop {
+        let mut at = missing.min(have);
+        missing -= at;
+        while missing == 0 && have - at >= COMMON_BYTES {
+            let unit = &input[at..have];
+            let bytes = u32::from_le_bytes([unit[4], unit[5], unit[6], unit[7]]) as usize;
+            let head = usize::from(unit[2]);
+            if unit.len() < head {
+                break;
+            }
+            let is_data = unit[0] == Kind::HostData.code();
+            if is_data || bytes > head {
+                // The completion is early if data is missing, but the host does not look.
+                ready += put(&mut output[ready..], Kind::Response, [unit[8], unit[9]], 0);
+            } else if unit[8] == 2 {
+                let length = u32::from_le_bytes([unit[40], unit[41], unit[42], unit[43]]);
+                let id = [unit[10], unit[11]];
+                ready += put(&mut output[ready..], Kind::ControllerData, id, length as usize);
+                ready += put(&mut output[ready..], Kind::Response, id, 0);
+            } else {
+                let id = [unit[10], unit[11]];
+                ready += put(&mut output[ready..], Kind::ReadyToTransfer, id, 0);
+            }
+            let here = bytes.min(unit.len());
+            missing = bytes - here;
+            at += here;
+            if ready >= BUFFER_BYTES {
+                stream.write_all(&output[..ready])?;
+                ready = 0;
+            }
+        }
+        input.copy_within(at..have, 0);
+        have -= at;
+        if missing == 0 || ready > HEADER_BYTES {
+            stream.write_all(&output[..ready])?;
+            ready = 0;
+        }
+        let received = stream.read(&mut input[have..])?;
+        if received == 0 {
+            return Ok(());
+        }
+        have += received;
+    }
+}
+
+/// Puts a header; the data behind it is what happens to be there. Says how long both are.
+fn put(output: &mut [u8], kind: Kind, id: [u8; 2], data: usize) -> usize {
+    let bytes = u32::try_from(HEADER_BYTES + data).unwrap();
+    output[..HEADER_BYTES].fill(0);
+    output[0] = kind.code();
+    output[4..8].copy_from_slice(&bytes.to_le_bytes());
+    output[8..10].copy_from_slice(&id);
+    HEADER_BYTES + data
+}

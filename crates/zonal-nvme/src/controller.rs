@@ -1,0 +1,326 @@
+//! What one host has of a subsystem: properties, queues, features, held event requests.
+//!
+//! A controller lives from the Connect of its admin queue until that queue's connection ends, for
+//! whatever reason; then its I/O queues are closed with it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::wire::event;
+use crate::wire::fabrics::{DiscoveryEntry, Property};
+use crate::wire::log::ErrorEntry;
+use crate::wire::log::LogRead;
+use zonal::Lba;
+use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
+
+use super::events::{ErrorLog, News};
+use super::{
+    ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Payload, Plan, QUEUES_MAX, Subsystem, admin, io,
+};
+
+/// The transport's end of a queue.
+pub(crate) trait Link: Send + Sync {
+    /// Ends the connection: its thread stops when its running command is done.
+    fn close(&self);
+}
+
+/// What a controller is for.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// Namespaces.
+    Io,
+    /// The discovery log page, with this entry if the host may connect.
+    Discovery(Box<DiscoveryEntry>),
+}
+
+/// The host.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) name: String,
+    pub(crate) id: [u8; 16],
+}
+
+/// A controller.
+pub(crate) struct Controller {
+    id: u16,
+    role: Role,
+    owner: Owner,
+    subsystem: Arc<Subsystem>,
+    /// CC.
+    configuration: AtomicU32,
+    /// KATO in milliseconds; 0: no timer.
+    keep_alive_ms: AtomicU32,
+    /// Whether a queue for I/O has had a command since the admin queue last asked.
+    used: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queues: BTreeMap<u16, Arc<dyn Link>>,
+    features: admin::Features,
+    news: News,
+    errors: ErrorLog,
+    ended: bool,
+}
+
+/// CC bit 0: enabled.
+const ENABLE: u32 = 1;
+/// CC bits 4-6: which command sets; 6 is every one that the controller has.
+const COMMAND_SETS_ALL: u32 = 6;
+/// CSTS bit 0: ready.
+const READY: u32 = 1;
+/// CSTS bit 1: the configuration is not possible.
+const FATAL: u32 = 1 << 1;
+/// CSTS bits 2-3: 2, shutdown is complete.
+const SHUT_DOWN: u32 = 2 << 2;
+/// TO and CRWMT: how long becoming ready may take, in 500 ms. Linux wants both to be the same.
+const READY_TIMEOUT: u64 = 15;
+/// VS: 2.0.
+pub(super) const VERSION: u32 = 0x0002_0000;
+
+impl Controller {
+    pub(crate) fn new(id: u16, role: Role, owner: Owner, subsystem: Arc<Subsystem>) -> Self {
+        let news = match role {
+            Role::Io => News::since_now(&subsystem),
+            Role::Discovery(_) => News::default(),
+        };
+        let state = State { news, ..State::default() };
+        Self {
+            id,
+            role,
+            owner,
+            subsystem,
+            configuration: AtomicU32::new(0),
+            keep_alive_ms: AtomicU32::new(0),
+            used: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) const fn id(&self) -> u16 {
+        self.id
+    }
+
+    pub(crate) const fn role(&self) -> &Role {
+        &self.role
+    }
+
+    pub(crate) const fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(crate) fn subsystem(&self) -> &Subsystem {
+        &self.subsystem
+    }
+
+    /// Whether it belongs to this host.
+    pub(crate) fn is_of(&self, host: &str, id: [u8; 16]) -> bool {
+        self.owner.name == host && self.owner.id == id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a queue. A queue that exists cannot be connected again.
+    pub(crate) fn add_queue(&self, queue: u16, link: Arc<dyn Link>) -> Result<(), NvmeStatus> {
+        let mut state = self.state();
+        let fits = queue == 0 || (queue <= QUEUES_MAX && matches!(self.role, Role::Io));
+        if state.ended || !fits || state.queues.contains_key(&queue) {
+            return Err(status::CONNECT_PARAMETERS);
+        }
+        if queue != 0 && !self.is_ready() {
+            return Err(status::SEQUENCE);
+        }
+        state.queues.insert(queue, link);
+        Ok(())
+    }
+
+    /// Takes a queue away whose connection has ended; with the admin queue the controller ends.
+    pub(crate) fn remove_queue(&self, queue: u16) {
+        let mut state = self.state();
+        state.queues.remove(&queue);
+        if queue == 0 {
+            state.ended = true;
+            for link in state.queues.values() {
+                link.close();
+            }
+            drop(state);
+            self.subsystem.remove_controller(self.id);
+        }
+    }
+
+    /// How long the admin queue may be silent, in milliseconds.
+    pub(crate) fn keep_alive_ms(&self) -> Option<u32> {
+        Some(self.keep_alive_ms.load(Ordering::Relaxed)).filter(|&ms| ms != 0)
+    }
+
+    pub(crate) fn set_keep_alive_ms(&self, ms: Option<u32>) {
+        self.keep_alive_ms.store(ms.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Says that a queue for I/O has had a command.
+    pub(crate) fn note_use(&self) {
+        // Every queue does this with every command: so they share the flag until it is taken.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a queue for I/O has had a command since this was last asked.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// What data a command moves; refuses what is wrong with it.
+    pub(crate) fn plan(&self, queue: u16, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
+        if !self.is_ready() {
+            return Err(status::SEQUENCE);
+        }
+        if queue == 0 { admin::plan(self, entry) } else { io::plan(&self.subsystem, entry) }
+    }
+
+    /// Executes a planned command.
+    pub(crate) fn execute(
+        &self,
+        queue: u16,
+        entry: &SubmissionEntry,
+        payload: Payload<'_>,
+    ) -> Executed {
+        if queue == 0 {
+            admin::execute(self, entry, payload)
+        } else {
+            io::execute(&self.subsystem, entry, payload)
+        }
+    }
+
+    /// A property's value.
+    pub(crate) fn property(&self, property: Property) -> u64 {
+        match property {
+            Property::Capabilities => {
+                let entries = u64::from(ENTRIES_MAX - 1);
+                let contiguous = 1 << 16;
+                let timeout = READY_TIMEOUT << 24;
+                let command_sets = match self.role {
+                    // NVM, and others as well.
+                    Role::Io => 0x41 << 37,
+                    Role::Discovery(_) => 0x01 << 37,
+                };
+                let ready_with_media = 1 << 59;
+                entries | contiguous | timeout | command_sets | ready_with_media
+            }
+            Property::Version => VERSION.into(),
+            Property::Configuration => self.configuration.load(Ordering::Acquire).into(),
+            Property::Status => self.status().into(),
+            Property::ReadyTimeouts => READY_TIMEOUT,
+        }
+    }
+
+    /// Sets a property.
+    pub(crate) fn set_property(&self, property: Property, value: u64) -> Result<(), NvmeStatus> {
+        match property {
+            Property::Configuration => {
+                let value = u32::try_from(value).map_err(|_| status::INVALID_FIELD)?;
+                let before = self.configuration.swap(value, Ordering::AcqRel);
+                if before & ENABLE != 0 && value & ENABLE == 0 {
+                    self.reset();
+                }
+                Ok(())
+            }
+            Property::Capabilities
+            | Property::Version
+            | Property::Status
+            | Property::ReadyTimeouts => Err(status::INVALID_FIELD),
+        }
+    }
+
+    /// A controller that is disabled loses its I/O queues and its features.
+    fn reset(&self) {
+        let mut state = self.state();
+        state.features = admin::Features::default();
+        state.news.reset();
+        for (_, link) in state.queues.iter().filter(|(queue, _)| **queue != 0) {
+            link.close();
+        }
+    }
+
+    fn status(&self) -> u32 {
+        let configuration = self.configuration.load(Ordering::Acquire);
+        let mut status = 0;
+        if configuration & ENABLE != 0 {
+            status |= if is_possible(configuration) { READY } else { FATAL };
+        }
+        if configuration >> 14 & 3 != 0 {
+            status |= SHUT_DOWN;
+        }
+        status
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status() & READY != 0
+    }
+
+    /// Whether the host knows zoned namespaces: to one that does not, they are not there.
+    pub(super) fn sees_zoned(&self) -> bool {
+        self.configuration.load(Ordering::Acquire) >> 4 & 7 == COMMAND_SETS_ALL
+    }
+
+    pub(super) fn features(&self) -> admin::Features {
+        self.state().features
+    }
+
+    pub(super) fn set_features(&self, change: impl FnOnce(&mut admin::Features)) {
+        change(&mut self.state().features);
+    }
+
+    /// Keeps an event request.
+    pub(super) fn hold(&self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
+        self.state().news.hold(id, limit)
+    }
+
+    /// An event that completes a held request: the request's identifier, and the result. To be
+    /// asked for now and then.
+    pub(crate) fn event(&self) -> Option<(u16, u64)> {
+        let mut state = self.state();
+        if !state.features.wants(event::ZONE_NOTICES) || !self.is_ready() {
+            return None;
+        }
+        state.news.next(&self.subsystem).map(|(id, event)| (id, event.encode()))
+    }
+
+    /// Zones that failed since the host last asked.
+    pub(super) fn changed_zones(&self, nsid: Nsid, read: LogRead) -> Result<Vec<Lba>, NvmeStatus> {
+        let namespace = self.subsystem.namespace(nsid)?;
+        self.state().news.changed_zones((nsid, namespace), read)
+    }
+
+    /// Remembers that a command failed.
+    pub(crate) fn note(&self, queue: u16, entry: &SubmissionEntry, status: NvmeStatus) {
+        self.state().errors.add(queue, entry, status);
+    }
+
+    pub(super) fn error_count(&self) -> u64 {
+        self.state().errors.count()
+    }
+
+    pub(super) fn error_log(&self) -> Vec<ErrorEntry> {
+        self.state().errors.page()
+    }
+}
+
+/// Whether a controller can be enabled so: pages of 4 KiB, NVM or every command set, entries of 64
+/// and 16 bytes.
+fn is_possible(configuration: u32) -> bool {
+    let field = |shift: u32, mask: u32| configuration >> shift & mask;
+    let (pages, command_sets) = (field(7, 0xf), field(4, 7));
+    let (submission, completion) = (field(16, 0xf), field(20, 0xf));
+    pages == 0
+        && matches!(command_sets, 0 | COMMAND_SETS_ALL)
+        && matches!(submission, 0 | 6)
+        && matches!(completion, 0 | 4)
+}
+
+/// IOCCSZ: the entry and the data behind it, in 16 bytes.
+pub(super) const COMMAND_CAPSULE: u32 = (64 + IN_CAPSULE_MAX) / 16;

@@ -1,0 +1,379 @@
+//! One zoned device as a zoned namespace: what Identify says about it, its reports, and the rules
+//! of the command set that a [`ZonedDevice`] does not have.
+//!
+//! NVMe has no conventional zones, so a device with some is refused. All its zones have one size: a
+//! smaller last zone is served as one of full size and less capacity, whose gap reads as zeroes.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zerocopy::{FromBytes, IntoBytes};
+use zonal::nvme::decode::{
+    Durability, ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction,
+};
+use zonal::nvme::identify::{
+    self, BlockFormat, IdentifyCommon, IdentifyNamespace, IdentifyZonedNamespace, ZoneFormat,
+};
+use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
+use zonal::nvme::{NvmeStatus, status};
+use zonal::spec::Stack;
+use zonal::{
+    DeviceError, FailZone, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond,
+    ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
+};
+
+use super::extension::{ExtensionSize, Extensions};
+use crate::Error;
+
+/// Zones that are looked at together while a report is made.
+const REPORT_STEP: usize = 1024;
+
+/// What was done on a namespace since it is served.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+}
+
+impl Usage {
+    fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn written(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A device that is served.
+pub struct Namespace {
+    device: Arc<dyn ZonedDevice>,
+    failing: Option<Arc<dyn FailZone>>,
+    uuid: [u8; 16],
+    usage: Usage,
+    extensions: Option<Extensions>,
+    /// Counts failures that may be those of zones: hosts are told of such.
+    alarms: AtomicU64,
+    /// ReadOnly zones that a host took offline: no news to any.
+    given_up: Mutex<BTreeSet<Lba>>,
+}
+
+impl Namespace {
+    /// The device of `stack`, which the command line calls `name`; `uuid` is its identity for hosts.
+    pub fn new(stack: Stack, name: &str, uuid: [u8; 16]) -> Result<Self, Error> {
+        let geometry = stack.device.geometry();
+        let conventional = |zone| geometry.kind(zone) == ZoneKind::Conventional;
+        if conventional(ZoneId::ZERO) {
+            let (device, why) = (name.to_owned(), "NVMe has no conventional zones".to_owned());
+            return Err(Error::Export { device, why });
+        }
+        let Stack { device, failing, counters: _ } = stack;
+        Ok(Self {
+            device,
+            failing,
+            uuid,
+            usage: Usage::default(),
+            extensions: None,
+            alarms: AtomicU64::new(0),
+            given_up: Mutex::default(),
+        })
+    }
+
+    /// The same, with zone descriptor extensions that are kept for as long as it is served.
+    #[must_use]
+    pub fn with_extensions(self, size: ExtensionSize) -> Self {
+        Self { extensions: Some(Extensions::new(size)), ..self }
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    pub(crate) const fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// Blocks of the namespace: whole zones.
+    fn block_count(&self) -> LbaCount {
+        let geometry = self.geometry();
+        LbaCount::new(u64::from(geometry.zone_count()) * geometry.zone_size().get())
+    }
+
+    /// Bytes of a range of blocks; an error where they are not all in the namespace.
+    pub(crate) fn check(&self, first: Lba, blocks: LbaCount) -> Result<usize, NvmeStatus> {
+        let end = (first - Lba::ZERO).checked_add(blocks);
+        if end.is_none_or(|end| end > self.block_count()) {
+            return Err(status::LBA_OUT_OF_RANGE);
+        }
+        self.bytes(blocks)
+    }
+
+    /// Bytes of so many blocks, if one command may move them.
+    pub(crate) fn bytes(&self, blocks: LbaCount) -> Result<usize, NvmeStatus> {
+        let bytes = usize::try_from(self.geometry().bytes(blocks).get());
+        let bytes = bytes.ok().filter(|&bytes| bytes <= super::TRANSFER_MAX);
+        bytes.ok_or(status::INVALID_FIELD)
+    }
+
+    pub(crate) fn read(&self, first: Lba, buffer: &mut [u8]) -> Result<(), NvmeStatus> {
+        let end = Lba::ZERO + self.geometry().block_count();
+        let there = if first < end { self.geometry().bytes(end - first).get() } else { 0 };
+        let there = usize::try_from(there).unwrap_or(usize::MAX).min(buffer.len());
+        if there > 0 {
+            self.device.read(first, &mut buffer[..there]).map_err(|error| self.failed(error))?;
+        }
+        self.usage.read(buffer.len());
+        Ok(())
+    }
+
+    pub(crate) fn write(
+        &self,
+        first: Lba,
+        data: &[u8],
+        durability: Durability,
+    ) -> Result<(), NvmeStatus> {
+        self.device.write(first, data).map_err(|error| match error {
+            // It is in the namespace: the gap of a smaller last zone.
+            DeviceError::OutOfRange { .. } => status::ZONE_BOUNDARY,
+            error => self.failed(error),
+        })?;
+        self.settle(data.len(), durability)
+    }
+
+    pub(crate) fn append(
+        &self,
+        start: Lba,
+        data: &[u8],
+        durability: Durability,
+    ) -> Result<Lba, NvmeStatus> {
+        let at =
+            self.device.append(self.zone_at(start)?, data).map_err(|error| self.failed(error))?;
+        self.settle(data.len(), durability)?;
+        Ok(at)
+    }
+
+    fn settle(&self, bytes: usize, durability: Durability) -> Result<(), NvmeStatus> {
+        self.usage.written(bytes);
+        match durability {
+            Durability::Volatile => Ok(()),
+            Durability::Durable => self.flush(),
+        }
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), NvmeStatus> {
+        self.device.flush().map_err(|error| self.failed(error))
+    }
+
+    /// The zone that starts at `start`.
+    pub(crate) fn zone_at(&self, start: Lba) -> Result<ZoneId, NvmeStatus> {
+        self.check(start, LbaCount::new(1))?;
+        let size = self.geometry().zone_size().get();
+        if !start.get().is_multiple_of(size) {
+            return Err(status::INVALID_FIELD);
+        }
+        let number = u32::try_from(start.get() / size).expect("a block of the namespace");
+        Ok(ZoneId::new(number))
+    }
+
+    /// Bytes that Zone Management Send moves with an action.
+    pub(crate) fn send_bytes(&self, send: &ZoneSend) -> Result<Option<usize>, NvmeStatus> {
+        match send.action {
+            ZoneSendAction::Manage(_) | ZoneSendAction::Offline => Ok(None),
+            ZoneSendAction::SetExtension if send.zones == SendTarget::All => {
+                Err(status::INVALID_FIELD)
+            }
+            ZoneSendAction::SetExtension => {
+                let extensions = self.extensions.as_ref().ok_or(status::INVALID_FIELD)?;
+                Ok(Some(extensions.size.bytes()))
+            }
+            // Zones have no random write area.
+            ZoneSendAction::FlushZrwa => Err(status::INVALID_FIELD),
+        }
+    }
+
+    pub(crate) fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), NvmeStatus> {
+        let done = match (&self.extensions, action) {
+            (Some(extensions), ZoneAction::Reset) => extensions.reset(&*self.device, zones),
+            (Some(_) | None, _) => self.device.manage(zones, action),
+        };
+        done.map_err(|error| self.failed(error))
+    }
+
+    /// Attaches a descriptor extension to a zone.
+    pub(crate) fn extend(&self, zone: ZoneId, data: &[u8]) -> Result<(), NvmeStatus> {
+        let extensions = self.extensions.as_ref().ok_or(status::INVALID_FIELD)?;
+        extensions.attach(&*self.device, zone, data)
+    }
+
+    pub(crate) fn take_offline(&self, zones: Select) -> Result<(), NvmeStatus> {
+        let offline = |zone: &Zone| {
+            let failing = self.failing.as_ref().ok_or(status::INVALID_FIELD)?;
+            failing.fail_zone(zone.id, ZoneFailure::Offline).map_err(|error| self.failed(error))?;
+            self.given_up().insert(zone.start);
+            Ok(())
+        };
+        match zones {
+            Select::One(zone) => {
+                let zone = self.device.zone(zone).map_err(|error| self.failed(error))?;
+                match zone.cond {
+                    ZoneCond::Offline => Ok(()),
+                    ZoneCond::ReadOnly => offline(&zone),
+                    ZoneCond::NotWp
+                    | ZoneCond::Empty
+                    | ZoneCond::ImplicitOpen
+                    | ZoneCond::ExplicitOpen
+                    | ZoneCond::Closed
+                    | ZoneCond::Full => Err(status::INVALID_TRANSITION),
+                }
+            }
+            Select::All => {
+                let zones = self.device.report_all().map_err(|error| self.failed(error))?;
+                zones.iter().filter(|zone| zone.cond == ZoneCond::ReadOnly).try_for_each(offline)
+            }
+        }
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, BTreeSet<Lba>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes when a zone may have failed.
+    pub(crate) fn alarms(&self) -> u64 {
+        self.alarms.load(Ordering::Acquire)
+    }
+
+    /// Zones that failed, by their first block, and how: what a host did is no failure.
+    pub(crate) fn failed_zones(&self) -> Result<BTreeSet<(Lba, ZoneCond)>, NvmeStatus> {
+        let zones = self.device.report_all().map_err(|error| self.failed(error))?;
+        let given_up = self.given_up();
+        let failed = zones.iter().filter_map(|zone| match zone.cond {
+            ZoneCond::Offline if given_up.contains(&zone.start) => {
+                Some((zone.start, ZoneCond::ReadOnly))
+            }
+            ZoneCond::ReadOnly | ZoneCond::Offline => Some((zone.start, zone.cond)),
+            ZoneCond::NotWp
+            | ZoneCond::Empty
+            | ZoneCond::ImplicitOpen
+            | ZoneCond::ExplicitOpen
+            | ZoneCond::Closed
+            | ZoneCond::Full => None,
+        });
+        Ok(failed.collect())
+    }
+
+    /// The status of a failure, which is logged where it is not the host's own mistake.
+    #[expect(clippy::needless_pass_by_value, reason = "as an error is mapped")]
+    fn failed(&self, error: DeviceError) -> NvmeStatus {
+        let status = error.nvme_status();
+        if matches!(status, status::INTERNAL | status::UNRECOVERED_READ) {
+            tracing::error!(%error, "the device failed");
+        } else {
+            tracing::debug!(%error, "refused");
+        }
+        if matches!(
+            status,
+            status::INTERNAL
+                | status::UNRECOVERED_READ
+                | status::ZONE_READ_ONLY
+                | status::ZONE_OFFLINE
+                | status::INVALID_TRANSITION
+        ) {
+            self.alarms.fetch_add(1, Ordering::AcqRel);
+        }
+        status
+    }
+
+    /// Zone Management Receive.
+    pub(crate) fn report(&self, asked: &ZoneReceive, out: &mut [u8]) -> Result<(), NvmeStatus> {
+        let extensions = match asked.form {
+            ReportForm::Plain => None,
+            ReportForm::Extended => Some(self.extensions.as_ref().ok_or(status::INVALID_FIELD)?),
+        };
+        self.check(asked.first, LbaCount::new(1))?;
+        let first = asked.first.get() / self.geometry().zone_size().get();
+        let mut next = ZoneId::new(u32::try_from(first).expect("a block of the namespace"));
+        let (head, body) = out.split_at_mut(out.len().min(size_of::<ReportHeader>()));
+        let extension_bytes = extensions.map_or(0, |extensions| extensions.size.bytes());
+        let mut slots = body.chunks_exact_mut(size_of::<ZoneDescriptor>() + extension_bytes);
+        let mut matching = 0_u64;
+        let mut zones = Vec::new();
+        'zones: while next.get() < self.geometry().zone_count() {
+            zones.clear();
+            self.device
+                .report(next, &mut zones, REPORT_STEP)
+                .map_err(|error| self.failed(error))?;
+            for zone in &zones {
+                next = zone.id.next();
+                if asked.only.is_some_and(|cond| cond != zone.cond) {
+                    continue;
+                }
+                match (slots.next(), asked.count) {
+                    (Some(slot), _) => describe(zone, extensions, slot),
+                    (None, ReportCount::Matching) => {}
+                    (None, ReportCount::Reported) => break 'zones,
+                }
+                matching += 1;
+            }
+        }
+        let header = ReportHeader { zone_count: matching.into(), reserved: [0; 56] };
+        head.copy_from_slice(&header.as_bytes()[..head.len()]);
+        Ok(())
+    }
+
+    /// What Identify says, as the structure `what` of a command set.
+    pub(crate) fn identify(&self) -> IdentifyNamespace {
+        let geometry = self.geometry();
+        let mut answer = IdentifyNamespace::read_from_bytes(&[0; identify::BYTES]).expect("4096");
+        answer.size = self.block_count().get().into();
+        answer.capacity = answer.size;
+        answer.used = answer.size;
+        answer.sharing = 1;
+        answer.deallocation = 1;
+        answer.guid = self.uuid;
+        answer.block_formats[0] = BlockFormat {
+            metadata: 0.into(),
+            block_shift: u8::try_from(geometry.block_size().shift()).expect("9 or 12"),
+            performance: 0,
+        };
+        answer
+    }
+
+    pub(crate) fn identify_zoned(&self) -> IdentifyZonedNamespace {
+        let geometry = self.geometry();
+        let mut answer =
+            IdentifyZonedNamespace::read_from_bytes(&[0; identify::BYTES]).expect("4096");
+        answer.zone_features = 1.into();
+        answer.active_max = identify::encode_limit(geometry.max_active());
+        answer.open_max = identify::encode_limit(geometry.max_open());
+        let zone_size = geometry.zone_size().get().into();
+        let extension = self.extensions.as_ref().map_or(0, |extensions| extensions.size.units());
+        answer.zone_formats[0] = ZoneFormat { zone_size, extension, reserved: [0; 7] };
+        answer
+    }
+
+    pub(crate) fn identify_common() -> IdentifyCommon {
+        let mut answer = IdentifyCommon::read_from_bytes(&[0; identify::BYTES]).expect("4096");
+        answer.sharing = 1;
+        answer.status = 1;
+        answer
+    }
+}
+
+/// Puts a zone's descriptor into `slot`, and its extension behind it.
+fn describe(zone: &Zone, extensions: Option<&Extensions>, slot: &mut [u8]) {
+    let (descriptor, extension) = slot.split_at_mut(size_of::<ZoneDescriptor>());
+    let mut described = ZoneDescriptor::encode(zone);
+    if extensions.and_then(|extensions| extensions.copy(zone, extension)).is_some() {
+        described = described.with_extension();
+    }
+    descriptor.copy_from_slice(described.as_bytes());
+}

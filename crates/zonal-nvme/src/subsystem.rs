@@ -1,0 +1,174 @@
+//! The NVMe subsystem: namespaces, the hosts that may use them, and the controllers they have.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::wire::fabrics::{
+    ConnectData, ConnectFault, DISCOVERY_NQN, DYNAMIC_CONTROLLER, DiscoveryEntry, NQN_BYTES_MAX,
+};
+use zonal::nvme::{self, Nsid, NvmeStatus, status};
+
+use super::controller::Owner;
+use super::{Controller, Namespace, Role};
+use crate::Error;
+
+/// Controllers at once.
+const CONTROLLERS_MAX: usize = 512;
+
+/// Which hosts may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// Every host.
+    All,
+    /// Those with one of these names.
+    Named(Vec<String>),
+}
+
+impl Hosts {
+    fn allow(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|one| one == name),
+        }
+    }
+}
+
+/// A subsystem.
+pub struct Subsystem {
+    nqn: String,
+    namespaces: Vec<Namespace>,
+    hosts: Hosts,
+    controllers: Mutex<BTreeMap<u16, Arc<Controller>>>,
+}
+
+/// Why a host is not connected: a status, and which part of the command it is about.
+pub(crate) type Refused = (NvmeStatus, Option<ConnectFault>);
+
+impl Subsystem {
+    /// A subsystem named `nqn`; its first namespace has the identifier 1.
+    pub fn new(nqn: &str, namespaces: Vec<Namespace>, hosts: Hosts) -> Result<Self, Error> {
+        check_name(nqn)?;
+        if let Hosts::Named(names) = &hosts {
+            names.iter().try_for_each(|name| check_name(name))?;
+        }
+        Ok(Self { nqn: nqn.to_owned(), namespaces, hosts, controllers: Mutex::default() })
+    }
+
+    /// Its name.
+    pub fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
+    /// Its namespaces, by identifier.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (Nsid, &Namespace)> {
+        (1..).map(Nsid::new).zip(&self.namespaces)
+    }
+
+    /// The namespace of this identifier.
+    pub(crate) fn namespace(&self, nsid: Nsid) -> Result<&Namespace, NvmeStatus> {
+        let index = (nsid.get() as usize).checked_sub(1);
+        index.and_then(|index| self.namespaces.get(index)).ok_or(status::INVALID_NAMESPACE)
+    }
+
+    /// Controllers that hosts have.
+    pub fn controller_count(&self) -> usize {
+        self.controllers().len()
+    }
+
+    /// Whether this host may use the namespaces.
+    pub(crate) fn allows(&self, host: &str) -> bool {
+        self.hosts.allow(host)
+    }
+
+    /// Makes everything durable.
+    pub fn flush(&self) -> Result<(), Error> {
+        for (nsid, namespace) in self.namespaces() {
+            namespace.flush().map_err(|_| Error::Export {
+                device: format!("namespace {nsid}"),
+                why: "what was written could not be made durable".to_owned(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes a controller for the host that sent `data` on an admin queue. `entry` is what the
+    /// discovery log page says about this subsystem.
+    pub(crate) fn create_controller(
+        self: &Arc<Self>,
+        data: &ConnectData,
+        entry: &DiscoveryEntry,
+    ) -> Result<Arc<Controller>, Refused> {
+        let (role, owner) = self.who(data, entry)?;
+        if data.controller_id.get() != DYNAMIC_CONTROLLER {
+            return Err((status::CONNECT_PARAMETERS, Some(ConnectFault::Data(16))));
+        }
+        let mut controllers = self.controllers();
+        let id = (1..DYNAMIC_CONTROLLER - 16).find(|id| !controllers.contains_key(id));
+        let Some(id) = id.filter(|_| controllers.len() < CONTROLLERS_MAX) else {
+            return Err((status::CONNECT_BUSY, None));
+        };
+        let controller = Arc::new(Controller::new(id, role, owner, Arc::clone(self)));
+        controllers.insert(id, Arc::clone(&controller));
+        Ok(controller)
+    }
+
+    /// The controller that the host which sent `data` on an I/O queue has.
+    pub(crate) fn find_controller(&self, data: &ConnectData) -> Result<Arc<Controller>, Refused> {
+        let wrong = |at| (status::CONNECT_PARAMETERS, Some(ConnectFault::Data(at)));
+        let host = nvme::text(&data.host).ok_or(wrong(512))?;
+        if nvme::text(&data.subsystem) != Some(&self.nqn) {
+            return Err(wrong(256));
+        }
+        let found = self.controllers().get(&data.controller_id.get()).cloned();
+        let found = found.filter(|one| one.is_of(host, data.host_id));
+        found.ok_or(wrong(16))
+    }
+
+    /// Forgets a controller whose admin queue has ended.
+    pub(crate) fn remove_controller(&self, id: u16) {
+        self.controllers().remove(&id);
+    }
+
+    fn who(&self, data: &ConnectData, entry: &DiscoveryEntry) -> Result<(Role, Owner), Refused> {
+        let wrong = |at| (status::CONNECT_PARAMETERS, Some(ConnectFault::Data(at)));
+        let is_name = |name: &&str| !name.is_empty() && name.len() <= NQN_BYTES_MAX;
+        let host = nvme::text(&data.host).filter(is_name).ok_or(wrong(512))?;
+        let role = match nvme::text(&data.subsystem) {
+            Some(DISCOVERY_NQN) => Role::Discovery(Box::new(*entry)),
+            Some(name) if name == self.nqn => Role::Io,
+            Some(_) | None => return Err(wrong(256)),
+        };
+        if matches!(role, Role::Io) && !self.allows(host) {
+            tracing::warn!(host, "refused: not an allowed host");
+            return Err((status::CONNECT_HOST, Some(ConnectFault::Data(512))));
+        }
+        Ok((role, Owner { name: host.to_owned(), id: data.host_id }))
+    }
+
+    fn controllers(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<Controller>>> {
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name of a subsystem or a host (Base, section 4.5): `nqn.`, at most 223 bytes, nothing that
+/// would end a field.
+fn check_name(name: &str) -> Result<(), Error> {
+    let good = name.starts_with("nqn.")
+        && name.len() <= NQN_BYTES_MAX
+        && name != DISCOVERY_NQN
+        && !name.contains(|letter: char| letter.is_control() || letter == ' ');
+    if good { Ok(()) } else { Err(Error::Name { name: name.to_owned() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_specification() {
+        check_name("nqn.2026-11.localhost:zonal").unwrap();
+        for bad in ["", "zonal", "nqn.x\n", "nqn.x y", DISCOVERY_NQN, &format!("nqn.{:0220}", 0)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Asynchronous events: what a controller tells by completing an event request (Base, section 5.2;
+//! ZNS, section 4.1.1).
+
+use zonal::nvme::Nsid;
+
+use super::log::page;
+
+/// OAES, and Asynchronous Event Configuration: notices of changed zones (ZNS, figure 44).
+pub const ZONE_NOTICES: u32 = 1 << 27;
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Zones of this namespace changed on their own: the log page of changed zones says which.
+    ZonesChanged(Nsid),
+}
+
+impl Event {
+    /// Type, information and log page of a changed zone descriptor, in the low half of the result
+    /// (ZNS, figure 42); the namespace is in the high half (figure 43).
+    const ZONES_CHANGED: u32 = 0x2 | 0xef << 8 | (page::CHANGED_ZONES as u32) << 16;
+
+    /// As the result of the completed request.
+    pub const fn encode(self) -> u64 {
+        match self {
+            Self::ZonesChanged(nsid) => Self::ZONES_CHANGED as u64 | (nsid.get() as u64) << 32,
+        }
+    }
+
+    /// From a result; `None` for events that mean nothing here.
+    #[expect(clippy::cast_possible_truncation, reason = "one half each")]
+    pub const fn decode(result: u64) -> Option<Self> {
+        match result as u32 & 0xff_ff07 {
+            Self::ZONES_CHANGED => Some(Self::ZonesChanged(Nsid::new((result >> 32) as u32))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_names_its_log_page_and_its_namespace() {
+        let event = Event::ZonesChanged(Nsid::new(3));
+        assert_eq!(event.encode(), 0x0000_0003_00bf_ef02);
+        assert_eq!(Event::decode(event.encode()), Some(event));
+        assert_eq!(Event::decode(0x0000_0003_00bf_ee02), None);
+    }
+}

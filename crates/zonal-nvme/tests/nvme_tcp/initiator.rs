@@ -1,0 +1,274 @@
+//! A host in user space, as small as a test needs: queues that block, one command at a time.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zonal::nvme::command::DataPointer;
+use zonal::nvme::{CompletionEntry, NvmeStatus, SubmissionEntry, name, status};
+use zonal_nvme::tcp::pdu::{
+    self, COMMON_BYTES, CommonHeader, Data, Digest, Frame, Initialize, Kind, Terms, flag,
+};
+use zonal_nvme::wire::fabrics::{Connect, ConnectData, DYNAMIC_CONTROLLER, FlowControl, Property};
+
+pub const HOST: &str = "nqn.2026-11.localhost:host";
+
+/// Where the data of a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// In the capsule, if it fits.
+    Capsule,
+    /// Always when asked for.
+    Request,
+}
+
+/// How a host uses its connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    pub digests: u8,
+    /// HPDA.
+    pub alignment: u8,
+    pub placement: Placement,
+    pub flow_control: FlowControl,
+}
+
+impl Style {
+    pub const PLAIN: Self = Self {
+        digests: 0,
+        alignment: 0,
+        placement: Placement::Capsule,
+        flow_control: FlowControl::On,
+    };
+    pub const EVERYTHING: Self = Self {
+        digests: 3,
+        alignment: 7,
+        placement: Placement::Request,
+        flow_control: FlowControl::Off,
+    };
+}
+
+/// The data of a command.
+pub enum Move<'a> {
+    Nothing,
+    Send(&'a [u8]),
+    Receive(usize),
+}
+
+/// One connection.
+pub struct Queue {
+    pub stream: TcpStream,
+    pub terms: Terms,
+    style: Style,
+    host_data_max: usize,
+    next_id: u16,
+    /// Every unit so far.
+    pub sent: Vec<Vec<u8>>,
+}
+
+pub type Answer = Result<(u64, Vec<u8>), NvmeStatus>;
+
+impl Queue {
+    /// `ICReq` and `ICResp`.
+    pub fn open(address: SocketAddr, style: Style) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        let request = Initialize {
+            common: CommonHeader::UNSET,
+            version: 0.into(),
+            alignment: style.alignment,
+            digests: style.digests,
+            limit: 0.into(),
+            reserved: [0; 112],
+        };
+        let mut out = Vec::new();
+        let unit = (Kind::InitializeRequest, 0);
+        pdu::put(&mut out, unit, request.as_bytes(), &[], Terms::default());
+        stream.write_all(&out).unwrap();
+        let sent = vec![out];
+        let mut bytes = [0; 128];
+        stream.read_exact(&mut bytes).unwrap();
+        let response = Initialize::read_from_bytes(&bytes).unwrap();
+        assert_eq!(response.common.kind, Kind::InitializeResponse.code());
+        assert_eq!(response.digests, style.digests);
+        let host_data_max = response.limit.get() as usize;
+        let terms = Terms::digests(style.digests);
+        Self { stream, terms, style, host_data_max, next_id: 1, sent }
+    }
+
+    fn put(&mut self, unit: Vec<u8>) {
+        self.stream.write_all(&unit).unwrap();
+        self.sent.push(unit);
+    }
+
+    /// Sends a command and waits for its end.
+    pub fn command(&mut self, entry: SubmissionEntry, data: &Move<'_>) -> Answer {
+        let id = self.send(entry, data);
+        let (completion, received) = self.complete(id, data);
+        match completion.status() {
+            status::SUCCESS => Ok((completion.result.get(), received)),
+            status => Err(status),
+        }
+    }
+
+    /// Sends a command and returns its identifier.
+    pub fn send(&mut self, mut entry: SubmissionEntry, data: &Move<'_>) -> u16 {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1).max(1);
+        entry.id = id.into();
+        let connect = entry.opcode == 0x7f;
+        let here = match *data {
+            Move::Nothing => &[][..],
+            Move::Receive(bytes) => {
+                entry.data = DataPointer::transport(u32::try_from(bytes).unwrap());
+                &[]
+            }
+            Move::Send(data) => {
+                let bytes = u32::try_from(data.len()).unwrap();
+                if connect || self.style.placement == Placement::Capsule && bytes <= 8192 {
+                    entry.data = DataPointer::in_capsule(bytes);
+                    data
+                } else {
+                    entry.data = DataPointer::transport(bytes);
+                    &[]
+                }
+            }
+        };
+        let mut header = [0; COMMON_BYTES + 64];
+        header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
+        let mut out = Vec::new();
+        pdu::put(&mut out, (Kind::Command, 0), &header, here, self.terms);
+        self.put(out);
+        id
+    }
+
+    /// Waits for the end of a command that moves no data.
+    pub fn wait_for(&mut self, id: u16) -> (CompletionEntry, Vec<u8>) {
+        self.complete(id, &Move::Nothing)
+    }
+
+    fn complete(&mut self, id: u16, data: &Move<'_>) -> (CompletionEntry, Vec<u8>) {
+        let mut received = Vec::new();
+        loop {
+            let (frame, unit) = self.receive().expect("the connection holds");
+            match frame.kind {
+                Kind::ControllerData => {
+                    let header = Data::read_from_bytes(&unit[..24]).unwrap();
+                    assert_eq!(header.command.get(), id);
+                    assert_eq!(header.offset.get() as usize, received.len());
+                    let align = (usize::from(self.style.alignment) + 1) * 4;
+                    assert!(frame.data_at.is_multiple_of(align), "data at {}", frame.data_at);
+                    received.extend_from_slice(&unit[frame.data_at..][..frame.data_bytes]);
+                    if frame.flags & flag::SUCCESS != 0 {
+                        assert_eq!(self.style.flow_control, FlowControl::Off);
+                        return (CompletionEntry::new_zeroed(), received);
+                    }
+                }
+                Kind::ReadyToTransfer => {
+                    let Move::Send(data) = *data else { panic!("asked for no data's data") };
+                    self.send_data(id, &Data::read_from_bytes(&unit[..24]).unwrap(), data);
+                }
+                Kind::Response => {
+                    let completion = CompletionEntry::read_from_bytes(&unit[8..24]).unwrap();
+                    assert_eq!(completion.id.get(), id);
+                    return (completion, received);
+                }
+                other => panic!("{other:?}: {unit:02x?}"),
+            }
+        }
+    }
+
+    fn send_data(&mut self, id: u16, request: &Data, data: &[u8]) {
+        let start = request.offset.get() as usize;
+        let end = start + request.length.get() as usize;
+        let mut at = start;
+        while at < end {
+            // Smaller than allowed, so that also small transfers come in parts.
+            let next = (at + self.host_data_max.min(12_288)).min(end);
+            let header = Data::new(id, request.tag.get(), &(at..next));
+            let flags = if next == end { flag::LAST } else { 0 };
+            let mut out = Vec::new();
+            let unit = (Kind::HostData, flags);
+            pdu::put(&mut out, unit, header.as_bytes(), &data[at..next], self.terms);
+            self.put(out);
+            at = next;
+        }
+    }
+
+    /// The next unit, its digests checked; `None` when the connection has ended.
+    pub fn receive(&mut self) -> Option<(Frame, Vec<u8>)> {
+        let mut first = [0; COMMON_BYTES];
+        self.stream.read_exact(&mut first).ok()?;
+        let frame = Frame::parse(first, self.terms, usize::MAX).unwrap();
+        let mut unit = first.to_vec();
+        unit.resize(frame.bytes(), 0);
+        self.stream.read_exact(&mut unit[COMMON_BYTES..]).ok()?;
+        frame.check_head(&unit[..frame.head_bytes()]).unwrap();
+        if frame.data_digest == Digest::On {
+            let (data, digest) = unit[frame.data_at..].split_at(frame.data_bytes);
+            assert!(pdu::is_digest_of(data, digest), "the data's digest is right");
+        }
+        Some((frame, unit))
+    }
+}
+
+/// A host that is connected to a subsystem.
+pub struct Host {
+    pub admin: Queue,
+    pub controller: u16,
+    address: SocketAddr,
+    nqn: String,
+    name: String,
+    style: Style,
+}
+
+impl Host {
+    /// Connects an admin queue and enables the controller.
+    pub fn connect(address: SocketAddr, nqn: &str, style: Style) -> Self {
+        Self::connect_as(HOST, address, nqn, style).unwrap()
+    }
+
+    pub fn connect_as(
+        host: &str,
+        address: SocketAddr,
+        nqn: &str,
+        style: Style,
+    ) -> Result<Self, NvmeStatus> {
+        let mut admin = Queue::open(address, style);
+        let data = connect_data(host, nqn, DYNAMIC_CONTROLLER);
+        let (id, _) = admin.command(connect(0, style), &Move::Send(data.as_bytes()))?;
+        let controller = u16::try_from(id & 0xffff).unwrap();
+        let (nqn, name) = (nqn.to_owned(), host.to_owned());
+        let mut host = Self { admin, controller, address, nqn, name, style };
+        let get = |admin: &mut Queue, property: Property| {
+            admin.command(property.get(), &Move::Nothing).unwrap().0
+        };
+        assert_eq!(get(&mut host.admin, Property::Status), 0);
+        host.admin.command(Property::Configuration.set(0x0046_0061), &Move::Nothing)?;
+        assert_eq!(get(&mut host.admin, Property::Status), 1, "ready");
+        Ok(host)
+    }
+
+    /// Connects an I/O queue.
+    pub fn queue(&self, number: u16) -> Result<Queue, NvmeStatus> {
+        let mut queue = Queue::open(self.address, self.style);
+        let data = connect_data(&self.name, &self.nqn, self.controller);
+        queue.command(connect(number, self.style), &Move::Send(data.as_bytes()))?;
+        Ok(queue)
+    }
+}
+
+fn connect(queue: u16, style: Style) -> SubmissionEntry {
+    let flow_control = style.flow_control;
+    Connect { queue, entries: 128, flow_control, keep_alive_ms: Some(5000) }.encode()
+}
+
+fn connect_data(host: &str, nqn: &str, controller: u16) -> ConnectData {
+    let mut data = ConnectData::new_zeroed();
+    data.host_id = [5; 16];
+    data.controller_id = controller.into();
+    data.subsystem = name(nqn);
+    data.host = name(host);
+    data
+}

@@ -1,0 +1,286 @@
+//! Whole NVMe/TCP sessions that were recorded, with mistakes in them, and hosts that do not read:
+//! the server answers or ends the connection, and keeps neither threads nor memory.
+//!
+//! A process of its own, so that what is left of it can be counted. `SEED=n COUNT=n` choose the
+//! mistakes and how many sessions there are.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "shared with other tests")]
+
+#[path = "../nvme_tcp/initiator.rs"]
+mod initiator;
+mod mutate;
+#[path = "../../../../fuzz/sessions.rs"]
+mod sessions;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use zonal::nvme::decode::{
+    BlockRange, Durability, Identify, ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend,
+    ZoneSendAction,
+};
+use zonal::nvme::identify::{BYTES, cns};
+use zonal::nvme::{Nsid, Opcode, SubmissionEntry};
+use zonal::spec::open_stack;
+use zonal::{Lba, LbaCount, ManualClock, OpenMode, ZoneAction};
+use zonal_nvme::extension::ExtensionSize;
+use zonal_nvme::subsystem::Hosts;
+use zonal_nvme::tcp::Server;
+use zonal_nvme::wire::fabrics::FlowControl;
+use zonal_nvme::wire::feature;
+use zonal_nvme::wire::log::{GetLogPage, LogRead, page};
+use zonal_nvme::{Namespace, Subsystem};
+
+use initiator::{Host, Move, Placement, Queue, Style};
+use mutate::Random;
+
+const NQN: &str = "nqn.2026-11.localhost:test";
+const ONE: Nsid = Nsid::new(1);
+/// Bytes of the controller's identifier in the unit that connects a queue: header, host identifier.
+const CONTROLLER_AT: usize = 72 + 16;
+
+/// Panics of any thread.
+static PANICS: AtomicU32 = AtomicU32::new(0);
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn serve() -> (Server, Arc<Subsystem>, SocketAddr, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(0));
+    let spec = "mem:zone=3M,zones=8,open=3,active=5";
+    let stack = open_stack(spec, OpenMode::ReadWrite, clock.clone()).unwrap();
+    let namespace = Namespace::new(stack, "a device", [1; 16]).unwrap();
+    let namespace = namespace.with_extensions(ExtensionSize::from_bytes(64).unwrap());
+    let subsystem = Arc::new(Subsystem::new(NQN, vec![namespace], Hosts::All).unwrap());
+    let anywhere = ["127.0.0.1:0".parse().unwrap()];
+    let server = Server::start(Arc::clone(&subsystem), &anywhere, clock.clone()).unwrap();
+    let address = server.addresses()[0];
+    (server, subsystem, address, clock)
+}
+
+fn range(opcode: Opcode, lba: u64, blocks: u64) -> SubmissionEntry {
+    let (first, durability) = (Lba::new(lba), Durability::Volatile);
+    BlockRange { first, blocks: LbaCount::new(blocks), durability }.encode(opcode, ONE)
+}
+
+/// The units of an admin queue and of an I/O queue that do a bit of everything.
+fn record(address: SocketAddr, style: Style) -> [Vec<Vec<u8>>; 2] {
+    let mut host = Host::connect(address, NQN, style);
+    for (what, command_set) in
+        [(cns::CONTROLLER, 0), (cns::ACTIVE_NAMESPACES, 0), (cns::COMMAND_SET_NAMESPACE, 2)]
+    {
+        let nsid = if what == cns::COMMAND_SET_NAMESPACE { ONE } else { Nsid::NONE };
+        let entry = Identify { what, command_set }.encode(nsid);
+        host.admin.command(entry, &Move::Receive(BYTES)).unwrap();
+    }
+    for (page, bytes) in [(page::HEALTH, 512), (page::CHANGED_ZONES, 4096), (page::EFFECTS, 4096)] {
+        let (read, offset, command_set) = (LogRead::Clear, 0, 2);
+        let entry = GetLogPage { page, read, offset, bytes, command_set }.encode(ONE);
+        host.admin.command(entry, &Move::Receive(usize::try_from(bytes).unwrap())).unwrap();
+    }
+    host.admin.command(feature::get(feature::id::QUEUES), &Move::Nothing).unwrap();
+    host.admin.send(SubmissionEntry::new(Opcode::ASYNC_EVENT, Nsid::NONE), &Move::Nothing);
+    let mut queue = host.queue(1).unwrap();
+    let data: Vec<u8> = (0..300 * 1024_u32).map(|at| at.to_le_bytes()[0]).collect();
+    let manage =
+        |action, zones| ZoneSend { action: ZoneSendAction::Manage(action), zones }.encode(ONE);
+    let zone = SendTarget::Start(Lba::new(768));
+    queue.command(manage(ZoneAction::Reset, SendTarget::All), &Move::Nothing).unwrap();
+    queue.command(range(Opcode::WRITE, 0, 2), &Move::Send(&data[..8192])).unwrap();
+    queue.command(range(Opcode::WRITE, 2, 75), &Move::Send(&data)).unwrap();
+    queue.command(range(Opcode::ZONE_APPEND, 768, 3), &Move::Send(&data[..12288])).unwrap();
+    queue.command(range(Opcode::READ, 0, 20), &Move::Receive(81920)).unwrap();
+    queue.command(range(Opcode::WRITE_ZEROES, 77, 4), &Move::Nothing).unwrap();
+    queue.command(manage(ZoneAction::Finish, zone), &Move::Nothing).unwrap();
+    queue.command(manage(ZoneAction::Reset, zone), &Move::Nothing).unwrap();
+    let extension = ZoneSend { action: ZoneSendAction::SetExtension, zones: zone }.encode(ONE);
+    queue.command(extension, &Move::Send(&data[..64])).unwrap();
+    for form in [ReportForm::Plain, ReportForm::Extended] {
+        let (first, bytes, count) = (Lba::ZERO, 4096, ReportCount::Reported);
+        let entry = ZoneReceive { first, bytes, form, only: None, count }.encode(ONE);
+        queue.command(entry, &Move::Receive(bytes)).unwrap();
+    }
+    queue.command(SubmissionEntry::new(Opcode::FLUSH, ONE), &Move::Nothing).unwrap();
+    [std::mem::take(&mut host.admin.sent), std::mem::take(&mut queue.sent)]
+}
+
+/// Sends everything, and reads until the server ends the connection.
+fn play(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let sending = stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The server may have ended it already.
+            let _ = (&sending).write_all(bytes);
+            let _ = sending.shutdown(Shutdown::Write);
+        });
+        let mut answer = vec![0; 65536];
+        loop {
+            match stream.read(&mut answer) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it ends: {error}");
+                    break;
+                }
+            }
+        }
+    });
+}
+
+/// A number from /proc/self/status.
+fn status(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Waits until nothing is left of any connection.
+fn settle(server: &Server, subsystem: &Subsystem) {
+    for _ in 0..600 {
+        if server.connection_count() == 0 && subsystem.controller_count() == 0 {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    panic!(
+        "{} connections, {} controllers",
+        server.connection_count(),
+        subsystem.controller_count()
+    );
+}
+
+/// The server does for a good host what it should.
+fn is_well(address: SocketAddr) {
+    let host = Host::connect(address, NQN, Style::EVERYTHING);
+    let mut queue = host.queue(1).unwrap();
+    let reset = ZoneSend {
+        action: ZoneSendAction::Manage(ZoneAction::Reset),
+        zones: SendTarget::Start(Lba::ZERO),
+    };
+    queue.command(reset.encode(ONE), &Move::Nothing).unwrap();
+    queue.command(range(Opcode::WRITE, 0, 1), &Move::Send(&[7; 4096])).unwrap();
+    let (_, found) = queue.command(range(Opcode::READ, 0, 1), &Move::Receive(4096)).unwrap();
+    assert_eq!(found, [7; 4096]);
+}
+
+/// One test, because it counts what the process has.
+#[test]
+fn mistakes_in_recorded_sessions_and_readers_that_do_not_read() {
+    let inherited = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        inherited(info);
+    }));
+    corpus();
+    mistakes();
+    nobody_reads();
+}
+
+/// The fuzz target without a fuzzer.
+fn corpus() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/corpus/nvme_tcp");
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        sessions::nvme_tcp(&std::fs::read(file.unwrap().path()).unwrap());
+        count += 1;
+    }
+    assert!(count >= 5, "{count} files");
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+}
+
+fn mistakes() {
+    let (seed, count) = (number("SEED", 1), number("COUNT", 1500));
+    println!("SEED={seed} COUNT={count}");
+    let (server, subsystem, address, _) = serve();
+    let plain = Style { placement: Placement::Request, ..Style::PLAIN };
+    let digests = Style { flow_control: FlowControl::On, ..Style::EVERYTHING };
+    let sessions: Vec<_> = [Style::PLAIN, plain, digests]
+        .into_iter()
+        .flat_map(|style| record(address, style))
+        .collect();
+    settle(&server, &subsystem);
+    let (mut memory_kib, mut threads) = (0, 0);
+    for turn in 0..count {
+        if turn == count / 3 {
+            settle(&server, &subsystem);
+            (memory_kib, threads) = (status("VmRSS"), status("Threads"));
+        }
+        let mut random = Random::new(seed.wrapping_add(turn));
+        let which = random.below(sessions.len());
+        let mut units = sessions[which].clone();
+        // An I/O queue needs the controller that it belongs to.
+        let host = (which % 2 == 1).then(|| Host::connect(address, NQN, Style::PLAIN));
+        if let Some(host) = &host {
+            units[1][CONTROLLER_AT..][..2].copy_from_slice(&host.controller.to_le_bytes());
+        }
+        mutate::units(&mut random, &mut units);
+        let mut bytes = units.concat();
+        mutate::bytes(&mut random, &mut bytes);
+        play(address, &bytes);
+        assert_eq!(PANICS.load(Ordering::Relaxed), 0, "SEED={} COUNT=1", seed.wrapping_add(turn));
+    }
+    settle(&server, &subsystem);
+    is_well(address);
+    settle(&server, &subsystem);
+    let (memory_now_kib, threads_now) = (status("VmRSS"), status("Threads"));
+    println!("{memory_kib} KiB, {threads} threads; at the end {memory_now_kib} KiB, {threads_now}");
+    if count >= 300 {
+        assert_eq!(threads_now, threads);
+        assert!(memory_now_kib < memory_kib + 16 * 1024, "memory grows");
+    }
+    server.stop().unwrap();
+}
+
+/// Hosts that ask for much and take nothing: each costs a bounded amount of memory, until its time
+/// is over; the others are served.
+fn nobody_reads() {
+    let (server, subsystem, address, clock) = serve();
+    is_well(address);
+    let before_kib = status("VmRSS");
+    let (host, count) = (Host::connect(address, NQN, Style::PLAIN), 8);
+    let queues: Vec<Queue> = (1..=count).map(|number| greedy(&host, number)).collect();
+    is_well(address);
+    let taken_kib = status("VmRSS").saturating_sub(before_kib);
+    println!("{count} hosts that do not read: {taken_kib} KiB");
+    assert!(taken_kib < u64::from(count) * 4096, "bounded");
+    // The promise of the admin queue would end them as well.
+    for _ in 0..31 {
+        clock.advance_ns(1_000_000_000);
+        std::thread::park_timeout(Duration::from_millis(10));
+        let mut host = Host::connect(address, NQN, Style::PLAIN);
+        host.admin
+            .command(SubmissionEntry::new(Opcode::KEEP_ALIVE, Nsid::NONE), &Move::Nothing)
+            .unwrap();
+    }
+    drop(host);
+    for mut queue in queues {
+        queue.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut rest = Vec::new();
+        let ended = queue.stream.read_to_end(&mut rest);
+        assert!(ended.is_ok() || ended.unwrap_err().kind() == ErrorKind::ConnectionReset);
+    }
+    settle(&server, &subsystem);
+    server.stop().unwrap();
+}
+
+/// Sends reads of 1 MiB until the server takes no more.
+fn greedy(host: &Host, number: u16) -> Queue {
+    let mut queue = host.queue(number).unwrap();
+    queue.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut entry = range(Opcode::READ, 0, 256);
+    entry.data = zonal::nvme::command::DataPointer::transport(1 << 20);
+    let unit = mutate::capsule(&entry);
+    for _ in 0..200_000 {
+        if queue.stream.write_all(&unit).is_err() {
+            return queue;
+        }
+    }
+    panic!("the server takes commands without end");
+}
