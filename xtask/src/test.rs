@@ -50,7 +50,7 @@ pub(crate) fn all(root: &Path, scope: Scope, tally: &mut Tally) {
         run::tests(
             "long tests and suites through a real mount",
             cargo(root)
-                .args(["test", "--package=zonal-serve", "--package=zonal-cli", "--tests"])
+                .args(["test", "--package=zonal-fuse", "--package=zonal-cli", "--tests"])
                 .args(GO_ON)
                 .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
                 .args(["--exact", "--skip=daemon"])

@@ -6,8 +6,8 @@ use std::io;
 
 use zonal::DeviceError;
 use zonal_fs::FsError;
+use zonal_fuse::ServeError;
 use zonal_linux::ublk;
-use zonal_serve::ServeError;
 
 /// Prints a failure on standard error.
 #[expect(clippy::print_stderr, reason = "this is where the command's errors are printed")]

@@ -10,11 +10,11 @@ use super::{list, text};
 const ARROWS: &[(&str, &[&str])] = &[
     ("zonal", &[]),
     ("zonal-fs", &["zonal"]),
+    ("zonal-fuse", &["zonal", "zonal-fs"]),
     ("zonal-linux", &["zonal"]),
     ("zonal-nvme", &["zonal"]),
-    ("zonal-serve", &["zonal", "zonal-fs"]),
     ("zonal-sim", &["zonal"]),
-    ("zonal-cli", &["zonal", "zonal-fs", "zonal-linux", "zonal-nvme", "zonal-serve", "zonal-sim"]),
+    ("zonal-cli", &["zonal", "zonal-fs", "zonal-fuse", "zonal-linux", "zonal-nvme", "zonal-sim"]),
     ("xtask", &[]),
 ];
 
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn an_arrow_upwards_is_refused() {
-        assert!(check(&metadata("zonal-serve", "zonal-fs")).is_ok());
-        assert!(check(&metadata("zonal-serve", "bitflags")).is_ok());
+        assert!(check(&metadata("zonal-fuse", "zonal-fs")).is_ok());
+        assert!(check(&metadata("zonal-fuse", "bitflags")).is_ok());
         assert!(check(&metadata("zonal", "zonal-fs")).is_err());
     }
 

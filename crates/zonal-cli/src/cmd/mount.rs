@@ -15,8 +15,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use zonal_fs::vfs::Access;
-use zonal_serve::daemon::{self, Parent};
-use zonal_serve::{MountConfig, serve};
+use zonal_fuse::daemon::{self, Parent};
+use zonal_fuse::{MountConfig, serve};
 
 use crate::args::{FsKind, Global, Mount};
 use crate::device::{self, OpenMode};

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
-use zonal_serve::{ServeError, control};
+use zonal_fuse::{ServeError, control};
 
 use crate::args::{Global, Stats};
 use crate::output::table;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use zonal_serve::unmount::unmount_and_wait;
+use zonal_fuse::unmount::unmount_and_wait;
 
 use crate::args::{Global, Umount};
 use crate::output::json;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde::Serialize;
 use zonal::{Lba, LbaCount, Zone, ZoneId, ZoneKind, ZonedDevice};
-use zonal_serve::zone_report;
+use zonal_fuse::zone_report;
 
 use crate::args::{Global, Zones};
 use crate::device::{self, OpenMode};

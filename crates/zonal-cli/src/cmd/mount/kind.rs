@@ -9,9 +9,9 @@ use zonal_fs::furrow::{self, AtimePolicy, Furrow};
 use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::FileSystem;
 use zonal_fs::zonefs::{self, Taken, ZoneFs};
-use zonal_serve::MountConfig;
-use zonal_serve::control::Control;
-use zonal_serve::options::Atime;
+use zonal_fuse::MountConfig;
+use zonal_fuse::control::Control;
+use zonal_fuse::options::Atime;
 
 use super::Counts;
 use crate::args::FsKind;

@@ -13,8 +13,8 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_remount};
 use zonal_fs::vfs::Access;
 use zonal_fs::zonefs::{MountOptions, Taken};
-use zonal_serve::options::Restrict;
-use zonal_serve::{MountConfig, control};
+use zonal_fuse::options::Restrict;
+use zonal_fuse::{MountConfig, control};
 
 use super::FsKind;
 use crate::args::Mount;

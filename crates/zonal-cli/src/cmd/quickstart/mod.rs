@@ -23,7 +23,7 @@ use zonal::file::{CreateOptions, FileDrive};
 use zonal::profile::Changes;
 use zonal::{ByteCount, Profile};
 use zonal_fs::furrow::{self, DataCheck, MkfsOptions, Overwrite};
-use zonal_serve::unmount::detach;
+use zonal_fuse::unmount::detach;
 
 use self::plan::Plan;
 use self::programs::PROGRAMS;

@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 use rustix::mount::UnmountFlags;
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::FileSystem;
-use zonal_serve::daemon;
-use zonal_serve::unmount::{detach, unmount_and_wait};
+use zonal_fuse::daemon;
+use zonal_fuse::unmount::{detach, unmount_and_wait};
 
 use super::volume::{Library, Mounted, Volume};
 use crate::clock::SystemClock;

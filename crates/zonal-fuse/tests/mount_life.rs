@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use zonal_serve::ServeError;
-use zonal_serve::unmount::{daemon_of, unmount_and_wait};
+use zonal_fuse::ServeError;
+use zonal_fuse::unmount::{daemon_of, unmount_and_wait};
 
 #[test]
 #[ignore = "the daemon of the other tests"]
@@ -99,7 +99,7 @@ fn the_daemon_attribute_is_not_stored() {
     let Some(mounted) = mounted::mount() else { return };
     let mut names = [0; 256];
     assert_eq!(rustix::fs::listxattr(mounted.root(), &mut names).unwrap(), 0);
-    let name = zonal_serve::unmount::DAEMON_XATTR;
+    let name = zonal_fuse::unmount::DAEMON_XATTR;
     let flags = rustix::fs::XattrFlags::empty();
     assert!(rustix::fs::setxattr(mounted.root(), name, b"1", flags).is_err());
     assert!(rustix::fs::removexattr(mounted.root(), name).is_err());

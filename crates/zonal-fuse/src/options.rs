@@ -125,12 +125,12 @@ impl MountConfig {
     /// mount(8) itself acts on (`noauto`, `user`, `x-…`) are skipped, unknown ones refused.
     ///
     /// ```
-    /// use zonal_serve::options::{Access, MountConfig};
+    /// use zonal_fuse::options::{Access, MountConfig};
     ///
     /// let mut config = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
     /// config.apply("ro,nodev,nofail")?;
     /// assert_eq!(config.access, Access::ReadOnly);
-    /// # Ok::<(), zonal_serve::ServeError>(())
+    /// # Ok::<(), zonal_fuse::ServeError>(())
     /// ```
     pub fn apply(&mut self, options: &str) -> Result<()> {
         for option in options.split(',').filter(|option| !option.is_empty()) {

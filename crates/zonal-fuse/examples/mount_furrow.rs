@@ -20,8 +20,8 @@ use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Clock, Rules};
 use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions, Owner, mkfs};
-use zonal_serve::daemon::{self, Parent};
-use zonal_serve::options::{Access, MountConfig};
+use zonal_fuse::daemon::{self, Parent};
+use zonal_fuse::options::{Access, MountConfig};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -40,7 +40,7 @@ fn main() -> Outcome<()> {
             let parent = parent.take().expect("ready is said once");
             parent.ready(None).expect("the parent waits");
         };
-        Ok(zonal_serve::serve(Arc::new(fs), &config, ready)?)
+        Ok(zonal_fuse::serve(Arc::new(fs), &config, ready)?)
     });
     match (served, parent) {
         (Err(error), Some(parent)) => Ok(parent.failed(&error.to_string())?),

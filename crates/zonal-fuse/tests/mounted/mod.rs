@@ -23,9 +23,9 @@ use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Clock, Rules};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
-use zonal_serve::ServeError;
-use zonal_serve::options::{Access, Atime, MountConfig};
-use zonal_serve::unmount::unmount_and_wait;
+use zonal_fuse::ServeError;
+use zonal_fuse::options::{Access, Atime, MountConfig};
+use zonal_fuse::unmount::unmount_and_wait;
 
 /// How long a daemon may take to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ pub(crate) fn mount_with(options: &str) -> Option<Mounted> {
         println!("SKIP: needs root");
         return None;
     }
-    let dir = TempDir::with_prefix("zonal-serve-").unwrap();
+    let dir = TempDir::with_prefix("zonal-fuse-").unwrap();
     fs::create_dir(dir.path().join("mnt")).unwrap();
     let drive = dir.path().join("drive");
     let daemon = start(&dir.path().join("mnt"), &drive, options);
@@ -220,7 +220,7 @@ pub(crate) fn daemon() {
     let device = Arc::new(FileDrive::open(&drive, mode).unwrap());
     let options = MountOptions { access, atime, planted: None };
     let fs = Furrow::mount(device, Arc::new(SystemClock), options).unwrap();
-    zonal_serve::serve(Arc::new(fs), &config, || println!("READY")).unwrap();
+    zonal_fuse::serve(Arc::new(fs), &config, || println!("READY")).unwrap();
 }
 
 /// The machine's clock.

@@ -1,7 +1,7 @@
 //! What does zonefs cost: through FUSE against the least that FUSE costs, and as a library against
 //! the bare device?
 //!
-//! Run it with `cargo bench -p zonal-serve --bench zonefs` as root; words after `--` choose rows by
+//! Run it with `cargo bench -p zonal-fuse --bench zonefs` as root; words after `--` choose rows by
 //! part of their name. All targets take turns within each round, so that what else the machine does
 //! meets all of them. The figure is processor time per operation, of the program and of the daemon
 //! that serves it, in user space and kernel: the median of the rounds, and the median of the ratio
@@ -26,8 +26,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use zonal::{Clock, OpenMode, ZonedDevice, spec};
 use zonal_fs::zonefs::{MkfsOptions, MountOptions, ZoneFs, mkfs};
-use zonal_serve::MountConfig;
-use zonal_serve::options::DirectWrites;
+use zonal_fuse::MountConfig;
+use zonal_fuse::options::DirectWrites;
 
 use target::{Kind, Op, Target, processor_ns};
 
@@ -349,5 +349,5 @@ fn daemon(what: &str, point: &Path) {
     if what == "warm" {
         config.direct_writes = DirectWrites::Cache;
     }
-    zonal_serve::serve(Arc::new(fs), &config, || println!("READY")).expect("it serves");
+    zonal_fuse::serve(Arc::new(fs), &config, || println!("READY")).expect("it serves");
 }
