@@ -7,12 +7,10 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow};
 pub(crate) use zonal::OpenMode;
 use zonal::spec::Stack;
-use zonal::{Clock, DeviceError, ManualClock, Zone, ZonedDevice};
+use zonal::{Clock, DeviceError, ManualClock, SystemClock, Zone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::signature::{self, Content};
 use zonal_sim::{Config, SimSsd};
-
-use crate::clock::SystemClock;
 
 /// Opens `spec`.
 pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {

@@ -12,13 +12,11 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{getegid, geteuid};
-use rustix::time::{ClockId, clock_gettime};
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
-use zonal::{Clock, Rules};
+use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions, Owner, mkfs};
 use zonal_fuse::daemon::{self, Parent};
 use zonal_fuse::options::{Access, MountConfig};
@@ -77,7 +75,7 @@ fn open(path: &Path, access: Access) -> Outcome<Furrow> {
     };
     let device = Arc::new(FileDrive::open(path, mode)?);
     let options = MountOptions { access, ..MountOptions::default() };
-    Ok(Furrow::mount(device, Arc::new(SystemClock), options)?)
+    Ok(Furrow::mount(device, Arc::new(SystemClock::new()), options)?)
 }
 
 fn format(path: &Path) -> Outcome<()> {
@@ -88,22 +86,6 @@ fn format(path: &Path) -> Outcome<()> {
     let drive = Arc::new(FileDrive::open(path, OpenMode::ReadWrite)?);
     let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
     let options = MkfsOptions { owner, ..MkfsOptions::default() };
-    mkfs(drive, &SystemClock, &options, &mut |_| ())?;
+    mkfs(drive, &SystemClock::new(), &options, &mut |_| ())?;
     Ok(())
-}
-
-struct SystemClock;
-
-impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "a mount lives in real time")]
-    fn wall_ns(&self) -> i64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
-    }
-
-    fn monotonic_ns(&self) -> u64 {
-        let now = clock_gettime(ClockId::Monotonic);
-        let ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-        u64::try_from(ns).unwrap_or(0)
-    }
 }

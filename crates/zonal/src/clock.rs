@@ -1,6 +1,9 @@
-//! Time, handed in: nothing in this crate reads a clock of its own, so a run can be replayed.
+//! Time, handed in: no library of this workspace reads a clock of its own, so a run can be replayed.
+//!
+//! [`SystemClock`] is here for programs, which hand it in. No library makes one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time.
 pub trait Clock: Send + Sync {
@@ -35,5 +38,39 @@ impl Clock for ManualClock {
 
     fn monotonic_ns(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The machine's wall clock and monotonic clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// The clock; its monotonic time starts now.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that programs hand in")]
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that programs hand in")]
+    fn wall_ns(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+            Err(before) => -i64::try_from(before.duration().as_nanos()).unwrap_or(i64::MAX),
+        }
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }

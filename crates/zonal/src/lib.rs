@@ -24,7 +24,7 @@ pub mod unit;
 pub mod workload;
 pub mod zone;
 
-pub use clock::{Clock, ManualClock};
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Select, ZoneAction, ZonedDevice};
 pub use error::DeviceError;
 pub use failure::{FailZone, ZoneFailure};

@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use zonal::SystemClock;
 use zonal_fs::furrow::{self, MkfsOptions, Overwrite, Owner};
 
 use crate::args::{Global, Mkfs};
-use crate::clock::SystemClock;
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, progress, size};
 

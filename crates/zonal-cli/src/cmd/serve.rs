@@ -8,13 +8,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use zonal::SystemClock;
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp;
 use zonal_nvme::{Namespace, Subsystem};
 
 use crate::args::{Global, NvmeTcp, ServeCommand};
-use crate::clock::SystemClock;
 use crate::device::{self, OpenMode};
 use crate::output::json;
 

@@ -16,12 +16,12 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
-use zonal::{Clock, Rules};
+use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fuse::ServeError;
 use zonal_fuse::options::{Access, Atime, MountConfig};
@@ -175,7 +175,7 @@ fn format(path: &Path) {
     let options = CreateOptions { geometry, rules: Rules::Zns, uuid: [1; 16], overwrite };
     FileDrive::create(path, &options).unwrap();
     let drive = Arc::new(FileDrive::open(path, OpenMode::ReadWrite).unwrap());
-    furrow::mkfs(drive, &SystemClock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+    furrow::mkfs(drive, &SystemClock::new(), &MkfsOptions::default(), &mut |_| ()).unwrap();
 }
 
 fn start(point: &Path, drive: &Path, options: &str) -> Child {
@@ -219,22 +219,6 @@ pub(crate) fn daemon() {
     };
     let device = Arc::new(FileDrive::open(&drive, mode).unwrap());
     let options = MountOptions { access, atime, planted: None };
-    let fs = Furrow::mount(device, Arc::new(SystemClock), options).unwrap();
+    let fs = Furrow::mount(device, Arc::new(SystemClock::new()), options).unwrap();
     zonal_fuse::serve(Arc::new(fs), &config, || println!("READY")).unwrap();
-}
-
-/// The machine's clock.
-pub(crate) struct SystemClock;
-
-impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "a mount lives in real time")]
-    fn wall_ns(&self) -> i64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        i64::try_from(now.as_nanos()).unwrap()
-    }
-
-    fn monotonic_ns(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
-    }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use zonal::ZonedDevice;
 use zonal::spec::Stack;
+use zonal::{SystemClock, ZonedDevice};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow};
 use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::FileSystem;
@@ -15,7 +15,6 @@ use zonal_fuse::options::Atime;
 
 use super::Counts;
 use crate::args::FsKind;
-use crate::clock::SystemClock;
 use crate::device;
 
 /// Options that only one kind has.

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use rustix::mount::UnmountFlags;
 use zonal::file::{CreateOptions, FileDrive};
 use zonal::profile::Changes;
-use zonal::{ByteCount, Profile};
+use zonal::{ByteCount, Profile, SystemClock};
 use zonal_fs::furrow::{self, DataCheck, MkfsOptions, Overwrite};
 use zonal_fuse::unmount::detach;
 
@@ -32,7 +32,6 @@ use self::session::{Session, Way};
 use self::stop::Stop;
 use self::verify::Sums;
 use crate::args::{Global, Quickstart};
-use crate::clock::SystemClock;
 use crate::cmd::mkfs;
 use crate::device::{self, OpenMode};
 

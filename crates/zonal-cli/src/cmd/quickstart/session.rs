@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::mount::UnmountFlags;
+use zonal::SystemClock;
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::FileSystem;
 use zonal_fuse::daemon;
 use zonal_fuse::unmount::{detach, unmount_and_wait};
 
 use super::volume::{Library, Mounted, Volume};
-use crate::clock::SystemClock;
 use crate::cmd::mount::Counts;
 use crate::device::{self, OpenMode};
 
