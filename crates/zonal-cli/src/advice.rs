@@ -70,6 +70,9 @@ fn of_device(error: &DeviceError) -> Option<String> {
             let path = path.display();
             format!("`zonal create {path} --zone-size 256MiB` cuts it into virtual zones")
         }
+        DeviceError::NoSpace { .. } => {
+            "make space on the file system that holds the drive file".into()
+        }
         DeviceError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             "check the path; `zonal create FILE` makes a drive".into()
         }

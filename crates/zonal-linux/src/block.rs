@@ -321,6 +321,10 @@ impl ZonedDevice for BlockDrive {
         self.mode.check_writable()?;
         let slot = self.slot(zone)?;
         let blocks = self.geometry.blocks(data.len())?;
+        if blocks == LbaCount::ZERO {
+            let written = LbaCount::new(slot.written.load(Ordering::Acquire));
+            return Ok(self.geometry.zone_start(zone) + written);
+        }
         if self.geometry.kind(zone) == ZoneKind::Conventional {
             return Err(DeviceError::Conventional { zone });
         }

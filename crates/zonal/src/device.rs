@@ -68,7 +68,8 @@ pub trait ZonedDevice: Send + Sync {
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()>;
 
     /// Writes whole blocks at the zone's write pointer, wherever it is, and returns where they
-    /// went. At most [`Geometry::max_append`] blocks.
+    /// went. At most [`Geometry::max_append`] blocks. No blocks go to the write pointer, or to the
+    /// start of a zone that has none.
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba>;
 
     /// Changes the condition of one zone or of all.

@@ -204,6 +204,10 @@ impl<M: Medium> Emulated<M> {
     pub(crate) fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         let blocks = self.geometry.blocks(data.len())?;
         let limit = self.geometry.max_append();
+        if blocks == LbaCount::ZERO {
+            let zone = describe(&self.geometry, zone, self.slot(zone)?.state());
+            return Ok(zone.wp.unwrap_or(zone.start));
+        }
         if blocks > limit {
             return Err(DeviceError::AppendTooLarge { blocks, limit });
         }
@@ -214,8 +218,8 @@ impl<M: Medium> Emulated<M> {
     fn store(&self, zone: ZoneId, event: Event, data: &[u8]) -> Result<Lba> {
         let slot = self.slot(zone)?;
         let mut part = slot.lock();
-        let mut from = slot.state();
-        let to = self.decide(zone, from, event)?;
+        let before = slot.state();
+        let to = self.decide(zone, before, event)?;
         let offset = match event {
             Event::Write { offset, .. } => offset,
             Event::Append(_)
@@ -223,32 +227,52 @@ impl<M: Medium> Emulated<M> {
             | Event::CloseImplicitly
             | Event::PowerCycle
             | Event::FailWrites
-            | Event::FailWholly => from.written,
+            | Event::FailWholly => before.written,
         };
-        if data.is_empty() {
-            return Ok(self.geometry.zone_start(zone) + offset);
-        }
-        if from.cond != ZoneCond::NotWp {
-            if self.geometry.max_open().is_some() {
-                slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let open = self.open_for_write(zone, before)?;
+        let stored = self
+            .medium
+            .write(&mut part, Place { zone, offset }, data)
+            .and_then(|()| self.advance(zone, open, to));
+        if let Err(error) = stored {
+            // What could not be written leaves the zone as it was. If the medium takes not even
+            // that, the zone stays open.
+            if open != before {
+                let _ = self.shift(zone, open, before);
             }
-            if !from.cond.is_open() {
-                // A write that fills the zone at once passes through open too, and needs room.
-                let open = ZoneState { cond: ZoneCond::ImplicitOpen, ..from };
-                self.shift(zone, from, open)?;
-                from = open;
-            }
-        }
-        self.medium.write(&mut part, Place { zone, offset }, data)?;
-        if to.cond == from.cond {
-            if to != from {
-                self.medium.record(zone, from, to)?;
-                slot.set(to);
-            }
-        } else {
-            self.shift(zone, from, to)?;
+            return Err(error);
         }
         Ok(self.geometry.zone_start(zone) + offset)
+    }
+
+    /// The state of a zone that is about to be written: it is open. A write that fills the zone at
+    /// once passes through open too, and needs room.
+    fn open_for_write(&self, zone: ZoneId, from: ZoneState) -> Result<ZoneState> {
+        if from.cond == ZoneCond::NotWp {
+            return Ok(from);
+        }
+        if self.geometry.max_open().is_some() {
+            let now = self.uses.fetch_add(1, Ordering::Relaxed);
+            self.slots[zone.index()].used.store(now, Ordering::Relaxed);
+        }
+        if from.cond.is_open() {
+            return Ok(from);
+        }
+        let open = ZoneState { cond: ZoneCond::ImplicitOpen, ..from };
+        self.shift(zone, from, open)?;
+        Ok(open)
+    }
+
+    /// Moves the write pointer over what was stored; the zone may become Full.
+    fn advance(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
+        if to.cond != from.cond {
+            return self.shift(zone, from, to);
+        }
+        if to != from {
+            self.medium.record(zone, from, to)?;
+            self.slots[zone.index()].set(to);
+        }
+        Ok(())
     }
 
     pub(crate) fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {

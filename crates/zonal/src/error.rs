@@ -183,6 +183,13 @@ pub enum DeviceError {
     /// The power is cut: nothing works until it is back.
     #[error("the power is cut")]
     PowerCut,
+    /// What an emulated drive is kept in has no space left. Nothing was written, and zones are as
+    /// they were: the same call succeeds once there is space.
+    #[error("{what}: no space left on the host below the drive")]
+    NoSpace {
+        /// What was tried, and on what.
+        what: String,
+    },
     /// The operating system refused.
     #[error("{what}: {source}")]
     Io {
@@ -228,6 +235,7 @@ impl DeviceError {
             Self::Locked { .. } => (Errno::BUSY, status::NOT_READY),
             Self::OpenedReadOnly => (Errno::ROFS, status::WRITE_PROTECTED),
             Self::Medium { .. } => (Errno::IO, status::UNRECOVERED_READ),
+            Self::NoSpace { .. } => (Errno::NOSPC, status::CAPACITY_EXCEEDED),
             Self::PowerCut | Self::Replay { .. } => (Errno::IO, status::INTERNAL),
             Self::Io { source, .. } => {
                 (Errno::from_io_error(source).unwrap_or(Errno::IO), status::INTERNAL)
@@ -273,6 +281,7 @@ mod tests {
             (DeviceError::Locked { path }, Errno::BUSY, (0, 0x82)),
             (DeviceError::OpenedReadOnly, Errno::ROFS, (0, 0x20)),
             (DeviceError::Medium { lba }, Errno::IO, (2, 0x81)),
+            (DeviceError::NoSpace { what: "x".into() }, Errno::NOSPC, (0, 0x81)),
             (DeviceError::PowerCut, Errno::IO, (0, 0x06)),
             (DeviceError::Io { what: "x".into(), source: full }, Errno::NOSPC, (0, 0x06)),
         ];

@@ -16,6 +16,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 mod backing;
@@ -23,6 +25,8 @@ mod disk;
 pub mod format;
 mod table;
 
+#[cfg(test)]
+mod full_host;
 #[cfg(test)]
 mod power_cut;
 
@@ -370,7 +374,11 @@ impl Medium for DriveFile {
 }
 
 fn io_error(what: &str, path: &Path, source: io::Error) -> DeviceError {
-    DeviceError::Io { what: format!("{what} {}", path.display()), source }
+    let what = format!("{what} {}", path.display());
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::NoSpace { what },
+        _ => DeviceError::Io { what, source },
+    }
 }
 
 fn lock_for_writing(file: &File, path: &Path) -> Result<()> {
@@ -384,8 +392,15 @@ fn lock_for_writing(file: &File, path: &Path) -> Result<()> {
 /// Makes `file` a new drive: all zeroes but the two headers.
 fn write_new(file: &File, path: &Path, drive: &Description) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
+    let layout = Layout::new(drive);
     file.set_len(0)?;
-    file.set_len(Layout::new(drive).file_len)?;
+    file.set_len(layout.file_len)?;
+    // What remembers the zones is not to fail later because data has filled the host.
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, layout.data_at) {
+        // A file system that cannot do it.
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(error) => return Err(error.into()),
+    }
     for copy in [1, 0] {
         let header = format::encode_header(drive, copy);
         file.write_all_at(header.as_bytes(), u64::from(copy) * format::PAGE)?;

@@ -99,6 +99,8 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
     fn access_error(&self, lba: Lba, error: DeviceError) -> DeviceError {
         match error {
             DeviceError::OutOfRange { blocks, .. } => DeviceError::OutOfRange { lba, blocks },
+            // No zone is there whose addresses could be translated.
+            other if lba - Lba::ZERO >= self.geometry.block_count() => other,
             other => self.shown_error(self.geometry.locate(lba).0, other),
         }
     }

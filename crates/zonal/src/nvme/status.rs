@@ -75,6 +75,8 @@ pub const WRITE_PROTECTED: NvmeStatus = NvmeStatus::generic(0x20);
 pub const TRANSIENT_TRANSPORT: NvmeStatus = NvmeStatus::generic(0x22);
 /// Blocks beyond the namespace's end.
 pub const LBA_OUT_OF_RANGE: NvmeStatus = NvmeStatus::generic(0x80);
+/// The namespace has no space left to store what is written.
+pub const CAPACITY_EXCEEDED: NvmeStatus = NvmeStatus::generic(0x81);
 /// The namespace is not ready.
 pub const NOT_READY: NvmeStatus = NvmeStatus::generic(0x82);
 /// The queue identifier is not possible.

@@ -292,11 +292,14 @@ fn bad_addresses_and_lengths_are_refused(device: &dyn ZonedDevice) {
         assert!(matches!(outcome, Err(E::OutOfRange { lba: found, .. }) if found == lba));
     }
     let odd = vec![0; 100];
-    assert!(matches!(
-        device.read(Lba::ZERO, &mut odd.clone()),
-        Err(E::Unaligned { bytes: 100, .. })
-    ));
-    assert!(matches!(device.write(Lba::ZERO, &odd), Err(E::Unaligned { bytes: 100, .. })));
+    for lba in [Lba::ZERO, last, end, Lba::new(end.get() + 1), Lba::new(end.get() << 4)] {
+        for more in [0, bytes(device.geometry(), 1)] {
+            let mut odd = vec![0; 100 + more];
+            for outcome in [device.write(lba, &odd), device.read(lba, &mut odd)] {
+                assert!(matches!(outcome, Err(E::Unaligned { .. })), "{lba}: {outcome:?}");
+            }
+        }
+    }
     let zone = sequential(device)[0].id;
     assert!(matches!(device.append(zone, &odd), Err(E::Unaligned { bytes: 100, .. })));
     let none = ZoneId::new(device.geometry().zone_count());
@@ -314,7 +317,21 @@ fn nothing_is_done_for_empty_buffers(device: &dyn ZonedDevice) {
         device.write(lba, &[]).unwrap();
     }
     device.flush().unwrap();
+    for zone in &before {
+        assert_eq!(device.append(zone.id, &[]).unwrap(), zone.start, "zone {}", zone.id);
+    }
     assert_eq!(device.report_all().unwrap(), before);
+    let none = ZoneId::new(device.geometry().zone_count());
+    assert!(matches!(device.append(none, &[]), Err(E::NoSuchZone { zone }) if zone == none));
+    // A zone that takes nothing any more takes nothing gladly.
+    let Some(zone) = roomy(device, 3).first().copied() else { return };
+    device.append(zone.id, &data(device, 1, 1)).unwrap();
+    assert_eq!(device.append(zone.id, &[]).unwrap(), zone.start + LbaCount::new(1));
+    device.manage(Select::One(zone.id), ZoneAction::Finish).unwrap();
+    let full = device.zone(zone.id).unwrap();
+    assert_eq!(device.append(zone.id, &[]).unwrap(), zone.start + zone.capacity);
+    device.write(zone.start, &[]).unwrap();
+    assert_eq!(device.zone(zone.id).unwrap(), full);
 }
 
 /// Opens as many zones as may be open and active at once, and returns them and one more.
