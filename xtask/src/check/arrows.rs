@@ -9,12 +9,24 @@ use super::{list, text};
 /// Every crate of the workspace, with the crates of the workspace that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("zonal", &[]),
+    ("zonal-eval", &["zonal", "zonal-fs", "zonal-sim"]),
     ("zonal-fs", &["zonal"]),
     ("zonal-fuse", &["zonal", "zonal-fs"]),
     ("zonal-linux", &["zonal"]),
     ("zonal-nvme", &["zonal"]),
     ("zonal-sim", &["zonal"]),
-    ("zonal-cli", &["zonal", "zonal-fs", "zonal-fuse", "zonal-linux", "zonal-nvme", "zonal-sim"]),
+    (
+        "zonal-cli",
+        &[
+            "zonal",
+            "zonal-eval",
+            "zonal-fs",
+            "zonal-fuse",
+            "zonal-linux",
+            "zonal-nvme",
+            "zonal-sim",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -3,7 +3,7 @@
 //!
 //! [`FileLoad`] makes the operations; what carries them out is a [`FileStore`]. The rival of the
 //! zoned file systems is here too: [`InPlace`], on a conventional or FDP drive. Stores on real file
-//! systems are in the command, because this crate knows none.
+//! systems are in `zonal-eval`, because this crate knows none.
 
 mod in_place;
 mod load;

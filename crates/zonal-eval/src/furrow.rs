@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Context, Error, Result, ensure};
 use zonal::{Clock, ManualClock};
 use zonal_fs::furrow::{self, DataCheck, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
@@ -11,7 +10,8 @@ use zonal_sim::files::{FileOp, FileStore};
 use zonal_sim::ssd::Account;
 use zonal_sim::{Config, SimSsd};
 
-use super::content::{BLOCK, Content};
+use crate::content::{BLOCK, Content};
+use crate::{During, EvalError, Result, verify};
 
 /// Bytes of a request, as FUSE has it.
 const REQUEST: usize = 1 << 20;
@@ -37,10 +37,10 @@ impl FurrowStore {
         let drive = Arc::new(SimSsd::new(config)?);
         let clock = drive.clock();
         furrow::mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ())
-            .context("making a Furrow")?;
+            .during("making a Furrow")?;
         let made_bytes = drive.account().host_bytes;
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default())
-            .context("mounting the Furrow")?;
+            .during("mounting the Furrow")?;
         let (content, inodes) = (Content::default(), BTreeMap::new());
         Ok(Self { fs, drive, clock, content, inodes, ticked_ns: 0, made_bytes })
     }
@@ -48,7 +48,7 @@ impl FurrowStore {
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
         let starts = (offset..).step_by(REQUEST);
         for (at, part) in starts.zip(data.chunks(REQUEST)) {
-            self.fs.write(ino, at, part, WriteFlags::DIRECT)?;
+            self.fs.write(ino, at, part, WriteFlags::DIRECT).during("writing a file")?;
         }
         Ok(())
     }
@@ -57,21 +57,22 @@ impl FurrowStore {
     pub(super) fn verify(self) -> Result<()> {
         let (stats, drive) = (self.fs.stats(), self.drive.account().host_bytes - self.made_bytes);
         let wrote = stats.user_bytes + stats.reclaim_bytes + stats.meta_bytes;
-        ensure!(wrote == drive, "the file system counts {wrote} bytes, its drive {drive}");
+        verify(wrote == drive, || {
+            format!("the file system counts {wrote} bytes, its drive {drive}")
+        })?;
         for (file, blocks) in self.content.files() {
             let mut data = vec![0; blocks * BLOCK];
-            let read = self.fs.read(self.inodes[&file], 0, &mut data)?;
-            self.content.compare(file, &data[..read])?;
+            let read = self.fs.read(self.inodes[&file], 0, &mut data);
+            self.content.compare(file, &data[..read.during("reading a file again")?])?;
         }
-        self.fs.shutdown()?;
-        let report = furrow::check(self.drive, DataCheck::Read, &mut |_| ())?;
-        ensure!(report.is_clean(), "the check finds {:?}", report.problems.first());
-        Ok(())
+        self.fs.shutdown().during("unmounting")?;
+        let report = furrow::check(self.drive, DataCheck::Read, &mut |_| ()).during("checking")?;
+        verify(report.is_clean(), || format!("the check finds {:?}", report.problems.first()))
     }
 }
 
 impl FileStore for FurrowStore {
-    type Error = Error;
+    type Error = EvalError;
 
     fn apply(&mut self, op: &FileOp) -> Result<()> {
         let data = self.content.bytes_of(op);
@@ -79,7 +80,8 @@ impl FileStore for FurrowStore {
             FileOp::Create { file, .. } => {
                 let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
                 let name = file.to_string();
-                let made = self.fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new)?;
+                let made = self.fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new);
+                let made = made.during("creating a file")?;
                 self.inodes.insert(file, made.ino);
                 self.write(made.ino, 0, &data)?;
             }
@@ -88,14 +90,15 @@ impl FileStore for FurrowStore {
             }
             FileOp::Delete { file } => {
                 self.inodes.remove(&file);
-                self.fs.unlink(Ino::ROOT, file.to_string().as_bytes())?;
+                let removed = self.fs.unlink(Ino::ROOT, file.to_string().as_bytes());
+                removed.during("removing a file")?;
             }
-            FileOp::Sync => self.fs.sync()?,
+            FileOp::Sync => self.fs.sync().during("syncing")?,
         }
         let now = self.clock.monotonic_ns();
         if now - self.ticked_ns >= TICK_NS {
             self.ticked_ns = now;
-            self.fs.tick()?;
+            self.fs.tick().during("the second's tick")?;
         }
         Ok(())
     }

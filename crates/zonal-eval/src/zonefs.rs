@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Context, Error, Result, ensure};
 use zonal_fs::vfs::{Caller, FileSystem, Ino, SetAttr, WriteFlags};
 use zonal_fs::zonefs::{self, Group, MkfsOptions, MountOptions, ZoneFs};
 use zonal_sim::files::{Extent, FileOp, FileStore, Life, Space};
@@ -18,7 +17,8 @@ use zonal_sim::host;
 use zonal_sim::ssd::Account;
 use zonal_sim::{Config, SimSsd};
 
-use super::content::{BLOCK, Content, count};
+use crate::content::{BLOCK, Content, count};
+use crate::{During, EvalError, Result, verify};
 
 /// Blocks that are copied with one read: 1 MiB of a zone, what has died in it included.
 const COPY_BLOCKS: u32 = 256;
@@ -56,12 +56,12 @@ impl ZonefsStore {
         let drive = Arc::new(SimSsd::new(config)?);
         let clock = drive.clock();
         let made = zonefs::mkfs(&*drive, &MkfsOptions::default(), &mut |_| ())
-            .context("making a zonefs")?;
+            .during("making a zonefs")?;
         let fs = ZoneFs::mount(drive.clone(), clock, MountOptions::default())
-            .context("mounting the zonefs")?;
+            .during("mounting the zonefs")?;
         let zone_files: Vec<Ino> =
             (0..made.usable).filter_map(|zone| fs.file(Group::Sequential, zone)).collect();
-        let zones = u32::try_from(zone_files.len()).context("the drive's zones")?;
+        let zones = u32::try_from(zone_files.len()).expect("zones are numbered by 32 bits");
         let log = PageMapped::new(&host::log_config(config, zones)?)?;
         let layout = *log.layout();
         Ok(Self {
@@ -85,7 +85,7 @@ impl ZonefsStore {
 
     /// Takes a placed block; writes those before it unless it follows them.
     fn put(&mut self, slot: Slot, block: &[u8]) -> Result<()> {
-        let blocks = u32::try_from(self.pending.data.len() / BLOCK)?;
+        let blocks = u32::try_from(self.pending.data.len() / BLOCK).expect("at most COPY_BLOCKS");
         let follows = self.pending.first + blocks == slot && !slot.is_multiple_of(self.zone_blocks);
         if !follows || blocks == COPY_BLOCKS {
             self.write_pending()?;
@@ -98,7 +98,8 @@ impl ZonefsStore {
     fn write_pending(&mut self) -> Result<()> {
         if !self.pending.data.is_empty() {
             let (ino, offset) = self.place_of(self.pending.first);
-            self.fs.write(ino, offset, &self.pending.data, WriteFlags::DIRECT)?;
+            let written = self.fs.write(ino, offset, &self.pending.data, WriteFlags::DIRECT);
+            written.during("writing a zone file")?;
             self.pending.data.clear();
         }
         Ok(())
@@ -107,7 +108,7 @@ impl ZonefsStore {
     fn write(&mut self, units: impl Iterator<Item = Unit>, data: &[u8], life: Life) -> Result<()> {
         for (unit, block) in units.zip(data.chunks_exact(BLOCK)) {
             self.reclaim()?;
-            let slot = self.log.place(unit, life as u8).context("reclaim has made room")?;
+            let slot = self.log.place(unit, life as u8).expect("reclaim has made room");
             self.put(slot, block)?;
         }
         self.write_pending()
@@ -130,7 +131,7 @@ impl ZonefsStore {
                     self.write_pending()?;
                     let reset = SetAttr { size: Some(0), ..SetAttr::default() };
                     let ino = self.zone_files[zone as usize];
-                    self.fs.setattr(&Caller::ROOT, ino, &reset)?;
+                    self.fs.setattr(&Caller::ROOT, ino, &reset).during("resetting a zone file")?;
                     self.log.erased(zone);
                 }
                 // A victim is reset only after its copies are answered.
@@ -159,8 +160,8 @@ impl ZonefsStore {
     fn read(&self, slots: Range<Slot>) -> Result<Vec<u8>> {
         let (ino, offset) = self.place_of(slots.start);
         let mut data = vec![0; slots.len() * BLOCK];
-        let read = self.fs.read(ino, offset, &mut data)?;
-        data.truncate(read);
+        let read = self.fs.read(ino, offset, &mut data);
+        data.truncate(read.during("reading a zone file")?);
         Ok(data)
     }
 
@@ -170,16 +171,16 @@ impl ZonefsStore {
         let (log, drive) = (self.log.counters(), self.drive.account().host_bytes);
         // One block more: the super block.
         let wrote = (log.host + log.moved + 1) * BLOCK as u64;
-        ensure!(wrote == drive, "the log counts {wrote} bytes, its drive {drive}");
+        verify(wrote == drive, || format!("the log counts {wrote} bytes, its drive {drive}"))?;
         for (file, _) in self.content.files() {
             let mut data = Vec::new();
             for unit in units(&self.files[&file].1) {
-                let slot = self.log.locate(unit).context("a live block is mapped")?;
+                let slot = self.log.locate(unit).expect("a live block is mapped");
                 data.extend(self.read(slot..slot + 1)?);
             }
             self.content.compare(file, &data)?;
         }
-        Ok(self.fs.shutdown()?)
+        self.fs.shutdown().during("unmounting")
     }
 }
 
@@ -189,14 +190,14 @@ fn units(extents: &[Extent]) -> impl Iterator<Item = Unit> {
 }
 
 impl FileStore for ZonefsStore {
-    type Error = Error;
+    type Error = EvalError;
 
     fn apply(&mut self, op: &FileOp) -> Result<()> {
         let data = self.content.bytes_of(op);
         match *op {
             FileOp::Create { file, bytes, life } => {
-                let blocks = u32::try_from(count(bytes))?;
-                let extents = self.space.allocate(blocks).context("the log is full")?;
+                let blocks = u32::try_from(count(bytes)).expect("a file has few blocks");
+                let extents = self.space.allocate(blocks).ok_or(EvalError::LogFull)?;
                 self.write(units(&extents), &data, life)?;
                 self.files.insert(file, (life, extents));
             }
@@ -205,13 +206,14 @@ impl FileStore for ZonefsStore {
                 self.write(units(&extents).skip(count(offset)), &data, life)?;
             }
             FileOp::Delete { file } => {
-                let (_, extents) = self.files.remove(&file).context("the file lives")?;
+                let (_, extents) =
+                    self.files.remove(&file).expect("operations name files that live");
                 for extent in extents {
                     self.log.trim(extent.first, extent.count);
                     self.space.release(extent);
                 }
             }
-            FileOp::Sync => self.fs.sync()?,
+            FileOp::Sync => self.fs.sync().during("syncing")?,
         }
         Ok(())
     }

@@ -1,0 +1,80 @@
+//! File systems on simulated SSDs: the same files on each, and what wears out the flash.
+//!
+//! The simulator knows no file system and the file systems know no simulator; this crate is where
+//! they meet. [`compare`] runs one workload of files ([`zonal_sim::files`]) on every set-up: Furrow and
+//! a log on zonefs on a ZNS SSD, and file systems that overwrite in place on ZNS, conventional and
+//! FDP drives. What a file system writes per byte of its programs, times what the drive makes of it,
+//! is what wears out the flash.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | [`compare`](mod@compare) | which set-ups are there, and what did each write? |
+//! | `furrow`, `zonefs` | how is a workload run on these file systems? |
+//! | `content` | is what is read what was written last? |
+
+#![forbid(unsafe_code)]
+
+pub mod compare;
+mod content;
+mod furrow;
+mod zonefs;
+
+use zonal_fs::FsError;
+use zonal_sim::SimError;
+
+pub use compare::{Comparison, SET_UPS, Verify, compare};
+
+/// An error of a comparison.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvalError {
+    /// The config cannot be simulated.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// A file system refused something.
+    #[error("{action}: {source}")]
+    Fs {
+        /// What was being done.
+        action: &'static str,
+        /// Why not.
+        source: FsError,
+    },
+    /// A drive or a file does not hold what it should.
+    #[error("{what}")]
+    Mismatch {
+        /// What differs.
+        what: String,
+    },
+    /// More files than the log on the zone files has room for.
+    #[error("the log on the zone files is full")]
+    LogFull,
+    /// One set-up failed.
+    #[error("{set_up}, workload.fill = {fill}: {source}")]
+    SetUp {
+        /// Its name.
+        set_up: &'static str,
+        /// How full its files make the drive.
+        fill: f64,
+        /// Why.
+        source: Box<EvalError>,
+    },
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, EvalError>;
+
+/// Says what was being done when a file system failed.
+trait During<T> {
+    fn during(self, action: &'static str) -> Result<T>;
+}
+
+impl<T> During<T> for std::result::Result<T, FsError> {
+    fn during(self, action: &'static str) -> Result<T> {
+        self.map_err(|source| EvalError::Fs { action, source })
+    }
+}
+
+/// An error unless `holds`.
+fn verify(holds: bool, what: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(EvalError::Mismatch { what: what() }) }
+}
