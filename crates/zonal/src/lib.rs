@@ -21,6 +21,7 @@ pub mod profile;
 pub mod spec;
 pub mod state;
 pub mod unit;
+pub mod victim;
 pub mod workload;
 pub mod zone;
 

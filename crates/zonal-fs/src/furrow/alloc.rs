@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use zonal::victim::{Candidate, Policy, choose};
+
 use super::state::ExtentId;
 
 /// What a zone is used for.
@@ -369,8 +371,7 @@ impl Zones {
 
     /// The best victim: sealed, not full of live blocks, readable. `None` if nothing can be won.
     ///
-    /// Cost-benefit, `(1−u)·age/(1+u)` (Rosenblum and Ousterhout, LFS); the emptiest one where
-    /// free zones run out.
+    /// By cost-benefit; the emptiest one where free zones run out.
     pub(super) fn find_victim(&self, data_clock: u64, urgency: Urgency) -> Option<u32> {
         let candidates = self.ids().filter(|&zone| {
             let slot = self.slot(zone);
@@ -380,20 +381,16 @@ impl Zones {
                 && slot.live > 0
                 && slot.live < slot.capacity
         });
-        let score = |zone: &u32| {
-            let slot = self.slot(*zone);
-            let (live, capacity) = (u128::from(slot.live), u128::from(slot.capacity));
-            let gain = capacity - live;
-            match urgency {
-                Urgency::Emergency => gain,
-                Urgency::Normal => {
-                    let age = u128::from(data_clock.saturating_sub(slot.last_write)) + 1;
-                    // Scaled so that the quotient keeps its precision.
-                    ((gain * age) << 20) / (capacity + live)
-                }
-            }
+        let candidate = |zone: u32| {
+            let slot = self.slot(zone);
+            let age = data_clock.saturating_sub(slot.last_write);
+            (zone, Candidate { live: slot.live, capacity: slot.capacity, age })
         };
-        candidates.max_by_key(|zone| (score(zone), std::cmp::Reverse(*zone)))
+        let policy = match urgency {
+            Urgency::Emergency => Policy::Greedy,
+            Urgency::Normal => Policy::CostBenefit,
+        };
+        choose(policy, candidates.map(candidate))
     }
 }
 

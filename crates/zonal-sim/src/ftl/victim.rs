@@ -2,6 +2,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use zonal::victim::{Candidate, Policy, choose};
 
 use super::blocks::{Blocks, State};
 use super::{Block, Victim};
@@ -37,21 +38,15 @@ impl Blocks {
         (self.erases_most - self.erases[block as usize] > gap).then_some(block)
     }
 
-    /// The highest (1 − u) × age / (1 + u), after Rosenblum and Ousterhout 1992; age since the
-    /// superblock was closed.
-    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    /// The closed superblock with the highest cost-benefit; age since it was closed.
     fn find_most_beneficial(&self, now: u64) -> Option<Block> {
-        let units = f64::from(self.units());
-        let mut best = None;
-        for block in (0..self.count()).filter(|block| self.state(*block) == State::Closed) {
-            let valid = f64::from(self.valid(block));
-            let age = (now - self.closed_at[block as usize]) as f64;
-            let benefit = (units - valid) * age / (units + valid);
-            if best.is_none_or(|(most, _)| benefit > most) {
-                best = Some((benefit, block));
-            }
-        }
-        best.map(|(_, block)| block)
+        let closed = (0..self.count()).filter(|block| self.state(*block) == State::Closed);
+        let candidate = |block: Block| Candidate {
+            live: self.valid(block),
+            capacity: self.units(),
+            age: now - self.closed_at[block as usize],
+        };
+        choose(Policy::CostBenefit, closed.map(|block| (block, candidate(block))))
     }
 
     /// Any closed superblock, each as likely as another.
