@@ -2,7 +2,7 @@
 //! device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
 
@@ -15,8 +15,10 @@ type Result<T> = std::result::Result<T, DeviceError>;
 pub(super) struct Drive {
     pub(super) device: Arc<dyn ZonedDevice>,
     pub(super) layout: Layout,
-    /// Something was written since the last flush.
-    unflushed: AtomicBool,
+    /// Calls that changed the drive and have returned.
+    changes: AtomicU64,
+    /// Of these, how many had returned before a flush that has succeeded began.
+    flushed: AtomicU64,
     pub(super) counts: Counts,
 }
 
@@ -33,7 +35,16 @@ pub(super) struct Counts {
 
 impl Drive {
     pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
-        Self { device, layout, unflushed: AtomicBool::new(true), counts: Counts::default() }
+        // What was done before the mount counts as one change.
+        let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
+        Self { device, layout, changes, flushed, counts: Counts::default() }
+    }
+
+    /// Counts a change that `outcome` has ended. Not before: a flush beside the call does not cover
+    /// it. Calls that failed count too, for they may have done something.
+    fn changed<T>(&self, outcome: Result<T>) -> Result<T> {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        outcome
     }
 
     fn lba(&self, at: Address) -> Lba {
@@ -49,21 +60,19 @@ impl Drive {
 
     /// Writes whole blocks where the zone's pointer is.
     pub(super) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
-        self.unflushed.store(true, Ordering::Release);
         self.counts.meta_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-        self.device.write(self.lba(at), data)
+        self.changed(self.device.write(self.lba(at), data))
     }
 
     /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
     /// in a conventional zone, the device's choice in a sequential one.
     pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
-        self.unflushed.store(true, Ordering::Release);
         if self.layout.is_conventional(planned.zone) {
-            self.device.write(self.lba(planned), data)?;
+            self.changed(self.device.write(self.lba(planned), data))?;
             return Ok(planned.block);
         }
         let zone = ZoneId::new(planned.zone);
-        let lba = self.device.append(zone, data)?;
+        let lba = self.changed(self.device.append(zone, data))?;
         let offset = lba - self.layout.geometry.zone_start(zone);
         self.layout.whole_blocks(offset).ok_or(DeviceError::NotAtWritePointer {
             zone,
@@ -72,14 +81,17 @@ impl Drive {
         })
     }
 
-    /// Makes all that was written durable.
+    /// Makes durable what every call that has returned has done.
     pub(super) fn flush(&self) -> Result<()> {
-        // Taken before the flush: what is written while it runs is not covered.
-        if !self.unflushed.swap(false, Ordering::AcqRel) {
+        // Before the flush: what returns while it runs is not covered.
+        let covered = self.changes.load(Ordering::Acquire);
+        if self.flushed.load(Ordering::Acquire) >= covered {
             return Ok(());
         }
         self.counts.flushes.fetch_add(1, Ordering::Relaxed);
-        self.device.flush().inspect_err(|_| self.unflushed.store(true, Ordering::Release))
+        self.device.flush()?;
+        self.flushed.fetch_max(covered, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Empties a zone. A conventional one needs no call: it has no pointer.
@@ -87,9 +99,8 @@ impl Drive {
         if self.layout.is_conventional(zone) {
             return Ok(());
         }
-        self.unflushed.store(true, Ordering::Release);
         self.counts.resets.fetch_add(1, Ordering::Relaxed);
-        self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Reset)
+        self.changed(self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Reset))
     }
 
     /// Gives up a zone's active resources. A zone that cannot be finished just stays active.
@@ -97,8 +108,8 @@ impl Drive {
         if self.layout.is_conventional(zone) {
             return;
         }
-        self.unflushed.store(true, Ordering::Release);
-        if let Err(error) = self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Finish) {
+        let finished = self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Finish);
+        if let Err(error) = self.changed(finished) {
             tracing::debug!(zone, %error, "zone stays active");
         }
     }

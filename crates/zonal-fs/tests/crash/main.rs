@@ -14,6 +14,7 @@
 //! | `planted` | does the checker notice mistakes that are made on purpose? |
 //! | `nth` | what if the n-th I/O fails? |
 //! | `zones` | what if zones fail, or the drive is full? |
+//! | `together` | what does a cut leave of what several threads did? |
 //!
 //! In the environment: `SEED` chooses the random workloads (it is printed), `COUNT` multiplies how
 //! many there are. Tests that take long are ignored by default; `cargo xtask crash` runs them too.
@@ -25,9 +26,11 @@ mod ops;
 
 mod ace;
 mod check;
+mod hooked;
 mod nth;
 mod planted;
 mod run;
+mod together;
 mod zones;
 
 use std::time::Instant;

@@ -1,0 +1,70 @@
+//! A device on which a test has a hand: it can hold an append back, and spoil what is read.
+
+use std::sync::Arc;
+
+use zonal::{DeviceError, Geometry, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+
+type Result<T> = std::result::Result<T, DeviceError>;
+
+/// What a test does to the calls of a device. By default nothing.
+pub(crate) trait Hook: Send + Sync {
+    /// Before an append reaches the device.
+    fn before_append(&self, _zone: ZoneId) -> Result<()> {
+        Ok(())
+    }
+
+    /// Before a write reaches the device.
+    fn before_write(&self, _lba: Lba) -> Result<()> {
+        Ok(())
+    }
+
+    /// After a read, whose bytes can be changed.
+    fn after_read(&self, _lba: Lba, _bytes: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The device.
+pub(crate) struct Hooked<H> {
+    below: Arc<dyn ZonedDevice>,
+    pub(crate) hook: H,
+}
+
+impl<H: Hook> Hooked<H> {
+    pub(crate) fn new(below: Arc<dyn ZonedDevice>, hook: H) -> Arc<Self> {
+        Arc::new(Self { below, hook })
+    }
+}
+
+impl<H: Hook> ZonedDevice for Hooked<H> {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.below.report(first, zones, limit)
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.below.read(lba, buffer)?;
+        self.hook.after_read(lba, buffer)
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.hook.before_write(lba)?;
+        self.below.write(lba, data)
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.hook.before_append(zone)?;
+        self.below.append(zone, data)
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.below.manage(zones, action)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.below.flush()
+    }
+}
