@@ -133,7 +133,7 @@ impl Committer {
         let mut header = image.header;
         header.last_batch = U64::new(journal.last_batch);
         header.chain = U32::new(journal.chain);
-        header.journal_block = journal.next.map(|block| U32::new(block.unwrap_or(0)));
+        header.journal_block = journal.next.map(U32::new);
         let manifest = Manifest { header, pieces, journal: journal.zones.clone() };
         let mut record = RecordBuffer::new();
         manifest.encode(record.body());
@@ -198,7 +198,7 @@ impl Committer {
             (0..count).map(|_| Ok(JournalZone { zone: [take()?, take()?] })).collect();
         journal.zones = taken?;
         journal.index = 0;
-        journal.next = [Some(0); 2];
+        (journal.next, journal.failed) = ([0; 2], [false; 2]);
         Ok(journal)
     }
 

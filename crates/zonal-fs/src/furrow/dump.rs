@@ -9,9 +9,9 @@ use super::format::row::{Row, RowOp, decode};
 use super::format::superblock::Superblock;
 use super::invariant::Problems;
 use super::io::Drive;
-use super::journal::Reader;
 use super::layout::Layout;
 use super::recover::{self, Loaded};
+use super::replay::Reader;
 use super::state::{Body, Inode};
 use super::superlog;
 use crate::FsError;
@@ -148,11 +148,11 @@ fn manifest(loaded: &Loaded) -> Value {
 
 fn journal(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
     let identity = (loaded.superblock.uuid, loaded.superblock.epoch.get());
-    let mut reader = Reader::new(drive, identity, &loaded.manifest, None);
-    while let Some(batch) = reader.next() {
+    let mut reader = Reader::new(drive, &loaded.zones, identity, &loaded.manifest, None);
+    let corrupt = |why| FsError::Corrupt { what: "journal", why };
+    while let Some(batch) = reader.next().map_err(corrupt)? {
         let mut body = &batch.body[..];
-        let mut next =
-            || decode(&mut body).map_err(|why| FsError::Corrupt { what: "journal", why });
+        let mut next = || decode(&mut body).map_err(corrupt);
         while let Some((op, decoded)) = next()? {
             let op = if op == RowOp::Put { "put" } else { "delete" };
             each(json!({ "batch": batch.seq, "op": op, "row": row(&decoded) }));

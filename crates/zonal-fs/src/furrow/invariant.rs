@@ -1,5 +1,7 @@
 //! What must hold on a drive with a Furrow file system, numbered. `zonal check` names them.
 
+use std::collections::BTreeSet;
+
 /// A rule that the structures on the drive obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Invariant {
@@ -23,6 +25,7 @@ invariants! {
     PIECES "C03" "both copies of every piece of the checkpoint are whole";
     JOURNAL "C04" "both copies of the journal hold the same batches";
     ROWS "C05" "every row can be read";
+    BATCHES "C06" "no batch of the journal is missing";
     INODES "C10" "every inode has a known kind and a number below the next one";
     ROOT "C11" "inode 1 is a directory and its own parent";
     ENTRIES "C12" "every entry is in a directory, has a possible name and leads to an inode";
@@ -52,22 +55,40 @@ pub struct Problem {
     pub what: String,
 }
 
-/// Collects problems, up to a bound: a destroyed drive has millions.
+/// Collects problems, up to a bound, for a destroyed drive has millions. The first one of each rule
+/// is kept whatever came before it.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     pub(super) found: Vec<Problem>,
     /// Those beyond the bound.
     pub(super) more: u64,
+    rules: BTreeSet<Invariant>,
 }
 
 impl Problems {
     const KEPT_MAX: usize = 1000;
 
     pub(super) fn add(&mut self, invariant: Invariant, what: String) {
-        if self.found.len() < Self::KEPT_MAX {
+        if self.rules.insert(invariant) || self.found.len() < Self::KEPT_MAX {
             self.found.push(Problem { invariant, what });
         } else {
             self.more += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_problems_of_one_rule_do_not_hide_another_rule() {
+        let mut problems = Problems::default();
+        for batch in 0..5000 {
+            problems.add(JOURNAL, format!("batch {batch} is in one copy only"));
+        }
+        problems.add(BATCHES, "batch 5000 is in neither".into());
+        assert_eq!((problems.found.len(), problems.more), (Problems::KEPT_MAX + 1, 4000));
+        assert_eq!(problems.found.last().map(|problem| problem.invariant), Some(BATCHES));
     }
 }

@@ -14,7 +14,7 @@
 //! | [`ops`], [`inode`], [`dir`], [`mod@file`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`load`] | how is the state found again? |
+//! | [`recover`], [`replay`], [`load`] | how is the state found again? |
 //! | [`reclaim`] | how does space come back? |
 //! | `mkfs`, `check`, `dump` | the tools |
 
@@ -41,6 +41,7 @@ mod ops;
 mod planted;
 mod reclaim;
 mod recover;
+mod replay;
 mod rows;
 mod state;
 mod superlog;
@@ -156,7 +157,7 @@ impl Furrow {
         let drive = Drive::new(device, layout);
         let mut problems = Problems::default();
         let loaded = recover::read(&drive, options.planted, &mut problems)?;
-        refuse_broken(&problems)?;
+        refuse_broken(&problems, options.access)?;
         tracing::debug!(batches = loaded.batches, "journal replayed");
         for loss in &loaded.losses {
             tracing::error!(
@@ -261,15 +262,25 @@ impl Furrow {
 }
 
 /// Structures with a problem that leaves the tree wrong are not mounted; a bad copy of something
-/// that has two is.
-fn refuse_broken(problems: &Problems) -> Result<()> {
-    use invariant::{JOURNAL, MANIFESTS, PIECES, SUPERBLOCKS};
-    let tolerable = [SUPERBLOCKS, MANIFESTS, PIECES, JOURNAL];
-    let mut broken =
-        problems.found.iter().filter(|problem| !tolerable.contains(&problem.invariant));
+/// that has two is. Where batches are missing, what is before them can be read: a mount that writes
+/// would make their loss final.
+fn refuse_broken(problems: &Problems, access: Access) -> Result<()> {
+    use invariant::{BATCHES, JOURNAL, MANIFESTS, PIECES, SUPERBLOCKS};
     for problem in &problems.found {
         tracing::warn!(invariant = problem.invariant.id, "{}", problem.what);
     }
+    if access == Access::ReadWrite
+        && let Some(gap) = problems.found.iter().find(|problem| problem.invariant == BATCHES)
+    {
+        let why = format!(
+            "{} ({}): {}; a read-only mount shows what was there before it",
+            gap.invariant.rule, gap.invariant.id, gap.what
+        );
+        return Err(FsError::Corrupt { what: "journal", why });
+    }
+    let tolerable = [SUPERBLOCKS, MANIFESTS, PIECES, JOURNAL, BATCHES];
+    let mut broken =
+        problems.found.iter().filter(|problem| !tolerable.contains(&problem.invariant));
     let Some(first) = broken.next() else { return Ok(()) };
     let others = broken.count() as u64 + problems.more;
     let why = format!(

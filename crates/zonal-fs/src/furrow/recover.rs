@@ -17,9 +17,10 @@ use super::format::superblock::Superblock;
 use super::format::{Address, BLOCK_SHIFT, blocks_for};
 use super::invariant::{self as rule, Problems};
 use super::io::Drive;
-use super::journal::{Journal, Reader, Trust, first_valid, read_record};
+use super::journal::{Journal, Trust, first_valid, read_record};
 use super::load::Rows;
 use super::planted::PlantedBug;
+use super::replay::Reader;
 use super::state::{ExtentId, State};
 use super::superlog::{self, Found};
 use crate::FsError;
@@ -67,8 +68,10 @@ pub(super) fn read(
     check_geometry(drive, &superblock)?;
     let manifest = read_manifest(drive, &superblock, problems)?;
     let mut rows = read_checkpoint(drive, &superblock, &manifest, problems)?;
-    let (journal, batches) = replay(drive, &superblock, &manifest, &mut rows, problems, planted)?;
     let zones = drive.device.report_all()?;
+    let identity = (superblock.uuid, superblock.epoch.get());
+    let reader = Reader::new(drive, &zones, identity, &manifest, planted);
+    let (journal, batches) = replay(reader, &mut rows, problems, planted)?;
     let slots = zone_slots(drive, (&superblock, &manifest), &zones);
     let slots = Zones::new(slots, drive.layout.zone_limits());
     let header = &manifest.header;
@@ -208,20 +211,25 @@ fn read_checkpoint(
     Ok(rows)
 }
 
+/// Applies the journal. Batches that are missing are a problem; what is before them is applied.
 fn replay(
-    drive: &Drive,
-    superblock: &Superblock,
-    manifest: &Manifest,
+    mut reader: Reader<'_>,
     rows: &mut Rows,
     problems: &mut Problems,
     planted: Option<PlantedBug>,
 ) -> Result<(Journal, u64)> {
-    let mut reader =
-        Reader::new(drive, (superblock.uuid, superblock.epoch.get()), manifest, planted);
     let mut count = 0;
     let mut held: Option<Vec<u8>> = None;
-    while let Some(batch) = reader.next() {
-        if batch.at.contains(&None) {
+    loop {
+        let batch = match reader.next() {
+            Ok(Some(batch)) => batch,
+            Ok(None) => break,
+            Err(why) => {
+                problems.add(rule::BATCHES, why);
+                break;
+            }
+        };
+        if batch.is_in.contains(&false) {
             problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
         }
         // Batches are applied one behind, so that a planted bug can drop the last.
@@ -378,11 +386,14 @@ pub(super) fn resume_checkpoints(drive: &Drive, loaded: &Loaded) -> CheckpointLo
 fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
     let journal = &loaded.journal;
     let zones = journal.zones[journal.index];
-    (0..2).all(|copy| {
-        let Some(report) = loaded.zones.get(zones.zone[copy].get() as usize) else { return false };
-        let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
-        report.cond != ZoneCond::Full && written.is_some() && written == journal.next[copy]
-    })
+    !journal.is_impaired()
+        && (0..2).all(|copy| {
+            let Some(report) = loaded.zones.get(zones.zone[copy].get() as usize) else {
+                return false;
+            };
+            let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
+            report.cond != ZoneCond::Full && written == Some(journal.next[copy])
+        })
 }
 
 impl Furrow {
@@ -416,7 +427,7 @@ impl Furrow {
         if !whole {
             // The checkpoint would go on in the same zones, where the next batch would find only
             // one copy.
-            self.committer.lock().expect("no holder panicked").journal.next = [None; 2];
+            self.committer.lock().expect("no holder panicked").journal.failed = [true; 2];
         }
         if whole && loaded.copies_are_whole {
             self.commit(Ending::Record)

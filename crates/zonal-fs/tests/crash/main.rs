@@ -14,6 +14,7 @@
 //! | `planted` | does the checker notice mistakes that are made on purpose? |
 //! | `nth` | what if the n-th I/O fails? |
 //! | `zones` | what if zones fail, or the drive is full? |
+//! | `journal` | what if records of the journal are bad? |
 //! | `together` | what does a cut leave of what several threads did? |
 //!
 //! In the environment: `SEED` chooses the random workloads (it is printed), `COUNT` multiplies how
@@ -27,6 +28,7 @@ mod ops;
 mod ace;
 mod check;
 mod hooked;
+mod journal;
 mod nth;
 mod planted;
 mod run;

@@ -12,13 +12,12 @@ use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder};
 use zonal::{DeviceError, ZoneId};
 use zonal_fs::furrow::{Furrow, MountOptions};
-use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SyncKind, WriteFlags};
+use zonal_fs::vfs::{Caller, FileSystem, Ino, SyncKind, WriteFlags};
 
 use crate::hooked::{Hook, Hooked};
 use crate::ops::content;
 use crate::ops::drives::{self, SMALL, StepClock};
-
-const PLAIN: NewInode<'_> = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+use crate::zones::PLAIN;
 
 /// Once armed, the next append waits until the test lets it go.
 struct HoldAppend {

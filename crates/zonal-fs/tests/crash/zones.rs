@@ -19,7 +19,8 @@ use crate::ops::{Op, content};
 use crate::run::Start;
 use crate::{random_ops, seed};
 
-const PLAIN: NewInode<'_> = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+pub(crate) const PLAIN: NewInode<'_> =
+    NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
 
 fn mount(drive: &Arc<dyn ZonedDevice>) -> zonal_fs::vfs::Result<Furrow> {
     Furrow::mount(drive.clone(), Arc::new(StepClock::default()), MountOptions::default())

@@ -1,0 +1,250 @@
+//! Reading the journal: each batch from whichever copy has it, up to the end.
+//!
+//! What neither copy has is either the end or a loss. The end: nothing is written there, or what a
+//! power cut left of a record that was never acknowledged. A loss: the device does not give the
+//! blocks back, or a record that was written later can be read, for the writer makes each record
+//! durable before the next one. Nothing is taken for a torn record that is known to be a loss.
+
+use zerocopy::byteorder::little_endian::U32;
+use zonal::{Zone, ZoneCond};
+
+use super::format::manifest::Manifest;
+use super::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
+use super::format::{Address, BLOCK_BYTES, blocks_for};
+use super::io::Drive;
+use super::journal::{Journal, Trust, Unread, read_record};
+use super::planted::PlantedBug;
+
+/// Blocks read at once in search of records: 1 MiB.
+const SEARCH_BLOCKS: u32 = 256;
+
+/// Zeroes after which a finished zone is not searched any further: 16 MiB.
+const ZERO_BLOCKS_MAX: u32 = 4096;
+
+/// A batch found by [`Reader`].
+pub(super) struct Batch {
+    pub(super) seq: u64,
+    pub(super) body: Vec<u8>,
+    /// The copies it was found in.
+    pub(super) is_in: [bool; 2],
+}
+
+/// Reads the journal from the checkpoint on.
+pub(super) struct Reader<'a> {
+    drive: &'a Drive,
+    zones: &'a [Zone],
+    journal: Journal,
+    planted: Option<PlantedBug>,
+}
+
+/// What a copy of the journal has where the next record should be.
+enum Spot {
+    /// That record.
+    Record(RecordHeader, Vec<u8>),
+    /// Nothing that could be it, as far as can be known.
+    Nothing,
+    /// Blocks that were written and cannot be read.
+    Unreadable(String),
+}
+
+impl<'a> Reader<'a> {
+    /// A reader for a drive with these `zones`.
+    pub(super) fn new(
+        drive: &'a Drive,
+        zones: &'a [Zone],
+        (uuid, epoch): ([u8; 16], u64),
+        manifest: &Manifest,
+        planted: Option<PlantedBug>,
+    ) -> Self {
+        let header = &manifest.header;
+        let journal = Journal {
+            uuid,
+            epoch,
+            zones: manifest.journal.clone(),
+            index: 0,
+            next: header.journal_block.map(U32::get),
+            failed: [false; 2],
+            chain: header.chain.get(),
+            last_batch: header.last_batch.get(),
+            blocks: 0,
+        };
+        Self { drive, zones, journal, planted }
+    }
+
+    /// Where the journal ends: where the next record goes, once `next` has returned `None`.
+    pub(super) fn into_journal(self) -> Journal {
+        self.journal
+    }
+
+    /// The next batch, `None` at the journal's end, or why the rest of the journal is lost.
+    pub(super) fn next(&mut self) -> Result<Option<Batch>, String> {
+        let mut unreadable = Vec::new();
+        if let Some(batch) = self.next_here(&mut unreadable) {
+            return Ok(Some(batch));
+        }
+        if self.journal.index + 1 < self.journal.zones.len() {
+            let before = (self.journal.index, self.journal.next);
+            self.journal.index += 1;
+            self.journal.next = [0; 2];
+            if let Some(batch) = self.next_here(&mut unreadable) {
+                return Ok(Some(batch));
+            }
+            (self.journal.index, self.journal.next) = before;
+        }
+        let next = self.journal.last_batch + 1;
+        if !unreadable.is_empty() {
+            let why = unreadable.join("; ");
+            return Err(format!("batch {next} cannot be read in either copy: {why}"));
+        }
+        match self.find_later() {
+            None => Ok(None),
+            Some((at, what)) => Err(format!(
+                "batch {next} is in neither copy, but zone {} block {} holds {what}",
+                at.zone, at.block
+            )),
+        }
+    }
+
+    /// The next batch in the present zones.
+    fn next_here(&mut self, unreadable: &mut Vec<String>) -> Option<Batch> {
+        let mut found: Option<(RecordHeader, Vec<u8>)> = None;
+        let mut is_in = [false; 2];
+        for copy in 0..2 {
+            match self.spot(self.address(copy)) {
+                Spot::Record(header, body) => {
+                    is_in[copy] = true;
+                    found = found.or(Some((header, body)));
+                }
+                Spot::Nothing => {}
+                Spot::Unreadable(why) => unreadable.push(why),
+            }
+        }
+        let (header, body) = found?;
+        let blocks = blocks_for(HEADER_BYTES + body.len());
+        let journal = &mut self.journal;
+        for copy in 0..2 {
+            // A copy goes on behind what it lacks: both have their records at the same places.
+            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+            journal.next[copy] = journal.next[copy].saturating_add(blocks);
+            journal.failed[copy] |= !is_in[copy];
+        }
+        journal.chain = header.chain.get();
+        journal.last_batch = header.seq.get();
+        journal.blocks += blocks as u64;
+        Some(Batch { seq: header.seq.get(), body, is_in })
+    }
+
+    fn address(&self, copy: usize) -> Address {
+        let zone = self.journal.zones[self.journal.index].zone[copy].get();
+        Address { zone, block: self.journal.next[copy] }
+    }
+
+    /// Blocks of a zone that may have been written, the last one perhaps in part; none of one that
+    /// is offline.
+    fn written(&self, zone: u32) -> u32 {
+        let capacity = self.drive.layout.capacity(zone);
+        match self.zones.get(zone as usize) {
+            Some(report) if report.cond == ZoneCond::Offline => 0,
+            Some(report) => report.written().map_or(capacity, |written| {
+                u32::try_from(written.get().div_ceil(self.drive.layout.per_block))
+                    .unwrap_or(capacity)
+            }),
+            None => 0,
+        }
+    }
+
+    fn spot(&self, at: Address) -> Spot {
+        if at.block >= self.written(at.zone) {
+            return Spot::Nothing;
+        }
+        let is_planted = self.planted == Some(PlantedBug::SkipRecordChecksum);
+        let trust = if is_planted { Trust::Blind } else { Trust::Verify };
+        match read_record(self.drive, at, RecordKind::Batch, trust) {
+            Ok((header, body)) if self.continues(&header) => Spot::Record(header, body),
+            Ok(_) | Err(Unread::Wrong(_)) => Spot::Nothing,
+            Err(Unread::Device(why)) => Spot::Unreadable(why),
+        }
+    }
+
+    /// Whether a record is the next one.
+    fn continues(&self, header: &RecordHeader) -> bool {
+        let journal = &self.journal;
+        let is_next = header.uuid == journal.uuid
+            && header.epoch.get() == journal.epoch
+            && header.seq.get() == journal.last_batch + 1
+            && header.prev == U32::new(journal.chain);
+        is_next || self.planted == Some(PlantedBug::SkipChain)
+    }
+
+    /// A record behind the place where the next one is not.
+    fn find_later(&self) -> Option<(Address, String)> {
+        let journal = &self.journal;
+        // What is read to verify candidates, so that made-up headers cannot keep a mount busy.
+        let mut budget = 16 * u64::from(self.drive.layout.zone_blocks);
+        for (index, zones) in journal.zones.iter().enumerate().skip(journal.index) {
+            for copy in 0..2 {
+                let zone = zones.zone[copy].get();
+                let block = if index == journal.index { journal.next[copy] } else { 0 };
+                let found = self.find_from(Address { zone, block }, &mut budget);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    fn find_from(&self, from: Address, budget: &mut u64) -> Option<(Address, String)> {
+        let limit = self.written(from.zone);
+        let mut zeroes = 0;
+        let mut first = from.block;
+        while first < limit && zeroes < ZERO_BLOCKS_MAX {
+            let blocks = SEARCH_BLOCKS.min(limit - first);
+            let chunk = self.read_blocks(Address { block: first, ..from }, blocks);
+            for (block, bytes) in (first..).zip(chunk.chunks(BLOCK_BYTES)) {
+                let at = Address { block, ..from };
+                zeroes = if bytes.iter().all(|&byte| byte == 0) { zeroes + 1 } else { 0 };
+                if let Some(what) = self.later_record(at, bytes, budget) {
+                    return Some((at, what));
+                }
+            }
+            first += blocks;
+        }
+        None
+    }
+
+    /// Blocks, with zeroes for those that cannot be read.
+    fn read_blocks(&self, at: Address, blocks: u32) -> Vec<u8> {
+        let mut buffer = vec![0; blocks as usize * BLOCK_BYTES];
+        if self.drive.read(at, &mut buffer).is_err() {
+            for (block, bytes) in (at.block..).zip(buffer.chunks_mut(BLOCK_BYTES)) {
+                if self.drive.read(Address { block, ..at }, bytes).is_err() {
+                    bytes.fill(0);
+                }
+            }
+        }
+        buffer
+    }
+
+    /// What the record at `at` is, if it is one that was written later than those that were read.
+    fn later_record(&self, at: Address, head: &[u8], budget: &mut u64) -> Option<String> {
+        let journal = &self.journal;
+        let header = decode_header(head, RecordKind::Batch, at).ok()?;
+        let (epoch, seq) = (header.epoch.get(), header.seq.get());
+        let is_later =
+            header.uuid == journal.uuid && epoch >= journal.epoch && seq > journal.last_batch;
+        if !is_later {
+            return None;
+        }
+        let blocks = blocks_for(HEADER_BYTES + header.body_bytes.get() as usize) as u64;
+        if let Some(left) = budget.checked_sub(blocks) {
+            *budget = left;
+            read_record(self.drive, at, RecordKind::Batch, Trust::Verify).ok()?;
+        }
+        Some(if epoch == journal.epoch {
+            format!("batch {seq}")
+        } else {
+            format!("batch {seq} of epoch {epoch}, whose superblock is missing")
+        })
+    }
+}

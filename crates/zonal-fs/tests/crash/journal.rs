@@ -1,0 +1,232 @@
+//! Bad records in the two copies of the journal: whatever leaves one good copy of each record costs
+//! nothing, and what leaves none is said, not taken for the journal's end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use zonal::image::Image;
+use zonal::layer::record::{Recorder, Step};
+use zonal::{DeviceError, GeometrySpec, Lba, LbaCount, ZoneId, ZonedDevice};
+use zonal_fs::FsError;
+use zonal_fs::furrow::{Access, Furrow, MountOptions};
+use zonal_fs::vfs::{Caller, FileSystem, Ino, XattrMode};
+
+use crate::hooked::{Hook, Hooked};
+use crate::ops::content;
+use crate::ops::drives::{self, SMALL, Shape, StepClock};
+use crate::run::end_of;
+use crate::zones::PLAIN;
+
+/// Blocks that cannot be read, and a zone that takes no more writes.
+#[derive(Default)]
+struct Bad {
+    unreadable: BTreeSet<Lba>,
+    refuses: AtomicU32,
+}
+
+impl Hook for Bad {
+    fn before_write(&self, lba: Lba) -> Result<(), DeviceError> {
+        // Zones are of one size in all drives here.
+        let zone = lba.get() / SMALL.spec.zone_size.get();
+        let refuses = u64::from(self.refuses.load(Ordering::Relaxed));
+        if zone != 0 && zone == refuses { Err(DeviceError::Medium { lba }) } else { Ok(()) }
+    }
+
+    fn after_read(&self, lba: Lba, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let end = lba + LbaCount::new(bytes.len() as u64 / 4096);
+        match self.unreadable.range(lba..end).next() {
+            Some(&lba) => Err(DeviceError::Medium { lba }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A record of the journal: its first and its last block.
+type Record = [Lba; 2];
+
+/// A drive with batches in its journal, each of which made the file of its number.
+struct Journal {
+    image: Image,
+    /// Both copies of each batch, or one where the other failed.
+    batches: Vec<[Option<Record>; 2]>,
+}
+
+fn mount(drive: Arc<dyn ZonedDevice>, access: Access) -> Result<Furrow, FsError> {
+    let options = MountOptions { access, ..MountOptions::default() };
+    Furrow::mount(drive, Arc::new(StepClock::default()), options)
+}
+
+fn name(batch: usize) -> Vec<u8> {
+    format!("batch {batch}").into_bytes()
+}
+
+impl Journal {
+    /// `count` batches, the n-th of which has an attribute of `bytes(n)` bytes. From batch `fails`
+    /// on the first copy is not written.
+    fn new(image: &Image, count: usize, bytes: impl Fn(usize) -> usize, fails: usize) -> Self {
+        let recorder = Arc::new(Recorder::new(image.clone()));
+        let drive = Hooked::new(recorder.clone(), Bad::default());
+        let fs = mount(drive.clone(), Access::ReadWrite).expect("mount");
+        let mut batches: Vec<[Option<Record>; 2]> = Vec::new();
+        for batch in 0..count {
+            if batch == fails {
+                let [first, _] = batches[batch - 1][0].expect("it has not failed yet");
+                let zone = image.geometry().locate(first).0.get();
+                drive.hook.refuses.store(zone, Ordering::Relaxed);
+            }
+            let before = recorder.len();
+            let made = fs.create(&Caller::ROOT, Ino::ROOT, &name(batch), &PLAIN).expect("create");
+            let value = content(9, 0, bytes(batch));
+            let mode = XattrMode::Any;
+            fs.setxattr(&Caller::ROOT, made.ino, b"user.a", &value, mode).expect("setxattr");
+            fs.sync().expect("sync");
+            let steps = recorder.recording().steps.split_off(before);
+            let records: Vec<Record> =
+                steps.iter().filter_map(|step| record(image, step)).collect();
+            batches.push(match records[..] {
+                [first, second] => [Some(first), Some(second)],
+                [second] if batch >= fails => [None, Some(second)],
+                _ => panic!("batch {batch} was no journal record: {records:?}"),
+            });
+        }
+        Self { image: end_of(&recorder.recording()), batches }
+    }
+
+    /// What comes of the drive with these records bad, one of each copy.
+    fn check(&self, bad: [(usize, Harm); 2], block: usize) {
+        let mut image = self.image.clone();
+        let mut hook = Bad::default();
+        for (copy, (batch, harm)) in bad.into_iter().enumerate() {
+            let Some(record) = self.batches[batch][copy] else { continue };
+            match harm {
+                Harm::Corrupt => image.flip_bit(record[block], 8 * 10),
+                Harm::Unreadable => {
+                    hook.unreadable.insert(record[block]);
+                }
+            }
+        }
+        let recorder = Arc::new(Recorder::new(image));
+        let drive = Hooked::new(recorder.clone(), hook);
+        let lost = (0..self.batches.len()).find(|&batch| {
+            let is_bad = |copy: usize| self.batches[batch][copy].is_none() || bad[copy].0 == batch;
+            is_bad(0) && is_bad(1)
+        });
+        let text = format!("{bad:?}, block {block}");
+        match lost {
+            None => self.is_whole(drive, &text),
+            // What nothing follows looks like what a power cut leaves of a record.
+            Some(last) if last + 1 == self.batches.len() && self.is_torn(&bad, last) => {
+                let fs = mount(drive, Access::ReadWrite);
+                let fs = fs.unwrap_or_else(|error| panic!("{text}: {error}"));
+                assert_eq!(self.found(&fs), last, "{text}");
+            }
+            Some(lost) => {
+                let error = mount(drive.clone(), Access::ReadWrite).err();
+                let is_said = matches!(error, Some(FsError::Corrupt { what: "journal", .. }));
+                assert!(is_said, "{text}: {error:?}");
+                assert!(recorder.is_empty(), "{text}: it was written to");
+                let problems = drives::problems(drive.clone()).join("\n");
+                assert!(problems.contains("C06"), "{text}: {problems}");
+                let fs = mount(drive, Access::ReadOnly);
+                let fs = fs.unwrap_or_else(|error| panic!("{text}: read-only: {error}"));
+                assert_eq!(self.found(&fs), lost, "{text}");
+            }
+        }
+    }
+
+    fn is_whole(&self, drive: Arc<dyn ZonedDevice>, text: &str) {
+        for _ in 0..2 {
+            let fs = mount(drive.clone(), Access::ReadWrite);
+            let fs = fs.unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(self.found(&fs), self.batches.len(), "{text}");
+            drop(fs);
+            let problems = drives::problems(drive.clone());
+            assert_eq!(problems, Vec::<String>::new(), "{text}: a mount mends what it can");
+        }
+    }
+
+    /// Whether a power cut could have left the record so.
+    fn is_torn(&self, bad: &[(usize, Harm); 2], batch: usize) -> bool {
+        (0..2).all(|copy| {
+            bad[copy] != (batch, Harm::Unreadable) || self.batches[batch][copy].is_none()
+        })
+    }
+
+    /// How many batches are there; none is after one that is missing.
+    fn found(&self, fs: &Furrow) -> usize {
+        let is_there = |batch: &usize| fs.lookup(Ino::ROOT, &name(*batch)).is_ok();
+        let found = (0..self.batches.len()).take_while(is_there).count();
+        assert_eq!((0..self.batches.len()).filter(is_there).count(), found, "no gap");
+        found
+    }
+
+    /// Every pair of records.
+    fn check_pairs(&self, block: usize) {
+        let harms = [Harm::Corrupt, Harm::Unreadable];
+        for first in 0..self.batches.len() {
+            for second in 0..self.batches.len() {
+                for (one, other) in harms.into_iter().flat_map(|one| harms.map(|two| (one, two))) {
+                    self.check([(first, one), (second, other)], block);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Harm {
+    Corrupt,
+    Unreadable,
+}
+
+fn record(image: &Image, step: &Step) -> Option<Record> {
+    let Step::Store { zone, offset, data } = step else { return None };
+    let first = image.geometry().zone_start(*zone) + *offset;
+    Some([first, first + LbaCount::new(data.len() as u64 / 4096 - 1)])
+}
+
+fn formatted(shape: &Shape) -> Image {
+    let recorder = Arc::new(Recorder::new(Image::empty(&shape.geometry())));
+    drives::format(recorder.clone(), &StepClock::default());
+    end_of(&recorder.recording())
+}
+
+#[test]
+fn one_good_copy_of_each_journal_record_is_enough_and_none_is_said() {
+    let journal = Journal::new(&formatted(&SMALL), 5, |batch| batch % 3 * 4000, usize::MAX);
+    journal.check_pairs(0);
+    journal.check_pairs(1);
+}
+
+#[test]
+fn a_copy_of_the_journal_that_failed_ends_in_a_hole_that_is_no_loss() {
+    // Its last batch is in the second copy alone; the next commit would be a checkpoint.
+    let journal = Journal::new(&formatted(&SMALL), 4, |batch| batch % 3 * 4000, 3);
+    assert_eq!(journal.batches[3][0], None);
+    journal.check_pairs(0);
+}
+
+#[test]
+fn a_journal_record_that_is_lost_before_the_journal_changes_zones_is_said() {
+    let spec = GeometrySpec { block_count: LbaCount::new(100 * 64), ..SMALL.spec };
+    let image = formatted(&Shape { name: "many zones", spec });
+    // As many rows as make a journal of more than one zone.
+    let recorder = Arc::new(Recorder::new(image));
+    let fs = mount(recorder.clone(), Access::ReadWrite).expect("mount");
+    for file in 0..70 {
+        let name = format!("file {file}").into_bytes();
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, &name, &PLAIN).expect("create").ino;
+        let value = content(1, 0, 5000);
+        fs.setxattr(&Caller::ROOT, ino, b"user.a", &value, XattrMode::Any).expect("setxattr");
+        fs.sync().expect("sync");
+    }
+    fs.shutdown().expect("unmount");
+    let image = end_of(&recorder.recording());
+    let journal = Journal::new(&image, 7, |_| 60_000, usize::MAX);
+    let zone = |record: &Option<Record>| record.map(|[lba, _]| image.geometry().locate(lba).0);
+    let zones: BTreeSet<Option<ZoneId>> =
+        journal.batches.iter().map(|batch| zone(&batch[0])).collect();
+    assert!(zones.len() > 1, "the journal was meant to go on in another zone");
+    journal.check_pairs(0);
+}
