@@ -18,10 +18,11 @@ use zonal::{
     ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
 };
 
+use crate::Result;
 use crate::by_zone::{self, Access, refusal};
 use crate::ioctl::{self, RawZone};
 use crate::sysfs::Attributes;
-use crate::{Result, transfer};
+use crate::transfer::DirectFile;
 
 /// Log₂ of the bytes of a sector, the unit of the kernel's interfaces.
 const SECTOR_SHIFT: u32 = 9;
@@ -31,7 +32,7 @@ const APPEND_BYTES: u64 = 1 << 20;
 
 /// A zoned block device that is open.
 pub struct BlockDrive {
-    file: File,
+    file: DirectFile,
     name: String,
     mode: OpenMode,
     geometry: Geometry,
@@ -82,6 +83,7 @@ impl BlockDrive {
             turn: Mutex::new(()),
         };
         let zones = report.iter().map(slot).collect();
+        let file = DirectFile::new(file);
         Ok(Self { file, name, mode, geometry, block_shift, zones })
     }
 
@@ -101,8 +103,8 @@ impl BlockDrive {
     fn ask(&self, zone: ZoneId) -> Result<Zone> {
         let slot = self.slot(zone)?;
         let sector = self.sector(self.geometry.zone_start(zone));
-        let report =
-            ioctl::report(&self.file, sector).map_err(|error| self.failed("reporting", error))?;
+        let report = ioctl::report(self.file.as_file(), sector)
+            .map_err(|error| self.failed("reporting", error))?;
         let raw = report.first().ok_or(DeviceError::NoSuchZone { zone })?;
         slot.written.store(written(raw) >> self.block_shift, Ordering::Release);
         Ok(self.zone_of(zone, raw))
@@ -153,7 +155,8 @@ impl BlockDrive {
             return Ok(());
         }
         let lba = self.geometry.zone_start(zone) + offset;
-        transfer::read(&self.file, self.byte(lba), head)
+        self.file
+            .read(self.byte(lba), head)
             .map_err(|source| self.explain(zone, lba, source, Access::Read))
     }
 
@@ -161,7 +164,7 @@ impl BlockDrive {
     fn write_in_turn(&self, zone: ZoneId, lba: Lba, data: &[u8]) -> Result<()> {
         let blocks = self.geometry.blocks(data.len())?;
         let slot = self.slot(zone)?;
-        if let Err(source) = transfer::write(&self.file, self.byte(lba), data) {
+        if let Err(source) = self.file.write(self.byte(lba), data) {
             return Err(self.explain(zone, lba, source, Access::Write));
         }
         if self.geometry.kind(zone) == ZoneKind::SequentialRequired {
@@ -218,14 +221,14 @@ impl BlockDrive {
         if !matches!(zone.cond, ZoneCond::Empty | ZoneCond::Closed) {
             return None;
         }
-        match ioctl::manage(&self.file, ZoneAction::Open, self.range(zone.id)) {
+        match ioctl::manage(self.file.as_file(), ZoneAction::Open, self.range(zone.id)) {
             Ok(()) => {
                 let back = match zone.cond {
                     ZoneCond::Empty => ZoneAction::Reset,
                     _ => ZoneAction::Close,
                 };
                 // It is only to be as it was; the failure is told in any case.
-                let _ = ioctl::manage(&self.file, back, self.range(zone.id));
+                let _ = ioctl::manage(self.file.as_file(), back, self.range(zone.id));
                 None
             }
             Err(errno) => self.limit_reached(zone.id, errno),
@@ -246,7 +249,7 @@ impl BlockDrive {
             return Err(DeviceError::Conventional { zone });
         }
         let _turn = lock(slot);
-        let done = ioctl::manage(&self.file, action, self.range(zone));
+        let done = ioctl::manage(self.file.as_file(), action, self.range(zone));
         let now = self.ask(zone)?;
         let Err(errno) = done else { return Ok(()) };
         if let Some(error) = self.limit_reached(zone, errno) {
@@ -275,7 +278,7 @@ impl ZonedDevice for BlockDrive {
         while next < end {
             let id = |index: usize| ZoneId::new(u32::try_from(index).expect("a zone"));
             let sector = self.sector(self.geometry.zone_start(id(next)));
-            let report = ioctl::report(&self.file, sector)
+            let report = ioctl::report(self.file.as_file(), sector)
                 .map_err(|error| self.failed("reporting", error))?;
             if report.is_empty() {
                 return Err(self.failed("reporting", Errno::NODATA));
@@ -364,6 +367,7 @@ impl ZonedDevice for BlockDrive {
 
     fn flush(&self) -> Result<()> {
         self.file
+            .as_file()
             .sync_data()
             .map_err(|source| DeviceError::Io { what: format!("flushing {}", self.name), source })
     }

@@ -7,7 +7,7 @@
 //! - `sysfs`: what the kernel says about a block device.
 //! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in [`ublk`] is
 //!   `unsafe`.
-//! - `transfer`: reads and writes from memory that direct I/O takes.
+//! - `transfer`: direct I/O from and to memory anywhere.
 //! - [`ublk`]: the other way round, a zoned block device that we serve to the kernel.
 
 mod block;

@@ -1,7 +1,8 @@
-//! Reads and writes from memory that direct I/O takes.
+//! Direct I/O from and to memory anywhere.
 //!
-//! Direct I/O wants its memory at an address that is a multiple of the block size. Memory that is
-//! elsewhere is copied by way of a buffer of the thread, piece by piece.
+//! Direct I/O wants its memory at an address that is a multiple of what the device's DMA needs: the
+//! kernel tells, often 4 or 512 bytes. Memory elsewhere is copied by way of a buffer of the thread,
+//! piece by piece.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -9,8 +10,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Addresses that are multiples of this will do for every device.
-const ALIGNMENT: usize = 4096;
+use rustix::fs::{AtFlags, StatxFlags};
+
+/// Every device takes memory at multiples of this.
+const ALIGNMENT_MAX: usize = 4096;
 
 /// Bytes of the buffer of a thread: the largest piece that is copied.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -19,74 +22,132 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-fn is_aligned(memory: &[u8]) -> bool {
-    memory.as_ptr().align_offset(ALIGNMENT) == 0
-}
-
 /// Runs `step` with the thread's buffer.
 fn with_buffer<T>(step: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
-            buffer.resize(BUFFER_BYTES + ALIGNMENT, 0);
+            buffer.resize(BUFFER_BYTES + ALIGNMENT_MAX, 0);
         }
-        let start = buffer.as_ptr().align_offset(ALIGNMENT);
+        let start = buffer.as_ptr().align_offset(ALIGNMENT_MAX);
         let aligned: Range<usize> = start..start + BUFFER_BYTES;
         step(&mut buffer[aligned])
     })
 }
 
-/// Fills `target` from byte `offset` on.
-pub(crate) fn read(file: &File, offset: u64, target: &mut [u8]) -> io::Result<()> {
-    if is_aligned(target) {
-        return file.read_exact_at(target, offset);
-    }
-    with_buffer(|buffer| {
-        let mut at = offset;
-        for piece in target.chunks_mut(BUFFER_BYTES) {
-            let buffer = &mut buffer[..piece.len()];
-            file.read_exact_at(buffer, at)?;
-            piece.copy_from_slice(buffer);
-            at += piece.len() as u64;
-        }
-        Ok(())
-    })
+/// What direct I/O on `file` wants memory to be a multiple of, if the kernel tells (`STATX_DIOALIGN`,
+/// Linux 6.1, not on every file system).
+fn memory_alignment(file: &File) -> Option<usize> {
+    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let bytes = usize::try_from(found.stx_dio_mem_align).ok()?;
+    // 0 stands for no direct I/O at all.
+    (found.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && bytes.is_power_of_two()).then_some(bytes)
 }
 
-/// Writes `data` from byte `offset` on.
-pub(crate) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
-    if is_aligned(data) {
-        return file.write_all_at(data, offset);
+/// A file or device that is open for direct I/O.
+pub(crate) struct DirectFile {
+    file: File,
+    memory_alignment: usize,
+}
+
+impl DirectFile {
+    /// `file`, which was opened with `O_DIRECT`.
+    pub(crate) fn new(file: File) -> Self {
+        let told = memory_alignment(&file).unwrap_or(ALIGNMENT_MAX);
+        let memory_alignment = told.min(ALIGNMENT_MAX);
+        Self { file, memory_alignment }
     }
-    with_buffer(|buffer| {
-        let mut at = offset;
-        for piece in data.chunks(BUFFER_BYTES) {
-            let buffer = &mut buffer[..piece.len()];
-            buffer.copy_from_slice(piece);
-            file.write_all_at(buffer, at)?;
-            at += piece.len() as u64;
+
+    /// The file itself.
+    pub(crate) fn as_file(&self) -> &File {
+        &self.file
+    }
+
+    fn takes(&self, memory: &[u8]) -> bool {
+        memory.as_ptr().addr().is_multiple_of(self.memory_alignment)
+    }
+
+    /// Fills `target` from byte `offset` on.
+    pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        if self.takes(target) {
+            return self.file.read_exact_at(target, offset);
         }
-        Ok(())
-    })
+        with_buffer(|buffer| {
+            let mut at = offset;
+            for piece in target.chunks_mut(BUFFER_BYTES) {
+                let buffer = &mut buffer[..piece.len()];
+                self.file.read_exact_at(buffer, at)?;
+                piece.copy_from_slice(buffer);
+                at += piece.len() as u64;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes `data` from byte `offset` on.
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.takes(data) {
+            return self.file.write_all_at(data, offset);
+        }
+        with_buffer(|buffer| {
+            let mut at = offset;
+            for piece in data.chunks(BUFFER_BYTES) {
+                let buffer = &mut buffer[..piece.len()];
+                buffer.copy_from_slice(piece);
+                self.file.write_all_at(buffer, at)?;
+                at += piece.len() as u64;
+            }
+            Ok(())
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use rustix::fs::OFlags;
+
     use super::*;
+
+    /// A file for direct I/O, where the file system of temporary files has that.
+    fn file() -> DirectFile {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap();
+        let open = |flags| File::options().read(true).write(true).custom_flags(flags).open(&named);
+        DirectFile::new(open(direct).or_else(|_| open(0)).unwrap())
+    }
 
     #[test]
     fn memory_anywhere_is_taken() {
-        let file = tempfile::tempfile().unwrap();
+        let file = file();
         let data: Vec<u8> = (0..3 << 20).map(|at: usize| at.to_le_bytes()[1] ^ 0x33).collect();
-        for shift in [0, 1, 513] {
-            let part = &data[shift..shift + (2 << 20) + 512];
-            write(&file, 4096, part).unwrap();
+        for shift in [0, 1, 512, 513] {
+            let part = &data[shift..shift + (2 << 20) + 4096];
+            file.write(4096, part).unwrap();
             let mut back = vec![0; part.len() + 4096];
             for shift in [0, 7] {
                 let back = &mut back[shift..shift + part.len()];
                 back.fill(0);
-                read(&file, 4096, back).unwrap();
+                file.read(4096, back).unwrap();
                 assert!(back == part);
             }
         }
+    }
+
+    /// The buffer of this test's thread is made when something is copied first.
+    #[test]
+    fn memory_that_the_kernel_takes_as_it_is_is_not_copied() {
+        let file = file();
+        let mut memory = vec![7; 4 * 4096];
+        let told = memory_alignment(file.as_file()).unwrap_or(4096);
+        let skip = memory.as_ptr().align_offset(4096) + told;
+        let part = &mut memory[skip..skip + 8192];
+        file.write(0, part).unwrap();
+        file.read(0, part).unwrap();
+        assert!(part.iter().all(|byte| *byte == 7));
+        assert!(BUFFER.with_borrow(Vec::is_empty), "copied");
+        let odd = &mut memory[skip + 1..skip + 8193];
+        file.write(0, odd).unwrap();
+        assert!(BUFFER.with_borrow(|buffer| !buffer.is_empty()));
     }
 }
