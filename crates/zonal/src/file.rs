@@ -305,7 +305,7 @@ impl Medium for DriveFile {
     fn write(&self, (): &mut (), at: Place, data: &[u8]) -> Result<()> {
         if at.offset == LbaCount::ZERO {
             self.table
-                .forget_old(&*self.backing, at.zone)
+                .discard_stale(&*self.backing, at.zone)
                 .map_err(|source| self.fail("recording the reset of", at.zone, source))?;
         }
         self.backing
@@ -326,23 +326,8 @@ impl Medium for DriveFile {
         Ok(())
     }
 
-    /// Data first, then the states that speak of it.
     fn flush(&self, conditions: &Mutex<Limits>) -> Result<()> {
-        let mut journal = self.table.journal();
-        let fail = |source| self.fail_flush(source);
-        journal.check().map_err(fail)?;
-        let changes = self.table.take_dirty(conditions);
-        if !self.table.take_data_mark() && changes.is_empty() {
-            return Ok(());
-        }
-        if let Err(source) = self.backing.sync() {
-            journal.mark_broken();
-            return Err(fail(source));
-        }
-        if changes.is_empty() {
-            return Ok(());
-        }
-        self.table.commit(&*self.backing, &mut journal, &changes).map_err(fail)
+        self.table.flush(&*self.backing, conditions).map_err(|source| self.fail_flush(source))
     }
 
     fn take_emptied(&self) -> Vec<ZoneId> {
@@ -350,8 +335,7 @@ impl Medium for DriveFile {
     }
 
     fn discard(&self, zone: ZoneId) -> Result<()> {
-        let journal = self.table.journal();
-        if !journal.has_forgotten(zone) {
+        if !self.table.promises_nothing(zone) {
             self.table.mark_emptied(zone);
             return Ok(());
         }

@@ -22,6 +22,8 @@ use crate::{
     ZonedDevice,
 };
 
+mod during_flush;
+
 const SECTOR: usize = 512;
 type Sector = [u8; SECTOR];
 
@@ -35,6 +37,8 @@ struct Host {
     /// Operations until the power goes; `None`: it stays.
     operations_left: Option<u64>,
     last_part: LastPart,
+    /// What is done in the middle of the next sync.
+    during_sync: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// How much of the last write gets into the cache.
@@ -150,6 +154,10 @@ impl Backing for SharedHost {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let meanwhile = self.lock().during_sync.take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         let mut host = self.lock();
         host.operate()?;
         host.make_durable(0..u64::MAX);

@@ -11,8 +11,8 @@
 //!   in it is true of flushed data (D4).
 //!
 //! One change must not wait for a flush. The first write into a zone that was reset overwrites data
-//! that the durable table may still promise, so the reset is journalled first
-//! ([`Table::forget_old`]).
+//! that the durable table may still promise, or that a flush under way is about to promise. So the
+//! reset is journalled first, and the flush leaves the zone out ([`Table::discard_stale`]).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,18 +57,22 @@ pub(crate) struct Table {
     /// cleared before `latest` is read.
     dirty: Box<[AtomicBool]>,
     dirty_list: Mutex<Vec<ZoneId>>,
-    /// Zones that were reset; the durable table may not know.
-    rewound: Box<[AtomicBool]>,
+    /// Zones that were reset; the durable table may still promise what they held.
+    stale: Box<[AtomicBool]>,
     /// Zones whose space can be given back once their reset is durable.
     emptied: Mutex<BTreeSet<ZoneId>>,
     /// Whether data was written since the last flush.
     data: AtomicBool,
+    /// Held by who flushes. Taken before the journal.
+    flushing: Mutex<()>,
     journal: Mutex<Journal>,
 }
 
 /// What only one thread at a time may do: make states durable.
-pub(crate) struct Journal {
+struct Journal {
     durable: Durable,
+    /// What the flush under way commits when its data is durable.
+    promised: Vec<(ZoneId, ZoneState)>,
     /// A write that should have become durable failed: what is on the medium is not known.
     broken: bool,
 }
@@ -222,7 +226,7 @@ impl Table {
             (0..states.len()).map(|index| AtomicBool::new(flag(index))).collect::<Box<[_]>>()
         };
         let is_dirty = |index: usize| states[index] != durable.states[index];
-        let is_rewound = |index: usize| {
+        let is_stale = |index: usize| {
             states[index].written == LbaCount::ZERO
                 && durable.states[index].written > LbaCount::ZERO
         };
@@ -230,7 +234,7 @@ impl Table {
             drive.geometry.zones().filter(|zone| flag(zone.index())).collect::<Vec<_>>()
         };
         let dirty_list = Mutex::new(pick(&is_dirty));
-        let emptied = pick(&is_rewound).into_iter().collect();
+        let emptied = pick(&is_stale).into_iter().collect();
         Self {
             geometry: drive.geometry,
             layout: Layout::new(drive),
@@ -238,11 +242,12 @@ impl Table {
             latest: states.iter().map(|&state| AtomicU64::new(encode_state(state))).collect(),
             dirty: flags(&is_dirty),
             dirty_list,
-            rewound: flags(&is_rewound),
+            stale: flags(&is_stale),
             emptied: Mutex::new(emptied),
             // Whatever the last process wrote is synced by open.
             data: AtomicBool::new(false),
-            journal: Mutex::new(Journal { durable, broken: false }),
+            flushing: Mutex::new(()),
+            journal: Mutex::new(Journal { durable, promised: Vec::new(), broken: false }),
         }
     }
 
@@ -281,7 +286,7 @@ impl Table {
         backing.write_at(self.layout.live_entry_at(zone), entry.as_bytes())?;
         let index = zone.index();
         if to.written < from.written {
-            self.rewound[index].store(true, Ordering::Release);
+            self.stale[index].store(true, Ordering::Release);
         }
         self.latest[index].store(encode_state(to), Ordering::Release);
         if !self.dirty[index].swap(true, Ordering::AcqRel) {
@@ -292,26 +297,50 @@ impl Table {
 
     /// Before the first write into a zone: if the durable table still promises the data that was
     /// there, it stops doing so. The caller holds the zone's lock.
-    pub(crate) fn forget_old(&self, backing: &dyn Backing, zone: ZoneId) -> std::io::Result<()> {
-        if !self.rewound[zone.index()].load(Ordering::Acquire) {
+    pub(crate) fn discard_stale(&self, backing: &dyn Backing, zone: ZoneId) -> std::io::Result<()> {
+        if !self.stale[zone.index()].load(Ordering::Acquire) {
             return Ok(());
         }
-        // A flush under way may be about to promise it: the lock waits for that.
         let mut journal = self.journal();
+        // The zone has changed since and is dirty again: the next flush commits it.
+        journal.promised.retain(|(promised, _)| *promised != zone);
         if journal.durable.states[zone.index()].written > LbaCount::ZERO {
             self.commit(backing, &mut journal, &[(zone, ZoneState::EMPTY)])?;
         }
-        self.rewound[zone.index()].store(false, Ordering::Release);
+        self.stale[zone.index()].store(false, Ordering::Release);
         Ok(())
     }
 
-    pub(crate) fn journal(&self) -> MutexGuard<'_, Journal> {
+    fn journal(&self) -> MutexGuard<'_, Journal> {
         lock(&self.journal)
+    }
+
+    /// Makes everything that returned before this call durable: data first, then the states that
+    /// speak of it. Zones are written and reset meanwhile.
+    pub(crate) fn flush(
+        &self,
+        backing: &dyn Backing,
+        conditions: &Mutex<Limits>,
+    ) -> std::io::Result<()> {
+        let _turn = lock(&self.flushing);
+        let mut journal = self.journal();
+        journal.check()?;
+        journal.promised = self.take_dirty(conditions);
+        if !self.take_data_mark() && journal.promised.is_empty() {
+            return Ok(());
+        }
+        drop(journal);
+        let synced = backing.sync();
+        let mut journal = self.journal();
+        let changes = std::mem::take(&mut journal.promised);
+        journal.broken |= synced.is_err();
+        synced?;
+        if changes.is_empty() { Ok(()) } else { self.commit(backing, &mut journal, &changes) }
     }
 
     /// The changed states, to be committed. No condition changes meanwhile, so that together they
     /// keep the limits (D2).
-    pub(crate) fn take_dirty(&self, conditions: &Mutex<Limits>) -> Vec<(ZoneId, ZoneState)> {
+    fn take_dirty(&self, conditions: &Mutex<Limits>) -> Vec<(ZoneId, ZoneState)> {
         let _held = lock(conditions);
         let zones = std::mem::take(&mut *lock(&self.dirty_list));
         let take = |zone: ZoneId| {
@@ -327,13 +356,13 @@ impl Table {
     }
 
     /// Whether data was written since the last call.
-    pub(crate) fn take_data_mark(&self) -> bool {
+    fn take_data_mark(&self) -> bool {
         self.data.swap(false, Ordering::AcqRel)
     }
 
     /// Makes states durable: a record, or a snapshot where the journal has no room. The data they
     /// speak of must be durable already.
-    pub(crate) fn commit(
+    fn commit(
         &self,
         backing: &dyn Backing,
         journal: &mut Journal,
@@ -417,6 +446,13 @@ impl Table {
         lock(&self.emptied).insert(zone);
     }
 
+    /// Whether neither the durable table nor a flush under way promises data of a zone.
+    pub(crate) fn promises_nothing(&self, zone: ZoneId) -> bool {
+        let journal = self.journal();
+        journal.durable.states[zone.index()].written == LbaCount::ZERO
+            && journal.promised.iter().all(|(promised, _)| *promised != zone)
+    }
+
     /// Zones that were marked, once.
     pub(crate) fn take_emptied(&self) -> Vec<ZoneId> {
         std::mem::take(&mut *lock(&self.emptied)).into_iter().collect()
@@ -426,20 +462,11 @@ impl Table {
 impl Journal {
     /// Fails if an earlier write failed: the kernel may have dropped what it could not write, so
     /// success later would say nothing about it.
-    pub(crate) fn check(&self) -> std::io::Result<()> {
+    fn check(&self) -> std::io::Result<()> {
         if self.broken {
             return Err(std::io::Error::other("an earlier write to the zone table or sync failed"));
         }
         Ok(())
-    }
-
-    pub(crate) fn mark_broken(&mut self) {
-        self.broken = true;
-    }
-
-    /// Whether the durable table promises no data of a zone.
-    pub(crate) fn has_forgotten(&self, zone: ZoneId) -> bool {
-        self.durable.states[zone.index()].written == LbaCount::ZERO
     }
 }
 
