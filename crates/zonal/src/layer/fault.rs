@@ -1,12 +1,14 @@
 //! `Fault`: errors on request, failing zones, bad bits, power cuts. For tests, and for anyone who
 //! wants to see what their program does on a bad drive. [`FaultPlan`] says what can be asked for.
 //!
-//! A power cut stops everything: each call fails with [`DeviceError::PowerCut`] from then on. What
-//! has reached the device below stays there, and of a write that the cut interrupts a part of the
-//! blocks; so the drive below holds a state that a real cut can leave (D4), the one in which the
-//! most survives. [`record`](super::record) makes all the others, for drives in memory.
+//! A power cut stops everything: each call fails with [`DeviceError::PowerCut`] from then on. Of
+//! what was not flushed, the device below keeps what a real one may keep (D4): each zone a beginning
+//! of it, which one the seed decides. To be able to take the rest away, a plan with a power cut in it
+//! passes changes down one at a time, and holds in memory what zones held that were reset since the
+//! last flush. [`record`](super::record) makes every such state of a drive in memory.
 
 mod plan;
+mod power;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +21,8 @@ use crate::failure::ZoneFailure;
 use crate::{
     DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
+
+use self::power::{Change, Unflushed};
 
 pub use plan::{FaultKind, FaultOp, FaultPlan, FaultRule, PlanError};
 
@@ -42,6 +46,8 @@ pub use plan::{FaultKind, FaultOp, FaultPlan, FaultRule, PlanError};
 pub struct Fault<D> {
     below: D,
     state: Mutex<State>,
+    /// What a power cut can take away; `None` if none is planned.
+    unflushed: Option<Mutex<Unflushed>>,
 }
 
 struct State {
@@ -65,10 +71,12 @@ enum Verdict {
     Pass,
     /// Do it, then fail.
     Late,
-    /// Store this many blocks, then fail with this.
-    Torn(LbaCount, DeviceError),
+    /// Store this many blocks, then fail.
+    Torn(LbaCount),
     /// Change bits, by this seed.
     Flip(u64),
+    /// Do it, and the power is gone before it is acknowledged.
+    Cut,
 }
 
 /// An operation, as rules see it.
@@ -83,6 +91,8 @@ struct Call {
 impl<D: ZonedDevice> Fault<D> {
     /// `below`, with faults.
     pub fn new(below: D, plan: FaultPlan) -> Self {
+        let is_cut_planned = plan.rules.iter().any(|rule| rule.kind == FaultKind::PowerCut);
+        let unflushed = is_cut_planned.then(Mutex::default);
         let rules = plan.rules.into_iter().map(|rule| ArmedRule { rule, seen: 0, fired: 0 });
         let state = State {
             rules: rules.collect(),
@@ -92,7 +102,7 @@ impl<D: ZonedDevice> Fault<D> {
             dead: false,
             fired: 0,
         };
-        Self { below, state: Mutex::new(state) }
+        Self { below, state: Mutex::new(state), unflushed }
     }
 
     /// The device below.
@@ -123,8 +133,72 @@ impl<D: ZonedDevice> Fault<D> {
         Ok(Call { op, zone: self.geometry().locate(lba).0, lba, blocks })
     }
 
-    fn part<'a>(&self, data: &'a [u8], blocks: LbaCount) -> &'a [u8] {
-        let bytes = usize::try_from(self.geometry().bytes(blocks).get());
+    /// Changes a zone below, and keeps what a power cut needs to take it back.
+    fn change<T>(
+        &self,
+        change: Change,
+        verdict: &Verdict,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Some(unflushed) = &self.unflushed else { return run() };
+        let mut unflushed = unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if unflushed.is_cut() {
+            return Err(DeviceError::PowerCut);
+        }
+        unflushed.before(&self.below, change)?;
+        let outcome = run();
+        unflushed.after(&self.below, change);
+        match verdict {
+            Verdict::Cut => Err(self.cut(&mut unflushed)),
+            Verdict::Pass | Verdict::Late | Verdict::Torn(_) | Verdict::Flip(_) => outcome,
+        }
+    }
+
+    /// Cuts the power while nothing is changed.
+    fn cut_now(&self) -> DeviceError {
+        let Some(unflushed) = &self.unflushed else { return DeviceError::PowerCut };
+        self.cut(&mut unflushed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn cut(&self, unflushed: &mut Unflushed) -> DeviceError {
+        let seed = self.state().random.next_u64();
+        match unflushed.cut(&self.below, &mut ChaCha8Rng::seed_from_u64(seed)) {
+            Ok(()) => DeviceError::PowerCut,
+            Err(error) => {
+                tracing::error!(%error, "the device below fails in the power cut");
+                error
+            }
+        }
+    }
+
+    fn flush_below(&self) -> Result<()> {
+        let Some(unflushed) = &self.unflushed else { return self.below.flush() };
+        let mut unflushed = unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if unflushed.is_cut() {
+            return Err(DeviceError::PowerCut);
+        }
+        self.below.flush()?;
+        unflushed.flushed();
+        Ok(())
+    }
+
+    fn check_powered(&self) -> Result<()> {
+        if self.state().dead { Err(DeviceError::PowerCut) } else { Ok(()) }
+    }
+
+    /// Refuses a change of a zone that failed. A power cut happens in any case.
+    fn check_writable(&self, zone: ZoneId, verdict: &Verdict) -> Result<()> {
+        let refused = self.state().check_zone(zone, ZoneFailure::ReadOnly);
+        match verdict {
+            Verdict::Cut if refused.is_err() => Err(self.cut_now()),
+            _ => refused,
+        }
+    }
+
+    /// The part of `data` that is stored.
+    fn stored<'a>(&self, data: &'a [u8], verdict: &Verdict) -> &'a [u8] {
+        let Verdict::Torn(blocks) = verdict else { return data };
+        let bytes = usize::try_from(self.geometry().bytes(*blocks).get());
         &data[..bytes.expect("a part of a buffer")]
     }
 
@@ -135,8 +209,9 @@ impl<D: ZonedDevice> Fault<D> {
         let lba = self.geometry().zone_start(zone);
         let call = Call { op: FaultOp::Action(action), zone, lba, blocks: LbaCount::ZERO };
         let verdict = self.judge(call)?;
-        self.state().check_zone(zone, ZoneFailure::ReadOnly)?;
-        self.below.manage(Select::One(zone), action)?;
+        self.check_writable(zone, &verdict)?;
+        let change = Change::Manage(zone, action);
+        self.change(change, &verdict, || self.below.manage(Select::One(zone), action))?;
         verdict.after(lba)
     }
 }
@@ -145,8 +220,8 @@ impl Verdict {
     fn after(self, lba: Lba) -> Result<()> {
         match self {
             Self::Pass | Self::Flip(_) => Ok(()),
-            Self::Late => Err(DeviceError::Medium { lba }),
-            Self::Torn(_, error) => Err(error),
+            Self::Late | Self::Torn(_) => Err(DeviceError::Medium { lba }),
+            Self::Cut => Err(DeviceError::PowerCut),
         }
     }
 }
@@ -163,7 +238,7 @@ impl State {
         match kind {
             FaultKind::Medium => Err(DeviceError::Medium { lba }),
             FaultKind::Late => Ok(Verdict::Late),
-            FaultKind::Torn => Ok(self.tear(call, DeviceError::Medium { lba })),
+            FaultKind::Torn => Ok(self.tear(call)),
             FaultKind::Flip => Ok(Verdict::Flip(self.seed)),
             FaultKind::ActiveLimit => Err(DeviceError::TooManyActive { zone, limit: 0 }),
             FaultKind::OpenLimit => Err(DeviceError::TooManyOpen { zone, limit: 0 }),
@@ -177,10 +252,7 @@ impl State {
             }
             FaultKind::PowerCut => {
                 self.dead = true;
-                match call.op {
-                    FaultOp::Write | FaultOp::Append => Ok(self.tear(call, DeviceError::PowerCut)),
-                    _ => Err(DeviceError::PowerCut),
-                }
+                Ok(Verdict::Cut)
             }
         }
     }
@@ -212,9 +284,9 @@ impl State {
     }
 
     /// Some of the blocks, not all.
-    fn tear(&mut self, call: Call, error: DeviceError) -> Verdict {
+    fn tear(&mut self, call: Call) -> Verdict {
         let blocks = self.random.next_u64() % call.blocks.get().max(1);
-        Verdict::Torn(LbaCount::new(blocks), error)
+        Verdict::Torn(LbaCount::new(blocks))
     }
 
     /// Refuses what a zone that failed no longer does: `needs` is the failure that stands in the
@@ -278,6 +350,9 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         let call = self.call(FaultOp::Read, lba, buffer.len())?;
         let verdict = self.judge(call)?;
+        if let Verdict::Cut = verdict {
+            return Err(self.cut_now());
+        }
         let mut at = lba;
         while at - lba < call.blocks {
             let (zone, offset) = self.geometry().locate(at);
@@ -288,6 +363,7 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
             }
         }
         self.below.read(lba, buffer)?;
+        self.check_powered()?;
         if let Verdict::Flip(seed) = verdict {
             flip(seed, lba, buffer, self.geometry().block_size().bytes());
         }
@@ -297,12 +373,10 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let call = self.call(FaultOp::Write, lba, data.len())?;
         let verdict = self.judge(call)?;
-        self.state().check_zone(call.zone, ZoneFailure::ReadOnly)?;
-        let data = match &verdict {
-            Verdict::Torn(blocks, _) => self.part(data, *blocks),
-            Verdict::Pass | Verdict::Late | Verdict::Flip(_) => data,
-        };
-        self.below.write(lba, data)?;
+        self.check_writable(call.zone, &verdict)?;
+        let data = self.stored(data, &verdict);
+        let change = Change::Write(call.zone, lba, call.blocks);
+        self.change(change, &verdict, || self.below.write(lba, data))?;
         verdict.after(lba)
     }
 
@@ -313,12 +387,9 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
         let lba = self.geometry().zone_start(zone);
         let call = self.call(FaultOp::Append, lba, data.len())?;
         let verdict = self.judge(call)?;
-        self.state().check_zone(zone, ZoneFailure::ReadOnly)?;
-        let data = match &verdict {
-            Verdict::Torn(blocks, _) => self.part(data, *blocks),
-            Verdict::Pass | Verdict::Late | Verdict::Flip(_) => data,
-        };
-        let at = self.below.append(zone, data)?;
+        self.check_writable(zone, &verdict)?;
+        let data = self.stored(data, &verdict);
+        let at = self.change(Change::Append(zone), &verdict, || self.below.append(zone, data))?;
         verdict.after(at).map(|()| at)
     }
 
@@ -340,7 +411,10 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
         let call =
             Call { op: FaultOp::Flush, zone: ZoneId::ZERO, lba: Lba::ZERO, blocks: LbaCount::ZERO };
         let verdict = self.judge(call)?;
-        self.below.flush()?;
+        if let Verdict::Cut = verdict {
+            return Err(self.cut_now());
+        }
+        self.flush_below()?;
         verdict.after(Lba::ZERO)
     }
 }

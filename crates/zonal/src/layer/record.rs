@@ -412,7 +412,7 @@ fn some_blocks(
 }
 
 /// An index below `len`: the ends as often as all the rest.
-fn pick(len: u64, random: &mut dyn FnMut(u64) -> u64) -> usize {
+pub(super) fn pick(len: u64, random: &mut dyn FnMut(u64) -> u64) -> usize {
     let at = match random(4) {
         0 => 0,
         1 => len - 1,
