@@ -9,9 +9,9 @@
 
 use zonal::Clock;
 use zonal_sim::config::{Kind, Pattern};
+use zonal_sim::counting::{Counting, Drive};
 use zonal_sim::ftl::Translation;
 use zonal_sim::load::Workload;
-use zonal_sim::run::{Counting, Drive};
 use zonal_sim::timed::{Job, Outcome, Pacing, Reads, Timed, Until};
 use zonal_sim::{Config, Size};
 

@@ -9,11 +9,10 @@
 //! | [`host`] | what if the host overwrites in place on zones? Its log and reclaim |
 //! | [`load`] | what does the host do? Generators and traces, as [`load::Request`]s |
 //! | [`experiment`] | many configs, one question, and the published answer beside ours |
-//! | [`timed_run`] | what does one config come to in timed mode? |
 //! | [`preset`] | which configs come with it? |
 //! | [`ssd`] | how does a file system run on a simulated drive? |
 //! | [`trace`] | how is a trace read, and put on a drive? |
-//! | [`run`] | what does counting mode do with a config? |
+//! | [`counting`] | what does counting mode do with a config? |
 //! | [`timed`] | how long does it take? A translation layer driven by discrete events |
 //! | [`sweep`] | how is a config run with many values, on many cores and machines? |
 //! | [`report`] | what came out? Tables, pictures, pages |
@@ -26,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod counting;
 pub mod error;
 
 pub mod experiment;
@@ -36,13 +36,11 @@ pub mod host;
 pub mod load;
 pub mod preset;
 pub mod report;
-pub mod run;
 pub mod size;
 pub mod ssd;
 pub mod sweep;
 pub mod theory;
 pub mod timed;
-pub mod timed_run;
 pub mod trace;
 
 pub use config::Config;

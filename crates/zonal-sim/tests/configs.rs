@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use zonal_sim::config::{Config, Kind, Mode, Pattern, Permutation};
 use zonal_sim::ftl::{Counters, Frontier, Isolation, Victim, Wear};
 use zonal_sim::trace::{Fit, Times};
-use zonal_sim::{SimError, Size, run, timed_run};
+use zonal_sim::{SimError, Size, counting, timed};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -126,19 +126,19 @@ fn trace(random: &mut ChaCha8Rng, config: &mut Config) -> tempfile::NamedTempFil
 fn plausible(counters: &Counters, wa: [f64; 3], erases: Wear) {
     let [host, drive, whole] = wa;
     assert!(host >= 1.0 && drive >= 1.0 && (host * drive - whole).abs() < 1e-9, "{wa:?}");
-    assert!(f64::from(erases.least) <= erases.mean && erases.mean <= f64::from(erases.most));
-    assert!(counters.erased == 0 || erases.most > 0, "{counters:?} {erases:?}");
+    assert!(f64::from(erases.min) <= erases.mean && erases.mean <= f64::from(erases.max));
+    assert!(counters.erased == 0 || erases.max > 0, "{counters:?} {erases:?}");
 }
 
 fn run_it(config: &Config) -> Result<(), SimError> {
     match config.run.mode {
         Mode::Counting => {
-            let report = run::counting(config, &mut |_| {})?;
+            let report = counting::run(config, &mut |_| {})?;
             let wa = [report.host_wa, report.drive_wa, report.wa];
             plausible(&report.measured, wa, report.erases);
         }
         Mode::Timed => {
-            let measured = timed_run::timed(config)?;
+            let measured = timed::run(config)?;
             let outcome = &measured.outcome;
             let wa = [outcome.amplification.host, outcome.amplification.drive, outcome.wa()];
             plausible(&outcome.counters, wa, outcome.erases);

@@ -12,36 +12,36 @@ use super::sweep::{SimMerge, SimReplay, SimSweep};
 
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
-    /// Run a simulation, counting or timed, and print what came out
+    /// Run a simulation, counting or timed, and print its results
     Run(SimRun),
-    /// Print what a config makes: capacities, over-provisioning, superblocks, zones, tables
+    /// Print what a config describes: capacities, over-provisioning, superblocks, zones, tables
     Show(SimShow),
-    /// Print a config that comes with the simulator, to start from; without a name, list them
+    /// Print a preset config to start from; without a name, list the presets
     Config(SimConfig),
-    /// Run file systems on simulated drives of the same flash, and compare what wears it out
+    /// Run file systems on simulated drives of the same flash, and compare flash wear
     Fs(SimFs),
-    /// Run a config with every combination of some fields' values, into one CSV
+    /// Run a config with every combination of the given values, into one CSV
     Sweep(SimSweep),
-    /// Join the CSVs of all shards of a sweep
+    /// Merge the CSVs of all shards of a sweep
     Merge(SimMerge),
     /// Replay a block trace on a simulated drive
     Replay(SimReplay),
-    /// Run an experiment: many drives, one question; CSV, JSON and SVG
+    /// Run an experiment: many configs, one question; writes CSV, JSON and SVG
     Experiment(SimExperiment),
-    /// Run all experiments and write one page that holds published values against ours
+    /// Run all experiments and write one page that compares published values with ours
     Reproduce(SimReproduce),
 }
 
-/// A config and what is changed of it.
+/// A config, and the fields to change.
 #[derive(Args, Clone)]
 pub(crate) struct Simulated {
-    /// A TOML file, or the name of a config that comes with the simulator
+    /// A TOML file, or the name of a preset
     #[arg(value_name = "CONFIG")]
     pub(crate) config: String,
     /// Change a field, as in `drive.op=0.28`
     #[arg(long, value_name = "PATH=VALUE")]
     pub(crate) set: Vec<Setting>,
-    /// Seed of everything random, instead of the config's
+    /// Seed of the random numbers, instead of the config's
     #[arg(long)]
     pub(crate) seed: Option<u64>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Simulated {
 pub(crate) struct SimRun {
     #[command(flatten)]
     pub(crate) simulated: Simulated,
-    /// Print the course as CSV
+    /// Print a time series as CSV
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
 }
@@ -63,35 +63,35 @@ pub(crate) struct SimShow {
 
 #[derive(Args)]
 pub(crate) struct SimConfig {
-    /// Its name
+    /// Name of the preset
     pub(crate) name: Option<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct SimFs {
-    /// A TOML file, or the name of a config that comes with the simulator
+    /// A TOML file, or the name of a preset
     #[arg(value_name = "CONFIG", default_value = "files")]
     pub(crate) config: String,
     /// Change a field, as in `workload.fill=0.8`
     #[arg(long, value_name = "PATH=VALUE")]
     pub(crate) set: Vec<Setting>,
-    /// Seed of everything random, instead of the config's
+    /// Seed of the random numbers, instead of the config's
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Write the table as CSV and JSON, the picture as SVG and the config to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Leave out reading every file again and checking the file system afterwards
+    /// Skip reading back every file and checking the file system afterwards
     #[arg(long)]
     pub(crate) no_verify: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct SimExperiment {
-    /// Which
+    /// Which experiment
     #[arg(value_parser = experiment())]
     pub(crate) name: Name,
-    /// Its config, instead of the one that comes with it
+    /// Config file to use instead of the built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Change a field, as in `base.drive.unit=64KiB`
@@ -106,26 +106,27 @@ pub(crate) struct SimExperiment {
 
 #[derive(Args)]
 pub(crate) struct SimReproduce {
-    /// Where the page, tables and pictures go
+    /// Directory for the page, tables and pictures
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) how: How,
 }
 
-/// How experiments are run.
+/// Options common to experiments.
 #[derive(Args)]
 pub(crate) struct How {
-    /// Seed of everything random, instead of the configs'
+    /// Seed of the random numbers, instead of the configs'
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Smaller drives, shorter runs, fewer points: rougher figures in a few seconds
+    /// Use smaller drives, shorter runs and fewer points: rough figures in a few seconds
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Draw a real drive's results beside ours: `fio_zone_write.csv` or `fio_zone_mixed.csv` of zbdbench
+    /// Draw a real drive's results beside ours, from zbdbench's `fio_zone_write.csv` or
+    /// `fio_zone_mixed.csv`
     #[arg(long, value_name = "NAME=FILE", value_parser = overlay)]
     pub(crate) overlay: Vec<(String, PathBuf)>,
-    /// Runs at once, instead of one for each processor
+    /// Number of runs side by side [default: one per core]
     #[arg(long, value_name = "COUNT")]
     pub(crate) jobs: Option<NonZeroUsize>,
 }

@@ -6,10 +6,10 @@ use super::plan::{Plan, Values};
 use super::pool::{Answer, Task};
 use super::{Findings, Measure};
 use crate::config::{Config, Kind, Pattern};
+use crate::counting::Report;
 use crate::error::Result;
 use crate::ftl::Victim;
 use crate::report::{Axis, Cell, Chart, Form, Picture, Series, Table};
-use crate::run::Report;
 use crate::theory;
 
 /// Where.

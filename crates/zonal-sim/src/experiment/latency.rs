@@ -7,7 +7,7 @@ use super::pool::{Answer, Task};
 use super::{Findings, Measure, slug};
 use crate::error::Result;
 use crate::report::{Axis, Cell, Chart, Form, Picture, Series, Table, zbdbench};
-use crate::timed_run::Measured;
+use crate::timed::Measured;
 
 /// At which rates.
 #[derive(Clone, Debug, Deserialize)]

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use super::plan::{Plan, Values};
 use super::pool::{Answer, Task};
 use super::{Findings, Measure};
+use crate::counting::Report;
 use crate::error::Result;
 use crate::report::{Axis, Bars, Cell, Picture, Table};
-use crate::run::Report;
 
 /// For how long.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -69,7 +69,7 @@ impl Measure for Lifetime {
             row.extend(figures.map(Cell::from));
             row.extend([report.config.flash.pe_cycles.into(), life.tbw.into(), life.dwpd.into()]);
             let erases = &report.erases;
-            row.extend([erases.least.into(), erases.mean.into(), erases.most.into()]);
+            row.extend([erases.min.into(), erases.mean.into(), erases.max.into()]);
             table.row(row);
         }
         let bars = Bars {

@@ -8,9 +8,9 @@ use std::thread;
 
 use crate::Progress;
 use crate::config::{Config, Kind, Mode};
+use crate::counting::{self, Report};
 use crate::error::Result;
-use crate::run::{self, Report};
-use crate::timed_run::{self, Measured};
+use crate::timed::{self, Measured};
 
 /// One run, in the mode of its config.
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ impl Answer {
 impl Task {
     fn run(&self) -> Result<Answer> {
         Ok(match self.0.run.mode {
-            Mode::Counting => Answer::Counted(Box::new(run::counting(&self.0, &mut |_| {})?)),
-            Mode::Timed => Answer::Timed(Box::new(timed_run::timed(&self.0)?)),
+            Mode::Counting => Answer::Counted(Box::new(counting::run(&self.0, &mut |_| {})?)),
+            Mode::Timed => Answer::Timed(Box::new(timed::run(&self.0)?)),
         })
     }
 

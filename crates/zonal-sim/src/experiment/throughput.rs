@@ -7,7 +7,7 @@ use super::pool::{Answer, Task};
 use super::{Findings, Measure, slug};
 use crate::error::Result;
 use crate::report::{Axis, Bars, Chart, Form, Picture, Series, Table, zbdbench};
-use crate::timed_run::Measured;
+use crate::timed::Measured;
 
 /// How long.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -77,7 +77,7 @@ impl Measure for Throughput {
 }
 
 impl Plan<Throughput> {
-    /// The course as zbdbench's `fio_zone_write` has it, of the drive that this one is a smaller
+    /// The time series as zbdbench's `fio_zone_write` has it, of the drive that this one is a smaller
     /// copy of.
     #[expect(
         clippy::cast_possible_truncation,

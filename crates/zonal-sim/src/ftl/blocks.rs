@@ -46,7 +46,7 @@ pub(super) struct Blocks {
     /// Valid units, plus [`UNRANKED`] unless closed.
     rank: Vec<u32>,
     /// For each [`GROUP`], the least rank in it.
-    least: Vec<u32>,
+    group_min: Vec<u32>,
     states: Vec<State>,
     /// How many are in each state.
     tally: [u32; 5],
@@ -69,7 +69,7 @@ impl Blocks {
             units,
             reciprocal: u64::MAX / u64::from(units),
             rank: vec![UNRANKED; count as usize],
-            least: vec![UNRANKED; count.div_ceil(GROUP) as usize],
+            group_min: vec![UNRANKED; count.div_ceil(GROUP) as usize],
             states: vec![State::Free; count as usize],
             tally: [count, 0, 0, 0, 0],
             free: (0..count).map(|block| (0, block)).collect(),
@@ -94,7 +94,7 @@ impl Blocks {
     /// Bytes of memory taken.
     pub(super) fn bytes(&self) -> u64 {
         let each = 4 + 1 + 4 + 1;
-        let all = self.states.len() * each + self.least.len() * 4 + self.closed_at.len() * 8;
+        let all = self.states.len() * each + self.group_min.len() * 4 + self.closed_at.len() * 8;
         (all + self.queue.capacity() * 4 + self.free.len() * 16) as u64
     }
 
@@ -150,8 +150,8 @@ impl Blocks {
     pub(super) fn lose(&mut self, block: Block) {
         let rank = &mut self.rank[block as usize];
         *rank -= 1;
-        let least = &mut self.least[(block / GROUP) as usize];
-        *least = (*least).min(*rank);
+        let min = &mut self.group_min[(block / GROUP) as usize];
+        *min = (*min).min(*rank);
     }
 
     /// Takes a free superblock, to be filled by a frontier.
@@ -174,8 +174,8 @@ impl Blocks {
             Victim::Greedy | Victim::Random | Victim::Choices(_) => {}
         }
         self.rank[block as usize] -= UNRANKED;
-        let least = &mut self.least[(block / GROUP) as usize];
-        *least = (*least).min(self.rank[block as usize]);
+        let min = &mut self.group_min[(block / GROUP) as usize];
+        *min = (*min).min(self.rank[block as usize]);
     }
 
     /// A closed superblock becomes a victim.
@@ -188,8 +188,8 @@ impl Blocks {
         let group = (block / GROUP) as usize;
         let first = group * GROUP as usize;
         let limit = self.rank.len().min(first + GROUP as usize);
-        let least = self.rank[first..limit].iter().min();
-        self.least[group] = *least.expect("a group has superblocks");
+        let min = self.rank[first..limit].iter().min();
+        self.group_min[group] = *min.expect("a group has superblocks");
     }
 
     /// All that was valid in a victim lies elsewhere now, `units` of it uncounted.
@@ -210,12 +210,12 @@ impl Blocks {
 
     /// A closed superblock with the fewest valid units.
     pub(super) fn find_emptiest(&self) -> Option<Block> {
-        let (group, least) = self.least.iter().enumerate().min_by_key(|(_, least)| **least)?;
-        if *least >= UNRANKED {
+        let (group, min) = self.group_min.iter().enumerate().min_by_key(|(_, min)| **min)?;
+        if *min >= UNRANKED {
             return None;
         }
         let first = group * GROUP as usize;
-        let at = self.rank[first..].iter().position(|rank| rank == least);
+        let at = self.rank[first..].iter().position(|rank| rank == min);
         let block = first + at.expect("the least rank of a group is in it");
         Some(u32::try_from(block).expect("a superblock"))
     }

@@ -237,11 +237,11 @@ impl Amplification {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wear {
     /// The least.
-    pub least: u32,
+    pub min: u32,
     /// The mean.
     pub mean: f64,
     /// The most.
-    pub most: u32,
+    pub max: u32,
 }
 
 impl Wear {
@@ -250,8 +250,8 @@ impl Wear {
         let sum: u64 = erases.iter().copied().map(u64::from).sum();
         #[expect(clippy::cast_precision_loss, reason = "a mean of counts below 2^52")]
         let mean = sum as f64 / erases.len().max(1) as f64;
-        let least = erases.iter().min().copied().unwrap_or(0);
-        Self { least, mean, most: erases.iter().max().copied().unwrap_or(0) }
+        let min = erases.iter().min().copied().unwrap_or(0);
+        Self { min, mean, max: erases.iter().max().copied().unwrap_or(0) }
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a run of a sweep comes to: one row of figures.
 
 use crate::config::{Config, Mode};
+use crate::counting;
 use crate::error::Result;
-use crate::run;
-use crate::timed_run;
+use crate::timed;
 
 /// Figures of a run, by column. What is not measured in its mode is empty.
 pub(super) const COLUMNS: [&str; 25] = [
@@ -18,9 +18,9 @@ pub(super) const COLUMNS: [&str; 25] = [
     "moved_bytes",
     "trimmed_bytes",
     "erased",
-    "erases_least",
+    "erases_min",
     "erases_mean",
-    "erases_most",
+    "erases_max",
     "seconds",
     "write_mb_s",
     "read_mb_s",
@@ -43,7 +43,7 @@ pub(super) fn figures(config: &Config) -> Result<Vec<String>> {
 }
 
 fn counting(config: &Config) -> Result<Vec<String>> {
-    let report = run::counting(config, &mut |_| {})?;
+    let report = counting::run(config, &mut |_| {})?;
     let (measured, unit) = (&report.measured, report.layout.unit);
     let figures = [
         report.op_nominal.to_string(),
@@ -57,16 +57,16 @@ fn counting(config: &Config) -> Result<Vec<String>> {
         (measured.moved * unit).to_string(),
         (measured.trimmed * unit).to_string(),
         measured.erased.to_string(),
-        report.erases.least.to_string(),
+        report.erases.min.to_string(),
         report.erases.mean.to_string(),
-        report.erases.most.to_string(),
+        report.erases.max.to_string(),
     ];
     let empty = std::iter::repeat_n(String::new(), COLUMNS.len() - figures.len());
     Ok(figures.into_iter().chain(empty).collect())
 }
 
 fn timed(config: &Config) -> Result<Vec<String>> {
-    let measured = timed_run::timed(config)?;
+    let measured = timed::run(config)?;
     let (outcome, counters) = (&measured.outcome, &measured.outcome.counters);
     let (reads, writes) = (outcome.reads.summary(), outcome.writes.summary());
     let latency = |count: u64, us: f64| if count > 0 { us.to_string() } else { String::new() };
@@ -87,9 +87,9 @@ fn timed(config: &Config) -> Result<Vec<String>> {
         (counters.moved * unit).to_string(),
         (counters.trimmed * unit).to_string(),
         counters.erased.to_string(),
-        outcome.erases.least.to_string(),
+        outcome.erases.min.to_string(),
         outcome.erases.mean.to_string(),
-        outcome.erases.most.to_string(),
+        outcome.erases.max.to_string(),
         outcome.seconds.to_string(),
         outcome.write_mb_s.to_string(),
         outcome.read_mb_s.to_string(),

@@ -171,7 +171,7 @@ fn timed_runs_are_swept_too() {
             (number(row, "host_wa"), number(row, "drive_wa")),
             (Some(1.0), number(row, "wa"))
         );
-        let erases = ["erases_least", "erases_mean", "erases_most"].map(|name| number(row, name));
+        let erases = ["erases_min", "erases_mean", "erases_max"].map(|name| number(row, name));
         assert!(erases[0] < erases[1] && erases[1] < erases[2], "{text}");
     }
     for name in ["seconds", "write_mb_s", "write_p99_us", "read_mean_us", "read_p9999_us"] {

@@ -16,7 +16,7 @@ use crate::load::{Op, Request};
 /// we know gives it apart from the flash.
 const WRITE_FIRMWARE_NS: u64 = 10_000;
 
-/// The host's timers, behind the machine's slots.
+/// The host's timers, behind the flash array's slots.
 const TIMER_WRITES: usize = 0;
 const TIMER_READS: usize = 1;
 pub(super) const TIMER_JOBS: usize = 2;
@@ -73,7 +73,7 @@ enum Stall {
 impl<T: Translation> Timed<T> {
     /// Lets a job send what it may.
     pub(super) fn send(&mut self, job: usize) -> Result<()> {
-        let now_ns = self.machine.now_ns;
+        let now_ns = self.flash_array.now_ns;
         let Self { host, ftl, places, user_units, .. } = self;
         let view = View { ftl, places, user_units: *user_units };
         let (mut reads, mut writes) = (false, false);
@@ -98,13 +98,13 @@ impl<T: Translation> Timed<T> {
     }
 
     pub(super) fn set_timer(&mut self, timer: usize, at_ns: u64) {
-        let slot = self.machine.timers() + timer;
-        self.machine.calendar.set(slot, at_ns);
+        let slot = self.flash_array.timers() + timer;
+        self.flash_array.calendar.set(slot, at_ns);
     }
 
     /// A timer of the host is due.
     pub(super) fn fire_timer(&mut self, timer: usize) -> Result<()> {
-        self.machine.events += 1;
+        self.flash_array.events += 1;
         match timer {
             TIMER_WRITES => {
                 let (_, id) = self.host.writes.pop_front().expect("its time came");
@@ -131,7 +131,7 @@ impl<T: Translation> Timed<T> {
     }
 
     fn complete(&mut self, id: u32, completion: Completion) -> Result<()> {
-        match self.host.complete(id, completion, self.machine.now_ns) {
+        match self.host.complete(id, completion, self.flash_array.now_ns) {
             Some(job) => self.send(job),
             None => Ok(()),
         }
@@ -225,7 +225,7 @@ impl<T: Translation> Timed<T> {
         } else {
             self.gc.program_begins();
         }
-        self.machine.program(self.places.die(program), kind, program);
+        self.flash_array.program(self.places.die(program), kind, program);
     }
 
     /// A program is in the flash.
@@ -279,7 +279,7 @@ impl<T: Translation> Timed<T> {
     fn read_page(&mut self, id: u32, page: u64, bytes: u64) {
         let bytes = u32::try_from(bytes).expect("at most a page");
         let op = FlashOp { kind: Kind::HostRead, pages: 1, bytes, tag: id };
-        self.machine.read(self.places.page_die(page), op);
+        self.flash_array.read(self.places.page_die(page), op);
     }
 
     /// A page of a read has been read.

@@ -231,7 +231,7 @@ impl<T: Translation> Timed<T> {
             bytes: u32::try_from(bytes).expect("at most a program"),
             tag,
         };
-        self.machine.read(self.places.die(pages.program), op);
+        self.flash_array.read(self.places.die(pages.program), op);
     }
 
     /// A read for GC is done: its copies go where they belong.
@@ -259,10 +259,10 @@ impl<T: Translation> Timed<T> {
     }
 
     fn erase(&mut self, block: Block) {
-        let dies = self.machine.die_count();
+        let dies = self.flash_array.die_count();
         self.gc.erasing.push((block, u32::try_from(dies).expect("checked with the config")));
         for die in 0..dies {
-            self.machine.erase(die, block);
+            self.flash_array.erase(die, block);
         }
     }
 

@@ -30,25 +30,27 @@
 mod bus;
 mod calendar;
 mod die;
+mod flash_array;
 mod flow;
 mod gc;
 mod host;
-mod machine;
 mod outcome;
 mod place;
+mod run;
 #[cfg(test)]
 mod tests;
 
 pub use host::{Job, Pacing, Reads};
 pub use outcome::{Busy, Ended, JobOutcome, Latency, LatencySummary, Outcome, Sample};
+pub use run::{Measured, Summary, run, run_watched};
 
 use self::bus::BusTime;
 use self::calendar::NEVER;
 use self::die::{DieTime, Kind};
+use self::flash_array::{FlashArray, ns};
 use self::flow::{Buffer, TIMER_JOBS};
 use self::gc::Collector;
 use self::host::Host;
-use self::machine::{Machine, ns};
 use self::place::Places;
 use crate::Progress;
 use crate::config::{self, Config};
@@ -85,7 +87,7 @@ pub enum Until {
 /// ```
 pub struct Timed<T> {
     ftl: T,
-    machine: Machine,
+    flash_array: FlashArray,
     places: Places,
     host: Host,
     buffer: Buffer,
@@ -103,7 +105,7 @@ pub struct Timed<T> {
 /// Events between two words on how far a run is: some milliseconds.
 const PROGRESS_EVENTS: u32 = 1 << 16;
 
-/// Timers of the host in the machine's calendar.
+/// Timers of the host in the flash_array's calendar.
 const TIMERS: usize = 3;
 
 /// Points to note down.
@@ -133,7 +135,7 @@ impl<T: Translation> Timed<T> {
         config.check()?;
         let layout = config.layout()?;
         let places = Places::new(&config.flash, &layout);
-        let machine = Machine::new(&config.flash, TIMERS);
+        let flash_array = FlashArray::new(&config.flash, TIMERS);
         let programs = config.drive.buffer_programs * config.flash.dies();
         let mut timed = Self {
             buffer: Buffer::new(programs, places.programs(layout.raw_blocks)),
@@ -151,7 +153,7 @@ impl<T: Translation> Timed<T> {
             },
             begin: Mark::default(),
             ftl,
-            machine,
+            flash_array,
             places,
         };
         timed.erase_leftovers();
@@ -161,17 +163,17 @@ impl<T: Translation> Timed<T> {
 
     /// Replaces what the host does. What is in flight is finished, and not counted.
     pub fn set_jobs(&mut self, jobs: Vec<Job>) {
-        self.host.set_jobs(jobs, self.machine.now_ns);
+        self.host.set_jobs(jobs, self.flash_array.now_ns);
     }
 
     /// Lets a job, counted from 0, go on with its workload at another pace.
     pub fn set_pacing(&mut self, job: usize, pacing: Pacing) {
-        self.host.set_pacing(job, pacing, self.machine.now_ns);
+        self.host.set_pacing(job, pacing, self.flash_array.now_ns);
     }
 
     /// Simulated time so far, in seconds.
     pub fn seconds(&self) -> f64 {
-        seconds(self.machine.now_ns)
+        seconds(self.flash_array.now_ns)
     }
 
     /// The translation layer.
@@ -183,16 +185,16 @@ impl<T: Translation> Timed<T> {
     /// counting mode.
     pub fn into_ftl(mut self) -> T {
         let impossible = "no workload is left that could fail";
-        self.host.set_jobs(Vec::new(), self.machine.now_ns);
+        self.host.set_jobs(Vec::new(), self.flash_array.now_ns);
         self.set_timer(TIMER_JOBS, NEVER);
         self.gc.finish();
         self.advance().expect(impossible);
         loop {
-            let (at_ns, slot) = self.machine.calendar.first();
+            let (at_ns, slot) = self.flash_array.calendar.first();
             if at_ns == NEVER {
                 return self.ftl;
             }
-            self.machine.now_ns = at_ns;
+            self.flash_array.now_ns = at_ns;
             self.fire(slot).expect(impossible);
         }
     }
@@ -209,7 +211,7 @@ impl<T: Translation> Timed<T> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome> {
         self.begin_run();
-        let (begin_ns, begin_bytes) = (self.machine.now_ns, self.written_bytes);
+        let (begin_ns, begin_bytes) = (self.flash_array.now_ns, self.written_bytes);
         let (mut end_ns, mut end_bytes) = (NEVER, u64::MAX);
         match until {
             Until::Seconds(seconds) => end_ns = begin_ns + ns(seconds * 1e6),
@@ -227,15 +229,15 @@ impl<T: Translation> Timed<T> {
             if self.host.at_end() && matches!(until, Until::Written(_)) {
                 break Ended::Idle;
             }
-            let (at_ns, slot) = self.machine.calendar.first();
+            let (at_ns, slot) = self.flash_array.calendar.first();
             if at_ns > end_ns {
-                self.machine.now_ns = end_ns;
+                self.flash_array.now_ns = end_ns;
                 break Ended::Reached;
             }
             if at_ns == NEVER {
                 break if until == Until::Idle { Ended::Reached } else { Ended::Idle };
             }
-            self.machine.now_ns = at_ns;
+            self.flash_array.now_ns = at_ns;
             self.fire(slot)?;
             events = events.wrapping_add(1);
             if events.is_multiple_of(PROGRESS_EVENTS) {
@@ -254,11 +256,11 @@ impl<T: Translation> Timed<T> {
     /// Handles one event.
     #[inline]
     fn fire(&mut self, slot: usize) -> Result<()> {
-        let timers = self.machine.timers();
+        let timers = self.flash_array.timers();
         if slot >= timers {
             return self.fire_timer(slot - timers);
         }
-        let Some(op) = self.machine.fire(slot) else {
+        let Some(op) = self.flash_array.fire(slot) else {
             return Ok(());
         };
         match op.kind {
@@ -279,16 +281,16 @@ impl<T: Translation> Timed<T> {
             job.refused = 0;
         }
         self.begin = Mark {
-            now_ns: self.machine.now_ns,
+            now_ns: self.flash_array.now_ns,
             written_bytes: self.written_bytes,
             counters,
             below: self.ftl.below(),
-            dies: self.machine.die_times(),
-            buses: self.machine.bus_times(),
-            events: self.machine.events,
+            dies: self.flash_array.die_times(),
+            buses: self.flash_array.bus_times(),
+            events: self.flash_array.events,
         };
         let samples = &mut self.samples;
-        samples.before = (self.machine.now_ns, self.written_bytes, counters);
+        samples.before = (self.flash_array.now_ns, self.written_bytes, counters);
         samples.next_bytes = self.written_bytes.saturating_add(samples.every_bytes);
         samples.taken = Vec::new();
     }
@@ -296,9 +298,9 @@ impl<T: Translation> Timed<T> {
     #[expect(clippy::cast_precision_loss, reason = "rates for people")]
     fn end_run(&mut self, ended: Ended) -> Outcome {
         let begin = std::mem::take(&mut self.begin);
-        let passed_ns = self.machine.now_ns - begin.now_ns;
+        let passed_ns = self.flash_array.now_ns - begin.now_ns;
         let run_seconds = seconds(passed_ns);
-        let after = self.machine.die_times();
+        let after = self.flash_array.die_times();
         let dies: Vec<Busy> = begin
             .dies
             .iter()
@@ -308,7 +310,7 @@ impl<T: Translation> Timed<T> {
         let per_second = |amount: u64| {
             if passed_ns == 0 { 0.0 } else { amount as f64 / run_seconds }
         };
-        let channels = begin.buses.iter().zip(self.machine.bus_times());
+        let channels = begin.buses.iter().zip(self.flash_array.bus_times());
         let channels = channels
             .map(|(before, after)| per_second(after.busy_ns - before.busy_ns) / 1e9)
             .collect();
@@ -345,7 +347,7 @@ impl<T: Translation> Timed<T> {
             dies,
             channels,
             samples: std::mem::take(&mut self.samples.taken),
-            events: self.machine.events - begin.events,
+            events: self.flash_array.events - begin.events,
         }
     }
 
@@ -355,7 +357,7 @@ impl<T: Translation> Timed<T> {
         if self.written_bytes < self.samples.next_bytes {
             return;
         }
-        let (now_ns, counters) = (self.machine.now_ns, self.ftl.counters());
+        let (now_ns, counters) = (self.flash_array.now_ns, self.ftl.counters());
         let (before_ns, before_bytes, before) = self.samples.before;
         let bytes = self.written_bytes - before_bytes;
         let passed = seconds(now_ns - before_ns);

@@ -95,8 +95,8 @@ fn requests(config: &Config, count: usize) -> Vec<Request> {
 /// What dies and buses did, against what was asked of them.
 fn check_books<T: Translation>(timed: &mut Timed<T>, config: &Config) {
     let flash = &config.flash;
-    let dies = timed.machine.die_times();
-    let buses = timed.machine.bus_times();
+    let dies = timed.flash_array.die_times();
+    let buses = timed.flash_array.bus_times();
     let mut ops = [0; 5];
     for (channel, bus) in buses.iter().enumerate() {
         let (mut expected, mut busy) = (bus.busy_ns + bus.waited_ns, 0);
@@ -109,11 +109,11 @@ fn check_books<T: Translation>(timed: &mut Timed<T>, config: &Config) {
             busy += die.busy_ns.iter().sum::<u64>();
             let pauses = die.suspends * ns(flash.suspend_us) + die.resumes * ns(flash.resume_us);
             assert_eq!(die.suspend_ns, pauses, "suspends and resumes of a die");
-            assert!(die.busy_ns.iter().sum::<u64>() + pauses <= timed.machine.now_ns);
+            assert!(die.busy_ns.iter().sum::<u64>() + pauses <= timed.flash_array.now_ns);
             ops.iter_mut().zip(die.ops).for_each(|(sum, count)| *sum += count);
         }
         assert_eq!(busy, expected, "channel {channel}: operations, transfers and waits");
-        assert!(bus.busy_ns <= timed.machine.now_ns);
+        assert!(bus.busy_ns <= timed.flash_array.now_ns);
     }
     let counters = timed.ftl.counters();
     assert_eq!(ops[Kind::Erase as usize], counters.erased * u64::from(flash.dies()));
@@ -304,7 +304,7 @@ fn a_read_suspends_a_program_once_and_waits_for_nothing_else() {
     let outcome = timed.run(Until::Idle).expect("runs");
     let expected = 6.0 + 250.0 + 65.0 + 5.12;
     assert!((outcome.reads.mean_us() - expected).abs() < 0.002, "{}", outcome.reads.mean_us());
-    let dies = timed.machine.die_times();
+    let dies = timed.flash_array.die_times();
     assert_eq!(dies.iter().map(|die| die.suspends).sum::<u64>(), 1);
     check_books(&mut timed, &config);
 }

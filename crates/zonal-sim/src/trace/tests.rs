@@ -269,7 +269,7 @@ fn seconds(options: &str, run: &str) -> f64 {
          [drive]\nuser = \"16MiB\"\n[workload]\nkind = \"trace\"\ntrace = \"{path}\"\n\
          [trace]\n{options}\n[run]\nmode = \"timed\"\n{run}"
     ));
-    let outcome = crate::timed_run::timed(&config.expect("a config")).expect("runs").outcome;
+    let outcome = crate::timed::run(&config.expect("a config")).expect("runs").outcome;
     assert!(outcome.written_bytes > 0);
     outcome.seconds
 }

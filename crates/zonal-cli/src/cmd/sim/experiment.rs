@@ -101,7 +101,7 @@ fn save(sections: &[Section], dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Prints the claims and the shorter tables; the course of something is for files.
+/// Prints the claims and the shorter tables; time series are for files.
 fn print(section: &Section) {
     const ROWS: usize = 100;
     sayln!("{}\n", section.title);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use anyhow::{Context, Result};
 use zonal_sim::Config;
 use zonal_sim::config::{Mode, Pattern};
-use zonal_sim::run::{self, Report};
+use zonal_sim::counting::{self, Report};
 use zonal_sim::trace::{BadLines, Times};
 
 use crate::args::Global;
@@ -29,7 +29,7 @@ pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
         return Ok(());
     }
     let bar = progress::bar(0, progress::Unit::Share, "replaying");
-    let report = run::counting(&config, &mut |progress| {
+    let report = counting::run(&config, &mut |progress| {
         if args.drive_writes.is_some() {
             bar.set_length(progress.total);
             bar.set_position(progress.done);

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use zonal_sim::Config;
 use zonal_sim::config::Mode;
+use zonal_sim::counting::Report;
 use zonal_sim::report::number;
-use zonal_sim::run::Report;
 use zonal_sim::timed::LatencySummary;
-use zonal_sim::timed_run::{self, Measured};
+use zonal_sim::timed::{self, Measured};
 
 use crate::args::Global;
 use crate::args::sim::SimRun;
@@ -18,7 +18,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
     match config.run.mode {
         Mode::Counting => {
             let bar = progress::bar(0, progress::Unit::Share, "simulating");
-            let report = zonal_sim::run::counting(&config, &mut |progress| {
+            let report = zonal_sim::counting::run(&config, &mut |progress| {
                 bar.set_length(progress.total);
                 bar.set_position(progress.done);
             })?;
@@ -44,7 +44,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
 /// Runs a config in timed mode beside a progress bar.
 pub(super) fn watched(config: &Config) -> Result<Measured> {
     let bar = progress::bar(0, progress::Unit::Share, "simulating");
-    let measured = timed_run::timed_watched(config, &mut |progress| {
+    let measured = timed::run_watched(config, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     });
@@ -72,8 +72,8 @@ fn counted(report: &Report) -> String {
             format!(
                 "{} superblocks; each {} to {} times since the beginning, {} in the mean",
                 count(measured.erased),
-                erases.least,
-                erases.most,
+                erases.min,
+                erases.max,
                 number(erases.mean)
             ),
         ),

@@ -19,7 +19,7 @@ pub(super) fn ns(us: f64) -> u64 {
 
 /// Dies and buses.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct FlashArray {
     pub(super) now_ns: u64,
     /// Events so far.
     pub(super) events: u64,
@@ -30,7 +30,7 @@ pub(super) struct Machine {
     program_bytes: u32,
 }
 
-impl Machine {
+impl FlashArray {
     /// The flash of a config, all idle; `timers` slots of the calendar are for the caller.
     pub(super) fn new(flash: &Flash, timers: usize) -> Self {
         let (dies, buses) = (flash.dies() as usize, flash.channels as usize);

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::Progress;
 use crate::config::{Config, Pattern};
+use crate::counting::{Counting, Drive};
 use crate::error::Result;
 use crate::flash::refused;
 use crate::ftl::{Layout, Translation, Wear};
 use crate::load::Workload;
 use crate::report::{Cell, Table};
-use crate::run::{Counting, Drive};
 use crate::timed::{Job, LatencySummary, Outcome, Pacing, Reads, Timed, Until};
 use crate::trace::{Times, from_now};
 
@@ -110,12 +110,12 @@ impl Measured {
 
 /// Runs a config in timed mode: `run.warm_up` drive writes are counted only; then the host writes
 /// and reads for `run.seconds`, or until `run.drive_writes`.
-pub fn timed(config: &Config) -> Result<Measured> {
-    timed_watched(config, &mut |_| {})
+pub fn run(config: &Config) -> Result<Measured> {
+    run_watched(config, &mut |_| {})
 }
 
 /// The same, and says now and then how far it is: the first half is the drive's way to its state.
-pub fn timed_watched(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Measured> {
+pub fn run_watched(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Measured> {
     config.check()?;
     let mut half = |first, at: Progress| {
         let done = first + at.done.saturating_mul(HALF).checked_div(at.total).unwrap_or(0);
@@ -207,7 +207,7 @@ mod tests {
     fn run(text: &str) -> Result<Measured> {
         let small = "[flash]\nchannels = 4\ndies_per_channel = 2\nprograms_per_block = 3\n\
                      superblocks = 512\nerase_us = 100\n[workload]\nio = \"64KiB\"\n";
-        timed(&Config::parse(&format!("{small}{text}"))?)
+        super::run(&Config::parse(&format!("{small}{text}"))?)
     }
 
     #[test]

@@ -217,7 +217,7 @@ pub struct Report {
     /// What the trace came to, if one was replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Seen>,
-    /// The course.
+    /// What was measured at intervals, in order.
     pub samples: Vec<Sample>,
 }
 
@@ -237,7 +237,7 @@ impl Report {
 
 /// Runs a config in counting mode, from an empty drive through `run.warm_up` to
 /// `run.drive_writes`.
-pub fn counting(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+pub fn run(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
     config.check()?;
     let mut run = Counting::new(config)?;
     let layout = *run.drive().layout();
@@ -318,7 +318,7 @@ mod tests {
     fn report(text: &str) -> Report {
         let config = Config::parse(&format!("{SMALL}{text}")).expect("a config");
         let mut last = None;
-        let report = counting(&config, &mut |progress| last = Some(progress)).expect("runs");
+        let report = run(&config, &mut |progress| last = Some(progress)).expect("runs");
         let last = last.expect("progress is told");
         assert_eq!(last.done, last.total);
         report
@@ -336,7 +336,7 @@ mod tests {
         assert!((2.3..2.5).contains(&report.wa), "{}", report.wa);
         let last = report.samples.last().expect("samples");
         assert!((last.wa_total - report.counters.wa()).abs() < 1e-9);
-        assert!(report.erases.least > 0 && report.erases.mean <= f64::from(report.erases.most));
+        assert!(report.erases.min > 0 && report.erases.mean <= f64::from(report.erases.max));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         assert!((sequential.wa - 1.0).abs() < 0.01, "{}", sequential.wa);
         let zones = "[workload]\nkind = \"zones\"\nio = \"64KiB\"\nopen_zones = 4\n";
         let zoned = Config::parse(&format!("{SMALL}kind = \"zns\"\n{zones}")).expect("a config");
-        let zoned = counting(&zoned, &mut |_| {}).expect("runs");
+        let zoned = run(&zoned, &mut |_| {}).expect("runs");
         assert!((zoned.wa - 1.0).abs() < 1e-9 && zoned.counters.erased > 0);
         assert!(zoned.op_nominal.abs() < 1e-9);
         let flat = report(zones);
