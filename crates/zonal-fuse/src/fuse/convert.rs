@@ -146,6 +146,13 @@ pub(super) fn write_flags(request: fuser::WriteFlags, open: OpenFlags, route: Ro
     flags
 }
 
+/// Whether a write passes the page cache by. What the kernel writes from its pages does not, though the
+/// file may have been opened with `O_DIRECT`, and mapped: these pages are locked until it is answered.
+pub(super) fn bypasses_pages(request: fuser::WriteFlags, open: OpenFlags, route: Route) -> bool {
+    let cached = request.contains(fuser::WriteFlags::FUSE_WRITE_CACHE);
+    !cached && (route == Route::Direct || open.0 & O_DIRECT != 0)
+}
+
 /// Whether a write goes to the end of the file. What the kernel writes from the page cache has its
 /// place.
 pub(super) fn append(request: fuser::WriteFlags, open: OpenFlags) -> WriteFlags {
@@ -247,6 +254,15 @@ mod tests {
         assert_eq!(write_flags(none, open, Route::Direct), WriteFlags::DURABLE);
         let kill = fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID;
         assert_eq!(write_flags(kill, OpenFlags(2), Route::Cached), WriteFlags::KILL_PRIVILEGES);
+    }
+
+    #[test]
+    fn what_comes_from_pages_does_not_bypass_them() {
+        let (none, cache) = (fuser::WriteFlags::empty(), fuser::WriteFlags::FUSE_WRITE_CACHE);
+        assert!(bypasses_pages(none, OpenFlags(1), Route::Direct));
+        assert!(bypasses_pages(none, OpenFlags(1 | O_DIRECT), Route::Cached), "set by fcntl(2)");
+        assert!(!bypasses_pages(none, OpenFlags(1), Route::Cached));
+        assert!(!bypasses_pages(cache, OpenFlags(1 | O_DIRECT), Route::Direct), "a mapping");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `ioctl`: inode flags and shutdown.
 //! - `pins`: how often the kernel has looked each inode up.
-//! - `pages`: pages of the page cache that a direct write has passed by.
+//! - `pages`: pages of the page cache that direct writes make stale, or fill.
 //! - `process`: what the kernel does not tell about a caller.
 //!
 //! # What the kernel does itself
@@ -150,7 +150,7 @@ impl Front {
     }
 
     /// What is to be done about pages, for the thread that does it. The thread ends
-    /// with [`end_stale_ranges`](Self::end_page_tasks).
+    /// with [`end_page_tasks`](Self::end_page_tasks).
     pub(crate) fn page_tasks(&self) -> PageTasks {
         self.shared.pages.open()
     }

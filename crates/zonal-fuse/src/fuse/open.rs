@@ -13,8 +13,8 @@ use zonal_fs::{FsError, protect};
 use super::reply::{Route, opened};
 use super::{Front, convert};
 
-/// How long an open waits for closes on their way.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long an open waits for closes on their way. After that it fails, which changes nothing.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Tells those who wait that a file was closed.
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Front {
 
     fn open_in_time(&self, ino: INodeNo, flags: i32) -> Result<Route, Errno> {
         let purpose = purpose(flags);
-        let deadline = now() + PATIENCE;
+        let deadline = now() + CLOSE_TIMEOUT;
         loop {
             let seen = self.shared.closings.count();
             let mut full = false;

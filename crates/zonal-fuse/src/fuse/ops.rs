@@ -84,9 +84,6 @@ impl Filesystem for Front {
         if handle.is_some() && size == Some(0) && self.takes_back_write(request, ino) {
             return reply.error(Errno::EIO);
         }
-        if size.is_some() {
-            self.shared.pages.settle(ino);
-        }
         let result = self.run("setattr", ino, |fs, ino| {
             let mut set = SetAttr {
                 perm: mode.map(convert::perm),
@@ -107,7 +104,11 @@ impl Filesystem for Front {
             }
             fs.setattr(&convert::caller(request, 0), ino, &set).map(|attr| self.attr(&attr))
         });
-        reply::attr(reply, result);
+        if size.is_some() {
+            self.shared.pages.settle(ino, move || reply::attr(reply, result));
+        } else {
+            reply::attr(reply, result);
+        }
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -271,7 +272,7 @@ impl Filesystem for Front {
             match read {
                 Ok(len) => reply.data(&buffer[..len]),
                 Err(error) => {
-                    self.after_failure(ino);
+                    self.after_failed_read(ino);
                     reply.error(error);
                 }
             }
@@ -300,24 +301,32 @@ impl Filesystem for Front {
             FileModel::Posix => self.run("write", ino, |fs, ino| fs.write(ino, offset, data, how)),
             FileModel::Zones => self.write_zone(request, ino, offset, data, how),
         };
-        match written {
-            Ok(written) => {
-                if route == Route::Direct && self.shared.pins.is_open_cached(self.ino(ino)) {
-                    self.shared.pages.drop(ino, offset, written.len);
-                }
-                let len = u32::try_from(written.len).expect("at most one request");
-                reply.written(len);
-                // What is written twice could be read between the two from pages that are old.
-                let once = model == FileModel::Zones;
-                if once && self.shared.direct_writes == DirectWrites::Cache {
-                    self.shared.pages.store(ino, written.offset, &data[..len as usize]);
-                }
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => return self.after_failed_write(ino, reply, error),
+        };
+        let len = u32::try_from(written.len).expect("at most one request");
+        // What is written twice could be read between the two from pages that are old.
+        let warms = model == FileModel::Zones && self.shared.direct_writes == DirectWrites::Cache;
+        let warm = warms.then(|| (written.offset, Box::from(&data[..len as usize])));
+        let front = self.clone();
+        let answer = move || {
+            reply.written(len);
+            if let Some((offset, data)) = warm {
+                front.shared.pages.store(ino, offset, data);
             }
-            Err(error) => {
-                self.after_failure(ino);
-                reply.error(error);
-            }
+        };
+        if !convert::bypasses_pages(write_flags, flags, route) {
+            return answer();
         }
+        let Some(stale) = self.shared.pins.stale(self.ino(ino), written.offset, written.len) else {
+            return answer();
+        };
+        let front = self.clone();
+        self.shared.pages.drop(ino, stale.range, move || {
+            front.shared.pins.dropped(front.ino(ino), stale);
+            answer();
+        });
     }
 
     fn flush(

@@ -1,20 +1,23 @@
-//! Pages of the kernel's page cache that a direct write has passed by.
+//! Pages of the kernel's page cache that direct writes make stale, or fill.
 //!
-//! Old ones are dropped. The kernel does so itself after a synchronous direct write, but not after an
-//! asynchronous one: a buffered read that runs meanwhile would leave the old bytes in the page cache
-//! for good. The write is answered when that is done.
+//! **Stale pages** are dropped before the write is answered, so that a read that begins after a write
+//! has returned never sees what was there before. The kernel drops them itself before it sends a direct
+//! write, and again after a synchronous one, but not after an asynchronous one: what a buffered reader
+//! fetched meanwhile would stay, through later opens too, since these keep the cache.
 //!
-//! New ones are stored, if asked for: what was written directly is then read from memory. That
-//! happens a moment after the write was answered, since the kernel then drops the pages of what was
-//! written, and must be over before the file is truncated.
+//! **Filled pages** (`warm-cache`): what was written is stored, so that it is then read from memory.
+//! That happens [`STORE_DELAY`] after the answer, since the kernel drops the pages of a synchronous write
+//! when it sees the answer. Zones are written once, so what is stored late is not wrong, unless the file
+//! is truncated: what waits is then forgotten, and the answer to the truncation waits for what is
+//! just being stored.
 //!
-//! A thread of its own does both. It may have to wait for a read that one of the serving threads has
-//! yet to answer. So that they cannot all wait for each other, nobody waits for it longer than
-//! [`PATIENCE`].
+//! One thread does both. To drop or store a page, the kernel waits for the page's lock, which a read
+//! under way holds until one of the serving threads has answered it. So serving threads never wait
+//! for this thread: they leave it the answer that must come afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,24 +25,38 @@ use fuser::{INodeNo, Notifier};
 
 use super::open::now;
 
-/// How long anybody waits for the thread.
-const PATIENCE: Duration = Duration::from_millis(100);
-
 /// How long after the answer to a write its pages are stored.
-const MOMENT: Duration = Duration::from_millis(5);
+const STORE_DELAY: Duration = Duration::from_millis(5);
 
 /// Bytes that may wait to be stored. What is more is not stored: the next read fetches it.
 const WAITING_MAX: usize = 64 << 20;
 
+/// Bytes of a file, all from `offset` on if there is no length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageRange {
+    pub(super) offset: u64,
+    pub(super) len: Option<u64>,
+}
+
+impl PageRange {
+    /// Every page of a file.
+    pub(super) const ALL: Self = Self { offset: 0, len: None };
+}
+
+/// What is to be done afterwards, mostly an answer.
+type Then = Box<dyn FnOnce() + Send>;
+
 /// What the thread is to do.
 enum Task {
     /// Drop the pages of a range.
-    Drop { ino: INodeNo, offset: u64, len: u64, done: SyncSender<()> },
+    Drop { ino: INodeNo, range: PageRange, then: Then },
     /// Store these bytes, unless the file has been settled since.
     Store { ino: INodeNo, offset: u64, data: Box<[u8]>, number: u64, answered: Instant },
+    /// Only what comes after the tasks before.
+    Then(Then),
 }
 
-/// Where tasks are handed in. Without a thread behind it, nothing is done.
+/// Where tasks are handed in. Without a thread behind it, pages are left as they are.
 #[derive(Default)]
 pub(super) struct Pages {
     tasks: Mutex<Option<Sender<Task>>>,
@@ -50,7 +67,6 @@ pub(super) struct Pages {
 #[derive(Default)]
 struct Waiting {
     state: Mutex<State>,
-    stored: Condvar,
 }
 
 #[derive(Default)]
@@ -70,7 +86,7 @@ impl Waiting {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a piece is still to be stored; if so, `stored` must follow.
+    /// Whether a piece is still to be stored. `end` must follow.
     fn start(&self, ino: INodeNo, number: u64) -> bool {
         let mut state = self.state();
         let counts = state.settled.get(&ino).is_none_or(|first| *first <= number);
@@ -86,8 +102,6 @@ impl Waiting {
         if state.bytes == 0 {
             state.settled.clear();
         }
-        drop(state);
-        self.stored.notify_all();
     }
 }
 
@@ -105,20 +119,23 @@ impl Pages {
         PageTasks { tasks, waiting: Arc::clone(&self.waiting) }
     }
 
-    /// Ends the thread.
+    /// Ends the thread once it has done what was handed in.
     pub(super) fn close(&self) {
         *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Has the pages of a range dropped, and waits for it.
-    pub(super) fn drop(&self, ino: INodeNo, offset: u64, len: u64) {
-        if !self.wait(|done| Task::Drop { ino, offset, len, done }) {
-            tracing::debug!(inode = ino.0, offset, len, "old pages are dropped later");
-        }
+    /// Has the pages of a range dropped, then runs `then`.
+    pub(super) fn drop(
+        &self,
+        ino: INodeNo,
+        range: PageRange,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        self.send(Task::Drop { ino, range, then: Box::new(then) });
     }
 
     /// Has the page cache filled with what was written.
-    pub(super) fn store(&self, ino: INodeNo, offset: u64, data: &[u8]) {
+    pub(super) fn store(&self, ino: INodeNo, offset: u64, data: Box<[u8]>) {
         let number = {
             let mut state = self.waiting.state();
             if state.bytes >= WAITING_MAX {
@@ -128,39 +145,47 @@ impl Pages {
             state.next += 1;
             state.next
         };
-        let task = Task::Store { ino, offset, data: data.into(), number, answered: now() };
-        if !self.send(task) {
-            self.waiting.end(data.len());
+        self.send(Task::Store { ino, offset, data, number, answered: now() });
+    }
+
+    /// Makes sure that nothing that was written to a file before is stored later, then runs `then`.
+    pub(super) fn settle(&self, ino: INodeNo, then: impl FnOnce() + Send + 'static) {
+        if self.forget(ino) {
+            self.send(Task::Then(Box::new(then)));
+        } else {
+            then();
         }
     }
 
-    /// Makes sure that nothing that was written to a file before is stored later.
-    pub(super) fn settle(&self, ino: INodeNo) {
+    /// The same for those who must not wait: what is just being stored is dropped afterwards.
+    pub(super) fn settle_later(&self, ino: INodeNo) {
+        if self.forget(ino) {
+            self.drop(ino, PageRange::ALL, || ());
+        }
+    }
+
+    /// Forgets what waits to be stored; tells whether a piece is just being stored.
+    fn forget(&self, ino: INodeNo) -> bool {
         let mut state = self.waiting.state();
         if state.bytes == 0 {
-            return;
+            return false;
         }
         let first = state.next + 1;
         state.settled.insert(ino, first);
-        let busy = |state: &mut State| state.storing == Some(ino);
-        let waited = self.waiting.stored.wait_timeout_while(state, PATIENCE, busy);
-        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
-            // What is being stored may then be older than the file: it is dropped at once.
-            let (done, _) = sync_channel(1);
-            self.send(Task::Drop { ino, offset: 0, len: 0, done });
-            tracing::warn!(inode = ino.0, "pages of the file are dropped later");
+        state.storing == Some(ino)
+    }
+
+    /// Hands in a task. Without a thread, only what comes afterwards is done.
+    fn send(&self, task: Task) {
+        let sent = match &*self.tasks.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(tasks) => tasks.send(task).map_err(|unsent| unsent.0),
+            None => Err(task),
+        };
+        match sent {
+            Ok(()) => {}
+            Err(Task::Drop { then, .. } | Task::Then(then)) => then(),
+            Err(Task::Store { data, .. }) => self.waiting.end(data.len()),
         }
-    }
-
-    /// Hands in a task and waits until it is done; tells whether it was in time.
-    fn wait(&self, task: impl FnOnce(SyncSender<()>) -> Task) -> bool {
-        let (done, finished) = sync_channel(1);
-        !self.send(task(done)) || finished.recv_timeout(PATIENCE).is_ok()
-    }
-
-    fn send(&self, task: Task) -> bool {
-        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.as_ref().is_some_and(|tasks| tasks.send(task).is_ok())
     }
 }
 
@@ -169,23 +194,27 @@ impl PageTasks {
     pub(crate) fn run(&self, kernel: &Notifier) {
         let signed = |value| i64::try_from(value).unwrap_or(i64::MAX);
         for task in &self.tasks {
-            let (outcome, done) = match task {
-                Task::Drop { ino, offset, len, done } => {
-                    (kernel.inval_inode(ino, signed(offset), signed(len)), Some(done))
+            let (outcome, then) = match task {
+                Task::Drop { ino, range, then } => {
+                    // To the kernel, no length means all that follows.
+                    let len = signed(range.len.unwrap_or(0));
+                    (kernel.inval_inode(ino, signed(range.offset), len), Some(then))
                 }
                 Task::Store { ino, offset, data, number, answered } => {
-                    thread::park_timeout((answered + MOMENT).saturating_duration_since(now()));
+                    thread::park_timeout((answered + STORE_DELAY).saturating_duration_since(now()));
                     let counts = self.waiting.start(ino, number);
                     let stored = if counts { kernel.store(ino, offset, &data) } else { Ok(()) };
                     self.waiting.end(data.len());
                     (stored, None)
                 }
+                Task::Then(then) => (Ok(()), Some(then)),
             };
             if let Err(error) = outcome {
                 tracing::debug!(%error, "the kernel has no such inode any more");
             }
-            // Whoever waited may have lost patience.
-            done.map(|done| done.try_send(()));
+            if let Some(then) = then {
+                then();
+            }
         }
     }
 }

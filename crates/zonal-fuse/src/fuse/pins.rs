@@ -1,9 +1,9 @@
 //! How often the kernel has looked each inode up, and the one pin that keeps each of them alive.
 //!
 //! Every reply that names an inode adds one to its count; the kernel takes them back with FORGET.
-//! An inode with a count has exactly one pin in the file system. Beside the count stands how often
-//! the file is open through the page cache. The counts are spread over shards so that threads
-//! rarely meet.
+//! An inode with a count has exactly one pin in the file system. Beside the count stands what can be
+//! known of the file's pages in the page cache: they come through files that are open, or were. The
+//! counts are spread over shards so that threads rarely meet.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,14 +11,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zonal_fs::vfs::{FileSystem, Ino, Result};
 
+use super::pages::PageRange;
+
 const SHARDS: usize = 64;
 
 /// What the kernel has of an inode.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     lookups: u64,
     /// Open files that go through the page cache.
+    cached_open: u64,
+    /// How often one was opened.
     cached_opens: u64,
+    /// How many of these had been when all pages were dropped, with none of them open any more.
+    dropped: u64,
+}
+
+/// Pages that a direct write may have made stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stale {
+    /// Where they are. Where no reader is left, all pages go, so that the next write finds none.
+    pub(super) range: PageRange,
+    /// For [`Pins::dropped`].
+    opens: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -39,7 +54,7 @@ impl Pins {
             Entry::Occupied(mut counts) => counts.get_mut().lookups += 1,
             Entry::Vacant(counts) => {
                 fs.pin(ino)?;
-                counts.insert(Counts { lookups: 1, cached_opens: 0 });
+                counts.insert(Counts { lookups: 1, ..Counts::default() });
             }
         }
         Ok(())
@@ -69,6 +84,7 @@ impl Pins {
     /// A file was opened through the page cache.
     pub(super) fn open_cached(&self, ino: Ino) {
         if let Some(counts) = self.shard(ino).get_mut(&ino) {
+            counts.cached_open += 1;
             counts.cached_opens += 1;
         }
     }
@@ -76,13 +92,25 @@ impl Pins {
     /// A file that was opened through the page cache was closed.
     pub(super) fn close_cached(&self, ino: Ino) {
         if let Some(counts) = self.shard(ino).get_mut(&ino) {
-            counts.cached_opens = counts.cached_opens.saturating_sub(1);
+            counts.cached_open = counts.cached_open.saturating_sub(1);
         }
     }
 
-    /// Whether a file is open through the page cache.
-    pub(super) fn is_open_cached(&self, ino: Ino) -> bool {
-        self.shard(ino).get(&ino).is_some_and(|counts| counts.cached_opens > 0)
+    /// What a direct write to these bytes may have made stale.
+    pub(super) fn stale(&self, ino: Ino, offset: u64, len: u64) -> Option<Stale> {
+        let counts = self.shard(ino).get(&ino).copied()?;
+        if counts.cached_open > 0 {
+            return Some(Stale { range: PageRange { offset, len: Some(len) }, opens: None });
+        }
+        let opens = counts.cached_opens;
+        (opens > counts.dropped).then_some(Stale { range: PageRange::ALL, opens: Some(opens) })
+    }
+
+    /// The pages have been dropped.
+    pub(super) fn dropped(&self, ino: Ino, stale: Stale) {
+        if let (Some(opens), Some(counts)) = (stale.opens, self.shard(ino).get_mut(&ino)) {
+            counts.dropped = counts.dropped.max(opens);
+        }
     }
 
     /// Lets go of every inode.
@@ -98,5 +126,59 @@ impl Pins {
     fn shard(&self, ino: Ino) -> MutexGuard<'_, BTreeMap<Ino, Counts>> {
         let shard = usize::try_from(ino.get() % SHARDS as u64).expect("less than the shards");
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: Ino = Ino::new(7);
+
+    fn pins() -> Pins {
+        let pins = Pins::default();
+        let known = Counts { lookups: 1, ..Counts::default() };
+        pins.shard(INO).insert(INO, known);
+        pins
+    }
+
+    #[test]
+    fn a_file_that_was_never_cached_has_nothing_stale() {
+        assert_eq!(pins().stale(INO, 0, 4096), None);
+        assert_eq!(Pins::default().stale(INO, 0, 4096), None, "the kernel does not know it");
+    }
+
+    #[test]
+    fn while_it_is_open_only_what_was_written_is_stale() {
+        let pins = pins();
+        pins.open_cached(INO);
+        let stale = pins.stale(INO, 4096, 512).unwrap();
+        assert_eq!(stale.range, PageRange { offset: 4096, len: Some(512) });
+        pins.dropped(INO, stale);
+        assert!(pins.stale(INO, 4096, 512).is_some(), "a reader may bring them back at any time");
+    }
+
+    #[test]
+    fn after_the_last_close_all_pages_go_once() {
+        let pins = pins();
+        pins.open_cached(INO);
+        pins.close_cached(INO);
+        let (first, second) = (pins.stale(INO, 0, 1).unwrap(), pins.stale(INO, 9, 1).unwrap());
+        assert_eq!(first.range, PageRange::ALL);
+        assert_eq!(second, first, "nothing is dropped yet");
+        pins.dropped(INO, first);
+        assert_eq!(pins.stale(INO, 0, 1), None);
+    }
+
+    #[test]
+    fn a_reader_that_came_since_is_not_forgotten() {
+        let pins = pins();
+        pins.open_cached(INO);
+        pins.close_cached(INO);
+        let stale = pins.stale(INO, 0, 1).unwrap();
+        pins.open_cached(INO);
+        pins.close_cached(INO);
+        pins.dropped(INO, stale);
+        assert!(pins.stale(INO, 0, 1).is_some());
     }
 }

@@ -15,14 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fuser::{Errno, INodeNo, Request};
+use fuser::{Errno, INodeNo, ReplyWrite, Request};
 use zonal_fs::vfs::{Access, FileSystem, Ino, WriteFlags, Written};
 
 use super::Front;
 use crate::options::AsyncDirect;
 
-/// How long a write waits for the one before it to be taken up.
-const GRACE: Duration = Duration::from_millis(50);
+/// How long a write waits for the one before it to be taken up. The kernel hands requests out in their
+/// order, so that one is in the hands of a thread that has yet to run: this must be longer than a busy
+/// machine leaves a thread waiting. After that the write is refused, which changes nothing.
+const TURN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Writes at work, and writes that failed.
 #[derive(Default)]
@@ -59,7 +61,7 @@ impl ZoneWrites {
                 break;
             }
             patient = before;
-            let waited = self.ended.wait_timeout(state, GRACE);
+            let waited = self.ended.wait_timeout(state, TURN_TIMEOUT);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -132,10 +134,20 @@ impl Front {
         failed == Some(request.pid())
     }
 
-    /// What must happen before a failure is told: it may have changed the file, and the file
-    /// system.
-    pub(super) fn after_failure(&self, node: INodeNo) {
-        self.shared.pages.settle(node);
+    /// Answers a write that has failed. It may have changed the file, and the file system.
+    pub(super) fn after_failed_write(&self, node: INodeNo, reply: ReplyWrite, error: Errno) {
+        let front = self.clone();
+        self.shared.pages.settle(node, move || {
+            front.forget_attributes(node);
+            front.watch_access();
+            reply.error(error);
+        });
+    }
+
+    /// A read has failed, with the same consequences. It holds locks of pages until it is answered, so
+    /// the answer must not wait.
+    pub(super) fn after_failed_read(&self, node: INodeNo) {
+        self.shared.pages.settle_later(node);
         self.forget_attributes(node);
         self.watch_access();
     }

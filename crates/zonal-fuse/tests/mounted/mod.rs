@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
 pub(crate) mod content;
+pub(crate) mod held;
 pub(crate) mod tools;
 
 use std::env;
@@ -88,6 +89,11 @@ impl Mounted {
     /// Everything in the drive file.
     pub(crate) fn drive_bytes(&self) -> Vec<u8> {
         fs::read(&self.drive).unwrap()
+    }
+
+    /// The drive file.
+    pub(crate) fn drive(&self) -> &Path {
+        &self.drive
     }
 
     /// The daemon's process id.
@@ -217,7 +223,8 @@ pub(crate) fn daemon() {
         Access::ReadWrite => (OpenMode::ReadWrite, furrow::Access::ReadWrite),
         Access::ReadOnly => (OpenMode::ReadOnly, furrow::Access::ReadOnly),
     };
-    let device = Arc::new(FileDrive::open(&drive, mode).unwrap());
+    let below = FileDrive::open(&drive, mode).unwrap();
+    let device = Arc::new(held::Held { below, path: drive });
     let options = MountOptions { access, atime, planted: None };
     let fs = Furrow::mount(device, Arc::new(SystemClock::new()), options).unwrap();
     zonal_fuse::serve(Arc::new(fs), &config, || println!("READY")).unwrap();

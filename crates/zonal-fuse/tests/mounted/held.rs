@@ -1,0 +1,83 @@
+//! A drive that a test can hold back: a write begins, and a read ends, only when nobody holds it.
+//!
+//! What is to be held is said by files beside the drive, so that a test can say it to the daemon,
+//! which is another process.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use zonal::{DeviceError, Geometry, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+
+/// Between two looks at whether a file is gone.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The file whose presence holds back `what`, `read` or `write`.
+pub(crate) fn hold(drive: &Path, what: &str) -> PathBuf {
+    drive.with_extension(format!("hold-{what}"))
+}
+
+/// The file that appears when something is held back.
+pub(crate) fn held(drive: &Path, what: &str) -> PathBuf {
+    drive.with_extension(format!("held-{what}"))
+}
+
+pub(crate) struct Held<D> {
+    pub(crate) below: D,
+    pub(crate) path: PathBuf,
+}
+
+impl<D> Held<D> {
+    fn wait(&self, what: &str) {
+        let hold = hold(&self.path, what);
+        if !hold.exists() {
+            return;
+        }
+        File::create(held(&self.path, what)).unwrap();
+        while hold.exists() {
+            thread::park_timeout(LOOK);
+        }
+        // The first of several has removed it.
+        let _ = fs::remove_file(held(&self.path, what));
+    }
+}
+
+impl<D: ZonedDevice> ZonedDevice for Held<D> {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn report(
+        &self,
+        first: ZoneId,
+        zones: &mut Vec<Zone>,
+        limit: usize,
+    ) -> Result<(), DeviceError> {
+        self.below.report(first, zones, limit)
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let outcome = self.below.read(lba, buffer);
+        self.wait("read");
+        outcome
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<(), DeviceError> {
+        self.wait("write");
+        self.below.write(lba, data)
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba, DeviceError> {
+        self.wait("write");
+        self.below.append(zone, data)
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), DeviceError> {
+        self.below.manage(zones, action)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.below.flush()
+    }
+}
