@@ -23,20 +23,46 @@ pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
         .with_context(|| format!("opening {spec}"))
 }
 
-/// Opens `spec`, and tells by which clock its operations take time: a simulated drive's own, or the
-/// system's.
-pub(crate) fn open_with_clock(spec: &str, mode: OpenMode) -> Result<(Arc<dyn ZonedDevice>, Time)> {
-    let simulated = OnceCell::new();
+/// An open device, and what it takes to measure it.
+pub(crate) struct Opened {
+    pub(crate) device: Arc<dyn ZonedDevice>,
+    pub(crate) time: Time,
+    pub(crate) base: Base,
+}
+
+/// What the innermost device of a stack is made of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    Memory,
+    Simulated,
+    /// A drive file.
+    File(PathBuf),
+    /// A device of the kernel, with zones of its own or virtual ones.
+    Device,
+}
+
+/// Opens `spec` to be measured.
+pub(crate) fn open_timed(spec: &str, mode: OpenMode) -> Result<Opened> {
+    let (simulated, base) = (OnceCell::new(), OnceCell::new());
+    // Asked for all but drives in memory.
     let other = |path: &Path, mode| {
-        let drive = simulated_at(path)?;
-        let Some(drive) = drive else { return zonal_linux::open(path, mode) };
-        simulated.get_or_init(|| drive.clock());
-        Ok(Some(drive as Arc<dyn ZonedDevice>))
+        if let Some(drive) = simulated_at(path)? {
+            simulated.get_or_init(|| drive.clock());
+            base.get_or_init(|| Base::Simulated);
+            return Ok(Some(drive as Arc<dyn ZonedDevice>));
+        }
+        let device = zonal_linux::open(path, mode)?;
+        let is_file = device.is_none() && path.is_file();
+        base.get_or_init(|| if is_file { Base::File(path.to_owned()) } else { Base::Device });
+        Ok(device)
     };
     let stack = zonal::spec::open_stack_with(spec, mode, Arc::new(SystemClock::new()), &other)
         .with_context(|| format!("opening {spec}"))?;
-    let time = simulated.into_inner().map_or(Time::Real(SystemClock::new()), Time::Virtual);
-    Ok((stack.device, time))
+    Ok(Opened {
+        device: stack.device,
+        time: simulated.into_inner().map_or(Time::Real(SystemClock::new()), Time::Virtual),
+        base: base.into_inner().unwrap_or(Base::Memory),
+    })
 }
 
 /// The time in which a device's operations take place.
@@ -108,7 +134,28 @@ pub(crate) fn report(device: &dyn ZonedDevice) -> Result<Vec<Zone>> {
 
 #[cfg(test)]
 mod tests {
+    use zonal::file::{CreateOptions, Overwrite};
+    use zonal::{FileDrive, Rules};
+
     use super::*;
+
+    #[test]
+    fn what_is_below_the_layers_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a:mem:b.zns");
+        let geometry = zonal::Profile::Small.geometry();
+        let options = CreateOptions {
+            geometry,
+            rules: Rules::Zns,
+            uuid: [1; 16],
+            overwrite: Overwrite::Refuse,
+        };
+        FileDrive::create(&path, &options).unwrap();
+        let base = |spec: &str| open_timed(spec, OpenMode::ReadOnly).unwrap().base;
+        assert_eq!(base(&format!("po2:{}", path.display())), Base::File(path.clone()));
+        assert_eq!(base("po2:mem:zones=9"), Base::Memory);
+        assert_eq!(base("meter:sim:"), Base::Simulated);
+    }
 
     #[test]
     fn a_simulated_drive_is_a_device() {

@@ -1,5 +1,6 @@
 //! The limit of the machine: the same bytes moved with no zoned device in between. For a drive in
 //! memory that is copying memory; for a drive in a file, reading and writing a plain file beside it.
+//! For a device there is none: nothing else here is what the device is made of.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,27 +13,24 @@ use rand_chacha::ChaCha8Rng;
 use zonal::workload::Pattern;
 
 use crate::clock;
+use crate::device::Base;
 
 /// What the limit is measured on.
 pub(super) enum Limit {
     Memory,
-    /// A file of its own, removed at the end.
-    File(PathBuf),
-    /// There is none: the device is as fast as its model says, whatever the machine does.
-    Model,
+    /// A file that no directory lists any more.
+    File(File),
+    None,
 }
 
 impl Limit {
-    /// The limit that fits a device: what its innermost part is made of.
-    pub(super) fn of(device: &str) -> Self {
-        if device.split(':').any(|part| part == "sim") {
-            return Self::Model;
+    /// The limit that fits what a device is made of.
+    pub(super) fn of(base: &Base) -> Result<Self> {
+        match base {
+            Base::Memory => Ok(Self::Memory),
+            Base::File(path) => plain_file(path).map(Self::File),
+            Base::Device | Base::Simulated => Ok(Self::None),
         }
-        if device.split(':').any(|part| part == "mem") {
-            return Self::Memory;
-        }
-        let base = device.rsplit(':').next().unwrap_or(device);
-        Self::File(PathBuf::from(format!("{base}.limit")))
     }
 
     /// What it is called.
@@ -40,7 +38,7 @@ impl Limit {
         match self {
             Self::Memory => "memcpy",
             Self::File(_) => "plain file",
-            Self::Model => "none",
+            Self::None => "none",
         }
     }
 
@@ -57,7 +55,7 @@ impl Limit {
         let run = |thread: u32| -> Result<u64> {
             let span = span / bytes * bytes;
             match self {
-                Self::Model => Ok(0),
+                Self::None => Ok(0),
                 Self::Memory => {
                     let mut memory = vec![1; span];
                     repeat(pattern, bytes, span, time, |at, buffer, is_write| {
@@ -67,8 +65,7 @@ impl Limit {
                         Ok(())
                     })
                 }
-                Self::File(path) => {
-                    let file = open(path)?;
+                Self::File(file) => {
                     let base = u64::from(thread) * span as u64;
                     file.write_all_at(&vec![1; span], base).context("filling the plain file")?;
                     repeat(pattern, bytes, span, time, |at, buffer, is_write| {
@@ -95,23 +92,19 @@ impl Limit {
     }
 }
 
-impl Drop for Limit {
-    fn drop(&mut self) {
-        if let Self::File(path) = self {
-            // It is not there if nothing was measured.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-fn open(path: &Path) -> Result<File> {
-    OpenOptions::new()
+/// A new file in the directory of a drive file, on the same disk. It is gone when it is closed.
+fn plain_file(drive: &Path) -> Result<File> {
+    let mut path = drive.as_os_str().to_owned();
+    path.push(format!(".limit-{}", std::process::id()));
+    let path = PathBuf::from(path);
+    let file = OpenOptions::new()
         .read(true)
         .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .with_context(|| format!("creating {}", path.display()))
+        .create_new(true)
+        .open(&path)
+        .with_context(|| format!("creating {}", path.display()))?;
+    std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+    Ok(file)
 }
 
 /// Repeats an operation for `time`, at the offsets that `pattern` has; returns how often.
@@ -147,22 +140,23 @@ mod tests {
 
     #[test]
     fn the_limit_is_measured_where_the_device_is() {
-        assert!(matches!(Limit::of("mem:"), Limit::Memory));
-        assert!(matches!(Limit::of("po2:mem:zones=9"), Limit::Memory));
-        assert!(matches!(Limit::of("po2:sim:drive.toml"), Limit::Model));
-        let Limit::File(path) = &Limit::of("meter:file:/a/drive.zns") else { panic!("a file") };
-        assert_eq!(path, Path::new("/a/drive.zns.limit"));
+        assert!(matches!(Limit::of(&Base::Memory), Ok(Limit::Memory)));
+        for base in [Base::Simulated, Base::Device] {
+            assert!(matches!(Limit::of(&base), Ok(Limit::None)));
+        }
     }
 
     #[test]
-    fn the_plain_file_goes_away() {
+    fn the_plain_file_takes_no_name() {
         let folder = tempfile::tempdir().unwrap();
-        let limit = Limit::of(folder.path().join("d").to_str().unwrap());
+        let taken = folder.path().join("drive:1.zns.limit");
+        std::fs::write(&taken, "somebody's").unwrap();
+        let limit = Limit::of(&Base::File(folder.path().join("drive:1.zns"))).unwrap();
         for pattern in [Pattern::Write, Pattern::RandomRead] {
             let time = Duration::from_millis(1);
             assert!(limit.measure(pattern, 4096, (2, 1 << 20), time).unwrap() > 0.0);
         }
-        drop(limit);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read(taken).unwrap(), b"somebody's");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

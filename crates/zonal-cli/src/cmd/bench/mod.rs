@@ -13,7 +13,7 @@ use zonal::{Clock, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDe
 
 use self::limit::Limit;
 use crate::args::{Bench, Global, Op};
-use crate::device::{self, OpenMode, Time};
+use crate::device::{self, OpenMode, Opened, Time};
 use crate::output::json;
 use crate::output::table::Table;
 use crate::output::{count, size};
@@ -46,9 +46,9 @@ struct Row {
 
 /// Measures and prints.
 pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
-    let (device, time) = device::open_with_clock(&args.device, OpenMode::ReadWrite)?;
+    let Opened { device, time, base } = device::open_timed(&args.device, OpenMode::ReadWrite)?;
     let zones = choose_zones(&*device, args)?;
-    let limit = Limit::of(&args.device);
+    let limit = Limit::of(&base)?;
     let measured = measure_all(&*device, time.clock(), args, (&zones, &limit));
     for zone in &zones {
         device
@@ -61,9 +61,10 @@ pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
     }
     say!("{}", table(&rows));
     match (&limit, time) {
-        (Limit::Model, _) | (_, Time::Virtual(_)) => {
+        (_, Time::Virtual(_)) => {
             sayln!("\nvirtual time of the simulated drive, one command at a time");
         }
+        (Limit::None, Time::Real(_)) => sayln!("\nno limit to compare a device with"),
         (Limit::Memory | Limit::File(_), Time::Real(_)) => {
             sayln!("\nlimit: {} with the same operations, in the same run", limit.name());
         }
