@@ -137,7 +137,8 @@ impl FsError {
     /// The errno a program sees.
     ///
     /// A failure of the device below is EIO, whatever it was: by then the file system has tried
-    /// elsewhere, and no errno says more about a file.
+    /// elsewhere, and no errno says more about a file. Only where what holds the drive is full,
+    /// that is said.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NotFound => Errno::NOENT,
@@ -150,6 +151,7 @@ impl FsError {
             Self::NotPermitted { .. } => Errno::PERM,
             Self::FileTooLarge => Errno::FBIG,
             Self::NoSpace => Errno::NOSPC,
+            Self::Device(error) if error.is_no_space() => Errno::NOSPC,
             Self::TooManyLinks => Errno::MLINK,
             Self::NoAttribute => Errno::NODATA,
             Self::AttributeTooLarge => Errno::TOOBIG,
@@ -171,6 +173,11 @@ impl FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn host_full() -> DeviceError {
+        let source = std::io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
+        DeviceError::Io { what: "writing".into(), source }
+    }
 
     #[test]
     fn errno_of_each_error() {
@@ -199,6 +206,7 @@ mod tests {
             (FsError::Unsuitable { why: String::new() }, 22, "EINVAL"),
             (FsError::FileTooLarge, 27, "EFBIG"),
             (FsError::NoSpace, 28, "ENOSPC"),
+            (FsError::Device(host_full()), 28, "ENOSPC"),
             (FsError::ReadOnly, 30, "EROFS"),
             (FsError::Device(DeviceError::OpenedReadOnly), 30, "EROFS"),
             (FsError::TooManyLinks, 31, "EMLINK"),

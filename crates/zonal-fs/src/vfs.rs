@@ -360,6 +360,8 @@ pub struct StatFs {
     pub inodes: u64,
     /// Inodes that can still be made.
     pub inodes_free: u64,
+    /// Inodes without a name that are still in use: their space comes back when they no longer are.
+    pub inodes_unlinked: u64,
 }
 
 /// A mounted file system.

@@ -2,9 +2,10 @@
 //!
 //! Pure bookkeeping under the state lock; [`data`](super::data) does the I/O. A zone goes Free →
 //! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
-//! are handed out in three steps so that nothing can starve what must come after it (F4): a user
-//! write leaves [`user_floor`](super::layout::Layout::user_floor) zones, reclaim leaves those that
-//! metadata needs, a checkpoint may take the last.
+//! are handed out in three steps so that nothing can starve what must come after it (F4): reclaim
+//! leaves those that [metadata needs](Zones::kept_for_metadata), a user write leaves one more, a
+//! checkpoint may take the last. Where nothing else is left, reclaim may too: it gives back more
+//! than it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,6 +115,10 @@ pub(super) struct Zones {
     free_blocks: u64,
     /// Sealed zones in which nothing lives.
     emptied: BTreeSet<u32>,
+    /// Zones of journal and checkpoint.
+    meta: u64,
+    /// Those of them that the checkpoint being written has taken.
+    meta_taken: u64,
     open: [Option<u32>; 2],
     limits: ZoneLimits,
     /// Blocks that data can use: all of working zones, what lives in failed ones.
@@ -138,12 +143,15 @@ impl Zones {
             free: BTreeSet::new(),
             free_blocks: 0,
             emptied: BTreeSet::new(),
+            meta: 0,
+            meta_taken: 0,
             open: [None; 2],
             limits,
             usable: 0,
             slots,
         };
         for zone in zones.ids() {
+            zones.meta += u64::from(zones.slot(zone).role == Role::Meta);
             let slot = zones.slot(zone);
             if !matches!(slot.role, Role::Super | Role::Failed) {
                 zones.usable += u64::from(slot.capacity);
@@ -183,6 +191,25 @@ impl Zones {
         self.free.len()
     }
 
+    /// Zones of journal and checkpoint.
+    pub(super) fn meta(&self) -> u64 {
+        self.meta
+    }
+
+    /// Free zones that metadata needs, where a checkpoint with its journal takes `set` of them: a
+    /// set for the next checkpoint, less what that has taken already, and what the present one
+    /// lacks of a set, since the next one but one has only that to be written to.
+    pub(super) fn kept_for_metadata(&self, set: u64) -> usize {
+        let present = (self.meta - self.meta_taken).min(set);
+        let kept = (2 * set).saturating_sub(present + self.meta_taken);
+        usize::try_from(kept).unwrap_or(usize::MAX)
+    }
+
+    /// The checkpoint that took zones is complete, or given up.
+    pub(super) fn end_checkpoint(&mut self) {
+        self.meta_taken = 0;
+    }
+
     /// Blocks that data can use.
     pub(super) fn usable(&self) -> u64 {
         self.usable
@@ -193,9 +220,19 @@ impl Zones {
         self.free_blocks
     }
 
-    /// Whether a commit would empty zones.
+    /// Whether there are zones that a commit empties, or will once nobody reads them.
     pub(super) fn has_emptied(&self) -> bool {
         !self.emptied.is_empty()
+    }
+
+    /// Whether a commit would empty zones now.
+    pub(super) fn has_idle_emptied(&self, idle: impl Fn(u32) -> bool) -> bool {
+        self.emptied.iter().any(|&zone| idle(zone))
+    }
+
+    /// Whether a commit under way will give zones back.
+    pub(super) fn has_dying(&self) -> bool {
+        self.slots.iter().any(|slot| slot.role == Role::Dying)
     }
 
     /// Blocks left in the zone that a stream writes.
@@ -252,6 +289,18 @@ impl Zones {
         self.note_emptied(zone);
     }
 
+    /// The device took nothing of a grant, and the zone is as it was before.
+    pub(super) fn give_back(&mut self, grant: Grant) {
+        // In a sequential zone the device finds the place of each write, so only the sum counts.
+        let is_sequential = grant.zone >= self.limits.first_sequential;
+        let slot = self.slot_mut(grant.zone);
+        let is_last = slot.written == grant.block + grant.blocks;
+        if matches!(slot.role, Role::Open(_)) && (is_sequential || is_last) {
+            slot.written -= grant.blocks;
+        }
+        self.settle(grant.zone, grant.blocks);
+    }
+
     /// Stops writing data to a zone.
     pub(super) fn seal(&mut self, zone: u32) {
         for open in &mut self.open {
@@ -293,9 +342,11 @@ impl Zones {
         self.emptied.remove(&zone);
         let slot = self.slot_mut(zone);
         if !matches!(slot.role, Role::Super | Role::Failed) {
+            let was_meta = slot.role == Role::Meta;
             slot.role = Role::Failed;
             let dead = u64::from(slot.capacity - slot.live);
             self.usable -= dead;
+            self.meta -= u64::from(was_meta);
         }
     }
 
@@ -306,6 +357,8 @@ impl Zones {
         let zone = sequential.find(|&zone| self.slot(zone).capacity == zone_blocks)?;
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Meta;
+        self.meta += 1;
+        self.meta_taken += 1;
         Some(zone)
     }
 
@@ -313,9 +366,11 @@ impl Zones {
     pub(super) fn release(&mut self, zone: u32) {
         let slot = self.slot_mut(zone);
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
+        let was_meta = slot.role == Role::Meta;
         slot.role = Role::Free;
         slot.written = 0;
         slot.unreadable = false;
+        self.meta -= u64::from(was_meta);
         self.insert_free(zone);
     }
 

@@ -5,13 +5,15 @@
 //! placed on the drive and mapped; what is written to it meanwhile stays with it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Furrow;
 use super::alloc::{Stream, Urgency};
 use super::commit::Ending;
-use super::data::{Hold, Source};
+use super::data::{Hold, Purpose, Source};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
+use super::layout::Rows;
 use super::state::{DirtyBlock, ExtentId, MapEntry, State};
 use crate::FsError;
 use crate::vfs::{Ino, Result};
@@ -64,28 +66,62 @@ impl Furrow {
     /// Holds room for `blocks` blocks, reclaiming if there is none. Called between operations'
     /// changes, never with the state locked: reclaim commits.
     pub(super) fn admit(&self, blocks: u64) -> Result<Admission<'_>> {
-        let mut attempts = self.pins.len();
+        let admission = if self.short_of_room.load(Ordering::Acquire) == 0 {
+            self.admit_at_once(blocks)
+        } else {
+            None
+        };
+        let admission = match admission {
+            Some(admission) => admission,
+            None => {
+                self.short_of_room.fetch_add(1, Ordering::AcqRel);
+                let outcome = self.admit_with_effort(blocks);
+                self.short_of_room.fetch_sub(1, Ordering::AcqRel);
+                outcome?
+            }
+        };
+        self.pay(blocks);
+        Ok(admission)
+    }
+
+    /// Holds room for blocks that replace others when space is given back. Where no room can be
+    /// made, they take what is kept for reclaim.
+    pub(super) fn admit_shrinking(&self, blocks: u64) -> Admission<'_> {
+        self.admit(blocks).unwrap_or_else(|error| {
+            tracing::debug!(%error, "no room can be made; space is given back all the same");
+            self.write_state().totals.pending += blocks;
+            Admission { fs: self, blocks }
+        })
+    }
+
+    fn admit_at_once(&self, blocks: u64) -> Option<Admission<'_>> {
+        let mut state = self.write_state();
+        if self.room(&state) < state.totals.pending + blocks {
+            return None;
+        }
+        state.totals.pending += blocks;
+        Some(Admission { fs: self, blocks })
+    }
+
+    fn admit_with_effort(&self, blocks: u64) -> Result<Admission<'_>> {
+        let _turn = self.making_room.lock().expect("no holder panicked");
+        // Each attempt empties a zone, and wins what was dead in it.
+        let mut attempts = 64 + 2 * self.pins.len();
         loop {
-            {
-                let mut state = self.write_state();
-                if self.room(&state) >= state.totals.pending + blocks {
-                    state.totals.pending += blocks;
-                    break;
-                }
+            if let Some(admission) = self.admit_at_once(blocks) {
+                return Ok(admission);
             }
             attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
             self.make_room()?;
         }
-        let admission = Admission { fs: self, blocks };
-        self.pay(blocks)?;
-        Ok(admission)
     }
 
     /// Blocks that user writes can place without reclaim.
     fn room(&self, state: &State) -> u64 {
         let layout = self.layout();
-        let floor = layout.user_floor(state.totals.row_bytes) as u64;
-        let free = state.zones.free_blocks().saturating_sub(floor * u64::from(layout.zone_blocks));
+        let set = layout.meta_set_ahead(state.totals.row_bytes);
+        let kept = state.zones.kept_for_metadata(set) as u64 + 1;
+        let free = state.zones.free_blocks().saturating_sub(kept * u64::from(layout.zone_blocks));
         free + u64::from(state.zones.stream_remaining(Stream::User))
     }
 
@@ -93,15 +129,15 @@ impl Furrow {
     pub(super) fn check_space(&self, state: &State, growth: u64) -> Result<()> {
         let totals = &state.totals;
         let used = totals.live + totals.promised + totals.reserved;
-        if growth > 0 && used + growth > self.user_blocks(state, totals.row_bytes) {
+        if growth > 0 && used + growth > self.user_blocks(state, totals.rows()) {
             return Err(FsError::NoSpace);
         }
         Ok(())
     }
 
     /// Blocks that files may fill.
-    pub(super) fn user_blocks(&self, state: &State, row_bytes: u64) -> u64 {
-        self.layout().user_blocks(state.zones.usable(), self.reserve_percent, row_bytes)
+    pub(super) fn user_blocks(&self, state: &State, rows: Rows) -> u64 {
+        self.layout().user_blocks(state.zones.usable(), self.reserve_percent, rows)
     }
 
     /// Reads the stored content of a block that is to be replaced in part; `None` where nothing
@@ -160,7 +196,8 @@ impl Furrow {
         Ok(())
     }
 
-    /// Places every buffered block of every file.
+    /// Places every buffered block of every file. The caller has its turn at
+    /// [`flushing`](Furrow::flushing).
     pub(super) fn write_back_all(&self, hold: &mut Hold<'_>) -> Result<()> {
         let inos: Vec<Ino> = hold.with(|state| state.buffered.iter().copied().collect());
         for ino in inos {
@@ -169,7 +206,8 @@ impl Furrow {
         Ok(())
     }
 
-    /// Places every buffered block of a file.
+    /// Places every buffered block of a file. The caller has its turn at
+    /// [`flushing`](Furrow::flushing).
     pub(super) fn write_back(&self, hold: &mut Hold<'_>, ino: Ino) -> Result<()> {
         let outgoing: Vec<Outgoing> = hold.with(|state| {
             let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else {
@@ -187,7 +225,7 @@ impl Furrow {
             for block in group {
                 data.extend_from_slice(&block.data[..]);
             }
-            let placed = self.place_data(hold, Stream::User, &data)?;
+            let placed = self.place_data(hold, Purpose::WriteBack, &data)?;
             let crcs = checksums(&data);
             hold.with(|state| publish(state, ino, group, &placed, &crcs));
         }
@@ -197,15 +235,18 @@ impl Furrow {
     /// What an operation does when it has changed something: keeps the buffer and the batch
     /// within bounds. The operation itself has succeeded.
     pub(super) fn after_change(&self) {
-        let (buffered, batch_bytes) = {
-            let state = self.read_state();
-            (state.totals.pending, state.changes.bytes)
-        };
+        let batch_bytes = self.read_state().changes.bytes;
         let zone_bytes = self.layout().zone_blocks as usize * BLOCK_BYTES;
         let outcome = if batch_bytes > (4 << 20).min(zone_bytes / 4) {
             self.commit(Ending::Record)
-        } else if buffered > BUFFERED_MAX.min(u64::from(self.layout().zone_blocks)) {
-            self.write_back_all(&mut Hold::Free(&self.state))
+        } else if self.is_buffer_full() {
+            let _turn = self.flushing.lock().expect("no holder panicked");
+            // Another thread may have emptied it meanwhile.
+            if self.is_buffer_full() {
+                self.write_back_all(&mut Hold::Free(&self.state))
+            } else {
+                Ok(())
+            }
         } else {
             Ok(())
         };
@@ -217,15 +258,20 @@ impl Furrow {
 
     /// Makes a writer pay for the space it takes while little is free: it moves as many blocks of
     /// a victim as it writes, so that reclaim keeps pace and nobody has to stop for a whole zone.
-    fn pay(&self, blocks: u64) -> Result<()> {
+    fn pay(&self, blocks: u64) {
         let is_low = {
             let state = self.read_state();
             self.room(&state) < self.low_mark(&state)
         };
-        if is_low {
-            self.reclaim_some(2 * blocks, Urgency::Normal)?;
+        if is_low && let Err(error) = self.reclaim_some(2 * blocks, Urgency::Normal) {
+            // The writer has its room already.
+            tracing::warn!(%error, "reclaim ahead of a write failed");
         }
-        Ok(())
+    }
+
+    fn is_buffer_full(&self) -> bool {
+        let limit = BUFFERED_MAX.min(u64::from(self.layout().zone_blocks));
+        self.read_state().totals.pending > limit
     }
 
     /// Room below which writers pay.

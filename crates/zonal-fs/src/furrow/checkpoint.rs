@@ -32,6 +32,16 @@ pub(super) struct CheckpointLog {
     pub(super) zones: Vec<u32>,
 }
 
+impl CheckpointLog {
+    /// Nothing of it is in these zones any more.
+    fn forget(&mut self, zones: &[u32]) {
+        self.zones.retain(|zone| !zones.contains(zone));
+        for next in &mut self.next {
+            *next = next.filter(|at| !zones.contains(&at.zone));
+        }
+    }
+}
+
 /// Everything of one moment, ready to be written.
 pub(super) struct Image {
     pieces: Vec<RecordBuffer>,
@@ -62,8 +72,35 @@ pub(super) trait MetaZones {
     fn available(&self) -> usize;
     /// A zone failed.
     fn fail(&mut self, zone: u32);
-    /// Zones hold nothing any more and have been reset.
+    /// The checkpoint is complete or given up. These zones hold nothing any more and have been
+    /// reset.
     fn release(&mut self, zones: &[u32]);
+}
+
+/// Notes what is taken.
+struct Taking<'a> {
+    zones: &'a mut dyn MetaZones,
+    taken: Vec<u32>,
+}
+
+impl MetaZones for Taking<'_> {
+    fn take(&mut self) -> Option<u32> {
+        let zone = self.zones.take();
+        self.taken.extend(zone);
+        zone
+    }
+
+    fn available(&self) -> usize {
+        self.zones.available()
+    }
+
+    fn fail(&mut self, zone: u32) {
+        self.zones.fail(zone);
+    }
+
+    fn release(&mut self, zones: &[u32]) {
+        self.zones.release(zones);
+    }
 }
 
 impl Committer {
@@ -77,16 +114,24 @@ impl Committer {
     ) -> Result<()> {
         let mut before = std::mem::take(&mut self.checkpoints.zones);
         before.extend(self.journal.zones.iter().flat_map(|zones| zones.zone).map(U32::get));
-        let outcome = self.write_checkpoint(drive, zones, (image, ending), &before);
+        let epoch = self.journal.epoch;
+        let mut taking = Taking { zones, taken: Vec::new() };
+        let outcome = self.write_checkpoint(drive, &mut taking, (image, ending), &before);
+        let mut garbage = before;
         if outcome.is_err() {
-            // The old one is still current: its zones must not be taken for garbage.
-            self.checkpoints.zones.extend(before);
-            return outcome;
+            // The old one is still current: its zones must not be taken for garbage. The new ones
+            // are, unless a superblock that leads to them may have been written.
+            let taken = std::mem::take(&mut taking.taken);
+            self.checkpoints.zones.append(&mut garbage);
+            if self.journal.epoch == epoch {
+                garbage = taken;
+                self.checkpoints.forget(&garbage);
+            }
         }
         let mut released = Vec::new();
-        before.sort_unstable();
-        before.dedup();
-        for zone in before.into_iter().filter(|zone| !self.is_in_use(*zone)) {
+        garbage.sort_unstable();
+        garbage.dedup();
+        for zone in garbage.into_iter().filter(|zone| !self.is_in_use(*zone)) {
             match drive.reset(zone) {
                 Ok(()) => released.push(zone),
                 Err(error) => {
@@ -96,7 +141,7 @@ impl Committer {
             }
         }
         zones.release(&released);
-        Ok(())
+        outcome
     }
 
     fn write_checkpoint(
@@ -260,7 +305,9 @@ impl Committer {
                     tracing::warn!(zone = at.zone, %error, "a checkpoint write failed");
                     self.checkpoints.next[copy] = None;
                     failures += 1;
-                    if failures >= FAILURES_MAX || matches!(error, zonal::DeviceError::PowerCut) {
+                    let is_final =
+                        error.is_no_space() || matches!(error, zonal::DeviceError::PowerCut);
+                    if failures >= FAILURES_MAX || is_final {
                         return Err(error.into());
                     }
                 }
@@ -301,5 +348,6 @@ impl MetaZones for MountedZones<'_> {
         for &zone in zones {
             state.zones.release(zone);
         }
+        state.zones.end_checkpoint();
     }
 }

@@ -64,7 +64,9 @@ impl Furrow {
     pub(super) fn commit(&self, ending: Ending) -> Result<()> {
         let wanted = {
             let state = self.read_state();
-            let nothing = state.changes.rows.is_empty() && state.buffered.is_empty();
+            let nothing = state.changes.rows.is_empty()
+                && state.buffered.is_empty()
+                && !state.zones.has_idle_emptied(|zone| self.is_idle(zone));
             if nothing { state.batch - 1 } else { state.batch }
         };
         let mut committer = self.committer.lock().expect("no holder panicked");
@@ -73,11 +75,14 @@ impl Furrow {
             return Ok(());
         }
         self.check_writable()?;
-        let passes = if self.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
-        for _ in 0..passes {
-            self.write_back_all(&mut Hold::Free(&self.state))?;
-        }
-        let taken = self.take(&committer, ending)?;
+        let taken = {
+            let _turn = self.flushing.lock().expect("no holder panicked");
+            let passes = if self.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
+            for _ in 0..passes {
+                self.write_back_all(&mut Hold::Free(&self.state))?;
+            }
+            self.take(&committer, ending)?
+        };
         let outcome = self.make_durable(&mut committer, taken, ending);
         if outcome.is_err() {
             committer.needs_checkpoint = true;
@@ -148,6 +153,7 @@ impl Furrow {
     /// be later than the batch; it is the state between two operations all the same.
     fn checkpoint_now(&self, committer: &mut Committer) -> Result<()> {
         let image = {
+            let _turn = self.flushing.lock().expect("no holder panicked");
             let mut state = self.write_state();
             self.write_back_all(&mut Hold::Held(&mut state))?;
             Image::of(&state, &self.drive, self.options.planted)

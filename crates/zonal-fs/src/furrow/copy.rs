@@ -87,7 +87,10 @@ impl Furrow {
         (end, flags): (u64, WriteFlags),
     ) -> Result<()> {
         loop {
-            self.write_back(&mut Hold::Free(&self.state), source)?;
+            {
+                let _turn = self.flushing.lock().expect("no holder panicked");
+                self.write_back(&mut Hold::Free(&self.state), source)?;
+            }
             let mut guard = self.write_state();
             let state = &mut *guard;
             if state.inode(source)?.file()?.dirty.range(from..from + count).next().is_some() {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use zonal::{DeviceError, ZoneCond, ZoneId};
 
 use super::Furrow;
-use super::alloc::Stream;
+use super::alloc::{Grant, Stream};
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
 use super::planted::PlantedBug;
@@ -39,6 +39,26 @@ impl Hold<'_> {
     }
 }
 
+/// What data is placed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A write that goes straight to the drive.
+    Write,
+    /// Blocks that leave the buffer.
+    WriteBack,
+    /// Blocks that leave a victim.
+    Reclaim,
+}
+
+impl Purpose {
+    const fn stream(self) -> Stream {
+        match self {
+            Self::Write | Self::WriteBack => Stream::User,
+            Self::Reclaim => Stream::Reclaim,
+        }
+    }
+}
+
 /// Blocks to be read from a zone.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
@@ -55,7 +75,7 @@ impl Furrow {
     pub(super) fn place_data(
         &self,
         hold: &mut Hold<'_>,
-        stream: Stream,
+        purpose: Purpose,
         data: &[u8],
     ) -> Result<Vec<Placed>> {
         let mut placed = Vec::new();
@@ -64,7 +84,7 @@ impl Furrow {
         while !rest.is_empty() {
             let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
             let want = want.min(self.layout().extent_max);
-            let outcome = match hold.with(|state| self.grant(state, stream, want)) {
+            let outcome = match hold.with(|state| self.grant(state, purpose, want)) {
                 None => Err(FsError::NoSpace),
                 Some(grant) => {
                     let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
@@ -74,6 +94,11 @@ impl Furrow {
                             placed.push(Placed { zone: grant.zone, block, blocks: grant.blocks });
                             rest = later;
                             continue;
+                        }
+                        // No fault of the zone's: the next one would find none either.
+                        Err(error) if error.is_no_space() => {
+                            hold.with(|state| state.zones.give_back(grant));
+                            Err(error.into())
                         }
                         Err(error) => {
                             hold.with(|state| state.zones.settle(grant.zone, grant.blocks));
@@ -95,25 +120,29 @@ impl Furrow {
         }
         let bytes = data.len() as u64;
         let counts = &self.drive.counts;
-        match stream {
+        match purpose.stream() {
             Stream::User => counts.user_bytes.fetch_add(bytes, Ordering::Relaxed),
             Stream::Reclaim => counts.reclaim_bytes.fetch_add(bytes, Ordering::Relaxed),
         };
         Ok(placed)
     }
 
-    /// Room for a writer; a user who was admitted but found zones failing may go one zone lower.
-    fn grant(&self, state: &mut State, stream: Stream, want: u32) -> Option<super::alloc::Grant> {
-        let rows = state.totals.row_bytes;
+    /// Room for a writer (F4).
+    fn grant(&self, state: &mut State, purpose: Purpose, want: u32) -> Option<Grant> {
         let clock = state.totals.data_clock;
-        let floor = match stream {
-            Stream::User => self.layout().user_floor(rows),
-            Stream::Reclaim => self.layout().meta_floor(rows),
+        let meta = state.zones.kept_for_metadata(self.layout().meta_set(state.totals.row_bytes));
+        // Second, the zones kept where there are no others.
+        let kept = match purpose {
+            // Admitted, but zones have failed since.
+            Purpose::Write => [meta + 1, meta],
+            // A commit that cannot write this can free no zone either.
+            Purpose::WriteBack => [meta + 1, 0],
+            // Gives more zones back than it takes.
+            Purpose::Reclaim => [meta, 0],
         };
-        let grant = state
-            .zones
-            .grant(stream, want, floor, clock)
-            .or_else(|| state.zones.grant(stream, want, floor.saturating_sub(1), clock))?;
+        let stream = purpose.stream();
+        let grant =
+            kept.into_iter().find_map(|kept| state.zones.grant(stream, want, kept, clock))?;
         state.totals.data_clock += u64::from(grant.blocks);
         Some(grant)
     }
@@ -137,14 +166,31 @@ impl Furrow {
         self.pins[zone as usize].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes back one [`pin_zone`](Self::pin_zone).
+    /// Takes back one [`pin_zone`](Self::pin_zone). Never with the state locked.
     pub(super) fn unpin_zone(&self, zone: u32) {
-        self.pins[zone as usize].fetch_sub(1, Ordering::AcqRel);
+        let before = self.pins[zone as usize].fetch_sub(1, Ordering::SeqCst);
+        if before == 1 && self.idle_waiters.load(Ordering::SeqCst) > 0 {
+            let _turn = self.idle_turn.lock().expect("no holder panicked");
+            self.became_idle.notify_all();
+        }
+    }
+
+    /// Waits until one of the zones in which nothing lives can be reset, if there are any: those
+    /// who read them began before their blocks died, and nobody begins anew.
+    pub(super) fn wait_for_idle(&self) {
+        self.idle_waiters.fetch_add(1, Ordering::SeqCst);
+        let turn = self.idle_turn.lock().expect("no holder panicked");
+        let all_are_read = |(): &mut ()| {
+            let zones = &self.read_state().zones;
+            zones.has_emptied() && !zones.has_idle_emptied(|zone| self.is_idle(zone))
+        };
+        drop(self.became_idle.wait_while(turn, all_are_read).expect("no holder panicked"));
+        self.idle_waiters.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Whether nobody reads a zone.
     pub(super) fn is_idle(&self, zone: u32) -> bool {
-        self.pins[zone as usize].load(Ordering::Acquire) == 0
+        self.pins[zone as usize].load(Ordering::SeqCst) == 0
     }
 
     /// Reads and verifies whole blocks of a pinned zone.
@@ -170,5 +216,11 @@ impl Furrow {
 
 /// Whether trying another zone cannot help.
 fn is_final(outcome: &Result<()>) -> bool {
-    matches!(outcome, Err(FsError::NoSpace | FsError::Device(DeviceError::PowerCut)))
+    match outcome {
+        Err(FsError::Device(error)) => {
+            error.is_no_space() || matches!(error, DeviceError::PowerCut)
+        }
+        Err(FsError::NoSpace) => true,
+        _ => false,
+    }
 }

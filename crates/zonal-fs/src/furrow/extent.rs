@@ -109,7 +109,7 @@ impl State {
         file.mapped += u64::from(entry.blocks);
         let before = file.map.insert(first, entry);
         assert!(before.is_none(), "a range is unmapped before it is mapped");
-        self.totals.row_bytes += MAP_BYTES;
+        self.totals.add_place_bytes(MAP_BYTES);
         self.changes.mark(RowKey::Map(ino, first));
     }
 
@@ -121,7 +121,7 @@ impl State {
         assert!(crcs.len() == blocks as usize, "a checksum per block");
         self.zones.add_live(zone, block, blocks, id);
         self.totals.live += u64::from(blocks);
-        self.totals.row_bytes += extent_bytes(blocks);
+        self.totals.add_place_bytes(extent_bytes(blocks));
         self.changes.bytes += 4 * crcs.len();
         self.changes.mark(RowKey::Extent(id));
         let owner = (Ino::default(), 0);
@@ -183,7 +183,7 @@ impl State {
         if entry.extent == ExtentId::PROMISED {
             self.totals.promised -= u64::from(entry.blocks);
         }
-        self.totals.row_bytes -= MAP_BYTES;
+        self.totals.remove_place_bytes(MAP_BYTES);
         self.changes.mark(RowKey::Map(ino, start));
     }
 
@@ -247,7 +247,7 @@ impl State {
         self.zones.remove_live(zone, block, blocks);
         self.zones.add_live(zone, block, left, id);
         self.totals.live -= u64::from(blocks - left);
-        self.totals.row_bytes -= extent_bytes(blocks) - extent_bytes(left);
+        self.totals.remove_place_bytes(extent_bytes(blocks) - extent_bytes(left));
         self.changes.mark(RowKey::Extent(id));
         let placed = Placed { zone, block: block + left, blocks: blocks - left };
         self.insert_extent(placed, crcs)
@@ -268,7 +268,7 @@ impl State {
         let blocks = extent.blocks();
         self.zones.remove_live(extent.zone, extent.block, blocks);
         self.totals.live -= u64::from(blocks);
-        self.totals.row_bytes -= extent_bytes(blocks);
+        self.totals.remove_place_bytes(extent_bytes(blocks));
         self.changes.mark(RowKey::Extent(id));
     }
 }

@@ -1,24 +1,24 @@
-//! What each POSIX action does to the content of a regular file.
+//! What each POSIX action that changes it does to the content of a regular file.
 //!
 //! Every change is published under the state lock in one step, so a commit sees all of it or
 //! nothing. What needs the drive, such as the rest of a block that is written in part, is read
 //! before and checked to be still current under the lock.
 
-use super::alloc::Stream;
+use std::sync::{Arc, Mutex};
+
+use super::Furrow;
 use super::buffer::{Admission, Base};
 use super::commit::Ending;
-use super::data::{Hold, Source};
+use super::data::{Hold, Purpose};
 use super::extent::{Placed, checksums};
-use super::format::{Address, BLOCK_BYTES};
+use super::format::BLOCK_BYTES;
+use super::inode::{change_attributes, plan_attributes};
 use super::planted::PlantedBug;
 use super::state::{ExtentId, MapEntry, State};
-use super::{AtimePolicy, Furrow};
 use crate::FsError;
 use crate::protect;
 use crate::rules::{self, FILE_SIZE_MAX};
-use crate::vfs::{Allocate, Ino, InodeFlags, Result, Seek, WriteFlags};
-
-const NO_ATIME: InodeFlags = InodeFlags::NO_ATIME;
+use crate::vfs::{Allocate, Caller, Ino, InodeFlags, Result, SetAttr, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -29,11 +29,13 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// it makes an extent worth having as it is.
 const STRAIGHT_BLOCKS: u64 = 16;
 
-/// Part of a read that comes from the drive.
-struct Piece {
-    source: Source,
-    /// Where it goes in the buffer of whole blocks.
-    block: u64,
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Published {
+    /// It is part of the file.
+    Done,
+    /// It was to be appended, but the end of the file is not where it was: nothing has changed.
+    EndMoved,
 }
 
 /// A write of at most [`CHUNK_BYTES`], cut into blocks.
@@ -97,77 +99,6 @@ impl<'a> Chunk<'a> {
 }
 
 impl Furrow {
-    pub(super) fn read_file(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let size = self.read_state().inode(ino).and_then(|inode| {
-            inode.file()?;
-            Ok(inode.size)
-        })?;
-        let len = size.saturating_sub(offset).min(buffer.len() as u64);
-        if len == 0 {
-            return Ok(0);
-        }
-        let len = usize::try_from(len).expect("no longer than the buffer");
-        let buffer = &mut buffer[..len];
-        if offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK_BYTES) {
-            self.read_whole(ino, offset / BLOCK, buffer)?;
-        } else {
-            let first = offset / BLOCK;
-            let limit = (offset + len as u64).div_ceil(BLOCK);
-            let blocks = usize::try_from(limit - first).expect("about the buffer's length");
-            let mut whole = vec![0; blocks * BLOCK_BYTES];
-            self.read_whole(ino, first, &mut whole)?;
-            let skip = usize::try_from(offset % BLOCK).expect("inside a block");
-            buffer.copy_from_slice(&whole[skip..skip + len]);
-        }
-        self.touch_atime(ino)?;
-        Ok(len)
-    }
-
-    /// Reads whole blocks from block `first` of a file on.
-    fn read_whole(&self, ino: Ino, first: u64, buffer: &mut [u8]) -> Result<()> {
-        let limit = first + (buffer.len() / BLOCK_BYTES) as u64;
-        let (pieces, buffered) = {
-            let state = self.read_state();
-            let file = state.inode(ino)?.file()?;
-            let mut pieces = Vec::new();
-            for (start, entry) in file.overlapping(first, limit) {
-                pieces.extend(piece(&state, ino, (start, entry), first..limit));
-            }
-            let buffered: Vec<_> = file
-                .dirty
-                .range(first..limit)
-                .map(|(&block, dirty)| (block, std::sync::Arc::clone(&dirty.data)))
-                .collect();
-            for piece in &pieces {
-                self.pin_zone(piece.source.at.zone);
-            }
-            (pieces, buffered)
-        };
-        let place = |block: u64| {
-            let index = usize::try_from(block - first).expect("inside the buffer");
-            index * BLOCK_BYTES
-        };
-        let mut outcome = Ok(());
-        let mut filled = 0;
-        for piece in &pieces {
-            let from = place(piece.block);
-            let to = from + piece.source.crcs.len() * BLOCK_BYTES;
-            buffer[filled..from].fill(0);
-            filled = to;
-            if outcome.is_ok() {
-                outcome = self.read_blocks(&piece.source, &mut buffer[from..to]);
-            }
-            self.unpin_zone(piece.source.at.zone);
-        }
-        outcome?;
-        buffer[filled..].fill(0);
-        for (block, data) in buffered {
-            let from = place(block);
-            buffer[from..from + BLOCK_BYTES].copy_from_slice(&data[..]);
-        }
-        Ok(())
-    }
-
     pub(super) fn write_file(
         &self,
         ino: Ino,
@@ -176,33 +107,77 @@ impl Furrow {
         flags: WriteFlags,
     ) -> Result<u64> {
         self.check_writable()?;
-        let appends = flags.contains(WriteFlags::APPEND);
-        let _turn = appends.then(|| self.appending.lock().expect("no holder panicked"));
-        let (start, durable) = {
+        let durable = {
             let state = self.read_state();
             let inode = state.inode(ino)?;
             inode.file()?;
-            let durable =
-                flags.contains(WriteFlags::DURABLE) || inode.flags.contains(InodeFlags::SYNC);
-            (if appends { inode.size } else { offset }, durable)
+            flags.contains(WriteFlags::DURABLE) || inode.flags.contains(InodeFlags::SYNC)
         };
-        let end = rules::check_range(start, data.len() as u64)?;
-        let mut at = start;
-        while at < end {
-            let next = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES).min(end);
-            let index = |position: u64| usize::try_from(position - start).expect("in memory");
-            let chunk = Chunk::new(ino, at, &data[index(at)..index(next)], flags);
-            self.write_chunk(&chunk, flags)?;
-            self.after_change();
-            at = next;
-        }
+        let start = if flags.contains(WriteFlags::APPEND) {
+            // Appends to one file find its end one after the other. Others wait for nothing here,
+            // and nobody for the commit, so that they share it.
+            let lock = self.append_lock(ino)?;
+            let _turn = lock.lock().expect("no holder panicked");
+            self.append(ino, data, flags)?
+        } else {
+            let end = rules::check_range(offset, data.len() as u64)?;
+            self.write_chunks(ino, (offset, end), data, flags)?;
+            offset
+        };
         if durable {
             self.commit(Ending::Record)?;
         }
         Ok(start)
     }
 
-    fn write_chunk(&self, chunk: &Chunk<'_>, flags: WriteFlags) -> Result<()> {
+    /// The lock for appends to a file.
+    fn append_lock(&self, ino: Ino) -> Result<Arc<Mutex<()>>> {
+        let mut state = self.write_state();
+        let lock = &mut state.inode_mut(ino)?.file_mut()?.appending;
+        Ok(Arc::clone(lock.get_or_insert_default()))
+    }
+
+    /// Writes at the end of a file, wherever that is when the bytes become part of it: another
+    /// write or a truncation may move it while they are on their way. Returns where they went.
+    fn append(&self, ino: Ino, data: &[u8], flags: WriteFlags) -> Result<u64> {
+        loop {
+            let start = self.read_state().inode(ino)?.size;
+            let end = rules::check_range(start, data.len() as u64)?;
+            if self.write_chunks(ino, (start, end), data, flags)? == Published::Done {
+                return Ok(start);
+            }
+        }
+    }
+
+    fn write_chunks(
+        &self,
+        ino: Ino,
+        (start, end): (u64, u64),
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<Published> {
+        let mut at = start;
+        while at < end {
+            let next = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES).min(end);
+            let index = |position: u64| usize::try_from(position - start).expect("in memory");
+            // Where an append begins is settled with its first chunk.
+            let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
+            let chunk = Chunk::new(ino, at, &data[index(at)..index(next)], flags);
+            if self.write_chunk(&chunk, flags)? == Published::EndMoved {
+                return Ok(Published::EndMoved);
+            }
+            self.after_change();
+            at = next;
+        }
+        Ok(Published::Done)
+    }
+
+    fn write_chunk(&self, chunk: &Chunk<'_>, flags: WriteFlags) -> Result<Published> {
+        {
+            // Before room is made: no reclaim for a write that has no space.
+            let state = self.read_state();
+            self.check_space(&state, state.growth(chunk.ino, chunk.first, chunk.limit)?)?;
+        }
         let mut admission = self.admit(chunk.limit - chunk.first)?;
         let straight = chunk.straight_bytes();
         let growth = {
@@ -212,29 +187,32 @@ impl Furrow {
             state.totals.reserved += growth;
             growth
         };
-        let outcome = self.place_data(&mut Hold::Free(&self.state), Stream::User, straight);
+        let outcome = self.place_data(&mut Hold::Free(&self.state), Purpose::Write, straight);
         let outcome = outcome.and_then(|placed| {
             let crcs = checksums(straight);
-            self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission).inspect_err(|_| {
+            let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
+            if !matches!(outcome, Ok(Published::Done)) {
                 let mut state = self.write_state();
                 for part in &placed {
                     state.zones.settle(part.zone, part.blocks);
                 }
-            })
+            }
+            outcome
         });
         // The buffer and the extents have their own account of it by now.
         self.write_state().totals.reserved -= growth;
         outcome
     }
 
-    /// Makes a placed chunk part of the file. Nothing has changed if it fails.
+    /// Makes a placed chunk part of the file. Nothing has changed if it fails, or if the chunk is
+    /// to be appended and the file's end is elsewhere by now.
     fn publish_chunk(
         &self,
         chunk: &Chunk<'_>,
         flags: WriteFlags,
         (placed, crcs): (&[Placed], &[u32]),
         admission: &mut Admission<'_>,
-    ) -> Result<()> {
+    ) -> Result<Published> {
         let ino = chunk.ino;
         loop {
             let bases: Vec<(u64, Option<Base>)> = chunk
@@ -243,7 +221,11 @@ impl Furrow {
                 .collect::<Result<_>>()?;
             let mut guard = self.write_state();
             let state = &mut *guard;
-            state.inode(ino)?.file()?;
+            let inode = state.inode(ino)?;
+            inode.file()?;
+            if flags.contains(WriteFlags::APPEND) && inode.size != chunk.offset {
+                return Ok(Published::EndMoved);
+            }
             if !are_current(state, ino, &bases)? {
                 continue;
             }
@@ -264,42 +246,44 @@ impl Furrow {
             if flags.contains(WriteFlags::KILL_PRIVILEGES) {
                 inode.perm = rules::kill_privileges(inode.kind, inode.perm);
             }
-            return Ok(());
+            return Ok(Published::Done);
         }
     }
 
-    /// Sets a file's length. `change` is what else happens to its inode in the same step.
+    /// Sets a file's length, and whatever else `set` has, in the same step.
     pub(super) fn resize(
         &self,
-        ino: Ino,
-        size: u64,
-        change: impl Fn(&mut State) -> Result<()>,
+        caller: &Caller,
+        (ino, size): (Ino, u64),
+        set: &SetAttr,
     ) -> Result<()> {
         if size > FILE_SIZE_MAX {
             return Err(FsError::FileTooLarge);
         }
-        let mut admission = self.admit(1)?;
         let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
+        let mut admission = None;
         loop {
             let base = tail.map(|block| self.read_base(ino, block)).transpose()?.flatten();
             let mut guard = self.write_state();
             let state = &mut *guard;
+            let change = plan_attributes(state, caller, ino, set)?;
             let shrinks = size < state.inode(ino)?.size;
-            if shrinks && let Some(block) = tail {
+            let keeps_tail = self.has_planted(PlantedBug::ForgetTailZeroing);
+            if let Some(block) = tail
+                && shrinks
+                && !keeps_tail
+                && holds_data(state, ino, block)?
+            {
                 if !Self::is_current(state, ino, block, base.as_ref())? {
                     continue;
                 }
-                let keeps_tail = self.has_planted(PlantedBug::ForgetTailZeroing);
-                if !keeps_tail && holds_data(state, ino, block)? {
-                    let from = usize::try_from(size % BLOCK).expect("inside a block");
-                    Self::zero_in_block(
-                        state,
-                        (ino, block),
-                        base.as_ref(),
-                        &mut admission,
-                        from..,
-                    )?;
-                }
+                let Some(admission) = &mut admission else {
+                    drop(guard);
+                    admission = Some(self.admit_shrinking(1));
+                    continue;
+                };
+                let from = usize::try_from(size % BLOCK).expect("inside a block");
+                Self::zero_in_block(state, (ino, block), base.as_ref(), admission, from..)?;
             }
             if shrinks {
                 state.unmap(ino, size.div_ceil(BLOCK), u64::MAX);
@@ -308,7 +292,17 @@ impl Furrow {
             let inode = state.change_inode(ino)?;
             inode.size = size;
             (inode.mtime, inode.ctime) = (now, now);
-            return change(state);
+            return change_attributes(state, ino, (set, change), now);
+        }
+    }
+
+    /// Room for the blocks at the edges of a range, where part of them is zeroed.
+    fn admit_edges(&self, how: Allocate) -> Result<Admission<'_>> {
+        match how {
+            Allocate::Punch => Ok(self.admit_shrinking(2)),
+            Allocate::Extend | Allocate::KeepSize | Allocate::Zero | Allocate::ZeroKeepSize => {
+                self.admit(2)
+            }
         }
     }
 
@@ -341,8 +335,8 @@ impl Furrow {
             Allocate::Zero => (true, true, true),
             Allocate::ZeroKeepSize => (true, true, false),
         };
-        let mut admission = self.admit(2)?;
-        loop {
+        let mut admission = None;
+        'again: loop {
             let edges = if zeroes { partial_edges(offset, end) } else { Vec::new() };
             let bases: Vec<(u64, Option<Base>)> = edges
                 .iter()
@@ -359,10 +353,15 @@ impl Furrow {
                 self.check_space(state, growth)?;
             }
             for ((block, range), (_, base)) in edges.iter().zip(&bases) {
-                if holds_data(state, ino, *block)? {
-                    let at = (ino, *block);
-                    Self::zero_in_block(state, at, base.as_ref(), &mut admission, range.clone())?;
+                if !holds_data(state, ino, *block)? {
+                    continue;
                 }
+                let Some(admission) = &mut admission else {
+                    drop(guard);
+                    admission = Some(self.admit_edges(how)?);
+                    continue 'again;
+                };
+                Self::zero_in_block(state, (ino, *block), base.as_ref(), admission, range.clone())?;
             }
             if zeroes && offset.div_ceil(BLOCK) < end / BLOCK {
                 state.unmap(ino, offset.div_ceil(BLOCK), end / BLOCK);
@@ -382,82 +381,6 @@ impl Furrow {
         self.after_change();
         Ok(())
     }
-
-    pub(super) fn seek_file(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
-        let state = self.read_state();
-        let inode = state.inode(ino)?;
-        let file = inode.file()?;
-        if offset >= inode.size {
-            return Err(FsError::SeekBeyondEnd);
-        }
-        let block = offset / BLOCK;
-        let is_data = |entry: &MapEntry| entry.extent != ExtentId::PROMISED;
-        match what {
-            Seek::Data => {
-                let stored = file
-                    .overlapping(block, u64::MAX)
-                    .find(|(_, entry)| is_data(entry))
-                    .map(|(start, _)| start.max(block));
-                let buffered = file.dirty.range(block..).next().map(|(&block, _)| block);
-                let found = stored.into_iter().chain(buffered).min();
-                let position = found.map(|block| offset.max(block * BLOCK));
-                position.filter(|at| *at < inode.size).ok_or(FsError::SeekBeyondEnd)
-            }
-            Seek::Hole => {
-                let mut block = block;
-                loop {
-                    if let Some((start, entry)) =
-                        file.covering(block).filter(|(_, entry)| is_data(entry))
-                    {
-                        block = start + u64::from(entry.blocks);
-                    } else if file.dirty.contains_key(&block) {
-                        block += 1;
-                    } else {
-                        break;
-                    }
-                }
-                Ok(offset.max(block.saturating_mul(BLOCK)).min(inode.size))
-            }
-        }
-    }
-
-    /// Moves the access time, if the policy says so.
-    pub(super) fn touch_atime(&self, ino: Ino) -> Result<()> {
-        if self.is_read_only() {
-            return Ok(());
-        }
-        let now = self.now();
-        let is_due = match self.options.atime {
-            AtimePolicy::Never => false,
-            AtimePolicy::Always => !self.read_state().inode(ino)?.flags.contains(NO_ATIME),
-            AtimePolicy::Relative => {
-                let attr = self.read_state().inode(ino)?.attr(ino);
-                !attr.flags.contains(NO_ATIME) && rules::atime_is_due(&attr, now)
-            }
-        };
-        if is_due {
-            self.write_state().change_inode(ino)?.atime = now;
-        }
-        Ok(())
-    }
-}
-
-/// The part of a map entry that a read of `blocks` wants, if it is on the drive.
-fn piece(
-    state: &State,
-    ino: Ino,
-    (start, entry): (u64, MapEntry),
-    blocks: std::ops::Range<u64>,
-) -> Option<Piece> {
-    let extent = state.extents.get(&entry.extent)?;
-    let first = start.max(blocks.start);
-    let limit = (start + u64::from(entry.blocks)).min(blocks.end);
-    let narrow = |blocks: u64| u32::try_from(blocks).expect("inside the entry");
-    let skip = entry.skip + narrow(first - start);
-    let count = narrow(limit - first);
-    let crcs = extent.crcs[skip as usize..(skip + count) as usize].to_vec();
-    let at = Address { zone: extent.zone, block: extent.block + skip };
-    Some(Piece { source: Source { at, crcs, ino, first }, block: first })
 }
 
 /// Whether every base is still what is stored.

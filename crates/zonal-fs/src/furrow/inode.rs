@@ -15,47 +15,14 @@ impl Furrow {
         protect::check_setattr(self.read_state().inode(ino)?.flags, set)?;
         if let Some(size) = set.size {
             self.read_state().inode(ino)?.file()?;
-            self.resize(ino, size, |state| self.change_attributes(state, caller, ino, set))?;
+            self.resize(caller, (ino, size), set)?;
         } else {
-            self.change_attributes(&mut self.write_state(), caller, ino, set)?;
+            let mut guard = self.write_state();
+            let change = plan_attributes(&guard, caller, ino, set)?;
+            change_attributes(&mut guard, ino, (set, change), self.now())?;
         }
         self.after_change();
         Ok(self.read_state().inode(ino)?.attr(ino))
-    }
-
-    fn change_attributes(
-        &self,
-        state: &mut State,
-        caller: &Caller,
-        ino: Ino,
-        set: &SetAttr,
-    ) -> Result<()> {
-        if *set == SetAttr::default() {
-            return Ok(());
-        }
-        let now = self.now();
-        let attr = state.inode(ino)?.attr(ino);
-        let perm = rules::perm_after(caller, &attr, set);
-        if set.perm.is_some() {
-            let inode = state.inode(ino)?;
-            if let Some(value) = inode.xattrs.get(acl::ACCESS) {
-                let value = rules::chmod_acl(value, perm)?;
-                state.set_xattr(ino, acl::ACCESS, value.as_deref())?;
-            }
-        }
-        let inode = state.change_inode(ino)?;
-        let time = |set: SetTime| match set {
-            SetTime::Now => now,
-            SetTime::To(time) => time,
-        };
-        inode.perm = perm;
-        inode.flags = set.flags.unwrap_or(inode.flags);
-        inode.uid = set.uid.unwrap_or(inode.uid);
-        inode.gid = set.gid.unwrap_or(inode.gid);
-        inode.atime = set.atime.map_or(inode.atime, time);
-        inode.mtime = set.mtime.map_or(inode.mtime, time);
-        inode.ctime = now;
-        Ok(())
     }
 
     pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
@@ -146,5 +113,85 @@ impl Furrow {
         if !self.is_read_only() {
             state.delete_if_unused(ino);
         }
+    }
+}
+
+/// What a `setattr` comes to, worked out before anything changes.
+pub(super) struct AttrChange {
+    perm: u16,
+    /// The access ACL's new value, where `chmod` changes one.
+    acl: Option<Option<Vec<u8>>>,
+}
+
+/// Works out what `set` comes to.
+pub(super) fn plan_attributes(
+    state: &State,
+    caller: &Caller,
+    ino: Ino,
+    set: &SetAttr,
+) -> Result<AttrChange> {
+    let inode = state.inode(ino)?;
+    let perm = rules::perm_after(caller, &inode.attr(ino), set);
+    let acl = inode.xattrs.get(acl::ACCESS).filter(|_| set.perm.is_some());
+    let acl = acl.map(|value| rules::chmod_acl(value, perm)).transpose()?;
+    Ok(AttrChange { perm, acl })
+}
+
+/// Does what was worked out.
+pub(super) fn change_attributes(
+    state: &mut State,
+    ino: Ino,
+    (set, change): (&SetAttr, AttrChange),
+    now: Timestamp,
+) -> Result<()> {
+    if *set == SetAttr::default() {
+        return Ok(());
+    }
+    if let Some(value) = change.acl {
+        state.set_xattr(ino, acl::ACCESS, value.as_deref())?;
+    }
+    let inode = state.change_inode(ino)?;
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    inode.perm = change.perm;
+    inode.flags = set.flags.unwrap_or(inode.flags);
+    inode.uid = set.uid.unwrap_or(inode.uid);
+    inode.gid = set.gid.unwrap_or(inode.gid);
+    inode.atime = set.atime.map_or(inode.atime, time);
+    inode.mtime = set.mtime.map_or(inode.mtime, time);
+    inode.ctime = now;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zonal::{ManualClock, MemoryDrive, Profile, ZonedDevice};
+
+    use super::*;
+    use crate::furrow::{MkfsOptions, MountOptions, mkfs};
+    use crate::vfs::{FileSystem, NewInode, WriteFlags};
+
+    #[test]
+    fn a_truncation_whose_other_half_fails_has_not_truncated() {
+        let drive: Arc<dyn ZonedDevice> =
+            Arc::new(MemoryDrive::new(Profile::Small.geometry()).unwrap());
+        let clock = Arc::new(ManualClock::new(0));
+        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        fs.write(ino, 0, &[1; 9000], WriteFlags::empty()).unwrap();
+        // An ACL that no setxattr would let in, as damage might leave it.
+        fs.write_state().set_xattr(ino, acl::ACCESS, Some(b"damaged")).unwrap();
+        let set = SetAttr { size: Some(100), perm: Some(0o644), ..SetAttr::default() };
+        assert!(fs.setattr(&Caller::ROOT, ino, &set).is_err());
+        assert_eq!(fs.getattr(ino).unwrap().size, 9000);
+        let mut buffer = [0; 9000];
+        fs.read(ino, 0, &mut buffer).unwrap();
+        assert_eq!(buffer, [1; 9000]);
     }
 }

@@ -5,6 +5,7 @@ use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 
 use super::alloc::ZoneLimits;
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
+use super::state::{MAP_BYTES, extent_bytes};
 use crate::FsError;
 
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 4 for the journal's two copies
@@ -20,6 +21,18 @@ pub const ACTIVE_ZONES_MIN: u32 = 4;
 
 /// Largest extent, in blocks: 1 MiB, a FUSE request's worth.
 const EXTENT_BLOCKS_MAX: u32 = 256;
+
+/// Bytes of the rows of a block that is an extent by itself.
+const ROW_BYTES_MAX: u64 = extent_bytes(1) + MAP_BYTES;
+
+/// Bytes of all rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rows {
+    /// Of extents and maps: where data lies.
+    pub(super) places: u64,
+    /// Of everything else.
+    pub(super) others: u64,
+}
 
 /// The fixed numbers of a file system on a given drive.
 #[derive(Clone, Copy, Debug)]
@@ -127,26 +140,43 @@ impl Layout {
         1 + row_bytes.saturating_mul(4) / (zone_bytes * 3)
     }
 
-    /// Free zones that reclaim leaves to metadata: two journal zones, two checkpoint copies.
-    pub(super) fn meta_floor(&self, row_bytes: u64) -> usize {
-        usize::try_from(2 + 2 * self.checkpoint_zones(row_bytes)).unwrap_or(usize::MAX)
+    /// Zones that a checkpoint of `row_bytes` takes: two copies of it, and two of its journal.
+    pub(super) fn meta_set(&self, row_bytes: u64) -> u64 {
+        2 + 2 * self.checkpoint_zones(row_bytes)
     }
 
-    /// Free zones that a user write leaves: one more, for reclaim to write to.
-    pub(super) fn user_floor(&self, row_bytes: u64) -> usize {
-        self.meta_floor(row_bytes) + 1
+    /// The same with a quarter of a zone more rows. By this new writes are measured, so that there
+    /// is room for what has been let in, and for reclaim, when the rows have become that many.
+    pub(super) fn meta_set_ahead(&self, row_bytes: u64) -> u64 {
+        self.meta_set(row_bytes.saturating_add(u64::from(self.zone_blocks / 4) << BLOCK_SHIFT))
     }
 
-    /// Zones kept from the data of users: what the floors keep free, the metadata in use, one zone
-    /// that reclaim has begun and one as slack for the unused ends of zones.
+    /// Zones kept from the data of users: metadata and its successor, one that reclaim writes to,
+    /// one that it has begun, and one as slack for the unused ends of zones.
     fn kept_zones(&self, row_bytes: u64) -> u64 {
-        self.user_floor(row_bytes) as u64 + 2 + 2 * self.checkpoint_zones(row_bytes) + 2
+        2 * self.meta_set(row_bytes) + 3
     }
 
-    /// Blocks that data may fill, of `usable` zones' blocks.
-    pub(super) fn user_blocks(&self, usable: u64, reserve_percent: u32, row_bytes: u64) -> u64 {
-        let kept = self.kept_zones(row_bytes) * u64::from(self.zone_blocks);
-        let left = usable.saturating_sub(kept);
-        left - left * u64::from(reserve_percent.min(90)) / 100
+    /// Blocks that files may fill, of `usable` blocks in zones.
+    ///
+    /// Overwriting takes no space, but it cuts extents until each is a block, and rows then take a
+    /// tenth of what data takes. That has to fit as well: it may use half the reserve.
+    pub(super) fn user_blocks(&self, usable: u64, reserve_percent: u32, rows: Rows) -> u64 {
+        let percent = u64::from(reserve_percent.min(90));
+        let left = |row_bytes: u64| {
+            usable.saturating_sub(self.kept_zones(row_bytes) * u64::from(self.zone_blocks))
+        };
+        let whole = left(rows.others + rows.places);
+        // The most blocks for which there is still room when each is an extent.
+        let (mut fits, mut limit) = (0, whole + 1);
+        while fits + 1 < limit {
+            let blocks = fits.midpoint(limit);
+            if blocks <= left(rows.others + blocks * ROW_BYTES_MAX) {
+                fits = blocks;
+            } else {
+                limit = blocks;
+            }
+        }
+        (whole - whole * percent / 100).min(fits - fits * percent / 200)
     }
 }

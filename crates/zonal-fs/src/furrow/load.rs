@@ -229,7 +229,7 @@ fn build_extents(
         }
         state.zones.add_live(zone, block, blocks, ExtentId(id));
         state.totals.live += u64::from(blocks);
-        state.totals.row_bytes += extent_bytes(blocks);
+        state.totals.add_place_bytes(extent_bytes(blocks));
         let owner = (Ino::default(), 0);
         let extent = Extent { zone, block, refs: 0, owner, crcs: crcs.clone() };
         state.extents.insert(ExtentId(id), extent);
@@ -266,7 +266,7 @@ fn build_maps(state: &mut State, rows: BTreeMap<(u64, u64), MapRow>, problems: &
         }
         file.map.insert(first, entry);
         file.mapped += u64::from(entry.blocks);
-        state.totals.row_bytes += MAP_BYTES;
+        state.totals.add_place_bytes(MAP_BYTES);
         if let Some(extent) = state.extents.get_mut(&id) {
             extent.refs += 1;
             extent.owner = (ino, first);
@@ -297,7 +297,7 @@ fn check_references(
         let extent = state.extents.remove(&id).expect("just seen");
         state.zones.remove_live(extent.zone, extent.block, extent.blocks());
         state.totals.live -= u64::from(extent.blocks());
-        state.totals.row_bytes -= extent_bytes(extent.blocks());
+        state.totals.remove_place_bytes(extent_bytes(extent.blocks()));
     }
 }
 

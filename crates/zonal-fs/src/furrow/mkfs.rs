@@ -13,7 +13,7 @@ use super::format::BLOCK_SHIFT;
 use super::format::superblock::Superblock;
 use super::io::Drive;
 use super::journal::Journal;
-use super::layout::Layout;
+use super::layout::{Layout, Rows};
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
 use crate::FsError;
@@ -97,7 +97,7 @@ fn format(
     }
     let mut state = State::new(empty_zones(drive, &zones));
     let usable = state.zones.usable();
-    let user_blocks = drive.layout.user_blocks(usable, options.reserve_percent, 0);
+    let user_blocks = drive.layout.user_blocks(usable, options.reserve_percent, Rows::default());
     if user_blocks < u64::from(drive.layout.zone_blocks) {
         let why = "after what metadata and reclaim need, less than one zone is left".into();
         return Err(FsError::Unsuitable { why });

@@ -11,7 +11,7 @@
 //! | [`layout`] | where do things lie, and how much is kept back? |
 //! | [`state`], [`extent`] | what is known of files and their blocks? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
-//! | [`ops`], [`inode`], [`dir`], [`mod@file`], [`buffer`] | what does each POSIX action do? |
+//! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`load`] | how is the state found again? |
@@ -39,6 +39,7 @@ mod load;
 mod mkfs;
 mod ops;
 mod planted;
+mod read;
 mod reclaim;
 mod recover;
 mod replay;
@@ -47,7 +48,7 @@ mod state;
 mod superlog;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zonal::{Clock, ZonedDevice};
 
@@ -131,10 +132,19 @@ pub struct Furrow {
     committer: Mutex<Committer>,
     /// One reclaims at a time; the victim it is at.
     reclaiming: Mutex<Option<u32>>,
-    /// Appending writes find the end of file one after the other.
-    appending: Mutex<()>,
+    /// One empties the write buffer at a time, so that no block is written twice. Taken before the
+    /// state.
+    flushing: Mutex<()>,
+    /// Who finds no room makes some, one at a time; others wait behind, and take nothing of it.
+    making_room: Mutex<()>,
+    /// How many do or wait.
+    short_of_room: AtomicU32,
     /// Readers of each zone.
     pins: Box<[AtomicU32]>,
+    /// Who waits for a zone that nobody reads.
+    idle_waiters: AtomicU32,
+    idle_turn: Mutex<()>,
+    became_idle: Condvar,
     /// The last batch that is durable.
     durable_batch: AtomicU64,
     /// When the last batch was taken.
@@ -186,7 +196,12 @@ impl Furrow {
             state: RwLock::new(loaded.state),
             committer: Mutex::new(committer),
             reclaiming: Mutex::new(None),
-            appending: Mutex::new(()),
+            flushing: Mutex::new(()),
+            making_room: Mutex::new(()),
+            short_of_room: AtomicU32::new(0),
+            idle_waiters: AtomicU32::new(0),
+            idle_turn: Mutex::new(()),
+            became_idle: Condvar::new(),
             pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
             durable_batch: AtomicU64::new(last_batch),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),

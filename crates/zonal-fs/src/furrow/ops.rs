@@ -6,6 +6,7 @@ use super::Furrow;
 use super::alloc::Urgency;
 use super::commit::Ending;
 use super::format::BLOCK_BYTES;
+use super::layout::Rows;
 use super::state::Body;
 use crate::FsError;
 use crate::vfs::{
@@ -130,9 +131,9 @@ impl FileSystem for Furrow {
     fn statfs(&self) -> Result<StatFs> {
         let state = self.read_state();
         let totals = &state.totals;
-        let blocks = self.user_blocks(&state, 0);
+        let blocks = self.user_blocks(&state, Rows::default());
         let used = totals.live + totals.promised + totals.reserved;
-        let free = self.user_blocks(&state, totals.row_bytes).saturating_sub(used);
+        let free = self.user_blocks(&state, totals.rows()).saturating_sub(used);
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
             name_max: NAME_MAX,
@@ -141,6 +142,7 @@ impl FileSystem for Furrow {
             inodes: state.inodes.len() as u64,
             // A small file takes a block and a few hundred bytes of rows.
             inodes_free: free,
+            inodes_unlinked: state.unlinked.len() as u64,
         })
     }
 

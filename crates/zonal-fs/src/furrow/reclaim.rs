@@ -7,9 +7,9 @@
 //! the pace is [`pay`](super::buffer).
 
 use super::Furrow;
-use super::alloc::{Role, Stream, Urgency};
+use super::alloc::{Role, Urgency};
 use super::commit::Ending;
-use super::data::Hold;
+use super::data::{Hold, Purpose};
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
 use super::planted::PlantedBug;
@@ -30,8 +30,28 @@ struct Live {
 impl Furrow {
     /// Frees at least one zone, or says that there is no space.
     pub(super) fn make_room(&self) -> Result<()> {
-        if self.read_state().zones.has_emptied() {
+        let (dying, emptied, meta) = {
+            let state = self.read_state();
+            let set = self.layout().meta_set(state.totals.row_bytes);
+            let meta = state.zones.meta();
+            // Two more than a set is what a checkpoint may take that begins inside a zone.
+            (state.zones.has_dying(), state.zones.has_emptied(), (meta > set + 2).then_some(meta))
+        };
+        if dying {
+            // A commit is about to give zones back.
+            drop(self.committer.lock().expect("no holder panicked"));
+            return Ok(());
+        }
+        if emptied {
+            self.wait_for_idle();
             return self.commit(Ending::Record);
+        }
+        if let Some(before) = meta {
+            // A journal of many zones, from when there was plenty.
+            self.commit(Ending::Checkpoint)?;
+            if self.read_state().zones.meta() < before {
+                return Ok(());
+            }
         }
         let moved = self.reclaim_some(u64::MAX, Urgency::Emergency)?;
         // Rows of deleted files may be all that keeps zones from being empty.
@@ -80,8 +100,9 @@ impl Furrow {
         }
         let is_short = {
             let state = self.read_state();
-            let floor = self.layout().user_floor(state.totals.row_bytes);
-            state.zones.has_emptied() && state.zones.free_count() <= floor + 1
+            let set = self.layout().meta_set_ahead(state.totals.row_bytes);
+            let kept = state.zones.kept_for_metadata(set) + 1;
+            state.zones.has_emptied() && state.zones.free_count() <= kept + 1
         };
         if is_short && urgency == Urgency::Normal {
             self.commit(Ending::Record)?;
@@ -105,7 +126,7 @@ impl Furrow {
             }
             rest = later;
         }
-        let placed = self.place_data(&mut Hold::Free(&self.state), Stream::Reclaim, &data)?;
+        let placed = self.place_data(&mut Hold::Free(&self.state), Purpose::Reclaim, &data)?;
         let mut state = self.write_state();
         let rows =
             self.has_planted(PlantedBug::ForgetRelocation).then(|| state.changes.rows.clone());

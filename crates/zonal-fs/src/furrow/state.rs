@@ -8,11 +8,12 @@
 //! from extents to zones. Reclaim changes only the second. See [`extent`](super::extent).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::alloc::Zones;
 use super::format::BLOCK_BYTES;
 use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, RowHeader, XattrRow};
+use super::layout::Rows;
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
@@ -73,6 +74,8 @@ pub(super) struct File {
     pub(super) mapped: u64,
     /// Sum of the buffered blocks' `reserved`: what the file will grow by.
     pub(super) growing: u64,
+    /// Held by who appends; made by the first who does.
+    pub(super) appending: Option<Arc<Mutex<()>>>,
 }
 
 /// An entry of a directory.
@@ -241,8 +244,29 @@ pub(super) struct Totals {
     pub(super) pending: u64,
     /// Bytes of a checkpoint of everything.
     pub(super) row_bytes: u64,
+    /// Those of them that say where data lies: rows of extents and of maps.
+    pub(super) place_bytes: u64,
     /// Written over the file system's life.
     pub(super) data_clock: u64,
+}
+
+impl Totals {
+    /// Bytes of a checkpoint by what they are for.
+    pub(super) fn rows(&self) -> Rows {
+        Rows { places: self.place_bytes, others: self.row_bytes - self.place_bytes }
+    }
+
+    /// Counts the row of an extent or of a map entry.
+    pub(super) fn add_place_bytes(&mut self, bytes: u64) {
+        self.row_bytes += bytes;
+        self.place_bytes += bytes;
+    }
+
+    /// Takes back what [`add_place_bytes`](Self::add_place_bytes) counted.
+    pub(super) fn remove_place_bytes(&mut self, bytes: u64) {
+        self.row_bytes -= bytes;
+        self.place_bytes -= bytes;
+    }
 }
 
 /// All metadata.
@@ -255,6 +279,8 @@ pub(super) struct State {
     pub(super) totals: Totals,
     /// Files with buffered blocks.
     pub(super) buffered: BTreeSet<Ino>,
+    /// Inodes without a link that pins keep alive.
+    pub(super) unlinked: BTreeSet<Ino>,
     /// Number of the batch that collects [`Self::changes`].
     pub(super) batch: u64,
     pub(super) next_ino: u64,
@@ -271,6 +297,7 @@ impl State {
             changes: Changes::default(),
             totals: Totals::default(),
             buffered: BTreeSet::new(),
+            unlinked: BTreeSet::new(),
             batch: 1,
             next_ino: Ino::ROOT.get() + 1,
             next_extent: 1,
@@ -316,6 +343,7 @@ impl State {
             self.changes.mark(RowKey::Xattr(ino, name));
         }
         self.buffered.remove(&ino);
+        self.unlinked.remove(&ino);
     }
 
     /// Sets or, with `None`, removes an extended attribute.
@@ -367,8 +395,11 @@ impl State {
 
     /// Deletes an inode that nothing leads to any more.
     pub(super) fn delete_if_unused(&mut self, ino: Ino) {
-        if self.inodes.get(&ino).is_some_and(|inode| inode.nlink == 0 && inode.pins == 0) {
+        let Some(inode) = self.inodes.get(&ino).filter(|inode| inode.nlink == 0) else { return };
+        if inode.pins == 0 {
             self.remove_inode(ino);
+        } else {
+            self.unlinked.insert(ino);
         }
     }
 }
@@ -394,8 +425,8 @@ pub(super) fn entry_bytes(name: &[u8]) -> u64 {
 }
 
 /// Bytes of the row of an extent of `blocks` blocks.
-pub(super) fn extent_bytes(blocks: u32) -> u64 {
-    (size_of::<RowHeader>() + size_of::<ExtentRow>()) as u64 + 4 * u64::from(blocks)
+pub(super) const fn extent_bytes(blocks: u32) -> u64 {
+    (size_of::<RowHeader>() + size_of::<ExtentRow>()) as u64 + 4 * blocks as u64
 }
 
 /// Bytes of a map entry's row.

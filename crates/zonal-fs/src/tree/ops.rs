@@ -302,6 +302,8 @@ impl FileSystem for Tree {
             blocks_free: BLOCKS - used.min(BLOCKS),
             inodes,
             inodes_free: BLOCKS,
+            inodes_unlinked: state.inodes.values().filter(|inode| inode.attr.nlink == 0).count()
+                as u64,
         })
     }
 

@@ -218,6 +218,7 @@ impl FileSystem for ZoneFs {
             blocks_free: (stats.capacity_bytes - stats.used_bytes) / block_size,
             inodes: files + self.tree.groups().count() as u64,
             inodes_free: 0,
+            inodes_unlinked: 0,
         })
     }
 

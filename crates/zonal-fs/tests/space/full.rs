@@ -1,0 +1,231 @@
+//! A drive that is full, or nearly.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rustix::io::Errno;
+use zonal::{MemoryDrive, ZoneCond, ZoneFailure, ZonedDevice};
+use zonal_fs::furrow::Furrow;
+use zonal_fs::vfs::{Allocate, Caller, FileSystem, Ino, SetAttr, SyncKind, WriteFlags};
+
+use super::gate::{Call, Gate};
+use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
+
+fn truncate(fs: &Furrow, ino: Ino, size: u64) {
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    fs.setattr(&Caller::ROOT, ino, &set).unwrap();
+}
+
+/// Overwrites random blocks, `count` of them.
+fn overwrite(fs: &Furrow, ino: Ino, blocks: u64, count: u64, seed: u64) {
+    let mut dice = Dice(seed);
+    for step in 0..count {
+        let block = dice.below(blocks);
+        fs.write(ino, block * BLOCK, &[3; 4096], WriteFlags::DIRECT)
+            .unwrap_or_else(|error| panic!("overwrite {step}, block {block}: {error}"));
+    }
+}
+
+/// Fills a drive with large writes to what `statfs` says, then overwrites all of it in blocks.
+fn fragment(zones: u64, zone_blocks: u64, turns: u64) {
+    let drive = Arc::new(MemoryDrive::new(shape(zones, zone_blocks)).unwrap());
+    let fs = format(drive.clone());
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free;
+    fill(&fs, file, blocks);
+    overwrite(&fs, file, blocks, blocks * turns, 7);
+    truncate(&fs, file, blocks * BLOCK / 2 + 5);
+    fs.sync().unwrap();
+    drop(fs);
+    assert_clean(drive.clone());
+    let fs = mount(drive);
+    overwrite(&fs, file, blocks / 2, 1000, 8);
+}
+
+#[test]
+fn a_drive_filled_with_large_writes_can_be_overwritten_block_by_block() {
+    fragment(160, 64, 1);
+}
+
+#[test]
+#[ignore = "minutes; run by cargo xtask test"]
+fn a_drive_of_256_zones_filled_with_large_writes_can_be_overwritten_block_by_block() {
+    fragment(256, 1024, 1);
+}
+
+/// Two threads overwrite, two sync, on a drive that is filled to 95 %.
+fn overwrite_and_sync(zones: u64, zone_blocks: u64, count: u64) {
+    let drive = Arc::new(MemoryDrive::new(shape(zones, zone_blocks)).unwrap());
+    let fs = format(drive.clone());
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free * 95 / 100;
+    fill(&fs, file, blocks);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (fs, done) = (&fs, &done);
+        let writers: Vec<_> = (0..2)
+            .map(|seed| scope.spawn(move || overwrite(fs, file, blocks, count, seed)))
+            .collect();
+        for _ in 0..2 {
+            scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    fs.fsync(file, SyncKind::Full).unwrap();
+                    thread::yield_now();
+                }
+            });
+        }
+        let outcome: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Release);
+        assert!(outcome.iter().all(Result::is_ok), "a writer failed");
+    });
+    truncate(&fs, file, blocks * BLOCK / 2);
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert_clean(drive);
+}
+
+#[test]
+fn overwriting_goes_on_beside_threads_that_sync() {
+    overwrite_and_sync(32, 128, 2000);
+}
+
+#[test]
+#[ignore = "minutes; run by cargo xtask test"]
+fn overwriting_64_zones_of_a_mebibyte_goes_on_beside_threads_that_sync() {
+    overwrite_and_sync(64, 256, 40_000);
+}
+
+#[test]
+fn a_zone_emptied_while_it_was_read_is_reset_by_the_next_commit() {
+    let gate = Gate::new(shape(32, 64));
+    let fs = format(gate.clone());
+    let file = create(&fs, "file");
+    fill(&fs, file, 256);
+    fs.sync().unwrap();
+    let free = || fs.stats().zones_free;
+    let before = free();
+    gate.hold(Call::Read);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| fs.read(file, 0, &mut vec![0; 256 * 4096]).unwrap());
+        assert!(gate.wait_for(1, std::time::Duration::from_secs(20)), "the read begins");
+        truncate(&fs, file, 0);
+        fs.sync().unwrap();
+        assert_eq!(free(), before, "a zone that is read is not reset");
+        gate.open();
+        reader.join().unwrap();
+    });
+    fs.sync().unwrap();
+    assert!(free() >= before + 3, "{} free zones, {before} before", free());
+}
+
+#[test]
+fn space_is_given_back_where_no_room_can_be_made() {
+    let drive = Arc::new(MemoryDrive::new(shape(32, 64)).unwrap());
+    let fs = format(drive.clone());
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free;
+    fill(&fs, file, blocks);
+    fs.sync().unwrap();
+    // Zones fail, until what is left is what metadata needs.
+    let zones = drive.report_all().unwrap();
+    let empty: Vec<_> = zones.iter().filter(|zone| zone.cond == ZoneCond::Empty).collect();
+    for zone in &empty[..empty.len() - 5] {
+        drive.fail_zone(zone.id, ZoneFailure::ReadOnly).unwrap();
+    }
+    let mut dice = Dice(3);
+    let refused = (0..2000).find_map(|_| {
+        let at = dice.below(blocks) * BLOCK;
+        fs.write(file, at, &[3; 4096], WriteFlags::DIRECT).err().map(|error| error.errno())
+    });
+    assert_eq!(refused, Some(Errno::NOSPC.raw_os_error()));
+    fs.fallocate(file, Allocate::Punch, 5 * BLOCK + 5, 100 * BLOCK).unwrap();
+    truncate(&fs, file, blocks * BLOCK / 2 + 5);
+    fs.sync().unwrap();
+    overwrite(&fs, file, blocks / 2, 500, 8);
+    fs.sync().unwrap();
+    drop(fs);
+    assert_clean(drive);
+}
+
+#[test]
+fn a_write_that_has_no_space_is_refused_before_room_is_made_for_it() {
+    let fs = format(Arc::new(MemoryDrive::new(shape(32, 64)).unwrap()));
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free;
+    fill(&fs, file, blocks);
+    overwrite(&fs, file, blocks, 300, 5);
+    let before = fs.stats().reclaim_bytes;
+    for _ in 0..10 {
+        let refused = fs.write(file, blocks * BLOCK, &[1; 1 << 18], WriteFlags::DIRECT);
+        assert_eq!(
+            refused.map(drop).map_err(|error| error.errno()),
+            Err(Errno::NOSPC.raw_os_error())
+        );
+    }
+    assert_eq!(fs.stats().reclaim_bytes, before);
+}
+
+#[test]
+fn the_space_of_an_open_file_without_a_name_is_there_once_it_is_closed() {
+    let fs = format(Arc::new(MemoryDrive::new(shape(32, 64)).unwrap()));
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free;
+    fs.pin(file).unwrap();
+    fill(&fs, file, blocks);
+    fs.unlink(Ino::ROOT, b"file").unwrap();
+    assert_eq!(fs.statfs().unwrap().inodes_unlinked, 1);
+    let other = fs.create(
+        &Caller::ROOT,
+        Ino::ROOT,
+        b"other",
+        &zonal_fs::vfs::NewInode {
+            kind: zonal_fs::vfs::FileKind::Regular,
+            perm: 0o644,
+            rdev: 0,
+            target: b"",
+        },
+    );
+    assert_eq!(other.map_err(|error| error.errno()), Err(Errno::NOSPC.raw_os_error()));
+    fs.unpin(file);
+    assert_eq!(fs.statfs().unwrap().inodes_unlinked, 0);
+    fill(&fs, create(&fs, "other"), blocks);
+}
+
+#[test]
+fn a_host_without_space_costs_no_zone_and_says_so() {
+    let gate = Gate::new(shape(32, 64));
+    let fs = format(gate.clone());
+    let file = create(&fs, "file");
+    fill(&fs, file, 100);
+    fs.sync().unwrap();
+    let zones = |fs: &Furrow| {
+        let stats = fs.stats();
+        (
+            stats.zones_free,
+            stats.zones_open,
+            stats.zones_sealed,
+            stats.zones_metadata,
+            stats.zones_failed,
+        )
+    };
+    let before = zones(&fs);
+    gate.set_host_full(true);
+    let full = Err(Errno::NOSPC.raw_os_error());
+    for _ in 0..20 {
+        let written = fs.write(file, 0, &[7; 64 * 1024], WriteFlags::DIRECT);
+        assert_eq!(written.map(drop).map_err(|error| error.errno()), full);
+    }
+    fs.write(file, 10, b"held in the buffer", WriteFlags::empty()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(fs.sync().map_err(|error| error.errno()), full);
+    }
+    assert_eq!(zones(&fs), before, "no zone is given up");
+    gate.set_host_full(false);
+    fs.sync().unwrap();
+    fill(&fs, file, 200);
+    fs.shutdown().unwrap();
+    assert_eq!(zones(&fs).4, 0, "no zone has failed");
+    drop(fs);
+    assert_clean(gate);
+}

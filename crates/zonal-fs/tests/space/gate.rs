@@ -1,0 +1,117 @@
+//! A drive whose calls a test can hold back, and whose host can be full.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use zonal::error::Result;
+use zonal::{
+    DeviceError, Geometry, GeometrySpec, Lba, MemoryDrive, Select, Zone, ZoneAction, ZoneId,
+    ZonedDevice,
+};
+
+/// A kind of call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Read,
+    Append,
+    Flush,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Calls of this kind wait.
+    kind: Option<Call>,
+    waiting: usize,
+}
+
+/// A drive in memory behind a gate.
+pub(crate) struct Gate {
+    inner: MemoryDrive,
+    held: Mutex<Held>,
+    changed: Condvar,
+    host_full: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn new(spec: GeometrySpec) -> Arc<Self> {
+        Arc::new(Self {
+            inner: MemoryDrive::new(spec).unwrap(),
+            held: Mutex::default(),
+            changed: Condvar::new(),
+            host_full: AtomicBool::new(false),
+        })
+    }
+
+    /// From now on calls of this kind wait.
+    pub(crate) fn hold(&self, kind: Call) {
+        self.held.lock().unwrap().kind = Some(kind);
+    }
+
+    /// Lets all calls go on.
+    pub(crate) fn open(&self) {
+        self.held.lock().unwrap().kind = None;
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many calls wait; gives up after `patience`.
+    pub(crate) fn wait_for(&self, calls: usize, patience: Duration) -> bool {
+        let held = self.held.lock().unwrap();
+        let few = |held: &mut Held| held.waiting < calls;
+        !self.changed.wait_timeout_while(held, patience, few).unwrap().1.timed_out()
+    }
+
+    /// Whether writes find no space on the host.
+    pub(crate) fn set_host_full(&self, full: bool) {
+        self.host_full.store(full, Ordering::Release);
+    }
+
+    fn pass(&self, kind: Call) {
+        let mut held = self.held.lock().unwrap();
+        if held.kind != Some(kind) {
+            return;
+        }
+        held.waiting += 1;
+        self.changed.notify_all();
+        let mut held = self.changed.wait_while(held, |held| held.kind == Some(kind)).unwrap();
+        held.waiting -= 1;
+    }
+
+    fn check_host(&self) -> Result<()> {
+        if self.host_full.load(Ordering::Acquire) {
+            let full = rustix::io::Errno::NOSPC.raw_os_error();
+            let source = std::io::Error::from_raw_os_error(full);
+            return Err(DeviceError::Io { what: "writing".into(), source });
+        }
+        Ok(())
+    }
+}
+
+impl ZonedDevice for Gate {
+    fn geometry(&self) -> &Geometry {
+        self.inner.geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.inner.report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.pass(Call::Read);
+        self.inner.read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.check_host()?;
+        self.inner.write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.pass(Call::Append);
+        self.check_host()?;
+        self.inner.append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.inner.manage(zones, action)
+    }
+    fn flush(&self) -> Result<()> {
+        self.pass(Call::Flush);
+        self.inner.flush()
+    }
+}

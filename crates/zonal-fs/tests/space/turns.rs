@@ -1,0 +1,147 @@
+//! Threads that meet at one file, or at one buffer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use zonal::MemoryDrive;
+use zonal_fs::furrow::Furrow;
+use zonal_fs::vfs::{Caller, FileSystem, Ino, SetAttr, WriteFlags};
+
+use super::gate::{Call, Gate};
+use super::{create, format, shape};
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(20);
+
+fn wait_for_size(fs: &Furrow, ino: Ino, size: u64) {
+    while fs.getattr(ino).unwrap().size < size {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn threads_that_empty_the_buffer_write_each_block_once() {
+    let gate = Gate::new(shape(32, 64));
+    let fs = format(gate.clone());
+    let (first, second) = (create(&fs, "first"), create(&fs, "second"));
+    for block in 0..60 {
+        fs.write(first, block * 8192, &[1; 4096], WriteFlags::empty()).unwrap();
+    }
+    gate.hold(Call::Append);
+    thread::scope(|scope| {
+        scope.spawn(|| fs.sync().unwrap());
+        assert!(gate.wait_for(1, LONG), "the commit writes back");
+        // Passes the bound, so this thread has to empty the buffer as well.
+        scope.spawn(|| {
+            for block in 0..10 {
+                fs.write(second, block * 8192, &[2; 4096], WriteFlags::empty()).unwrap();
+            }
+        });
+        wait_for_size(&fs, second, 4 * 8192 + 4096);
+        // If it writes what the commit is writing, it does so now.
+        gate.wait_for(2, Duration::from_millis(100));
+        gate.open();
+    });
+    fs.sync().unwrap();
+    assert_eq!(fs.stats().user_bytes, 70 * 4096);
+}
+
+#[test]
+fn synchronous_appends_to_two_files_share_a_commit() {
+    let gate = Gate::new(shape(32, 64));
+    let fs = format(gate.clone());
+    let files = ["one", "two", "three"].map(|name| create(&fs, name));
+    fs.sync().unwrap();
+    let before = fs.stats().batches;
+    gate.hold(Call::Flush);
+    let append = |ino| {
+        let flags = WriteFlags::APPEND | WriteFlags::DURABLE;
+        fs.write(ino, 0, b"line\n", flags).unwrap();
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| append(files[0]));
+        assert!(gate.wait_for(1, LONG), "the first one commits");
+        scope.spawn(|| append(files[1]));
+        scope.spawn(|| append(files[2]));
+        let opens = scope.spawn(|| {
+            // If they wait for the first one's commit, nothing else ends the wait.
+            let arrived = (0..2000).any(|_| {
+                thread::sleep(Duration::from_millis(1));
+                files[1..].iter().all(|&ino| fs.getattr(ino).unwrap().size == 5)
+            });
+            gate.open();
+            arrived
+        });
+        assert!(opens.join().unwrap(), "an append waits for the commit of another file's");
+    });
+    assert_eq!(fs.stats().batches - before, 2);
+}
+
+#[test]
+fn appends_to_one_file_are_whole_and_none_is_lost() {
+    let fs = format(Arc::new(MemoryDrive::new(shape(40, 64)).unwrap()));
+    let file = create(&fs, "log");
+    thread::scope(|scope| {
+        for byte in 1..=4u8 {
+            let fs = &fs;
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let flags = if byte > 2 {
+                        WriteFlags::APPEND
+                    } else {
+                        WriteFlags::APPEND | WriteFlags::DIRECT
+                    };
+                    let written = fs.write(file, 0, &[byte; 5000], flags).unwrap();
+                    assert_eq!(written.offset % 5000, 0);
+                }
+            });
+        }
+    });
+    let mut content = vec![0; 4 * 100 * 5000 + 1];
+    assert_eq!(fs.read(file, 0, &mut content).unwrap(), content.len() - 1);
+    content.pop();
+    let records: Vec<u8> = content
+        .chunks(5000)
+        .map(|record| {
+            assert!(record.iter().all(|byte| *byte == record[0]), "a record is whole");
+            record[0]
+        })
+        .collect();
+    for byte in 1..=4 {
+        assert_eq!(records.iter().filter(|found| **found == byte).count(), 100);
+    }
+}
+
+#[test]
+fn a_read_beside_truncations_returns_only_bytes_of_the_file() {
+    let fs = format(Arc::new(MemoryDrive::new(shape(32, 64)).unwrap()));
+    let file = create(&fs, "file");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (fs, done) = (&fs, &done);
+        for _ in 0..3 {
+            scope.spawn(move || {
+                let mut buffer = vec![0; 8192];
+                while !done.load(Ordering::Acquire) {
+                    let len = fs.read(file, 0, &mut buffer).unwrap();
+                    assert!(buffer[..len].iter().all(|byte| *byte == 7), "{len} bytes read");
+                }
+            });
+        }
+        let writers = (0..2).map(|_| {
+            scope.spawn(move || {
+                for _ in 0..10_000 {
+                    fs.write(file, 0, &[7; 4096], WriteFlags::empty()).unwrap();
+                    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+                    fs.setattr(&Caller::ROOT, file, &set).unwrap();
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let outcome: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Release);
+        assert!(outcome.iter().all(Result::is_ok), "a writer failed");
+    });
+}
