@@ -45,6 +45,21 @@ pub enum FsError {
     /// Every block that files can have is taken.
     #[error("no space left on device")]
     NoSpace,
+    /// A path leads through more symbolic links than [`LINKS_MAX`](crate::volume::path::LINKS_MAX).
+    #[error("too many levels of symbolic links")]
+    LinkLoop,
+    /// The handle cannot be used so: opened otherwise, or its volume is closed.
+    #[error("bad file handle: {what}")]
+    BadHandle {
+        /// Why not.
+        what: &'static str,
+    },
+    /// It could only be had by waiting.
+    #[error("would have to wait: {what}")]
+    WouldBlock {
+        /// For what.
+        what: &'static str,
+    },
     /// The inode has as many links as it can.
     #[error("too many links")]
     TooManyLinks,
@@ -152,6 +167,9 @@ impl FsError {
             Self::FileTooLarge => Errno::FBIG,
             Self::NoSpace => Errno::NOSPC,
             Self::Device(error) if error.is_no_space() => Errno::NOSPC,
+            Self::LinkLoop => Errno::LOOP,
+            Self::BadHandle { .. } => Errno::BADF,
+            Self::WouldBlock { .. } => Errno::AGAIN,
             Self::TooManyLinks => Errno::MLINK,
             Self::NoAttribute => Errno::NODATA,
             Self::AttributeTooLarge => Errno::TOOBIG,
@@ -210,7 +228,10 @@ mod tests {
             (FsError::ReadOnly, 30, "EROFS"),
             (FsError::Device(DeviceError::OpenedReadOnly), 30, "EROFS"),
             (FsError::TooManyLinks, 31, "EMLINK"),
+            (FsError::BadHandle { what: "this" }, 9, "EBADF"),
+            (FsError::WouldBlock { what: "this" }, 11, "EAGAIN"),
             (FsError::NameTooLong, 36, "ENAMETOOLONG"),
+            (FsError::LinkLoop, 40, "ELOOP"),
             (FsError::NotEmpty, 39, "ENOTEMPTY"),
             (FsError::NoAttribute, 61, "ENODATA"),
             (FsError::Unsupported { what: "this" }, 95, "EOPNOTSUPP"),

@@ -1,8 +1,8 @@
 //! File systems for zoned devices.
 //!
 //! [`vfs::FileSystem`] is what front ends call. Below it stand [`furrow`], a POSIX file system that
-//! needs nothing but zones, and [`zonefs`], where every zone is a file. [`signature`] tells what a
-//! device holds.
+//! needs nothing but zones, and [`zonefs`], where every zone is a file. Programs use either through
+//! [`volume`], by path and handle. [`signature`] tells what a device holds.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod rules;
 pub mod signature;
 pub mod tree;
 pub mod vfs;
+pub mod volume;
 pub mod zonefs;
 
 pub use error::FsError;

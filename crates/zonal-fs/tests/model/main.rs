@@ -1,4 +1,5 @@
-//! Furrow against the reference tree: random operations, the same answers, the same content.
+//! Furrow against the reference tree: random operations, the same answers, the same content. Once
+//! by inode, as front ends call it, and once by path, as programs use a volume over it.
 //!
 //! Reclaim, commits, clean remounts and time are among the operations, on drives of several shapes
 //! that are filled beforehand. A failure prints the shortest sequence that still fails. In the
@@ -8,6 +9,7 @@
 mod ops;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -15,6 +17,7 @@ use proptest::test_runner::RngSeed;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 use zonal::image::{Image, ImageDrive};
 
+use ops::by_path::ByPath;
 use ops::drives::{self, SHAPES, Shape, StepClock};
 use ops::session::{Names, Reply, Session};
 use ops::{Op, Raw};
@@ -85,19 +88,39 @@ impl ReferenceStateMachine for Reference {
     }
 }
 
+/// How the operations reach Furrow.
+trait Way {
+    fn over(furrow: Furrow) -> Arc<dyn FileSystem>;
+}
+
+struct ByInode;
+
+impl Way for ByInode {
+    fn over(furrow: Furrow) -> Arc<dyn FileSystem> {
+        Arc::new(furrow)
+    }
+}
+
+impl Way for ByPath {
+    fn over(furrow: Furrow) -> Arc<dyn FileSystem> {
+        Arc::new(Self::new(Arc::new(furrow)))
+    }
+}
+
 /// Furrow on a drive in memory.
-struct Subject {
-    session: Session<Furrow>,
+struct Subject<W> {
+    session: Session<dyn FileSystem>,
     drive: Arc<ImageDrive>,
     clock: Arc<StepClock>,
     /// The drive is full: the reference, which has no limit, has nothing more to say.
     full: bool,
+    way: PhantomData<W>,
 }
 
-impl Subject {
-    fn mount(drive: &Arc<ImageDrive>, clock: &Arc<StepClock>) -> Session<Furrow> {
+impl<W: Way> Subject<W> {
+    fn mount(drive: &Arc<ImageDrive>, clock: &Arc<StepClock>) -> Session<dyn FileSystem> {
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default());
-        Session::new(Arc::new(fs.expect("what was unmounted cleanly can be mounted")))
+        Session::new(W::over(fs.expect("what was unmounted cleanly can be mounted")))
     }
 
     fn remount(&mut self) {
@@ -113,22 +136,22 @@ impl Subject {
     }
 }
 
-struct Comparison;
+struct Comparison<W>(PhantomData<W>);
 
-impl StateMachineTest for Comparison {
-    type SystemUnderTest = Subject;
+impl<W: Way> StateMachineTest for Comparison<W> {
+    type SystemUnderTest = Subject<W>;
     type Reference = Reference;
 
-    fn init_test(model: &Model) -> Subject {
+    fn init_test(model: &Model) -> Subject<W> {
         let clock = Arc::new(StepClock::default());
         let drive = Arc::new(Image::empty(&model.shape.geometry()).power_on());
         drives::format(drive.clone(), &*clock);
-        let session = Subject::mount(&drive, &clock);
+        let session = Subject::<W>::mount(&drive, &clock);
         drives::fill(&*session.fs, model.ballast).expect("the ballast fits");
-        Subject { session, drive, clock, full: false }
+        Subject { session, drive, clock, full: false, way: PhantomData }
     }
 
-    fn apply(mut subject: Subject, model: &Model, op: Op) -> Subject {
+    fn apply(mut subject: Subject<W>, model: &Model, op: Op) -> Subject<W> {
         if subject.full {
             return subject;
         }
@@ -145,7 +168,7 @@ impl StateMachineTest for Comparison {
         subject
     }
 
-    fn check_invariants(subject: &Subject, model: &Model) {
+    fn check_invariants(subject: &Subject<W>, model: &Model) {
         if subject.full {
             return;
         }
@@ -156,7 +179,7 @@ impl StateMachineTest for Comparison {
         }
     }
 
-    fn teardown(mut subject: Subject, model: Model) {
+    fn teardown(mut subject: Subject<W>, model: Model) {
         let before = snapshot(&*subject.session.fs).expect("everything can be read");
         subject.remount();
         let after = snapshot(&*subject.session.fs).expect("everything can be read");
@@ -186,5 +209,8 @@ fn config() -> ProptestConfig {
 prop_state_machine! {
     #![proptest_config(config())]
     #[test]
-    fn furrow_answers_like_the_reference(sequential 1..90 => Comparison);
+    fn furrow_answers_like_the_reference(sequential 1..90 => Comparison<ByInode>);
+
+    #[test]
+    fn a_volume_answers_like_the_reference(sequential 1..90 => Comparison<ByPath>);
 }

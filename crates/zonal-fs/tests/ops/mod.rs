@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 #![expect(clippy::cast_possible_truncation, reason = "numbers are reduced to small ranges")]
 
+pub(crate) mod by_path;
 pub(crate) mod drives;
 pub(crate) mod session;
 

@@ -1,0 +1,285 @@
+//! Open files.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Error, Node, Result};
+use crate::FsError;
+use crate::vfs::{
+    Allocate, FileModel, OpenFor, Privilege, Seek, SetAttr, SyncKind, WriteFlags, Written,
+};
+
+bitflags::bitflags! {
+    /// How a file is opened, as open(2) has it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct OpenFlags: u32 {
+        /// Read it.
+        const READ = 1;
+        /// Write it.
+        const WRITE = 2;
+        /// Write it, and only at its end.
+        const APPEND = 4;
+        /// Make it if it is missing.
+        const CREATE = 8;
+        /// Make it; fail if something stands there.
+        const CREATE_NEW = 16;
+        /// Empty it.
+        const TRUNCATE = 32;
+        /// Go to the device now rather than through the write buffer (`O_DIRECT`).
+        const DIRECT = 64;
+        /// Every write is durable when it returns (`O_DSYNC`).
+        const DURABLE = 128;
+        /// Do not follow a symbolic link at the end of the path.
+        const NO_FOLLOW = 256;
+    }
+}
+
+impl OpenFlags {
+    pub(super) const ANY_CREATE: Self = Self::CREATE.union(Self::CREATE_NEW);
+    pub(super) const CREATED: Self =
+        Self::READ.union(Self::WRITE).union(Self::CREATE).union(Self::TRUNCATE);
+
+    pub(super) fn purpose(self) -> OpenFor {
+        if self.intersects(Self::WRITE | Self::APPEND | Self::TRUNCATE) {
+            OpenFor::Writing
+        } else {
+            OpenFor::Reading
+        }
+    }
+}
+
+/// An open file. It stays usable while it lives, whatever becomes of its name.
+///
+/// Dropping it closes it and gives back its lock; nothing is made durable by that.
+pub struct File {
+    node: Node,
+    flags: OpenFlags,
+    model: FileModel,
+    is_open: AtomicBool,
+    is_locked: AtomicBool,
+}
+
+impl File {
+    pub(super) fn opened(node: Node, flags: OpenFlags, model: FileModel) -> Self {
+        let (is_open, is_locked) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { node, flags, model, is_open, is_locked }
+    }
+
+    /// Tells the file system that it is open, and empties it if that was asked for.
+    pub(super) fn open(&self) -> Result<()> {
+        self.run("opening", |fs, ino| fs.open(ino, self.flags.purpose()))?;
+        self.is_open.store(true, Ordering::Release);
+        if self.flags.contains(OpenFlags::TRUNCATE) { self.set_len(0) } else { Ok(()) }
+    }
+
+    /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.needs(OpenFlags::READ, "reading")?;
+        let is_direct = self.flags.contains(OpenFlags::DIRECT);
+        self.run("reading", |fs, ino| {
+            if is_direct {
+                fs.read_direct(ino, offset, buffer)
+            } else {
+                fs.read(ino, offset, buffer)
+            }
+        })
+    }
+
+    /// Fills `buffer` from `offset` on; fails if the file ends before.
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        if self.read_at(buffer, offset)? == buffer.len() {
+            return Ok(());
+        }
+        let error = FsError::Invalid { what: "the file ends before the buffer is full" };
+        Err(Error::new("reading", self.path(), error))
+    }
+
+    /// Fills the buffers one after the other from `offset` on and returns how many bytes came. A
+    /// writer may come in between two buffers.
+    pub fn read_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        for buffer in buffers {
+            let read = self.read_at(buffer, offset + done as u64)?;
+            done += read;
+            if read < buffer.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// All of its content.
+    pub fn read_to_end(&self) -> Result<Vec<u8>> {
+        /// Least bytes to ask for at once, where the size says less than there is.
+        const PIECE: usize = 64 << 10;
+        let size = usize::try_from(self.metadata()?.size).unwrap_or(usize::MAX);
+        let mut content = Vec::new();
+        loop {
+            let have = content.len();
+            let room = size.saturating_sub(have).clamp(PIECE, 16 << 20);
+            content.resize(have + room, 0);
+            let read = self.read_at(&mut content[have..], have as u64)?;
+            content.truncate(have + read);
+            if read < room {
+                return Ok(content);
+            }
+        }
+    }
+
+    /// Writes at `offset` and returns how many bytes: less than given only at the end of what a zone
+    /// of zonefs can hold. A file that was opened for appending is written at its end.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.put(data, offset, WriteFlags::empty())
+            .map(|written| usize::try_from(written.len).unwrap_or(usize::MAX))
+    }
+
+    /// Writes all of `data` at `offset`.
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.needs_all(data.len(), self.write_at(data, offset)?)
+    }
+
+    /// Writes the buffers one after the other at `offset`, as one write.
+    pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        match buffers {
+            [one] => self.write_at(one, offset),
+            several => {
+                let parts: Vec<&[u8]> = several.iter().map(|part| &**part).collect();
+                self.write_at(&parts.concat(), offset)
+            }
+        }
+    }
+
+    /// Writes at the end of the file and returns where the data went. Appends of several threads do
+    /// not overlap.
+    pub fn append(&self, data: &[u8]) -> Result<Written> {
+        self.put(data, 0, WriteFlags::APPEND)
+    }
+
+    fn put(&self, data: &[u8], offset: u64, mut how: WriteFlags) -> Result<Written> {
+        self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "writing")?;
+        let is_direct = self.flags.contains(OpenFlags::DIRECT) || self.model == FileModel::Zones;
+        how.set(WriteFlags::DIRECT, is_direct);
+        how.set(WriteFlags::DURABLE, self.flags.contains(OpenFlags::DURABLE));
+        if self.flags.contains(OpenFlags::APPEND) {
+            how |= WriteFlags::APPEND;
+        }
+        how.set(WriteFlags::KILL_PRIVILEGES, self.kills_privileges());
+        self.run("writing", |fs, ino| fs.write(ino, offset, data, how))
+    }
+
+    fn kills_privileges(&self) -> bool {
+        self.caller().privilege == Privilege::None
+    }
+
+    /// Cuts the file, or lengthens it with zeroes.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "truncating")?;
+        let kill_privileges = self.kills_privileges();
+        let set = SetAttr { size: Some(size), kill_privileges, ..SetAttr::default() };
+        self.run("truncating", |fs, ino| fs.setattr(self.caller(), ino, &set)).map(drop)
+    }
+
+    /// Allocates, punches or zeroes a range (`fallocate`).
+    pub fn allocate(&self, how: Allocate, range: Range<u64>) -> Result<()> {
+        self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "allocating")?;
+        let len = range.end.saturating_sub(range.start);
+        self.run("allocating", |fs, ino| fs.fallocate(ino, how, range.start, len))
+    }
+
+    /// Finds data or a hole from `offset` on.
+    pub fn seek(&self, what: Seek, offset: u64) -> Result<u64> {
+        self.run("seeking in", |fs, ino| fs.seek(ino, what, offset))
+    }
+
+    /// Copies `range` to `offset` of another file of the volume, sharing blocks where it can, and
+    /// returns how many bytes: less only at the end of this file.
+    pub fn copy_to(&self, range: Range<u64>, target: &Self, offset: u64) -> Result<u64> {
+        self.needs(OpenFlags::READ, "copying")?;
+        target.needs(OpenFlags::WRITE | OpenFlags::APPEND, "copying to")?;
+        if !std::ptr::eq(self.shared(), target.shared()) {
+            let error = FsError::Invalid { what: "a copy from one volume to another" };
+            return Err(Error::new("copying", self.path(), error));
+        }
+        let len = range.end.saturating_sub(range.start);
+        let mut how = WriteFlags::empty();
+        how.set(WriteFlags::DURABLE, target.flags.contains(OpenFlags::DURABLE));
+        self.run("copying", |fs, ino| {
+            fs.copy_range((ino, range.start), (target.ino(), offset), len, how)
+        })
+    }
+
+    /// Makes the content durable, and what is needed to read it back (`fdatasync`).
+    pub fn sync_data(&self) -> Result<()> {
+        self.run("syncing", |fs, ino| fs.fsync(ino, SyncKind::Data))
+    }
+
+    /// Makes a range of the content durable. File systems here have nothing smaller to make durable
+    /// than a file, so this does what [`sync_data`](Self::sync_data) does.
+    pub fn sync_range(&self, _range: Range<u64>) -> Result<()> {
+        self.sync_data()
+    }
+
+    /// Locks the file for this handle; fails with EAGAIN if another handle of this volume has it
+    /// locked, and does nothing if this one has. The lock is advisory and ends with the handle.
+    pub fn try_lock(&self) -> Result<()> {
+        if self.is_locked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if !self.shared().locks.take(self.ino()) {
+            let error = FsError::WouldBlock { what: "another handle has locked the file" };
+            return Err(Error::new("locking", self.path(), error));
+        }
+        self.is_locked.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the lock back, if this handle has it.
+    pub fn unlock(&self) {
+        if self.is_locked.swap(false, Ordering::AcqRel) {
+            self.shared().locks.release(self.ino());
+        }
+    }
+
+    /// Whether the file was opened in one of these ways.
+    fn needs(&self, ways: OpenFlags, doing: &'static str) -> Result<()> {
+        if self.flags.intersects(ways) {
+            return Ok(());
+        }
+        let what = if ways.contains(OpenFlags::READ) {
+            "the file is not open for reading"
+        } else {
+            "the file is not open for writing"
+        };
+        Err(Error::new(doing, self.path(), FsError::BadHandle { what }))
+    }
+
+    fn needs_all(&self, given: usize, written: usize) -> Result<()> {
+        if written == given {
+            return Ok(());
+        }
+        Err(Error::new("writing", self.path(), FsError::NoSpace))
+    }
+}
+
+impl Deref for File {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.unlock();
+        if *self.is_open.get_mut() {
+            let purpose = self.flags.purpose();
+            // A closed volume has closed its files.
+            let _ = self.run("closing", |fs, ino| {
+                fs.close(ino, purpose);
+                Ok(())
+            });
+        }
+    }
+}
