@@ -70,7 +70,7 @@ pub(super) fn find(fs: &dyn FileSystem, path: &[u8], links: Links) -> Result<Pla
     let (mut start, mut path) = (fs.root(), path.to_vec());
     let mut is_slashed = ends_in_slash(&path);
     loop {
-        let (dir, name) = walk.to_last(start, &path)?;
+        let (dir, name) = walk.go_to_last(start, &path)?;
         let Some(name) = name else {
             let found = Some(fs.getattr(dir)?);
             return Ok(Place { dir, name, found, is_slashed });
@@ -107,7 +107,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Goes along `path` up to its last component: the directory there, and the component if it is
     /// a name.
-    fn to_last(&mut self, start: Ino, path: &[u8]) -> Result<(Ino, Option<Vec<u8>>)> {
+    fn go_to_last(&mut self, start: Ino, path: &[u8]) -> Result<(Ino, Option<Vec<u8>>)> {
         let mut at = start;
         let mut ahead = Vec::new();
         self.enter(path, &mut at, &mut ahead)?;

@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use rustix::mount::UnmountFlags;
 use zonal::SystemClock;
 use zonal_fs::furrow::{Furrow, MountOptions};
-use zonal_fs::vfs::FileSystem;
+use zonal_fs::volume::{self, VolumeOptions};
 use zonal_fuse::daemon;
 use zonal_fuse::unmount::{detach, unmount_and_wait};
 
-use super::volume::{Library, Mounted, Volume};
+use super::volume::{Mounted, Volume};
 use crate::cmd::mount::Counts;
 use crate::device::{self, OpenMode};
 
@@ -57,7 +57,7 @@ pub(super) struct Session {
 
 enum Open {
     Mount { point: PathBuf, counts: PathBuf },
-    Library(Arc<Furrow>),
+    Library { fs: Arc<Furrow>, volume: volume::Volume },
     Ended,
 }
 
@@ -72,7 +72,9 @@ impl Session {
                 let clock = Arc::new(SystemClock::new());
                 let fs = Furrow::mount(device, clock, MountOptions::default())
                     .with_context(|| format!("opening the file system on {spec}"))?;
-                Open::Library(Arc::new(fs))
+                let fs = Arc::new(fs);
+                let volume = volume::Volume::new(Arc::clone(&fs) as _, &VolumeOptions::default());
+                Open::Library { fs, volume }
             }
         };
         Ok(Self { open })
@@ -82,7 +84,7 @@ impl Session {
     pub(super) fn volume(&self) -> Box<dyn Volume> {
         match &self.open {
             Open::Mount { point, .. } => Box::new(Mounted::new(point)),
-            Open::Library(fs) => Box::new(Library::new(Arc::clone(fs) as _)),
+            Open::Library { volume, .. } => Box::new(volume.clone()),
             Open::Ended => unreachable!("ending a session consumes it"),
         }
     }
@@ -91,7 +93,7 @@ impl Session {
     pub(super) fn mount_point(&self) -> Option<&Path> {
         match &self.open {
             Open::Mount { point, .. } => Some(point),
-            Open::Library(_) | Open::Ended => None,
+            Open::Library { .. } | Open::Ended => None,
         }
     }
 
@@ -105,8 +107,8 @@ impl Session {
                 }
                 Counts::read(&counts)
             }
-            Open::Library(fs) => {
-                fs.shutdown().context("closing the file system")?;
+            Open::Library { fs, volume } => {
+                volume.close()?;
                 Ok(Counts::of(&fs.stats()))
             }
             Open::Ended => unreachable!("ending a session consumes it"),

@@ -1,19 +1,14 @@
 //! Where the work is done: a mounted directory, or the file system as a library. The same work runs
 //! on both.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use zonal_fs::FsError;
-use zonal_fs::vfs::{
-    Caller, FileKind, FileSystem, Ino, Listing, NewInode, RenameFlags, SetAttr, SyncKind,
-    WriteFlags,
-};
+use zonal_fs::vfs::FileKind;
+use zonal_fs::volume::{File as LibraryFile, Volume as Library};
 
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,126 +137,65 @@ impl Handle for MountedFile {
     }
 }
 
-/// The file system itself, without a kernel.
-pub(super) struct Library {
-    fs: Arc<dyn FileSystem>,
-}
-
-impl Library {
-    pub(super) fn new(fs: Arc<dyn FileSystem>) -> Self {
-        Self { fs }
-    }
-
-    fn find(&self, path: &Path) -> Result<Ino, FsError> {
-        path.iter().try_fold(Ino::ROOT, |parent, name| {
-            self.fs.lookup(parent, name.as_bytes()).map(|attr| attr.ino)
-        })
-    }
-
-    /// The directory of an entry, and its name.
-    fn entry<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), FsError> {
-        let parent = self.find(path.parent().unwrap_or(Path::new("")))?;
-        Ok((parent, path.file_name().unwrap_or(OsStr::new("")).as_bytes()))
-    }
-
-    fn make(&self, path: &Path, kind: FileKind, target: &Path) -> Result<Ino, FsError> {
-        let (parent, name) = self.entry(path)?;
-        let perm = if kind == FileKind::Directory { 0o755 } else { 0o644 };
-        let new = NewInode { kind, perm, rdev: 0, target: target.as_os_str().as_bytes() };
-        self.fs.create(&Caller::ROOT, parent, name, &new).map(|attr| attr.ino)
-    }
-
-    fn handle(&self, ino: Ino, path: &Path) -> Box<dyn Handle + '_> {
-        Box::new(LibraryFile { fs: &*self.fs, ino, path: path.to_owned() })
-    }
-}
-
-fn with<T>(path: &Path, what: &str, outcome: Result<T, FsError>) -> Result<T> {
-    outcome.with_context(|| format!("{what} {}", path.display()))
-}
-
+/// The file system in this process, without a kernel.
 impl Volume for Library {
     fn make_dir(&self, path: &Path) -> Result<()> {
-        let made = self.make(path, FileKind::Directory, Path::new(""));
-        with(path, "making directory", made).map(drop)
+        Ok(self.create_dir(path)?)
     }
 
     fn make_link(&self, path: &Path, target: &Path) -> Result<()> {
-        with(path, "making link", self.make(path, FileKind::Symlink, target)).map(drop)
+        Ok(self.symlink(target, path)?)
     }
 
     fn link_target(&self, path: &Path) -> Result<PathBuf> {
-        let target = self.find(path).and_then(|ino| self.fs.readlink(ino));
-        Ok(OsString::from_vec(with(path, "reading link", target)?).into())
+        Ok(self.read_link(path)?)
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn Handle + '_>> {
-        let ino = match self.make(path, FileKind::Regular, Path::new("")) {
-            Err(FsError::Exists) => self.find(path).and_then(|ino| {
-                let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-                self.fs.setattr(&Caller::ROOT, ino, &empty).map(|attr| attr.ino)
-            }),
-            other => other,
-        };
-        Ok(self.handle(with(path, "creating", ino)?, path))
+        Ok(Box::new(Self::create(self, path)?))
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn Handle + '_>> {
-        Ok(self.handle(with(path, "opening", self.find(path))?, path))
+        Ok(Box::new(Self::open(self, path)?))
     }
 
     fn rename(&self, source: &Path, target: &Path) -> Result<()> {
-        let renamed = self
-            .entry(source)
-            .and_then(|from| self.fs.rename(from, self.entry(target)?, RenameFlags::empty()));
-        with(source, "renaming", renamed)
+        Ok(Self::rename(self, source, target)?)
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        let removed = self.entry(path).and_then(|(parent, name)| self.fs.unlink(parent, name));
-        with(path, "removing", removed)
+        Ok(self.remove_file(path)?)
     }
 
     fn list(&self, path: &Path) -> Result<Vec<(OsString, Kind)>> {
         let mut entries = Vec::new();
-        let listed = self.find(path).and_then(|ino| {
-            self.fs.readdir(ino, 0, &mut |entry| {
-                let kind = match entry.kind {
-                    FileKind::Directory => Kind::Directory,
-                    FileKind::Symlink => Kind::Link,
-                    FileKind::Regular
-                    | FileKind::Fifo
-                    | FileKind::Socket
-                    | FileKind::CharDevice
-                    | FileKind::BlockDevice => Kind::File,
-                };
-                if entry.name != b"." && entry.name != b".." {
-                    entries.push((OsString::from_vec(entry.name.to_vec()), kind));
-                }
-                Listing::More
-            })
-        });
-        with(path, "listing", listed).map(|()| entries)
+        for entry in self.read_dir(Path::new("/").join(path))? {
+            let entry = entry?;
+            let kind = match entry.kind {
+                FileKind::Directory => Kind::Directory,
+                FileKind::Symlink => Kind::Link,
+                FileKind::Regular
+                | FileKind::Fifo
+                | FileKind::Socket
+                | FileKind::CharDevice
+                | FileKind::BlockDevice => Kind::File,
+            };
+            entries.push((entry.name, kind));
+        }
+        Ok(entries)
     }
 }
 
-struct LibraryFile<'fs> {
-    fs: &'fs dyn FileSystem,
-    ino: Ino,
-    path: PathBuf,
-}
-
-impl Handle for LibraryFile<'_> {
+impl Handle for LibraryFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        with(&self.path, "reading", self.fs.read(self.ino, offset, buffer))
+        Ok(Self::read_at(self, buffer, offset)?)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let written = self.fs.write(self.ino, offset, data, WriteFlags::empty());
-        with(&self.path, "writing", written).map(drop)
+        Ok(self.write_all_at(data, offset)?)
     }
 
     fn sync(&self) -> Result<()> {
-        with(&self.path, "syncing", self.fs.fsync(self.ino, SyncKind::Full))
+        Ok(self.sync_all()?)
     }
 }

@@ -1,0 +1,59 @@
+//! The examples do what they say, and the guide shows their code.
+
+use std::fs;
+use std::path::Path;
+
+#[path = "../examples/append_log.rs"]
+#[allow(dead_code, reason = "main is the example's")]
+mod append_log;
+#[path = "../examples/files.rs"]
+#[allow(dead_code, reason = "main is the example's")]
+mod files;
+#[path = "../examples/list.rs"]
+#[allow(dead_code, reason = "main is the example's")]
+mod list;
+
+use zonal::Rules;
+use zonal::file::{CreateOptions, FileDrive, Overwrite};
+use zonal::profile::Changes;
+
+#[test]
+fn files_are_written_read_and_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive.zns");
+    let geometry = "zone=3M,zones=64".parse::<Changes>().unwrap().geometry().unwrap();
+    let overwrite = Overwrite::Refuse;
+    let options = CreateOptions { geometry, rules: Rules::Zns, uuid: [1; 16], overwrite };
+    FileDrive::create(&path, &options).unwrap();
+    let spec = path.to_str().unwrap();
+    for _ in 0..2 {
+        assert_eq!(files::run(spec).unwrap(), "written as a whole\nin the middle\n");
+    }
+    let listed = list::run(spec).unwrap();
+    assert!(listed.starts_with("/notes/today/first 19\n"), "{listed}");
+    assert!(listed.contains("inodes\n") && listed.contains(" are free\n"), "{listed}");
+}
+
+#[test]
+fn what_the_log_has_synced_is_there_when_the_process_dies() {
+    let told = append_log::run().unwrap();
+    assert_eq!(told, "400 records synced, every one is there and whole\n");
+}
+
+#[test]
+fn the_guide_shows_the_code_of_the_examples() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(here.join("../../docs/guide/library.md")).unwrap();
+    let examples: String = ["files", "append_log", "list"]
+        .map(|name| fs::read_to_string(here.join(format!("examples/{name}.rs"))).unwrap())
+        .concat();
+    let blocks: Vec<&str> = page
+        .split("```rust\n")
+        .skip(1)
+        .map(|rest| rest.split_once("```").expect("the block ends").0)
+        .collect();
+    assert!(blocks.len() >= 3);
+    for block in blocks {
+        assert!(examples.contains(block), "no example has this code:\n{block}");
+    }
+}
