@@ -35,7 +35,7 @@ pub(crate) fn run(device: &str) -> Result<String, Box<dyn Error>> {
 
     // Parts of a large one through a handle. The handle keeps the file when its name goes.
     let file = volume.create("table")?;
-    file.write_all_at(&[7; 1 << 20], 0)?;
+    file.write_all_at(&vec![7; 1 << 20], 0)?;
     file.write_all_at(b"in the middle", 500_000)?;
     volume.rename("table", "notes/table")?;
     volume.remove_file("notes/table")?;

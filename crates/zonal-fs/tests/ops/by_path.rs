@@ -181,10 +181,11 @@ impl FileSystem for ByPath {
 
     fn fsync(&self, ino: Ino, kind: SyncKind) -> Result<()> {
         let is_file = self.getattr(ino)?.kind == FileKind::Regular;
-        Ok(match kind {
-            SyncKind::Data if is_file => self.file(ino, OpenFlags::READ)?.sync_data()?,
-            SyncKind::Data | SyncKind::Full => self.node(&Caller::ROOT, ino)?.sync_all()?,
-        })
+        let synced = match kind {
+            SyncKind::Data if is_file => self.file(ino, OpenFlags::READ)?.sync_data(),
+            SyncKind::Data | SyncKind::Full => self.node(&Caller::ROOT, ino)?.sync_all(),
+        };
+        Ok(synced?)
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,6 +1,8 @@
 //! Volumes: what the model test, which goes by path too, cannot see. Life of a volume, handles,
 //! locks, hints, and zonefs.
 
+#![allow(clippy::unwrap_used, reason = "this is test code")]
+
 mod paths;
 
 use std::io::{IoSlice, IoSliceMut};
@@ -99,7 +101,7 @@ fn a_thread_of_the_volume_commits_what_is_old() {
     volume.write("file", b"content").unwrap();
     while flushes.try_recv().is_ok() {}
     clock.advance_ns(10_000_000_000);
-    flushes.recv_timeout(Duration::from_secs(60)).expect("the commit flushes the device");
+    flushes.recv_timeout(Duration::from_mins(1)).expect("the commit flushes the device");
     volume.close().unwrap();
 }
 
@@ -125,7 +127,7 @@ fn a_removed_file_lives_while_a_handle_does() {
     let before = volume.space().unwrap();
     let file = volume.open_with("f", OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE, 0o600);
     let file = file.unwrap();
-    file.write_all_at(&[7; 100_000], 0).unwrap();
+    file.write_all_at(&vec![7; 100_000], 0).unwrap();
     volume.remove_file("f").unwrap();
     assert_eq!(errno(volume.open("f")), 2);
     volume.write("f", b"another").unwrap();
@@ -188,7 +190,7 @@ fn vectors_are_one_after_the_other() {
 fn ranges_are_allocated_punched_found_and_copied() {
     let volume = volume();
     let file = volume.create("file").unwrap();
-    file.write_all_at(&[1; 40_960], 0).unwrap();
+    file.write_all_at(&vec![1; 40_960], 0).unwrap();
     file.allocate(Allocate::Punch, 4096..8192).unwrap();
     assert_eq!(file.seek(Seek::Hole, 0).unwrap(), 4096);
     assert_eq!(file.seek(Seek::Data, 4096).unwrap(), 8192);
