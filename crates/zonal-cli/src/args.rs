@@ -10,8 +10,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use zonal::profile::parse_bytes;
-use zonal::{ByteCount, Profile};
+use zonal::{ByteCount, Profile, size};
 use zonal_fs::furrow::DumpWhat;
 
 use crate::cmd::mkzonefs::Features;
@@ -103,7 +102,7 @@ pub(crate) struct Quickstart {
     #[arg(long, value_name = "DIR")]
     pub(crate) place: Option<PathBuf>,
     /// Zone capacity of the drive, if smaller than its zones of 96 MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_capacity: Option<ByteCount>,
     /// Do not mount: use the file system as a library
     #[arg(long)]
@@ -119,19 +118,19 @@ pub(crate) struct Create {
     #[arg(long, value_parser = profile())]
     pub(crate) profile: Option<Profile>,
     /// Size of the drive [default: the profile's; on a disk all that fits]
-    #[arg(long, value_parser = parse_bytes)]
+    #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<ByteCount>,
     /// Number of zones, instead of a size
     #[arg(long, value_name = "COUNT", conflicts_with = "size")]
     pub(crate) zones: Option<u32>,
     /// Distance between the starts of two zones: any number of blocks
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_size: Option<ByteCount>,
     /// Writable part of a zone
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_capacity: Option<ByteCount>,
     /// 512 or 4096
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) block_size: Option<ByteCount>,
     /// How many zones at the start are conventional
     #[arg(long, value_name = "COUNT")]
@@ -143,7 +142,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_active: Option<u32>,
     /// Largest append
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) max_append: Option<ByteCount>,
     /// Replace an existing file, or what a disk holds
     #[arg(short, long)]
@@ -265,7 +264,7 @@ pub(crate) struct Bench {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Op::Write, Op::Append, Op::Read, Op::Randread])]
     pub(crate) op: Vec<Op>,
     /// Bytes of one operation
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "4KiB,128KiB", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "4KiB,128KiB", value_parser = size::parse)]
     pub(crate) block_size: Vec<ByteCount>,
     /// Threads, each with its own zone
     #[arg(long, default_value_t = 1)]
@@ -511,5 +510,12 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_drive_is_created_in_decimal_sizes_too() {
+        let cli = Cli::try_parse_from(["zonal", "create", "x", "--size", "1.92TB"]).unwrap();
+        let Command::Create(create) = cli.command else { panic!("not create") };
+        assert_eq!(create.size, Some(ByteCount::new(1_920_000_000_000)));
     }
 }

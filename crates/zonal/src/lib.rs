@@ -18,6 +18,7 @@ mod limits;
 pub mod memory;
 pub mod nvme;
 pub mod profile;
+pub mod size;
 pub mod spec;
 pub mod state;
 pub mod unit;

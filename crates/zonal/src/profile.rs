@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::size::{self, SizeError};
 use crate::{BlockSize, ByteCount, DeviceError, GeometrySpec, LbaCount, Rules};
 
 /// A kind of drive.
@@ -60,13 +61,33 @@ impl fmt::Display for Profile {
 }
 
 impl FromStr for Profile {
-    type Err = DeviceError;
+    type Err = ProfileError;
 
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
         Self::ALL.into_iter().find(|profile| profile.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            geometry_error(format!("no profile {text:?}; there are: {names}"))
+            ProfileError::new(format!("no profile {text:?}; there are: {names}"))
         })
+    }
+}
+
+/// Words that are no profile and no changes of one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct ProfileError {
+    /// Which, and what there is instead.
+    pub what: String,
+}
+
+impl ProfileError {
+    const fn new(what: String) -> Self {
+        Self { what }
+    }
+}
+
+impl From<SizeError> for ProfileError {
+    fn from(error: SizeError) -> Self {
+        Self::new(error.to_string())
     }
 }
 
@@ -80,9 +101,9 @@ pub enum ZoneLimit {
 }
 
 impl FromStr for ZoneLimit {
-    type Err = DeviceError;
+    type Err = ProfileError;
 
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
         match text {
             "none" | "0" => Ok(Self::Unlimited),
             number => parse_number(number).map(Self::AtMost),
@@ -132,21 +153,21 @@ impl Changes {
     ];
 
     /// Sets one number by its word.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<(), DeviceError> {
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ProfileError> {
         match key {
             "profile" => self.profile = value.parse()?,
-            "size" => self.size = Some(parse_bytes(value)?),
+            "size" => self.size = Some(size::parse(value)?),
             "zones" => self.zones = Some(parse_number(value)?),
-            "block" => self.block = Some(parse_bytes(value)?),
-            "zone" => self.zone = Some(parse_bytes(value)?),
-            "capacity" => self.capacity = Some(parse_bytes(value)?),
+            "block" => self.block = Some(size::parse(value)?),
+            "zone" => self.zone = Some(size::parse(value)?),
+            "capacity" => self.capacity = Some(size::parse(value)?),
             "conventional" => self.conventional = Some(parse_number(value)?),
             "open" => self.open = Some(value.parse()?),
             "active" => self.active = Some(value.parse()?),
-            "append" => self.append = Some(parse_bytes(value)?),
+            "append" => self.append = Some(size::parse(value)?),
             _ => {
                 let keys = Self::KEYS.join(", ");
-                return Err(geometry_error(format!("no option {key:?}; there are: {keys}")));
+                return Err(ProfileError::new(format!("no option {key:?}; there are: {keys}")));
             }
         }
         Ok(())
@@ -204,14 +225,14 @@ impl Changes {
 
 /// `key=value` pairs with commas between them; nothing at all is the default profile.
 impl FromStr for Changes {
-    type Err = DeviceError;
+    type Err = ProfileError;
 
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
         let mut changes = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (key, value) = part
                 .split_once('=')
-                .ok_or_else(|| geometry_error(format!("{part:?} is not key=value")))?;
+                .ok_or_else(|| ProfileError::new(format!("{part:?} is not key=value")))?;
             changes.set(key, value)?;
         }
         Ok(changes)
@@ -308,30 +329,8 @@ impl Shape {
     }
 }
 
-/// A number of bytes with an optional K, M, G, T or P (each 1024 of the one before), as in `96M`
-/// or `96MiB`.
-pub fn parse_bytes(text: &str) -> Result<ByteCount, DeviceError> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit {
-        "" | "B" => 0,
-        "K" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        "T" | "TiB" => 40,
-        "P" | "PiB" => 50,
-        _ => return Err(geometry_error(format!("{text:?} is not a size: write 4096, 96M, 8G"))),
-    };
-    number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(1 << shift))
-        .map(ByteCount::new)
-        .ok_or_else(|| geometry_error(format!("{text:?} is not a size: write 4096, 96M, 8G")))
-}
-
-fn parse_number(text: &str) -> Result<u32, DeviceError> {
-    text.parse().map_err(|_| geometry_error(format!("{text:?} is not a number of zones")))
+fn parse_number(text: &str) -> Result<u32, ProfileError> {
+    text.parse().map_err(|_| ProfileError::new(format!("{text:?} is not a number of zones")))
 }
 
 fn geometry_error(what: String) -> DeviceError {
@@ -368,6 +367,12 @@ mod tests {
         let spec = "open=none,active=none".parse::<Changes>().unwrap().geometry().unwrap();
         assert_eq!((spec.max_open, spec.max_active), (None, None));
         assert!("open=5,active=4".parse::<Changes>().unwrap().geometry().is_err());
+    }
+
+    #[test]
+    fn sizes_may_be_decimal() {
+        let spec = "size=1.92TB,zone=1GiB".parse::<Changes>().unwrap().geometry().unwrap();
+        assert_eq!(Geometry::new(spec).unwrap().zone_count(), 1788);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
+pub(crate) use zonal::size::readable as size;
+
 /// Prints on standard output, as `print!` does, but ends quietly if nobody reads any more, as in
 /// `zonal zones DEVICE | head`.
 macro_rules! say {
@@ -26,21 +28,6 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
         let code = if error.kind() == io::ErrorKind::BrokenPipe { 141 } else { 1 };
         std::process::exit(code);
     }
-}
-
-/// `1.5 GiB`, or without a fraction where there is none.
-#[expect(clippy::cast_precision_loss, reason = "for people, who read four digits")]
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut unit = 0;
-    while unit + 1 < UNITS.len() && bytes >> (10 * (unit + 1)) > 0 {
-        unit += 1;
-    }
-    let one = 1_u64 << (10 * unit);
-    if bytes.is_multiple_of(one) {
-        return format!("{} {}", bytes / one, UNITS[unit]);
-    }
-    format!("{:.1} {}", bytes as f64 / one as f64, UNITS[unit])
 }
 
 /// `12.3 MB/s`: rates are decimal, as drives and networks have them.
@@ -81,10 +68,6 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(size(0), "0 B");
-        assert_eq!(size(96 << 20), "96 MiB");
-        assert_eq!(size(3 << 29), "1.5 GiB");
-        assert_eq!(size(u64::MAX), "16.0 EiB");
         assert_eq!(rate(1_500_000, 1.0), "1.5 MB/s");
         assert_eq!(rate(1_500_000, 0.0), "0.0 MB/s");
     }
