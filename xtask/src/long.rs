@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
-
-use crate::check::cargo;
+use xtask::cargo;
 
 /// The crash harness, at the size that SEED and COUNT in the environment ask for.
 pub(crate) fn crash(root: &Path) -> Result<ExitCode> {

@@ -1,22 +1,21 @@
 //! `cargo xtask`: everything that is done to the workspace rather than by it.
 //!
-//! - `check` looks at the source (`check/`), `test` runs it (`test.rs`), both count into one
-//!   [`tally::Tally`], whose last line is `N passed, N failed, N skipped`.
+//! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did, and
+//!   their last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
-//! - `vm` boots a real kernel and compares with it (`vm/`).
+//! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
 //! - `crash` and `bench` start the long runs (`long.rs`).
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
 
-mod calls;
+mod artifacts;
 mod check;
 mod docs;
+mod libtest;
 mod long;
-mod run;
-mod tally;
+mod soak;
 mod test;
-mod tools;
 mod vm;
 
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::tally::Tally;
+use crate::libtest::Tier;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Checks, tests, benchmarks and documents of the workspace")]
@@ -37,11 +36,14 @@ struct Args {
 enum Task {
     /// Look at the source: format, lints, dependency arrows, licences, sizes, documents
     Check,
-    /// Run everything: check, all tests, the guide, the suites through a real mount
+    /// Run all that finds a broken change: check, tests, suites through a mount, a real kernel
     Test {
-        /// Leave out what needs root, tools or minutes
+        /// Every test there is
         #[arg(long)]
-        quick: bool,
+        all: bool,
+        /// Random tests with fresh seeds, power cuts and every fuzz target, for so long
+        #[arg(long, value_name = "MINUTES", conflicts_with = "all")]
+        soak: Option<u32>,
     },
     /// Refresh the byte tables of docs/format from the structs
     Docs {
@@ -51,10 +53,13 @@ enum Task {
     },
     /// Try many power cuts, in release: SEED and COUNT in the environment choose which
     Crash,
-    /// Make random calls on a mounted zonefs and print what each returned
-    Calls(calls::Calls),
     /// Compare with a real kernel in a virtual machine, or run a command in it
-    Vm(vm::Vm),
+    #[command(disable_help_flag = true)]
+    Vm {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run the benchmarks of the device and the file system, in release
     Bench {
         /// Only benchmarks whose name contains this
@@ -65,32 +70,20 @@ enum Task {
 fn main() -> ExitCode {
     let root = root();
     let outcome = match Args::parse().task {
-        Task::Check => Ok(tallied(|tally| check::all(&root, tally))),
-        Task::Test { quick } => {
-            let scope = if quick { test::Scope::Quick } else { test::Scope::Everything };
-            Ok(tallied(|tally| test::all(&root, scope, tally)))
-        }
+        Task::Check => Ok(xtask::tally::tallied(|tally| check::all(&root, tally))),
+        Task::Test { soak: Some(minutes), .. } => Ok(soak::main(&root, minutes)),
+        Task::Test { all: false, .. } => Ok(test::main(&root, Tier::Standard)),
+        Task::Test { all: true, .. } => Ok(test::main(&root, Tier::All)),
         Task::Docs { check: false } => docs::refresh(&root).map(|()| ExitCode::SUCCESS),
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
         Task::Crash => long::crash(&root),
-        Task::Calls(calls) => {
-            calls::run(&calls, &mut std::io::stdout().lock()).map(|()| ExitCode::SUCCESS)
-        }
-        Task::Vm(arguments) => vm::main(&root, &arguments),
+        Task::Vm { arguments } => vm::main(&root, &arguments),
         Task::Bench { filter } => long::bench(&root, filter.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         println!("error: {error:#}");
         ExitCode::FAILURE
     })
-}
-
-/// Runs `work`, prints what it counted and turns that into an exit code.
-fn tallied(work: impl FnOnce(&mut Tally)) -> ExitCode {
-    let mut tally = Tally::default();
-    work(&mut tally);
-    tally.print();
-    if tally.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The workspace's root, whatever directory the command is started in.

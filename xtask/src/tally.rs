@@ -1,46 +1,72 @@
 //! What passed, failed and was skipped, over everything that a task runs.
 //!
-//! The last line that [`Tally::print`] prints is `N passed, N failed, N skipped`: other programs
-//! read it.
+//! The last line that a run prints is [`Tally::counts`]: other programs read it.
 
+use std::process::ExitCode;
 use std::time::Instant;
 
 /// Counts, and the names behind those that did not pass.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     passed: u64,
+    /// Tests that a longer run has besides.
+    left: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
 }
 
 impl Tally {
     /// Counts `count` tests that passed.
-    pub(crate) fn pass(&mut self, count: u64) {
+    pub fn pass(&mut self, count: u64) {
         self.passed += count;
     }
 
     /// Notes one failure.
-    pub(crate) fn fail(&mut self, what: impl Into<String>) {
+    pub fn fail(&mut self, what: impl Into<String>) {
         self.failed.push(what.into());
     }
 
     /// Notes one test that could not run, and why.
-    pub(crate) fn skip(&mut self, what: &str, why: &str) {
+    pub fn skip(&mut self, what: &str, why: &str) {
         self.skipped.push(format!("{what}: {why}"));
     }
 
-    /// How many have failed so far.
-    pub(crate) fn failures(&self) -> usize {
-        self.failed.len()
+    /// Notes tests that only a longer run makes.
+    pub fn leave(&mut self, count: u64) {
+        self.left += count;
     }
 
-    /// Whether nothing has failed.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.failed.is_empty()
+    /// How many of them there are.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// How many have run or were skipped so far.
+    pub fn total(&self) -> u64 {
+        self.passed + (self.failed.len() + self.skipped.len()) as u64
+    }
+
+    /// Adds what another part of this run has counted.
+    pub fn join(&mut self, other: Self) {
+        let Self { passed, left, failed, skipped } = other;
+        self.passed += passed;
+        self.left += left;
+        self.failed.extend(failed);
+        self.skipped.extend(skipped);
+    }
+
+    /// Whether something has failed.
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// The same as an exit code.
+    pub fn code(&self) -> ExitCode {
+        if self.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
     /// Runs one check, prints how it went and counts it.
-    pub(crate) fn check(&mut self, name: &str, check: impl FnOnce() -> anyhow::Result<()>) {
+    pub fn check(&mut self, name: &str, check: impl FnOnce() -> anyhow::Result<()>) {
         let start = now();
         let outcome = check();
         let seconds = start.elapsed().as_secs_f64();
@@ -57,7 +83,7 @@ impl Tally {
     }
 
     /// Adds what another run of this program counted, from what it printed.
-    pub(crate) fn add(&mut self, printed: &str) -> anyhow::Result<()> {
+    pub fn add(&mut self, printed: &str) -> anyhow::Result<()> {
         let last = printed.lines().next_back().unwrap_or_default();
         let passed: Option<u64> =
             last.split_once(" passed, ").and_then(|(count, _)| count.parse().ok());
@@ -66,31 +92,38 @@ impl Tally {
         let after = |mark| printed.lines().filter_map(move |line: &str| line.strip_prefix(mark));
         self.failed.extend(after("FAILED   ").map(str::to_owned));
         self.skipped.extend(after("skipped  ").map(str::to_owned));
+        self.left += after("left     ").filter_map(|count| count.parse::<u64>().ok()).sum::<u64>();
         Ok(())
     }
 
-    /// Prints the names of what failed and what was skipped, then the counts.
-    pub(crate) fn print(&self) {
-        println!();
-        for line in &self.skipped {
-            println!("skipped  {line}");
-        }
-        for line in &self.failed {
-            println!("FAILED   {line}");
-        }
-        println!("{}", self.counts());
+    /// The names of what failed and what was skipped, a line each.
+    pub fn names(&self) -> String {
+        let skipped = self.skipped.iter().map(|line| format!("skipped  {line}\n"));
+        skipped.chain(self.failed.iter().map(|line| format!("FAILED   {line}\n"))).collect()
     }
 
     /// `N passed, N failed, N skipped`.
-    pub(crate) fn counts(&self) -> String {
+    pub fn counts(&self) -> String {
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
         format!("{} passed, {failed} failed, {skipped} skipped", self.passed)
     }
 }
 
-/// The only clock of this program.
+/// Runs `work`, prints what it counted and turns that into an exit code.
+pub fn tallied(work: impl FnOnce(&mut Tally)) -> ExitCode {
+    let mut tally = Tally::default();
+    work(&mut tally);
+    print!("\n{}", tally.names());
+    if tally.left() > 0 {
+        println!("left     {}", tally.left());
+    }
+    println!("{}", tally.counts());
+    tally.code()
+}
+
+/// The only clock of these programs.
 #[expect(clippy::disallowed_methods, reason = "tells people how long a step took")]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 
@@ -101,9 +134,10 @@ mod tests {
     #[test]
     fn adds_what_another_run_printed() {
         let mut tally = Tally::default();
-        let printed = "check a ... ok (0.1 s)\n\nFAILED   check b\n2 passed, 1 failed, 0 skipped\n";
+        let printed = "a ... ok (0.1 s)\n\nFAILED   b\nleft     7\n2 passed, 1 failed, 0 skipped\n";
         tally.add(printed).unwrap();
         assert_eq!(tally.counts(), "2 passed, 1 failed, 0 skipped");
+        assert_eq!((tally.total(), tally.left()), (3, 7));
         assert!(tally.add("check a ... ok (0.1 s)\n").is_err());
     }
 
@@ -113,9 +147,7 @@ mod tests {
         tally.pass(3);
         tally.skip("suite", "no /dev/fuse");
         tally.check("good", || Ok(()));
-        assert!(tally.is_clean());
         tally.check("bad", || anyhow::bail!("no"));
-        assert!(!tally.is_clean());
         assert_eq!(tally.counts(), "4 passed, 1 failed, 1 skipped");
     }
 }

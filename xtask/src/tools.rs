@@ -8,9 +8,8 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::check::cargo;
-use crate::run;
 use crate::tally::Tally;
+use crate::{cargo, run};
 
 /// Programs of the distribution, with the Debian package that has them.
 const PACKAGED: &[(&str, &str)] = &[
@@ -26,45 +25,61 @@ const PACKAGED: &[(&str, &str)] = &[
 /// Programs from the Rust registry, with the version that the suites are written for.
 const BUILT: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
-/// Makes as many as possible available and returns the `PATH` on which they are found.
-pub(crate) fn install(root: &Path, tally: &mut Tally) -> OsString {
-    let tools = root.join("target/tools");
-    let path = with_front(&tools.join("bin"));
-    let missing: Vec<_> =
-        PACKAGED.iter().filter(|(program, _)| find(program, &path).is_none()).collect();
-    if !missing.is_empty() {
-        let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
-        if let Err(error) = apt_get(&packages) {
-            println!("could not install {}: {error:#}", packages.join(", "));
-        }
+/// Programs that make and run the virtual machine.
+const MACHINE: &[(&str, &str)] =
+    &[("qemu-system-x86_64", "qemu-system-x86"), ("depmod", "kmod"), ("mke2fs", "e2fsprogs")];
+
+/// Installs the packages that are absent, of the suites and of the virtual machine, in one go: apt
+/// runs once at a time.
+pub fn install_packages(root: &Path) {
+    let path = search_path(root);
+    let wanted = PACKAGED.iter().chain(MACHINE);
+    let missing = wanted.filter(|(program, _)| find(program, &path).is_none());
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if !packages.is_empty()
+        && let Err(error) = apt_get(&packages)
+    {
+        println!("could not install {}: {error:#}", packages.join(", "));
     }
+}
+
+/// Builds the programs from the registry that are absent.
+pub fn build(root: &Path) {
+    let path = search_path(root);
     for (program, version) in BUILT {
         if find(program, &path).is_none()
-            && let Err(error) = cargo_install(root, &tools, program, version)
+            && let Err(error) = cargo_install(root, program, version)
         {
             println!("could not build {program} {version}: {error:#}");
         }
     }
-    let programs = PACKAGED.iter().chain(BUILT).map(|(program, _)| *program);
-    for program in programs {
-        match find(program, &path) {
-            Some(place) => println!("{program}: {}", place.display()),
-            None => tally.skip(program, "not installed, and could not be: see above"),
+}
+
+/// Counts every program that the suites lack as skipped.
+pub fn count_missing(root: &Path, tally: &mut Tally) {
+    let path = search_path(root);
+    for (program, _) in PACKAGED.iter().chain(BUILT) {
+        if find(program, &path).is_none() {
+            tally.skip(program, "not installed, and could not be: see above");
         }
     }
-    path
+}
+
+/// The search path with which the suites run.
+pub fn search_path(root: &Path) -> OsString {
+    with_front(&root.join("target/tools/bin"))
 }
 
 /// A program that something cannot do without, and the Debian package that has it.
-pub(crate) struct Program {
+pub struct Program {
     /// Its name.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The package.
-    pub(crate) package: &'static str,
+    pub package: &'static str,
 }
 
 /// Finds all of `programs`, or installs their packages; an error says what is missing.
-pub(crate) fn require(programs: &[Program]) -> anyhow::Result<()> {
+pub fn require(programs: &[Program]) -> anyhow::Result<()> {
     let path = with_front(Path::new("/usr/bin"));
     let missing = || programs.iter().filter(|program| find(program.name, &path).is_none());
     let packages: Vec<&str> = missing().map(|program| program.package).collect();
@@ -78,7 +93,7 @@ pub(crate) fn require(programs: &[Program]) -> anyhow::Result<()> {
 }
 
 /// Installs the first of `packages` that this release has.
-pub(crate) fn install_first_of(packages: &[&str]) -> anyhow::Result<()> {
+pub fn install_first_of(packages: &[&str]) -> anyhow::Result<()> {
     let mut outcome = Ok(());
     for package in packages {
         outcome = apt_get(&[package]).with_context(|| format!("installing {package}"));
@@ -100,12 +115,13 @@ fn apt_get(packages: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cargo_install(root: &Path, tools: &Path, program: &str, version: &str) -> anyhow::Result<()> {
+fn cargo_install(root: &Path, program: &str, version: &str) -> anyhow::Result<()> {
     println!("building {program} {version}");
+    let tools = root.join("target/tools");
     run::quietly(
         cargo(root)
             .args(["install", "--quiet", "--locked", "--version", version, "--root"])
-            .arg(tools)
+            .arg(&tools)
             .arg(program)
             .env("CARGO_TARGET_DIR", tools.join("build")),
     )?;

@@ -2,6 +2,7 @@
 //! about something, the same seed gives the same page, and what was published comes out.
 
 use std::num::NonZeroUsize;
+use std::sync::OnceLock;
 
 use zonal_sim::experiment::{self, Changes, Experiment, Extent, Name, Overlay, reproduce};
 use zonal_sim::report::Picture;
@@ -11,29 +12,43 @@ fn changes(seed: u64) -> Changes {
     Changes { seed: Some(seed), extent: Extent::Quick, ..Changes::default() }
 }
 
-fn run(changes: &Changes, threads: usize) -> Vec<Section> {
+fn run(experiments: Vec<Experiment>, threads: usize) -> Vec<Section> {
     let threads = NonZeroUsize::new(threads).expect("not 0");
-    let experiments = reproduce::all(changes).expect("the configs are right");
     experiment::run(experiments, threads, &|_| {}).expect("they run")
+}
+
+fn all(changes: &Changes) -> Vec<Experiment> {
+    reproduce::all(changes).expect("the configs are right")
+}
+
+/// All of them once, by two threads: seconds, so the tests share it.
+fn page_of_all() -> &'static [Section] {
+    static SECTIONS: OnceLock<Vec<Section>> = OnceLock::new();
+    SECTIONS.get_or_init(|| run(all(&changes(1)), 2))
 }
 
 #[test]
 fn the_same_seed_is_the_same_page_on_any_number_of_threads() {
-    let page = |seed, threads| {
-        let changes = changes(seed);
-        reproduce::page(run(&changes, threads), &changes).html()
+    let page = |sections: &[Section]| reproduce::page(sections.to_vec(), &changes(1)).html();
+    let two = page(page_of_all());
+    assert_eq!(page(&run(all(&changes(1)), 1)), two, "threads change nothing");
+    assert!(two.contains("This is a quick run"));
+}
+
+#[test]
+fn another_seed_is_another_page() {
+    let ways = |seed| {
+        let one = Experiment::new(Name::Ways, Name::Ways.text(), &changes(seed));
+        run(vec![one.expect("a config")], 2).remove(0)
     };
-    let one = page(1, 1);
-    assert_eq!(one, page(1, 3), "threads change nothing");
-    assert_ne!(one, page(2, 3), "the seed does");
-    assert!(one.contains("This is a quick run"));
+    assert_ne!(ways(1).tables, ways(2).tables);
 }
 
 #[test]
 fn what_was_published_comes_out() {
-    let sections = run(&changes(1), 2);
+    let sections = page_of_all();
     assert_eq!(sections.len(), Name::ALL.len());
-    for section in &sections {
+    for section in sections {
         let named = section.text.iter().find(|text| text.contains("Not measured"));
         assert_eq!(named, None, "{}", section.name);
         assert!(!section.tables.is_empty() && !section.pictures.is_empty(), "{}", section.name);

@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &[]),
+    ("kernel-tests", &["xtask"]),
 ];
 
 /// Compares.

@@ -12,12 +12,19 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use xtask::tally::Tally;
+use xtask::{cargo, run};
 
-use crate::tally::Tally;
-use crate::{docs, run};
+use crate::docs;
 
-/// Every check, the quick ones first.
+/// Every check.
 pub(crate) fn all(root: &Path, tally: &mut Tally) {
+    quick(root, tally);
+    compiled(root, tally);
+}
+
+/// Those that compile nothing.
+pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("format", || quiet(cargo(root).args(["fmt", "--all", "--check"])));
     tally.check("leftovers", || leftovers::check(root));
     tally.check("file sizes and headers", || sizes::check(root));
@@ -30,6 +37,10 @@ pub(crate) fn all(root: &Path, tally: &mut Tally) {
         }
         Err(error) => tally.fail(format!("cargo metadata: {error:#}")),
     }
+}
+
+/// Those that take the compiler.
+pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
     tally.check("clippy", || {
         quiet(cargo(root).args([
             "clippy",
@@ -48,14 +59,6 @@ pub(crate) fn all(root: &Path, tally: &mut Tally) {
                 .env("RUSTDOCFLAGS", "-Dwarnings -Arustdoc::private-intra-doc-links"),
         )
     });
-}
-
-/// `cargo`, started in the workspace.
-pub(crate) fn cargo(root: &Path) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(root);
-    command
 }
 
 fn quiet(command: &mut Command) -> Result<()> {

@@ -133,7 +133,7 @@ fn sequences_of_two_operations() {
 }
 
 #[test]
-#[ignore = "takes many minutes: cargo xtask crash runs it"]
+#[ignore = "takes many minutes; run by cargo xtask test --soak"]
 fn every_sequence_of_two_operations() {
     let mut report = Report::begin("sequences of two, all");
     let mut checker = Checker::new(seed(), None);

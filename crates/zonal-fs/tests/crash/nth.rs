@@ -244,7 +244,7 @@ fn some_nth_io_fails_while_space_is_reclaimed() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo xtask crash runs it"]
+#[ignore = "takes minutes; run by cargo xtask test --soak"]
 fn the_nth_io_fails_while_space_is_reclaimed() {
     let start = Start::new(&SMALL, SMALL.ballast_max() + 100, &[]);
     try_all("a full drive", &start, &workload(60), 1);

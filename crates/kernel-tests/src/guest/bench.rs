@@ -1,0 +1,157 @@
+//! What a served drive costs: fio in the guest, on `null_blk` and on drives that are served, by us
+//! and by the kernel's own target. Rounds go from drive to drive, so that a busy host slows all.
+//!
+//! Only ratios mean something: the guest is interpreted. With a clock that counts instructions,
+//! they are ratios of work.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::export::{self, Export};
+use super::null_blk::NullBlk;
+use super::shape::Shape;
+use xtask::run;
+
+/// Of every drive: no limits, zones that are writable to their ends.
+const SHAPE: Shape = Shape {
+    name: "bench",
+    block: 4096,
+    size_mib: 128,
+    zone_mib: 4,
+    capacity_mib: 4,
+    conventional: 0,
+    open: 0,
+    active: 0,
+};
+
+const ROUNDS: usize = 5;
+
+/// Seconds of the guest that one measurement takes.
+const SECONDS: u32 = 2;
+
+/// What fio does.
+struct Job {
+    name: &'static str,
+    rw: &'static str,
+    block: &'static str,
+    depth: u32,
+}
+
+/// The writes come first: the reads are of what is written.
+const JOBS: [Job; 4] = [
+    Job { name: "sequential write of 128 KiB, depth 8", rw: "write", block: "128k", depth: 8 },
+    Job { name: "random read of 4 KiB, depth 1", rw: "randread", block: "4k", depth: 1 },
+    Job { name: "random read of 4 KiB, depth 32", rw: "randread", block: "4k", depth: 32 },
+    Job { name: "random read of 128 KiB, depth 8", rw: "randread", block: "128k", depth: 8 },
+];
+
+/// Drives in the order of the table; each is compared with the first, but the last with the kernel's
+/// target over the same.
+const NAMES: [&str; 5] = [
+    "`null_blk`",
+    "ublk, memory",
+    "NVMe/TCP, memory",
+    "kernel's NVMe/TCP, `null_blk`",
+    "NVMe/TCP, `null_blk`",
+];
+
+/// Measures, and prints a table.
+pub(super) fn run() -> Result<()> {
+    let kernel: Vec<NullBlk> = (0..3).map(|_| NullBlk::new(&SHAPE)).collect::<Result<_>>()?;
+    let memory = SHAPE.memory_drive();
+    let (_ublk, ublk) = Export::ublk(&memory, &[])?;
+    let (_tcp, tcp) = Export::nvme_tcp(&memory, "")?;
+    let _target = KernelTarget::new(kernel[1].path())?;
+    let below = kernel[2].path().to_str().context("the name of a device")?;
+    let (_over, over) = Export::nvme_tcp(below, "")?;
+    let drives = [kernel[0].path().to_path_buf(), ublk, tcp, export::disk(NQN, 1)?, over];
+    println!("| operation | {} |", NAMES.join(" | "));
+    println!("| --- |{}", " --- |".repeat(NAMES.len()));
+    for job in &JOBS {
+        let mut rates = vec![Vec::new(); drives.len()];
+        for _ in 0..ROUNDS {
+            for (drive, rates) in drives.iter().zip(&mut rates) {
+                rates.push(job.rate(drive)?);
+            }
+        }
+        let cells: Vec<String> = rates.iter().map(|own| cell(own, &rates[0])).collect();
+        println!("| {} | {} |", job.name, cells.join(" | "));
+    }
+    Ok(())
+}
+
+/// The median of the rounds' ratios, and the least and the greatest.
+fn cell(rates: &[f64], first: &[f64]) -> String {
+    let mut ratios: Vec<f64> = rates.iter().zip(first).map(|(own, first)| own / first).collect();
+    ratios.sort_by(f64::total_cmp);
+    let (least, greatest) = (ratios[0], ratios[ratios.len() - 1]);
+    format!("{:.2} ({least:.2}–{greatest:.2})", ratios[ratios.len() / 2])
+}
+
+impl Job {
+    /// Operations per second.
+    fn rate(&self, drive: &Path) -> Result<f64> {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=bench", "--direct=1", "--ioengine=libaio", "--zonemode=zbd"]);
+        fio.args(["--output-format=json", "--time_based", "--randseed=1"]);
+        fio.arg(format!("--runtime={SECONDS}")).arg(format!("--filename={}", drive.display()));
+        fio.arg(format!("--rw={}", self.rw)).arg(format!("--bs={}", self.block));
+        let printed = run::quietly(fio.arg(format!("--iodepth={}", self.depth)))?;
+        // It may say something before.
+        let json = printed.find('{').map_or("", |start| &printed[start..]);
+        let told: serde_json::Value = serde_json::from_str(json).context("what fio printed")?;
+        let side = if self.rw == "write" { "write" } else { "read" };
+        told["jobs"][0][side]["iops"].as_f64().context("fio told no rate")
+    }
+}
+
+const SUBSYSTEMS: &str = "/sys/kernel/config/nvmet/subsystems";
+const PORT: &str = "/sys/kernel/config/nvmet/ports/1";
+const NQN: &str = "nqn.2026-11.localhost:kernel";
+
+/// The kernel's own NVMe/TCP target, serving one disk to the same kernel.
+struct KernelTarget;
+
+impl KernelTarget {
+    fn new(disk: &Path) -> Result<Self> {
+        run::quietly(Command::new("modprobe").arg("nvmet-tcp"))?;
+        let subsystem = Path::new(SUBSYSTEMS).join(NQN);
+        let namespace = subsystem.join("namespaces/1");
+        fs::create_dir(&subsystem).context("making a subsystem of the kernel's target")?;
+        let target = Self;
+        fs::create_dir(&namespace)?;
+        fs::create_dir(PORT)?;
+        let disk = disk.to_str().context("the name of a device")?;
+        for (file, value) in [
+            (subsystem.join("attr_allow_any_host"), "1"),
+            (namespace.join("device_path"), disk),
+            (namespace.join("enable"), "1"),
+            (Path::new(PORT).join("addr_trtype"), "tcp"),
+            (Path::new(PORT).join("addr_adrfam"), "ipv4"),
+            (Path::new(PORT).join("addr_traddr"), "127.0.0.1"),
+            (Path::new(PORT).join("addr_trsvcid"), "4421"),
+        ] {
+            fs::write(&file, value).with_context(|| format!("{} = {value}", file.display()))?;
+        }
+        symlink(&subsystem, Path::new(PORT).join("subsystems").join(NQN))?;
+        nvme(&["connect", "--transport=tcp", "--traddr=127.0.0.1", "--trsvcid=4421"])?;
+        Ok(target)
+    }
+}
+
+impl Drop for KernelTarget {
+    fn drop(&mut self) {
+        // The guest ends soon anyway; a disk below that is still used could not.
+        let _ = nvme(&["disconnect"]);
+        let _ = fs::remove_file(Path::new(PORT).join("subsystems").join(NQN));
+        let _ = fs::remove_dir(Path::new(SUBSYSTEMS).join(NQN).join("namespaces/1"));
+    }
+}
+
+fn nvme(arguments: &[&str]) -> Result<String> {
+    run::quietly(Command::new("nvme").args(arguments).arg(format!("--nqn={NQN}")))
+}

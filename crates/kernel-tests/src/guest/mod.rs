@@ -1,0 +1,227 @@
+//! The guest's side: every comparison with its kernel, in subjects.
+//!
+//! The host puts `zonal`, programs of tests and the table of differences into `/share`, and finds
+//! logs there.
+
+mod bench;
+mod contents;
+mod differ;
+mod export;
+mod file_systems;
+mod kernel_quirks;
+mod mounted;
+mod null_blk;
+mod nvme_cli;
+mod nvme_tcp;
+mod refused;
+mod shape;
+mod side;
+mod side_by_side;
+mod superblock;
+mod ublk;
+mod virtual_zones;
+mod zbd;
+mod zone_files;
+
+use std::fs;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use xtask::run;
+use xtask::tally::{Tally, tallied};
+
+use crate::calls::compare::{self, Row};
+use crate::calls::{self, Calls};
+use crate::drives;
+
+/// Where the differences that are meant are listed.
+const DOCUMENT: &str = "/share/semantics.md";
+
+/// The heading of their table.
+const HEADING: &str = "### Where it differs from the kernel";
+
+/// What to do in the guest.
+#[derive(Parser)]
+#[command(name = "kernel-tests-guest", about = "The guest's side of `cargo xtask vm`")]
+enum Args {
+    /// Make the comparisons of these subjects
+    Subjects {
+        /// Their names
+        names: Vec<String>,
+    },
+    /// Make random calls on a mounted zonefs and print what each returned
+    Calls(Calls),
+    /// Measure what served drives cost, and print a table
+    Bench,
+}
+
+/// Does what the command line asks for.
+pub fn main() -> ExitCode {
+    let outcome = match Args::parse() {
+        Args::Subjects { names } => return tallied(|tally| checks(&names, tally)),
+        Args::Calls(arguments) => calls::run(&arguments, &mut std::io::stdout().lock()),
+        Args::Bench => bench::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Which of the two test commands runs a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// `cargo xtask test`.
+    Essential,
+    /// Only `cargo xtask test --all`.
+    Rest,
+}
+
+/// Checks that belong together.
+pub(crate) struct Subject {
+    /// For `--only`.
+    pub(crate) name: &'static str,
+    /// How many there are: what `--all` adds is counted before it is run.
+    pub(crate) checks: u64,
+    run: fn(&mut Tally),
+}
+
+/// A virtual machine.
+pub(crate) struct Machine {
+    /// When it is booted.
+    pub(crate) part: Part,
+    /// For its kernel's command line.
+    pub(crate) kernel_options: &'static str,
+    /// What runs in it, one after the other.
+    pub(crate) subjects: &'static [Subject],
+}
+
+/// fio's tests want an I/O scheduler, which a disk of several paths has not.
+const ONE_PATH: &str = "nvme_core.multipath=N";
+
+/// The longest first: they run side by side.
+pub(crate) const MACHINES: [Machine; 5] = [
+    Machine {
+        part: Part::Essential,
+        kernel_options: "",
+        subjects: &[
+            Subject { name: "block-devices", checks: 3, run: block_devices },
+            Subject { name: "nvme-tcp", checks: 2, run: nvme_tcp::checks },
+            Subject { name: "passthrough", checks: 6, run: passthrough },
+            Subject { name: "ublk", checks: 18, run: ublk::checks },
+            Subject { name: "virtual-zones", checks: 4, run: virtual_zones::checks },
+            Subject { name: "kernel-quirks", checks: 1, run: kernel_quirks::checks },
+            Subject { name: "zonefs", checks: 20, run: zonefs },
+        ],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: ONE_PATH,
+        subjects: &[Subject { name: "zbd-ublk", checks: 1, run: zbd::over_ublk }],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: ONE_PATH,
+        subjects: &[Subject { name: "zbd-nvme-tcp", checks: 1, run: zbd::over_nvme_tcp }],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: ONE_PATH,
+        subjects: &[
+            Subject { name: "file-systems", checks: 6, run: file_systems::checks },
+            Subject { name: "refused", checks: 10, run: refused::checks },
+        ],
+    },
+    Machine {
+        part: Part::Rest,
+        kernel_options: "",
+        subjects: &[
+            Subject { name: "nvme-cli", checks: 6, run: nvme_cli::checks },
+            Subject { name: "side-by-side", checks: 7, run: side_by_side::checks },
+        ],
+    },
+];
+
+/// Runs the subjects of these names.
+fn checks(names: &[String], tally: &mut Tally) {
+    for name in names {
+        let mut all = MACHINES.iter().flat_map(|machine| machine.subjects);
+        let Some(subject) = all.find(|subject| subject.name == name) else {
+            tally.fail(format!("{name} is no subject of the guest"));
+            continue;
+        };
+        let before = tally.total();
+        (subject.run)(tally);
+        let (made, said) = (tally.total() - before, subject.checks);
+        if made != said {
+            tally.fail(format!("{name} made {made} checks, and its table says {said}"));
+        }
+    }
+}
+
+fn block_devices(tally: &mut Tally) {
+    for name in ["contract", "somebody_else", "zones_fail"] {
+        tally.check(&format!("block devices of the kernel: {name}"), || {
+            let tests = ["--ignored", "--test-threads=1", name];
+            run::quietly(Command::new("/share/null_blk").args(tests)).map(drop)
+        });
+    }
+}
+
+fn passthrough(tally: &mut Tally) {
+    for name in ["contract", "split", "appends", "somebody_else", "one_writes"] {
+        tally.check(&format!("namespaces by passthrough: {name}"), || {
+            let tests = ["--ignored", "--test-threads=1", name];
+            let namespaces = drives::SMALL.join(" ");
+            let mut command = Command::new("/share/passthrough");
+            run::quietly(command.args(tests).env("NAMESPACES", namespaces)).map(drop)
+        });
+    }
+    tally.check("namespaces by passthrough: without io_uring", without_io_uring);
+}
+
+/// Whoever insists on `io_uring` is told; others do without.
+fn without_io_uring() -> Result<()> {
+    let switch = "/proc/sys/kernel/io_uring_disabled";
+    let info = |device: &str| side::zonal(&["info", device]);
+    fs::write(switch, "2")?;
+    let (plain, insisting) =
+        (info(drives::REFUSED), info(&format!("io_uring:{}", drives::REFUSED)));
+    fs::write(switch, "0")?;
+    let found = plain?;
+    ensure!(found.contains("not a power of two"), "the wrong drive: {found}");
+    let error = format!("{:#}", insisting.err().context("io_uring is switched off")?);
+    ensure!(error.contains("setting up io_uring"), "{error}");
+    info(&format!("io_uring:{}", drives::REFUSED)).map(drop)
+}
+
+fn zonefs(tally: &mut Tally) {
+    let rows = match table() {
+        Ok(rows) => rows,
+        Err(error) => return tally.fail(format!("the table of differences: {error:#}")),
+    };
+    superblock::checks(&rows, tally);
+    let used = differ::checks(&rows, tally);
+    for (row, count) in &used {
+        println!("{count:6} differences are meant: {row}");
+    }
+    let name = "every difference of the table is seen";
+    if ["SEED", "COUNT"].iter().any(|name| std::env::var_os(name).is_some()) {
+        return tally.skip(name, "other seeds may not show what is rare");
+    }
+    tally.check(name, || {
+        let unseen: Vec<&Row> =
+            rows.iter().filter(|row| row.is_common() && !used.contains_key(&row.name())).collect();
+        ensure!(unseen.is_empty(), "no call showed: {unseen:#?}");
+        Ok(())
+    });
+}
+
+fn table() -> Result<Vec<Row>> {
+    let document = fs::read_to_string(DOCUMENT).context("reading the document")?;
+    compare::rows(&document, HEADING)
+}

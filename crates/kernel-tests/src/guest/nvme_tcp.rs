@@ -1,0 +1,52 @@
+//! Drives that `zonal serve nvme-tcp` serves, attached by the guest's own kernel: it finds the
+//! zones, and makes and uses a zonefs on them. The kernel is spoken to through /dev/nvme-fabrics.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::export::Export;
+use xtask::run;
+use xtask::tally::Tally;
+
+/// Everything.
+pub(super) fn checks(tally: &mut Tally) {
+    for (name, options) in [("plainly", ""), ("with digests", ",hdr_digest,data_digest")] {
+        tally.check(&format!("the kernel attaches a served drive {name}"), || attach(options));
+    }
+}
+
+/// A served drive whose zones are a power of two only by an adapter, and the kernel's zonefs on it.
+fn attach(options: &str) -> Result<()> {
+    let (export, disk) = Export::nvme_tcp("po2:mem:zone=3M,zones=32,open=8,active=12", options)?;
+    let queue = Path::new("/sys/block").join(disk.file_name().context("a disk's name")?);
+    for (attribute, expected) in [
+        ("zoned", "host-managed"),
+        ("chunk_sectors", "8192"),
+        ("max_open_zones", "8"),
+        ("max_active_zones", "12"),
+    ] {
+        let found = fs::read_to_string(queue.join("queue").join(attribute))?;
+        ensure!(found.trim() == expected, "{attribute} is {found}, not {expected}");
+    }
+    run::quietly(Command::new("mkzonefs").arg("-f").arg(&disk))?;
+    fs::create_dir_all("/tmp/served")?;
+    run::quietly(Command::new("mount").args(["-t", "zonefs"]).arg(&disk).arg("/tmp/served"))?;
+    let used = use_zones();
+    run::quietly(Command::new("umount").arg("/tmp/served"))?;
+    used?;
+    export.end()
+}
+
+/// Writes a zone file, full to its capacity, and reads it back.
+fn use_zones() -> Result<()> {
+    let bytes: Vec<u8> = (0..786_432_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write("/tmp/data", &bytes)?;
+    let copy = ["if=/tmp/data", "of=/tmp/served/seq/1", "bs=128k", "conv=notrunc", "oflag=direct"];
+    run::quietly(Command::new("busybox").arg("dd").args(copy))?;
+    ensure!(fs::read("/tmp/served/seq/1")? == bytes, "the zone holds something else");
+    ensure!(fs::metadata("/tmp/served/seq/2")?.len() == 0, "the next zone is empty");
+    Ok(())
+}

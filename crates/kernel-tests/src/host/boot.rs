@@ -1,0 +1,289 @@
+//! One run of the virtual machine: boots, runs a command as root, and returns what it said.
+//!
+//! QEMU uses KVM where the host lets it, and interprets the guest elsewhere; root is not needed. The
+//! command's two streams and its exit code come through ports of their own, never mixed with the
+//! kernel's console, which goes to a file that is shown when the guest dies.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+use super::cpio::Cpio;
+use super::image::Image;
+use super::share::Daemon;
+use crate::drives::{self, Drives};
+
+/// How the guest's time passes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GuestClock {
+    /// As ours does.
+    Wall,
+    /// A nanosecond per instruction, on one processor: measures work, however busy the host is.
+    Instructions,
+}
+
+/// What executes the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Accelerator {
+    /// The processor, through the host's kernel.
+    Kvm,
+    /// QEMU, which translates them: slow, but it works everywhere.
+    Tcg,
+}
+
+impl Accelerator {
+    /// KVM, if a guest comes to its end on it. There are hosts whose KVM starts a machine and then
+    /// cannot run a kernel that was not built for it: they have no virtualisation in hardware.
+    pub(crate) fn detect(image: &Image, root: &Path) -> Self {
+        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let hardware = processors.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
+        if !hardware || !Path::new("/dev/kvm").exists() {
+            return Self::Tcg;
+        }
+        let job = Job {
+            command: b"#!/usr/bin/busybox sh\n".to_vec(),
+            share: None,
+            kernel_options: "",
+            accelerator: Self::Kvm,
+            clock: GuestClock::Wall,
+            memory_mib: 512,
+            seconds_max: 60,
+        };
+        match attempt(image, &job, &root.join("target/vm/trial")) {
+            Ok(Outcome::Ended(output)) if output.code == 0 => Self::Kvm,
+            Ok(_) => Self::Tcg,
+            Err(error) => {
+                println!("KVM runs no guest here: {error:#}");
+                Self::Tcg
+            }
+        }
+    }
+
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Kvm => &["-accel", "kvm", "-cpu", "host", "-smp", "2"],
+            // One processor: with two, an interpreted kernel that patches its code may see half a
+            // patch. But one that could have a second: for a single one QEMU leaves out memory
+            // barriers (7.2, `tcg_gen_mb`), as if its own threads did not read what the guest
+            // writes. Then the guest and the NVMe controller each miss what the other has stored,
+            // and a doorbell is never rung.
+            Self::Tcg => &["-accel", "tcg", "-cpu", "max", "-smp", "1,maxcpus=2"],
+        }
+    }
+
+    /// For the kernel's command line.
+    fn kernel_options(self) -> &'static str {
+        match self {
+            Self::Kvm => "",
+            // The counter is no clock to calibrate by on a busy interpreter.
+            Self::Tcg => " tsc=unstable clocksource=acpi_pm no_timer_check",
+        }
+    }
+}
+
+/// What to run, and on what.
+pub(crate) struct Job<'a> {
+    /// A program with a `#!` line, or a binary.
+    pub(crate) command: Vec<u8>,
+    /// A directory of the host, which the guest sees as `/share`.
+    pub(crate) share: Option<&'a Path>,
+    /// Added to the kernel's command line.
+    pub(crate) kernel_options: &'a str,
+    /// What runs it; an interpreter, if the clock counts instructions.
+    pub(crate) accelerator: Accelerator,
+    /// How time passes.
+    pub(crate) clock: GuestClock,
+    /// Memory in MiB.
+    pub(crate) memory_mib: u32,
+    /// Wall-clock seconds until the machine is ended.
+    pub(crate) seconds_max: u32,
+}
+
+/// What the command said.
+pub(crate) struct Output {
+    /// Its standard output.
+    pub(crate) stdout: Vec<u8>,
+    /// Its standard error.
+    pub(crate) stderr: Vec<u8>,
+    /// Its exit code.
+    pub(crate) code: u8,
+}
+
+/// What `timeout` returns when time is up.
+const TIME_IS_UP: i32 = 124;
+
+/// The first programs of the guest: in memory, and on its disk.
+const INIT: &str = include_str!("../../vm/init");
+const START: &str = include_str!("../../vm/start");
+
+/// What the guest says on its console when it starts the command: `vm/start`.
+const READY: &str = "vm: ready";
+
+/// Panics end the machine.
+const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic \
+     mitigations=off nokaslr random.trust_cpu=on";
+
+/// Runs `job`. `folder` is for this run alone and is left with the console's text.
+///
+/// A machine that dies before it has come to the command is started once more: an interpreted
+/// kernel on a busy host may fail to get its timers going.
+pub(crate) fn run(image: &Image, job: &Job, folder: &Path) -> Result<Output> {
+    match attempt(image, job, folder)? {
+        Outcome::Ended(output) => Ok(output),
+        Outcome::NeverReady(why) => {
+            eprintln!("the machine died before it ran anything; once more\n{why}");
+            match attempt(image, job, folder)? {
+                Outcome::Ended(output) => Ok(output),
+                Outcome::NeverReady(why) => bail!("the machine died before it ran anything\n{why}"),
+            }
+        }
+    }
+}
+
+/// How a machine ended that was not ended by us.
+enum Outcome {
+    Ended(Output),
+    /// With its last words.
+    NeverReady(String),
+}
+
+fn attempt(image: &Image, job: &Job, folder: &Path) -> Result<Outcome> {
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let files = Files::new(folder);
+    files.write_archive(image, job)?;
+    let drives = Drives::new(folder)?;
+    // Ends with the machine: its only client is gone then.
+    let daemon = job.share.map(|shared| Daemon::start(shared, folder)).transpose()?;
+    let mut command = machine(image, job, &files, daemon.as_ref());
+    drives.attach(&mut command);
+    let mut child = command.spawn().context("starting QEMU")?;
+    let (stdout, stderr) = streams(&mut child)?;
+    let status = child.wait().context("waiting for QEMU")?;
+    if status.code() == Some(TIME_IS_UP) {
+        bail!("the guest did not end within {} s\n{}", job.seconds_max, files.console_tail());
+    }
+    let code = fs::read_to_string(&files.status).unwrap_or_default();
+    if let Ok(code) = code.trim().parse() {
+        return Ok(Outcome::Ended(Output { stdout, stderr, code }));
+    }
+    let errors = String::from_utf8_lossy(&stderr);
+    let why = format!("({status})\n{errors}\n{}", files.console_tail());
+    if files.was_ready() || !status.success() {
+        bail!("the guest died {why}");
+    }
+    Ok(Outcome::NeverReady(why))
+}
+
+/// Where a run keeps what.
+struct Files {
+    archive: PathBuf,
+    console: PathBuf,
+    status: PathBuf,
+}
+
+impl Files {
+    fn new(folder: &Path) -> Self {
+        let at = |name: &str| folder.join(name);
+        Self { archive: at("boot.cpio"), console: at("console"), status: at("status") }
+    }
+
+    /// The image's archive, and behind it one with what belongs to this run.
+    fn write_archive(&self, image: &Image, job: &Job) -> Result<()> {
+        fs::copy(&image.archive, &self.archive).context("copying the guest's archive")?;
+        let end = File::options().append(true).open(&self.archive)?;
+        let mut cpio = Cpio::new(io::BufWriter::new(end));
+        cpio.program("init", INIT.as_bytes())?;
+        cpio.program("run/start", START.as_bytes())?;
+        cpio.program("run/command", &job.command)?;
+        cpio.file("run/drives", Drives::names().as_bytes())?;
+        if job.share.is_some() {
+            cpio.file("run/share", b"")?;
+        }
+        cpio.finish()?;
+        // An earlier run's code is not this one's.
+        match fs::remove_file(&self.status) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the guest came to the command.
+    fn was_ready(&self) -> bool {
+        fs::read(&self.console).is_ok_and(|text| String::from_utf8_lossy(&text).contains(READY))
+    }
+
+    fn console_tail(&self) -> String {
+        let text = fs::read(&self.console).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> Command {
+    let memory = format!("{}M", job.memory_mib);
+    // However this program ends, the machine ends with it.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig=TERM", "--", "timeout", "--kill-after=5"]);
+    command.args([&job.seconds_max.to_string(), "qemu-system-x86_64"]);
+    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    command.args(["-machine", "q35", "-m", &memory]);
+    let accelerator = match job.clock {
+        GuestClock::Wall => job.accelerator,
+        GuestClock::Instructions => {
+            command.args(["-icount", "shift=0,sleep=off"]);
+            Accelerator::Tcg
+        }
+    };
+    command.args(accelerator.options());
+    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&files.archive);
+    let kernel_options =
+        format!("{KERNEL_COMMAND_LINE}{} {}", accelerator.kernel_options(), job.kernel_options);
+    command.args(["-append", &kernel_options, "-device", "virtio-rng-pci"]);
+    command.arg("-serial").arg(format!("file:{}", files.console.display()));
+    drives::drive(&mut command, "root", &image.root, ",snapshot=on");
+    command.args(["-device", "virtio-blk-pci,drive=root,serial=root"]);
+    command.args(["-device", "virtio-serial-pci"]);
+    let status = files.status.display().to_string();
+    for (name, path) in [("out", "/dev/fd/1"), ("err", "/dev/fd/2"), ("status", &status)] {
+        command.arg("-chardev").arg(format!("file,id={name},path={path}"));
+        command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
+    }
+    if let Some(daemon) = daemon {
+        // The daemon reads and writes the guest's memory.
+        let object = format!("memory-backend-memfd,id=memory,size={memory},share=on");
+        command.args(["-object", &object, "-numa", "node,memdev=memory"]);
+        let socket = format!("socket,id=share,path={}", daemon.socket().display());
+        command.args(["-chardev", &socket]);
+        command.args(["-device", "vhost-user-fs-pci,chardev=share,tag=share"]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Both streams to their ends, passed through as their lines come.
+fn streams(child: &mut Child) -> Result<(Vec<u8>, Vec<u8>)> {
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    let errors = thread::spawn(move || pass(stderr, io::stderr()));
+    let stdout = pass(stdout, io::stdout()).context("reading the guest's output")?;
+    let stderr = errors.join().expect("passing bytes does not panic");
+    Ok((stdout, stderr.context("reading the guest's errors")?))
+}
+
+/// Whole lines, since several machines write at the same time.
+fn pass(from: impl Read, mut to: impl Write) -> io::Result<Vec<u8>> {
+    let (mut all, mut from) = (Vec::new(), BufReader::new(from));
+    loop {
+        let start = all.len();
+        if from.read_until(b'\n', &mut all)? == 0 {
+            return Ok(all);
+        }
+        to.write_all(&all[start..])?;
+        to.flush()?;
+    }
+}

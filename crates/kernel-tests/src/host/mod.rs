@@ -1,0 +1,302 @@
+//! The host's side: makes the image of the virtual machine, boots it, and counts what the guest says.
+//!
+//! `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it with a
+//! directory of `share.rs`. What the guest runs lies in `target/vm/share`: `cargo xtask` puts it there.
+
+mod boot;
+mod cpio;
+mod debian;
+mod image;
+mod share;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+use xtask::run;
+use xtask::tally::Tally;
+use xtask::tools::{self, Program};
+
+use self::boot::{Accelerator, GuestClock, Job, Output};
+use self::image::Image;
+use crate::guest::{MACHINES, Machine, Part};
+
+/// Without an action, everything that is tested with a real kernel.
+#[derive(Parser)]
+#[command(name = "cargo xtask vm", about = "Compare with a real kernel in a virtual machine")]
+struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Only these subjects of `guest/mod.rs`
+    #[arg(long, value_name = "SUBJECT")]
+    only: Vec<String>,
+    /// Only this part of the subjects
+    #[arg(long, value_enum)]
+    part: Option<Part>,
+    /// What runs the machine: KVM where it works, unless this says otherwise
+    #[arg(long, global = true, value_enum)]
+    accelerator: Option<Accelerator>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Make the image of the machine, unless it is there
+    Prepare,
+    /// Run one command in the machine, as root; its output and exit code are this command's
+    Run(Run),
+    /// Measure what a served drive costs the kernel that uses it, as ratios
+    Bench(Bench),
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// A directory that the guest sees as /share
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+    /// The guest's clock counts instructions, one nanosecond each: the same on any host
+    #[arg(long)]
+    icount: bool,
+    /// Memory of the guest in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    memory: u32,
+    /// End the machine after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u32,
+    /// The command
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct Bench {
+    /// The guest's clock counts instructions: ratios of work, however busy the host is
+    #[arg(long)]
+    icount: bool,
+}
+
+/// How long the subjects of one machine may take.
+const SECONDS_MAX: u32 = 3600;
+
+/// Does what the command line asks for.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let root = root();
+    let accelerator = args.accelerator;
+    let outcome = match &args.action {
+        Some(Action::Prepare) => prepare(&root).map(|_| ExitCode::SUCCESS),
+        Some(Action::Run(run)) => run_command(&root, run, accelerator),
+        Some(Action::Bench(bench)) => run_bench(&root, bench, accelerator),
+        None => Ok(xtask::tally::tallied(|tally| {
+            let wanted = Wanted { subjects: &args.only, part: args.part };
+            all(&root, &wanted, accelerator, tally);
+        })),
+    };
+    outcome.unwrap_or_else(|error| {
+        println!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The workspace's root, whatever directory the command is started in.
+fn root() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.ancestors().nth(2).expect("the crate lies two folders below").to_path_buf()
+}
+
+/// Which subjects to run; nothing is everything.
+struct Wanted<'a> {
+    subjects: &'a [String],
+    part: Option<Part>,
+}
+
+impl Wanted<'_> {
+    /// The subjects of a machine that are wanted.
+    fn of(&self, machine: &Machine) -> Vec<&'static str> {
+        if self.part.is_some_and(|part| part != machine.part) {
+            return Vec::new();
+        }
+        let names = machine.subjects.iter().map(|subject| subject.name);
+        names.filter(|name| self.subjects.is_empty() || self.names(name)).collect()
+    }
+
+    fn names(&self, name: &str) -> bool {
+        self.subjects.iter().any(|wanted| wanted == name)
+    }
+}
+
+/// Compares with the kernel, and counts what was left out because only a part is wanted.
+fn all(root: &Path, wanted: &Wanted, accelerator: Option<Accelerator>, tally: &mut Tally) {
+    match prepare(root) {
+        Ok(image) => {
+            if let Err(error) = compare(root, &image, wanted, accelerator, tally) {
+                tally.fail(format!("the virtual machine: {error:#}"));
+            }
+        }
+        Err(error) => tally.skip("comparison with a real kernel", &format!("{error:#}")),
+    }
+    if wanted.part == Some(Part::Essential) {
+        let rest = MACHINES.iter().filter(|machine| machine.part == Part::Rest);
+        tally.leave(rest.flat_map(|machine| machine.subjects).map(|subject| subject.checks).sum());
+    }
+}
+
+/// A machine to boot.
+struct Boot {
+    kernel_options: &'static str,
+    subjects: Vec<&'static str>,
+    folder: PathBuf,
+}
+
+fn compare(
+    root: &Path,
+    image: &Image,
+    wanted: &Wanted,
+    accelerator: Option<Accelerator>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let share = fill_share(root, image)?;
+    let boots: VecDeque<Boot> = MACHINES
+        .iter()
+        .enumerate()
+        .map(|(number, machine)| Boot {
+            kernel_options: machine.kernel_options,
+            subjects: wanted.of(machine),
+            folder: root.join(format!("target/vm/run{number}")),
+        })
+        .filter(|boot| !boot.subjects.is_empty())
+        .collect();
+    ensure!(!boots.is_empty(), "no subject {}", wanted.subjects.join(", "));
+    let accelerator = accelerator.unwrap_or_else(|| Accelerator::detect(image, root));
+    for (boot, output) in run_all(image, &share, accelerator, boots) {
+        let counted = output.and_then(|output| {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            tally.add(&String::from_utf8_lossy(&output.stdout)).with_context(|| {
+                format!("the guest's command ended with {}\n{stderr}", output.code)
+            })
+        });
+        if let Err(error) = counted {
+            tally.fail(format!("the virtual machine for {}: {error:#}", boot.subjects.join(", ")));
+        }
+    }
+    Ok(())
+}
+
+/// Runs the machines, as many at a time as this one has processors: an interpreted guest uses one.
+fn run_all(
+    image: &Image,
+    share: &Path,
+    accelerator: Accelerator,
+    boots: VecDeque<Boot>,
+) -> Vec<(Boot, Result<Output>)> {
+    let processors = thread::available_parallelism().map_or(2, NonZeroUsize::get);
+    let waiting = Mutex::new(boots);
+    let outputs = Mutex::new(Vec::new());
+    let next = || waiting.lock().expect("nothing panics with it").pop_front();
+    let work = || {
+        while let Some(boot) = next() {
+            let names = boot.subjects.join(", ");
+            println!("booting {} on {accelerator:?} for {names}", image.version);
+            let job = Job {
+                command: guest_command(&boot.subjects),
+                share: Some(share),
+                kernel_options: boot.kernel_options,
+                accelerator,
+                clock: GuestClock::Wall,
+                memory_mib: 2048,
+                seconds_max: SECONDS_MAX,
+            };
+            let output = boot::run(image, &job, &boot.folder);
+            outputs.lock().expect("nothing panics with it").push((boot, output));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..processors {
+            scope.spawn(work);
+        }
+    });
+    outputs.into_inner().expect("nothing panics with it")
+}
+
+/// What the guest runs.
+fn guest_command(subjects: &[&str]) -> Vec<u8> {
+    let settings = ["SEED", "COUNT"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")));
+    let mut words: Vec<String> = std::iter::once("env".to_owned()).chain(settings).collect();
+    words.extend(["/share/kernel-tests-guest", "subjects"].map(str::to_owned));
+    words.extend(subjects.iter().map(ToString::to_string));
+    script(&words)
+}
+
+/// Adds to the programs in `target/vm/share` what else the guest reads.
+fn fill_share(root: &Path, image: &Image) -> Result<PathBuf> {
+    let share = root.join("target/vm/share");
+    ensure!(share.join("zonal").exists(), "nothing for the guest to run: use cargo xtask vm");
+    let copy = |from: &Path, name: &str| {
+        fs::copy(from, share.join(name)).with_context(|| format!("copying {}", from.display()))
+    };
+    copy(&root.join("docs/semantics.md"), "semantics.md")?;
+    if image.zbd.exists() {
+        fs::create_dir_all(share.join("zbd"))?;
+        for script in fs::read_dir(&image.zbd)? {
+            let script = script?;
+            copy(&script.path(), &format!("zbd/{}", script.file_name().display()))?;
+        }
+    }
+    Ok(share)
+}
+
+/// Everything there is before a machine can be booted; an error says what is missing.
+fn prepare(root: &Path) -> Result<Image> {
+    tools::require(&[Program { name: "qemu-system-x86_64", package: "qemu-system-x86" }])?;
+    share::require()?;
+    Image::prepare(root)
+}
+
+fn run_command(root: &Path, run: &Run, accelerator: Option<Accelerator>) -> Result<ExitCode> {
+    let image = prepare(root).context("the virtual machine cannot be had")?;
+    let job = Job {
+        command: script(&run.command),
+        share: run.share.as_deref(),
+        kernel_options: "",
+        accelerator: accelerator.unwrap_or_else(|| Accelerator::detect(&image, root)),
+        clock: if run.icount { GuestClock::Instructions } else { GuestClock::Wall },
+        memory_mib: run.memory,
+        seconds_max: run.timeout,
+    };
+    let folder = root.join("target/vm").join(format!("run-{}", std::process::id()));
+    let output = boot::run(&image, &job, &folder);
+    if output.is_ok() {
+        fs::remove_dir_all(&folder)?;
+    }
+    Ok(ExitCode::from(output?.code))
+}
+
+fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Result<ExitCode> {
+    prepare(root).context("the virtual machine cannot be had")?;
+    let share = root.join("target/vm/share-bench");
+    fs::create_dir_all(&share)?;
+    println!("building what is measured");
+    let programs = ["--package=zonal-cli", "--package=kernel-tests", "--bins"];
+    run::quietly(xtask::cargo(root).args(["build", "--quiet", "--release"]).args(programs))?;
+    for program in ["zonal", "kernel-tests-guest"] {
+        fs::copy(root.join("target/release").join(program), share.join(program))?;
+    }
+    let command = ["/share/kernel-tests-guest", "bench"].map(str::to_owned).to_vec();
+    let run =
+        Run { share: Some(share), icount: bench.icount, memory: 2048, timeout: 3600, command };
+    run_command(root, &run, accelerator)
+}
+
+/// A script that starts `command`, whatever is in its words.
+fn script(command: &[String]) -> Vec<u8> {
+    let words: Vec<String> =
+        command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+    format!("#!/usr/bin/busybox sh\nexec {}\n", words.join(" ")).into_bytes()
+}

@@ -1,0 +1,79 @@
+//! The programs of the workspace: builds them with one set of features, so that no crate is compiled
+//! twice, and says where they are.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use xtask::cargo;
+
+/// A program that was built.
+pub(crate) struct Program {
+    /// Of its crate: `zonal-fs`.
+    pub(crate) package: String,
+    /// Of the library, program or file of tests: `crash`.
+    pub(crate) name: String,
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// The folder of its crate, in which its tests run.
+    pub(crate) folder: PathBuf,
+    /// Whether it runs tests.
+    pub(crate) tests: bool,
+}
+
+/// Builds what `targets` name, as options of cargo, and lists all programs among it.
+pub(crate) fn build(root: &Path, targets: &[&str]) -> Result<Vec<Program>> {
+    built(
+        cargo(root)
+            .args(["build", "--quiet", "--workspace", "--message-format=json-render-diagnostics"])
+            .args(targets),
+    )
+}
+
+/// Runs a `cargo build` that prints messages, and lists the programs that they are about.
+pub(crate) fn built(build: &mut Command) -> Result<Vec<Program>> {
+    let output = build.stderr(Stdio::inherit()).output().context("could not start cargo")?;
+    ensure!(output.status.success(), "{build:?} failed");
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
+}
+
+/// The program that a message of cargo is about.
+fn program(line: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let path = message["executable"].as_str()?;
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let folder = manifest.parent()?;
+    Some(Program {
+        package: folder.file_name()?.to_str()?.to_owned(),
+        name: message["target"]["name"].as_str()?.to_owned(),
+        path: PathBuf::from(path),
+        folder: folder.to_path_buf(),
+        tests: message["profile"]["test"].as_bool()?,
+    })
+}
+
+/// The path of the program that is no test.
+pub(crate) fn find<'a>(programs: &'a [Program], name: &str) -> Result<&'a Path> {
+    let mut found = programs.iter().filter(|program| !program.tests && program.name == name);
+    let program = found.next().with_context(|| format!("cargo built no program {name}"))?;
+    Ok(&program.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_taken_from_messages_of_cargo() {
+        let found = program(
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/zonal-fs/Cargo.toml",
+            "target":{"kind":["test"],"name":"crash"},"profile":{"test":true},
+            "executable":"/w/target/debug/deps/crash-1"}"#,
+        )
+        .unwrap();
+        assert_eq!((&*found.package, &*found.name, found.tests), ("zonal-fs", "crash", true));
+        assert_eq!(found.folder, Path::new("/w/crates/zonal-fs"));
+        assert!(program(r#"{"reason":"build-script-executed"}"#).is_none());
+    }
+}

@@ -1,0 +1,19 @@
+//! What the programs that test the workspace share: `cargo xtask`, and those of `kernel-tests`.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "they are command-line programs")]
+
+use std::path::Path;
+use std::process::Command;
+
+pub mod run;
+pub mod tally;
+pub mod tools;
+
+/// `cargo`, started in the workspace.
+pub fn cargo(root: &Path) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    command
+}

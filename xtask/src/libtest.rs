@@ -1,0 +1,293 @@
+//! Runs programs of libtest, or a command that runs them, and counts their results.
+//!
+//! Tests that need root, tools or time are marked `#[ignore = "why; run by cargo xtask test"]` in their
+//! crates, with `--all` or `--soak` behind it for those of the longer runs. A test that finds at run
+//! time that it cannot run prints `SKIP: why` and returns.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use xtask::tally::{Tally, now};
+
+/// How a test says on its own line of output that it could not run; the reason follows.
+const SKIP_MARK: &str = "SKIP: ";
+
+/// The reason of an ignored "test" that is no test: a program that tests of the same file start.
+const NO_TEST: &str = "the daemon of the other tests";
+
+/// How much to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    /// `cargo xtask test`.
+    Standard,
+    /// `cargo xtask test --all`.
+    All,
+    /// `cargo xtask test --soak`.
+    Soak,
+}
+
+/// What runs a test that libtest ignores unless it is asked for.
+enum Runner {
+    /// Tests of the same file.
+    OtherTests,
+    /// The virtual machine.
+    Machine,
+    /// A tier, and those above it.
+    Tier(Tier),
+    /// Only people.
+    Nothing,
+}
+
+impl Runner {
+    /// What the reason of an ignored test says.
+    fn of(why: &str) -> Self {
+        let Some((_, options)) = why.split_once("run by cargo xtask test") else {
+            return if why == NO_TEST { Self::OtherTests } else { Self::Nothing };
+        };
+        match options {
+            "" => Self::Tier(Tier::Standard),
+            " --all" => Self::Tier(Tier::All),
+            " --soak" => Self::Tier(Tier::Soak),
+            " in a virtual machine" => Self::Machine,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// What runs tests: a program, or a command that runs programs.
+pub(crate) struct Tests<'a> {
+    /// For people.
+    pub(crate) name: String,
+    /// Where its output is kept.
+    pub(crate) log: PathBuf,
+    /// Makes the command.
+    pub(crate) command: &'a dyn Fn() -> Command,
+    /// Whoever has not ended by then is ended, and has not failed by that.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Tests<'_> {
+    /// Runs the tests, then those that are ignored unless asked for and that `tier` includes. Prints
+    /// a line, or all of the output if something failed.
+    pub(crate) fn run(&self, tier: Tier, tally: &mut Tally) {
+        let start = now();
+        let mut own = Tally::default();
+        let (mut output, seen) = self.run_once(&["--show-output"], tier, &mut own);
+        let later = seen.later(tier);
+        if !later.is_empty() {
+            // They are heavy, and other programs of tests run beside them.
+            let mut arguments = vec!["--ignored", "--exact", "--show-output", "--test-threads=1"];
+            arguments.extend(later);
+            output += &self.run_once(&arguments, tier, &mut own).0;
+        }
+        let (name, seconds) = (&self.name, start.elapsed().as_secs_f64());
+        if own.has_failed() {
+            println!("\n== {name}: {} ({seconds:.1} s)\n{output}", own.counts());
+        } else {
+            println!("{name} ... {} ({seconds:.1} s)", own.counts());
+        }
+        tally.join(own);
+    }
+
+    /// Runs to the end and counts; what was printed, and what it means.
+    fn run_once(&self, arguments: &[&str], tier: Tier, tally: &mut Tally) -> (String, Seen) {
+        let mut seen = Seen::default();
+        let name = &self.name;
+        let (output, success) = match self.output(arguments) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                tally.fail(format!("{name}: {error:#}"));
+                return (String::new(), seen);
+            }
+        };
+        output.lines().for_each(|line| seen.line(line));
+        seen.count(tier, tally);
+        if !success && seen.failed == 0 {
+            if self.until.is_some_and(|until| now() >= until) && seen.failing.is_empty() {
+                println!("{name}: ended because time is up");
+            } else {
+                let failing = seen.failing.join(", ");
+                tally.fail(format!("{name}: did not run to its end {failing}"));
+            }
+        }
+        (output, seen)
+    }
+
+    /// Both streams, in the order in which they were written, and whether it ended well. They go to a
+    /// file: what a test leaves running may keep it open, and a pipe would not end.
+    fn output(&self, arguments: &[&str]) -> Result<(String, bool)> {
+        let log = &self.log;
+        let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
+        let mut command = (self.command)();
+        command.args(arguments).stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
+        let success = command.status().context("could not start it")?.success();
+        let bytes = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
+        Ok((String::from_utf8_lossy(&bytes).into_owned(), success))
+    }
+}
+
+/// What libtest has printed so far.
+#[derive(Default)]
+struct Seen {
+    passed: u64,
+    failed: u64,
+    /// Name of the test that runs, when the output shows it.
+    current: String,
+    failed_names: Vec<String>,
+    /// Names of tests that have failed in a program that may not come to its end.
+    failing: Vec<String>,
+    /// The list that the current test binary prints under its last `failures:`.
+    listed: Option<Vec<String>>,
+    ignored: Vec<(String, String)>,
+    skipped: Vec<(String, String)>,
+}
+
+impl Seen {
+    fn line(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            self.passed += number_before(rest, " passed");
+            self.failed += number_before(rest, " failed");
+            self.failed_names.extend(self.listed.take().unwrap_or_default());
+        } else if line == "failures:" {
+            // Printed twice: above the output of those that failed, then above their names.
+            self.listed = Some(Vec::new());
+        } else if let (Some(name), Some(listed)) = (line.strip_prefix("    "), &mut self.listed) {
+            listed.push(name.to_owned());
+        } else if let Some(name) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            name.clone_into(&mut self.current);
+        } else if let Some((name, end)) =
+            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        {
+            name.clone_into(&mut self.current);
+            if end == "FAILED" {
+                self.failing.push(name.to_owned());
+            }
+            if let Some(why) = end.strip_prefix("ignored") {
+                let why = why.strip_prefix(", ").unwrap_or("marked as ignored");
+                self.ignored.push((name.to_owned(), why.to_owned()));
+            }
+        }
+        if let Some((_, why)) = line.split_once(SKIP_MARK) {
+            self.skipped.push((self.current.clone(), why.to_owned()));
+        }
+    }
+
+    /// Counts what ran, and what nothing of this command runs.
+    fn count(&self, tier: Tier, tally: &mut Tally) {
+        // A test that prints why it cannot run still passes in libtest's eyes.
+        tally.pass(self.passed.saturating_sub(self.skipped.len() as u64));
+        for (name, why) in &self.skipped {
+            tally.skip(name, why);
+        }
+        for name in &self.failed_names {
+            tally.fail(name.clone());
+        }
+        for _ in self.failed_names.len() as u64..self.failed {
+            tally.fail("a test without a name");
+        }
+        for (name, why) in &self.ignored {
+            match Runner::of(why) {
+                Runner::OtherTests | Runner::Machine | Runner::Tier(Tier::Soak) => {}
+                Runner::Tier(wanted) if wanted <= tier => {}
+                Runner::Tier(_) => tally.leave(1),
+                Runner::Nothing => tally.skip(name, why),
+            }
+        }
+    }
+
+    /// The ignored tests that this tier runs.
+    fn later(&self, tier: Tier) -> Vec<&str> {
+        let wanted = |why: &str| matches!(Runner::of(why), Runner::Tier(own) if own <= tier);
+        self.ignored.iter().filter(|(_, why)| wanted(why)).map(|(name, _)| &**name).collect()
+    }
+}
+
+/// The number before `word`: 5 in `ok. 5 passed; 0 failed` for ` passed`.
+fn number_before(text: &str, word: &str) -> u64 {
+    let Some((before, _)) = text.split_once(word) else { return 0 };
+    before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+running 6 tests
+test fine ... ok
+test mount ... SKIP: no /dev/fuse
+ok
+test small ... ok
+test big ... ignored, needs root; run by cargo xtask test
+test long ... ignored, takes hours
+test daemon ... ignored, the daemon of the other tests
+test huge ... ignored, takes minutes; run by cargo xtask test --all
+test years ... ignored, takes years; run by cargo xtask test --soak
+test disk ... ignored, needs disks; run by cargo xtask test in a virtual machine
+test broken ... FAILED
+
+successes:
+
+---- small stdout ----
+SKIP: no room
+
+successes:
+    fine
+    small
+
+failures:
+
+---- broken stdout ----
+    a line of its output
+
+failures:
+    broken
+
+test result: FAILED. 3 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out
+";
+
+    fn seen() -> Seen {
+        let mut seen = Seen::default();
+        OUTPUT.lines().for_each(|line| seen.line(line));
+        seen
+    }
+
+    fn counted(tier: Tier) -> (String, u64) {
+        let mut tally = Tally::default();
+        seen().count(tier, &mut tally);
+        (tally.counts(), tally.left())
+    }
+
+    #[test]
+    fn libtest_output_is_counted() {
+        assert_eq!(counted(Tier::All), ("1 passed, 1 failed, 3 skipped".to_owned(), 0));
+        assert_eq!(counted(Tier::Standard), ("1 passed, 1 failed, 3 skipped".to_owned(), 1));
+    }
+
+    #[test]
+    fn ignored_tests_are_run_by_the_tier_that_they_name() {
+        assert_eq!(seen().later(Tier::Standard), ["big"]);
+        assert_eq!(seen().later(Tier::All), ["big", "huge"]);
+        assert_eq!(seen().later(Tier::Soak), ["big", "huge", "years"]);
+    }
+
+    fn outcome(program: &str) -> String {
+        let mut tally = Tally::default();
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let command = || Command::new(program);
+        let (name, log) = ("tests".to_owned(), log.path().to_path_buf());
+        Tests { name, log, command: &command, until: None }.run(Tier::Standard, &mut tally);
+        tally.counts()
+    }
+
+    #[test]
+    fn a_program_that_runs_no_test_is_a_failure() {
+        assert_eq!(outcome("/nonexistent/program"), "0 passed, 1 failed, 0 skipped");
+        assert_eq!(outcome("false"), "0 passed, 1 failed, 0 skipped");
+    }
+}
