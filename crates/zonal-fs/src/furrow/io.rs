@@ -29,6 +29,8 @@ pub(super) struct Counts {
     pub(super) reclaim_bytes: AtomicU64,
     pub(super) meta_bytes: AtomicU64,
     pub(super) read_bytes: AtomicU64,
+    pub(super) blocks_reread: AtomicU64,
+    pub(super) blocks_moved_wrong: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) resets: AtomicU64,
 }

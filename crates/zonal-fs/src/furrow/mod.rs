@@ -12,7 +12,7 @@
 //! | [`state`], [`extent`] | what is known of files and their blocks? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`buffer`] | what does each POSIX action do? |
-//! | [`data`], [`io`] | how do blocks get to the drive and back? |
+//! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`load`] | how is the state found again? |
 //! | [`reclaim`] | how does space come back? |
@@ -46,6 +46,7 @@ mod replay;
 mod rows;
 mod state;
 mod superlog;
+mod verify;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -231,6 +232,8 @@ impl Furrow {
             reclaim_bytes: counts.reclaim_bytes.load(Ordering::Relaxed),
             meta_bytes: counts.meta_bytes.load(Ordering::Relaxed),
             read_bytes: counts.read_bytes.load(Ordering::Relaxed),
+            blocks_reread: counts.blocks_reread.load(Ordering::Relaxed),
+            blocks_moved_wrong: counts.blocks_moved_wrong.load(Ordering::Relaxed),
             flushes: counts.flushes.load(Ordering::Relaxed),
             resets: counts.resets.load(Ordering::Relaxed),
             batches: self.durable_batch.load(Ordering::Relaxed),
@@ -316,6 +319,10 @@ pub struct Stats {
     pub meta_bytes: u64,
     /// Bytes read from the device.
     pub read_bytes: u64,
+    /// Blocks whose checksum was wrong at first and right when they were read again.
+    pub blocks_reread: u64,
+    /// Blocks that reclaim moved although they stayed wrong: their readers get an error.
+    pub blocks_moved_wrong: u64,
     /// Device flushes.
     pub flushes: u64,
     /// Zones reset.

@@ -6,6 +6,9 @@
 //! structure is here; the policy is [`Zones::find_victim`](super::alloc::Zones::find_victim) and
 //! the pace is [`pay`](super::buffer).
 
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
 use super::Furrow;
 use super::alloc::{Role, Urgency};
 use super::commit::Ending;
@@ -15,16 +18,24 @@ use super::format::{Address, BLOCK_BYTES};
 use super::planted::PlantedBug;
 use super::state::{ExtentId, State};
 use crate::FsError;
-use crate::vfs::Result;
+use crate::vfs::{Ino, Result};
 
 /// Blocks copied at once: 1 MiB.
 const COPY_BLOCKS: u32 = 256;
 
-/// Blocks to be copied.
-#[derive(Clone, Copy, Debug)]
+/// An extent to be copied.
+#[derive(Clone, Debug)]
 struct Live {
     block: u32,
-    blocks: u32,
+    crcs: Vec<u32>,
+    /// A file that has it, to name it where it is wrong.
+    ino: Ino,
+}
+
+impl Live {
+    fn blocks(&self) -> u32 {
+        u32::try_from(self.crcs.len()).expect("inside a zone")
+    }
 }
 
 impl Furrow {
@@ -112,14 +123,12 @@ impl Furrow {
 
     /// Copies live blocks of a victim to the reclaim stream.
     fn move_blocks(&self, victim: u32, batch: &[Live]) -> Result<u64> {
-        let total: usize = batch.iter().map(|live| live.blocks as usize).sum();
+        let total: usize = batch.iter().map(|live| live.crcs.len()).sum();
         let mut data = vec![0; total * BLOCK_BYTES];
         let mut rest = &mut data[..];
         for live in batch {
-            let (now, later) = rest.split_at_mut(live.blocks as usize * BLOCK_BYTES);
-            let at = Address { zone: victim, block: live.block };
-            // Not verified: a wrong block moves with its checksum and stays wrong for its reader.
-            if let Err(error) = self.drive.read(at, now) {
+            let (now, later) = rest.split_at_mut(live.crcs.len() * BLOCK_BYTES);
+            if let Err(error) = self.read_live(victim, live, now) {
                 tracing::error!(zone = victim, %error, "reclaim cannot read a zone; it stays");
                 self.write_state().zones.slot_mut(victim).unreadable = true;
                 return Ok(1);
@@ -135,6 +144,19 @@ impl Furrow {
             state.changes.rows = rows;
         }
         Ok(total as u64)
+    }
+
+    /// Reads an extent of a victim, which will be erased: what a second look would have mended must
+    /// not be lost with it. A block that stays wrong moves with its checksum, and stays wrong for
+    /// its readers.
+    fn read_live(&self, victim: u32, live: &Live, buffer: &mut [u8]) -> Result<()> {
+        let at = Address { zone: victim, block: live.block };
+        for index in self.drive.read_verified(at, &live.crcs, buffer)? {
+            self.drive.counts.blocks_moved_wrong.fetch_add(1, Ordering::Relaxed);
+            let (inode, block) = (live.ino, live.block + index);
+            tracing::error!(%inode, zone = victim, block, "reclaim moves a block that is wrong");
+        }
+        Ok(())
     }
 }
 
@@ -154,18 +176,18 @@ fn joined(placed: &[Placed]) -> Vec<Placed> {
 
 /// Maps copied blocks to the places of their copies, and settles these.
 fn relocate_batch(state: &mut State, victim: u32, batch: &[Live], placed: &[Placed]) {
-    let mut sources = batch.iter().copied().peekable();
+    let mut sources = batch.iter().peekable();
     let mut used = 0;
     for part in placed {
         let mut filled = 0;
         while filled < part.blocks {
-            let Some(live) = sources.peek().copied() else { break };
-            let blocks = (live.blocks - used).min(part.blocks - filled);
-            let from = Live { block: live.block + used, blocks };
-            relocate_range(state, victim, from, (part.zone, part.block + filled));
+            let Some(live) = sources.peek() else { break };
+            let blocks = (live.blocks() - used).min(part.blocks - filled);
+            let from = live.block + used;
+            relocate_range(state, victim, from..from + blocks, (part.zone, part.block + filled));
             filled += blocks;
             used += blocks;
-            if used == live.blocks {
+            if used == live.blocks() {
                 sources.next();
                 used = 0;
             }
@@ -185,7 +207,7 @@ fn collect(state: &State, victim: u32) -> Vec<Live> {
             break;
         }
         total += blocks;
-        batch.push(Live { block, blocks });
+        batch.push(Live { block, crcs: extent.crcs.clone(), ino: extent.owner.0 });
     }
     if state.zones.slot(victim).unreadable {
         batch.clear();
@@ -194,22 +216,22 @@ fn collect(state: &State, victim: u32) -> Vec<Live> {
 }
 
 /// Moves what still lives in a copied range of the victim to its place in the copy.
-fn relocate_range(state: &mut State, victim: u32, from: Live, (zone, to): (u32, u32)) {
-    let limit = from.block + from.blocks;
+fn relocate_range(state: &mut State, victim: u32, from: Range<u32>, (zone, to): (u32, u32)) {
+    let limit = from.end;
     // An extent that the copy's destination cut in two is cut in two itself, if it may be.
-    cut_at(state, victim, from.block);
+    cut_at(state, victim, from.start);
     cut_at(state, victim, limit);
     let inside: Vec<(u32, ExtentId)> = state
         .zones
         .slot(victim)
         .extents
-        .range(from.block..limit)
+        .range(from.clone())
         .map(|(&block, &id)| (block, id))
         .collect();
     for (block, id) in inside {
         let fits = state.extents.get(&id).is_some_and(|extent| block + extent.blocks() <= limit);
         if fits {
-            state.relocate(id, zone, to + (block - from.block));
+            state.relocate(id, zone, to + (block - from.start));
         }
     }
 }

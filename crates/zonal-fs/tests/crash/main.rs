@@ -15,6 +15,7 @@
 //! | `nth` | what if the n-th I/O fails? |
 //! | `zones` | what if zones fail, or the drive is full? |
 //! | `journal` | what if records of the journal are bad? |
+//! | `reclaim` | what if reclaim reads what is wrong? |
 //! | `together` | what does a cut leave of what several threads did? |
 //!
 //! In the environment: `SEED` chooses the random workloads (it is printed), `COUNT` multiplies how
@@ -31,6 +32,7 @@ mod hooked;
 mod journal;
 mod nth;
 mod planted;
+mod reclaim;
 mod run;
 mod together;
 mod zones;

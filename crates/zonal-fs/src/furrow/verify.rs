@@ -1,0 +1,63 @@
+//! Reading blocks against their checksums, and again where they are wrong.
+//!
+//! A wrong block is wrong on the medium, or it came back wrong this once: from a cable, a transfer,
+//! a buffer. Nothing may be concluded from one read, above all not by those who will erase the
+//! original.
+
+use std::sync::atomic::Ordering;
+
+use zonal::DeviceError;
+
+use super::format::{Address, BLOCK_BYTES};
+use super::io::Drive;
+
+/// How a block is read again: so many blocks before and after it with it, so that it is neither the
+/// same command nor the same place in memory.
+const AGAIN: [(u32, u32); 4] = [(0, 0), (1, 0), (0, 1), (0, 0)];
+
+impl Drive {
+    /// Reads whole blocks and returns the indices of those that are wrong however often they are
+    /// read.
+    pub(super) fn read_verified(
+        &self,
+        at: Address,
+        crcs: &[u32],
+        buffer: &mut [u8],
+    ) -> Result<Vec<u32>, DeviceError> {
+        self.read(at, buffer)?;
+        let mut wrong = Vec::new();
+        let blocks = buffer.chunks_mut(BLOCK_BYTES).zip(crcs).zip(0u32..);
+        for ((bytes, &crc), index) in blocks {
+            if crc32c::crc32c(bytes) == crc {
+                continue;
+            }
+            let block = Address { block: at.block + index, ..at };
+            if self.read_again(block, crc, bytes) {
+                self.counts.blocks_reread.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(zone = at.zone, block = block.block, "a read was wrong once");
+            } else {
+                wrong.push(index);
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Whether a block is right at another try.
+    fn read_again(&self, at: Address, crc: u32, bytes: &mut [u8]) -> bool {
+        AGAIN.into_iter().any(|(before, after)| {
+            let before = before.min(at.block);
+            let from = Address { block: at.block - before, ..at };
+            let blocks = (before + 1 + after).min(self.blocks_after(from));
+            let mut window = vec![0; blocks as usize * BLOCK_BYTES];
+            let outcome = self.read(from, &mut window);
+            let again = window.chunks(BLOCK_BYTES).nth(before as usize);
+            match again.filter(|again| outcome.is_ok() && crc32c::crc32c(again) == crc) {
+                Some(again) => {
+                    bytes.copy_from_slice(again);
+                    true
+                }
+                None => false,
+            }
+        })
+    }
+}
