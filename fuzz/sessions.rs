@@ -16,8 +16,10 @@ use zonal::spec::open_stack;
 use zonal::{ManualClock, OpenMode};
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::Hosts;
-use zonal_nvme::tcp::Server;
-use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, CommonHeader, Frame, Initialize, Kind, Terms};
+use zonal_nvme::tcp::pdu::{
+    self, COMMON_BYTES, CommonHeader, ConnectionParams, Frame, IcPdu, PduType,
+};
+use zonal_nvme::tcp::{MEMORY_MAX, Server};
 use zonal_nvme::wire::fabrics::{Connect, ConnectData, DYNAMIC_CONTROLLER, FlowControl, Property};
 use zonal_nvme::{Namespace, Subsystem};
 
@@ -26,12 +28,12 @@ const NQN: &str = "nqn.2026-11.localhost:fuzz";
 /// Units alone, then a session. The first byte says what comes before them.
 pub(crate) fn nvme_tcp(data: &[u8]) {
     let Some((&how, units)) = data.split_first() else { return };
-    parse(units, Terms::digests(how >> 6));
+    parse(units, ConnectionParams::digests(how >> 6));
     session(how, units);
 }
 
 /// What is accepted as a unit has its parts in order, and is as long as it says.
-fn parse(mut bytes: &[u8], agreed: Terms) {
+fn parse(mut bytes: &[u8], agreed: ConnectionParams) {
     while let Some((first, _)) = bytes.split_first_chunk() {
         let Ok(frame) = Frame::parse(*first, agreed, 1 << 18) else { return };
         assert!(frame.head_bytes() <= frame.data_at, "{frame:?}");
@@ -56,7 +58,8 @@ fn server() -> SocketAddr {
         let namespaces = vec![namespace.with_extensions(size)];
         let subsystem = Subsystem::new(NQN, namespaces, Hosts::All).expect("a sound name");
         let anywhere = ["127.0.0.1:0".parse().expect("an address")];
-        let server = Server::start(Arc::new(subsystem), &anywhere, clock).expect("a free port");
+        let server =
+            Server::start(Arc::new(subsystem), &anywhere, MEMORY_MAX, clock).expect("a free port");
         let address = server.addresses()[0];
         (server, address)
     });
@@ -66,19 +69,21 @@ fn server() -> SocketAddr {
 /// Sends the start that `how` names, then the bytes: as they are, or each 64 of them as a command
 /// with right digests; and waits for the server to end the connection.
 fn session(how: u8, bytes: &[u8]) {
-    let (terms, address) = (Terms::digests(how >> 6), server());
+    let (params, address) = (ConnectionParams::digests(how >> 6), server());
     let admin = (how & 3 == 3).then(|| {
         let mut stream = TcpStream::connect(address).expect("the server listens");
-        stream.write_all(&start(Terms::default(), 0, DYNAMIC_CONTROLLER)).expect("it reads");
+        stream
+            .write_all(&start(ConnectionParams::default(), 0, DYNAMIC_CONTROLLER))
+            .expect("it reads");
         let mut answer = [0; 128 + 24];
         stream.read_exact(&mut answer).expect("ICResp, and the completion of Connect");
         (u16::from_le_bytes([answer[136], answer[137]]), stream)
     });
     let mut sent = match how & 3 {
         0 => Vec::new(),
-        1 => initialize(terms),
-        2 => start(terms, 0, DYNAMIC_CONTROLLER),
-        _ => start(terms, 1, admin.as_ref().map_or(0, |(controller, _)| *controller)),
+        1 => initialize(params),
+        2 => start(params, 0, DYNAMIC_CONTROLLER),
+        _ => start(params, 1, admin.as_ref().map_or(0, |(controller, _)| *controller)),
     };
     if how & 4 == 0 {
         sent.extend_from_slice(bytes);
@@ -86,7 +91,7 @@ fn session(how: u8, bytes: &[u8]) {
         for chunk in bytes.chunks(64) {
             let mut entry = [0; 64];
             entry[..chunk.len()].copy_from_slice(chunk);
-            command(&mut sent, SubmissionEntry::ref_from_bytes(&entry).expect("64"), &[], terms);
+            command(&mut sent, SubmissionEntry::ref_from_bytes(&entry).expect("64"), &[], params);
         }
     }
     let mut stream = TcpStream::connect(address).expect("the server listens");
@@ -100,35 +105,35 @@ fn session(how: u8, bytes: &[u8]) {
     }
 }
 
-fn initialize(terms: Terms) -> Vec<u8> {
-    let mut request = Initialize::new_zeroed();
+fn initialize(params: ConnectionParams) -> Vec<u8> {
+    let mut request = IcPdu::new_zeroed();
     request.common = CommonHeader::UNSET;
-    request.digests = u8::from(terms.header_digest == pdu::Digest::On)
-        | u8::from(terms.data_digest == pdu::Digest::On) << 1;
+    request.digests = u8::from(params.header_digest == pdu::Digest::On)
+        | u8::from(params.data_digest == pdu::Digest::On) << 1;
     let mut out = Vec::new();
-    let unit = (Kind::InitializeRequest, 0);
-    pdu::put(&mut out, unit, request.as_bytes(), &[], Terms::default());
+    let unit = (PduType::ICReq, 0);
+    pdu::put(&mut out, unit, request.as_bytes(), &[], ConnectionParams::default());
     out
 }
 
 /// Everything until a queue can be used, without waiting for answers.
-fn start(terms: Terms, queue: u16, controller: u16) -> Vec<u8> {
-    let mut out = initialize(terms);
+fn start(params: ConnectionParams, queue: u16, controller: u16) -> Vec<u8> {
+    let mut out = initialize(params);
     let (entries, flow_control) = (32, FlowControl::On);
     let mut data = ConnectData::new_zeroed();
     data.controller_id = controller.into();
     data.subsystem = name(NQN);
     data.host = name("nqn.2026-11.localhost:host");
     let connect = Connect { queue, entries, flow_control, keep_alive_ms: None }.encode();
-    command(&mut out, &connect, data.as_bytes(), terms);
+    command(&mut out, &connect, data.as_bytes(), params);
     if queue == 0 {
-        command(&mut out, &Property::Configuration.set(0x0046_0061), &[], terms);
+        command(&mut out, &Property::Configuration.set(0x0046_0061), &[], params);
     }
     out
 }
 
-fn command(out: &mut Vec<u8>, entry: &SubmissionEntry, data: &[u8], terms: Terms) {
+fn command(out: &mut Vec<u8>, entry: &SubmissionEntry, data: &[u8], params: ConnectionParams) {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
-    pdu::put(out, (Kind::Command, 0), &header, data, terms);
+    pdu::put(out, (PduType::CapsuleCmd, 0), &header, data, params);
 }

@@ -387,20 +387,23 @@ pub(crate) struct NvmeTcp {
     /// The devices: the first becomes namespace 1
     #[arg(required = true, value_name = "DEVICE")]
     pub(crate) devices: Vec<String>,
-    /// Where to listen; there is no encryption and no password, so think before it is more than
-    /// this machine
+    /// Where to listen. Traffic is neither encrypted nor authenticated: listen beyond 127.0.0.1 only
+    /// on a trusted network
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4420")]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Name of the subsystem
+    /// NQN of the subsystem
     #[arg(long, default_value = "nqn.2026-11.localhost:zonal")]
     pub(crate) nqn: String,
-    /// Only hosts of these names may connect, instead of all
+    /// Let only the hosts with these NQNs connect, instead of all
     #[arg(long, value_name = "NQN", value_delimiter = ',')]
     pub(crate) allow_host: Vec<String>,
-    /// Zones get descriptor extensions of so many bytes, a multiple of 64; they are forgotten when
-    /// the server ends
+    /// Size of zone descriptor extensions, a multiple of 64. They are kept in memory and lost when
+    /// the server stops [default: no extensions]
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
+    /// Most memory that the buffers of all connections take; a queue takes 2.7 MiB of it
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
+    pub(crate) memory: ByteCount,
 }
 
 #[derive(Args)]
@@ -409,25 +412,25 @@ pub(crate) struct Ublk {
     /// The device
     #[arg(group = "what")]
     pub(crate) device: Option<String>,
-    /// Make /dev/ublkbN, instead of any that is free
+    /// Number of the new device, /dev/ublkbN [default: any that is free]
     #[arg(long, value_name = "N", requires = "device")]
     pub(crate) id: Option<u32>,
-    /// Take over /dev/ublkbN, whose server was killed: what programs asked of it waits until then
+    /// Take over /dev/ublkbN, whose server was killed; I/O is queued until then
     #[arg(long, value_name = "N", requires = "device", conflicts_with_all = ["id", "queues", "depth"])]
     pub(crate) recover: Option<u32>,
-    /// Queues of the kernel, instead of one for each processor up to four
+    /// Number of queues [default: one for each processor, at most four]
     #[arg(long, value_name = "COUNT", requires = "device", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) queues: Option<u16>,
-    /// Requests at once in each queue
+    /// Depth of each queue
     #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) depth: u16,
-    /// Threads for each queue: a slow request holds up only those of its thread
+    /// Threads for each queue; a slow request delays only those of its thread
     #[arg(long, value_name = "COUNT", requires = "device", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) threads: u16,
     /// List the ublk devices of this machine
     #[arg(long, group = "what")]
     pub(crate) list: bool,
-    /// Remove /dev/ublkbN, whoever made it; what waits for its server fails
+    /// Remove /dev/ublkbN, whoever made it; I/O that waits for its server fails
     #[arg(long, value_name = "N", group = "what")]
     pub(crate) remove: Option<u32>,
 }

@@ -88,8 +88,8 @@ pub(super) fn execute(
         Opcode::SET_FEATURES => return set_feature(controller, entry),
         Opcode::KEEP_ALIVE => {}
         Opcode::ASYNC_EVENT => {
-            controller.hold(entry.id.get(), EVENTS_MAX.into())?;
-            return Ok(Outcome::Held);
+            controller.add_event_request(entry.id.get(), EVENTS_MAX.into())?;
+            return Ok(Outcome::Outstanding);
         }
         // Bit 0: the command was not aborted. It is done, or runs on another connection.
         Opcode::ABORT => return Ok(Outcome::Done(1)),
@@ -312,7 +312,7 @@ fn supported_pages(controller: &Controller) -> Vec<u8> {
 fn discovery(controller: &Controller, entry: &DiscoveryEntry) -> Vec<u8> {
     let mut header = DiscoveryHeader::new_zeroed();
     header.generation = 1.into();
-    let allowed = controller.subsystem().allows(&controller.owner().name);
+    let allowed = controller.subsystem().allows(&controller.host().nqn);
     header.records = u64::from(allowed).into();
     let mut content = header.as_bytes().to_vec();
     if allowed {
@@ -399,7 +399,7 @@ fn get_feature(controller: &Controller, entry: &SubmissionEntry, payload: Payloa
         (Role::Io, id::WRITE_CACHE) => 1,
         (Role::Io, id::QUEUES) => queues.encode(),
         (Role::Io, id::HOST_ID) if select == Select::Current => {
-            payload.room().copy_from_slice(&controller.owner().id);
+            payload.room().copy_from_slice(&controller.host().id);
             0
         }
         (Role::Io | Role::Discovery(_), _) => return Err(status::INVALID_FIELD),

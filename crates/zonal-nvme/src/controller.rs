@@ -1,7 +1,7 @@
-//! What one host has of a subsystem: properties, queues, features, held event requests.
+//! A controller, which belongs to one host: properties, queues, features, event requests.
 //!
-//! A controller lives from the Connect of its admin queue until that queue's connection ends, for
-//! whatever reason; then its I/O queues are closed with it.
+//! A controller exists from the Connect command of its admin queue until the connection of that
+//! queue ends, for whatever reason; its I/O queues are closed then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,30 +14,33 @@ use crate::wire::log::LogRead;
 use zonal::Lba;
 use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
 
-use super::events::{ErrorLog, News};
+use super::events::{AsyncEvents, ErrorLog};
 use super::{
-    ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Payload, Plan, QUEUES_MAX, Subsystem, admin, io,
+    ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Namespace, Payload, Plan, QUEUES_MAX, Subsystem, admin,
+    io,
 };
 
 /// The transport's end of a queue.
 pub(crate) trait Link: Send + Sync {
-    /// Ends the connection: its thread stops when its running command is done.
+    /// Closes the connection; its thread ends after the running command.
     fn close(&self);
 }
 
 /// What a controller is for.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// Namespaces.
+    /// An I/O controller.
     Io,
-    /// The discovery log page, with this entry if the host may connect.
+    /// A discovery controller. Its log page has this entry if the host may connect.
     Discovery(Box<DiscoveryEntry>),
 }
 
-/// The host.
+/// The host that a controller belongs to.
 #[derive(Debug)]
-pub(crate) struct Owner {
-    pub(crate) name: String,
+pub(crate) struct Host {
+    /// HOSTNQN.
+    pub(crate) nqn: String,
+    /// HOSTID.
     pub(crate) id: [u8; 16],
 }
 
@@ -45,13 +48,13 @@ pub(crate) struct Owner {
 pub(crate) struct Controller {
     id: u16,
     role: Role,
-    owner: Owner,
+    host: Host,
     subsystem: Arc<Subsystem>,
     /// CC.
     configuration: AtomicU32,
     /// KATO in milliseconds; 0: no timer.
     keep_alive_ms: AtomicU32,
-    /// Whether a queue for I/O has had a command since the admin queue last asked.
+    /// Whether a command arrived on an I/O queue since the admin queue last checked.
     used: AtomicBool,
     state: Mutex<State>,
 }
@@ -60,37 +63,40 @@ pub(crate) struct Controller {
 struct State {
     queues: BTreeMap<u16, Arc<dyn Link>>,
     features: admin::Features,
-    news: News,
+    events: AsyncEvents,
     errors: ErrorLog,
     ended: bool,
 }
 
 /// CC bit 0: enabled.
 const ENABLE: u32 = 1;
-/// CC bits 4-6: which command sets; 6 is every one that the controller has.
+/// CC bits 4-6: command sets; 6 is all that the controller supports.
 const COMMAND_SETS_ALL: u32 = 6;
 /// CSTS bit 0: ready.
 const READY: u32 = 1;
-/// CSTS bit 1: the configuration is not possible.
+/// CSTS bit 1: controller fatal status; the configuration is not supported.
 const FATAL: u32 = 1 << 1;
-/// CSTS bits 2-3: 2, shutdown is complete.
+/// CSTS bits 2-3: shutdown processing is complete.
 const SHUT_DOWN: u32 = 2 << 2;
-/// TO and CRWMT: how long becoming ready may take, in 500 ms. Linux wants both to be the same.
+/// CAP.TO and CRTO.CRWMT: how long the controller may take to become ready, in 500 ms. Linux wants
+/// both to be the same.
 const READY_TIMEOUT: u64 = 15;
 /// VS: 2.0.
 pub(super) const VERSION: u32 = 0x0002_0000;
 
 impl Controller {
-    pub(crate) fn new(id: u16, role: Role, owner: Owner, subsystem: Arc<Subsystem>) -> Self {
-        let news = match role {
-            Role::Io => News::since_now(&subsystem),
-            Role::Discovery(_) => News::default(),
-        };
-        let state = State { news, ..State::default() };
+    pub(crate) fn new(
+        id: u16,
+        role: Role,
+        host: Host,
+        subsystem: Arc<Subsystem>,
+        events: AsyncEvents,
+    ) -> Self {
+        let state = State { events, ..State::default() };
         Self {
             id,
             role,
-            owner,
+            host,
             subsystem,
             configuration: AtomicU32::new(0),
             keep_alive_ms: AtomicU32::new(0),
@@ -107,24 +113,24 @@ impl Controller {
         &self.role
     }
 
-    pub(crate) const fn owner(&self) -> &Owner {
-        &self.owner
+    pub(crate) const fn host(&self) -> &Host {
+        &self.host
     }
 
     pub(crate) fn subsystem(&self) -> &Subsystem {
         &self.subsystem
     }
 
-    /// Whether it belongs to this host.
-    pub(crate) fn is_of(&self, host: &str, id: [u8; 16]) -> bool {
-        self.owner.name == host && self.owner.id == id
+    /// Whether it belongs to the host of this HOSTNQN and HOSTID.
+    pub(crate) fn is_of(&self, nqn: &str, id: [u8; 16]) -> bool {
+        self.host.nqn == nqn && self.host.id == id
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a queue. A queue that exists cannot be connected again.
+    /// Adds a queue. One that exists cannot be connected again.
     pub(crate) fn add_queue(&self, queue: u16, link: Arc<dyn Link>) -> Result<(), NvmeStatus> {
         let mut state = self.state();
         let fits = queue == 0 || (queue <= QUEUES_MAX && matches!(self.role, Role::Io));
@@ -138,7 +144,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes a queue away whose connection has ended; with the admin queue the controller ends.
+    /// Removes a queue whose connection has ended. Without its admin queue the controller ends.
     pub(crate) fn remove_queue(&self, queue: u16) {
         let mut state = self.state();
         state.queues.remove(&queue);
@@ -152,7 +158,7 @@ impl Controller {
         }
     }
 
-    /// How long the admin queue may be silent, in milliseconds.
+    /// KATO: the keep alive timeout, in milliseconds.
     pub(crate) fn keep_alive_ms(&self) -> Option<u32> {
         Some(self.keep_alive_ms.load(Ordering::Relaxed)).filter(|&ms| ms != 0)
     }
@@ -161,20 +167,20 @@ impl Controller {
         self.keep_alive_ms.store(ms.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Says that a queue for I/O has had a command.
+    /// Notes that a command arrived on an I/O queue.
     pub(crate) fn note_use(&self) {
-        // Every queue does this with every command: so they share the flag until it is taken.
+        // Called for every command: the cache line is only written if the flag has to change.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether a queue for I/O has had a command since this was last asked.
+    /// Whether a command arrived on an I/O queue since the last call.
     pub(crate) fn was_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
 
-    /// What data a command moves; refuses what is wrong with it.
+    /// Validates a command and says what data it transfers.
     pub(crate) fn plan(&self, queue: u16, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
         if !self.is_ready() {
             return Err(status::SEQUENCE);
@@ -204,7 +210,7 @@ impl Controller {
                 let contiguous = 1 << 16;
                 let timeout = READY_TIMEOUT << 24;
                 let command_sets = match self.role {
-                    // NVM, and others as well.
+                    // The NVM command set, and I/O command sets (CSS bits 0 and 6).
                     Role::Io => 0x41 << 37,
                     Role::Discovery(_) => 0x01 << 37,
                 };
@@ -236,11 +242,11 @@ impl Controller {
         }
     }
 
-    /// A controller that is disabled loses its I/O queues and its features.
+    /// Controller reset: closes the I/O queues and resets the features.
     fn reset(&self) {
         let mut state = self.state();
         state.features = admin::Features::default();
-        state.news.reset();
+        state.events.reset();
         for (_, link) in state.queues.iter().filter(|(queue, _)| **queue != 0) {
             link.close();
         }
@@ -262,7 +268,7 @@ impl Controller {
         self.status() & READY != 0
     }
 
-    /// Whether the host knows zoned namespaces: to one that does not, they are not there.
+    /// Whether the host selected all command sets (CC.CSS). If not, it gets no zoned namespaces.
     pub(super) fn sees_zoned(&self) -> bool {
         self.configuration.load(Ordering::Acquire) >> 4 & 7 == COMMAND_SETS_ALL
     }
@@ -275,29 +281,42 @@ impl Controller {
         change(&mut self.state().features);
     }
 
-    /// Keeps an event request.
-    pub(super) fn hold(&self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
-        self.state().news.hold(id, limit)
+    /// Adds an Asynchronous Event Request, of at most `limit`.
+    pub(super) fn add_event_request(&self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
+        self.state().events.add_request(id, limit)
     }
 
-    /// An event that completes a held request: the request's identifier, and the result. To be
-    /// asked for now and then.
+    /// The next event: the identifier of the Asynchronous Event Request that it completes, and its
+    /// result. To be called now and then.
     pub(crate) fn event(&self) -> Option<(u16, u64)> {
-        let mut state = self.state();
-        if !state.features.wants(event::ZONE_NOTICES) || !self.is_ready() {
+        if !self.is_ready() {
             return None;
         }
-        state.news.next(&self.subsystem).map(|(id, event)| (id, event.encode()))
+        let due = {
+            let state = self.state();
+            if !state.features.wants(event::ZONE_NOTICES) {
+                return None;
+            }
+            state.events.due(&self.subsystem)
+        };
+        due.into_iter().find_map(|(nsid, failures)| {
+            // Without the lock: a device may take its time. If it fails, the next failure of the
+            // namespace is the next attempt.
+            let failed = self.subsystem.namespace(nsid).and_then(Namespace::failed_zones);
+            let mut state = self.state();
+            let next = state.events.next((nsid, failures), &failed.unwrap_or_default());
+            next.map(|(id, event)| (id, event.encode()))
+        })
     }
 
-    /// Zones that failed since the host last asked.
+    /// Zones that failed since the host last read this log page.
     pub(super) fn changed_zones(&self, nsid: Nsid, read: LogRead) -> Result<Vec<Lba>, NvmeStatus> {
-        let namespace = self.subsystem.namespace(nsid)?;
-        self.state().news.changed_zones((nsid, namespace), read)
+        let failed = self.subsystem.namespace(nsid)?.failed_zones()?;
+        Ok(self.state().events.changed_zones(nsid, failed, read))
     }
 
-    /// Remembers that a command failed.
-    pub(crate) fn note(&self, queue: u16, entry: &SubmissionEntry, status: NvmeStatus) {
+    /// Adds a command that failed to the error log.
+    pub(crate) fn log_error(&self, queue: u16, entry: &SubmissionEntry, status: NvmeStatus) {
         self.state().errors.add(queue, entry, status);
     }
 
@@ -310,8 +329,8 @@ impl Controller {
     }
 }
 
-/// Whether a controller can be enabled so: pages of 4 KiB, NVM or every command set, entries of 64
-/// and 16 bytes.
+/// Whether a controller can be enabled with this CC: pages of 4 KiB, the NVM command set or all,
+/// queue entries of 64 and 16 bytes.
 fn is_possible(configuration: u32) -> bool {
     let field = |shift: u32, mask: u32| configuration >> shift & mask;
     let (pages, command_sets) = (field(7, 0xf), field(4, 7));
@@ -322,5 +341,5 @@ fn is_possible(configuration: u32) -> bool {
         && matches!(completion, 0 | 4)
 }
 
-/// IOCCSZ: the entry and the data behind it, in 16 bytes.
+/// IOCCSZ: the submission queue entry and in-capsule data, in 16 bytes.
 pub(super) const COMMAND_CAPSULE: u32 = (64 + IN_CAPSULE_MAX) / 16;

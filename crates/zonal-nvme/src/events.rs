@@ -1,6 +1,6 @@
-//! What a host is told besides the completions of its commands: zones that changed on their own,
-//! by the log page of changed zones and by completing an event request; and the errors it made, by
-//! the error log.
+//! What a controller reports beside the completions of commands: zones that failed, by the Changed
+//! Zone List log page and asynchronous events; and commands that failed, by the Error Information
+//! log page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,94 +13,103 @@ use zonal::{Lba, ZoneCond};
 
 use super::{Namespace, Subsystem};
 
-/// Failed zones, and how they failed.
-type Failed = BTreeSet<(Lba, ZoneCond)>;
+/// Zones that are ReadOnly or Offline, by their first block.
+pub(super) type FailedZones = BTreeSet<(Lba, ZoneCond)>;
 
-/// Changed zones of every namespace, and the event requests that wait for such.
+/// Outstanding Asynchronous Event Requests, and what the host knows of the zones of each namespace.
 #[derive(Default)]
-pub(super) struct News {
-    held: BTreeSet<u16>,
+pub(super) struct AsyncEvents {
+    /// Command identifiers of the requests.
+    outstanding: BTreeSet<u16>,
     namespaces: BTreeMap<Nsid, Known>,
 }
 
 /// What the host knows of a namespace.
 #[derive(Default)]
 struct Known {
-    /// Failed zones that were there at the start or in the log page.
-    failed: Failed,
-    /// The namespace's alarms when its zones were last looked at.
-    alarms: u64,
-    /// An event was sent. The next waits until the host has read the log page.
-    told: bool,
+    /// Failed zones when the controller was created, or when the host last read the log page.
+    failed: FailedZones,
+    /// [`Namespace::failures`] when its zones were last looked at.
+    failures: u64,
+    /// An event was sent. The next one is sent after the host has read the log page.
+    reported: bool,
 }
 
 impl Known {
     fn of(namespace: &Namespace) -> Self {
-        let alarms = namespace.alarms();
-        Self { failed: namespace.failed_zones().unwrap_or_default(), alarms, told: false }
+        let failures = namespace.failures();
+        Self { failed: namespace.failed_zones().unwrap_or_default(), failures, reported: false }
     }
 }
 
-impl News {
-    /// Zones that have failed so far are no news.
+impl AsyncEvents {
+    /// For a new controller: zones that have failed already are no events. Asks the devices.
     pub(super) fn since_now(subsystem: &Subsystem) -> Self {
         let known = subsystem.namespaces().map(|(nsid, one)| (nsid, Known::of(one)));
-        Self { held: BTreeSet::new(), namespaces: known.collect() }
+        Self { outstanding: BTreeSet::new(), namespaces: known.collect() }
     }
 
-    /// Keeps an event request.
-    pub(super) fn hold(&mut self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
-        if self.held.contains(&id) {
+    /// Adds an Asynchronous Event Request.
+    pub(super) fn add_request(&mut self, id: u16, limit: usize) -> Result<(), NvmeStatus> {
+        if self.outstanding.contains(&id) {
             return Err(status::ID_CONFLICT);
         }
-        if self.held.len() >= limit {
+        if self.outstanding.len() >= limit {
             return Err(status::EVENT_LIMIT);
         }
-        self.held.insert(id);
+        self.outstanding.insert(id);
         Ok(())
     }
 
-    /// Forgets the event requests, which are never completed.
+    /// Controller reset: drops the requests, which are never completed.
     pub(super) fn reset(&mut self) {
-        self.held.clear();
-        self.namespaces.values_mut().for_each(|known| known.told = false);
+        self.outstanding.clear();
+        self.namespaces.values_mut().for_each(|known| known.reported = false);
     }
 
-    /// Zones of a namespace that failed since the host last asked.
+    /// Which of `failed`, the failed zones of a namespace, have failed since the host last read the
+    /// log page.
     pub(super) fn changed_zones(
         &mut self,
-        (nsid, namespace): (Nsid, &Namespace),
+        nsid: Nsid,
+        failed: FailedZones,
         read: LogRead,
-    ) -> Result<Vec<Lba>, NvmeStatus> {
-        let failed = namespace.failed_zones()?;
+    ) -> Vec<Lba> {
         let known = self.namespaces.entry(nsid).or_default();
         let changed = failed.difference(&known.failed).map(|(start, _)| *start).collect();
         match read {
-            LogRead::Clear => (known.failed, known.told) = (failed, false),
+            LogRead::Clear => (known.failed, known.reported) = (failed, false),
             LogRead::Retain => {}
         }
-        Ok(changed)
+        changed
     }
 
-    /// An event, and the request that it completes; `None` if there is none of either.
-    pub(super) fn next(&mut self, subsystem: &Subsystem) -> Option<(u16, Event)> {
-        let id = *self.held.first()?;
-        for (nsid, namespace) in subsystem.namespaces() {
-            let known = self.namespaces.entry(nsid).or_default();
-            let alarms = namespace.alarms();
-            if known.told || known.alarms == alarms {
-                continue;
-            }
-            // Looking at the zones may fail: then it is tried again after the next alarm.
-            known.alarms = alarms;
-            let failed = namespace.failed_zones().unwrap_or_default();
-            if failed.difference(&known.failed).next().is_some() {
-                known.told = true;
-                self.held.remove(&id);
-                return Some((id, Event::ZonesChanged(nsid)));
-            }
+    /// Namespaces whose zones have to be looked at for an event, and how many failures they had.
+    pub(super) fn due(&self, subsystem: &Subsystem) -> Vec<(Nsid, u64)> {
+        if self.outstanding.is_empty() {
+            return Vec::new();
         }
-        None
+        let due = |nsid, failures| match self.namespaces.get(&nsid) {
+            Some(known) => !known.reported && known.failures != failures,
+            None => failures > 0,
+        };
+        let all = subsystem.namespaces().map(|(nsid, one)| (nsid, one.failures()));
+        all.filter(|&(nsid, failures)| due(nsid, failures)).collect()
+    }
+
+    /// An event about a namespace that had `failures` before its failed zones were found to be
+    /// `failed`, and the request that it completes.
+    pub(super) fn next(
+        &mut self,
+        (nsid, failures): (Nsid, u64),
+        failed: &FailedZones,
+    ) -> Option<(u16, Event)> {
+        let known = self.namespaces.entry(nsid).or_default();
+        known.failures = failures;
+        failed.difference(&known.failed).next()?;
+        let id = self.outstanding.pop_first()?;
+        known.reported = true;
+        Some((id, Event::ZonesChanged(nsid)))
     }
 }
 
@@ -115,7 +124,7 @@ pub(super) struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// How many there ever were.
+    /// How many errors there ever were.
     pub(super) const fn count(&self) -> u64 {
         self.count
     }
@@ -128,9 +137,9 @@ impl ErrorLog {
         entry.count = self.count.into();
         entry.queue = queue.into();
         entry.command = command.id;
-        // As in the completion, whose phase tag is in bit 0.
+        // As in the completion queue entry.
         entry.status = status.field().into();
-        // Which byte of the command: not told.
+        // No parameter error location.
         entry.parameter = u16::MAX.into();
         if queue != 0 {
             let [low, high, ..] = command.cdw10;

@@ -1,8 +1,8 @@
-//! Zone descriptor extensions: some bytes that a host attaches to an Empty zone, which then is
-//! Closed; a reset takes them away (ZNS, sections 3.4.3.1.6 and 5.1).
+//! Zone descriptor extensions: data that a host associates with an Empty zone, which becomes Closed;
+//! a reset removes it (ZNS, sections 3.4.3.1.6 and 5.1).
 //!
-//! Drives of ours have no place for them, so they live in memory: a server that ends forgets them.
-//! That is less than the specification asks for, so a namespace has none unless it is told to.
+//! Drives have no place for extensions, so they are kept in memory and lost when the server stops.
+//! The specification asks for more, so a namespace has none unless its creator wants them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;
@@ -11,15 +11,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use zonal::nvme::{NvmeStatus, status};
 use zonal::{DeviceError, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
-/// How long extensions are: so many times 64 bytes (ZDES).
+/// Size of zone descriptor extensions (ZDES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionSize(NonZeroU8);
 
 impl ExtensionSize {
-    /// What it is counted in.
+    /// The unit of ZDES.
     const UNIT_BYTES: u16 = 64;
 
-    /// So many bytes; `None` where that is no multiple of 64, or nothing, or more than 16,320.
+    /// `None` if `bytes` is not a multiple of 64 from 64 to 16,320.
     pub fn from_bytes(bytes: u16) -> Option<Self> {
         let units = bytes.is_multiple_of(Self::UNIT_BYTES).then_some(bytes / Self::UNIT_BYTES)?;
         u8::try_from(units).ok().and_then(NonZeroU8::new).map(Self)
@@ -41,19 +41,32 @@ impl ExtensionSize {
 pub(super) struct Extensions {
     pub(super) size: ExtensionSize,
     attached: Mutex<BTreeMap<ZoneId, Box<[u8]>>>,
+    /// Held while a zone changes from or to Empty, by zone number: a reset and a new extension of
+    /// one zone follow each other, and other zones do not wait for the device.
+    changes: [Mutex<()>; 16],
 }
 
 impl Extensions {
     pub(super) fn new(size: ExtensionSize) -> Self {
-        Self { size, attached: Mutex::default() }
+        Self { size, attached: Mutex::default(), changes: Default::default() }
     }
 
     fn attached(&self) -> MutexGuard<'_, BTreeMap<ZoneId, Box<[u8]>>> {
         self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attaches `data` to an Empty zone. It is opened on the way to Closed, so at the open limit,
-    /// with all open zones opened explicitly, this is one open zone too many.
+    fn change(&self, zone: ZoneId) -> MutexGuard<'_, ()> {
+        let one = &self.changes[zone.get() as usize % self.changes.len()];
+        one.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_all(&self) -> Vec<MutexGuard<'_, ()>> {
+        let all = self.changes.iter();
+        all.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+
+    /// Sets the extension of an Empty zone. The zone is opened on the way to Closed, so this fails
+    /// when as many zones are open explicitly as may be open.
     pub(super) fn attach(
         &self,
         device: &dyn ZonedDevice,
@@ -61,36 +74,43 @@ impl Extensions {
         data: &[u8],
     ) -> Result<(), NvmeStatus> {
         let status = |error: DeviceError| error.nvme_status();
-        // Resets wait, so what is attached belongs to the zone as it is.
-        let mut attached = self.attached();
+        let _changing = self.change(zone);
         if device.zone(zone).map_err(status)?.cond != ZoneCond::Empty {
             return Err(status::INVALID_TRANSITION);
         }
         device.manage(Select::One(zone), ZoneAction::Open).map_err(status)?;
         device.manage(Select::One(zone), ZoneAction::Close).map_err(status)?;
-        attached.insert(zone, data.into());
+        self.attached().insert(zone, data.into());
         Ok(())
     }
 
-    /// Resets zones, which takes their extensions away.
+    /// Resets zones, which removes their extensions.
     pub(super) fn reset(
         &self,
         device: &dyn ZonedDevice,
         zones: Select,
     ) -> zonal::error::Result<()> {
-        let mut attached = self.attached();
-        let done = device.manage(zones, ZoneAction::Reset);
         match zones {
-            Select::One(zone) if done.is_ok() => {
-                attached.remove(&zone);
+            Select::One(zone) => {
+                let _changing = self.change(zone);
+                device.manage(zones, ZoneAction::Reset)?;
+                self.attached().remove(&zone);
+                Ok(())
             }
-            Select::One(_) => {}
-            // Even one that failed has reset some zones: those that are Empty now.
-            Select::All => attached.retain(|&zone, _| {
-                device.zone(zone).is_ok_and(|zone| zone.cond != ZoneCond::Empty)
-            }),
+            Select::All => {
+                let _changing = self.change_all();
+                let done = device.manage(zones, ZoneAction::Reset);
+                // After a failure, some zones may have been reset: those that are Empty now.
+                let known: Vec<ZoneId> = self.attached().keys().copied().collect();
+                for zone in known {
+                    if device.zone(zone).is_ok_and(|zone| zone.cond != ZoneCond::Empty) {
+                        continue;
+                    }
+                    self.attached().remove(&zone);
+                }
+                done
+            }
         }
-        done
     }
 
     /// Copies the extension of a zone to `out`, if it has one.
@@ -107,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_that_a_byte_can_say() {
+    fn only_multiples_of_64_bytes_that_fit_in_a_byte_are_sizes() {
         let bytes = |bytes| ExtensionSize::from_bytes(bytes).map(ExtensionSize::bytes);
         assert_eq!(bytes(64), Some(64));
         assert_eq!(bytes(255 * 64), Some(16_320));

@@ -1,5 +1,7 @@
-//! Commands of I/O queues: the NVM command set, as far as zoned namespaces need it, and the zoned
-//! one.
+//! Commands of I/O queues: those of the NVM command set that zoned namespaces have, and those of the
+//! Zoned Namespace Command Set.
+
+use std::sync::LazyLock;
 
 use zonal::Select;
 use zonal::nvme::decode::{BlockRange, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction};
@@ -7,10 +9,13 @@ use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, status};
 
 use super::{DONE, Executed, Outcome, Payload, Plan, Subsystem, TRANSFER_MAX};
 
-/// What data a command moves.
+/// Data of the largest Write Zeroes, which all connections share.
+static ZEROES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; TRANSFER_MAX]);
+
+/// Validates a command and says what data it transfers.
 pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
     if entry.flags & 3 != 0 {
-        // Fused with another command: no pair of ours can be.
+        // Fused operations are not supported.
         return Err(status::INVALID_FIELD);
     }
     if entry.opcode() == Opcode::FLUSH && entry.nsid() == Nsid::ALL {
@@ -48,7 +53,7 @@ pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Pla
     }
 }
 
-/// Executes a planned command.
+/// Executes a command that was planned.
 pub(super) fn execute(
     subsystem: &Subsystem,
     entry: &SubmissionEntry,
@@ -65,8 +70,8 @@ pub(super) fn execute(
         Opcode::READ => namespace.read(first, payload.room())?,
         Opcode::WRITE => namespace.write(first, payload.sent(), durability)?,
         Opcode::WRITE_ZEROES => {
-            let zeroes = vec![0; namespace.check(first, blocks)?];
-            namespace.write(first, &zeroes, durability)?;
+            let bytes = namespace.check(first, blocks)?;
+            namespace.write(first, &ZEROES[..bytes], durability)?;
         }
         Opcode::ZONE_APPEND => {
             let at = namespace.append(first, payload.sent(), durability)?;

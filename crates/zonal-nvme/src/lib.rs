@@ -89,8 +89,8 @@ impl<'a> Payload<'a> {
 pub(crate) enum Outcome {
     /// With this result.
     Done(u64),
-    /// It has not: it waits for an event.
-    Held,
+    /// It has not: it is an Asynchronous Event Request, which an event completes later.
+    Outstanding,
 }
 
 /// What a command gives.

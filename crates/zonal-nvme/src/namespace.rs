@@ -5,6 +5,7 @@
 //! smaller last zone is served as one of full size and less capacity, whose gap reads as zeroes.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +24,7 @@ use zonal::{
     ZoneFailure, ZoneId, ZoneKind, ZonedDevice,
 };
 
+use super::events::FailedZones;
 use super::extension::{ExtensionSize, Extensions};
 use crate::Error;
 
@@ -57,10 +59,10 @@ pub struct Namespace {
     uuid: [u8; 16],
     usage: Usage,
     extensions: Option<Extensions>,
-    /// Counts failures that may be those of zones: hosts are told of such.
-    alarms: AtomicU64,
-    /// ReadOnly zones that a host took offline: no news to any.
-    given_up: Mutex<BTreeSet<Lba>>,
+    /// Counts errors that may mean that a zone has failed.
+    failures: AtomicU64,
+    /// ReadOnly zones that a host took offline, which is no event to report.
+    offlined: Mutex<BTreeSet<Lba>>,
 }
 
 impl Namespace {
@@ -79,8 +81,8 @@ impl Namespace {
             uuid,
             usage: Usage::default(),
             extensions: None,
-            alarms: AtomicU64::new(0),
-            given_up: Mutex::default(),
+            failures: AtomicU64::new(0),
+            offlined: Mutex::default(),
         })
     }
 
@@ -218,7 +220,7 @@ impl Namespace {
         let offline = |zone: &Zone| {
             let failing = self.failing.as_ref().ok_or(status::INVALID_FIELD)?;
             failing.fail_zone(zone.id, ZoneFailure::Offline).map_err(|error| self.failed(error))?;
-            self.given_up().insert(zone.start);
+            self.offlined().insert(zone.start);
             Ok(())
         };
         match zones {
@@ -236,38 +238,77 @@ impl Namespace {
                 }
             }
             Select::All => {
-                let zones = self.device.report_all().map_err(|error| self.failed(error))?;
-                zones.iter().filter(|zone| zone.cond == ZoneCond::ReadOnly).try_for_each(offline)
+                let failed = self.scan(ZoneId::ZERO, |zone| match zone.cond {
+                    ZoneCond::ReadOnly => match offline(zone) {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(status) => ControlFlow::Break(status),
+                    },
+                    ZoneCond::NotWp
+                    | ZoneCond::Empty
+                    | ZoneCond::ImplicitOpen
+                    | ZoneCond::ExplicitOpen
+                    | ZoneCond::Closed
+                    | ZoneCond::Full
+                    | ZoneCond::Offline => ControlFlow::Continue(()),
+                })?;
+                failed.map_or(Ok(()), Err)
             }
         }
     }
 
-    fn given_up(&self) -> MutexGuard<'_, BTreeSet<Lba>> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Changes when a zone may have failed.
-    pub(crate) fn alarms(&self) -> u64 {
-        self.alarms.load(Ordering::Acquire)
-    }
-
-    /// Zones that failed, by their first block, and how: what a host did is no failure.
-    pub(crate) fn failed_zones(&self) -> Result<BTreeSet<(Lba, ZoneCond)>, NvmeStatus> {
-        let zones = self.device.report_all().map_err(|error| self.failed(error))?;
-        let given_up = self.given_up();
-        let failed = zones.iter().filter_map(|zone| match zone.cond {
-            ZoneCond::Offline if given_up.contains(&zone.start) => {
-                Some((zone.start, ZoneCond::ReadOnly))
+    /// Visits the zones from `first` on, until `visit` says otherwise. Holds no more than
+    /// [`REPORT_STEP`] zones in memory.
+    fn scan<B>(
+        &self,
+        first: ZoneId,
+        mut visit: impl FnMut(&Zone) -> ControlFlow<B>,
+    ) -> Result<Option<B>, NvmeStatus> {
+        let (mut next, mut zones) = (first, Vec::new());
+        while next.get() < self.geometry().zone_count() {
+            zones.clear();
+            let reported = self.device.report(next, &mut zones, REPORT_STEP);
+            reported.map_err(|error| self.failed(error))?;
+            for zone in &zones {
+                next = zone.id.next();
+                if let ControlFlow::Break(result) = visit(zone) {
+                    return Ok(Some(result));
+                }
             }
-            ZoneCond::ReadOnly | ZoneCond::Offline => Some((zone.start, zone.cond)),
-            ZoneCond::NotWp
-            | ZoneCond::Empty
-            | ZoneCond::ImplicitOpen
-            | ZoneCond::ExplicitOpen
-            | ZoneCond::Closed
-            | ZoneCond::Full => None,
-        });
-        Ok(failed.collect())
+        }
+        Ok(None)
+    }
+
+    fn offlined(&self) -> MutexGuard<'_, BTreeSet<Lba>> {
+        self.offlined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts errors that may mean that a zone has failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Zones that are ReadOnly or Offline. One that a host took offline counts as ReadOnly, which it
+    /// was before.
+    pub(crate) fn failed_zones(&self) -> Result<FailedZones, NvmeStatus> {
+        let mut failed = FailedZones::new();
+        self.scan(ZoneId::ZERO, |zone| {
+            match zone.cond {
+                ZoneCond::Offline if self.offlined().contains(&zone.start) => {
+                    failed.insert((zone.start, ZoneCond::ReadOnly));
+                }
+                ZoneCond::ReadOnly | ZoneCond::Offline => {
+                    failed.insert((zone.start, zone.cond));
+                }
+                ZoneCond::NotWp
+                | ZoneCond::Empty
+                | ZoneCond::ImplicitOpen
+                | ZoneCond::ExplicitOpen
+                | ZoneCond::Closed
+                | ZoneCond::Full => {}
+            }
+            ControlFlow::<()>::Continue(())
+        })?;
+        Ok(failed)
     }
 
     /// The status of a failure, which is logged where it is not the host's own mistake.
@@ -287,7 +328,7 @@ impl Namespace {
                 | status::ZONE_OFFLINE
                 | status::INVALID_TRANSITION
         ) {
-            self.alarms.fetch_add(1, Ordering::AcqRel);
+            self.failures.fetch_add(1, Ordering::AcqRel);
         }
         status
     }
@@ -300,30 +341,23 @@ impl Namespace {
         };
         self.check(asked.first, LbaCount::new(1))?;
         let first = asked.first.get() / self.geometry().zone_size().get();
-        let mut next = ZoneId::new(u32::try_from(first).expect("a block of the namespace"));
+        let first = ZoneId::new(u32::try_from(first).expect("a block of the namespace"));
         let (head, body) = out.split_at_mut(out.len().min(size_of::<ReportHeader>()));
         let extension_bytes = extensions.map_or(0, |extensions| extensions.size.bytes());
         let mut slots = body.chunks_exact_mut(size_of::<ZoneDescriptor>() + extension_bytes);
         let mut matching = 0_u64;
-        let mut zones = Vec::new();
-        'zones: while next.get() < self.geometry().zone_count() {
-            zones.clear();
-            self.device
-                .report(next, &mut zones, REPORT_STEP)
-                .map_err(|error| self.failed(error))?;
-            for zone in &zones {
-                next = zone.id.next();
-                if asked.only.is_some_and(|cond| cond != zone.cond) {
-                    continue;
-                }
-                match (slots.next(), asked.count) {
-                    (Some(slot), _) => describe(zone, extensions, slot),
-                    (None, ReportCount::Matching) => {}
-                    (None, ReportCount::Reported) => break 'zones,
-                }
-                matching += 1;
+        self.scan(first, |zone| {
+            if asked.only.is_some_and(|cond| cond != zone.cond) {
+                return ControlFlow::Continue(());
             }
-        }
+            match (slots.next(), asked.count) {
+                (Some(slot), _) => describe(zone, extensions, slot),
+                (None, ReportCount::Matching) => {}
+                (None, ReportCount::Reported) => return ControlFlow::Break(()),
+            }
+            matching += 1;
+            ControlFlow::Continue(())
+        })?;
         let header = ReportHeader { zone_count: matching.into(), reserved: [0; 56] };
         head.copy_from_slice(&header.as_bytes()[..head.len()]);
         Ok(())

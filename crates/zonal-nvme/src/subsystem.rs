@@ -1,4 +1,4 @@
-//! The NVMe subsystem: namespaces, the hosts that may use them, and the controllers they have.
+//! The NVM subsystem: its namespaces, the hosts that may connect, and their controllers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,12 @@ use crate::wire::fabrics::{
 };
 use zonal::nvme::{self, Nsid, NvmeStatus, status};
 
-use super::controller::Owner;
+use super::controller::Host;
+use super::events::AsyncEvents;
 use super::{Controller, Namespace, Role};
 use crate::Error;
 
-/// Controllers at once.
+/// Most controllers.
 const CONTROLLERS_MAX: usize = 512;
 
 /// Which hosts may connect.
@@ -20,7 +21,7 @@ const CONTROLLERS_MAX: usize = 512;
 pub enum Hosts {
     /// Every host.
     All,
-    /// Those with one of these names.
+    /// Those with one of these NQNs.
     Named(Vec<String>),
 }
 
@@ -41,41 +42,41 @@ pub struct Subsystem {
     controllers: Mutex<BTreeMap<u16, Arc<Controller>>>,
 }
 
-/// Why a host is not connected: a status, and which part of the command it is about.
+/// Why Connect failed: the status, and which field of the command or its data is invalid.
 pub(crate) type Refused = (NvmeStatus, Option<ConnectFault>);
 
 impl Subsystem {
-    /// A subsystem named `nqn`; its first namespace has the identifier 1.
+    /// A subsystem named `nqn`. The namespaces get the identifiers 1, 2, ...
     pub fn new(nqn: &str, namespaces: Vec<Namespace>, hosts: Hosts) -> Result<Self, Error> {
-        check_name(nqn)?;
+        check_nqn(nqn)?;
         if let Hosts::Named(names) = &hosts {
-            names.iter().try_for_each(|name| check_name(name))?;
+            names.iter().try_for_each(|name| check_nqn(name))?;
         }
         Ok(Self { nqn: nqn.to_owned(), namespaces, hosts, controllers: Mutex::default() })
     }
 
-    /// Its name.
+    /// Its NQN.
     pub fn nqn(&self) -> &str {
         &self.nqn
     }
 
-    /// Its namespaces, by identifier.
+    /// Its namespaces and their NSIDs.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (Nsid, &Namespace)> {
         (1..).map(Nsid::new).zip(&self.namespaces)
     }
 
-    /// The namespace of this identifier.
+    /// The namespace of this NSID.
     pub(crate) fn namespace(&self, nsid: Nsid) -> Result<&Namespace, NvmeStatus> {
         let index = (nsid.get() as usize).checked_sub(1);
         index.and_then(|index| self.namespaces.get(index)).ok_or(status::INVALID_NAMESPACE)
     }
 
-    /// Controllers that hosts have.
+    /// How many controllers hosts have.
     pub fn controller_count(&self) -> usize {
         self.controllers().len()
     }
 
-    /// Whether this host may use the namespaces.
+    /// Whether the host of this NQN may connect.
     pub(crate) fn allows(&self, host: &str) -> bool {
         self.hosts.allow(host)
     }
@@ -91,28 +92,33 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Makes a controller for the host that sent `data` on an admin queue. `entry` is what the
-    /// discovery log page says about this subsystem.
+    /// Creates a controller for the host that sent `data` on an admin queue. `entry` describes this
+    /// subsystem in the discovery log page.
     pub(crate) fn create_controller(
         self: &Arc<Self>,
         data: &ConnectData,
         entry: &DiscoveryEntry,
     ) -> Result<Arc<Controller>, Refused> {
-        let (role, owner) = self.who(data, entry)?;
+        let (role, host) = self.who(data, entry)?;
         if data.controller_id.get() != DYNAMIC_CONTROLLER {
             return Err((status::CONNECT_PARAMETERS, Some(ConnectFault::Data(16))));
         }
+        // Before the lock: the devices are asked.
+        let events = match role {
+            Role::Io => AsyncEvents::since_now(self),
+            Role::Discovery(_) => AsyncEvents::default(),
+        };
         let mut controllers = self.controllers();
         let id = (1..DYNAMIC_CONTROLLER - 16).find(|id| !controllers.contains_key(id));
         let Some(id) = id.filter(|_| controllers.len() < CONTROLLERS_MAX) else {
             return Err((status::CONNECT_BUSY, None));
         };
-        let controller = Arc::new(Controller::new(id, role, owner, Arc::clone(self)));
+        let controller = Arc::new(Controller::new(id, role, host, Arc::clone(self), events));
         controllers.insert(id, Arc::clone(&controller));
         Ok(controller)
     }
 
-    /// The controller that the host which sent `data` on an I/O queue has.
+    /// The controller of the host that sent `data` on an I/O queue.
     pub(crate) fn find_controller(&self, data: &ConnectData) -> Result<Arc<Controller>, Refused> {
         let wrong = |at| (status::CONNECT_PARAMETERS, Some(ConnectFault::Data(at)));
         let host = nvme::text(&data.host).ok_or(wrong(512))?;
@@ -124,12 +130,12 @@ impl Subsystem {
         found.ok_or(wrong(16))
     }
 
-    /// Forgets a controller whose admin queue has ended.
+    /// Removes a controller whose admin queue has ended.
     pub(crate) fn remove_controller(&self, id: u16) {
         self.controllers().remove(&id);
     }
 
-    fn who(&self, data: &ConnectData, entry: &DiscoveryEntry) -> Result<(Role, Owner), Refused> {
+    fn who(&self, data: &ConnectData, entry: &DiscoveryEntry) -> Result<(Role, Host), Refused> {
         let wrong = |at| (status::CONNECT_PARAMETERS, Some(ConnectFault::Data(at)));
         let is_name = |name: &&str| !name.is_empty() && name.len() <= NQN_BYTES_MAX;
         let host = nvme::text(&data.host).filter(is_name).ok_or(wrong(512))?;
@@ -139,10 +145,10 @@ impl Subsystem {
             Some(_) | None => return Err(wrong(256)),
         };
         if matches!(role, Role::Io) && !self.allows(host) {
-            tracing::warn!(host, "refused: not an allowed host");
+            tracing::warn!(host, "refused: this host is not allowed");
             return Err((status::CONNECT_HOST, Some(ConnectFault::Data(512))));
         }
-        Ok((role, Owner { name: host.to_owned(), id: data.host_id }))
+        Ok((role, Host { nqn: host.to_owned(), id: data.host_id }))
     }
 
     fn controllers(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<Controller>>> {
@@ -150,9 +156,8 @@ impl Subsystem {
     }
 }
 
-/// A name of a subsystem or a host (Base, section 4.5): `nqn.`, at most 223 bytes, nothing that
-/// would end a field.
-fn check_name(name: &str) -> Result<(), Error> {
+/// Checks an NQN (Base, section 4.5): `nqn.`, at most 223 bytes, no spaces or control characters.
+fn check_nqn(name: &str) -> Result<(), Error> {
     let good = name.starts_with("nqn.")
         && name.len() <= NQN_BYTES_MAX
         && name != DISCOVERY_NQN
@@ -165,10 +170,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_specification() {
-        check_name("nqn.2026-11.localhost:zonal").unwrap();
+    fn nqns_are_those_of_the_specification() {
+        check_nqn("nqn.2026-11.localhost:zonal").unwrap();
         for bad in ["", "zonal", "nqn.x\n", "nqn.x y", DISCOVERY_NQN, &format!("nqn.{:0220}", 0)] {
-            assert!(check_name(bad).is_err(), "{bad:?}");
+            assert!(check_nqn(bad).is_err(), "{bad:?}");
         }
     }
 }

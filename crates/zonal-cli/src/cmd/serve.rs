@@ -49,7 +49,8 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
     };
     let subsystem = Arc::new(Subsystem::new(&args.nqn, namespaces, hosts)?);
     let clock = Arc::new(SystemClock::new());
-    tcp::serve(subsystem, &args.listen, clock, |addresses| {
+    let memory = usize::try_from(args.memory.get()).unwrap_or(usize::MAX);
+    tcp::serve(subsystem, &args.listen, memory, clock, |addresses| {
         if let Err(error) = tell(global, args, addresses) {
             tracing::warn!("{error:#}");
         }

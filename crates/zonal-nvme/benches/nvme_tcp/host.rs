@@ -8,7 +8,7 @@ use zonal::nvme::command::DataPointer;
 use zonal::nvme::decode::{BlockRange, Durability, SendTarget, ZoneSend, ZoneSendAction};
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry};
 use zonal::{Lba, LbaCount, ZoneAction};
-use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, Data, Kind, Terms, flag};
+use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, ConnectionParams, DataPdu, PduType, flag};
 
 use crate::NQN;
 use crate::initiator::{Host, Move, Queue, Style};
@@ -49,7 +49,7 @@ pub struct Turn {
     stream: TcpStream,
     /// Keeps the controller.
     _host: Option<(Host, Queue)>,
-    terms: Terms,
+    params: ConnectionParams,
     data: Vec<u8>,
     /// The unit of data, but for its header: it is always the same.
     digest: Vec<u8>,
@@ -67,9 +67,11 @@ impl Turn {
             zones(&mut queue, work);
             (host, queue)
         });
-        let (stream, terms) = match &host {
-            Some((_, queue)) => (queue.stream.try_clone().unwrap(), queue.terms),
-            None => (TcpStream::connect(("127.0.0.1", target)).unwrap(), Terms::default()),
+        let (stream, params) = match &host {
+            Some((_, queue)) => (queue.stream.try_clone().unwrap(), queue.params),
+            None => {
+                (TcpStream::connect(("127.0.0.1", target)).unwrap(), ConnectionParams::default())
+            }
         };
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(None).unwrap();
@@ -78,7 +80,7 @@ impl Turn {
             Way::Digests => crc32c::crc32c(&data).to_le_bytes().to_vec(),
             Way::Units | Way::Stream => Vec::new(),
         };
-        Self { work, way, stream, _host: host, terms, data, digest, sent: 0 }
+        Self { work, way, stream, _host: host, params, data, digest, sent: 0 }
     }
 
     /// Does the work.
@@ -108,17 +110,17 @@ impl Turn {
                 if unit.len() < bytes {
                     break;
                 }
-                if unit[0] == Kind::Response.code() {
+                if unit[0] == PduType::CapsuleResp.code() {
                     assert_eq!(unit[22..24], [0, 0], "success");
                     done += 1;
                     if self.sent < count {
                         self.command(&mut output);
                     }
-                } else if unit[0] == Kind::ReadyToTransfer.code() {
+                } else if unit[0] == PduType::R2T.code() {
                     let (id, tag) = ([unit[8], unit[9]], [unit[10], unit[11]]);
                     self.host_data(u16::from_le_bytes(id), u16::from_le_bytes(tag));
                 } else {
-                    assert_eq!(unit[0], Kind::ControllerData.code(), "data");
+                    assert_eq!(unit[0], PduType::C2HData.code(), "data");
                 }
                 at += bytes;
             }
@@ -152,17 +154,17 @@ impl Turn {
         let mut header = [0; COMMON_BYTES + size_of::<SubmissionEntry>()];
         header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
         let data = if here { &self.data[..] } else { &[] };
-        pdu::put(output, (Kind::Command, 0), &header, data, self.terms);
+        pdu::put(output, (PduType::CapsuleCmd, 0), &header, data, self.params);
     }
 
     /// All data of a command, from where it lies.
     fn host_data(&mut self, id: u16, tag: u16) {
-        let header = Data::new(id, tag, &(0..self.data.len()));
+        let header = DataPdu::new(id, tag, &(0..self.data.len()));
         let mut head = Vec::new();
-        let unit = (Kind::HostData, flag::LAST);
+        let unit = (PduType::H2CData, flag::LAST);
         // Header and data are made together, and only the header is kept: with digests that is
         // work of the host which the server does not wait for.
-        pdu::put(&mut head, unit, header.as_bytes(), &self.data, self.terms);
+        pdu::put(&mut head, unit, header.as_bytes(), &self.data, self.params);
         head.truncate(head.len() - self.data.len() - self.digest.len());
         self.stream.write_all(&head).unwrap();
         self.stream.write_all(&self.data).unwrap();
@@ -200,7 +202,7 @@ fn is_nvme(address: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&[b'?'; 16]).unwrap();
     let mut answer = [0; 1];
-    matches!(stream.read(&mut answer), Ok(1)) && answer[0] == Kind::ControllerTerminates.code()
+    matches!(stream.read(&mut answer), Ok(1)) && answer[0] == PduType::C2HTermReq.code()
 }
 
 /// Makes zones as the work needs them.

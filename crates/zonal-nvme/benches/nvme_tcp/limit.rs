@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use zonal_nvme::tcp::pdu::{COMMON_BYTES, Kind};
+use zonal_nvme::tcp::pdu::{COMMON_BYTES, PduType};
 
 /// Like the target's: what is received, and what is collected before it is sent.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -74,18 +74,18 @@ fn units(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
             if unit.len() < head {
                 break;
             }
-            let is_data = unit[0] == Kind::HostData.code();
+            let is_data = unit[0] == PduType::H2CData.code();
             if is_data || bytes > head {
                 // The completion is early if data is missing, but the host does not look.
-                ready += put(&mut output[ready..], Kind::Response, [unit[8], unit[9]], 0);
+                ready += put(&mut output[ready..], PduType::CapsuleResp, [unit[8], unit[9]], 0);
             } else if unit[8] == 2 {
                 let length = u32::from_le_bytes([unit[40], unit[41], unit[42], unit[43]]);
                 let id = [unit[10], unit[11]];
-                ready += put(&mut output[ready..], Kind::ControllerData, id, length as usize);
-                ready += put(&mut output[ready..], Kind::Response, id, 0);
+                ready += put(&mut output[ready..], PduType::C2HData, id, length as usize);
+                ready += put(&mut output[ready..], PduType::CapsuleResp, id, 0);
             } else {
                 let id = [unit[10], unit[11]];
-                ready += put(&mut output[ready..], Kind::ReadyToTransfer, id, 0);
+                ready += put(&mut output[ready..], PduType::R2T, id, 0);
             }
             let here = bytes.min(unit.len());
             missing = bytes - here;
@@ -110,7 +110,7 @@ fn units(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
 }
 
 /// Puts a header; the data behind it is what happens to be there. Says how long both are.
-fn put(output: &mut [u8], kind: Kind, id: [u8; 2], data: usize) -> usize {
+fn put(output: &mut [u8], kind: PduType, id: [u8; 2], data: usize) -> usize {
     let bytes = u32::try_from(HEADER_BYTES + data).unwrap();
     output[..HEADER_BYTES].fill(0);
     output[0] = kind.code();

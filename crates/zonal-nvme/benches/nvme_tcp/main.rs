@@ -39,7 +39,7 @@ use rustix::time::{ClockId, clock_gettime};
 use zonal::spec::open_stack;
 use zonal::{Clock, OpenMode};
 use zonal_nvme::subsystem::Hosts;
-use zonal_nvme::tcp::Server;
+use zonal_nvme::tcp::{MEMORY_MAX, Server};
 use zonal_nvme::{Namespace, Subsystem};
 
 use host::{Op, Work};
@@ -185,7 +185,7 @@ fn serve() {
     let namespace = Namespace::new(stack, DEVICE, [1; 16]).unwrap();
     let subsystem = Arc::new(Subsystem::new(NQN, vec![namespace], Hosts::All).unwrap());
     let anywhere = ["127.0.0.1:0".parse().unwrap()];
-    let server = Server::start(subsystem, &anywhere, Arc::new(Machine)).unwrap();
+    let server = Server::start(subsystem, &anywhere, MEMORY_MAX, Arc::new(Machine)).unwrap();
     println!("{}", server.addresses()[0]);
     // Until the host ends this process.
     let _ = std::io::stdin().read_line(&mut String::new());

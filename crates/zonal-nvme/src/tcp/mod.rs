@@ -1,16 +1,18 @@
-//! NVMe/TCP: a subsystem for any host that reaches the address.
+//! NVMe/TCP: serves a subsystem to every host that reaches an address.
 //!
-//! [`serve`] listens until SIGTERM or SIGINT; [`Server`] is the same under the caller's control.
-//! Every connection has a thread, because commands block; what bytes mean is in [`pdu`], what a
-//! connection does in `session.rs`, what commands do in [`crate`].
+//! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Every connection
+//! has a thread, because commands block. [`pdu`] has the bytes, `session.rs` what a connection does,
+//! `memory.rs` how much memory connections may take, and [`crate`] what commands do.
 //!
-//! A write is answered when the device has it. A flush, or a write with FUA, is answered when the
-//! device says that it is durable.
+//! A write completes when the device has it. A flush, or a write with FUA, completes when the device
+//! says that it is durable.
 
 mod discovery;
+mod memory;
 pub mod pdu;
 mod session;
 mod stream;
+mod transfers;
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,22 +28,28 @@ use zonal::Clock;
 use crate::Error;
 use crate::Result;
 use crate::Subsystem;
-use session::{End, Session};
+use memory::Memory;
+use session::{CONNECTION_BYTES, End, Session};
 
 /// The TCP port of NVMe.
 pub const PORT: u16 = 4420;
 
-/// Connections at once; more are closed as they come.
+/// Most bytes that the buffers of all connections take together, unless the caller says otherwise.
+/// A queue takes 2.7 MiB of it, a connection without a queue 64 KiB.
+pub const MEMORY_MAX: usize = 1 << 30;
+
+/// Most connections; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 4096;
-/// How long connections may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait when no connection can be accepted, for want of files or memory.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long [`Server::stop`] waits for running commands.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait when a connection cannot be accepted, for lack of file descriptors or memory.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// What all threads share.
 struct Shared {
     subsystem: Arc<Subsystem>,
     clock: Arc<dyn Clock>,
+    memory: Arc<Memory>,
     stopping: AtomicBool,
     connections: Mutex<Connections>,
     ended: Condvar,
@@ -59,7 +67,7 @@ impl Shared {
     }
 }
 
-/// Takes a connection off the list when its thread ends, however it ends.
+/// Removes a connection from the list when its thread ends, even by a panic.
 struct Entered {
     shared: Arc<Shared>,
     number: u64,
@@ -80,15 +88,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to listen at `addresses`; port 0 is any free one.
+    /// Starts to listen on `addresses`; port 0 is any free one. The buffers of connections take at
+    /// most `memory_max` bytes, see [`MEMORY_MAX`].
     pub fn start(
         subsystem: Arc<Subsystem>,
         addresses: &[SocketAddr],
+        memory_max: usize,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
             subsystem,
             clock,
+            memory: Memory::new(memory_max),
             stopping: AtomicBool::new(false),
             connections: Mutex::default(),
             ended: Condvar::new(),
@@ -106,26 +117,27 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The addresses it listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Connections there are.
+    /// How many connections there are.
     pub fn connection_count(&self) -> usize {
         self.shared.connections().streams.len()
     }
 
-    /// Ends every connection after its running command, and makes everything durable.
+    /// Closes every connection after its running command, and makes everything durable.
     pub fn stop(mut self) -> Result<()> {
         self.end();
         let connections = self.shared.connections();
-        let waited = self.shared.ended.wait_timeout_while(connections, PATIENCE, |connections| {
-            !connections.streams.is_empty()
-        });
+        let waited =
+            self.shared.ended.wait_timeout_while(connections, STOP_TIMEOUT, |connections| {
+                !connections.streams.is_empty()
+            });
         let left = waited.unwrap_or_else(PoisonError::into_inner).0.streams.len();
         if left > 0 {
-            tracing::warn!(left, "commands still run; ending regardless");
+            tracing::warn!(left, "commands are still running; stopping anyway");
         }
         self.shared.subsystem.flush()
     }
@@ -133,12 +145,12 @@ impl Server {
     fn end(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         for (listener, thread) in self.listeners.drain(..) {
-            // This wakes the thread that accepts.
+            // This wakes up the accepting thread.
             let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
             let _ = thread.join();
         }
         for stream in self.shared.connections().streams.values() {
-            // Reading ends, so what was already answered is still sent.
+            // Only the reading side: pending responses are still sent.
             let _ = stream.shutdown(Shutdown::Read);
         }
     }
@@ -155,16 +167,17 @@ impl Drop for Server {
 pub fn serve(
     subsystem: Arc<Subsystem>,
     addresses: &[SocketAddr],
+    memory_max: usize,
     clock: Arc<dyn Clock>,
     ready: impl FnOnce(&[SocketAddr]),
 ) -> Result<()> {
     let failed = |source| Error::Io { what: "waiting for signals".to_owned(), source };
-    // Before listening: a signal from now on ends the server cleanly.
+    // Before listening: from now on a signal stops the server cleanly.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
-    let server = Server::start(subsystem, addresses, clock)?;
+    let server = Server::start(subsystem, addresses, memory_max, clock)?;
     ready(server.addresses());
     if let Some(signal) = signals.forever().next() {
-        tracing::info!(signal, "ending");
+        tracing::info!(signal, "stopping");
     }
     server.stop()
 }
@@ -176,25 +189,29 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
             Err(_) if shared.stopping.load(Ordering::Acquire) => return,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                // Somebody's end may help; a while later it is tried in any case.
+                // Try again when a connection has ended, or after a while.
                 let connections = shared.connections();
-                drop(shared.ended.wait_timeout(connections, PAUSE));
+                drop(shared.ended.wait_timeout(connections, ACCEPT_RETRY_DELAY));
             }
         }
     }
 }
 
-/// Gives a connection a thread.
+/// Starts the thread of a connection.
 fn enter(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     if let Err(error) = stream::prepare(&stream) {
-        tracing::debug!(%peer, %error, "gone before it began");
+        tracing::debug!(%peer, %error, "closed before it was accepted");
         return;
     }
+    let Some(memory) = shared.memory.reserve(CONNECTION_BYTES) else {
+        tracing::warn!(%peer, "a connection is refused: the memory for connections is used up");
+        return;
+    };
     let stream = Arc::new(stream);
     let number = {
         let mut connections = shared.connections();
         if connections.streams.len() >= CONNECTIONS_MAX {
-            tracing::warn!(%peer, "refused: too many connections");
+            tracing::warn!(%peer, "a connection is refused: there are too many");
             return;
         }
         let number = connections.next;
@@ -205,13 +222,13 @@ fn enter(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     let entered = Entered { shared: Arc::clone(shared), number };
     let thread = thread::Builder::new().name("nvme-tcp".to_owned());
     let started = thread.spawn(move || {
-        let end = Session::new(&entered.shared, stream).run();
+        let end = Session::new(&entered.shared, stream, memory).run();
         match end {
-            End::Fatal(fatal, _) => tracing::warn!(%peer, ?fatal, "the host broke the protocol"),
+            End::Fatal(fatal, _) => tracing::warn!(%peer, ?fatal, "the host violated the protocol"),
             End::Io(error) => tracing::debug!(%peer, %error, "the connection ended"),
         }
     });
     if let Err(error) = started {
-        tracing::warn!(%peer, %error, "no thread for a connection");
+        tracing::warn!(%peer, %error, "no thread can be started for a connection");
     }
 }

@@ -1,7 +1,7 @@
-//! The protocol data units of NVMe/TCP as bytes, without sockets: headers, digests, and what of a
-//! unit is where. Any bytes can be given to [`Frame::parse`].
+//! NVMe/TCP protocol data units (PDUs) as bytes, without sockets: headers, digests, and where the
+//! data is. [`Frame::parse`] takes any bytes.
 //!
-//! Sections are those of the NVMe/TCP Transport Specification 1.0: 3.4 (errors), 3.6 (units).
+//! Sections are those of the NVMe/TCP Transport Specification 1.0: 3.4 (errors), 3.6 (PDUs).
 
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
@@ -10,22 +10,22 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zonal::nvme::{CompletionEntry, SubmissionEntry};
 
-/// Bytes that every unit begins with.
+/// Bytes of the common header.
 pub const COMMON_BYTES: usize = 8;
 /// Bytes of a digest.
 pub const DIGEST_BYTES: usize = 4;
-/// Bytes of the header in error that a termination request repeats.
+/// Most bytes of the header in error that a TermReq PDU repeats.
 const QUOTE_BYTES_MAX: usize = 128;
 
-/// What every unit begins with (section 3.6.1).
+/// The common header (CH) of every PDU (section 3.6.1).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
 /// | 0 | 1 | kind | PDU-Type |
 /// | 1 | 1 | flags | see [`flag`] |
-/// | 2 | 1 | header_bytes | HLEN: without digest |
-/// | 3 | 1 | data_at | PDO: where data begins |
-/// | 4 | 4 | bytes | PLEN: of the whole unit |
+/// | 2 | 1 | header_bytes | HLEN: bytes of the header, without its digest |
+/// | 3 | 1 | data_at | PDO: offset of the data |
+/// | 4 | 4 | bytes | PLEN: bytes of the whole PDU |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
@@ -39,25 +39,25 @@ pub struct CommonHeader {
 const _: () = assert!(size_of::<CommonHeader>() == COMMON_BYTES);
 
 impl CommonHeader {
-    /// All zeroes; who puts a unit together fills it in.
+    /// All zeroes: [`put`] fills it in.
     pub const UNSET: Self =
         Self { kind: 0, flags: 0, header_bytes: 0, data_at: 0, bytes: U32::ZERO };
 }
 
-/// `ICReq` and `ICResp`: the first unit of each side (sections 3.6.2.2 and 3.6.2.3).
+/// `ICReq` and `ICResp`, which initialize a connection (sections 3.6.2.2 and 3.6.2.3).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
 /// | 0 | 8 | common | |
 /// | 8 | 2 | version | PFV: 0 |
-/// | 10 | 1 | alignment | HPDA or CPDA: of data sent to this side, in 4 bytes, 0's based |
+/// | 10 | 1 | alignment | HPDA or CPDA: alignment of data sent to this side, in 4 bytes, 0's based |
 /// | 11 | 1 | digests | DGST; bit 0: header, bit 1: data |
-/// | 12 | 4 | limit | MAXR2T: requests at once, 0's based; or MAXH2CDATA: bytes of data |
+/// | 12 | 4 | limit | ICReq: MAXR2T, outstanding R2Ts of a command, 0's based; ICResp: MAXH2CDATA, data bytes of a PDU |
 /// | 16 | 112 | reserved | |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
-pub struct Initialize {
+pub struct IcPdu {
     pub common: CommonHeader,
     pub version: U16,
     pub alignment: u8,
@@ -65,42 +65,43 @@ pub struct Initialize {
     pub limit: U32,
     pub reserved: [u8; 112],
 }
-const _: () = assert!(size_of::<Initialize>() == 128);
-const _: () = assert!(offset_of!(Initialize, limit) == 12);
+const _: () = assert!(size_of::<IcPdu>() == 128);
+const _: () = assert!(offset_of!(IcPdu, limit) == 12);
 
-/// `H2CTermReq` and `C2HTermReq`: why a side ends the connection (sections 3.6.2.4 and 3.6.2.5).
+/// `H2CTermReq` and `C2HTermReq`: why one side terminates the connection (sections 3.6.2.4 and
+/// 3.6.2.5).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
 /// | 0 | 8 | common | |
-/// | 8 | 2 | status | FES |
-/// | 10 | 4 | info | FEI: where in the header |
+/// | 8 | 2 | status | FES: fatal error status |
+/// | 10 | 4 | info | FEI: offset in the header of the field in error, or the received digest |
 /// | 14 | 10 | reserved | |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
-pub struct Terminate {
+pub struct TermReqPdu {
     pub common: CommonHeader,
     pub status: U16,
     pub info: U32,
     pub reserved: [u8; 10],
 }
-const _: () = assert!(size_of::<Terminate>() == 24);
+const _: () = assert!(size_of::<TermReqPdu>() == 24);
 
 /// `H2CData`, `C2HData` and R2T (sections 3.6.2.8 to 3.6.2.10).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
 /// | 0 | 8 | common | |
-/// | 8 | 2 | command | CCCID: of the command |
-/// | 10 | 2 | tag | TTAG: of the transfer; not of C2HData |
-/// | 12 | 4 | offset | DATAO or R2TO: in the command's data |
+/// | 8 | 2 | command | CCCID: command identifier |
+/// | 10 | 2 | tag | TTAG: transfer tag; reserved in C2HData |
+/// | 12 | 4 | offset | DATAO or R2TO: offset in the data of the command |
 /// | 16 | 4 | length | DATAL or R2TL |
 /// | 20 | 4 | reserved | |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
-pub struct Data {
+pub struct DataPdu {
     pub common: CommonHeader,
     pub command: U16,
     pub tag: U16,
@@ -108,11 +109,11 @@ pub struct Data {
     pub length: U32,
     pub reserved: U32,
 }
-const _: () = assert!(size_of::<Data>() == 24);
-const _: () = assert!(offset_of!(Data, offset) == 12);
+const _: () = assert!(size_of::<DataPdu>() == 24);
+const _: () = assert!(offset_of!(DataPdu, offset) == 12);
 
-impl Data {
-    /// A part of a command's data.
+impl DataPdu {
+    /// The header for `range` of the data of a command.
     pub fn new(command: u16, tag: u16, range: &Range<usize>) -> Self {
         let raw = |value| u32::try_from(value).expect("a transfer's length").into();
         Self {
@@ -126,119 +127,116 @@ impl Data {
     }
 }
 
-/// Kind of unit.
+/// PDU-Type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `ICReq`: the host begins.
-    InitializeRequest,
-    /// `ICResp`: the controller answers.
-    InitializeResponse,
-    /// `H2CTermReq`: the host gives up.
-    HostTerminates,
-    /// `C2HTermReq`: the controller gives up.
-    ControllerTerminates,
-    /// `CapsuleCmd`: a command, perhaps with data.
-    Command,
-    /// `CapsuleResp`: a completion.
-    Response,
-    /// `H2CData`: data of a command.
-    HostData,
-    /// `C2HData`: data for the host.
-    ControllerData,
-    /// R2T: the controller asks for data.
-    ReadyToTransfer,
+pub enum PduType {
+    /// Initialize Connection Request.
+    ICReq,
+    /// Initialize Connection Response.
+    ICResp,
+    /// Host to Controller Terminate Connection Request.
+    H2CTermReq,
+    /// Controller to Host Terminate Connection Request.
+    C2HTermReq,
+    /// Command Capsule, which may carry in-capsule data.
+    CapsuleCmd,
+    /// Response Capsule: a completion queue entry.
+    CapsuleResp,
+    /// Host to Controller Data Transfer.
+    H2CData,
+    /// Controller to Host Data Transfer.
+    C2HData,
+    /// Ready to Transfer: the controller asks for data of a command.
+    R2T,
 }
 
-impl Kind {
-    /// Every kind.
+impl PduType {
+    /// Every type.
     pub const ALL: [Self; 9] = [
-        Self::InitializeRequest,
-        Self::InitializeResponse,
-        Self::HostTerminates,
-        Self::ControllerTerminates,
-        Self::Command,
-        Self::Response,
-        Self::HostData,
-        Self::ControllerData,
-        Self::ReadyToTransfer,
+        Self::ICReq,
+        Self::ICResp,
+        Self::H2CTermReq,
+        Self::C2HTermReq,
+        Self::CapsuleCmd,
+        Self::CapsuleResp,
+        Self::H2CData,
+        Self::C2HData,
+        Self::R2T,
     ];
 
-    /// PDU-Type.
+    /// The byte on the wire.
     pub const fn code(self) -> u8 {
         match self {
-            Self::InitializeRequest => 0x00,
-            Self::InitializeResponse => 0x01,
-            Self::HostTerminates => 0x02,
-            Self::ControllerTerminates => 0x03,
-            Self::Command => 0x04,
-            Self::Response => 0x05,
-            Self::HostData => 0x06,
-            Self::ControllerData => 0x07,
-            Self::ReadyToTransfer => 0x09,
+            Self::ICReq => 0x00,
+            Self::ICResp => 0x01,
+            Self::H2CTermReq => 0x02,
+            Self::C2HTermReq => 0x03,
+            Self::CapsuleCmd => 0x04,
+            Self::CapsuleResp => 0x05,
+            Self::H2CData => 0x06,
+            Self::C2HData => 0x07,
+            Self::R2T => 0x09,
         }
     }
 
     const fn header_bytes(self) -> usize {
         match self {
-            Self::InitializeRequest | Self::InitializeResponse => size_of::<Initialize>(),
-            Self::HostTerminates | Self::ControllerTerminates => size_of::<Terminate>(),
-            Self::Command => COMMON_BYTES + size_of::<SubmissionEntry>(),
-            Self::Response => COMMON_BYTES + size_of::<CompletionEntry>(),
-            Self::HostData | Self::ControllerData | Self::ReadyToTransfer => size_of::<Data>(),
+            Self::ICReq | Self::ICResp => size_of::<IcPdu>(),
+            Self::H2CTermReq | Self::C2HTermReq => size_of::<TermReqPdu>(),
+            Self::CapsuleCmd => COMMON_BYTES + size_of::<SubmissionEntry>(),
+            Self::CapsuleResp => COMMON_BYTES + size_of::<CompletionEntry>(),
+            Self::H2CData | Self::C2HData | Self::R2T => size_of::<DataPdu>(),
         }
     }
 
-    /// What of the terms holds for this kind: units that begin or end a connection have no digests.
-    fn terms(self, agreed: Terms) -> Terms {
+    /// What applies to PDUs of this type: those that initialize or terminate have no digests.
+    fn params(self, agreed: ConnectionParams) -> ConnectionParams {
         match self {
-            Self::InitializeRequest
-            | Self::InitializeResponse
-            | Self::HostTerminates
-            | Self::ControllerTerminates => Terms::default(),
-            Self::Command
-            | Self::Response
-            | Self::HostData
-            | Self::ControllerData
-            | Self::ReadyToTransfer => agreed,
+            Self::ICReq | Self::ICResp | Self::H2CTermReq | Self::C2HTermReq => {
+                ConnectionParams::default()
+            }
+            Self::CapsuleCmd | Self::CapsuleResp | Self::H2CData | Self::C2HData | Self::R2T => {
+                agreed
+            }
         }
     }
 
-    const fn is_last_word(self) -> bool {
-        matches!(self, Self::HostTerminates | Self::ControllerTerminates)
+    const fn is_term_req(self) -> bool {
+        matches!(self, Self::H2CTermReq | Self::C2HTermReq)
     }
 }
 
-/// Bits of the flags of a unit.
+/// Bits of FLAGS.
 pub mod flag {
-    /// The header has a digest.
+    /// HDGSTF: a header digest follows the header.
     pub const HEADER_DIGEST: u8 = 1 << 0;
-    /// The data has a digest.
+    /// DDGSTF: a data digest follows the data.
     pub const DATA_DIGEST: u8 = 1 << 1;
-    /// The last data of a request or command.
+    /// `LAST_PDU`: the last data PDU of an R2T or of a command.
     pub const LAST: u8 = 1 << 2;
-    /// The command has succeeded, and no completion follows.
+    /// SUCCESS: the command succeeded and no CapsuleResp follows.
     pub const SUCCESS: u8 = 1 << 3;
 }
 
-/// Why a connection has to end (section 3.4.2: FES).
+/// FES: why a connection is terminated (section 3.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FatalStatus {
-    /// A field of a header is wrong; the information is where.
+    /// Invalid PDU Header Field; FEI is the offset of the field.
     Header,
-    /// A unit came at a wrong time.
+    /// PDU Sequence Error.
     Sequence,
-    /// The header's digest is wrong; the information is that digest.
+    /// Header Digest Error; FEI is the received digest.
     HeaderDigest,
-    /// Data is outside of what was asked for.
+    /// Data Transfer Out of Range.
     OutOfRange,
-    /// A unit has more data than allowed.
+    /// Data Transfer Limit Exceeded.
     LimitExceeded,
-    /// A parameter of the connection is not supported.
+    /// Unsupported Parameter.
     Unsupported,
 }
 
 impl FatalStatus {
-    /// FES.
+    /// The number on the wire.
     pub const fn code(self) -> u16 {
         match self {
             Self::Header => 1,
@@ -251,34 +249,34 @@ impl FatalStatus {
     }
 }
 
-/// A violation of the protocol.
+/// A fatal transport error: the connection is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fatal {
-    /// What is wrong.
+    /// FES.
     pub status: FatalStatus,
     /// FEI.
     pub info: u32,
 }
 
 impl Fatal {
-    /// A wrong header field, this many bytes from the header's start.
+    /// Invalid PDU Header Field at byte `at` of the header.
     pub const fn header(at: u32) -> Self {
         Self { status: FatalStatus::Header, info: at }
     }
 
-    /// Something else.
+    /// An error without FEI.
     pub const fn of(status: FatalStatus) -> Self {
         Self { status, info: 0 }
     }
 }
 
-/// Whether a kind of digest is used.
+/// Whether a digest is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Digest {
-    /// It is not.
+    /// No digest.
     #[default]
     Off,
-    /// It is.
+    /// CRC-32C.
     On,
 }
 
@@ -298,19 +296,19 @@ impl Digest {
     }
 }
 
-/// What two sides agreed on for a connection.
+/// What ICReq and ICResp agreed on for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// Digests over headers.
+pub struct ConnectionParams {
+    /// HDGST: digests of headers.
     pub header_digest: Digest,
-    /// Digests over data.
+    /// DDGST: digests of data.
     pub data_digest: Digest,
-    /// Alignment of data sent to the peer, in bytes; 0 for none.
+    /// HPDA, in bytes: alignment of the data in PDUs to the host; 0 for none.
     pub alignment: usize,
 }
 
-impl Terms {
-    /// The digests that DGST names.
+impl ConnectionParams {
+    /// The digests that the DGST field enables.
     pub const fn digests(bits: u8) -> Self {
         let header_digest = if bits & 1 == 0 { Digest::Off } else { Digest::On };
         let data_digest = if bits & 2 == 0 { Digest::Off } else { Digest::On };
@@ -318,18 +316,18 @@ impl Terms {
     }
 }
 
-/// How a unit is made up, as its first bytes say.
+/// The layout of a PDU, according to its common header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its flags.
+    /// PDU-Type.
+    pub kind: PduType,
+    /// See [`flag`].
     pub flags: u8,
-    /// Bytes of the header, without digest.
+    /// Bytes of the header, without its digest.
     pub header_bytes: usize,
     /// Whether a header digest follows.
     pub header_digest: Digest,
-    /// Where data begins.
+    /// Offset of the data.
     pub data_at: usize,
     /// Bytes of data.
     pub data_bytes: usize,
@@ -338,24 +336,28 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Reads the first bytes of a unit that may have at most `data_max` bytes of data.
-    pub fn parse(first: [u8; COMMON_BYTES], agreed: Terms, data_max: usize) -> Result<Self, Fatal> {
+    /// Checks the common header of a PDU that may carry at most `data_max` bytes of data.
+    pub fn parse(
+        first: [u8; COMMON_BYTES],
+        agreed: ConnectionParams,
+        data_max: usize,
+    ) -> Result<Self, Fatal> {
         let common: CommonHeader = zerocopy::transmute!(first);
-        let kind = Kind::ALL.into_iter().find(|kind| kind.code() == common.kind);
+        let kind = PduType::ALL.into_iter().find(|kind| kind.code() == common.kind);
         let kind = kind.ok_or(Fatal::header(0))?;
-        let (terms, header_bytes) = (kind.terms(agreed), kind.header_bytes());
+        let (params, header_bytes) = (kind.params(agreed), kind.header_bytes());
         if usize::from(common.header_bytes) != header_bytes {
             return Err(Fatal::header(2));
         }
         let bytes = common.bytes.get() as usize;
-        let header_digest = terms.header_digest;
+        let header_digest = params.header_digest;
         let head_bytes = header_bytes + header_digest.bytes();
         if bytes < head_bytes {
             return Err(Fatal::header(4));
         }
-        // Without data there is no data digest, though a host may set the flag all the same.
+        // A PDU without data has no data digest, but hosts may set the flag regardless.
         let header_flag = header_digest.flag(flag::HEADER_DIGEST);
-        let data_flag = terms.data_digest.flag(flag::DATA_DIGEST);
+        let data_flag = params.data_digest.flag(flag::DATA_DIGEST);
         let has_data = bytes > head_bytes;
         let found = common.flags & (flag::HEADER_DIGEST | flag::DATA_DIGEST);
         if found != header_flag | data_flag && (has_data || found != header_flag) {
@@ -374,9 +376,9 @@ impl Frame {
                 data_digest,
             });
         }
-        let data_digest = terms.data_digest;
-        // The last word has its data right behind the header, and no offset.
-        let data_at = if kind.is_last_word() { head_bytes } else { common.data_at.into() };
+        let data_digest = params.data_digest;
+        // A TermReq PDU has no PDO: its data follows the header.
+        let data_at = if kind.is_term_req() { head_bytes } else { common.data_at.into() };
         let end = bytes - data_digest.bytes().min(bytes);
         if data_at < head_bytes || data_at >= end {
             return Err(Fatal::header(3));
@@ -388,12 +390,12 @@ impl Frame {
         Ok(Self { kind, flags, header_bytes, header_digest, data_at, data_bytes, data_digest })
     }
 
-    /// Bytes of header and header digest.
+    /// Bytes of the header and its digest.
     pub const fn head_bytes(&self) -> usize {
         self.header_bytes + self.header_digest.bytes()
     }
 
-    /// Bytes of the whole unit.
+    /// Bytes of the whole PDU.
     pub const fn bytes(&self) -> usize {
         match self.data_bytes {
             0 => self.head_bytes(),
@@ -401,7 +403,7 @@ impl Frame {
         }
     }
 
-    /// Checks the digest behind a header; `head` is both.
+    /// Checks the header digest; `head` is the header and the digest.
     pub fn check_head(&self, head: &[u8]) -> Result<(), Fatal> {
         let (header, digest) = head.split_at(self.header_bytes);
         match U32::read_from_prefix(digest) {
@@ -421,76 +423,93 @@ pub fn is_digest_of(bytes: &[u8], digest: &[u8]) -> bool {
     digest == U32::new(crc32c::crc32c(bytes)).as_bytes()
 }
 
-/// Puts a unit behind `out`. `header` begins with room for the common header, which is filled in.
-pub fn put(out: &mut Vec<u8>, unit: (Kind, u8), header: &[u8], data: &[u8], agreed: Terms) {
-    put_head(out, unit, header, data.len(), agreed);
+/// Appends a PDU of a type and flags to `out`. `header` begins with room for the common header,
+/// which is filled in.
+pub fn put(
+    out: &mut Vec<u8>,
+    (kind, flags): (PduType, u8),
+    header: &[u8],
+    data: &[u8],
+    agreed: ConnectionParams,
+) {
+    put_head(out, (kind, flags), header, data.len(), agreed);
     out.extend_from_slice(data);
-    if unit.0.terms(agreed).data_digest == Digest::On && !data.is_empty() {
+    if kind.params(agreed).data_digest == Digest::On && !data.is_empty() {
         out.extend_from_slice(U32::new(crc32c::crc32c(data)).as_bytes());
     }
 }
 
-/// Puts header, its digest and the padding before data.
+/// Appends a header, its digest and the padding in front of the data.
 fn put_head(
     out: &mut Vec<u8>,
-    (kind, flags): (Kind, u8),
+    (kind, flags): (PduType, u8),
     header: &[u8],
     data_bytes: usize,
-    agreed: Terms,
+    agreed: ConnectionParams,
 ) {
-    let (unit, terms) = (out.len(), kind.terms(agreed));
-    let head_bytes = header.len() + terms.header_digest.bytes();
+    let (start, params) = (out.len(), kind.params(agreed));
+    let head_bytes = header.len() + params.header_digest.bytes();
     let (data_at, bytes, data_digest) = if data_bytes == 0 {
         (0, head_bytes, Digest::Off)
     } else {
-        let data_at = head_bytes.next_multiple_of(terms.alignment.max(1));
-        (data_at, data_at + data_bytes + terms.data_digest.bytes(), terms.data_digest)
+        let data_at = head_bytes.next_multiple_of(params.alignment.max(1));
+        (data_at, data_at + data_bytes + params.data_digest.bytes(), params.data_digest)
     };
     let digests =
-        terms.header_digest.flag(flag::HEADER_DIGEST) | data_digest.flag(flag::DATA_DIGEST);
-    let said = if kind.is_last_word() { 0 } else { data_at };
+        params.header_digest.flag(flag::HEADER_DIGEST) | data_digest.flag(flag::DATA_DIGEST);
+    let pdo = if kind.is_term_req() { 0 } else { data_at };
     let common = CommonHeader {
         kind: kind.code(),
         flags: flags | digests,
         header_bytes: u8::try_from(header.len()).expect("at most 128"),
-        data_at: u8::try_from(said).expect("a header and at most 128"),
-        bytes: u32::try_from(bytes).expect("a unit's length").into(),
+        data_at: u8::try_from(pdo).expect("a header and at most 128"),
+        bytes: u32::try_from(bytes).expect("a PDU's length").into(),
     };
     out.extend_from_slice(common.as_bytes());
     out.extend_from_slice(&header[COMMON_BYTES..]);
-    if terms.header_digest == Digest::On {
-        let digest = crc32c::crc32c(&out[unit..]);
+    if params.header_digest == Digest::On {
+        let digest = crc32c::crc32c(&out[start..]);
         out.extend_from_slice(U32::new(digest).as_bytes());
     }
     if data_bytes > 0 {
-        out.resize(unit + data_at, 0);
+        out.resize(start + data_at, 0);
     }
 }
 
-/// Puts a completion.
-pub fn put_response(out: &mut Vec<u8>, completion: &CompletionEntry, agreed: Terms) {
+/// Appends a CapsuleResp.
+pub fn put_response(out: &mut Vec<u8>, completion: &CompletionEntry, agreed: ConnectionParams) {
     let mut header = [0; COMMON_BYTES + size_of::<CompletionEntry>()];
     header[COMMON_BYTES..].copy_from_slice(completion.as_bytes());
-    put(out, (Kind::Response, 0), &header, &[], agreed);
+    put(out, (PduType::CapsuleResp, 0), &header, &[], agreed);
 }
 
-/// Puts the unit that carries all data of a command, the data being zeroes, and says where they
-/// are. [`end_data`] finishes it.
-pub fn begin_data(out: &mut Vec<u8>, command: u16, bytes: usize, agreed: Terms) -> Range<usize> {
-    let header = Data::new(command, 0, &(0..bytes));
-    let unit = (Kind::ControllerData, flag::LAST);
-    put_head(out, unit, header.as_bytes(), bytes, agreed);
+/// Appends a C2HData PDU for all data of a command and returns where its data is: zeroes, to be
+/// overwritten before [`end_data`] completes the PDU.
+pub fn begin_data(
+    out: &mut Vec<u8>,
+    command: u16,
+    bytes: usize,
+    agreed: ConnectionParams,
+) -> Range<usize> {
+    let header = DataPdu::new(command, 0, &(0..bytes));
+    put_head(out, (PduType::C2HData, flag::LAST), header.as_bytes(), bytes, agreed);
     let start = out.len();
     out.resize(start + bytes, 0);
     start..start + bytes
 }
 
-/// Finishes the unit that [`begin_data`] began at `unit`, with more flags.
-pub fn end_data(out: &mut Vec<u8>, unit: usize, data: &Range<usize>, flags: u8, agreed: Terms) {
-    out[unit + 1] |= flags;
+/// Completes the PDU that [`begin_data`] appended at `start`, adding flags.
+pub fn end_data(
+    out: &mut Vec<u8>,
+    start: usize,
+    data: &Range<usize>,
+    flags: u8,
+    agreed: ConnectionParams,
+) {
+    out[start + 1] |= flags;
     if agreed.header_digest == Digest::On {
-        let end = unit + size_of::<Data>();
-        let digest = crc32c::crc32c(&out[unit..end]);
+        let end = start + size_of::<DataPdu>();
+        let digest = crc32c::crc32c(&out[start..end]);
         out[end..end + DIGEST_BYTES].copy_from_slice(U32::new(digest).as_bytes());
     }
     if agreed.data_digest == Digest::On {
@@ -499,27 +518,28 @@ pub fn end_data(out: &mut Vec<u8>, unit: usize, data: &Range<usize>, flags: u8, 
     }
 }
 
-/// Puts the last word of the controller: why the connection ends, and the header in error.
-pub fn put_terminate(out: &mut Vec<u8>, fatal: Fatal, header: &[u8]) {
+/// Appends a C2HTermReq: why the connection is terminated, and the header in error.
+pub fn put_term_req(out: &mut Vec<u8>, fatal: Fatal, header: &[u8]) {
     let (status, info) = (fatal.status.code().into(), fatal.info.into());
-    let terminate = Terminate { common: CommonHeader::UNSET, status, info, reserved: [0; 10] };
+    let terminate = TermReqPdu { common: CommonHeader::UNSET, status, info, reserved: [0; 10] };
     let quote = &header[..header.len().min(QUOTE_BYTES_MAX)];
-    let unit = (Kind::ControllerTerminates, 0);
-    put(out, unit, terminate.as_bytes(), quote, Terms::default());
+    let kind = (PduType::C2HTermReq, 0);
+    put(out, kind, terminate.as_bytes(), quote, ConnectionParams::default());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ON: Terms = Terms { header_digest: Digest::On, data_digest: Digest::On, alignment: 0 };
+    const ON: ConnectionParams =
+        ConnectionParams { header_digest: Digest::On, data_digest: Digest::On, alignment: 0 };
 
     fn first(bytes: &[u8]) -> [u8; COMMON_BYTES] {
         bytes[..COMMON_BYTES].try_into().unwrap()
     }
 
     #[test]
-    fn a_unit_with_data_and_digests_has_them_where_the_specification_says() {
+    fn a_pdu_with_data_and_digests_has_them_where_the_specification_says() {
         let mut out = Vec::new();
         let data = begin_data(&mut out, 7, 9, ON);
         out[data.clone()].copy_from_slice(b"123456789");
@@ -539,22 +559,22 @@ mod tests {
 
     #[test]
     fn data_is_aligned_as_the_host_asked() {
-        let terms = Terms { alignment: 64, ..Terms::default() };
+        let params = ConnectionParams { alignment: 64, ..ConnectionParams::default() };
         let mut out = Vec::new();
-        let data = begin_data(&mut out, 1, 512, terms);
+        let data = begin_data(&mut out, 1, 512, params);
         assert_eq!((data.start, out[3]), (64, 64));
-        assert_eq!(Frame::parse(first(&out), terms, 512).unwrap().data_at, 64);
+        assert_eq!(Frame::parse(first(&out), params, 512).unwrap().data_at, 64);
     }
 
     #[test]
-    fn wrong_headers_are_told_by_place() {
+    fn an_invalid_header_field_is_reported_by_its_offset() {
         let good = [0x04, 0, 72, 72, 72 + 8, 0, 0, 0];
         let parse = |at: usize, value: u8| {
             let mut bytes = good;
             bytes[at] = value;
-            Frame::parse(bytes, Terms::default(), 8192)
+            Frame::parse(bytes, ConnectionParams::default(), 8192)
         };
-        assert_eq!(Frame::parse(good, Terms::default(), 8192).unwrap().data_bytes, 8);
+        assert_eq!(Frame::parse(good, ConnectionParams::default(), 8192).unwrap().data_bytes, 8);
         for (at, value, place) in [(0, 8, 0), (0, 0x40, 0), (2, 71, 2), (1, 1, 1), (1, 2, 1)] {
             assert_eq!(parse(at, value), Err(Fatal::header(place)), "byte {at} is {value}");
         }
@@ -562,16 +582,24 @@ mod tests {
         assert_eq!(parse(3, 80), Err(Fatal::header(3)));
         assert_eq!(parse(4, 71), Err(Fatal::header(4)));
         assert_eq!(parse(7, 1), Err(Fatal::of(FatalStatus::LimitExceeded)));
-        assert_eq!(Frame::parse(good, Terms::default(), 7).unwrap_err().status.code(), 5);
+        assert_eq!(
+            Frame::parse(good, ConnectionParams::default(), 7).unwrap_err().status.code(),
+            5
+        );
         assert_eq!(Frame::parse(good, ON, 8192), Err(Fatal::header(1)));
     }
 
     /// Every combination of interesting values: what is accepted is as long as it says.
     #[test]
-    fn any_first_bytes_are_a_frame_or_an_error() {
+    fn any_common_header_is_a_frame_or_an_error() {
         let lengths = [0, 1, 23, 24, 28, 72, 76, 77, 80, 81, 128, 129, 200, 8264, u32::MAX];
         let mut accepted = 0_u32;
-        for terms in [Terms::default(), Terms::digests(1), Terms::digests(2), ON] {
+        for params in [
+            ConnectionParams::default(),
+            ConnectionParams::digests(1),
+            ConnectionParams::digests(2),
+            ON,
+        ] {
             for kind in 0..=16 {
                 for flags in 0..16 {
                     for head in [0, 8, 24, 72, 128, 255] {
@@ -581,7 +609,7 @@ mod tests {
                         {
                             let mut first = [kind, flags, head, data_at, 0, 0, 0, 0];
                             first[4..].copy_from_slice(&length.to_le_bytes());
-                            if let Ok(frame) = Frame::parse(first, terms, 8192) {
+                            if let Ok(frame) = Frame::parse(first, params, 8192) {
                                 assert_eq!(frame.bytes(), length as usize, "{first:?}");
                                 assert!(frame.data_bytes <= 8192 && frame.data_at <= frame.bytes());
                                 accepted += 1;
@@ -595,12 +623,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_quotes_the_header() {
+    fn a_term_req_repeats_the_header_in_error() {
         let mut out = Vec::new();
-        put_terminate(&mut out, Fatal::header(3), &[9; 72]);
+        put_term_req(&mut out, Fatal::header(3), &[9; 72]);
         assert_eq!(out[..14], [3, 0, 24, 0, 96, 0, 0, 0, 1, 0, 3, 0, 0, 0]);
         assert_eq!(out[24..], [9; 72]);
-        let frame = Frame::parse(first(&out), Terms::default(), 128).unwrap();
+        let frame = Frame::parse(first(&out), ConnectionParams::default(), 128).unwrap();
         assert_eq!((frame.data_at, frame.data_bytes), (24, 72));
     }
 }

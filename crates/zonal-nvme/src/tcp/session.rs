@@ -1,54 +1,58 @@
-//! One connection: from the first unit over Connect to commands, on a thread of its own.
+//! One connection: ICReq, Connect, then the commands of a queue, on a thread of its own.
 //!
 //! Commands are executed one after the other, in the order in which their data is complete; a host
-//! that wants more at once connects more queues. Answers are collected while more units wait, and
-//! sent together. What a host can make this side remember is bounded: as many commands as the queue
-//! has entries, and [`GRANTED_MAX`] bytes of data that it was asked for.
+//! that wants more at once connects more queues. Responses are collected while more PDUs are
+//! buffered, and sent together. What a host can make this side hold is bounded: as many commands as
+//! the queue has entries, and buffers within the budget in `memory.rs`.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use crate::wire::fabrics::{
-    Connect, ConnectData, ConnectFault, FlowControl, Property, command_type,
-};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 use zonal::nvme::command::DataPointer;
 use zonal::nvme::{CompletionEntry, NvmeStatus, Opcode, SubmissionEntry, status};
 
-use super::pdu::{self, COMMON_BYTES, DIGEST_BYTES, Data, Digest, Fatal, FatalStatus, Frame};
-use super::pdu::{Initialize, Kind, Terms, flag};
-use super::stream::{self, Input, Waited};
+use super::memory::Reservation;
+use super::pdu::{self, COMMON_BYTES, DIGEST_BYTES, DataPdu, Digest, Fatal, FatalStatus, Frame};
+use super::pdu::{ConnectionParams, IcPdu, PduType, flag};
+use super::stream::{self, Input, QUEUE_BUFFER, SMALL_BUFFER, Wait};
+use super::transfers::{OWN_BYTES, Transfers};
 use super::{Shared, discovery};
+use crate::wire::fabrics::{
+    Connect, ConnectData, ConnectFault, FlowControl, Property, command_type,
+};
 use crate::{
     ADMIN_ENTRIES_MAX, Controller, ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Link, Outcome, Payload,
     Plan, TRANSFER_MAX,
 };
 
-/// MAXH2CDATA: data in one unit from the host.
-const HOST_DATA_MAX: u32 = 256 * 1024;
-/// Data that a connection has asked its host for and not got yet. A single command may have more.
-const GRANTED_MAX: usize = 2 * TRANSFER_MAX;
-/// Bytes of buffers that are kept for the next transfers: as many as can be granted at once, since a
-/// new buffer is filled with zeroes first.
-const SPARE_MAX: usize = GRANTED_MAX;
-/// Answers that are collected before they are sent.
+/// MAXH2CDATA: most bytes of data in one H2CData PDU.
+const H2C_DATA_MAX: u32 = 256 * 1024;
+/// Bytes of responses that are collected before they are sent.
 const OUTPUT_MAX: usize = 256 * 1024;
-/// How long a connection may exist without a queue.
-const STRANGER_NS: u64 = 10_000_000_000;
-/// What a late keep alive is forgiven.
+/// Most bytes of PDUs that are added to the output beside the data of a command: its header and
+/// CapsuleResp, and an R2T for every entry of the queue.
+const OUTPUT_SLACK: usize = 32 * 1024;
+/// Memory of a connection without a queue: its receive buffer, and what its thread uses.
+pub(super) const CONNECTION_BYTES: usize = SMALL_BUFFER + 48 * 1024;
+/// Memory that a queue takes in addition: buffers, and the commands it holds.
+pub(super) const QUEUE_BYTES: usize =
+    QUEUE_BUFFER + OWN_BYTES + OUTPUT_MAX + TRANSFER_MAX + OUTPUT_SLACK + 224 * 1024;
+/// How long a host may take to connect a queue.
+const CONNECT_TIMEOUT_NS: u64 = 10_000_000_000;
+/// How late a Keep Alive may be.
 const KEEP_ALIVE_GRACE_MS: u64 = 1_000;
-/// SQHD where nobody keeps count.
+/// SQHD when SQ flow control is disabled.
 const NO_FLOW_CONTROL: u16 = 0xffff;
 
 /// Why a connection ends.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The host violated the protocol; the header in error is repeated to it.
+    /// A fatal transport error; the host is sent the header in error.
     Fatal(Fatal, Vec<u8>),
-    /// The connection is gone, or was silent for too long.
+    /// The connection was closed, or timed out.
     Io(io::Error),
 }
 
@@ -58,7 +62,7 @@ impl From<io::Error> for End {
     }
 }
 
-/// The queue that a connection is for.
+/// The queue of a connection.
 struct Queue {
     controller: Arc<Controller>,
     id: u16,
@@ -67,37 +71,25 @@ struct Queue {
     head: u32,
 }
 
-/// Data on its way from the host.
-struct Transfer {
-    entry: SubmissionEntry,
-    data: Vec<u8>,
-    received: usize,
-    damaged: bool,
-}
-
 /// A connection.
 pub(super) struct Session<'a> {
     shared: &'a Shared,
     stream: Arc<TcpStream>,
     input: Input,
     output: Vec<u8>,
-    terms: Terms,
+    params: ConnectionParams,
     queue: Option<Queue>,
-    /// By tag.
-    transfers: BTreeMap<u16, Transfer>,
-    granted: usize,
-    next_tag: u16,
-    /// Commands whose data has not been asked for yet, and how much it is.
-    waiting: VecDeque<(SubmissionEntry, usize)>,
-    /// Buffers of finished transfers.
-    spare: Vec<Vec<u8>>,
-    /// The command capsule at hand.
+    transfers: Transfers,
+    /// The command capsule being executed.
     capsule: Vec<u8>,
-    /// When the host last sent a command here; queues for I/O tell their controller instead.
-    heard_ns: u64,
+    /// When the last command arrived, unless this is an I/O queue: those tell their controller.
+    last_command_ns: u64,
+    /// The memory of the connection, and that of its queue.
+    _memory: Reservation,
+    queue_memory: Option<Reservation>,
 }
 
-/// Closing a connection from another thread.
+/// Another thread closes the connection.
 impl Link for TcpStream {
     fn close(&self) {
         // It may be closed already.
@@ -106,22 +98,21 @@ impl Link for TcpStream {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(shared: &'a Shared, stream: Arc<TcpStream>) -> Self {
+    /// `memory` is [`CONNECTION_BYTES`].
+    pub(super) fn new(shared: &'a Shared, stream: Arc<TcpStream>, memory: Reservation) -> Self {
         let clock = Arc::clone(&shared.clock);
         Self {
             shared,
             input: Input::new(Arc::clone(&stream), clock),
             stream,
             output: Vec::new(),
-            terms: Terms::default(),
+            params: ConnectionParams::default(),
             queue: None,
-            transfers: BTreeMap::new(),
-            granted: 0,
-            next_tag: 0,
-            waiting: VecDeque::new(),
-            spare: Vec::new(),
+            transfers: Transfers::new(Arc::clone(&shared.memory)),
             capsule: Vec::new(),
-            heard_ns: shared.clock.monotonic_ns(),
+            last_command_ns: shared.clock.monotonic_ns(),
+            _memory: memory,
+            queue_memory: None,
         }
     }
 
@@ -129,9 +120,9 @@ impl<'a> Session<'a> {
     pub(super) fn run(mut self) -> End {
         let end = self.serve();
         if let End::Fatal(fatal, header) = &end {
-            pdu::put_terminate(&mut self.output, *fatal, header);
+            pdu::put_term_req(&mut self.output, *fatal, header);
         }
-        // Also what was answered before the end; the host may be gone.
+        // Earlier responses are sent as well. The host may be gone.
         let _ = self.send();
         if let Some(queue) = self.queue.take() {
             queue.controller.remove_queue(queue.id);
@@ -140,13 +131,13 @@ impl<'a> Session<'a> {
     }
 
     fn serve(&mut self) -> End {
-        let Err(end) = self.initialize() else { return self.serve_units() };
+        let Err(end) = self.initialize() else { return self.serve_pdus() };
         end
     }
 
-    fn serve_units(&mut self) -> End {
+    fn serve_pdus(&mut self) -> End {
         loop {
-            if let Err(end) = self.serve_unit() {
+            if let Err(end) = self.serve_pdu() {
                 return end;
             }
         }
@@ -158,15 +149,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Waits for a unit and reads how it is made up.
+    /// Waits for a PDU, and reads and checks its header.
     fn next_frame(&mut self, data_max: usize) -> Result<Frame, End> {
         if self.input.buffered().len() < COMMON_BYTES || self.output.len() >= OUTPUT_MAX {
             self.send()?;
         }
         loop {
-            self.report_event()?;
+            self.send_event()?;
             let deadline = self.deadline();
-            if self.input.wait(deadline)? == Waited::Well {
+            if self.input.wait(deadline)? == Wait::Ready {
                 break;
             }
         }
@@ -174,7 +165,7 @@ impl<'a> Session<'a> {
         let first: [u8; COMMON_BYTES] =
             self.input.buffered()[..COMMON_BYTES].try_into().expect("filled");
         let refuse = |fatal| End::Fatal(fatal, first.to_vec());
-        let frame = Frame::parse(first, self.terms, data_max).map_err(refuse)?;
+        let frame = Frame::parse(first, self.params, data_max).map_err(refuse)?;
         if self.input.buffered().len() < frame.head_bytes() {
             self.send()?;
         }
@@ -184,24 +175,24 @@ impl<'a> Session<'a> {
         Ok(frame)
     }
 
-    /// When the host has been silent for too long. It may have changed its promise meanwhile, and a
-    /// command on any of its queues is as good as a keep alive.
+    /// When the connection times out: before Connect, or by the keep alive timer. The host may have
+    /// changed that timer, and a command on any of its queues restarts it (CTRATT, TBKAS).
     fn deadline(&mut self) -> Option<u64> {
-        let patience_ns = match &self.queue {
-            None => STRANGER_NS,
+        let timeout_ns = match &self.queue {
+            None => CONNECT_TIMEOUT_NS,
             Some(queue) if queue.id == 0 => {
                 if queue.controller.was_used() {
-                    self.heard_ns = self.shared.clock.monotonic_ns();
+                    self.last_command_ns = self.shared.clock.monotonic_ns();
                 }
                 (u64::from(queue.controller.keep_alive_ms()?) + KEEP_ALIVE_GRACE_MS) * 1_000_000
             }
             Some(_) => return None,
         };
-        Some(self.heard_ns.saturating_add(patience_ns))
+        Some(self.last_command_ns.saturating_add(timeout_ns))
     }
 
-    /// Tells the host of an event, if there is one.
-    fn report_event(&mut self) -> io::Result<()> {
+    /// Completes an Asynchronous Event Request if there is an event.
+    fn send_event(&mut self) -> io::Result<()> {
         let event = match &self.queue {
             Some(queue) if queue.id == 0 => queue.controller.event(),
             Some(_) | None => None,
@@ -213,7 +204,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The header of the unit that was looked at, for a last word.
+    /// A fatal transport error about the PDU whose header is buffered.
     fn fatal(&self, frame: &Frame, fatal: Fatal) -> End {
         End::Fatal(fatal, self.input.buffered()[..frame.header_bytes].to_vec())
     }
@@ -221,11 +212,11 @@ impl<'a> Session<'a> {
     /// `ICReq` and `ICResp`.
     fn initialize(&mut self) -> Result<(), End> {
         let frame = self.next_frame(0)?;
-        if frame.kind != Kind::InitializeRequest {
+        if frame.kind != PduType::ICReq {
             return Err(self.fatal(&frame, Fatal::of(FatalStatus::Sequence)));
         }
-        let request = Initialize::read_from_bytes(&self.input.buffered()[..frame.header_bytes]);
-        let request = request.expect("the header is as long as its kind says");
+        let request = IcPdu::read_from_bytes(&self.input.buffered()[..frame.header_bytes]);
+        let request = request.expect("the header is as long as its type says");
         if request.version.get() != 0 {
             let unsupported = Fatal { status: FatalStatus::Unsupported, info: 8 };
             return Err(self.fatal(&frame, unsupported));
@@ -235,42 +226,42 @@ impl<'a> Session<'a> {
         }
         self.input.take(frame.bytes());
         let digests = request.digests & 3;
-        let response = Initialize {
+        let response = IcPdu {
             alignment: 0,
             digests,
-            limit: HOST_DATA_MAX.into(),
+            limit: H2C_DATA_MAX.into(),
             reserved: [0; 112],
             ..request
         };
-        let unit = (Kind::InitializeResponse, 0);
-        pdu::put(&mut self.output, unit, response.as_bytes(), &[], Terms::default());
+        let kind = (PduType::ICResp, 0);
+        pdu::put(&mut self.output, kind, response.as_bytes(), &[], ConnectionParams::default());
         let alignment = (usize::from(request.alignment) + 1) * 4;
-        self.terms = Terms { alignment, ..Terms::digests(digests) };
+        self.params = ConnectionParams { alignment, ..ConnectionParams::digests(digests) };
         Ok(())
     }
 
-    fn serve_unit(&mut self) -> Result<(), End> {
-        let frame = self.next_frame(HOST_DATA_MAX as usize)?;
+    fn serve_pdu(&mut self) -> Result<(), End> {
+        let frame = self.next_frame(H2C_DATA_MAX as usize)?;
         match frame.kind {
-            Kind::Command => self.command(&frame)?,
-            Kind::HostData => self.host_data(&frame)?,
-            Kind::HostTerminates => {
+            PduType::CapsuleCmd => self.command(&frame)?,
+            PduType::H2CData => self.h2c_data(&frame)?,
+            PduType::H2CTermReq => {
                 return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
             }
-            Kind::InitializeRequest => {
+            PduType::ICReq => {
                 return Err(self.fatal(&frame, Fatal::of(FatalStatus::Sequence)));
             }
-            Kind::InitializeResponse
-            | Kind::ControllerTerminates
-            | Kind::Response
-            | Kind::ControllerData
-            | Kind::ReadyToTransfer => return Err(self.fatal(&frame, Fatal::header(0))),
+            PduType::ICResp
+            | PduType::C2HTermReq
+            | PduType::CapsuleResp
+            | PduType::C2HData
+            | PduType::R2T => return Err(self.fatal(&frame, Fatal::header(0))),
         }
-        self.grant();
+        self.request_data();
         Ok(())
     }
 
-    /// A command capsule: the command, and data if it fits.
+    /// CapsuleCmd: a command, perhaps with in-capsule data.
     fn command(&mut self, frame: &Frame) -> Result<(), End> {
         if frame.data_bytes > IN_CAPSULE_MAX as usize {
             return Err(self.fatal(frame, Fatal::of(FatalStatus::LimitExceeded)));
@@ -281,10 +272,10 @@ impl<'a> Session<'a> {
         self.input.fill(frame.bytes())?;
         match &self.queue {
             Some(queue) if queue.id != 0 => queue.controller.note_use(),
-            Some(_) | None => self.heard_ns = self.shared.clock.monotonic_ns(),
+            Some(_) | None => self.last_command_ns = self.shared.clock.monotonic_ns(),
         }
         let entries = self.queue.as_ref().map_or(1, |queue| queue.entries) as usize;
-        if self.waiting.len() + self.transfers.len() >= entries {
+        if self.transfers.len() >= entries {
             return Err(self.fatal(frame, Fatal::of(FatalStatus::Sequence)));
         }
         let mut capsule = std::mem::take(&mut self.capsule);
@@ -297,7 +288,7 @@ impl<'a> Session<'a> {
 
     fn execute_capsule(&mut self, frame: &Frame, capsule: &[u8]) {
         let entry = SubmissionEntry::read_from_bytes(&capsule[COMMON_BYTES..frame.header_bytes]);
-        let entry = entry.expect("the header is as long as its kind says");
+        let entry = entry.expect("the header is as long as its type says");
         let (data, digest) = match frame.data_bytes {
             0 => (&[][..], &[][..]),
             bytes => capsule[frame.data_at..].split_at(bytes),
@@ -306,9 +297,7 @@ impl<'a> Session<'a> {
             queue.head = (queue.head + 1) % queue.entries;
         }
         let id = entry.id.get();
-        let known = self.waiting.iter().map(|(entry, _)| entry);
-        let mut known = known.chain(self.transfers.values().map(|transfer| &transfer.entry));
-        if known.any(|known| known.id.get() == id) {
+        if self.transfers.contains(id) {
             return self.respond(id, Err(status::ID_CONFLICT));
         }
         if frame.data_digest == Digest::On && !pdu::is_digest_of(data, digest) {
@@ -322,7 +311,7 @@ impl<'a> Session<'a> {
         match planned.and_then(|plan| locate(&entry, plan, data)) {
             Ok(Located::Here(payload)) => self.execute(&entry, payload),
             Ok(Located::ToHost(bytes)) => self.execute_to_host(&entry, bytes),
-            Ok(Located::AtHost(bytes)) => self.waiting.push_back((entry, bytes)),
+            Ok(Located::AtHost(bytes)) => self.transfers.add(entry, bytes),
             Err(status) => self.answer(&entry, Err(status)),
         }
     }
@@ -334,38 +323,39 @@ impl<'a> Session<'a> {
         self.answer(entry, executed);
     }
 
-    /// Executes a command that sends data to the host: the data is made where it is sent from.
+    /// Executes a command that sends data to the host: the data is read into the C2HData PDU.
     fn execute_to_host(&mut self, entry: &SubmissionEntry, bytes: usize) {
         let queue = self.queue.as_ref().expect("planned by its controller");
-        let (id, unit) = (entry.id.get(), self.output.len());
-        let data = pdu::begin_data(&mut self.output, id, bytes, self.terms);
+        let (id, start) = (entry.id.get(), self.output.len());
+        self.output.reserve_exact(bytes + OUTPUT_SLACK);
+        let data = pdu::begin_data(&mut self.output, id, bytes, self.params);
         let payload = Payload::ToHost(&mut self.output[data.clone()]);
         let executed = queue.controller.execute(queue.id, entry, payload);
         if executed.is_err() {
-            self.output.truncate(unit);
+            self.output.truncate(start);
             return self.answer(entry, executed);
         }
-        // Where nobody keeps count of the queue, a success without a result needs no completion.
+        // Without SQ flow control, a success without a result needs no CapsuleResp.
         let short = queue.flow_control == FlowControl::Off && executed == Ok(Outcome::Done(0));
         let flags = if short { flag::SUCCESS } else { 0 };
-        pdu::end_data(&mut self.output, unit, &data, flags, self.terms);
+        pdu::end_data(&mut self.output, start, &data, flags, self.params);
         if !short {
             self.respond(id, executed);
         }
     }
 
-    /// Answers a command of a queue; its host finds it in the error log if it failed.
+    /// Answers a command of a queue. If it failed, it is added to the error log.
     fn answer(&mut self, entry: &SubmissionEntry, executed: Executed) {
         if let (Err(status), Some(queue)) = (executed, &self.queue) {
-            queue.controller.note(queue.id, entry, status);
+            queue.controller.log_error(queue.id, entry, status);
         }
         self.respond(entry.id.get(), executed);
     }
 
-    /// Answers a command, unless it is held.
+    /// Answers a command, unless it is an outstanding event request.
     fn respond(&mut self, id: u16, executed: Executed) {
         let (result, status) = match executed {
-            Ok(Outcome::Held) => return,
+            Ok(Outcome::Outstanding) => return,
             Ok(Outcome::Done(result)) => (result, status::SUCCESS),
             Err(status) => (0, status),
         };
@@ -385,86 +375,49 @@ impl<'a> Session<'a> {
             id: id.into(),
             status: status.field().into(),
         };
-        pdu::put_response(&mut self.output, &completion, self.terms);
+        pdu::put_response(&mut self.output, &completion, self.params);
     }
 
-    /// Asks for data of commands, in their order.
-    fn grant(&mut self) {
-        while let Some(&(entry, bytes)) = self.waiting.front() {
-            if !self.transfers.is_empty() && self.granted + bytes > GRANTED_MAX {
-                return;
-            }
-            self.waiting.pop_front();
-            while self.transfers.contains_key(&self.next_tag) {
-                self.next_tag = self.next_tag.wrapping_add(1);
-            }
-            let tag = self.next_tag;
-            self.next_tag = tag.wrapping_add(1);
-            let request = Data::new(entry.id.get(), tag, &(0..bytes));
-            let unit = (Kind::ReadyToTransfer, 0);
-            pdu::put(&mut self.output, unit, request.as_bytes(), &[], self.terms);
-            let mut data = self.spare.pop().unwrap_or_default();
-            data.resize(bytes, 0);
-            self.granted += bytes;
-            let (received, damaged) = (0, false);
-            self.transfers.insert(tag, Transfer { entry, data, received, damaged });
+    /// Sends R2Ts.
+    fn request_data(&mut self) {
+        while let Some(r2t) = self.transfers.request() {
+            pdu::put(&mut self.output, (PduType::R2T, 0), r2t.as_bytes(), &[], self.params);
         }
     }
 
-    /// Data of a command.
-    fn host_data(&mut self, frame: &Frame) -> Result<(), End> {
-        let header = Data::read_from_bytes(&self.input.buffered()[..frame.header_bytes]);
-        let header = header.expect("the header is as long as its kind says");
-        let tag = header.tag.get();
-        let Some(mut transfer) = self.transfers.remove(&tag) else {
-            return Err(self.fatal(frame, Fatal::header(10)));
-        };
-        let (offset, bytes) = (header.offset.get() as usize, header.length.get() as usize);
-        let end = offset.saturating_add(bytes);
-        let wrong = if transfer.entry.id != header.command {
-            Some(Fatal::header(8))
-        } else if bytes != frame.data_bytes || bytes == 0 {
-            Some(Fatal::header(16))
-        } else if offset != transfer.received || end > transfer.data.len() {
-            Some(Fatal::of(FatalStatus::OutOfRange))
-        } else if (frame.flags & flag::LAST != 0) != (end == transfer.data.len()) {
-            Some(Fatal::header(1))
-        } else {
-            None
-        };
-        if let Some(fatal) = wrong {
-            return Err(self.fatal(frame, fatal));
-        }
+    /// H2CData: data of a command.
+    fn h2c_data(&mut self, frame: &Frame) -> Result<(), End> {
+        let header = DataPdu::read_from_bytes(&self.input.buffered()[..frame.header_bytes]);
+        let header = header.expect("the header is as long as its type says");
+        let checked = self.transfers.check(&header, frame);
+        let range = checked.map_err(|fatal| self.fatal(frame, fatal))?;
         if self.input.buffered().len() < frame.bytes() {
             self.send()?;
         }
         self.input.fill(frame.data_at)?;
         self.input.take(frame.data_at);
-        self.input.read_into(&mut transfer.data[offset..end])?;
+        let (id, end) = (header.tag.get(), range.end);
+        let part = self.transfers.part(id, range);
+        self.input.read_into(part)?;
         if frame.data_digest == Digest::On {
             self.input.fill(DIGEST_BYTES)?;
-            let digest = self.input.take(DIGEST_BYTES);
-            transfer.damaged |= !pdu::is_digest_of(&transfer.data[offset..end], digest);
+            if !pdu::is_digest_of(part, self.input.take(DIGEST_BYTES)) {
+                self.transfers.damaged(id);
+            }
         }
-        transfer.received = end;
-        if end < transfer.data.len() {
-            self.transfers.insert(tag, transfer);
-            return Ok(());
-        }
-        self.granted -= transfer.data.len();
-        if transfer.damaged {
-            self.respond(transfer.entry.id.get(), Err(status::TRANSIENT_TRANSPORT));
-        } else {
-            self.execute(&transfer.entry, Payload::FromHost(&transfer.data));
-        }
-        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
-        if kept + transfer.data.capacity() <= SPARE_MAX {
-            self.spare.push(transfer.data);
+        match self.transfers.received(id, end) {
+            None => {}
+            Some(received) if received.damaged => {
+                self.respond(id, Err(status::TRANSIENT_TRANSPORT));
+            }
+            Some(received) => {
+                self.execute(&received.entry, Payload::FromHost(received.buffer.data()));
+            }
         }
         Ok(())
     }
 
-    /// A command of fabrics.
+    /// A Fabrics command.
     fn fabrics(&mut self, entry: &SubmissionEntry, data: &[u8]) {
         let id = entry.id.get();
         let [kind, ..] = entry.nsid.to_bytes();
@@ -491,8 +444,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes this connection a queue and returns the controller's identifier; or the status and
-    /// what was wrong.
+    /// Connect: makes this connection a queue. Returns the controller identifier, or the status and
+    /// the result that says what was wrong.
     fn connect(&mut self, entry: &SubmissionEntry, data: &[u8]) -> Result<u16, (NvmeStatus, u64)> {
         let plain = |status| (status, 0);
         let asked = Connect::decode(entry).map_err(plain)?;
@@ -508,6 +461,10 @@ impl<'a> Session<'a> {
         if asked.entries < 2 || asked.entries > most {
             return Err((status::CONNECT_PARAMETERS, 44));
         }
+        let Some(memory) = self.shared.memory.reserve(QUEUE_BYTES) else {
+            tracing::warn!("a queue is refused: the memory for connections is used up");
+            return Err(plain(status::CONNECT_BUSY));
+        };
         let subsystem = &self.shared.subsystem;
         let found = if asked.queue == 0 {
             let local = self.stream.local_addr().map_err(|_| plain(status::INTERNAL))?;
@@ -519,33 +476,35 @@ impl<'a> Session<'a> {
             found.map_err(|(status, fault)| (status, fault.map_or(0, ConnectFault::encode)))?;
         let link: Arc<dyn Link> = self.stream.clone();
         if let Err(status) = controller.add_queue(asked.queue, link) {
-            // A place of 42: the queue's number.
+            // Byte 42 of the command: QID.
             return Err((status, 42));
         }
         if asked.queue == 0 {
             controller.set_keep_alive_ms(asked.keep_alive_ms);
-            let host = &controller.owner().name;
+            let host = &controller.host().nqn;
             tracing::info!(host, controller = controller.id(), "connected");
         }
         let id = controller.id();
         let Connect { queue, entries, flow_control, .. } = asked;
-        // The head counts this command as well.
+        self.queue_memory = Some(memory);
+        self.input.grow();
+        // SQHD counts this command as well.
         self.queue = Some(Queue { controller, id: queue, entries, flow_control, head: 1 });
         Ok(id)
     }
 }
 
-/// Where the data of a command is.
+/// Where the data of a command is or goes.
 enum Located<'a> {
     /// In the capsule, or there is none.
     Here(Payload<'a>),
-    /// At the host, which has to be asked for it.
+    /// At the host: it has to be requested.
     AtHost(usize),
-    /// It goes to the host.
+    /// To the host.
     ToHost(usize),
 }
 
-/// Compares what a command moves with what its data pointer says.
+/// Compares the data that a command transfers with its data pointer.
 fn locate<'a>(
     entry: &SubmissionEntry,
     plan: Plan,

@@ -1,4 +1,4 @@
-//! Reading and writing a TCP connection, with an end to every wait.
+//! Reading and writing a TCP connection; every wait has a timeout.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -7,33 +7,35 @@ use std::time::Duration;
 
 use zonal::Clock;
 
-/// How often a wait looks whether it has lasted too long.
+/// Timeout of a socket call, after which the clock and the other work of the connection are checked.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a unit may take once its first byte is there, and an answer until the host takes it.
-const PATIENCE_NS: u64 = 30_000_000_000;
-/// Bytes of the receive buffer: many small units with one call.
-const BUFFER_BYTES: usize = 256 * 1024;
+/// How long a PDU may take from its first byte to its last, and the host to receive what is sent.
+const PDU_TIMEOUT_NS: u64 = 30_000_000_000;
+/// Bytes of the receive buffer before Connect: more than any PDU that is allowed until then.
+pub(super) const SMALL_BUFFER: usize = 16 * 1024;
+/// Bytes of the receive buffer of a queue: one call receives many small PDUs.
+pub(super) const QUEUE_BUFFER: usize = 256 * 1024;
 
-/// Makes a connection ready to be waited for.
+/// Sets the options of a new connection.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(TICK))?;
     stream.set_write_timeout(Some(TICK))?;
-    // A host that is gone without a word is found out, even one without a keep alive timer.
+    // Finds hosts that disappeared, also those without a keep alive timer.
     rustix::net::sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }
 
-/// How a wait ended.
+/// How a wait for the next PDU ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waited {
-    /// With something to read.
-    Well,
-    /// After a tick, with nothing: time to look at the clock, and at what else there is to do.
-    InVain,
+pub(super) enum Wait {
+    /// There is something to read.
+    Ready,
+    /// Nothing arrived within a tick.
+    TimedOut,
 }
 
-/// What arrives.
+/// The receiving side of a connection.
 pub(super) struct Input {
     stream: Arc<TcpStream>,
     clock: Arc<dyn Clock>,
@@ -44,10 +46,18 @@ pub(super) struct Input {
 
 impl Input {
     pub(super) fn new(stream: Arc<TcpStream>, clock: Arc<dyn Clock>) -> Self {
-        Self { stream, clock, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0 }
+        Self { stream, clock, buffer: vec![0; SMALL_BUFFER].into(), start: 0, end: 0 }
     }
 
-    /// What has arrived and was not taken.
+    /// Gives the connection the larger buffer of a queue.
+    pub(super) fn grow(&mut self) {
+        let mut buffer = vec![0; QUEUE_BUFFER].into_boxed_slice();
+        let count = self.end - self.start;
+        buffer[..count].copy_from_slice(self.buffered());
+        (self.buffer, self.start, self.end) = (buffer, 0, count);
+    }
+
+    /// Bytes that have arrived and were not taken yet.
     pub(super) fn buffered(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -60,28 +70,28 @@ impl Input {
         &self.buffer[at..at + count]
     }
 
-    /// Waits a little for the first byte of a unit; an error once the deadline has passed.
-    pub(super) fn wait(&mut self, deadline_ns: Option<u64>) -> io::Result<Waited> {
+    /// Waits up to a tick for the first byte of a PDU; an error once the deadline has passed.
+    pub(super) fn wait(&mut self, deadline_ns: Option<u64>) -> io::Result<Wait> {
         if self.start < self.end {
-            return Ok(Waited::Well);
+            return Ok(Wait::Ready);
         }
         (self.start, self.end) = (0, 0);
         self.receive()?;
         if self.end > 0 {
-            return Ok(Waited::Well);
+            return Ok(Wait::Ready);
         }
-        // Only now: on a busy machine it may be us who are late, and not the host.
+        // Checked only now: on a busy machine this thread may be late, and not the host.
         deadline_ns.map_or(Ok(()), |deadline| self.check(deadline))?;
-        Ok(Waited::InVain)
+        Ok(Wait::TimedOut)
     }
 
     /// Waits until `count` bytes are buffered.
     pub(super) fn fill(&mut self, count: usize) -> io::Result<()> {
-        assert!(count <= BUFFER_BYTES, "what is taken as a whole fits in the buffer");
+        assert!(count <= self.buffer.len(), "what is buffered as a whole fits in the buffer");
         if self.end - self.start >= count {
             return Ok(());
         }
-        if self.start + count > BUFFER_BYTES {
+        if self.start + count > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -93,7 +103,7 @@ impl Input {
         Ok(())
     }
 
-    /// Reads all of `target`: what is buffered, then straight from the connection.
+    /// Reads all of `target`: first what is buffered, then directly from the connection.
     pub(super) fn read_into(&mut self, target: &mut [u8]) -> io::Result<()> {
         let count = target.len().min(self.end - self.start);
         let (head, mut rest) = target.split_at_mut(count);
@@ -112,7 +122,7 @@ impl Input {
     }
 
     fn deadline(&self) -> u64 {
-        self.clock.monotonic_ns().saturating_add(PATIENCE_NS)
+        self.clock.monotonic_ns().saturating_add(PDU_TIMEOUT_NS)
     }
 
     fn check(&self, deadline_ns: u64) -> io::Result<()> {
@@ -122,7 +132,7 @@ impl Input {
         Ok(())
     }
 
-    /// Receives something, or nothing if a tick passes.
+    /// Receives what has arrived, or nothing if a tick passes.
     fn receive(&mut self) -> io::Result<()> {
         match (&*self.stream).read(&mut self.buffer[self.end..]) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -138,7 +148,7 @@ impl Input {
 
 /// Sends all of `bytes`.
 pub(super) fn send(stream: &TcpStream, clock: &dyn Clock, bytes: &[u8]) -> io::Result<()> {
-    let deadline = clock.monotonic_ns().saturating_add(PATIENCE_NS);
+    let deadline = clock.monotonic_ns().saturating_add(PDU_TIMEOUT_NS);
     let (mut stream, mut rest) = (stream, bytes);
     while !rest.is_empty() {
         match stream.write(rest) {

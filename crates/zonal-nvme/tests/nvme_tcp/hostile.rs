@@ -12,7 +12,7 @@ use zonal::nvme::{NvmeStatus, Opcode, status};
 use zonal::{Lba, LbaCount};
 use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp::Server;
-use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, Data, Kind, Terms, flag};
+use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, ConnectionParams, DataPdu, PduType, flag};
 
 use crate::initiator::{Host, Move, Placement, Queue, Style};
 use crate::{NQN, ONE, serve, small};
@@ -96,8 +96,8 @@ fn garbage_ends_the_connection_and_nothing_else() {
                     header[COMMON_BYTES..].copy_from_slice(write(2).as_bytes());
                     header[COMMON_BYTES + random.below(64)] = random.byte();
                     header[COMMON_BYTES] = random.byte();
-                    let unit = (Kind::Command, 0);
-                    pdu::put(&mut bytes, unit, &header, &[3; 8192], Terms::default());
+                    let unit = (PduType::CapsuleCmd, 0);
+                    pdu::put(&mut bytes, unit, &header, &[3; 8192], ConnectionParams::default());
                     let wrong = random.below(bytes.len());
                     if random.below(2) == 0 {
                         bytes[wrong] ^= random.byte();
@@ -124,7 +124,7 @@ fn wrong_digests_are_an_error_of_the_header_and_of_the_command() {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
     let mut bytes = Vec::new();
-    pdu::put(&mut bytes, (Kind::Command, 0), &header, &[3; 4096], queue.terms);
+    pdu::put(&mut bytes, (PduType::CapsuleCmd, 0), &header, &[3; 4096], queue.params);
     let mut damaged = bytes.clone();
     *damaged.last_mut().unwrap() ^= 1;
     queue.stream.write_all(&damaged).unwrap();
@@ -133,8 +133,8 @@ fn wrong_digests_are_an_error_of_the_header_and_of_the_command() {
     assert_eq!(NvmeStatus::from_field(found), status::TRANSIENT_TRANSPORT);
     bytes[20] ^= 1;
     queue.stream.write_all(&bytes).unwrap();
-    let (frame, last_word) = queue.receive().unwrap();
-    assert_eq!((frame.kind, last_word[8]), (Kind::ControllerTerminates, 3));
+    let (frame, term_req) = queue.receive().unwrap();
+    assert_eq!((frame.kind, term_req[8]), (PduType::C2HTermReq, 3));
     assert!(queue.receive().is_none());
     drop((queue, host));
     is_well(&server, address);
@@ -158,20 +158,20 @@ fn data_that_nobody_asked_for_ends_the_connection() {
         let data = vec![5; 8192];
         let id = queue.send(write(2), &Move::Send(&data));
         let (frame, request) = queue.receive().unwrap();
-        assert_eq!(frame.kind, Kind::ReadyToTransfer);
+        assert_eq!(frame.kind, PduType::R2T);
         let tag = tag.unwrap_or(u16::from_le_bytes([request[10], request[11]]));
         let offset = offset as usize;
-        let header = Data::new(id, tag, &(offset..offset + 4096));
+        let header = DataPdu::new(id, tag, &(offset..offset + 4096));
         let mut bytes = Vec::new();
-        let unit = (Kind::HostData, flags);
-        pdu::put(&mut bytes, unit, header.as_bytes(), &data[..4096], queue.terms);
+        let unit = (PduType::H2CData, flags);
+        pdu::put(&mut bytes, unit, header.as_bytes(), &data[..4096], queue.params);
         queue.stream.write_all(&bytes).unwrap();
         if expected == 0 {
             // That part was right; the rest never comes.
             continue;
         }
-        let (frame, last_word) = queue.receive().unwrap();
-        assert_eq!((frame.kind, last_word[8]), (Kind::ControllerTerminates, expected));
+        let (frame, term_req) = queue.receive().unwrap();
+        assert_eq!((frame.kind, term_req[8]), (PduType::C2HTermReq, expected));
         assert!(queue.receive().is_none());
     }
     is_well(&server, address);
@@ -226,7 +226,7 @@ fn a_command_that_is_repeated_is_a_conflict_while_it_runs_and_a_command_after() 
     let data = [6; 8192];
     let id = queue.send(write(2), &Move::Send(&data));
     let (frame, request) = queue.receive().unwrap();
-    assert_eq!(frame.kind, Kind::ReadyToTransfer);
+    assert_eq!(frame.kind, PduType::R2T);
     let again = queue.sent.last().unwrap().clone();
     // The same command before its data has come, and after it has ended.
     queue.stream.write_all(&again).unwrap();
@@ -235,23 +235,29 @@ fn a_command_that_is_repeated_is_a_conflict_while_it_runs_and_a_command_after() 
         let status = NvmeStatus::from_field(u16::from_le_bytes([unit[22], unit[23]]));
         (frame.kind, u16::from_le_bytes([unit[20], unit[21]]), status)
     };
-    assert_eq!(answer(&mut queue), (Kind::Response, id, status::ID_CONFLICT));
+    assert_eq!(answer(&mut queue), (PduType::CapsuleResp, id, status::ID_CONFLICT));
     let send_data = |queue: &mut Queue, tag: u16| {
-        let header = Data::new(id, tag, &(0..8192));
+        let header = DataPdu::new(id, tag, &(0..8192));
         let mut bytes = Vec::new();
-        pdu::put(&mut bytes, (Kind::HostData, flag::LAST), header.as_bytes(), &data, queue.terms);
+        pdu::put(
+            &mut bytes,
+            (PduType::H2CData, flag::LAST),
+            header.as_bytes(),
+            &data,
+            queue.params,
+        );
         queue.stream.write_all(&bytes).unwrap();
     };
     let tag = u16::from_le_bytes([request[10], request[11]]);
     send_data(&mut queue, tag);
-    assert_eq!(answer(&mut queue), (Kind::Response, id, status::SUCCESS));
+    assert_eq!(answer(&mut queue), (PduType::CapsuleResp, id, status::SUCCESS));
     queue.stream.write_all(&again).unwrap();
     let (_, request) = queue.receive().unwrap();
     send_data(&mut queue, u16::from_le_bytes([request[10], request[11]]));
-    assert_eq!(answer(&mut queue), (Kind::Response, id, status::ZONE_INVALID_WRITE));
+    assert_eq!(answer(&mut queue), (PduType::CapsuleResp, id, status::ZONE_INVALID_WRITE));
     // The data itself, sent twice, ends the connection.
     send_data(&mut queue, tag);
-    assert_eq!(queue.receive().unwrap().0.kind, Kind::ControllerTerminates);
+    assert_eq!(queue.receive().unwrap().0.kind, PduType::C2HTermReq);
     drop((queue, host));
     is_well(&server, address);
     server.stop().unwrap();

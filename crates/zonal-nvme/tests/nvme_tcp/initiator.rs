@@ -8,7 +8,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use zonal::nvme::command::DataPointer;
 use zonal::nvme::{CompletionEntry, NvmeStatus, SubmissionEntry, name, status};
 use zonal_nvme::tcp::pdu::{
-    self, COMMON_BYTES, CommonHeader, Data, Digest, Frame, Initialize, Kind, Terms, flag,
+    self, COMMON_BYTES, CommonHeader, ConnectionParams, DataPdu, Digest, Frame, IcPdu, PduType,
+    flag,
 };
 use zonal_nvme::wire::fabrics::{Connect, ConnectData, DYNAMIC_CONTROLLER, FlowControl, Property};
 
@@ -58,7 +59,7 @@ pub enum Move<'a> {
 /// One connection.
 pub struct Queue {
     pub stream: TcpStream,
-    pub terms: Terms,
+    pub params: ConnectionParams,
     style: Style,
     host_data_max: usize,
     next_id: u16,
@@ -74,7 +75,7 @@ impl Queue {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-        let request = Initialize {
+        let request = IcPdu {
             common: CommonHeader::UNSET,
             version: 0.into(),
             alignment: style.alignment,
@@ -83,18 +84,18 @@ impl Queue {
             reserved: [0; 112],
         };
         let mut out = Vec::new();
-        let unit = (Kind::InitializeRequest, 0);
-        pdu::put(&mut out, unit, request.as_bytes(), &[], Terms::default());
+        let unit = (PduType::ICReq, 0);
+        pdu::put(&mut out, unit, request.as_bytes(), &[], ConnectionParams::default());
         stream.write_all(&out).unwrap();
         let sent = vec![out];
         let mut bytes = [0; 128];
         stream.read_exact(&mut bytes).unwrap();
-        let response = Initialize::read_from_bytes(&bytes).unwrap();
-        assert_eq!(response.common.kind, Kind::InitializeResponse.code());
+        let response = IcPdu::read_from_bytes(&bytes).unwrap();
+        assert_eq!(response.common.kind, PduType::ICResp.code());
         assert_eq!(response.digests, style.digests);
         let host_data_max = response.limit.get() as usize;
-        let terms = Terms::digests(style.digests);
-        Self { stream, terms, style, host_data_max, next_id: 1, sent }
+        let params = ConnectionParams::digests(style.digests);
+        Self { stream, params, style, host_data_max, next_id: 1, sent }
     }
 
     fn put(&mut self, unit: Vec<u8>) {
@@ -138,7 +139,7 @@ impl Queue {
         let mut header = [0; COMMON_BYTES + 64];
         header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
         let mut out = Vec::new();
-        pdu::put(&mut out, (Kind::Command, 0), &header, here, self.terms);
+        pdu::put(&mut out, (PduType::CapsuleCmd, 0), &header, here, self.params);
         self.put(out);
         id
     }
@@ -153,8 +154,8 @@ impl Queue {
         loop {
             let (frame, unit) = self.receive().expect("the connection holds");
             match frame.kind {
-                Kind::ControllerData => {
-                    let header = Data::read_from_bytes(&unit[..24]).unwrap();
+                PduType::C2HData => {
+                    let header = DataPdu::read_from_bytes(&unit[..24]).unwrap();
                     assert_eq!(header.command.get(), id);
                     assert_eq!(header.offset.get() as usize, received.len());
                     let align = (usize::from(self.style.alignment) + 1) * 4;
@@ -165,11 +166,11 @@ impl Queue {
                         return (CompletionEntry::new_zeroed(), received);
                     }
                 }
-                Kind::ReadyToTransfer => {
+                PduType::R2T => {
                     let Move::Send(data) = *data else { panic!("asked for no data's data") };
-                    self.send_data(id, &Data::read_from_bytes(&unit[..24]).unwrap(), data);
+                    self.send_data(id, &DataPdu::read_from_bytes(&unit[..24]).unwrap(), data);
                 }
-                Kind::Response => {
+                PduType::CapsuleResp => {
                     let completion = CompletionEntry::read_from_bytes(&unit[8..24]).unwrap();
                     assert_eq!(completion.id.get(), id);
                     return (completion, received);
@@ -179,18 +180,27 @@ impl Queue {
         }
     }
 
-    fn send_data(&mut self, id: u16, request: &Data, data: &[u8]) {
+    /// Whether nothing arrives for a moment.
+    pub fn is_silent(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let silent = self.stream.peek(&mut [0]).is_err();
+        self.stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        silent
+    }
+
+    /// Answers an R2T.
+    pub fn send_data(&mut self, id: u16, request: &DataPdu, data: &[u8]) {
         let start = request.offset.get() as usize;
         let end = start + request.length.get() as usize;
         let mut at = start;
         while at < end {
             // Smaller than allowed, so that also small transfers come in parts.
             let next = (at + self.host_data_max.min(12_288)).min(end);
-            let header = Data::new(id, request.tag.get(), &(at..next));
+            let header = DataPdu::new(id, request.tag.get(), &(at..next));
             let flags = if next == end { flag::LAST } else { 0 };
             let mut out = Vec::new();
-            let unit = (Kind::HostData, flags);
-            pdu::put(&mut out, unit, header.as_bytes(), &data[at..next], self.terms);
+            let unit = (PduType::H2CData, flags);
+            pdu::put(&mut out, unit, header.as_bytes(), &data[at..next], self.params);
             self.put(out);
             at = next;
         }
@@ -200,7 +210,7 @@ impl Queue {
     pub fn receive(&mut self) -> Option<(Frame, Vec<u8>)> {
         let mut first = [0; COMMON_BYTES];
         self.stream.read_exact(&mut first).ok()?;
-        let frame = Frame::parse(first, self.terms, usize::MAX).unwrap();
+        let frame = Frame::parse(first, self.params, usize::MAX).unwrap();
         let mut unit = first.to_vec();
         unit.resize(frame.bytes(), 0);
         self.stream.read_exact(&mut unit[COMMON_BYTES..]).ok()?;

@@ -9,7 +9,9 @@ mod contract;
 mod devices;
 mod hostile;
 mod initiator;
+mod memory;
 mod remote;
+mod slow;
 mod zones;
 
 use std::net::SocketAddr;
@@ -25,7 +27,7 @@ use zonal::{
     ZonedDevice,
 };
 use zonal_nvme::subsystem::Hosts;
-use zonal_nvme::tcp::Server;
+use zonal_nvme::tcp::{MEMORY_MAX, Server};
 use zonal_nvme::wire::fabrics::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
 use zonal_nvme::wire::log::{GetLogPage, LogRead, page};
 use zonal_nvme::{Namespace, Subsystem};
@@ -59,7 +61,7 @@ fn serve_at(
 ) -> (Server, SocketAddr, Arc<ManualClock>) {
     let subsystem = Arc::new(Subsystem::new(NQN, namespaces, hosts).unwrap());
     let clock = Arc::new(ManualClock::new(0));
-    let server = Server::start(subsystem, addresses, clock.clone()).unwrap();
+    let server = Server::start(subsystem, addresses, MEMORY_MAX, clock.clone()).unwrap();
     let address = server.addresses()[0];
     (server, address, clock)
 }

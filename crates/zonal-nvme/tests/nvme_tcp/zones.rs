@@ -186,7 +186,7 @@ fn every_report_and_every_action_on_all_zones() {
 }
 
 /// Turns event requests and zone notices on; returns the request's identifier.
-fn listen(host: &mut Host) -> u16 {
+pub fn listen(host: &mut Host) -> u16 {
     let (id, lifetime) = (feature::id::ASYNC_EVENTS, Lifetime::UntilReset);
     let set = SetFeature { id, lifetime, value: ZONE_NOTICES };
     host.admin.command(set.encode(), &Move::Nothing).unwrap();

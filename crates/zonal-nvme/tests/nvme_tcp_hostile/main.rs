@@ -19,17 +19,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use zerocopy::IntoBytes;
 use zonal::nvme::decode::{
     BlockRange, Durability, Identify, ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend,
     ZoneSendAction,
 };
 use zonal::nvme::identify::{BYTES, cns};
+use zonal::nvme::status::CONNECT_BUSY;
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry};
 use zonal::spec::open_stack;
 use zonal::{Lba, LbaCount, ManualClock, OpenMode, ZoneAction};
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::Hosts;
-use zonal_nvme::tcp::Server;
+use zonal_nvme::tcp::pdu::{self, DataPdu, PduType};
+use zonal_nvme::tcp::{MEMORY_MAX, Server};
 use zonal_nvme::wire::fabrics::FlowControl;
 use zonal_nvme::wire::feature;
 use zonal_nvme::wire::log::{GetLogPage, LogRead, page};
@@ -51,6 +54,10 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn serve() -> (Server, Arc<Subsystem>, SocketAddr, Arc<ManualClock>) {
+    serve_within(MEMORY_MAX)
+}
+
+fn serve_within(memory_max: usize) -> (Server, Arc<Subsystem>, SocketAddr, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(0));
     let spec = "mem:zone=3M,zones=8,open=3,active=5";
     let stack = open_stack(spec, OpenMode::ReadWrite, clock.clone()).unwrap();
@@ -58,7 +65,8 @@ fn serve() -> (Server, Arc<Subsystem>, SocketAddr, Arc<ManualClock>) {
     let namespace = namespace.with_extensions(ExtensionSize::from_bytes(64).unwrap());
     let subsystem = Arc::new(Subsystem::new(NQN, vec![namespace], Hosts::All).unwrap());
     let anywhere = ["127.0.0.1:0".parse().unwrap()];
-    let server = Server::start(Arc::clone(&subsystem), &anywhere, clock.clone()).unwrap();
+    let server =
+        Server::start(Arc::clone(&subsystem), &anywhere, memory_max, clock.clone()).unwrap();
     let address = server.addresses()[0];
     (server, subsystem, address, clock)
 }
@@ -181,6 +189,7 @@ fn mistakes_in_recorded_sessions_and_readers_that_do_not_read() {
     corpus();
     mistakes();
     nobody_reads();
+    everybody_is_greedy();
 }
 
 /// The fuzz target without a fuzzer.
@@ -270,16 +279,82 @@ fn nobody_reads() {
     server.stop().unwrap();
 }
 
+/// As many queues as there can be, each with data on its way in and out that it never completes:
+/// they are refused when the memory budget is used up, and one that is connected is served.
+fn everybody_is_greedy() {
+    const BUDGET: usize = 24 << 20;
+    let (server, subsystem, address, _) = serve_within(BUDGET);
+    let good = Host::connect(address, NQN, Style::EVERYTHING);
+    let mut queue = good.queue(1).unwrap();
+    let (before_kib, mut refused) = (status("VmRSS"), 0);
+    let mut queues = Vec::new();
+    let host = Host::connect(address, NQN, Style::PLAIN);
+    for number in 1..=64 {
+        match host.queue(number) {
+            Ok(queue) => queues.push(hoarder(queue)),
+            Err(status) => {
+                assert_eq!(status, CONNECT_BUSY);
+                refused += 1;
+            }
+        }
+    }
+    let strangers: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let taken_kib = status("VmRSS").saturating_sub(before_kib);
+    println!("{} hoarders, {refused} refused: {taken_kib} KiB", queues.len());
+
+    assert!((4..10).contains(&queues.len()) && refused > 0);
+    // The allocator, and this side's ends.
+    assert!(taken_kib * 1024 < (BUDGET + BUDGET / 2) as u64, "bounded by the budget");
+    let zone = SendTarget::Start(Lba::ZERO);
+    let reset = ZoneSend { action: ZoneSendAction::Manage(ZoneAction::Reset), zones: zone };
+    queue.command(reset.encode(ONE), &Move::Nothing).unwrap();
+    let data = vec![9; 1 << 20];
+    queue.command(range(Opcode::WRITE, 0, 256), &Move::Send(&data)).unwrap();
+    let (_, found) = queue.command(range(Opcode::READ, 0, 256), &Move::Receive(1 << 20)).unwrap();
+    assert!(found == data);
+    drop((strangers, queues, host, queue, good));
+    settle(&server, &subsystem);
+    server.stop().unwrap();
+}
+
+/// Sends most of the data that it is asked for, and reads what it never receives.
+fn hoarder(mut queue: Queue) -> Queue {
+    const PART: usize = 1 << 18;
+    let data = vec![3; 1 << 20];
+    for _ in 0..2 {
+        let id = queue.send(range(Opcode::WRITE, 0, 256), &Move::Send(&data));
+        // The second one waits if there is no memory to spare.
+        if queue.is_silent() {
+            break;
+        }
+        let (_, r2t) = queue.receive().unwrap();
+        let tag = u16::from_le_bytes([r2t[10], r2t[11]]);
+        for at in [0, PART, 2 * PART] {
+            let header = DataPdu::new(id, tag, &(at..at + PART));
+            let (mut bytes, kind) = (Vec::new(), (PduType::H2CData, 0));
+            pdu::put(&mut bytes, kind, header.as_bytes(), &data[..PART], queue.params);
+            queue.stream.write_all(&bytes).unwrap();
+        }
+    }
+    fill_with_reads(&mut queue);
+    queue
+}
+
 /// Sends reads of 1 MiB until the server takes no more.
 fn greedy(host: &Host, number: u16) -> Queue {
     let mut queue = host.queue(number).unwrap();
-    queue.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    fill_with_reads(&mut queue);
+    queue
+}
+
+fn fill_with_reads(queue: &mut Queue) {
+    queue.stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut entry = range(Opcode::READ, 0, 256);
     entry.data = zonal::nvme::command::DataPointer::transport(1 << 20);
-    let unit = mutate::capsule(&entry);
-    for _ in 0..200_000 {
-        if queue.stream.write_all(&unit).is_err() {
-            return queue;
+    let pdu = mutate::capsule(&entry);
+    for _ in 0..2_000_000 {
+        if queue.stream.write_all(&pdu).is_err() {
+            return;
         }
     }
     panic!("the server takes commands without end");

@@ -2,7 +2,7 @@
 
 use zerocopy::IntoBytes;
 use zonal::nvme::SubmissionEntry;
-use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, Kind, Terms};
+use zonal_nvme::tcp::pdu::{self, COMMON_BYTES, ConnectionParams, PduType};
 
 /// The generator of `SplitMix64`.
 pub struct Random(u64);
@@ -94,6 +94,6 @@ pub fn capsule(entry: &SubmissionEntry) -> Vec<u8> {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
     let mut unit = Vec::new();
-    pdu::put(&mut unit, (Kind::Command, 0), &header, &[], Terms::default());
+    pdu::put(&mut unit, (PduType::CapsuleCmd, 0), &header, &[], ConnectionParams::default());
     unit
 }

@@ -1,0 +1,159 @@
+//! The memory of all connections together: one budget, and the spare buffers in it.
+//!
+//! A connection *reserves* what it may use, and a reservation that does not fit is refused: however
+//! many hosts there are, and whatever they do, the buffers of connections never exceed the budget. A
+//! queue reserves all that one command at a time needs when it is connected, so it makes progress
+//! whatever other hosts do. Data of further commands is requested from the host as far as the rest
+//! of the budget goes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most bytes of spare buffers. Reusing one saves filling a new one with zeroes.
+const SPARE_MAX: usize = 32 << 20;
+/// Smallest buffer.
+const BUFFER_MIN: usize = 4096;
+
+/// The budget.
+pub(super) struct Memory {
+    max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    reserved: usize,
+    /// By size.
+    spare: BTreeMap<usize, Vec<Box<[u8]>>>,
+    spare_bytes: usize,
+}
+
+impl Memory {
+    /// A budget of `max` bytes.
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `bytes` from the budget; `None` if they are not left.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let mut state = self.state();
+        let reserved = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.max)?;
+        while reserved + state.spare_bytes > self.max {
+            state.drop_one();
+        }
+        state.reserved = reserved;
+        Some(Reservation { memory: Arc::clone(self), bytes })
+    }
+
+    /// A buffer for `bytes` of data, which the caller has reserved. Its content is arbitrary.
+    pub(super) fn buffer(self: &Arc<Self>, bytes: usize) -> Buffer {
+        let size = Buffer::size(bytes);
+        let spare = self.state().take(size);
+        let data = spare.unwrap_or_else(|| vec![0; size].into());
+        Buffer { memory: Arc::clone(self), data, bytes }
+    }
+
+    /// Keeps a buffer for the next command, if there is room for it.
+    fn keep(&self, data: Box<[u8]>) {
+        let mut state = self.state();
+        let spare_bytes = state.spare_bytes + data.len();
+        if spare_bytes <= SPARE_MAX && state.reserved + spare_bytes <= self.max {
+            state.spare_bytes = spare_bytes;
+            state.spare.entry(data.len()).or_default().push(data);
+        }
+    }
+}
+
+impl State {
+    fn take(&mut self, size: usize) -> Option<Box<[u8]>> {
+        let data = self.spare.get_mut(&size)?.pop()?;
+        self.spare_bytes -= size;
+        Some(data)
+    }
+
+    /// Frees one of the largest spare buffers.
+    fn drop_one(&mut self) {
+        let Some(mut largest) = self.spare.last_entry() else { return };
+        match largest.get_mut().pop() {
+            Some(data) => self.spare_bytes -= data.len(),
+            None => drop(largest.remove()),
+        }
+    }
+}
+
+/// A part of the budget, given back when it is dropped.
+pub(super) struct Reservation {
+    memory: Arc<Memory>,
+    bytes: usize,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.memory.state().reserved -= self.bytes;
+    }
+}
+
+/// A buffer for the data of a command. It becomes a spare one when it is dropped.
+pub(super) struct Buffer {
+    memory: Arc<Memory>,
+    data: Box<[u8]>,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Bytes that a buffer for `bytes` of data takes.
+    pub(super) fn size(bytes: usize) -> usize {
+        bytes.next_power_of_two().max(BUFFER_MIN)
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        &self.data[..self.bytes]
+    }
+
+    pub(super) fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.data[..self.bytes]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.memory.keep(std::mem::take(&mut self.data));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_until_something_is_given_back() {
+        let memory = Memory::new(100);
+        let first = memory.reserve(60);
+        assert!(first.is_some() && memory.reserve(41).is_none());
+        let second = memory.reserve(40);
+        assert!(second.is_some() && memory.reserve(1).is_none());
+        assert!(memory.reserve(usize::MAX).is_none());
+        drop(first);
+        assert!(memory.reserve(60).is_some());
+    }
+
+    #[test]
+    fn a_spare_buffer_is_reused_and_makes_room_for_a_reservation() {
+        let memory = Memory::new(16384);
+        let mut buffer = memory.buffer(5000);
+        assert_eq!(buffer.data().len(), 5000);
+        buffer.data_mut().fill(7);
+        drop(buffer);
+        assert_eq!(memory.state().spare_bytes, 8192);
+        assert_eq!(memory.buffer(8192).data()[..5000], [7; 5000], "the same buffer");
+        let all = memory.reserve(16384);
+        assert!(all.is_some());
+        assert_eq!(memory.state().spare_bytes, 0);
+        drop(memory.buffer(1));
+        assert_eq!(memory.state().spare_bytes, 0, "no room for a spare one");
+    }
+}
