@@ -39,6 +39,11 @@ pub enum ServeError {
     /// The file system could not be left clean.
     #[error("the file system could not be closed cleanly: {0}")]
     Shutdown(FsError),
+    /// The device does not answer, so the file system could not be closed.
+    #[error(
+        "the file system was not closed, since a request to the device does not end; what was synced is on the device, as after a power cut"
+    )]
+    Stuck,
     /// The daemon did not say that it is ready.
     #[error("{0}")]
     NotReady(String),

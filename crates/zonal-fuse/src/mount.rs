@@ -1,20 +1,22 @@
 //! The life of a mount: mounted, ready, served, unmounted, closed cleanly.
 //!
 //! [`serve`] runs all of it and returns when it is over. Beside the threads that answer requests,
-//! one calls [`FileSystem::tick`] every second and one waits for SIGTERM and SIGINT.
+//! one calls [`FileSystem::tick`] every second and one waits for SIGTERM and SIGINT. A device that
+//! hangs holds up any of them, but not the end: the main thread waits for nothing without a limit once
+//! it has been asked to end.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use zonal_fs::vfs::FileSystem;
 
 use crate::error::Result;
@@ -26,9 +28,12 @@ use crate::{ServeError, read_only};
 /// Between two calls of [`FileSystem::tick`].
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long a signalled daemon waits for mapped pages to be written, and again for running
-/// requests, before it ends regardless.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a daemon that was asked to end waits for mapped pages to be written, and again for running
+/// requests.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long it then waits for the file system to be closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the main thread waits for.
 enum Event {
@@ -36,70 +41,196 @@ enum Event {
     Ended(io::Result<()>),
     /// Somebody wants us to end.
     Signal(i32),
+    /// The file system is closed.
+    Closed(Result<()>),
 }
 
 /// Serves `fs` at the mount point until it is unmounted or a SIGTERM or SIGINT arrives, then
 /// closes `fs`. Calls `ready` as soon as the mount can be used.
 ///
-/// Needs no package as root; as a user it needs `fusermount3`. Whatever happens, `fs` is shut
-/// down when this returns. After a signal the mount is gone within about ten seconds, even if
-/// programs still have files open there: what they wrote is kept, their later requests fail.
+/// Needs no package as root; as a user it needs `fusermount3`. After a signal the mount is gone
+/// within about ten seconds, even if programs still have files open there: what they wrote is kept,
+/// their later requests fail.
+///
+/// `fs` is shut down when this returns, with one exception, [`ServeError::Stuck`]: if a request, or
+/// closing itself, does not end within a minute of a signal, or if a second SIGTERM or SIGINT
+/// arrives. Then the process is to end; what was synced is on the drive, as after a power cut.
 pub fn serve(fs: Arc<dyn FileSystem>, config: &MountConfig, ready: impl FnOnce()) -> Result<()> {
-    let front = Front::new(fs, config);
-    let served = run(&front, config, ready);
-    let closed = front.close().map_err(ServeError::Shutdown);
+    let flusher = IoFlusher::become_one();
+    let mut life = Life::new(Front::new(fs, config));
+    let served = life.run(config, ready);
+    let closed = life.close();
+    flusher.end();
     served.and(closed)
 }
 
-fn run(front: &Front, config: &MountConfig, ready: impl FnOnce()) -> Result<()> {
-    let point = mount_point(&config.mount_point)?;
-    // Before mounting: a signal from now on unmounts instead of killing.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|source| ServeError::Io { what: "waiting for signals".to_owned(), source })?;
-    let signals_end = signals.handle();
-    let session = Session::new(front.clone(), &point, &session_config(config))
-        .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
-    front.connect(session.notifier());
-    let (events, inbox) = channel();
-    let (ticking, tick_end) = channel::<()>();
-    thread::scope(|scope| {
-        let signalled = events.clone();
-        scope.spawn(move || {
+/// What lives as long as the mount, and until the file system is closed.
+struct Life {
+    front: Front,
+    events: Sender<Event>,
+    inbox: Receiver<Event>,
+    signals: Option<Handle>,
+    /// Whether we were asked to end, and how urgently.
+    asked: Asked,
+    /// Threads that end when the mount has.
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    No,
+    Once,
+    Again,
+}
+
+impl Life {
+    fn new(front: Front) -> Self {
+        let (events, inbox) = channel();
+        Self { front, events, inbox, signals: None, asked: Asked::No, threads: Vec::new() }
+    }
+
+    /// Mounts, serves and unmounts.
+    fn run(&mut self, config: &MountConfig, ready: impl FnOnce()) -> Result<()> {
+        let point = mount_point(&config.mount_point)?;
+        // Before mounting: a signal from now on unmounts instead of killing.
+        self.watch_signals()?;
+        let session = Session::new(self.front.clone(), &point, &session_config(config))
+            .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
+        self.front.connect(session.notifier());
+        let (ticking, tick_end) = channel::<()>();
+        let front = self.front.clone();
+        self.spawn("tick", move || tick(&front, &tick_end))?;
+        let (kernel, pages) = (session.notifier(), self.front.page_tasks());
+        self.spawn("pages", move || pages.run(&kernel))?;
+        let (front, root, watched) = (self.front.clone(), point.clone(), config.clone());
+        self.spawn("read-only", move || {
+            read_only::watch(front.became_read_only(), &root, &watched);
+        })?;
+        self.serve_in_background(session)?;
+        ready();
+        let served = self.wait(&point);
+        drop(ticking);
+        served
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.threads.push(spawn(name, run)?);
+        Ok(())
+    }
+
+    fn watch_signals(&mut self) -> Result<()> {
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+            .map_err(|source| ServeError::Io { what: "waiting for signals".to_owned(), source })?;
+        self.signals = Some(signals.handle());
+        let events = self.events.clone();
+        self.spawn("signals", move || {
             for signal in &mut signals {
-                if signalled.send(Event::Signal(signal)).is_err() {
+                if events.send(Event::Signal(signal)).is_err() {
                     break;
                 }
             }
-        });
-        scope.spawn(move || tick(front, &tick_end));
-        let (kernel, pages) = (session.notifier(), front.page_tasks());
-        scope.spawn(move || pages.run(&kernel));
-        let bell = front.became_read_only();
-        let root = point.as_path();
-        scope.spawn(move || read_only::watch(bell, root, config));
-        // Not in the scope: a session whose mount is busy outlives us, until the process ends.
-        let started = serve_in_background(session, events);
-        let served = started.and_then(|()| {
-            ready();
-            wait(&point, &inbox)
-        });
-        front.end_page_tasks();
-        front.became_read_only().remove();
-        signals_end.close();
-        drop(ticking);
-        served
-    })
-}
+        })
+    }
 
-fn serve_in_background(session: Session<Front>, events: Sender<Event>) -> Result<()> {
-    thread::Builder::new()
-        .name("fuse-session".to_owned())
-        .spawn(move || {
+    /// A session whose mount is busy outlives us, until the process ends.
+    fn serve_in_background(&self, session: Session<Front>) -> Result<()> {
+        let events = self.events.clone();
+        spawn("fuse-session", move || {
             let ended = session.run();
-            // Nobody listens if the main thread has lost patience.
+            // Nobody listens if the main thread waits no longer.
             let _ = events.send(Event::Ended(ended));
         })
         .map(drop)
+    }
+
+    /// Waits for the end of the mount, and brings it about on a signal.
+    fn wait(&mut self, point: &Path) -> Result<()> {
+        loop {
+            let limit = if self.asked == Asked::No { None } else { Some(UNMOUNT_TIMEOUT) };
+            match self.next(limit) {
+                Some(Event::Ended(ended)) => return ended.map_err(ServeError::Session),
+                Some(Event::Signal(signal)) => match self.asked {
+                    Asked::No => {
+                        tracing::info!(signal, "unmounting");
+                        self.asked = Asked::Once;
+                        end_mount(point);
+                    }
+                    Asked::Once => self.hear(signal),
+                    Asked::Again => return Ok(()),
+                },
+                Some(Event::Closed(_)) => unreachable!("nothing has been closed yet"),
+                None => {
+                    tracing::warn!("requests still run; closing regardless");
+                    return Ok(());
+                }
+            }
+            if self.asked == Asked::Again {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes the file system. Without being asked to end, this takes as long as it takes.
+    fn close(mut self) -> Result<()> {
+        self.front.end_page_tasks();
+        self.front.became_read_only().remove();
+        let (front, events) = (self.front.clone(), self.events.clone());
+        spawn("close", move || {
+            let closed = front.close().map_err(ServeError::Shutdown);
+            drop(front);
+            let _ = events.send(Event::Closed(closed));
+        })?;
+        loop {
+            if self.asked == Asked::Again {
+                return Err(ServeError::Stuck);
+            }
+            let limit = if self.asked == Asked::No { None } else { Some(CLOSE_TIMEOUT) };
+            match self.next(limit) {
+                Some(Event::Closed(closed)) => {
+                    self.join();
+                    return closed;
+                }
+                Some(Event::Signal(signal)) => self.hear(signal),
+                Some(Event::Ended(_)) => {}
+                None => return Err(ServeError::Stuck),
+            }
+        }
+    }
+
+    /// The next event; `None` if there is none for so long.
+    fn next(&self, limit: Option<Duration>) -> Option<Event> {
+        match limit {
+            None => Some(self.inbox.recv().expect("we hold a sender")),
+            Some(limit) => self.inbox.recv_timeout(limit).ok(),
+        }
+    }
+
+    /// A signal while we are ending. A session that ends sends SIGTERM and SIGHUP, which is no hurry.
+    fn hear(&mut self, signal: i32) {
+        self.asked = match self.asked {
+            Asked::No => Asked::Once,
+            asked if signal == SIGHUP => asked,
+            Asked::Once | Asked::Again => Asked::Again,
+        };
+    }
+
+    /// Everything has ended: so that nothing of the device is held when we return.
+    fn join(&mut self) {
+        if let Some(signals) = self.signals.take() {
+            signals.close();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the mount panicked");
+            }
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
         .map_err(|source| ServeError::Io { what: "starting a thread".to_owned(), source })
 }
 
@@ -109,22 +240,26 @@ fn tick(front: &Front, end: &Receiver<()>) {
     }
 }
 
-/// Waits for the end of the mount, and brings it about on a signal.
-fn wait(point: &Path, inbox: &Receiver<Event>) -> Result<()> {
-    match inbox.recv() {
-        Ok(Event::Ended(ended)) => return ended.map_err(ServeError::Session),
-        Ok(Event::Signal(signal)) => tracing::info!(signal, "unmounting"),
-        Err(_) => unreachable!("the signal thread holds a sender"),
+/// This process writes what the kernel must write to get memory, so its own allocations must not wait
+/// for that. Threads inherit it.
+struct IoFlusher {
+    was: bool,
+}
+
+impl IoFlusher {
+    /// Only where it is permitted (`CAP_SYS_RESOURCE`).
+    fn become_one() -> Self {
+        let was = rustix::process::is_io_flusher().unwrap_or(false);
+        if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+            tracing::debug!(%error, "allocations of memory may wait for this mount");
+        }
+        Self { was }
     }
-    end_mount(point);
-    loop {
-        match inbox.recv_timeout(PATIENCE) {
-            Ok(Event::Ended(ended)) => return ended.map_err(ServeError::Session),
-            Ok(Event::Signal(_)) => {}
-            Err(_) => {
-                tracing::warn!("requests still run; closing regardless");
-                return Ok(());
-            }
+
+    /// Of this thread, which is the caller's again.
+    fn end(self) {
+        if !self.was {
+            let _ = rustix::process::configure_io_flusher_behavior(false);
         }
     }
 }
@@ -141,7 +276,7 @@ fn end_mount(point: &Path) {
         let synced = File::open(root).and_then(|root| Ok(rustix::fs::syncfs(root)?));
         let _ = done.send(synced);
     });
-    if let Err(error) = writer.map(|_| written.recv_timeout(PATIENCE)) {
+    if let Err(error) = writer.map(|_| written.recv_timeout(UNMOUNT_TIMEOUT)) {
         tracing::warn!(%error, "writing mapped pages back");
     }
     if let Err(error) = detach(point, UnmountFlags::DETACH | UnmountFlags::FORCE) {

@@ -3,8 +3,7 @@
 //! umount(8) returns as soon as the kernel has let go, while the daemon still commits.
 //! [`unmount_and_wait`] returns when the daemon has ended.
 
-use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -47,7 +46,8 @@ pub fn daemon_of(point: &Path) -> Result<u32> {
 pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<()> {
     let pid = daemon_of(point)?;
     let daemon = open_daemon(point, pid)?;
-    sync(point).map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
+    sync(point, timeout)
+        .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
     detach(point, UnmountFlags::empty())?;
     wait_for_end(&daemon, timeout)
         .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
@@ -57,13 +57,29 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<()> {
 
 /// Makes everything durable. umount(8) cannot tell whether the last commit worked; fsync can: of the
 /// root, or of the control directory's files where directories cannot be synced, as in zonefs.
-fn sync(point: &Path) -> io::Result<()> {
-    match File::open(point)?.sync_all() {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            File::open(point.join(control::NAME).join("stats"))?.sync_all()
-        }
-        synced => synced,
+///
+/// A process that waits for an fsync that does not end cannot end itself. So it is another one, sync(1)
+/// of the coreutils, that waits.
+fn sync(point: &Path, timeout: Duration) -> io::Result<()> {
+    let stats = point.join(control::NAME).join("stats");
+    let target = if stats.exists() { &stats } else { point };
+    let mut child = Command::new("sync")
+        .arg("--")
+        .arg(target)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    if !wait_for_end(&process, timeout)? {
+        let what = format!("no answer within {} seconds", timeout.as_secs_f32());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, what));
     }
+    let mut said = String::new();
+    if let Some(errors) = &mut child.stderr {
+        errors.read_to_string(&mut said)?;
+    }
+    if child.wait()?.success() { Ok(()) } else { Err(io::Error::other(said.trim().to_owned())) }
 }
 
 /// A handle on the daemon. The second look makes sure that it is this daemon and not a process

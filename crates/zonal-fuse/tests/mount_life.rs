@@ -4,7 +4,12 @@ mod mounted;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::thread;
 use std::time::Duration;
+
+use mounted::content::{O_DIRECT, aligned, open};
+use mounted::held::{held, hold, until};
 
 use zonal_fuse::ServeError;
 use zonal_fuse::unmount::{daemon_of, unmount_and_wait};
@@ -113,4 +118,64 @@ fn the_shutdown_ioctl_stops_everything() {
     assert!(fs::write(mounted.path("other"), "content").is_err());
     rustix::mount::unmount(mounted.root(), rustix::mount::UnmountFlags::empty()).unwrap();
     mounted.wait();
+}
+
+#[test]
+fn a_mount_whose_device_hangs_is_taken_away_and_its_daemon_ends() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("synced"), "content").unwrap();
+    File::open(mounted.path("synced")).unwrap().sync_all().unwrap();
+    File::create(hold(mounted.drive(), "write")).unwrap();
+    let path = mounted.path("file");
+    let writer = thread::spawn(move || {
+        let (buffer, range) = aligned(1 << 18, 7);
+        open(&path, O_DIRECT).write_all_at(&buffer[range], 0)
+    });
+    until(|| held(mounted.drive(), "write").exists());
+    mounted.signal();
+    until(|| !mounted.is_mounted());
+    assert!(writer.join().unwrap().is_err(), "its request is given up");
+    // It would wait for the device a while longer; who asks again does not want that.
+    mounted.signal();
+    assert!(!mounted.ended_well());
+    fs::remove_file(hold(mounted.drive(), "write")).unwrap();
+    mounted.start("");
+    assert_eq!(fs::read(mounted.path("synced")).unwrap(), b"content");
+    mounted.unmount();
+}
+
+#[test]
+fn unmounting_waits_no_longer_than_asked_for_a_device_that_hangs() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    fs::write(mounted.path("file"), "content").unwrap();
+    File::create(hold(mounted.drive(), "write")).unwrap();
+    let error = unmount_and_wait(&mounted.root(), Duration::from_millis(100)).unwrap_err();
+    assert!(matches!(error, ServeError::NotDurable { .. }), "{error}");
+    assert!(mounted.is_mounted());
+    fs::remove_file(hold(mounted.drive(), "write")).unwrap();
+    mounted.unmount();
+}
+
+#[test]
+fn the_daemon_allocates_without_waiting_for_its_own_mount() {
+    const PF_MEMALLOC_NOIO: u32 = 0x8_0000;
+    if rustix::process::is_io_flusher().is_err() {
+        println!("SKIP: needs CAP_SYS_RESOURCE");
+        return;
+    }
+    let Some(mounted) = mounted::mount() else { return };
+    let threads = fs::read_dir(format!("/proc/{}/task", mounted.pid())).unwrap();
+    let mut named = 0;
+    for thread in threads.map(Result::unwrap) {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap();
+        let (name, fields) = stat.rsplit_once(") ").unwrap();
+        // The harness's own first thread serves nothing.
+        if fs::read_to_string(thread.path().join("comm")).unwrap().starts_with("mount_life") {
+            continue;
+        }
+        let flags: u32 = fields.split(' ').nth(6).unwrap().parse().unwrap();
+        assert_ne!(flags & PF_MEMALLOC_NOIO, 0, "{name}");
+        named += 1;
+    }
+    assert!(named >= 4, "{named} threads");
 }

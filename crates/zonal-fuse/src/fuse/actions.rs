@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fuser::{Errno, FileAttr, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
+use fuser::{
+    Errno, FileAttr, FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request,
+};
 use zonal_fs::vfs::{
     Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
 };
@@ -49,16 +51,34 @@ impl Front {
 
     pub(super) fn make(
         &self,
-        request: &Request,
+        caller: &Caller,
         parent: INodeNo,
         name: &OsStr,
-        umask: u32,
         new: &NewInode<'_>,
     ) -> Result<FileAttr, Errno> {
         self.run("create", parent, |fs, parent| {
-            let caller = convert::caller(request, umask);
-            self.entered(fs, &fs.create(&caller, parent, name.as_bytes(), new)?)
+            self.entered(fs, &fs.create(caller, parent, name.as_bytes(), new)?)
         })
+    }
+
+    /// Makes a regular file and opens it. If that cannot be opened, the kernel does not hear of it.
+    pub(super) fn create_and_open(
+        &self,
+        caller: &Caller,
+        parent: INodeNo,
+        name: &OsStr,
+        perm: u16,
+        flags: i32,
+    ) -> Result<(FileAttr, FileHandle, FopenFlags), Errno> {
+        let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
+        let attr = self.make(caller, parent, name, &new)?;
+        match self.open_file(attr.ino, flags) {
+            Ok((handle, flags)) => Ok((attr, handle, flags)),
+            Err(error) => {
+                self.forget_lookups(self.ino(attr.ino), 1);
+                Err(error)
+            }
+        }
     }
 
     pub(super) fn list(

@@ -68,7 +68,7 @@ impl Front {
                 }
                 self.set_flags(ino, Numbering::Xflag, u32::from_le_bytes(*raw))
             }
-            SHUTDOWN => self.stop(request, ino),
+            SHUTDOWN => self.shut_down(request, ino),
             _ => Err(Errno::ENOTTY),
         }
     }
@@ -87,13 +87,13 @@ impl Front {
         Ok(Vec::new())
     }
 
-    fn stop(&self, request: &Request, ino: INodeNo) -> Result<Vec<u8>, Errno> {
+    fn shut_down(&self, request: &Request, ino: INodeNo) -> Result<Vec<u8>, Errno> {
         if !Credentials::of(request.pid()).administers() {
             return Err(Errno::EPERM);
         }
         self.run("shutdown", ino, |fs, _: Ino| fs.sync())?;
         tracing::warn!("stopped by the shutdown ioctl: every further request fails");
-        self.refuse();
+        self.stop();
         Ok(vec![0; 4])
     }
 }

@@ -34,6 +34,7 @@ mod reply;
 mod zone_files;
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -63,14 +64,6 @@ const BLKSIZE: u32 = 4096;
 /// Its default of 12 leaves a queue depth of 32 waiting.
 const BACKGROUND_MAX: u16 = 64;
 
-/// Whether requests are still answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Serving,
-    /// Nothing reaches the file system any more.
-    Stopped,
-}
-
 /// A file system as FUSE sees it. Clones serve the same file system.
 #[derive(Clone)]
 pub struct Front {
@@ -97,9 +90,10 @@ struct Shared {
     audience: Audience,
     write_cache: WriteCache,
     atime: Atime,
-    /// Held for reading by every request, for writing to stop: after `refuse` returns, no request is
-    /// inside the file system and none will be.
-    phase: RwLock<Phase>,
+    /// Nothing reaches the file system any more.
+    stopped: AtomicBool,
+    /// Held for reading by every request inside the file system.
+    running: RwLock<()>,
 }
 
 impl Front {
@@ -125,7 +119,8 @@ impl Front {
             audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
-            phase: RwLock::new(Phase::Serving),
+            stopped: AtomicBool::new(false),
+            running: RwLock::new(()),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -136,15 +131,21 @@ impl Front {
         assert!(first.is_ok(), "a front end has one session");
     }
 
-    /// Waits for the requests that are running and refuses all further ones.
-    pub fn refuse(&self) {
-        *self.shared.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Stopped;
+    /// Refuses all further requests, and waits for those that are running, however long that is.
+    fn stop(&self) {
+        self.refuse();
+        drop(self.shared.running.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Refuses all further requests, lets go of every inode that the kernel still knew, so that
-    /// those without a name are deleted, and closes the file system.
+    /// Refuses all further requests.
+    fn refuse(&self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses all further requests, waits for those that are running, lets go of every inode that the
+    /// kernel still knew, so that those without a name are deleted, and closes the file system.
     pub fn close(&self) -> Result<(), FsError> {
-        self.refuse();
+        self.stop();
         self.shared.pins.release_all(&*self.shared.fs);
         self.shared.fs.shutdown()
     }
@@ -167,12 +168,20 @@ impl Front {
 
     /// Does regular work, unless stopped.
     pub fn tick(&self) {
-        let phase = self.shared.phase.read().unwrap_or_else(PoisonError::into_inner);
-        if *phase == Phase::Serving
-            && let Err(error) = self.shared.fs.tick()
-        {
+        if let Some(Err(error)) = self.inside(|fs| fs.tick()) {
             tracing::error!(%error, "regular commit failed");
         }
+    }
+
+    /// Calls the file system, unless stopped.
+    fn inside<T>(&self, call: impl FnOnce(&dyn FileSystem) -> T) -> Option<T> {
+        let is_stopped = || self.shared.stopped.load(Ordering::SeqCst);
+        // Once before, so as not to queue up behind who waits for what is running.
+        if is_stopped() {
+            return None;
+        }
+        let _running = self.shared.running.read().unwrap_or_else(PoisonError::into_inner);
+        (!is_stopped()).then(|| call(&*self.shared.fs))
     }
 
     /// Runs one operation of the file system. Failures that users see as EIO are logged, since
@@ -183,11 +192,10 @@ impl Front {
         ino: INodeNo,
         run: impl FnOnce(&dyn FileSystem, Ino) -> Result<T, FsError>,
     ) -> Result<T, Errno> {
-        let phase = self.shared.phase.read().unwrap_or_else(PoisonError::into_inner);
-        if *phase == Phase::Stopped {
+        let Some(outcome) = self.inside(|fs| run(fs, self.ino(ino))) else {
             return Err(Errno::EIO);
-        }
-        run(&*self.shared.fs, self.ino(ino)).map_err(|error| {
+        };
+        outcome.map_err(|error| {
             let errno = Errno::from_i32(error.errno());
             if errno.code() == Errno::EIO.code() {
                 tracing::error!(operation, inode = ino.0, %error, "answered EIO");
@@ -267,3 +275,6 @@ impl Front {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

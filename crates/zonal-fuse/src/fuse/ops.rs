@@ -132,7 +132,7 @@ impl Filesystem for Front {
             return reply.error(Errno::EINVAL);
         };
         let new = NewInode { kind, perm: convert::perm(mode), rdev, target: &[] };
-        reply::entry(reply, self.make(request, parent, name, umask, &new));
+        reply::entry(reply, self.make(&convert::caller(request, umask), parent, name, &new));
     }
 
     fn mkdir(
@@ -146,7 +146,7 @@ impl Filesystem for Front {
     ) {
         let perm = convert::perm(mode);
         let new = NewInode { kind: FileKind::Directory, perm, rdev: 0, target: &[] };
-        reply::entry(reply, self.make(request, parent, name, umask, &new));
+        reply::entry(reply, self.make(&convert::caller(request, umask), parent, name, &new));
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -167,7 +167,7 @@ impl Filesystem for Front {
     ) {
         let target = target.as_os_str().as_bytes();
         let new = NewInode { kind: FileKind::Symlink, perm: 0o777, rdev: 0, target };
-        reply::entry(reply, self.make(request, parent, name, 0, &new));
+        reply::entry(reply, self.make(&convert::caller(request, 0), parent, name, &new));
     }
 
     fn rename(
@@ -234,15 +234,11 @@ impl Filesystem for Front {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let perm = convert::perm(mode);
-        let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
-        match self.make(request, parent, name, umask, &new) {
-            Ok(attr) => match self.open_file(attr.ino, flags) {
-                Ok((handle, flags)) => {
-                    reply.created(&ttl(&attr), &attr, GENERATION, handle, flags);
-                }
-                Err(error) => reply.error(error),
-            },
+        let caller = convert::caller(request, umask);
+        match self.create_and_open(&caller, parent, name, convert::perm(mode), flags) {
+            Ok((attr, handle, flags)) => {
+                reply.created(&ttl(&attr), &attr, GENERATION, handle, flags)
+            }
             // The kernel holds the directory and knows that the name is free.
             Err(error) => reply.error(error),
         }

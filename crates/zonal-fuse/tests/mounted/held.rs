@@ -23,6 +23,14 @@ pub(crate) fn held(drive: &Path, what: &str) -> PathBuf {
     drive.with_extension(format!("held-{what}"))
 }
 
+/// Waits for something that a process of its own does.
+pub(crate) fn until(done: impl Fn() -> bool) {
+    while !done() {
+        thread::park_timeout(LOOK);
+    }
+}
+
+/// The drive.
 pub(crate) struct Held<D> {
     pub(crate) below: D,
     pub(crate) path: PathBuf,
@@ -35,9 +43,7 @@ impl<D> Held<D> {
             return;
         }
         File::create(held(&self.path, what)).unwrap();
-        while hold.exists() {
-            thread::park_timeout(LOOK);
-        }
+        until(|| !hold.exists());
         // The first of several has removed it.
         let _ = fs::remove_file(held(&self.path, what));
     }

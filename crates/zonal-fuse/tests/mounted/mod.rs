@@ -121,7 +121,7 @@ impl Mounted {
 
     /// Waits for the daemon, which must end well.
     pub(crate) fn wait(&mut self) {
-        assert!(self.daemon.wait().unwrap().success());
+        assert!(self.ended_well());
     }
 
     /// Serves again what was unmounted.
@@ -147,9 +147,19 @@ impl Mounted {
 
     /// Sends SIGTERM and waits for the daemon, which must end well.
     pub(crate) fn terminate(&mut self) {
+        self.signal();
+        self.wait();
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn signal(&self) {
         let pid = rustix::process::Pid::from_child(&self.daemon);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        self.wait();
+    }
+
+    /// Waits for the daemon; whether it ended well.
+    pub(crate) fn ended_well(&mut self) -> bool {
+        self.daemon.wait().unwrap().success()
     }
 
     /// Whether the directory is still a mount point.

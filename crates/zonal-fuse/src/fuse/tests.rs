@@ -1,0 +1,133 @@
+//! The front end without a kernel.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use zonal_fs::vfs::{
+    Allocate, Caller, DirEntry, FileKind, InodeFlags, Listing, NewInode, OpenFor, RenameFlags,
+    Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags, Written, XattrMode,
+};
+
+use super::*;
+
+/// A file system whose files cannot be opened.
+#[derive(Default)]
+struct Closed {
+    pins: AtomicI64,
+}
+
+fn unsupported<T>() -> Result<T> {
+    Err(FsError::Unsupported { what: "this, in a test" })
+}
+
+impl FileSystem for Closed {
+    fn open(&self, _: Ino, _: OpenFor) -> Result<()> {
+        Err(FsError::NotPermitted { what: "opening" })
+    }
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let time = Timestamp::default();
+        Ok(Attr {
+            ino,
+            kind: FileKind::Regular,
+            perm: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            flags: InodeFlags::empty(),
+        })
+    }
+    fn create(&self, _: &Caller, _: Ino, _: &[u8], _: &NewInode<'_>) -> Result<Attr> {
+        self.getattr(Ino::new(7))
+    }
+    fn pin(&self, _: Ino) -> Result<()> {
+        self.pins.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn unpin(&self, _: Ino) {
+        self.pins.fetch_sub(1, Ordering::Relaxed);
+    }
+    fn lookup(&self, _: Ino, _: &[u8]) -> Result<Attr> {
+        unsupported()
+    }
+    fn setattr(&self, _: &Caller, _: Ino, _: &SetAttr) -> Result<Attr> {
+        unsupported()
+    }
+    fn readlink(&self, _: Ino) -> Result<Vec<u8>> {
+        unsupported()
+    }
+    fn unlink(&self, _: Ino, _: &[u8]) -> Result<()> {
+        unsupported()
+    }
+    fn rmdir(&self, _: Ino, _: &[u8]) -> Result<()> {
+        unsupported()
+    }
+    fn rename(&self, _: (Ino, &[u8]), _: (Ino, &[u8]), _: RenameFlags) -> Result<()> {
+        unsupported()
+    }
+    fn link(&self, _: Ino, _: Ino, _: &[u8]) -> Result<Attr> {
+        unsupported()
+    }
+    fn read(&self, _: Ino, _: u64, _: &mut [u8]) -> Result<usize> {
+        unsupported()
+    }
+    fn write(&self, _: Ino, _: u64, _: &[u8], _: WriteFlags) -> Result<Written> {
+        unsupported()
+    }
+    fn fsync(&self, _: Ino, _: SyncKind) -> Result<()> {
+        unsupported()
+    }
+    fn sync(&self) -> Result<()> {
+        unsupported()
+    }
+    fn readdir(&self, _: Ino, _: u64, _: &mut dyn FnMut(DirEntry<'_>) -> Listing) -> Result<()> {
+        unsupported()
+    }
+    fn fallocate(&self, _: Ino, _: Allocate, _: u64, _: u64) -> Result<()> {
+        unsupported()
+    }
+    fn seek(&self, _: Ino, _: Seek, _: u64) -> Result<u64> {
+        unsupported()
+    }
+    fn copy_range(&self, _: (Ino, u64), _: (Ino, u64), _: u64, _: WriteFlags) -> Result<u64> {
+        unsupported()
+    }
+    fn statfs(&self) -> Result<StatFs> {
+        unsupported()
+    }
+    fn getxattr(&self, _: Ino, _: &[u8]) -> Result<Vec<u8>> {
+        unsupported()
+    }
+    fn setxattr(&self, _: &Caller, _: Ino, _: &[u8], _: &[u8], _: XattrMode) -> Result<()> {
+        unsupported()
+    }
+    fn listxattr(&self, _: Ino) -> Result<Vec<Vec<u8>>> {
+        unsupported()
+    }
+    fn removexattr(&self, _: Ino, _: &[u8]) -> Result<()> {
+        unsupported()
+    }
+    fn tick(&self) -> Result<()> {
+        Ok(())
+    }
+    fn shutdown(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_created_file_that_cannot_be_opened_is_not_kept() {
+    let fs = Arc::new(Closed::default());
+    let front = Front::new(Arc::clone(&fs) as _, &MountConfig::new("", Path::new("/")));
+    let name = OsStr::new("file");
+    let refused = front.create_and_open(&Caller::ROOT, INodeNo::ROOT, name, 0o644, 2);
+    assert_eq!(refused.err().map(|error| error.code()), Some(1), "EPERM");
+    assert_eq!(fs.pins.load(Ordering::Relaxed), 0, "the kernel will not forget what it never knew");
+}
