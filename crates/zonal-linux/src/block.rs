@@ -50,7 +50,7 @@ struct Slot {
 }
 
 impl BlockDrive {
-    /// Opens a device, exclusively for writing.
+    /// Opens a device, exclusively unless it is only to be looked at.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
         let name = path.display().to_string();
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
@@ -60,6 +60,7 @@ impl BlockDrive {
         let (writes, flags) = match mode {
             OpenMode::ReadWrite => (true, OFlags::DIRECT | OFlags::EXCL),
             OpenMode::ReadOnly => (false, OFlags::DIRECT),
+            OpenMode::ReadLocked => (false, OFlags::DIRECT | OFlags::EXCL),
         };
         let flags = i32::try_from(flags.bits()).expect("flags of open(2)");
         let mut options = File::options();

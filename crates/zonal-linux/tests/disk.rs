@@ -174,11 +174,15 @@ fn one_writes_at_a_time() {
         assert!(matches!(outcome, Err(DeviceError::Locked { .. })), "{outcome:?}");
     };
     locked(open(&disk, OpenMode::ReadWrite).map(drop));
+    locked(open(&disk, OpenMode::ReadLocked).map(drop));
     locked(create(&disk, SMALL, Overwrite::Replace));
     drive.append(ZoneId::new(4), &[6; 4096]).unwrap();
     let reader = open(&disk, OpenMode::ReadOnly).unwrap();
     assert_eq!(reader.zone(ZoneId::new(4)).unwrap().written().unwrap().get(), 1);
     drop(drive);
+    let reader = open(&disk, OpenMode::ReadLocked).unwrap();
+    locked(open(&disk, OpenMode::ReadWrite).map(drop));
+    drop(reader);
     open(&disk, OpenMode::ReadWrite).unwrap();
 }
 

@@ -131,10 +131,10 @@ fn somebody_else_may_write() {
     assert!(
         back[..8192].iter().all(|byte| *byte == 0) && back[8192..].iter().all(|byte| *byte == 2)
     );
-    assert!(matches!(
-        BlockDrive::open(&null_blk.node, OpenMode::ReadWrite),
-        Err(DeviceError::Locked { .. })
-    ));
+    for mode in [OpenMode::ReadWrite, OpenMode::ReadLocked] {
+        let second = BlockDrive::open(&null_blk.node, mode);
+        assert!(matches!(second, Err(DeviceError::Locked { .. })), "{mode:?}");
+    }
     assert!(BlockDrive::open(&null_blk.node, OpenMode::ReadOnly).is_ok());
 }
 

@@ -157,8 +157,10 @@ fn somebody_else_may_write() {
 fn one_writes_and_others_look_on() {
     each(|node, way| {
         let ours = empty(node, way);
-        let again = PassthroughDrive::open(node, OpenMode::ReadWrite, way);
-        assert!(matches!(again, Err(DeviceError::Locked { .. })));
+        for mode in [OpenMode::ReadWrite, OpenMode::ReadLocked] {
+            let again = PassthroughDrive::open(node, mode, way);
+            assert!(matches!(again, Err(DeviceError::Locked { .. })), "{mode:?}");
+        }
         let reader = PassthroughDrive::open(node, OpenMode::ReadOnly, way).unwrap();
         let block = usize::try_from(ours.geometry().block_size().bytes()).unwrap();
         let lba = ours.append(ZoneId::new(2), &vec![5; block]).unwrap();

@@ -50,6 +50,9 @@ pub enum OpenMode {
     ReadWrite,
     /// Reports and reads, also while another process writes.
     ReadOnly,
+    /// Reports and reads what nobody changes meanwhile: fails while a process has it open for writing,
+    /// and keeps all from opening it so.
+    ReadLocked,
 }
 
 impl OpenMode {
@@ -57,7 +60,7 @@ impl OpenMode {
     pub const fn check_writable(self) -> Result<()> {
         match self {
             Self::ReadWrite => Ok(()),
-            Self::ReadOnly => Err(DeviceError::OpenedReadOnly),
+            Self::ReadOnly | Self::ReadLocked => Err(DeviceError::OpenedReadOnly),
         }
     }
 }
@@ -154,8 +157,10 @@ impl FileDrive {
             .write(mode == OpenMode::ReadWrite)
             .open(path)
             .map_err(|source| io_error("opening", path, source))?;
-        if mode == OpenMode::ReadWrite {
-            lock_for_writing(&file, path)?;
+        match mode {
+            OpenMode::ReadWrite => lock_for_writing(&file, path)?,
+            OpenMode::ReadLocked => locked(path, file.try_lock_shared())?,
+            OpenMode::ReadOnly => {}
         }
         Self::open_on(Box::new(HostFile(file)), path, mode, boot_id())
     }
@@ -244,7 +249,7 @@ impl ZonedDevice for FileDrive {
     fn flush(&self) -> Result<()> {
         match self.mode {
             OpenMode::ReadWrite => self.drive.flush(),
-            OpenMode::ReadOnly => Ok(()),
+            OpenMode::ReadOnly | OpenMode::ReadLocked => Ok(()),
         }
     }
 }
@@ -366,7 +371,11 @@ fn io_error(what: &str, path: &Path, source: io::Error) -> DeviceError {
 }
 
 fn lock_for_writing(file: &File, path: &Path) -> Result<()> {
-    match file.try_lock() {
+    locked(path, file.try_lock())
+}
+
+fn locked(path: &Path, outcome: std::result::Result<(), TryLockError>) -> Result<()> {
+    match outcome {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => Err(DeviceError::Locked { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => Err(io_error("locking", path, source)),

@@ -158,6 +158,26 @@ fn wait_for_more(child: &mut Child, done: &Path, count: u64) {
 }
 
 #[test]
+fn who_reads_locked_and_who_writes_exclude_each_other() {
+    let dir = devices::scratch();
+    let path = dir.path().join("drive.zns");
+    let (rules, uuid, overwrite) = (Rules::Zns, [7; 16], Overwrite::Refuse);
+    let options = CreateOptions { geometry: shape(), rules, uuid, overwrite };
+    FileDrive::create(&path, &options).unwrap();
+    let open = |mode| FileDrive::open(&path, mode);
+    let writer = open(OpenMode::ReadWrite).unwrap();
+    assert!(matches!(open(OpenMode::ReadLocked), Err(DeviceError::Locked { .. })));
+    drop(writer);
+    let readers = [(); 2].map(|()| open(OpenMode::ReadLocked).unwrap());
+    assert!(matches!(open(OpenMode::ReadWrite), Err(DeviceError::Locked { .. })));
+    assert!(open(OpenMode::ReadOnly).is_ok());
+    let refused = readers[0].append(ZoneId::new(2), &[1; 4096]);
+    assert!(matches!(refused, Err(DeviceError::OpenedReadOnly)), "{refused:?}");
+    drop(readers);
+    open(OpenMode::ReadWrite).unwrap();
+}
+
+#[test]
 fn only_one_process_writes_and_others_may_read_along() {
     let dir = devices::scratch();
     let path = dir.path().join("drive.zns");

@@ -1,4 +1,5 @@
-//! `zonal check`: whether a Furrow file system that is not mounted is as it should be.
+//! `zonal check`: whether a Furrow file system that is not mounted is as it should be. Of one that is
+//! mounted, the device holds what was at some time ago, and changes while it is read: it is refused.
 //!
 //! Exit codes are fsck's: 0 clean, 4 problems found and not corrected, 8 the check itself failed,
 //! 16 wrong usage. Nothing is ever written.
@@ -48,7 +49,7 @@ struct Loss {
 
 /// Checks.
 pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
-    let device = device::open(&args.device, OpenMode::ReadOnly)?;
+    let device = device::open(&args.device, OpenMode::ReadLocked)?;
     let data = if args.data { DataCheck::Read } else { DataCheck::Skip };
     let bar = progress::bar(0, progress::Unit::Zones, "checking");
     let report = furrow::check(Arc::clone(&device), data, &mut |progress| {

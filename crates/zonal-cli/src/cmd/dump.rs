@@ -11,7 +11,7 @@ use crate::output::json;
 
 /// Prints one kind of structure.
 pub(crate) fn run(args: &Dump) -> Result<()> {
-    let device = device::open(&args.device, OpenMode::ReadOnly)?;
+    let device = device::open(&args.device, OpenMode::ReadLocked)?;
     let mut printed = Ok(());
     furrow::dump(Arc::clone(&device), args.what, &mut |value| {
         if printed.is_ok() {

@@ -71,8 +71,8 @@ struct Slot {
 }
 
 impl PassthroughDrive {
-    /// Opens a namespace by its node; for writing only if nobody else has it open for that by way of
-    /// Zonal, and the kernel has not mounted it.
+    /// Opens a namespace by its node; unless it is only to be looked at, nobody else may have it open so
+    /// by way of Zonal, and the kernel may not have mounted it.
     pub fn open(path: &Path, mode: OpenMode, way: Way) -> Result<Self> {
         let failed =
             |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
@@ -81,7 +81,7 @@ impl PassthroughDrive {
         let nsid = ioctl::namespace_id(&file).map_err(|errno| not_a_namespace(path, errno))?;
         let attributes = Attributes::of_namespace(file.metadata().map_err(failed)?.rdev());
         let block = match mode {
-            OpenMode::ReadWrite => hold(&file, path, attributes.as_ref())?,
+            OpenMode::ReadWrite | OpenMode::ReadLocked => hold(&file, path, attributes.as_ref())?,
             OpenMode::ReadOnly => None,
         };
         let answers = identify_all(&file, path, nsid)?;
@@ -350,7 +350,7 @@ impl ZonedDevice for PassthroughDrive {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.limits.cache == WriteCache::None || self.mode == OpenMode::ReadOnly {
+        if self.limits.cache == WriteCache::None || self.mode != OpenMode::ReadWrite {
             return Ok(());
         }
         let entry = SubmissionEntry::new(Opcode::FLUSH, self.nsid);

@@ -29,12 +29,14 @@ pub(super) fn is_disk(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Opens a disk: for writing exclusively, so not while it is mounted or in use otherwise.
+/// Opens a disk: exclusively, so not while it is mounted or in use otherwise, unless it is only to be
+/// looked at.
 pub(super) fn open(path: &Path, mode: OpenMode) -> Result<File> {
     let (read, no_create) = (OFlags::RDONLY, rustix::fs::Mode::empty());
     let flags = match mode {
         OpenMode::ReadWrite => OFlags::RDWR | OFlags::EXCL,
         OpenMode::ReadOnly => read,
+        OpenMode::ReadLocked => read | OFlags::EXCL,
     };
     match rustix::fs::open(path, flags | OFlags::CLOEXEC, no_create) {
         Ok(file) => Ok(file.into()),
