@@ -1,8 +1,13 @@
-//! `-o remount`: other options for a zonefs that is mounted. What is not named stays as it is; on
-//! Linux a remount that does not name `explicit-open` drops it.
+//! `-o remount`: other options for what is mounted. What is not named stays as it is; on Linux a
+//! remount of a zonefs that does not name `explicit-open` drops it.
 //!
-//! The daemon changes what is the file system's, told through the control directory; the kernel
-//! changes what is the mount's. Which comes first: a mount that is read-only takes no commands.
+//! The kernel changes what is the mount's: `ro`, `nodev` and the like. The daemon changes what is the
+//! file system's, which only zonefs has; it is told through the control directory. Which comes first:
+//! a mount that is read-only takes no commands.
+//!
+//! mount(8) comes here by the type in the mount table, `fuse.zonefs` or `fuse.furrow`, so by a link
+//! `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package fuse3, which looks for a
+//! program `zonefs`.
 
 use std::fs;
 use std::io::Write;
@@ -41,11 +46,12 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 pub(super) fn run(args: &Mount) -> Result<()> {
     let dir = &args.dir;
     let kind = stats::text(dir, "type")?;
-    if kind != FsKind::Zonefs.name() {
-        bail!("a mount of {kind} cannot be changed while it is served; unmount it first");
-    }
     let now = current(dir)?;
-    let change = Change::of(args, now)?;
+    let change = if kind == FsKind::Zonefs.name() {
+        Change::of_zonefs(args, now)?
+    } else {
+        Change::of_furrow(args, now)?
+    };
     change.apply(dir, now).with_context(|| format!("cannot remount {}", dir.display()))
 }
 
@@ -67,36 +73,44 @@ fn current(dir: &Path) -> Result<MountFlags> {
 }
 
 impl Change {
-    fn of(args: &Mount, now: MountFlags) -> Result<Self> {
-        let mut config = MountConfig::new("", &args.dir);
-        config.restrict = Restrict::empty();
-        for (flag, restriction) in RESTRICTIONS {
-            config.restrict.set(restriction, now.contains(flag));
-        }
-        let was_read_only = now.contains(MountFlags::RDONLY);
-        config.access = if was_read_only { Access::ReadOnly } else { Access::ReadWrite };
-        if args.read_only {
-            config.access = Access::ReadOnly;
-        }
-        let mut named = Vec::new();
-        for option in items(args).filter(|option| !is_of_the_kernel(option)) {
+    fn of_zonefs(args: &Mount, now: MountFlags) -> Result<Self> {
+        let (mut named, mut config) = (Vec::new(), config(args, now));
+        for option in items(args).filter(|option| !is_repeated(option) && !is_about_atime(option)) {
             match MountOptions::default().take(option) {
                 Taken::Yes => named.push(option.to_owned()),
                 Taken::No => apply(&mut config, option)?,
                 Taken::Bad => bail!("mount option {option:?}: zonefs knows no such value"),
             }
         }
-        let mut flags = now & MountFlags::NOATIME;
-        for (flag, restriction) in RESTRICTIONS {
-            flags.set(flag, config.restrict.contains(restriction));
-        }
-        flags.set(MountFlags::RDONLY, config.access == Access::ReadOnly);
-        match (was_read_only, config.access) {
+        let flags = flags(&config, now);
+        match (now.contains(MountFlags::RDONLY), config.access) {
             (false, Access::ReadOnly) => named.push("ro".to_owned()),
             (true, Access::ReadWrite) => named.push("rw".to_owned()),
             (false, Access::ReadWrite) | (true, Access::ReadOnly) => {}
         }
         Ok(Self { named, flags })
+    }
+
+    /// All of it is the kernel's. The device is open for what it was mounted for.
+    fn of_furrow(args: &Mount, now: MountFlags) -> Result<Self> {
+        let mut config = config(args, now);
+        for option in items(args).filter(|option| !is_repeated(option)) {
+            let stays = match option {
+                "noatime" => now.contains(MountFlags::NOATIME),
+                "relatime" => !now.contains(MountFlags::NOATIME),
+                _ => false,
+            };
+            if !stays {
+                apply(&mut config, option)?;
+            }
+        }
+        let writes = config.access == Access::ReadWrite;
+        if writes && stats::text(&args.dir, "access")? == "read-only" {
+            bail!(
+                "it was mounted read-only, so its device is not open for writing; unmount it first"
+            );
+        }
+        Ok(Self { named: Vec::new(), flags: flags(&config, now) })
     }
 
     fn apply(&self, dir: &Path, now: MountFlags) -> Result<()> {
@@ -128,14 +142,38 @@ impl Change {
     }
 }
 
+/// The mount as it is, and as `--read-only` wants it.
+fn config(args: &Mount, now: MountFlags) -> MountConfig {
+    let mut config = MountConfig::new("", &args.dir);
+    config.restrict = Restrict::empty();
+    for (flag, restriction) in RESTRICTIONS {
+        config.restrict.set(restriction, now.contains(flag));
+    }
+    let is_read_only = args.read_only || now.contains(MountFlags::RDONLY);
+    config.access = if is_read_only { Access::ReadOnly } else { Access::ReadWrite };
+    config
+}
+
+/// The flags of the mount as it is to be.
+fn flags(config: &MountConfig, now: MountFlags) -> MountFlags {
+    let mut flags = now & MountFlags::NOATIME;
+    for (flag, restriction) in RESTRICTIONS {
+        flags.set(flag, config.restrict.contains(restriction));
+    }
+    flags.set(MountFlags::RDONLY, config.access == Access::ReadOnly);
+    flags
+}
+
 /// Takes an option of every file system, if the kernel can change it under a mount.
 fn apply(config: &mut MountConfig, option: &str) -> Result<()> {
     let before = config.clone();
     config.apply(option)?;
     let restrict = config.restrict - Restrict::DIRSYNC;
-    let settled = MountConfig { access: config.access, restrict, ..before };
-    if *config != settled {
-        bail!("mount option {option:?}: it is settled until the next mount");
+    let changeable = MountConfig { access: config.access, restrict, ..before };
+    if *config != changeable {
+        bail!(
+            "mount option {option:?}: it cannot be changed while it is mounted; unmount it first"
+        );
     }
     Ok(())
 }
@@ -147,12 +185,16 @@ const RESTRICTIONS: [(MountFlags, Restrict); 4] = [
     (MountFlags::SYNCHRONOUS, Restrict::SYNC),
 ];
 
-/// Options that mount(8) repeats from the mount table, where FUSE has put them, and those about
-/// access times, which zonefs does not move.
-fn is_of_the_kernel(option: &str) -> bool {
-    const NAMES: [&str; 6] = ["remount", "", "allow_other", "relatime", "noatime", "strictatime"];
+/// Options that mount(8) repeats from the mount table, where FUSE has put them.
+fn is_repeated(option: &str) -> bool {
+    const NAMES: [&str; 3] = ["remount", "", "allow_other"];
     const PREFIXES: [&str; 4] = ["user_id=", "group_id=", "max_read=", "blksize="];
     NAMES.contains(&option) || PREFIXES.iter().any(|prefix| option.starts_with(prefix))
+}
+
+/// Access times, which zonefs does not move.
+fn is_about_atime(option: &str) -> bool {
+    matches!(option, "relatime" | "noatime" | "strictatime")
 }
 
 /// Tells the daemon.

@@ -1,0 +1,96 @@
+//! A Furrow by the command: what is refused while it is in use, and `-o remount` under the name by
+//! which mount(8) starts the command.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+use zonal::{FileDrive, OpenMode};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn zonal(arguments: &[&str]) -> Output {
+    run(Path::new(env!("CARGO_BIN_EXE_zonal")), arguments)
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn must(output: &Output) {
+    assert!(output.status.success(), "{}", errors(output));
+}
+
+/// A drive with a Furrow, in a directory that has a mount point too.
+fn drive() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = folder.path().join("drive.zns");
+    must(&zonal(&["create", text(&drive), "--zones", "40", "--zone-size", "1MiB"]));
+    must(&zonal(&["mkfs", text(&drive)]));
+    fs::create_dir(folder.path().join("mnt")).unwrap();
+    (folder, drive)
+}
+
+#[test]
+fn a_drive_that_is_in_use_is_neither_checked_nor_dumped() {
+    let (_folder, drive) = drive();
+    let (check, dump) = (["check", text(&drive)], ["dump", text(&drive), "superblock"]);
+    let user = FileDrive::open(&drive, OpenMode::ReadWrite).unwrap();
+    for (arguments, code) in [(&check[..], 8), (&dump, 1)] {
+        let refused = zonal(arguments);
+        assert_eq!(refused.status.code(), Some(code), "{arguments:?}");
+        assert!(errors(&refused).contains("in use by another process"), "{}", errors(&refused));
+    }
+    must(&zonal(&["zones", text(&drive)]));
+    drop(user);
+    must(&zonal(&check));
+    must(&zonal(&dump));
+}
+
+/// What mount(8) passes on when it remounts.
+fn remount(helper: &Path, (drive, dir): (&Path, &Path), options: &str) -> Output {
+    let options =
+        format!("{options},relatime,remount,user_id=0,group_id=0,default_permissions,allow_other");
+    run(helper, &[text(drive), text(dir), "-o", &options])
+}
+
+#[test]
+fn a_remount_changes_what_the_kernel_keeps() {
+    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+        println!("SKIP: mounting and remounting needs root and /dev/fuse");
+        return;
+    }
+    let (folder, drive) = drive();
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let helper = folder.path().join("mount.fuse.furrow");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zonal"), &helper).unwrap();
+    let write = |name: &str| fs::write(dir.join(name), "content");
+    let mount = |options: &str| {
+        must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log), "-o", options]));
+    };
+    mount("rw");
+    let what = (drive.as_path(), dir.as_path());
+    write("before").unwrap();
+    must(&remount(&helper, what, "ro"));
+    assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
+    must(&remount(&helper, what, "rw,nosuid"));
+    write("after").unwrap();
+    for other in ["rw,noatime", "rw,writeback", "rw,sparkle"] {
+        let refused = remount(&helper, what, other);
+        assert!(!refused.status.success(), "{other}");
+        assert!(errors(&refused).contains(&other[3..]), "{}", errors(&refused));
+    }
+    must(&zonal(&["umount", text(&dir)]));
+    mount("ro");
+    let refused = remount(&helper, what, "rw");
+    assert!(errors(&refused).contains("mounted read-only"), "{}", errors(&refused));
+    must(&zonal(&["umount", text(&dir)]));
+}
