@@ -1,4 +1,4 @@
-//! How a failure is told: what failed, on what, and what to try.
+//! How a failure is reported: what failed, on what, and what to try.
 //!
 //! Errors of the libraries carry facts; which advice fits which is decided in one table here.
 
@@ -84,20 +84,16 @@ fn of_device(error: &DeviceError) -> Option<String> {
 
 fn of_fs(error: &FsError) -> Option<String> {
     match error {
-        FsError::InUse { .. } => Some("--force, if what it holds may be lost".into()),
-        FsError::Corrupt { what: "superblock", why }
-            if why.ends_with("not a Furrow file system") =>
-        {
+        FsError::InUse { .. } => Some("--force to overwrite it: what it holds is lost".into()),
+        FsError::Missing { what: "zonefs", .. } => Some("`zonal mkzonefs DEVICE` makes one".into()),
+        FsError::Missing { .. } => {
             Some("`zonal mkfs DEVICE` makes one, `zonal mkzonefs DEVICE` a zonefs".into())
         }
-        FsError::Corrupt { what: "superblock", why } if why.starts_with("formatted on") => {
-            Some("the layers it was formatted through, such as po2:, in front of the device".into())
+        FsError::OtherShape { .. } => {
+            Some("put the layers it was made through, such as po2:, in front of the device".into())
         }
         FsError::Corrupt { .. } | FsError::Checksum { .. } => {
             Some("`zonal check DEVICE` lists what is wrong".into())
-        }
-        FsError::Foreign { what: "zonefs", why } if why.starts_with("it begins with") => {
-            Some("`zonal mkzonefs DEVICE` makes one".into())
         }
         FsError::Unsuitable { .. } => {
             Some("`zonal create` with more zones or larger limits".into())
@@ -119,15 +115,13 @@ fn of_serve(error: &ServeError) -> Option<String> {
 
 fn of_ublk(error: &ublk::Error) -> Option<String> {
     let text = match error {
-        ublk::Error::NoDriver => {
-            "`modprobe ublk_drv`, on Debian from the package of the kernel".into()
-        }
+        ublk::Error::NoDriver => "`modprobe ublk_drv`".into(),
         ublk::Error::Denied => "as root, or with sudo".into(),
-        ublk::Error::Unsuitable { why } if why.ends_with("power of two") => {
+        ublk::Error::ZoneSize { .. } => {
             "`po2:` in front of the device, which rounds its zones up".into()
         }
         ublk::Error::Taken { id } => {
-            format!("another --id; --recover {id}, if its server was killed; or --remove {id}")
+            format!("another --id; --recover {id} if its server was killed; or --remove {id}")
         }
         ublk::Error::Missing { .. } => "`zonal serve ublk --list` shows which there are".into(),
         ublk::Error::Served { server, .. } => {
@@ -136,7 +130,9 @@ fn of_ublk(error: &ublk::Error) -> Option<String> {
         ublk::Error::NotRecoverable { id, .. } => {
             format!("`zonal serve ublk --remove {id}`, and serve it as a new one")
         }
-        ublk::Error::OtherShape { .. } => "the device that it was made for, with its layers".into(),
+        ublk::Error::OtherShape { .. } => {
+            "serve the device that it was made for, with the same layers".into()
+        }
         _ => return None,
     };
     Some(text)
@@ -145,9 +141,11 @@ fn of_ublk(error: &ublk::Error) -> Option<String> {
 fn of_io(error: &io::Error) -> Option<String> {
     match error.kind() {
         io::ErrorKind::NotFound => Some("check the path".into()),
-        io::ErrorKind::PermissionDenied => Some("the owner of the file, or root, may do it".into()),
+        io::ErrorKind::PermissionDenied => Some("as the owner of the file, or as root".into()),
         io::ErrorKind::AlreadyExists => Some("another name, or --force to replace it".into()),
-        io::ErrorKind::StorageFull => Some("the disk that holds the drive file is full".into()),
+        io::ErrorKind::StorageFull => {
+            Some("free space on the disk that holds the drive file".into())
+        }
         _ => None,
     }
 }

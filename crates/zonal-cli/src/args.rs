@@ -19,7 +19,8 @@ use crate::cmd::mkzonefs::Features;
 ///
 /// A DEVICE is the path of a drive file or of a real drive (`/dev/nvme0n1`, `/dev/ng0n1`),
 /// optionally with layers in front: `po2:drive.zns`, `fault(RULES):drive.zns`, `meter:drive.zns`,
-/// `trace(FILE):drive.zns`, or `mem:` for a drive in memory that ends with the command.
+/// `trace(FILE):drive.zns`. `mem:` is a drive in memory that is gone when the command ends, `sim:` a
+/// simulated SSD.
 #[derive(Parser)]
 #[command(name = "zonal", version, max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -35,7 +36,7 @@ pub(crate) struct Global {
     /// Print JSON
     #[arg(long, global = true, help_heading = "Common options")]
     pub(crate) json: bool,
-    /// Log more: once for what is done, twice for each step
+    /// Log more: -v what is done, -vv each step
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Common options")]
     pub(crate) verbose: u8,
     /// Log to this file
@@ -45,11 +46,11 @@ pub(crate) struct Global {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Show what this is: a drive, a file system, real work, and every byte verified
+    /// Try it out: make a drive and a file system, do real work on it, verify every byte
     Quickstart(Quickstart),
-    /// Create an emulated zoned drive in a sparse file, or on a disk without zones
+    /// Create an emulated zoned drive in a sparse file or on a conventional disk
     Create(Create),
-    /// Print the shape of a device and what is on it
+    /// Print the geometry of a device and what it holds
     Info(Info),
     /// Report the zones of a device
     Zones(Zones),
@@ -60,34 +61,34 @@ pub(crate) enum Command {
     Read(Read),
     /// Write blocks at an address
     Write(Write),
-    /// Append blocks to a zone and print where they went
+    /// Append blocks to a zone and print their address
     Append(Append),
-    /// Measure a device, beside the limit of the machine
+    /// Measure a device and compare it with the limit of the machine
     Bench(Bench),
     /// Make a Furrow file system
     Mkfs(Mkfs),
-    /// Make a zonefs: every zone a file
+    /// Make a zonefs file system, in which every zone is a file
     Mkzonefs(Mkzonefs),
-    /// Mount a file system: Furrow or zonefs
+    /// Mount a Furrow or zonefs file system
     Mount(Mount),
-    /// Serve devices to other kernels and hosts
+    /// Export devices over NVMe/TCP or as ublk block devices
     #[command(subcommand)]
     Serve(ServeCommand),
     /// Print the counters of a mounted file system
     Stats(Stats),
-    /// Unmount, and wait until the device is clean and released
+    /// Unmount a file system and wait until its device is clean and released
     Umount(Umount),
     /// Check a Furrow file system that is not mounted
     Check(Check),
-    /// Print structures of a Furrow file system, one line of JSON each
+    /// Print structures of a Furrow file system that is not mounted, one line of JSON each
     Dump(Dump),
-    /// Work with recorded traces
+    /// Replay recorded traces
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Simulate SSDs: conventional, zoned and FDP drives on the same flash
     #[command(subcommand)]
     Sim(sim::SimCommand),
-    /// Print the completion script of a shell
+    /// Print the completion script for a shell
     Completions(Completions),
     /// Write the manual pages
     Man(Man),
@@ -95,13 +96,13 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct Quickstart {
-    /// Copy this tree instead of a part of the Rust toolchain or of /usr/share
+    /// Directory tree to copy [default: part of the Rust toolchain or of /usr/share]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Put the drive file and the mount point here
+    /// Directory for the drive file and the mount point
     #[arg(long, value_name = "DIR")]
     pub(crate) place: Option<PathBuf>,
-    /// Zone capacity of the drive, if smaller than its zones of 96 MiB
+    /// Zone capacity of the drive, at most its zone size of 96 MiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_capacity: Option<ByteCount>,
     /// Do not mount: use the file system as a library
@@ -111,40 +112,40 @@ pub(crate) struct Quickstart {
 
 #[derive(Args)]
 pub(crate) struct Create {
-    /// The file; or a disk or partition without zones, which becomes a drive with virtual ones
+    /// File to create; or a conventional disk or partition, which is given virtual zones
     pub(crate) file: PathBuf,
-    /// What kind of drive [default: zns; on a disk zones of 256 MiB without limits]; the options
-    /// below change single properties of it
+    /// Kind of drive; the options below change single properties of it [default: zns; on a disk,
+    /// zones of 256 MiB without limits]
     #[arg(long, value_parser = profile())]
     pub(crate) profile: Option<Profile>,
-    /// Size of the drive [default: the profile's; on a disk all that fits]
+    /// Size of the drive [default: the profile's; on a disk, all zones that fit]
     #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<ByteCount>,
     /// Number of zones, instead of a size
     #[arg(long, value_name = "COUNT", conflicts_with = "size")]
     pub(crate) zones: Option<u32>,
-    /// Distance between the starts of two zones: any number of blocks
+    /// Zone size: the distance between the starts of two zones, in whole blocks
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_size: Option<ByteCount>,
-    /// Writable part of a zone
+    /// Zone capacity: the writable part of a zone
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_capacity: Option<ByteCount>,
-    /// 512 or 4096
+    /// Block size: 512 or 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) block_size: Option<ByteCount>,
-    /// How many zones at the start are conventional
+    /// Number of conventional zones, which come first
     #[arg(long, value_name = "COUNT")]
     pub(crate) conventional: Option<u32>,
-    /// How many zones may be open, 0 for no limit
+    /// Maximum number of open zones, 0 for no limit
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_open: Option<u32>,
-    /// How many zones may be active, 0 for no limit
+    /// Maximum number of active zones, 0 for no limit
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_active: Option<u32>,
-    /// Largest append
+    /// Largest zone append
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) max_append: Option<ByteCount>,
-    /// Replace an existing file, or what a disk holds
+    /// Overwrite an existing file, or what a disk holds
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -156,49 +157,49 @@ fn profile() -> impl TypedValueParser<Value = Profile> {
 
 #[derive(Args)]
 pub(crate) struct Info {
-    /// The device
+    /// Device
     pub(crate) device: String,
 }
 
 #[derive(Args)]
 pub(crate) struct Zones {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// A picture of all zones instead of a table
+    /// Draw a map of all zones instead of a table
     #[arg(long)]
     pub(crate) map: bool,
-    /// Width of the picture in characters, instead of the terminal's
+    /// Width of the map in characters [default: the terminal's]
     #[arg(long, requires = "map")]
     pub(crate) width: Option<u16>,
     /// First zone
     #[arg(long, value_name = "ZONE", default_value_t = 0, conflicts_with = "map")]
     pub(crate) first: u32,
-    /// How many zones
+    /// Number of zones [default: all]
     #[arg(long, conflicts_with = "map")]
     pub(crate) count: Option<u32>,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ZoneCommand {
-    /// Open explicitly
+    /// Open zones explicitly
     Open(ZoneTarget),
-    /// Close, keeping the zone active
+    /// Close zones, which stay active
     Close(ZoneTarget),
-    /// Make Full
+    /// Finish zones: make them Full
     Finish(ZoneTarget),
-    /// Empty: what was written is gone
+    /// Reset zones: make them Empty, what was written is lost
     Reset(ZoneTarget),
-    /// Make zones of an emulated drive fail: they can be read, and never be written again
+    /// Make zones of an emulated drive ReadOnly, for good
     ReadOnly(FailTarget),
-    /// Make zones of an emulated drive fail: they can never be read or written again
+    /// Make zones of an emulated drive Offline, for good: they can be neither read nor written
     Offline(FailTarget),
 }
 
 #[derive(Args)]
 pub(crate) struct FailTarget {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// The zones
+    /// Zones
     #[arg(required = true)]
     pub(crate) zones: Vec<u32>,
 }
@@ -206,73 +207,73 @@ pub(crate) struct FailTarget {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub(crate) struct ZoneTarget {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// The zones
+    /// Zones
     #[arg(group = "which")]
     pub(crate) zones: Vec<u32>,
-    /// Every zone for which it makes sense
+    /// All zones in a condition that allows the action
     #[arg(long, group = "which")]
     pub(crate) all: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Read {
-    /// The device
+    /// Device
     pub(crate) device: String,
     /// First block
     #[arg(long)]
     pub(crate) lba: u64,
-    /// How many blocks
+    /// Number of blocks
     #[arg(long, default_value_t = 1)]
     pub(crate) blocks: u64,
-    /// Where to put them, instead of standard output
+    /// File to write the data to [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct Write {
-    /// The device
+    /// Device
     pub(crate) device: String,
     /// First block
     #[arg(long)]
     pub(crate) lba: u64,
-    /// What to write, instead of standard input; padded with zeroes to whole blocks
+    /// File with the data, padded with zeroes to whole blocks [default: standard input]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct Append {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// The zone
+    /// Zone
     #[arg(long)]
     pub(crate) zone: u32,
-    /// What to append, instead of standard input; padded with zeroes to whole blocks
+    /// File with the data, padded with zeroes to whole blocks [default: standard input]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// The device; without one, a drive in memory
+    /// Device; `mem:` is a drive in memory
     #[arg(default_value = "mem:")]
     pub(crate) device: String,
-    /// What to do; each given one is measured by itself
+    /// Operations to measure, one after the other
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Op::Write, Op::Append, Op::Read, Op::Randread])]
     pub(crate) op: Vec<Op>,
-    /// Bytes of one operation
+    /// Bytes per operation
     #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "4KiB,128KiB", value_parser = size::parse)]
     pub(crate) block_size: Vec<ByteCount>,
-    /// Threads, each with its own zone
+    /// Number of threads, each with zones of its own
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: u32,
-    /// Seconds for each measurement
+    /// Seconds per measurement
     #[arg(long, default_value_t = 2.0)]
     pub(crate) seconds: f64,
-    /// Reset zones that hold data, if the device has no empty ones
+    /// Reset zones that hold data if there are too few empty ones
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -284,23 +285,23 @@ pub(crate) enum Op {
     Write,
     /// Zone append
     Append,
-    /// Read in order
+    /// Sequential reads
     Read,
-    /// Read anywhere
+    /// Random reads
     Randread,
 }
 
 #[derive(Args)]
 pub(crate) struct Mkfs {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// Name of the file system
+    /// Label of the file system
     #[arg(short = 'L', long, default_value = "")]
     pub(crate) label: String,
-    /// Its UUID, instead of a random one
+    /// UUID of the file system [default: a random one]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<uuid::Uuid>,
-    /// Space kept back for reclaim
+    /// Space reserved for reclaim
     #[arg(long, value_name = "PERCENT", default_value_t = 7, value_parser = clap::value_parser!(u8).range(1..=50))]
     pub(crate) reserve: u8,
     /// Overwrite what the device holds
@@ -310,16 +311,16 @@ pub(crate) struct Mkfs {
 
 #[derive(Args)]
 pub(crate) struct Mkzonefs {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// Name of the file system, at most 63 bytes
+    /// Label of the file system, at most 63 bytes
     #[arg(short = 'L', long, default_value = "")]
     pub(crate) label: String,
-    /// Its UUID, instead of a random one
+    /// UUID of the file system [default: a random one]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<uuid::Uuid>,
-    /// Comma-separated: `aggr_cnv` makes one file of neighbouring conventional zones; `uid=N`,
-    /// `gid=N` and `perm=OCTAL` are those of all files
+    /// Comma-separated features: `aggr_cnv` makes one file of each run of conventional zones;
+    /// `uid=N`, `gid=N` and `perm=OCTAL` set owner, group and permissions of all files
     #[arg(short = 'o', value_name = "FEATURES")]
     pub(crate) features: Vec<Features>,
     /// Overwrite what the device holds
@@ -329,28 +330,28 @@ pub(crate) struct Mkzonefs {
 
 #[derive(Args)]
 pub(crate) struct Mount {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// The directory
+    /// Mount point
     pub(crate) dir: PathBuf,
-    /// Type of file system, instead of the one that the device holds
+    /// Type of file system [default: the one that the device holds]
     #[arg(short = 't', long = "type", value_name = "TYPE")]
     pub(crate) kind: Option<FsKind>,
-    /// Write nothing to the device
+    /// Mount read-only
     #[arg(short, long)]
     pub(crate) read_only: bool,
-    /// Options as mount(8) has them, comma-separated: ro, noatime, nodev, nosuid, noexec,
-    /// `allow_other`, ...; for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and
-    /// explicit-open
+    /// Comma-separated options of mount(8): ro, noatime, nodev, nosuid, noexec, `allow_other`, ...;
+    /// for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open;
+    /// `remount` changes the options of what is mounted
     #[arg(short, value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
-    /// Serve until unmounted instead of returning when ready
+    /// Stay in the foreground until unmounted
     #[arg(short, long)]
     pub(crate) foreground: bool,
-    /// When it ends, write to this file what was written to the device, as JSON
+    /// When unmounted, write the numbers of bytes written to the device to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) counts: Option<PathBuf>,
-    /// Say nothing when it works, as mount(8) expects
+    /// Print nothing on success, as mount(8) expects
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
@@ -358,7 +359,7 @@ pub(crate) struct Mount {
 /// A type of file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FsKind {
-    /// POSIX on zones
+    /// POSIX file system
     Furrow,
     /// Every zone a file
     Zonefs,
@@ -376,15 +377,15 @@ impl FsKind {
 
 #[derive(Subcommand)]
 pub(crate) enum ServeCommand {
-    /// As zoned namespaces over NVMe/TCP, until SIGTERM or SIGINT
+    /// Export devices as zoned namespaces over NVMe/TCP, until SIGTERM or SIGINT
     NvmeTcp(NvmeTcp),
-    /// As a zoned block device of this machine, /dev/ublkbN, until SIGTERM or SIGINT
+    /// Export a device as a local zoned block device, /dev/ublkbN, until SIGTERM or SIGINT
     Ublk(Ublk),
 }
 
 #[derive(Args)]
 pub(crate) struct NvmeTcp {
-    /// The devices: the first becomes namespace 1
+    /// Devices; the first becomes namespace 1
     #[arg(required = true, value_name = "DEVICE")]
     pub(crate) devices: Vec<String>,
     /// Where to listen. Traffic is neither encrypted nor authenticated: listen beyond 127.0.0.1 only
@@ -409,7 +410,7 @@ pub(crate) struct NvmeTcp {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Ublk {
-    /// The device
+    /// Device
     #[arg(group = "what")]
     pub(crate) device: Option<String>,
     /// Number of the new device, /dev/ublkbN [default: any that is free]
@@ -437,33 +438,33 @@ pub(crate) struct Ublk {
 
 #[derive(Args)]
 pub(crate) struct Stats {
-    /// The directory where it is mounted
+    /// Mount point
     pub(crate) dir: PathBuf,
 }
 
 #[derive(Args)]
 pub(crate) struct Umount {
-    /// The directory
+    /// Mount point
     pub(crate) dir: PathBuf,
-    /// How many seconds to wait for the device to become clean
+    /// Seconds to wait until the device is clean
     #[arg(long, default_value_t = 600)]
     pub(crate) timeout: u64,
 }
 
 #[derive(Args)]
 pub(crate) struct Check {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// Also read all data and compare its checksums
+    /// Also read all data and verify its checksums
     #[arg(long)]
     pub(crate) data: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Dump {
-    /// The device
+    /// Device
     pub(crate) device: String,
-    /// Which structures
+    /// Structures to print
     #[arg(value_parser = structure())]
     pub(crate) what: DumpWhat,
 }
@@ -478,28 +479,28 @@ fn structure() -> impl TypedValueParser<Value = DumpWhat> {
 
 #[derive(Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Do again what a trace recorded, and compare each answer
+    /// Repeat the operations of a trace and compare each result with the recorded one
     Replay(Replay),
 }
 
 #[derive(Args)]
 pub(crate) struct Replay {
-    /// The trace, as `trace(FILE):` in front of a device records it
+    /// Trace that a `trace(FILE):` layer recorded
     pub(crate) trace: PathBuf,
-    /// The device: of the same shape, in the state that the recorded one started in
+    /// Device of the same geometry, in the state in which the recording began
     pub(crate) device: String,
 }
 
 #[derive(Args)]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Args)]
 pub(crate) struct Man {
-    /// Where to write them
+    /// Directory to write them to
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
 }

@@ -118,10 +118,8 @@ pub(crate) fn source(spec: &str) -> String {
 /// Why no Furrow was found on a device: where it holds something else, that.
 pub(crate) fn without_furrow(device: &dyn ZonedDevice, error: FsError) -> Error {
     match (&error, signature::find(device)) {
-        (FsError::Corrupt { what: "superblock", .. }, Ok(Some(found)))
-            if found.kind != Content::Furrow =>
-        {
-            anyhow!("it holds {found}, not a Furrow")
+        (FsError::Missing { .. }, Ok(Some(found))) if found.kind != Content::Furrow => {
+            anyhow!("it holds {found}, not Furrow")
         }
         _ => error.into(),
     }

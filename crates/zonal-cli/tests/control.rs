@@ -194,7 +194,7 @@ fn mount_finds_the_type_and_refuses_what_is_of_another() {
     let (dir, drive) = (mount.dir(), mount.drive());
     zonal(&["umount", text(&dir)]);
     for (arguments, what) in [
-        (&["-t", "furrow"][..], "it holds zonefs, not a Furrow"),
+        (&["-t", "furrow"][..], "it holds zonefs, not Furrow"),
         (&["-t", "ext4"], "possible values: furrow, zonefs"),
         (&["-o", "errors=ignore"], "errors=ignore"),
         (&["-o", "explicit_open"], "explicit_open"),

@@ -55,6 +55,31 @@ fn a_drive_that_is_in_use_is_neither_checked_nor_dumped() {
     must(&zonal(&dump));
 }
 
+#[test]
+fn what_is_not_there_is_said_with_how_to_make_it() {
+    let (folder, drive) = drive();
+    let blank = folder.path().join("blank.zns");
+    must(&zonal(&["create", text(&blank), "--zones", "40", "--zone-size", "3MiB"]));
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let layered = format!("po2:{}", text(&blank));
+    let mount = |device| ["mount", device, text(&dir), "--log", text(&log), "--type", "zonefs"];
+    must(&zonal(&["mkfs", &layered]));
+    for (arguments, what, advice) in [
+        (&["check", text(&blank)][..], "made on another device", "the layers it was made through"),
+        (&mount(text(&drive)), "no zonefs on the device", "`zonal mkzonefs DEVICE` makes one"),
+        (&["mkfs", text(&drive)], "the device is in use", "--force to overwrite it"),
+    ] {
+        let errors = errors(&zonal(arguments));
+        assert!(errors.contains(what) && errors.contains(advice), "{arguments:?}: {errors}");
+    }
+    must(&zonal(&["create", text(&blank), "--zones", "40", "--force"]));
+    let errors = errors(&zonal(&["check", text(&blank)]));
+    assert!(
+        errors.contains("no Furrow on the device") && errors.contains("`zonal mkfs"),
+        "{errors}"
+    );
+}
+
 /// What mount(8) passes on when it remounts.
 fn remount(helper: &Path, (drive, dir): (&Path, &Path), options: &str) -> Output {
     let options =

@@ -101,12 +101,26 @@ pub enum FsError {
         /// What is wrong with it.
         why: String,
     },
-    /// The device does not hold this file system, or not one that can be understood.
+    /// The device does not hold this file system.
     #[error("no {what} on the device: {why}")]
-    Foreign {
+    Missing {
         /// The file system looked for.
         what: &'static str,
         /// What was found instead.
+        why: String,
+    },
+    /// The file system was made on a device of another shape.
+    #[error("the file system was made on another device, or through other layers: {what}")]
+    OtherShape {
+        /// What differs.
+        what: String,
+    },
+    /// The device holds this file system, but not in a form that can be used.
+    #[error("the {what} on the device cannot be used: {why}")]
+    Foreign {
+        /// The file system looked for.
+        what: &'static str,
+        /// Why not.
         why: String,
     },
     /// More files would be open for writing than the device has zones that can be open.
@@ -162,7 +176,11 @@ impl FsError {
             Self::IsDirectory => Errno::ISDIR,
             Self::NotEmpty => Errno::NOTEMPTY,
             Self::NameTooLong => Errno::NAMETOOLONG,
-            Self::Invalid { .. } | Self::Unsuitable { .. } | Self::Foreign { .. } => Errno::INVAL,
+            Self::Invalid { .. }
+            | Self::Unsuitable { .. }
+            | Self::Missing { .. }
+            | Self::OtherShape { .. }
+            | Self::Foreign { .. } => Errno::INVAL,
             Self::NotPermitted { .. } => Errno::PERM,
             Self::FileTooLarge => Errno::FBIG,
             Self::NoSpace => Errno::NOSPC,
@@ -215,6 +233,8 @@ mod tests {
             (FsError::ZoneLimit(DeviceError::TooManyOpen { zone, limit: 4 }), 109, "ETOOMANYREFS"),
             (FsError::TooManyOpen { limit: 4 }, 16, "EBUSY"),
             (FsError::Foreign { what: "zonefs", why: String::new() }, 22, "EINVAL"),
+            (FsError::Missing { what: "zonefs", why: String::new() }, 22, "EINVAL"),
+            (FsError::OtherShape { what: String::new() }, 22, "EINVAL"),
             (FsError::InUse { what: String::new() }, 16, "EBUSY"),
             (FsError::Device(DeviceError::Locked { path: path() }), 16, "EBUSY"),
             (FsError::Exists, 17, "EEXIST"),

@@ -27,10 +27,6 @@ impl Ino {
     /// The root directory, where the file system does not number it otherwise.
     pub const ROOT: Self = Self(1);
 
-    /// Inodes from this number on are live: what they hold is made when it is read, and nobody may
-    /// keep anything of it.
-    pub const LIVE: u64 = 1 << 63;
-
     /// Wraps a raw number.
     pub const fn new(raw: u64) -> Self {
         Self(raw)
@@ -39,11 +35,6 @@ impl Ino {
     /// The raw number.
     pub const fn get(self) -> u64 {
         self.0
-    }
-
-    /// Whether it is [live](Self::LIVE).
-    pub const fn is_live(self) -> bool {
-        self.0 >= Self::LIVE
     }
 }
 

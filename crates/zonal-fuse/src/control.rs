@@ -1,20 +1,22 @@
 //! The control directory: `.zonal` in the root of a mount, where its user sees counters and zones
-//! and changes what no system call changes.
+//! and which takes the commands that have no system call.
 //!
 //! | file | content |
 //! | --- | --- |
 //! | `stats` | type of the file system, its settings and all its counters, as JSON |
 //! | `zones` | the zone report, one line for each zone |
 //! | `command` | for writing: one [command] for each write(2) |
-//! | others | one counter each, as Linux has them in sysfs: see [`Subject::attributes`] |
+//! | others | one counter each, as Linux has them in sysfs: see [`Inspect::attributes`] |
 //!
-//! It is found by its name and never listed, and takes no part in sizes. What its files hold is
-//! made when it is read: their inodes are [live](Ino::LIVE). It belongs to the user who mounted.
+//! It is found by its name and never listed, and takes no part in sizes. It lies over the file system:
+//! its inodes have numbers that no file system uses ([`OWN`]), and what is asked of them never reaches
+//! the file system. What its files hold is made when it is read, so nothing of it may be cached. It
+//! belongs to the user who mounted.
 
 mod command;
 mod content;
 mod files;
-mod subject;
+mod inspect;
 
 use std::sync::Arc;
 
@@ -27,15 +29,23 @@ use zonal_fs::vfs::{
     XattrMode,
 };
 
-pub use self::subject::Subject;
+pub use self::inspect::Inspect;
 
 /// Name of the directory.
 pub const NAME: &str = ".zonal";
 
+/// Number of the directory; its files follow. No file system has so many inodes.
+const OWN: Ino = Ino::new(1 << 63);
+
+/// Whether an inode is the directory or a file in it.
+pub(crate) const fn is_own(ino: Ino) -> bool {
+    ino.get() >= OWN.get()
+}
+
 /// A file system with a control directory in its root.
 pub struct Control {
     fs: Arc<dyn FileSystem>,
-    subject: Arc<dyn Subject>,
+    inspected: Arc<dyn Inspect>,
     device: Arc<dyn ZonedDevice>,
     failing: Option<Arc<dyn FailZone>>,
     /// Whether the device can be written to at all.
@@ -50,12 +60,12 @@ impl Control {
     /// taken to be so.
     pub fn new<F>(fs: Arc<F>, stack: &Stack, clock: &dyn Clock) -> Self
     where
-        F: FileSystem + Subject + 'static,
+        F: FileSystem + Inspect + 'static,
     {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         Self {
             device_access: fs.access(),
-            subject: Arc::clone(&fs) as _,
+            inspected: Arc::clone(&fs) as _,
             fs,
             device: Arc::clone(&stack.device),
             failing: stack.failing.clone(),
@@ -66,7 +76,7 @@ impl Control {
 
     /// Whether this entry is the directory or in it. Nothing there is made, moved or removed.
     fn owns(&self, parent: Ino, name: &[u8]) -> bool {
-        parent.is_live() || (parent == self.fs.root() && name == NAME.as_bytes())
+        is_own(parent) || (parent == self.fs.root() && name == NAME.as_bytes())
     }
 
     fn keep_out(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -79,7 +89,7 @@ impl Control {
 
 /// An error for what the files of the directory do not do.
 fn refuse(ino: Ino) -> Result<()> {
-    if ino.is_live() {
+    if is_own(ino) {
         return Err(FsError::Unsupported { what: "this, in the control directory" });
     }
     Ok(())
@@ -87,7 +97,7 @@ fn refuse(ino: Ino) -> Result<()> {
 
 impl FileSystem for Control {
     fn model(&self, ino: Ino) -> FileModel {
-        if ino.is_live() { FileModel::Posix } else { self.fs.model(ino) }
+        if is_own(ino) { FileModel::Posix } else { self.fs.model(ino) }
     }
 
     fn root(&self) -> Ino {
@@ -99,11 +109,11 @@ impl FileSystem for Control {
     }
 
     fn open(&self, ino: Ino, purpose: OpenFor) -> Result<()> {
-        if ino.is_live() { Ok(()) } else { self.fs.open(ino, purpose) }
+        if is_own(ino) { Ok(()) } else { self.fs.open(ino, purpose) }
     }
 
     fn close(&self, ino: Ino, purpose: OpenFor) {
-        if !ino.is_live() {
+        if !is_own(ino) {
             self.fs.close(ino, purpose);
         }
     }
@@ -113,11 +123,11 @@ impl FileSystem for Control {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        if ino.is_live() { self.attr(ino) } else { self.fs.getattr(ino) }
+        if is_own(ino) { self.attr(ino) } else { self.fs.getattr(ino) }
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        if !ino.is_live() {
+        if !is_own(ino) {
             return self.fs.setattr(caller, ino, set);
         }
         // As a shell opens what it redirects to.
@@ -168,31 +178,31 @@ impl FileSystem for Control {
     }
 
     fn pin(&self, ino: Ino) -> Result<()> {
-        if ino.is_live() { Ok(()) } else { self.fs.pin(ino) }
+        if is_own(ino) { Ok(()) } else { self.fs.pin(ino) }
     }
 
     fn unpin(&self, ino: Ino) {
-        if !ino.is_live() {
+        if !is_own(ino) {
             self.fs.unpin(ino);
         }
     }
 
     fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        if ino.is_live() {
-            return self.read_live(ino, offset, buffer);
+        if is_own(ino) {
+            return self.read_own(ino, offset, buffer);
         }
         self.fs.read(ino, offset, buffer)
     }
 
     fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        if ino.is_live() {
-            return self.read_live(ino, offset, buffer);
+        if is_own(ino) {
+            return self.read_own(ino, offset, buffer);
         }
         self.fs.read_direct(ino, offset, buffer)
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
-        if ino.is_live() {
+        if is_own(ino) {
             self.command(ino, data)?;
             return Ok(Written { offset, len: data.len() as u64 });
         }
@@ -202,7 +212,7 @@ impl FileSystem for Control {
     /// Of a file of the control directory: everything becomes durable, so that whoever is about to
     /// unmount can find out whether it did.
     fn fsync(&self, ino: Ino, kind: SyncKind) -> Result<()> {
-        if ino.is_live() { self.fs.sync() } else { self.fs.fsync(ino, kind) }
+        if is_own(ino) { self.fs.sync() } else { self.fs.fsync(ino, kind) }
     }
 
     fn sync(&self) -> Result<()> {
@@ -215,7 +225,7 @@ impl FileSystem for Control {
         cookie: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
-        if ino.is_live() {
+        if is_own(ino) {
             return self.list(ino, cookie, each);
         }
         self.fs.readdir(ino, cookie, each)
@@ -248,7 +258,7 @@ impl FileSystem for Control {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        if ino.is_live() { Err(FsError::NoAttribute) } else { self.fs.getxattr(ino, name) }
+        if is_own(ino) { Err(FsError::NoAttribute) } else { self.fs.getxattr(ino, name) }
     }
 
     fn setxattr(
@@ -264,7 +274,7 @@ impl FileSystem for Control {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        if ino.is_live() { Ok(Vec::new()) } else { self.fs.listxattr(ino) }
+        if is_own(ino) { Ok(Vec::new()) } else { self.fs.listxattr(ino) }
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {

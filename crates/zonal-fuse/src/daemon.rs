@@ -1,8 +1,8 @@
-//! Serving in the background: the parent starts the daemon and waits for its first word.
+//! Serving in the background: the parent starts the daemon and waits until it is ready or has failed.
 //!
 //! The parent runs the same program again with [`spawn`]; the child serves in the foreground, asks
 //! [`Parent::inherited`] whether somebody waits, and says [`Parent::ready`] when the mount is
-//! usable, or [`Parent::failed`] with the reason why not. The word travels over the child's
+//! usable, or [`Parent::failed`] with the reason why not. The message travels over the child's
 //! standard output. Nothing here forks a running process: threads and locks stay whole.
 
 use std::env;
@@ -17,7 +17,7 @@ use crate::error::Result;
 /// Set in the environment of a daemon whose standard output is the pipe to its parent.
 const MARK: &str = "ZONAL_DAEMON_PIPE";
 
-/// First bytes of the word that says "ready"; anything else is an error text.
+/// The message that says "ready"; anything else is an error text.
 const READY: &[u8] = b"ready\n";
 
 /// Starts `command` as a daemon and returns its process id once it is ready, or its error.
@@ -32,23 +32,23 @@ pub fn spawn(command: &mut Command) -> Result<u32> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| failed("starting the daemon", error))?;
-    let mut word = Vec::new();
+    let mut message = Vec::new();
     if let Some(mut pipe) = child.stdout.take() {
-        pipe.read_to_end(&mut word).map_err(|error| failed("waiting for the daemon", error))?;
+        pipe.read_to_end(&mut message).map_err(|error| failed("waiting for the daemon", error))?;
     }
-    if word == READY {
+    if message == READY {
         return Ok(child.id());
     }
     let status = child.wait().map_err(|error| failed("waiting for the daemon", error))?;
-    if word.is_empty() {
+    if message.is_empty() {
         return Err(ServeError::NotReady(format!(
             "the daemon ended before it was ready: {status}"
         )));
     }
-    Err(ServeError::NotReady(String::from_utf8_lossy(&word).trim_end().to_owned()))
+    Err(ServeError::NotReady(String::from_utf8_lossy(&message).trim_end().to_owned()))
 }
 
-/// The process that waits for this daemon to be ready. Dropping it without a word tells the
+/// The process that waits for this daemon to be ready. Dropping it without a message means to the
 /// parent that the daemon failed.
 #[derive(Debug)]
 pub struct Parent {

@@ -62,7 +62,7 @@ pub enum ServeError {
         point: PathBuf,
     },
     /// What was written could not be made durable, so nothing was unmounted.
-    #[error("{point} is still mounted, what was written could not be made durable: {source}")]
+    #[error("{point} was not unmounted, since its data could not be synced: {source}")]
     NotDurable {
         /// The directory.
         point: PathBuf,

@@ -2,7 +2,7 @@
 //!
 //! - [`mount`]: serves a [`FileSystem`](zonal_fs::vfs::FileSystem) at a directory, from mounting
 //!   to the clean end. Start here.
-//! - [`options`]: what a mount can be told, and the option strings of mount(8).
+//! - [`options`]: the configuration of a mount, and the option strings of mount(8).
 //! - [`daemon`]: serving in the background, and telling the parent that the mount is ready.
 //! - [`unmount`]: unmounting and waiting until the device is clean and released.
 //! - [`control`]: the directory of a mount where its user looks into it.

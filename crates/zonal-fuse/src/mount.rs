@@ -37,9 +37,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the main thread waits for.
 enum Event {
-    /// The kernel let go of the mount.
+    /// The mount has ended.
     Ended(io::Result<()>),
-    /// Somebody wants us to end.
+    /// We are asked to end.
     Signal(i32),
     /// The file system is closed.
     Closed(Result<()>),
@@ -155,7 +155,7 @@ impl Life {
                         self.asked = Asked::Once;
                         end_mount(point);
                     }
-                    Asked::Once => self.hear(signal),
+                    Asked::Once => self.insist(signal),
                     Asked::Again => return Ok(()),
                 },
                 Some(Event::Closed(_)) => unreachable!("nothing has been closed yet"),
@@ -173,7 +173,7 @@ impl Life {
     /// Closes the file system. Without being asked to end, this takes as long as it takes.
     fn close(mut self) -> Result<()> {
         self.front.end_page_tasks();
-        self.front.became_read_only().remove();
+        self.front.became_read_only().close();
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("close", move || {
             let closed = front.close().map_err(ServeError::Shutdown);
@@ -190,7 +190,7 @@ impl Life {
                     self.join();
                     return closed;
                 }
-                Some(Event::Signal(signal)) => self.hear(signal),
+                Some(Event::Signal(signal)) => self.insist(signal),
                 Some(Event::Ended(_)) => {}
                 None => return Err(ServeError::Stuck),
             }
@@ -205,8 +205,9 @@ impl Life {
         }
     }
 
-    /// A signal while we are ending. A session that ends sends SIGTERM and SIGHUP, which is no hurry.
-    fn hear(&mut self, signal: i32) {
+    /// A signal while we are ending. The end of a login session sends SIGTERM and then SIGHUP, so SIGHUP
+    /// does not hurry us.
+    fn insist(&mut self, signal: i32) {
         self.asked = match self.asked {
             Asked::No => Asked::Once,
             asked if signal == SIGHUP => asked,
@@ -268,7 +269,7 @@ impl IoFlusher {
 fn end_mount(point: &Path) {
     match detach(point, UnmountFlags::empty()) {
         Ok(()) => return,
-        Err(error) => tracing::warn!(%error, "taking the mount away"),
+        Err(error) => tracing::warn!(%error, "forcing the mount to end"),
     }
     let (done, written) = channel();
     let root = point.to_owned();
@@ -280,7 +281,7 @@ fn end_mount(point: &Path) {
         tracing::warn!(%error, "writing mapped pages back");
     }
     if let Err(error) = detach(point, UnmountFlags::DETACH | UnmountFlags::FORCE) {
-        tracing::error!(%error, "the mount stays behind");
+        tracing::error!(%error, "the mount remains");
     }
 }
 

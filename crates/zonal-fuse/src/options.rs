@@ -1,4 +1,4 @@
-//! What a mount can be told, and how mount(8) spells it.
+//! The configuration of a mount, and the options by which mount(8) knows it.
 
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ pub struct MountConfig {
     pub mount_point: PathBuf,
     /// Reading and writing, or reading only.
     pub access: Access,
-    /// When reading moves the access time. The file system must be told too.
+    /// When reading moves the access time. The file system needs it too.
     pub atime: Atime,
     /// Who may use it: everyone if root mounts it, else only the owner.
     pub audience: Audience,

@@ -1,4 +1,4 @@
-//! Makes a mount read-only once its file system has become so by itself.
+//! Makes a mount read-only once its file system has become so after a failure.
 //!
 //! The file system refuses every change at once. That the mount table says `ro` too, and the kernel
 //! refuses before it asks, takes a remount, which only root may do and only when no file is open for
@@ -17,9 +17,9 @@ use crate::options::{Atime, MountConfig, Restrict};
 /// Between two attempts while files are open for writing.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What wakes the thread that remounts.
+/// Wakes the thread that remounts.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct RemountTrigger {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -27,54 +27,54 @@ pub(crate) struct Bell {
 #[derive(Default, PartialEq, Eq)]
 enum State {
     #[default]
-    Quiet,
-    Rung,
+    Idle,
+    Fired,
     /// The mount has ended.
-    Gone,
+    Closed,
 }
 
-impl Bell {
+impl RemountTrigger {
     /// The file system is read-only, or a file of it was closed since.
-    pub(crate) fn ring(&self) {
-        self.change(State::Rung);
+    pub(crate) fn fire(&self) {
+        self.change(State::Fired);
     }
 
     /// Ends [`watch`].
-    pub(crate) fn remove(&self) {
-        self.change(State::Gone);
+    pub(crate) fn close(&self) {
+        self.change(State::Closed);
     }
 
     fn change(&self, to: State) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if *state != State::Gone {
+        if *state != State::Closed {
             *state = to;
         }
         self.changed.notify_all();
     }
 
-    /// Waits until it rings, or for so long if there is a limit; `false` once it is removed.
+    /// Waits until it fires, or until the limit if there is one; `false` once it is closed.
     fn wait(&self, limit: Option<Duration>) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let quiet = |state: &mut State| *state == State::Quiet;
+        let idle = |state: &mut State| *state == State::Idle;
         let mut state = match limit {
-            None => self.changed.wait_while(state, quiet).unwrap_or_else(PoisonError::into_inner),
+            None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {
-                let waited = self.changed.wait_timeout_while(state, limit, quiet);
+                let waited = self.changed.wait_timeout_while(state, limit, idle);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        if *state == State::Gone {
+        if *state == State::Closed {
             return false;
         }
-        *state = State::Quiet;
+        *state = State::Idle;
         true
     }
 }
 
-/// Remounts when the bell rings, until it is removed.
-pub(crate) fn watch(bell: &Bell, point: &Path, config: &MountConfig) {
+/// Remounts when the trigger fires, until it is closed.
+pub(crate) fn watch(trigger: &RemountTrigger, point: &Path, config: &MountConfig) {
     let mut retry = None;
-    while bell.wait(retry) {
+    while trigger.wait(retry) {
         retry = None;
         match remount(point, config) {
             Ok(()) => tracing::warn!(point = %point.display(), "remounted read-only"),
@@ -82,7 +82,7 @@ pub(crate) fn watch(bell: &Bell, point: &Path, config: &MountConfig) {
                 retry = Some(RETRY);
             }
             Err(error) => {
-                tracing::warn!(%error, "the mount table will not say that it is read-only");
+                tracing::warn!(%error, "the mount table does not show that the file system is read-only");
             }
         }
     }

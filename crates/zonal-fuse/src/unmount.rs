@@ -125,7 +125,8 @@ pub fn detach(point: &Path, flags: UnmountFlags) -> Result<()> {
 
 fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
     let mut helper = Command::new("fusermount3");
-    helper.arg("-u");
+    // It tells the errno as text only, which must not be translated.
+    helper.env("LC_ALL", "C").arg("-u");
     if flags.contains(UnmountFlags::DETACH) {
         helper.arg("-z");
     }
@@ -139,7 +140,7 @@ fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("busy") {
+    if said.trim_end().ends_with("Device or resource busy") {
         return Err(ServeError::Busy { point: point.to_owned() });
     }
     Err(ServeError::Io {

@@ -28,7 +28,7 @@ pub(crate) fn read(global: &Global, args: &Read) -> Result<()> {
         Some(path) => {
             Box::new(File::create(path).with_context(|| format!("creating {}", path.display()))?)
         }
-        None if global.json => bail!("with --json, name a file for the data: --output FILE"),
+        None if global.json => bail!("--json needs --output FILE for the data"),
         None => Box::new(io::stdout().lock()),
     };
     let block_bytes = device.geometry().block_size().bytes();
@@ -40,10 +40,10 @@ pub(crate) fn read(global: &Global, args: &Read) -> Result<()> {
         device
             .read(Lba::new(lba), &mut buffer)
             .with_context(|| format!("reading {blocks} blocks at {lba} of {}", args.device))?;
-        out.write_all(&buffer).context("writing what was read")?;
+        out.write_all(&buffer).context("writing the data")?;
         lba += blocks;
     }
-    out.flush().context("writing what was read")?;
+    out.flush().context("writing the data")?;
     if global.json {
         json::document(&Done { lba: args.lba, blocks: args.blocks })?;
     }

@@ -37,7 +37,7 @@ pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
     let device = device::open(&args.device, OpenMode::ReadOnly)?;
     let zones = device::report(&*device)?;
     let mut report = Report::new(&args.device, device.geometry(), &zones);
-    let found = signature::find(&*device).context("looking at what the device holds")?;
+    let found = signature::find(&*device).context("identifying what the device holds")?;
     if let Some(found) = found {
         report.holds = Some(found.kind.name());
         report.label = found.label;

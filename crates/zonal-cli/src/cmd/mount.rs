@@ -42,15 +42,15 @@ pub(crate) fn run(global: &Global, args: &Mount) -> Result<ExitCode> {
         return in_background(global, args).map(|()| ExitCode::SUCCESS);
     }
     // In the background, standard error moves to the log once the parent has its answer.
-    let parent = Parent::inherited().context("answering the process that waits for the mount")?;
+    let parent = Parent::inherited().context("connecting to the parent process")?;
     match parent {
         None => in_foreground(args, || ()).map(|()| ExitCode::SUCCESS),
-        Some(parent) => serve_and_tell(global, args, parent),
+        Some(parent) => serve_and_report(global, args, parent),
     }
 }
 
-/// Serves, and tells `parent` when the mount is ready, or why it is not.
-fn serve_and_tell(global: &Global, args: &Mount, parent: Parent) -> Result<ExitCode> {
+/// Serves, and reports to `parent` when the mount is ready, or why it is not.
+fn serve_and_report(global: &Global, args: &Mount, parent: Parent) -> Result<ExitCode> {
     let parent = Cell::new(Some(parent));
     let served = in_foreground(args, || {
         let log = global.log.as_deref().and_then(|path| log::open(path).ok());
@@ -60,7 +60,9 @@ fn serve_and_tell(global: &Global, args: &Mount, parent: Parent) -> Result<ExitC
     });
     match (served, parent.take()) {
         (Err(error), Some(parent)) => {
-            parent.failed(&advice::text(&error)).context("telling why there is no mount")?;
+            parent
+                .failed(&advice::text(&error))
+                .context("reporting the failure to the parent process")?;
             Ok(ExitCode::FAILURE)
         }
         (served, _) => {
@@ -74,7 +76,7 @@ fn serve_and_tell(global: &Global, args: &Mount, parent: Parent) -> Result<ExitC
 
 fn in_background(global: &Global, args: &Mount) -> Result<()> {
     let log = match &global.log {
-        Some(path) => std::path::absolute(path).context("finding the log")?,
+        Some(path) => std::path::absolute(path).context("resolving the path of the log")?,
         None => log::of_mount(&args.dir)?,
     };
     log::open(&log)?;
@@ -92,7 +94,9 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
         command.arg("-o").arg(options);
     }
     if let Some(path) = &args.counts {
-        command.arg("--counts").arg(std::path::absolute(path).context("finding the counts")?);
+        command
+            .arg("--counts")
+            .arg(std::path::absolute(path).context("resolving the path of the counts")?);
     }
     command.arg("--").arg(&args.device).arg(&args.dir);
     let process = daemon::spawn(&mut command)
@@ -127,7 +131,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     let stack = device::open_stack(&args.device, mode)?;
     let kind = kind::decide(args.kind, &*stack.device, &of_kind)?;
     if kind == FsKind::Zonefs && args.counts.is_some() {
-        bail!("--counts: zonefs writes what programs write and nothing else");
+        bail!("--counts: zonefs has none, since it writes nothing of its own");
     }
     kind.name().clone_into(&mut config.kind);
     let mounted = Mounted::mount(kind, &stack, &config, &of_kind)

@@ -63,11 +63,11 @@ pub(crate) fn text(dir: &Path, name: &str) -> Result<String> {
     let Members(members) = parse(&read(dir)?)?;
     let found =
         members.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.as_str());
-    found.map(ToOwned::to_owned).with_context(|| format!("the daemon tells no {name}"))
+    found.map(ToOwned::to_owned).with_context(|| format!("the counters have no {name}"))
 }
 
 fn parse(text: &str) -> Result<Members> {
-    serde_json::from_str(text).context("the daemon told what is no JSON")
+    serde_json::from_str(text).context("the counters are not valid JSON")
 }
 
 fn read(dir: &Path) -> Result<String> {

@@ -37,9 +37,9 @@ fn replay_file(global: &Global, args: &Replay) -> Result<()> {
         return json::document(&Done { operations, bytes, cut });
     }
     let operations = count(done.operations);
-    sayln!("{operations} operations, {}: every answer as recorded", size(done.bytes.get()));
+    sayln!("{operations} operations, {}: every result as recorded", size(done.bytes.get()));
     if cut {
-        sayln!("the trace ends in the middle of a record: its recorder was stopped");
+        sayln!("the trace ends in the middle of a record: the recording was interrupted");
     }
     Ok(())
 }

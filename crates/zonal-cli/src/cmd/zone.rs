@@ -47,9 +47,12 @@ fn manage(device: &dyn ZonedDevice, target: &ZoneTarget, action: ZoneAction) -> 
 
 fn fail(global: &Global, target: &FailTarget, failure: ZoneFailure) -> Result<()> {
     let stack = device::open_stack(&target.device, OpenMode::ReadWrite)?;
-    let drive = stack
-        .failing
-        .ok_or_else(|| anyhow!("{} is a real drive: its zones fail when they do", target.device))?;
+    let drive = stack.failing.ok_or_else(|| {
+        anyhow!(
+            "{} is a real drive: only zones of emulated drives can be made to fail",
+            target.device
+        )
+    })?;
     for zone in &target.zones {
         drive.fail_zone(ZoneId::new(*zone), failure).with_context(|| {
             format!("cannot make zone {zone} of {} {}", target.device, failure.name())

@@ -132,11 +132,11 @@ fn check_geometry(drive: &Drive, superblock: &Superblock) -> Result<()> {
     if drive_has == formatted {
         return Ok(());
     }
-    let why = format!(
-        "formatted on a drive with [block size, blocks, zone size, zone capacity, conventional] \
-         = {formatted:?}, but this one has {drive_has:?}"
+    let what = format!(
+        "that one had [block size, blocks, zone size, zone capacity, conventional] = {formatted:?}, \
+         this one has {drive_has:?}"
     );
-    Err(FsError::Corrupt { what: "superblock", why })
+    Err(FsError::OtherShape { what })
 }
 
 fn read_manifest(

@@ -204,9 +204,9 @@ pub(super) fn newest(found: &[Found], planted: Option<PlantedBug>) -> Result<&Su
     } else {
         found.iter().max_by_key(by_epoch)
     };
-    let newest = newest.ok_or_else(|| FsError::Corrupt {
-        what: "superblock",
-        why: "none of the four zones holds a valid one: not a Furrow file system".into(),
+    let newest = newest.ok_or_else(|| FsError::Missing {
+        what: "Furrow",
+        why: "none of the four zones for superblocks holds a valid one".into(),
     })?;
     Ok(&newest.superblock)
 }

@@ -174,7 +174,15 @@ pub enum SuperblockError {
 
 impl From<SuperblockError> for FsError {
     fn from(error: SuperblockError) -> Self {
-        Self::Foreign { what: "zonefs", why: error.to_string() }
+        let (what, why) = ("zonefs", error.to_string());
+        match error {
+            SuperblockError::Magic { .. } => Self::Missing { what, why },
+            SuperblockError::Checksum { .. }
+            | SuperblockError::Features { .. }
+            | SuperblockError::Uid
+            | SuperblockError::Gid
+            | SuperblockError::Reserved { .. } => Self::Foreign { what, why },
+        }
     }
 }
 

@@ -57,7 +57,7 @@ impl Control {
         if asks_to_write && self.device_access == Access::ReadOnly {
             return Err(FsError::ReadOnly);
         }
-        self.subject.remount(options)
+        self.inspected.remount(options)
     }
 
     /// Writes zeroes at the zone's write pointer.

@@ -14,12 +14,12 @@ use crate::zone_report;
 const CHUNK: usize = 4096;
 
 impl Control {
-    pub(super) fn read_live(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    pub(super) fn read_own(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self.file(ino)? {
             File::Stats => Ok(copy(&self.stats(), offset, buffer)),
             File::Zones => self.read_zones(offset, buffer),
             File::Counter(name) => {
-                let mut counters = self.subject.counters().into_iter();
+                let mut counters = self.inspected.counters().into_iter();
                 let value =
                     counters.find(|(other, _)| *other == name).map_or(0, |(_, value)| value);
                 Ok(copy(&format!("{value}\n"), offset, buffer))
@@ -31,9 +31,10 @@ impl Control {
 
     /// Type, settings and counters as JSON, one to a line. The names need no quoting.
     fn stats(&self) -> String {
-        let settings = [("type", self.subject.kind())].into_iter().chain(self.subject.settings());
+        let settings =
+            [("type", self.inspected.kind())].into_iter().chain(self.inspected.settings());
         let settings = settings.map(|(name, value)| format!("  \"{name}\": \"{value}\""));
-        let counters = self.subject.counters();
+        let counters = self.inspected.counters();
         let counters = counters.iter().map(|(name, value)| format!("  \"{name}\": {value}"));
         let members: Vec<String> = settings.chain(counters).collect();
         format!("{{\n{}\n}}\n", members.join(",\n"))

@@ -3,13 +3,13 @@
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, DirEntry, FileKind, Ino, InodeFlags, Listing, Result};
 
-use super::Control;
+use super::{Control, OWN, is_own};
 
 /// The directory.
-const DIRECTORY: Ino = Ino::new(Ino::LIVE);
+const DIRECTORY: Ino = OWN;
 
 /// Number of the first file.
-const FIRST: u64 = Ino::LIVE + 1;
+const FIRST: u64 = OWN.get() + 1;
 
 /// A file of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl File {
 impl Control {
     /// Every file with its number.
     fn files(&self) -> impl Iterator<Item = (Ino, File)> {
-        let counters = self.subject.attributes().iter().map(|&name| File::Counter(name));
+        let counters = self.inspected.attributes().iter().map(|&name| File::Counter(name));
         (FIRST..).map(Ino::new).zip(File::ALWAYS.into_iter().chain(counters))
     }
 
@@ -62,7 +62,7 @@ impl Control {
 
     /// Finds the directory from the root, or an entry of the directory.
     pub(super) fn find(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        if !parent.is_live() {
+        if !is_own(parent) {
             return self.attr(DIRECTORY);
         }
         if parent != DIRECTORY {

@@ -61,7 +61,7 @@ impl Front {
         })
     }
 
-    /// Makes a regular file and opens it. If that cannot be opened, the kernel does not hear of it.
+    /// Makes a regular file and opens it. If it cannot be opened, the lookup is not counted.
     pub(super) fn create_and_open(
         &self,
         caller: &Caller,
@@ -106,7 +106,7 @@ impl Front {
         for entry in self.entries(ino, cookie, REPLY_BYTES / ENTRY_PLUS_BYTES)? {
             let name = OsStr::from_bytes(&entry.name);
             // The kernel counts no lookup for these two. Nor can one be had for an inode whose node
-            // has another number: fuser tells one for both, and a listing shows the inode's. The
+            // has another number: fuser has one field for both, and a listing shows the inode's. The
             // kernel lists a node that cannot be, but does not enter it.
             let dot = matches!(&*entry.name, b"." | b"..");
             let only_listed = dot || self.shared.nodes.node(entry.ino).0 != entry.ino.get();
@@ -150,7 +150,7 @@ impl Front {
 /// The permission bits after this caller has changed the content of a file, if they are others:
 /// setuid goes, and setgid where the group may execute or the caller is not in it, as in Linux
 /// (`fs/attr.c`, `setattr_should_drop_suidgid`). The kernel sees to it for writes; for truncate and
-/// fallocate fuser does not pass its word on.
+/// fallocate fuser does not pass the flag on.
 pub(super) fn perm_after_change(
     fs: &dyn FileSystem,
     request: &Request,

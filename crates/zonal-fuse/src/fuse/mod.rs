@@ -8,7 +8,7 @@
 //! - `ioctl`: inode flags and shutdown.
 //! - `pins`: how often the kernel has looked each inode up.
 //! - `pages`: pages of the page cache that direct writes make stale, or fill.
-//! - `process`: what the kernel does not tell about a caller.
+//! - `process`: groups and capabilities of a caller, which requests do not carry.
 //!
 //! # What the kernel does itself
 //! It checks permissions (`default_permissions`), keeps locks, keeps the page cache and, since
@@ -19,7 +19,7 @@
 //! The umask and default ACLs (`FUSE_DONT_MASK`), and clearing setuid and setgid on write, truncate
 //! and chown (`FUSE_HANDLE_KILLPRIV_V2`, which also spares a `security.capability` request per
 //! write). Offsets of appending writes come from the kernel, which knows the size: this covers
-//! `RWF_APPEND` too, which no flag tells.
+//! `RWF_APPEND` too, for which requests have no flag.
 
 mod actions;
 mod convert;
@@ -43,7 +43,7 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino};
 
 use crate::options::{Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
-use crate::read_only::Bell;
+use crate::read_only::RemountTrigger;
 use nodes::Nodes;
 use open::Closings;
 pub(crate) use pages::PageTasks;
@@ -82,10 +82,10 @@ struct Shared {
     direct_writes: DirectWrites,
     async_direct: AsyncDirect,
     zone_writes: ZoneWrites,
-    became_read_only: Bell,
-    /// Told when a file was closed that was open for writing.
+    became_read_only: RemountTrigger,
+    /// Counts files that were closed after writing.
     closings: Closings,
-    /// What tells the kernel to forget; set once there is a session.
+    /// Sends notifications to the kernel; set once there is a session.
     notifier: OnceLock<Notifier>,
     audience: Audience,
     write_cache: WriteCache,
@@ -106,7 +106,7 @@ impl Front {
             blksize,
             zone_writes: ZoneWrites::default(),
             closings: Closings::default(),
-            became_read_only: Bell::default(),
+            became_read_only: RemountTrigger::default(),
             fs,
             pins: Pins::default(),
             pages: Pages::default(),
@@ -125,7 +125,7 @@ impl Front {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Tells how to reach the kernel unasked.
+    /// Sets how notifications reach the kernel.
     pub fn connect(&self, notifier: Notifier) {
         let first = self.shared.notifier.set(notifier);
         assert!(first.is_ok(), "a front end has one session");
@@ -161,8 +161,8 @@ impl Front {
         self.shared.pages.close();
     }
 
-    /// Rings when the file system has become read-only by itself.
-    pub(crate) fn became_read_only(&self) -> &Bell {
+    /// Fires when the file system has become read-only after a failure.
+    pub(crate) fn became_read_only(&self) -> &RemountTrigger {
         &self.shared.became_read_only
     }
 
@@ -257,7 +257,7 @@ impl Front {
             wished |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
         if self.shared.audience == Audience::Everyone {
-            // With it, only requests that create something tell a user: no good where fuser itself
+            // With it, only requests that create something carry a user: not enough where fuser itself
             // looks at the user of each.
             wished |= InitFlags::FUSE_ALLOW_IDMAP;
         }

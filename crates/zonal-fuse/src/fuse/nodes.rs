@@ -1,8 +1,8 @@
 //! Inode numbers of the file system and node numbers of FUSE.
 //!
 //! They are the same, except that node 1 is always the root. Where the root has another number, the
-//! inode 1 becomes [`ELSEWHERE`]; with an entry FUSE tells one number only, so for that inode the
-//! kernel is made to ask for the attributes, which tell the other.
+//! inode 1 becomes [`ELSEWHERE`]; a FUSE entry carries one number only, so for that inode the
+//! kernel is made to ask for the attributes, which carry the other.
 
 use fuser::INodeNo;
 use zonal_fs::vfs::Ino;

@@ -12,11 +12,12 @@ use zonal_fs::{FsError, protect};
 
 use super::reply::{Route, opened};
 use super::{Front, convert};
+use crate::control;
 
 /// How long an open waits for closes on their way. After that it fails, which changes nothing.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Tells those who wait that a file was closed.
+/// Counts closed files, and wakes opens that wait for one.
 #[derive(Default)]
 pub(super) struct Closings {
     count: Mutex<u64>,
@@ -36,7 +37,7 @@ impl Closings {
     /// Waits for a closing after the first `seen`, for so long at most.
     fn wait(&self, seen: u64, limit: Duration) {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whether there was one, the next attempt tells.
+        // The next attempt shows whether there was one.
         drop(self.more.wait_timeout_while(count, limit, |count| *count == seen));
     }
 }
@@ -118,11 +119,11 @@ fn check(attr: &Attr, flags: i32) -> Result<(), FsError> {
 
 /// How the data of a file travels.
 fn route(fs: &dyn FileSystem, attr: &Attr, flags: i32) -> Route {
-    let direct = flags & convert::O_DIRECT != 0 || attr.ino.is_live();
+    let direct = flags & convert::O_DIRECT != 0 || control::is_own(attr.ino);
     let direct = match fs.model(attr.ino) {
         FileModel::Posix => direct,
-        // What writes a zone must not go through pages. And of a zone that is gone, every read is to
-        // hear so from us: the kernel would find the file empty.
+        // What writes a zone must not go through pages. And reads of a zone that is offline must reach
+        // us to fail: the kernel would find the file empty.
         FileModel::Zones => {
             let gone = attr.size == 0 && attr.flags.contains(InodeFlags::IMMUTABLE);
             direct || gone || purpose(flags) == OpenFor::Writing

@@ -514,7 +514,7 @@ impl Filesystem for Front {
         reply: ReplyLseek,
     ) {
         // With the write-back cache there may be data that only the kernel has, and it does not
-        // write it back before it asks: told this, it takes everything for data.
+        // write it back before it asks: with this error, it takes everything for data.
         if self.shared.write_cache == WriteCache::Back {
             return reply.error(Errno::ENOSYS);
         }

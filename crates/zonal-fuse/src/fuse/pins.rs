@@ -48,7 +48,7 @@ impl Default for Pins {
 }
 
 impl Pins {
-    /// Counts one more lookup. Fails if the inode is gone: then the kernel must not hear of it.
+    /// Counts one more lookup. Fails if the inode is gone: then it must not appear in a reply.
     pub(super) fn add(&self, fs: &dyn FileSystem, ino: Ino) -> Result<()> {
         match self.shard(ino).entry(ino) {
             Entry::Occupied(mut counts) => counts.get_mut().lookups += 1,

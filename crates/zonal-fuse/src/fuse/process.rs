@@ -1,5 +1,4 @@
-//! What the kernel does not tell about a caller: its groups and capabilities, from
-//! `/proc/PID/status`.
+//! Groups and capabilities of a caller, from `/proc/PID/status`.
 //!
 //! A FUSE request carries user, group and process id only. Whether setgid may stay depends on
 //! supplementary groups and `CAP_FSETID`. The caller waits in its system call while we look, so its

@@ -10,6 +10,7 @@ use fuser::{
 use super::TTL;
 use super::actions::{SETGID, SETUID};
 use super::nodes::ELSEWHERE;
+use crate::control;
 use crate::options::Atime;
 use zonal_fs::vfs::Ino;
 
@@ -51,10 +52,10 @@ pub(super) fn opened(route: Route, atime: Atime) -> (FileHandle, FopenFlags) {
 
 /// How long the kernel may keep these attributes. Not at all where a write may clear setuid or
 /// setgid: after a direct write the kernel does not look. Nor where the number of the node is not
-/// that of the inode, or the inode is live.
+/// that of the inode, or in the control directory.
 pub(super) fn ttl(attr: &FileAttr) -> Duration {
     let setid = attr.perm & (SETUID | SETGID) != 0 && attr.kind == FileType::RegularFile;
-    let keep = !setid && attr.ino != ELSEWHERE && !Ino::new(attr.ino.0).is_live();
+    let keep = !setid && attr.ino != ELSEWHERE && !control::is_own(Ino::new(attr.ino.0));
     if keep { TTL } else { Duration::ZERO }
 }
 

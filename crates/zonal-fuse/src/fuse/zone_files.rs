@@ -31,7 +31,7 @@ const TURN_TIMEOUT: Duration = Duration::from_millis(250);
 pub(super) struct ZoneWrites {
     state: Mutex<State>,
     ended: Condvar,
-    /// Whether `unseen` has something in it: attributes are told often.
+    /// Whether `unseen` has something in it: this is looked at with every reply of attributes.
     any_unseen: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct ZoneWrites {
 struct State {
     /// File and offset of each write at work.
     at_work: BTreeSet<(Ino, u64)>,
-    /// Files that the kernel takes for empty though a failure has shown that they are not.
+    /// Files that the kernel believes to be empty though they are not.
     unseen: BTreeSet<Ino>,
     /// Of these, the thread whose write failed last.
     failed: BTreeMap<Ino, u32>,
@@ -54,13 +54,13 @@ impl ZoneWrites {
     fn wait_for_turn(&self, ino: Ino, offset: u64, size: impl Fn() -> u64) {
         let mut state = self.state();
         state.at_work.insert((ino, offset));
-        let mut patient = true;
+        let mut first_look = true;
         while size() < offset {
             let before = state.at_work.range((ino, 0)..(ino, offset)).next().is_some();
-            if !before && !patient {
+            if !before && !first_look {
                 break;
             }
-            patient = before;
+            first_look = before;
             let waited = self.ended.wait_timeout(state, TURN_TIMEOUT);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -155,7 +155,7 @@ impl Front {
     /// Has the mount made read-only if the file system has become so.
     pub(super) fn watch_access(&self) {
         if self.shared.fs.access() == Access::ReadOnly {
-            self.shared.became_read_only.ring();
+            self.shared.became_read_only.fire();
         }
     }
 }

@@ -29,7 +29,7 @@ use zonal_fuse::options::{Access, Atime, MountConfig};
 use zonal_fuse::unmount::unmount_and_wait;
 
 /// How long a daemon may take to end.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 const MOUNT_POINT: &str = "ZONAL_TEST_MOUNT_POINT";
 const DRIVE: &str = "ZONAL_TEST_DRIVE";
@@ -111,7 +111,7 @@ impl Mounted {
     pub(crate) fn unmount(&mut self) {
         // A process that another test is just starting holds our files until it runs its program.
         let mut tries = 0;
-        while let Err(error) = unmount_and_wait(&self.root(), PATIENCE) {
+        while let Err(error) = unmount_and_wait(&self.root(), END_TIMEOUT) {
             tries += 1;
             assert!(matches!(error, ServeError::Busy { .. }) && tries < 20, "{error}");
             tools::run(Command::new("sleep").arg("0.1"));

@@ -23,6 +23,12 @@ pub enum Error {
         "this kernel's driver knows no zoned ublk devices; Linux 6.6 does, with zones built in"
     )]
     NoZones,
+    /// The kernel takes no such zones.
+    #[error("Linux takes no such device: its zones are of {kib} KiB, not a power of two")]
+    ZoneSize {
+        /// Their size.
+        kib: u64,
+    },
     /// The kernel takes no such device.
     #[error("Linux takes no such device: {why}")]
     Unsuitable {

@@ -20,8 +20,7 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     let zone_size = geometry.zone_size();
     let last = ZoneId::new(geometry.zone_count() - 1);
     if !zone_size.get().is_power_of_two() {
-        let kib = geometry.bytes(zone_size).get() >> 10;
-        return unsuitable(format!("its zones are of {kib} KiB, not a power of two"));
+        return Err(Error::ZoneSize { kib: geometry.bytes(zone_size).get() >> 10 });
     }
     if geometry.size_of(last) != zone_size {
         return unsuitable(format!("its last zone, {last}, is smaller than the others"));

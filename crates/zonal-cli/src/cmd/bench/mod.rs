@@ -224,7 +224,7 @@ fn choose_zones(device: &dyn ZonedDevice, args: &Bench) -> Result<Vec<ZoneId>> {
     if args.threads == 0 || chosen.len() < wanted {
         let found = chosen.len();
         bail!(
-            "{} needs {wanted} empty zones for {} threads and has {found}: fewer threads, or \
+            "{} has {found} empty zones and {} threads need {wanted}: use fewer threads, or \
              --force to reset zones that hold data",
             args.device,
             args.threads

@@ -32,7 +32,7 @@ impl Counts {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no count", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("{} holds no counts", path.display()))
     }
 
     /// Bytes written below per byte written above.

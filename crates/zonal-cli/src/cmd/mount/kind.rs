@@ -33,7 +33,7 @@ impl KindOptions {
             match self.zonefs.take(option) {
                 Taken::Yes => self.of_zonefs = Some(option.to_owned()),
                 Taken::No => others.push(option),
-                Taken::Bad => bail!("mount option {option:?}: zonefs knows no such value"),
+                Taken::Bad => bail!("mount option {option:?}: not a value that zonefs has"),
             }
         }
         Ok(others.join(","))
@@ -52,14 +52,14 @@ pub(super) fn decide(
     };
     match &options.of_zonefs {
         Some(option) if kind != FsKind::Zonefs => {
-            bail!("mount option {option:?}: {} does not have it, zonefs does", kind.name());
+            bail!("mount option {option:?}: an option of zonefs, not of {}", kind.name());
         }
         Some(_) | None => Ok(kind),
     }
 }
 
 fn found(device: &dyn ZonedDevice) -> Result<FsKind> {
-    let found = signature::find(device).context("looking at what the device holds")?;
+    let found = signature::find(device).context("identifying what the device holds")?;
     match found.map(|found| found.kind) {
         Some(Content::Zonefs) => Ok(FsKind::Zonefs),
         // What Furrow says about a device without a signature is the best there is to say.
@@ -91,7 +91,7 @@ impl Mounted {
                 };
                 let fs = Furrow::mount(device, clock, options)
                     .map_err(|error| device::without_furrow(&*stack.device, error))?;
-                tell_losses(&fs);
+                log_losses(&fs);
                 Self::Furrow(Arc::new(fs))
             }
             FsKind::Zonefs => {
@@ -127,7 +127,7 @@ fn atime(atime: Atime) -> AtimePolicy {
     }
 }
 
-fn tell_losses(fs: &Furrow) {
+fn log_losses(fs: &Furrow) {
     for loss in fs.losses() {
         let (ino, zone) = (loss.ino.get(), loss.zone.get());
         let (offset, bytes) = (loss.offset, loss.len);

@@ -2,7 +2,7 @@
 //! remount of a zonefs that does not name `explicit-open` drops it.
 //!
 //! The kernel changes what is the mount's: `ro`, `nodev` and the like. The daemon changes what is the
-//! file system's, which only zonefs has; it is told through the control directory. Which comes first:
+//! file system's, which only zonefs has; it learns of it through the control directory. Which comes first:
 //! a mount that is read-only takes no commands.
 //!
 //! mount(8) comes here by the type in the mount table, `fuse.zonefs` or `fuse.furrow`, so by a link
@@ -79,7 +79,7 @@ impl Change {
             match MountOptions::default().take(option) {
                 Taken::Yes => named.push(option.to_owned()),
                 Taken::No => apply(&mut config, option)?,
-                Taken::Bad => bail!("mount option {option:?}: zonefs knows no such value"),
+                Taken::Bad => bail!("mount option {option:?}: not a value that zonefs has"),
             }
         }
         let flags = flags(&config, now);
@@ -117,7 +117,7 @@ impl Change {
         let was_read_only = now.contains(MountFlags::RDONLY);
         if !self.named.is_empty() {
             if was_read_only {
-                // The file system itself stays read-only until the daemon is told otherwise.
+                // The file system itself stays read-only until the daemon has changed it.
                 mount_remount(dir, self.flags - MountFlags::RDONLY, "")?;
             }
             if let Err(error) = command(dir, &self.named.join(",")) {
@@ -197,10 +197,11 @@ fn is_about_atime(option: &str) -> bool {
     matches!(option, "relatime" | "noatime" | "strictatime")
 }
 
-/// Tells the daemon.
+/// Sends options to the daemon.
 fn command(dir: &Path, options: &str) -> Result<()> {
     let path = dir.join(control::NAME).join("command");
-    let told = fs::OpenOptions::new().write(true).open(&path);
-    told.and_then(|mut file| file.write_all(format!("remount {options}\n").as_bytes()))
-        .with_context(|| format!("telling the daemon: {options}"))
+    let opened = fs::OpenOptions::new().write(true).open(&path);
+    opened
+        .and_then(|mut file| file.write_all(format!("remount {options}\n").as_bytes()))
+        .with_context(|| format!("sending the options to the daemon: {options}"))
 }

@@ -1,4 +1,4 @@
-//! What quickstart tells: one line when a step ends, and a summary at the end.
+//! What quickstart prints: one line when a step ends, and a summary at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +40,7 @@ struct Summary<'a> {
     write_amplification: f64,
 }
 
-/// Tells what happens, as it happens.
+/// Prints what happens, as it happens.
 pub(super) struct Story {
     json: bool,
     source: PathBuf,
@@ -129,7 +129,7 @@ impl Story {
         Ok(result)
     }
 
-    /// Does a step whose note tells its speed.
+    /// Does a step whose note has its speed.
     pub(super) fn timed<T>(
         &mut self,
         name: &'static str,

@@ -21,7 +21,7 @@ use crate::cmd::mount::Counts;
 use crate::device::{self, OpenMode};
 
 /// How long the drive may take to become clean.
-const PATIENCE: Duration = Duration::from_mins(1);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How the file system is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Session {
     pub(super) fn end(mut self) -> Result<Counts> {
         match std::mem::replace(&mut self.open, Open::Ended) {
             Open::Mount { point, counts } => {
-                if let Err(error) = unmount_and_wait(&point, PATIENCE) {
+                if let Err(error) = unmount_and_wait(&point, UNMOUNT_TIMEOUT) {
                     self.open = Open::Mount { point, counts };
                     return Err(error.into());
                 }

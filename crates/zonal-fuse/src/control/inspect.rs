@@ -5,8 +5,8 @@ use zonal_fs::furrow::{self, Furrow};
 use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{OpenPolicy, Taken, ZoneFs};
 
-/// A file system that can be looked into.
-pub trait Subject: Send + Sync {
+/// A file system whose counters and settings can be read.
+pub trait Inspect: Send + Sync {
     /// Its type.
     fn kind(&self) -> &'static str;
 
@@ -34,7 +34,7 @@ fn name_of(access: Access) -> &'static str {
     }
 }
 
-impl Subject for Furrow {
+impl Inspect for Furrow {
     fn kind(&self) -> &'static str {
         "furrow"
     }
@@ -79,7 +79,7 @@ impl Subject for Furrow {
     }
 }
 
-impl Subject for ZoneFs {
+impl Inspect for ZoneFs {
     fn kind(&self) -> &'static str {
         "zonefs"
     }
