@@ -17,12 +17,11 @@ use crate::cmd::mkzonefs::Features;
 
 /// Zoned storage in user space: emulated zoned drives, and file systems on zoned drives.
 ///
-/// A DEVICE is the path of a drive file or of a real drive (`/dev/nvme0n1`, `/dev/ng0n1`),
-/// optionally with layers in front: `po2:drive.zns`, `fault(RULES):drive.zns`, `meter:drive.zns`,
-/// `trace(FILE):drive.zns`. `mem:` is a drive in memory that is gone when the command ends, `sim:` a
-/// simulated SSD.
+/// A DEVICE is the path of a drive file or of a real drive, or a specification; the end of this
+/// help lists them.
 #[derive(Parser)]
 #[command(name = "zonal", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_long_help = crate::device::help())]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

@@ -1,16 +1,35 @@
 //! Opening the device that a command line names.
 
-use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow};
 pub(crate) use zonal::OpenMode;
-use zonal::spec::Stack;
-use zonal::{Clock, DeviceError, ManualClock, SystemClock, Zone, ZonedDevice};
+use zonal::spec::Openers;
+pub(crate) use zonal::spec::{Base, Stack};
+use zonal::{SystemClock, Zone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::signature::{self, Content};
-use zonal_sim::{Config, SimSsd};
+
+/// Everything that can be opened by name.
+pub(crate) fn openers() -> Openers {
+    Openers::builtin()
+        .with_schemes(&[zonal_sim::SCHEME])
+        .with_schemes(&zonal_linux::SCHEMES)
+        .with_paths(zonal_linux::open)
+}
+
+/// What a DEVICE on the command line can be, for `--help`.
+pub(crate) fn help() -> String {
+    let openers = openers();
+    let schemes = openers.schemes();
+    let width = schemes.iter().map(|scheme| scheme.form.len()).max().unwrap_or(0);
+    let line = |form: &str, help: &str| format!("  {form:width$}  {help}\n");
+    let mut text = String::from("A DEVICE is one of these; layers stack, the outermost first:\n");
+    text += &line("PATH", "a drive file, a zoned block device, an NVMe namespace (/dev/ngXnY)");
+    text.extend(schemes.iter().map(|scheme| line(scheme.form, scheme.help)));
+    text
+}
 
 /// Opens `spec`.
 pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
@@ -19,94 +38,9 @@ pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
 
 /// Opens `spec`, and keeps hold of what can be asked of its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
-    zonal::spec::open_stack_with(spec, mode, Arc::new(SystemClock::new()), &open_other)
+    openers()
+        .open(spec, mode, Arc::new(SystemClock::new()))
         .with_context(|| format!("opening {spec}"))
-}
-
-/// An open device, and what it takes to measure it.
-pub(crate) struct Opened {
-    pub(crate) device: Arc<dyn ZonedDevice>,
-    pub(crate) time: Time,
-    pub(crate) base: Base,
-}
-
-/// What the innermost device of a stack is made of.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Base {
-    Memory,
-    Simulated,
-    /// A drive file.
-    File(PathBuf),
-    /// A device of the kernel, with zones of its own or virtual ones.
-    Device,
-}
-
-/// Opens `spec` to be measured.
-pub(crate) fn open_timed(spec: &str, mode: OpenMode) -> Result<Opened> {
-    let (simulated, base) = (OnceCell::new(), OnceCell::new());
-    // Asked for all but drives in memory.
-    let other = |path: &Path, mode| {
-        if let Some(drive) = simulated_at(path)? {
-            simulated.get_or_init(|| drive.clock());
-            base.get_or_init(|| Base::Simulated);
-            return Ok(Some(drive as Arc<dyn ZonedDevice>));
-        }
-        let device = zonal_linux::open(path, mode)?;
-        let is_file = device.is_none() && path.is_file();
-        base.get_or_init(|| if is_file { Base::File(path.to_owned()) } else { Base::Device });
-        Ok(device)
-    };
-    let stack = zonal::spec::open_stack_with(spec, mode, Arc::new(SystemClock::new()), &other)
-        .with_context(|| format!("opening {spec}"))?;
-    Ok(Opened {
-        device: stack.device,
-        time: simulated.into_inner().map_or(Time::Real(SystemClock::new()), Time::Virtual),
-        base: base.into_inner().unwrap_or(Base::Memory),
-    })
-}
-
-/// The time in which a device's operations take place.
-pub(crate) enum Time {
-    /// That of the machine.
-    Real(SystemClock),
-    /// That of a simulated drive.
-    Virtual(Arc<ManualClock>),
-}
-
-impl Time {
-    /// What shows it.
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        match self {
-            Self::Real(clock) => clock,
-            Self::Virtual(clock) => &**clock,
-        }
-    }
-}
-
-/// What is no drive file: a simulated SSD, or a device of the kernel.
-fn open_other(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>, DeviceError> {
-    match simulated_at(path)? {
-        Some(drive) => Ok(Some(drive)),
-        None => zonal_linux::open(path, mode),
-    }
-}
-
-/// The simulated drive that a path stands for, if it stands for one.
-fn simulated_at(path: &Path) -> Result<Option<Arc<SimSsd>>, DeviceError> {
-    path.to_str().and_then(|path| path.strip_prefix("sim:")).map(simulated).transpose()
-}
-
-/// `sim:`, with the config of a file or the default one.
-fn simulated(path: &str) -> Result<Arc<SimSsd>, DeviceError> {
-    let bad = |what: String| DeviceError::Spec { spec: format!("sim:{path}"), what };
-    let config = if path.is_empty() {
-        Config::default()
-    } else {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| DeviceError::Io { what: format!("opening {path}"), source })?;
-        Config::parse(&text).map_err(|error| bad(error.to_string()))?
-    };
-    SimSsd::new(&config).map(Arc::new).map_err(|error| bad(error.to_string()))
 }
 
 /// The device as the mount table shows it: a plain file by its absolute path.
@@ -149,10 +83,39 @@ mod tests {
             overwrite: Overwrite::Refuse,
         };
         FileDrive::create(&path, &options).unwrap();
-        let base = |spec: &str| open_timed(spec, OpenMode::ReadOnly).unwrap().base;
-        assert_eq!(base(&format!("po2:{}", path.display())), Base::File(path.clone()));
-        assert_eq!(base("po2:mem:zones=9"), Base::Memory);
-        assert_eq!(base("meter:sim:"), Base::Simulated);
+        let base = |spec: &str| open_stack(spec, OpenMode::ReadOnly).unwrap().base;
+        let found = base(&format!("po2:{}", path.display()));
+        assert!(matches!(found, Base::File(found) if found == path));
+        assert!(matches!(base("po2:mem:zones=9"), Base::Memory));
+        assert!(matches!(base("meter:sim:"), Base::Simulated(_)));
+    }
+
+    /// A simulated drive has times of its own, and a meter on it counts those.
+    #[test]
+    fn a_meter_measures_a_simulated_drive_in_its_own_time() {
+        let stack = open_stack("meter:sim:", OpenMode::ReadWrite).unwrap();
+        stack.device.append(zonal::ZoneId::ZERO, &[1; 4096]).unwrap();
+        let appends = stack.counters[0].of(zonal::layer::meter::OpKind::Append);
+        assert!((6_000..100_000).contains(&appends.latency_ns.max()), "{:?}", appends.latency_ns);
+        let Base::Simulated(clock) = stack.base else { panic!("not simulated") };
+        assert!(zonal::Clock::monotonic_ns(&*clock) >= appends.latency_ns.max());
+    }
+
+    /// The table of the guide, the list in --help and what opens a device are one list.
+    #[test]
+    fn the_guide_lists_every_scheme() {
+        let guide = include_str!("../../../docs/guide/devices.md");
+        let table: String = openers()
+            .schemes()
+            .iter()
+            .map(|scheme| {
+                format!("| `{}` | {} | `{}` |\n", scheme.form, scheme.help, scheme.example)
+            })
+            .collect();
+        assert!(guide.contains(&table), "docs/guide/devices.md should have:\n{table}");
+        for scheme in openers().schemes() {
+            assert!(help().contains(scheme.form), "{}", scheme.form);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{Caller, FileSystem, OpenFor, SetAttr, WriteFlags};
 use zonal_fs::zonefs::{Group, MkfsOptions, MountOptions, OpenPolicy, ZoneFs, mkfs};
 
-fn main() -> Result<(), FsError> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "mem:zone=3M,zones=20,open=4".into());
     let clock = Arc::new(ManualClock::new(0));
     let device = spec::open(&name, OpenMode::ReadWrite, clock.clone())?;
@@ -47,5 +47,6 @@ fn main() -> Result<(), FsError> {
     let emptied = SetAttr { size: Some(0), ..SetAttr::default() };
     println!("emptied: {} bytes", fs.setattr(&Caller::ROOT, file, &emptied)?.size);
     fs.close(file, OpenFor::Writing);
-    fs.shutdown()
+    fs.shutdown()?;
+    Ok(())
 }

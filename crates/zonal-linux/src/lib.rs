@@ -24,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zonal::file::format;
+use zonal::spec::{OpenError, Opener, Scheme, Stack};
 use zonal::{DeviceError, OpenMode, ZonedDevice};
 
 use self::sysfs::Attributes;
@@ -34,31 +35,43 @@ pub use passthrough::{PassthroughDrive, Way};
 /// Result of a device operation.
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// Words in front of the node of a namespace, for the way that commands take.
-const WAYS: [(&str, Way); 2] = [("ioctl:", Way::Ioctl), ("io_uring:", Way::IoUring)];
+/// Schemes that choose the way of commands to a namespace. For the list of what a program opens,
+/// together with [`open`] for paths.
+pub const SCHEMES: [Scheme; 2] = [
+    Scheme {
+        name: "ioctl",
+        form: "ioctl:/dev/ngXnY",
+        help: "a zoned NVMe namespace, every command by ioctl",
+        example: "ioctl:/dev/ng0n1",
+        opener: Opener::Device(|path, mode| open_namespace(path, mode, Way::Ioctl)),
+    },
+    Scheme {
+        name: "io_uring",
+        form: "io_uring:/dev/ngXnY",
+        help: "a zoned NVMe namespace, every command by io_uring",
+        example: "io_uring:/dev/ng0n1",
+        opener: Opener::Device(|path, mode| open_namespace(path, mode, Way::IoUring)),
+    },
+];
+
+fn open_namespace(path: &str, mode: OpenMode, way: Way) -> std::result::Result<Stack, OpenError> {
+    let drive = PassthroughDrive::open(Path::new(path), mode, way)?;
+    Ok(Stack::of_device(Arc::new(drive)))
+}
 
 /// Opens the device that a path names; `None` if it is none, but a plain file, or a disk that has
-/// virtual zones as a drive file has them.
-///
-/// The node of an NVMe namespace, `/dev/ng0n1`, may have `ioctl:` or `io_uring:` in front, to choose
-/// the way that commands take.
+/// virtual zones as a drive file has them, or nothing at all.
 pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>> {
-    let kind = path.metadata().map(|metadata: Metadata| metadata.file_type());
-    match kind {
-        Ok(kind) if kind.is_block_device() => open_block(path, mode),
-        Ok(kind) if kind.is_char_device() => {
-            Ok(Some(Arc::new(PassthroughDrive::open(path, mode, Way::Automatic)?)))
-        }
-        Ok(_) => Ok(None),
-        // What is not there, others will say.
-        Err(_) => {
-            let chosen = path.to_str().and_then(|text| {
-                WAYS.iter().find_map(|(word, way)| Some((text.strip_prefix(word)?, *way)))
-            });
-            let Some((path, way)) = chosen else { return Ok(None) };
-            Ok(Some(Arc::new(PassthroughDrive::open(Path::new(path), mode, way)?)))
-        }
+    let Ok(kind) = path.metadata().map(|metadata: Metadata| metadata.file_type()) else {
+        return Ok(None);
+    };
+    if kind.is_block_device() {
+        return open_block(path, mode);
     }
+    if kind.is_char_device() {
+        return Ok(Some(Arc::new(PassthroughDrive::open(path, mode, Way::Automatic)?)));
+    }
+    Ok(None)
 }
 
 /// Opens a block device with zones of its own.

@@ -74,7 +74,7 @@ impl Namespace {
             let (device, why) = (name.to_owned(), "NVMe has no conventional zones".to_owned());
             return Err(Error::Export { device, why });
         }
-        let Stack { device, failing, counters: _ } = stack;
+        let Stack { device, failing, .. } = stack;
         Ok(Self {
             device,
             failing,

@@ -36,6 +36,7 @@ pub mod host;
 pub mod load;
 pub mod preset;
 pub mod report;
+mod scheme;
 pub mod size;
 pub mod ssd;
 pub mod sweep;
@@ -45,6 +46,7 @@ pub mod trace;
 
 pub use config::Config;
 pub use error::{Result, SimError};
+pub use scheme::SCHEME;
 pub use size::Size;
 pub use ssd::SimSsd;
 

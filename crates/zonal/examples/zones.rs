@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use zonal::{DeviceError, ManualClock, OpenMode, Select, ZoneAction, ZoneId, ZonedDevice, spec};
+use zonal::{ManualClock, OpenMode, Select, ZoneAction, ZoneId, ZonedDevice, spec};
 
-fn main() -> Result<(), DeviceError> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "mem:zone=96M,zones=6,open=2".into());
     let device = spec::open(&name, OpenMode::ReadWrite, Arc::new(ManualClock::new(0)))?;
     let block = vec![42; device.geometry().block_size().bytes().try_into().expect("small")];

@@ -147,14 +147,6 @@ pub enum DeviceError {
         /// Its node.
         path: PathBuf,
     },
-    /// A device specification that cannot be understood.
-    #[error("device {spec:?}: {what}")]
-    Spec {
-        /// The part that is wrong.
-        spec: String,
-        /// What is wrong with it.
-        what: String,
-    },
     /// A replayed operation did not end as it did when it was recorded.
     #[error("operation {index} of the trace, {operation}: {what}")]
     Replay {
@@ -228,8 +220,7 @@ impl DeviceError {
             Self::Geometry { .. }
             | Self::Unaligned { .. }
             | Self::AppendTooLarge { .. }
-            | Self::NoZones { .. }
-            | Self::Spec { .. } => (Errno::INVAL, status::INVALID_FIELD),
+            | Self::NoZones { .. } => (Errno::INVAL, status::INVALID_FIELD),
             Self::OutOfRange { .. } => (Errno::IO, status::LBA_OUT_OF_RANGE),
             Self::NoSuchZone { .. } => (Errno::INVAL, status::LBA_OUT_OF_RANGE),
             Self::CrossesZone { .. } | Self::Gap { .. } => (Errno::IO, status::ZONE_BOUNDARY),
@@ -282,7 +273,6 @@ mod tests {
             (DeviceError::Conventional { zone }, Errno::IO, (0, 0x02)),
             (DeviceError::NoZones { path: path.clone() }, Errno::INVAL, (0, 0x02)),
             (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
-            (DeviceError::Spec { spec: what.clone(), what: what.clone() }, Errno::INVAL, (0, 0x02)),
             (
                 DeviceError::Replay { index: 1, operation: what.clone(), what: what.clone() },
                 Errno::IO,

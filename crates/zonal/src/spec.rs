@@ -1,29 +1,44 @@
 //! Device specifications: a device and the layers on it, as one word of a command line.
 //!
-//! | specification | device |
-//! | --- | --- |
-//! | `drive.zns`, `file:drive.zns` | a drive file |
-//! | `/dev/nvme0n1`, `/dev/ng0n1` | what another crate opens by its path: [`OpenOther`] |
-//! | `mem:`, `mem:size=1G,zone=96M,open=4` | a drive in memory; options as in [`Changes`] |
-//! | `po2:SPEC` | zones rounded up to a power of two |
-//! | `meter:SPEC` | measured |
-//! | `trace(FILE):SPEC`, `trace(FILE,data):SPEC` | recorded into FILE, without or with the data |
-//! | `fault(RULES):SPEC` | failing as [`FaultPlan`] says |
-//!
-//! Layers stack from left to right, the outermost first: `po2:meter:drive.zns`. A file whose name
-//! looks like one of these is reached with `file:`.
+//! A specification is a path, or a scheme with its text: `mem:zones=10`, `po2:DEVICE`. Layers stack
+//! from left to right, the outermost first: `po2:meter:drive.zns`. A [`Scheme`] says everything about
+//! one of them: its name, how it is written, what it is, and how it is opened. [`Openers`] is the list of
+//! those that a program knows; parsing, help and errors go by it. This crate has [`file`](Openers::builtin),
+//! `mem`, and the layers; other crates and programs add theirs.
 
-use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::layer::fault::{Fault, FaultPlan};
-use crate::layer::meter::{Counters, Meter};
-use crate::layer::po2::PowerOfTwo;
-use crate::layer::trace::{Trace, TraceContent};
-use crate::profile::Changes;
-use crate::{Clock, DeviceError, FailZone, FileDrive, MemoryDrive, OpenMode, ZonedDevice};
+use crate::layer::meter::Counters;
+use crate::{
+    Clock, DeviceError, FailZone, FileDrive, ManualClock, MemoryDrive, OpenMode, ZonedDevice,
+};
+
+mod builtin;
+
+/// Result of opening a device.
+pub type Result<T> = std::result::Result<T, OpenError>;
+
+/// Why a specification opens no device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// It cannot be understood.
+    #[error("device {spec:?}: {what}")]
+    Spec {
+        /// The part that is wrong.
+        spec: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The device cannot be opened.
+    #[error("{0}")]
+    Device(
+        #[from]
+        #[source]
+        DeviceError,
+    ),
+}
 
 /// An open device and what can be asked of its layers.
 pub struct Stack {
@@ -33,17 +48,224 @@ pub struct Stack {
     pub counters: Vec<Arc<Counters>>,
     /// The innermost device, if its zones can be made to fail.
     pub failing: Option<Arc<dyn FailZone>>,
+    /// What the innermost device is made of.
+    pub base: Base,
 }
 
-/// An emulated drive: one device under two traits.
-impl<D: ZonedDevice + FailZone + 'static> From<D> for Stack {
-    fn from(drive: D) -> Self {
+/// What the innermost device of a stack is made of.
+#[derive(Clone, Debug)]
+pub enum Base {
+    /// Memory.
+    Memory,
+    /// A drive file.
+    File(PathBuf),
+    /// A model, whose operations move this clock.
+    Simulated(Arc<ManualClock>),
+    /// A device of the kernel, with zones of its own or virtual ones.
+    Device,
+}
+
+impl Stack {
+    /// A device of the kernel, without layers.
+    pub fn of_device(device: Arc<dyn ZonedDevice>) -> Self {
+        Self { device, counters: Vec::new(), failing: None, base: Base::Device }
+    }
+
+    /// An emulated drive, made of `base`: one device under two traits.
+    pub fn emulated<D: ZonedDevice + FailZone + 'static>(drive: D, base: Base) -> Self {
         let drive = Arc::new(drive);
-        Self { device: drive.clone(), counters: Vec::new(), failing: Some(drive) }
+        Self { device: drive.clone(), counters: Vec::new(), failing: Some(drive), base }
+    }
+
+    /// The clock that shows the device's time: a model's own, or else `clock`.
+    fn clock(&self, clock: &Arc<dyn Clock>) -> Arc<dyn Clock> {
+        match &self.base {
+            Base::Simulated(virtual_time) => virtual_time.clone(),
+            Base::Memory | Base::File(_) | Base::Device => Arc::clone(clock),
+        }
     }
 }
 
-/// Opens the device that `spec` describes.
+impl From<MemoryDrive> for Stack {
+    fn from(drive: MemoryDrive) -> Self {
+        Self::emulated(drive, Base::Memory)
+    }
+}
+
+/// A kind of device or layer, by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheme {
+    /// What stands before the colon or the parenthesis.
+    pub name: &'static str,
+    /// How it is written: `trace(FILE):DEVICE`.
+    pub form: &'static str,
+    /// What it is, in one line.
+    pub help: &'static str,
+    /// A device specification with it.
+    pub example: &'static str,
+    /// How it is opened.
+    pub opener: Opener,
+}
+
+/// How a scheme is opened.
+#[derive(Clone, Copy, Debug)]
+pub enum Opener {
+    /// What follows the colon is a path, whatever it looks like.
+    Path,
+    /// A device, from what follows the colon.
+    Device(fn(&str, OpenMode) -> Result<Stack>),
+    /// A layer on the device that follows the colon.
+    Layer(Wrap),
+    /// The same, after arguments in parentheses. They are parsed before anything is opened.
+    LayerWith(fn(&str) -> std::result::Result<Layer, String>),
+}
+
+/// Puts a layer on a device. The clock is for what measures time.
+type Wrap = fn(Stack, &Arc<dyn Clock>) -> Result<Stack>;
+
+/// A layer that is parsed, and not yet on a device.
+pub type Layer = Box<dyn FnOnce(Stack, &Arc<dyn Clock>) -> Result<Stack>>;
+
+/// Opens the device that a path names; `None` if it is none that this opener knows.
+pub type PathOpener =
+    fn(&Path, OpenMode) -> std::result::Result<Option<Arc<dyn ZonedDevice>>, DeviceError>;
+
+/// The schemes that a program knows, and what opens its paths.
+#[derive(Clone, Debug)]
+pub struct Openers {
+    schemes: Vec<Scheme>,
+    paths: Vec<PathOpener>,
+}
+
+impl Openers {
+    /// Drive files, drives in memory, and the layers of this crate.
+    pub fn builtin() -> Self {
+        Self { schemes: builtin::SCHEMES.to_vec(), paths: Vec::new() }
+    }
+
+    /// The same with more schemes.
+    ///
+    /// # Panics
+    /// If one of them is there already.
+    #[must_use]
+    pub fn with_schemes(mut self, schemes: &[Scheme]) -> Self {
+        for scheme in schemes {
+            assert!(self.find(scheme.name).is_none(), "two schemes {:?}", scheme.name);
+            self.schemes.push(*scheme);
+        }
+        self
+    }
+
+    /// The same with devices that are named by a path, and are no drive files.
+    #[must_use]
+    pub fn with_paths(mut self, opener: PathOpener) -> Self {
+        self.paths.push(opener);
+        self
+    }
+
+    /// Every scheme.
+    pub fn schemes(&self) -> &[Scheme] {
+        &self.schemes
+    }
+
+    fn find(&self, name: &str) -> Option<&Scheme> {
+        self.schemes.iter().find(|scheme| scheme.name == name)
+    }
+
+    /// Opens the device that `spec` describes.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use zonal::spec::Openers;
+    /// use zonal::{ManualClock, OpenMode};
+    /// let clock = Arc::new(ManualClock::new(0));
+    /// let stack = Openers::builtin().open("meter:mem:zones=10", OpenMode::ReadWrite, clock)?;
+    /// assert_eq!(stack.device.geometry().zone_count(), 10);
+    /// assert_eq!(stack.counters.len(), 1);
+    /// # Ok::<(), zonal::spec::OpenError>(())
+    /// ```
+    #[expect(clippy::needless_pass_by_value, reason = "as a constructor takes it")]
+    pub fn open(&self, spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Stack> {
+        let mut layers = Vec::new();
+        let mut rest = spec;
+        // All of them are parsed first, so that a bad specification opens nothing.
+        while let Some((layer, below)) = self.split_layer(rest)? {
+            layers.push(layer);
+            rest = below;
+        }
+        let stack = self.open_innermost(rest, mode)?;
+        layers.into_iter().rev().try_fold(stack, |stack, layer| layer(stack, &clock))
+    }
+
+    /// Takes the outermost layer off `spec`; `None` if there is none.
+    fn split_layer<'a>(&self, spec: &'a str) -> Result<Option<(Layer, &'a str)>> {
+        let (name, after) = spec.split_at(spec.find([':', '(']).unwrap_or(spec.len()));
+        let Some(scheme) = self.find(name).filter(|_| !after.is_empty()) else { return Ok(None) };
+        match scheme.opener {
+            Opener::Path | Opener::Device(_) => Ok(None),
+            Opener::Layer(wrap) => {
+                let below = after.strip_prefix(':').ok_or_else(|| {
+                    bad(spec, format!("{name} takes no arguments: {}", scheme.form))
+                })?;
+                Ok(Some((Box::new(wrap), below)))
+            }
+            Opener::LayerWith(parse) => {
+                let inside = after.strip_prefix('(').ok_or_else(|| {
+                    bad(spec, format!("{name} needs arguments in parentheses: {}", scheme.form))
+                })?;
+                let end = closing(inside)
+                    .ok_or_else(|| bad(spec, "a parenthesis is not closed".into()))?;
+                let below = inside[end + 1..]
+                    .strip_prefix(':')
+                    .ok_or_else(|| bad(spec, "after the parenthesis comes :DEVICE".into()))?;
+                let inside = &inside[..end];
+                let layer =
+                    parse(inside).map_err(|what| bad(&format!("{name}({inside})"), what))?;
+                Ok(Some((layer, below)))
+            }
+        }
+    }
+
+    fn open_innermost(&self, spec: &str, mode: OpenMode) -> Result<Stack> {
+        let scheme = spec.split_once(':').and_then(|(name, rest)| Some((self.find(name)?, rest)));
+        match scheme.map(|(scheme, rest)| (scheme.opener, rest)) {
+            Some((Opener::Device(open), rest)) => open(rest, mode),
+            Some((Opener::Path, path)) => self.open_path(path, mode),
+            // Layers are off already.
+            Some((Opener::Layer(_) | Opener::LayerWith(_), _)) | None => self.open_path(spec, mode),
+        }
+    }
+
+    fn open_path(&self, path: &str, mode: OpenMode) -> Result<Stack> {
+        if path.is_empty() {
+            return Err(bad(path, "a device is missing: a path, or mem:".into()));
+        }
+        for opener in &self.paths {
+            if let Some(device) = opener(Path::new(path), mode)? {
+                return Ok(Stack::of_device(device));
+            }
+        }
+        match FileDrive::open(path, mode) {
+            Ok(drive) => {
+                let is_file = Path::new(path).is_file();
+                let base = if is_file { Base::File(path.into()) } else { Base::Device };
+                Ok(Stack::emulated(drive, base))
+            }
+            // A misspelt scheme is taken for a file name.
+            Err(DeviceError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound && path.contains(':') =>
+            {
+                let names: Vec<&str> = self.schemes.iter().map(|scheme| scheme.name).collect();
+                let names = names.join(", ");
+                let what = format!("no such file, and what is before the colon is none of {names}");
+                Err(bad(path, what))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Opens the device that `spec` describes, with the [built-in](Openers::builtin) schemes.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,107 +273,15 @@ impl<D: ZonedDevice + FailZone + 'static> From<D> for Stack {
 /// let clock = Arc::new(ManualClock::new(0));
 /// let device = spec::open("po2:mem:zone=96M,zones=10", OpenMode::ReadWrite, clock)?;
 /// assert_eq!(device.geometry().zone_size().get(), 32_768); // 128 MiB
-/// # Ok::<(), zonal::DeviceError>(())
+/// # Ok::<(), zonal::spec::OpenError>(())
 /// ```
 pub fn open(spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Arc<dyn ZonedDevice>> {
     open_stack(spec, mode, clock).map(|stack| stack.device)
 }
 
-/// Opens the device that `spec` describes, and keeps hold of what its layers count.
+/// The same, with what can be asked of its layers.
 pub fn open_stack(spec: &str, mode: OpenMode, clock: Arc<dyn Clock>) -> Result<Stack> {
-    open_stack_with(spec, mode, clock, &|_, _| Ok(None))
-}
-
-/// Opens what a path names if it is no drive file, but a device that this crate does not know.
-pub type OpenOther<'a> = &'a dyn Fn(&Path, OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>>;
-
-/// The same, with devices of other crates below the layers.
-#[expect(clippy::needless_pass_by_value, reason = "as a constructor takes it")]
-pub fn open_stack_with(
-    spec: &str,
-    mode: OpenMode,
-    clock: Arc<dyn Clock>,
-    other: OpenOther<'_>,
-) -> Result<Stack> {
-    let mut layers = Vec::new();
-    let mut rest = spec;
-    while let Some((layer, below)) = split_layer(rest)? {
-        layers.push(layer);
-        rest = below;
-    }
-    let mut stack = open_base(rest, mode, other)?;
-    for layer in layers.into_iter().rev() {
-        let below = stack.device;
-        stack.device = match layer {
-            Layer::PowerOfTwo => Arc::new(PowerOfTwo::new(below)?),
-            Layer::Meter => {
-                let meter = Meter::new(below, Arc::clone(&clock));
-                stack.counters.push(Arc::clone(meter.counters()));
-                Arc::new(meter)
-            }
-            Layer::Trace(path, content) => {
-                let file = File::create(path).map_err(|source| DeviceError::Io {
-                    what: format!("creating {path}"),
-                    source,
-                })?;
-                Arc::new(Trace::new(below, file, content)?)
-            }
-            Layer::Fault(plan) => Arc::new(Fault::new(below, plan)),
-        };
-    }
-    Ok(stack)
-}
-
-/// One layer, parsed and not yet made, so that a bad specification opens nothing.
-enum Layer<'a> {
-    PowerOfTwo,
-    Meter,
-    Trace(&'a str, TraceContent),
-    Fault(FaultPlan),
-}
-
-/// Takes the outermost layer off `spec`; `None` if there is none.
-fn split_layer(spec: &str) -> Result<Option<(Layer<'_>, &str)>> {
-    let (word, after) = spec.split_at(spec.find([':', '(']).unwrap_or(spec.len()));
-    let arguments = || {
-        let inside = after.strip_prefix('(').ok_or_else(|| {
-            bad(spec, format!("{word} needs arguments in parentheses: {word}(...):DEVICE"))
-        })?;
-        let end = closing(inside).ok_or_else(|| bad(spec, "a parenthesis is not closed".into()))?;
-        let below = inside[end + 1..]
-            .strip_prefix(':')
-            .ok_or_else(|| bad(spec, "after the parenthesis comes :DEVICE".into()))?;
-        Ok((&inside[..end], below))
-    };
-    match (word, after.strip_prefix(':')) {
-        ("po2", Some(below)) => Ok(Some((Layer::PowerOfTwo, below))),
-        ("meter", Some(below)) => Ok(Some((Layer::Meter, below))),
-        ("po2" | "meter", None) if after.starts_with('(') => {
-            Err(bad(spec, format!("{word} takes no arguments: {word}:DEVICE")))
-        }
-        ("trace", _) if !after.is_empty() => {
-            let (inside, below) = arguments()?;
-            let (path, content) = match inside.rsplit_once(',') {
-                Some((path, "data")) => (path, TraceContent::Data),
-                Some((_, other)) => {
-                    return Err(bad(spec, format!("trace has an option data, not {other:?}")));
-                }
-                None => (inside, TraceContent::Checksums),
-            };
-            if path.is_empty() {
-                return Err(bad(spec, "trace needs a file: trace(FILE):DEVICE".into()));
-            }
-            Ok(Some((Layer::Trace(path, content), below)))
-        }
-        ("fault", _) if !after.is_empty() => {
-            let (inside, below) = arguments()?;
-            let plan = inside
-                .parse::<FaultPlan>()
-                .map_err(|error| bad(&format!("fault({inside})"), error.to_string()))?;
-            Ok(Some((Layer::Fault(plan), below)))
-        }
-        _ => Ok(None),
-    }
+    Openers::builtin().open(spec, mode, clock)
 }
 
 /// Where the parenthesis that is open at the start of `text` closes.
@@ -168,42 +298,13 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Opens the innermost device.
-fn open_base(spec: &str, mode: OpenMode, other: OpenOther<'_>) -> Result<Stack> {
-    if let Some(options) = spec.strip_prefix("mem:") {
-        let changes = options.parse::<Changes>().map_err(|error| bad(spec, error.to_string()))?;
-        let shape = changes.geometry().map_err(|error| bad(spec, error.to_string()))?;
-        return Ok(MemoryDrive::with_rules(shape, changes.profile.rules())?.into());
-    }
-    let path = spec.strip_prefix("file:").unwrap_or(spec);
-    if path.is_empty() {
-        return Err(bad(spec, "a device is missing: a drive file or mem:".into()));
-    }
-    if let Some(device) = other(Path::new(path), mode)? {
-        return Ok(Stack { device, counters: Vec::new(), failing: None });
-    }
-    match FileDrive::open(path, mode) {
-        Ok(drive) => Ok(drive.into()),
-        // A misspelt layer is taken for a file name.
-        Err(DeviceError::Io { source, .. })
-            if source.kind() == std::io::ErrorKind::NotFound && path.contains(':') =>
-        {
-            let what = "no such file, and the part before the colon is none of \
-                        file, mem, po2, meter, trace, fault";
-            Err(bad(path, what.into()))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn bad(spec: &str, what: String) -> DeviceError {
-    DeviceError::Spec { spec: spec.into(), what }
+fn bad(spec: &str, what: String) -> OpenError {
+    OpenError::Spec { spec: spec.into(), what }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ManualClock;
     use crate::layer::meter::OpKind;
     use proptest::prelude::*;
 
@@ -241,20 +342,64 @@ mod tests {
         for (spec, what) in [
             ("", "a device is missing"),
             ("po2:", "a device is missing"),
+            ("file:", "a device is missing"),
             ("mem:zoen=3M", "\"zoen\""),
             ("mem:zone=3", "zone of 3 bytes"),
-            ("trace:mem:", "trace needs arguments"),
+            ("trace:mem:", "trace needs arguments in parentheses: trace(FILE):DEVICE"),
             ("trace(x:mem:", "not closed"),
             ("trace(x)mem:", "comes :DEVICE"),
             ("trace():mem:", "needs a file"),
             ("trace(x,dta):mem:", "not \"dta\""),
-            ("po2(3):mem:", "takes no arguments"),
-            ("p02:mem:", "none of file, mem, po2"),
+            ("po2(3):mem:", "takes no arguments: po2:DEVICE"),
+            ("p02:mem:", "none of file, mem, po2, meter, trace, fault"),
             ("fault(explode):mem:", "fault(explode)"),
             ("/nowhere/drive.zns", "opening /nowhere/drive.zns"),
         ] {
             let error = stack(spec).err().expect(spec).to_string();
             assert!(error.contains(what), "{spec}: {error}");
+        }
+    }
+
+    /// A program's own device: the list of names, and so errors and help, has it too.
+    #[test]
+    fn a_program_adds_schemes_and_paths() {
+        fn ram(text: &str, _: OpenMode) -> Result<Stack> {
+            let zones = text.parse().map_err(|_| bad(text, "not a number of zones".into()))?;
+            let changes = crate::profile::Changes { zones: Some(zones), ..Default::default() };
+            Ok(MemoryDrive::new(changes.geometry()?)?.into())
+        }
+        const RAM: Scheme = Scheme {
+            name: "ram",
+            form: "ram:ZONES",
+            help: "so many zones of memory",
+            example: "ram:7",
+            opener: Opener::Device(ram),
+        };
+        fn by_path(
+            path: &Path,
+            _: OpenMode,
+        ) -> std::result::Result<Option<Arc<dyn ZonedDevice>>, DeviceError> {
+            if path != Path::new("/dev/ours") {
+                return Ok(None);
+            }
+            let drive = MemoryDrive::new(crate::Profile::Small.geometry())?;
+            Ok(Some(Arc::new(drive)))
+        }
+        let openers = Openers::builtin().with_schemes(&[RAM]).with_paths(by_path);
+        let open = |spec| openers.open(spec, OpenMode::ReadWrite, Arc::new(ManualClock::new(0)));
+        assert_eq!(open("po2:ram:7").unwrap().device.geometry().zone_count(), 7);
+        assert!(matches!(open("po2:/dev/ours").unwrap().base, Base::Device));
+        assert!(matches!(open("file:/dev/ours").unwrap().base, Base::Device));
+        let error = open("rom:7").err().unwrap().to_string();
+        assert!(error.contains("none of file, mem, po2, meter, trace, fault, ram"), "{error}");
+        assert!(open("ram:many").is_err());
+    }
+
+    #[test]
+    fn every_example_is_of_its_scheme() {
+        for scheme in Openers::builtin().schemes() {
+            assert!(scheme.form.starts_with(scheme.name), "{scheme:?}");
+            assert!(scheme.example.starts_with(scheme.name), "{scheme:?}");
         }
     }
 

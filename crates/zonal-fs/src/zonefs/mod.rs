@@ -125,7 +125,7 @@ pub struct Stats {
 /// assert_eq!(fs.getattr(file)?.size, 8192);
 /// let reset = SetAttr { size: Some(0), ..SetAttr::default() };
 /// assert_eq!(fs.setattr(&Caller::ROOT, file, &reset)?.size, 0);
-/// # Ok::<(), zonal_fs::FsError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ZoneFs {
     device: Arc<dyn ZonedDevice>,

@@ -284,8 +284,7 @@ fn a_write_with_fua_is_durable_when_it_is_answered() {
         [(Durability::Volatile, false), (Durability::Volatile, true), (Durability::Durable, false)]
     {
         let recorder = Arc::new(Recorder::new(Image::empty(&geometry)));
-        let stack =
-            zonal::spec::Stack { device: recorder.clone(), counters: vec![], failing: None };
+        let stack = zonal::spec::Stack::of_device(recorder.clone());
         let (server, address, _) = serve(vec![stack], Hosts::All);
         let host = Host::connect(address, NQN, Style::PLAIN);
         let mut queue = host.queue(1).unwrap();

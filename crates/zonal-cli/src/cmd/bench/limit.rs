@@ -29,7 +29,7 @@ impl Limit {
         match base {
             Base::Memory => Ok(Self::Memory),
             Base::File(path) => plain_file(path).map(Self::File),
-            Base::Device | Base::Simulated => Ok(Self::None),
+            Base::Device | Base::Simulated(_) => Ok(Self::None),
         }
     }
 
@@ -136,12 +136,14 @@ fn repeat(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
     fn the_limit_is_measured_where_the_device_is() {
         assert!(matches!(Limit::of(&Base::Memory), Ok(Limit::Memory)));
-        for base in [Base::Simulated, Base::Device] {
+        for base in [Base::Simulated(Arc::default()), Base::Device] {
             assert!(matches!(Limit::of(&base), Ok(Limit::None)));
         }
     }

@@ -9,11 +9,13 @@ use anyhow::{Context, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use zonal::workload::{self, Latency, Measured, Pattern, Workload};
-use zonal::{Clock, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
+use zonal::{
+    Clock, LbaCount, Select, SystemClock, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
+};
 
 use self::limit::Limit;
 use crate::args::{Bench, Global, Op};
-use crate::device::{self, OpenMode, Opened, Time};
+use crate::device::{self, Base, OpenMode, Stack};
 use crate::output::json;
 use crate::output::table::Table;
 use crate::output::{count, size};
@@ -46,10 +48,15 @@ struct Row {
 
 /// Measures and prints.
 pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
-    let Opened { device, time, base } = device::open_timed(&args.device, OpenMode::ReadWrite)?;
+    let Stack { device, base, .. } = device::open_stack(&args.device, OpenMode::ReadWrite)?;
     let zones = choose_zones(&*device, args)?;
     let limit = Limit::of(&base)?;
-    let measured = measure_all(&*device, time.clock(), args, (&zones, &limit));
+    let system = SystemClock::new();
+    let clock: &dyn Clock = match &base {
+        Base::Simulated(clock) => &**clock,
+        Base::Memory | Base::File(_) | Base::Device => &system,
+    };
+    let measured = measure_all(&*device, clock, args, (&zones, &limit));
     for zone in &zones {
         device
             .manage(Select::One(*zone), ZoneAction::Reset)
@@ -60,12 +67,12 @@ pub(crate) fn run(global: &Global, args: &Bench) -> Result<()> {
         return json::document(&rows);
     }
     say!("{}", table(&rows));
-    match (&limit, time) {
-        (_, Time::Virtual(_)) => {
+    match (&limit, &base) {
+        (_, Base::Simulated(_)) => {
             sayln!("\nvirtual time of the simulated drive, one command at a time");
         }
-        (Limit::None, Time::Real(_)) => sayln!("\nno limit to compare a device with"),
-        (Limit::Memory | Limit::File(_), Time::Real(_)) => {
+        (Limit::None, _) => sayln!("\nno limit to compare a device with"),
+        (Limit::Memory | Limit::File(_), _) => {
             sayln!("\nlimit: {} with the same operations, in the same run", limit.name());
         }
     }

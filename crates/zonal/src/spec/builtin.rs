@@ -1,0 +1,101 @@
+//! The schemes of this crate.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use super::{Base, Layer, OpenError, Opener, Result, Scheme, Stack, bad};
+use crate::layer::fault::{Fault, FaultPlan};
+use crate::layer::meter::Meter;
+use crate::layer::po2::PowerOfTwo;
+use crate::layer::trace::{Trace, TraceContent};
+use crate::profile::Changes;
+use crate::{Clock, DeviceError, MemoryDrive, OpenMode};
+
+pub(super) const SCHEMES: [Scheme; 6] = [
+    Scheme {
+        name: "file",
+        form: "file:PATH",
+        help: "what a path names, even if the path looks like one of these",
+        example: "file:drive.zns",
+        opener: Opener::Path,
+    },
+    Scheme {
+        name: "mem",
+        form: "mem:[OPTION=VALUE,...]",
+        help: "a drive in memory, gone when the command ends",
+        example: "mem:profile=smr,zones=100",
+        opener: Opener::Device(memory),
+    },
+    Scheme {
+        name: "po2",
+        form: "po2:DEVICE",
+        help: "the zone size rounded up to a power of two, the capacity unchanged",
+        example: "po2:drive.zns",
+        opener: Opener::Layer(power_of_two),
+    },
+    Scheme {
+        name: "meter",
+        form: "meter:DEVICE",
+        help: "counts operations, bytes, errors and time",
+        example: "meter:drive.zns",
+        opener: Opener::Layer(meter),
+    },
+    Scheme {
+        name: "trace",
+        form: "trace(FILE):DEVICE",
+        help: "records every operation to FILE, with trace(FILE,data): the data too",
+        example: "trace(run.trace):drive.zns",
+        opener: Opener::LayerWith(trace),
+    },
+    Scheme {
+        name: "fault",
+        form: "fault(RULES):DEVICE",
+        help: "fails as the rules say",
+        example: "fault(write,nth=3):drive.zns",
+        opener: Opener::LayerWith(fault),
+    },
+];
+
+fn memory(options: &str, _: OpenMode) -> Result<Stack> {
+    let spec = || format!("mem:{options}");
+    let changes = options.parse::<Changes>().map_err(|error| bad(&spec(), error.to_string()))?;
+    let shape = changes.geometry().map_err(|error| bad(&spec(), error.to_string()))?;
+    Ok(Stack::emulated(MemoryDrive::with_rules(shape, changes.profile.rules())?, Base::Memory))
+}
+
+fn power_of_two(stack: Stack, _: &Arc<dyn Clock>) -> Result<Stack> {
+    Ok(Stack { device: Arc::new(PowerOfTwo::new(stack.device)?), ..stack })
+}
+
+fn meter(mut stack: Stack, clock: &Arc<dyn Clock>) -> Result<Stack> {
+    let meter = Meter::new(Arc::clone(&stack.device), stack.clock(clock));
+    stack.counters.push(Arc::clone(meter.counters()));
+    stack.device = Arc::new(meter);
+    Ok(stack)
+}
+
+fn trace(arguments: &str) -> std::result::Result<Layer, String> {
+    let (path, content) = match arguments.rsplit_once(',') {
+        Some((path, "data")) => (path, TraceContent::Data),
+        Some((_, other)) => return Err(format!("trace has an option data, not {other:?}")),
+        None => (arguments, TraceContent::Checksums),
+    };
+    if path.is_empty() {
+        return Err("trace needs a file: trace(FILE):DEVICE".into());
+    }
+    let path = path.to_owned();
+    Ok(Box::new(move |stack, _| {
+        let file = File::create(&path).map_err(|source| {
+            let what = format!("creating {path}");
+            OpenError::from(DeviceError::Io { what, source })
+        })?;
+        Ok(Stack { device: Arc::new(Trace::new(stack.device, file, content)?), ..stack })
+    }))
+}
+
+fn fault(rules: &str) -> std::result::Result<Layer, String> {
+    let plan = rules.parse::<FaultPlan>().map_err(|error| error.to_string())?;
+    Ok(Box::new(move |stack, _| {
+        Ok(Stack { device: Arc::new(Fault::new(stack.device, plan)), ..stack })
+    }))
+}
