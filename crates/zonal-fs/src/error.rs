@@ -66,6 +66,9 @@ pub enum FsError {
     /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
+    /// The name of an attribute has no bytes, or more than 255.
+    #[error("an attribute's name has 1 to 255 bytes")]
+    AttributeNameLength,
     /// The value is larger than an attribute can be, or than the space for it.
     #[error("attribute too large")]
     AttributeTooLarge,
@@ -183,13 +186,13 @@ impl FsError {
             | Self::Foreign { .. } => Errno::INVAL,
             Self::NotPermitted { .. } => Errno::PERM,
             Self::FileTooLarge => Errno::FBIG,
-            Self::NoSpace => Errno::NOSPC,
-            Self::Device(error) if error.is_no_space() => Errno::NOSPC,
+            Self::NoSpace | Self::Device(DeviceError::NoSpace { .. }) => Errno::NOSPC,
             Self::LinkLoop => Errno::LOOP,
             Self::BadHandle { .. } => Errno::BADF,
             Self::WouldBlock { .. } => Errno::AGAIN,
             Self::TooManyLinks => Errno::MLINK,
             Self::NoAttribute => Errno::NODATA,
+            Self::AttributeNameLength => Errno::RANGE,
             Self::AttributeTooLarge => Errno::TOOBIG,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::SeekBeyondEnd => Errno::NXIO,
@@ -209,11 +212,6 @@ impl FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn host_full() -> DeviceError {
-        let source = std::io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
-        DeviceError::Io { what: "writing".into(), source }
-    }
 
     #[test]
     fn errno_of_each_error() {
@@ -244,7 +242,7 @@ mod tests {
             (FsError::Unsuitable { why: String::new() }, 22, "EINVAL"),
             (FsError::FileTooLarge, 27, "EFBIG"),
             (FsError::NoSpace, 28, "ENOSPC"),
-            (FsError::Device(host_full()), 28, "ENOSPC"),
+            (FsError::Device(DeviceError::NoSpace { what: String::new() }), 28, "ENOSPC"),
             (FsError::ReadOnly, 30, "EROFS"),
             (FsError::Device(DeviceError::OpenedReadOnly), 30, "EROFS"),
             (FsError::TooManyLinks, 31, "EMLINK"),
@@ -253,6 +251,7 @@ mod tests {
             (FsError::NameTooLong, 36, "ENAMETOOLONG"),
             (FsError::LinkLoop, 40, "ELOOP"),
             (FsError::NotEmpty, 39, "ENOTEMPTY"),
+            (FsError::AttributeNameLength, 34, "ERANGE"),
             (FsError::NoAttribute, 61, "ENODATA"),
             (FsError::Unsupported { what: "this" }, 95, "EOPNOTSUPP"),
         ];

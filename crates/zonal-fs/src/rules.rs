@@ -11,7 +11,7 @@
 //! | `chmod`, `chown`, `truncate`: the mode afterwards | [`perm_after`] |
 //! | a write or truncation that clears setuid and setgid | [`kill_privileges`] |
 //! | setting an ACL | [`set_access_acl`], [`set_default_acl`] |
-//! | names of entries and attributes | [`check_name`], [`check_xattr`] |
+//! | names of entries and attributes | [`check_name`], [`check_xattr_name`], [`check_xattr`] |
 //! | what may take whose place in a rename | [`check_rename`] |
 //! | whether a read is to move the access time | [`atime_is_due`] |
 //!
@@ -189,16 +189,26 @@ pub fn check_symlink(target: &[u8]) -> Result<()> {
     if target.len() > SYMLINK_MAX { Err(FsError::NameTooLong) } else { Ok(()) }
 }
 
-/// Whether an attribute can have this name and, when it is set, this many bytes.
-pub fn check_xattr(name: &[u8], value_len: usize) -> Result<()> {
+/// Whether an attribute can have this name: as Linux, which looks at the length first and then
+/// at the name space.
+pub fn check_xattr_name(name: &[u8]) -> Result<()> {
     const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    let in_space = SPACES.iter().any(|space| name.len() > space.len() && name.starts_with(space));
+    if name.is_empty() || name.len() > XATTR_NAME_MAX {
+        return Err(FsError::AttributeNameLength);
+    }
+    if name.contains(&0) || SPACES.contains(&name) {
+        return Err(FsError::Invalid { what: "an attribute without a name, or with a zero byte" });
+    }
+    let in_space = SPACES.iter().any(|space| name.starts_with(space));
     if !in_space && name != acl::ACCESS && name != acl::DEFAULT {
         return Err(FsError::Unsupported { what: "attributes of this name space" });
     }
-    if name.len() > XATTR_NAME_MAX || name.contains(&0) {
-        return Err(FsError::Invalid { what: "an attribute name over 255 bytes or with a zero" });
-    }
+    Ok(())
+}
+
+/// Whether an attribute can have this name and this many bytes.
+pub fn check_xattr(name: &[u8], value_len: usize) -> Result<()> {
+    check_xattr_name(name)?;
     if value_len > XATTR_VALUE_MAX { Err(FsError::AttributeTooLarge) } else { Ok(()) }
 }
 
@@ -276,10 +286,11 @@ pub fn check_rename(
 /// Whether a read at `now` moves the access time, by the rule of Linux's `relatime`: it is not
 /// later than a change, or a day old.
 pub fn atime_is_due(attr: &Attr, now: Timestamp) -> bool {
-    const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
+    const DAY: i64 = 24 * 3600;
+    let day_later = Timestamp::new(attr.atime.secs().saturating_add(DAY), attr.atime.nanos());
     attr.atime <= attr.mtime
         || attr.atime <= attr.ctime
-        || now.ns().saturating_sub(attr.atime.ns()) >= DAY_NS
+        || day_later.is_none_or(|day_later| now >= day_later)
 }
 
 fn may_keep_setgid(caller: &Caller, gid: u32) -> bool {
@@ -422,9 +433,20 @@ mod tests {
         for good in [&b"..."[..], b" ", b"\xff", &[b'x'; 255]] {
             assert!(check_name(good).is_ok());
         }
-        for bad in [&b"user."[..], b"system.posix_acl_other", b"plain", b""] {
-            assert!(check_xattr(bad, 0).is_err());
+        let long = [&b"user."[..], &[b'x'; 251]].concat();
+        for (bad, errno) in [
+            (&b"user."[..], 22),
+            (b"trusted.", 22),
+            (b"security.", 22),
+            (b"", 34),
+            (&long, 34),
+            (b"system.posix_acl_other", 95),
+            (b"plain", 95),
+            (b"user", 95),
+        ] {
+            assert_eq!(check_xattr(bad, 0).unwrap_err().errno(), errno, "{bad:?}");
         }
+        assert!(check_xattr(&long[..255], 0).is_ok());
         assert!(check_xattr(b"user.a", XATTR_VALUE_MAX).is_ok());
         assert!(check_xattr(b"user.a", XATTR_VALUE_MAX + 1).is_err());
         assert!(check_range(FILE_SIZE_MAX, 0).is_ok());

@@ -44,19 +44,38 @@ impl std::fmt::Display for Ino {
     }
 }
 
-/// A point in time: nanoseconds since 1970-01-01 UTC, years 1677 to 2262.
+/// A point in time since 1970-01-01 UTC, of any year that a kernel can name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timestamp(i64);
+pub struct Timestamp {
+    secs: i64,
+    nanos: u32,
+}
+
+/// Nanoseconds of a second.
+const SECOND_NS: u32 = 1_000_000_000;
 
 impl Timestamp {
-    /// Wraps nanoseconds since 1970.
-    pub const fn from_ns(ns: i64) -> Self {
-        Self(ns)
+    /// `nanos` after `secs`, also before 1970; nothing if they are a second or more.
+    pub const fn new(secs: i64, nanos: u32) -> Option<Self> {
+        if nanos < SECOND_NS { Some(Self { secs, nanos }) } else { None }
     }
 
-    /// Nanoseconds since 1970.
-    pub const fn ns(self) -> i64 {
-        self.0
+    /// Nanoseconds since 1970, as a clock has them.
+    pub const fn from_ns(ns: i64) -> Self {
+        let second = SECOND_NS as i64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a remainder")]
+        let nanos = ns.rem_euclid(second) as u32;
+        Self { secs: ns.div_euclid(second), nanos }
+    }
+
+    /// Whole seconds since 1970, rounded down.
+    pub const fn secs(self) -> i64 {
+        self.secs
+    }
+
+    /// Nanoseconds after [`secs`](Self::secs).
+    pub const fn nanos(self) -> u32 {
+        self.nanos
     }
 }
 

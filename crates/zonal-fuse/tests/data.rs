@@ -315,3 +315,28 @@ fn asynchronous_direct_writes_leave_no_old_pages() {
         assert!(buffer.iter().all(|byte| *byte == round), "old pages after round {round}");
     }
 }
+
+/// Fills the file system with one file. Its space is promised, which fills as well as bytes do.
+fn fill(mounted: &mounted::Mounted, name: &str) -> File {
+    let stat = rustix::fs::statvfs(mounted.root()).unwrap();
+    let file = File::create(mounted.path(name)).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 0, stat.f_bfree * stat.f_bsize).unwrap();
+    file
+}
+
+#[test]
+fn the_space_of_a_deleted_file_is_there_as_soon_as_it_is_closed() {
+    let Some(mounted) = mounted::mount() else { return };
+    let data = vec![7; 100_000];
+    for turn in 0..30 {
+        let full = fill(&mounted, "full");
+        fs::remove_file(mounted.path("full")).unwrap();
+        if turn == 0 {
+            let refused = fs::write(mounted.path("kept"), &data);
+            assert_eq!(refused.unwrap_err().raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        }
+        drop(full);
+        fs::write(mounted.path("kept"), &data).unwrap_or_else(|error| panic!("{turn}: {error}"));
+        fs::remove_file(mounted.path("kept")).unwrap();
+    }
+}

@@ -198,17 +198,6 @@ impl DeviceError {
         self.codes().0
     }
 
-    /// Whether what the device keeps its data on is full: the file system of the host that a drive
-    /// file is on, or a disk that has less than it shows. No fault of the zone's.
-    pub fn is_no_space(&self) -> bool {
-        match self {
-            Self::Io { source, .. } => {
-                matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT))
-            }
-            _ => false,
-        }
-    }
-
     /// The status an NVMe controller would give.
     pub fn nvme_status(&self) -> NvmeStatus {
         self.codes().1

@@ -4,6 +4,7 @@
 //! the superblock is durable the old checkpoint and the old journal are whole.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
+use zonal::DeviceError;
 
 use super::Furrow;
 use super::commit::{Committer, Ending};
@@ -306,7 +307,7 @@ impl Committer {
                     self.checkpoints.next[copy] = None;
                     failures += 1;
                     let is_final =
-                        error.is_no_space() || matches!(error, zonal::DeviceError::PowerCut);
+                        matches!(error, DeviceError::NoSpace { .. } | DeviceError::PowerCut);
                     if failures >= FAILURES_MAX || is_final {
                         return Err(error.into());
                     }

@@ -96,7 +96,7 @@ impl Furrow {
                             continue;
                         }
                         // No fault of the zone's: the next one would find none either.
-                        Err(error) if error.is_no_space() => {
+                        Err(error @ DeviceError::NoSpace { .. }) => {
                             hold.with(|state| state.zones.give_back(grant));
                             Err(error.into())
                         }
@@ -213,11 +213,8 @@ impl Furrow {
 
 /// Whether trying another zone cannot help.
 fn is_final(outcome: &Result<()>) -> bool {
-    match outcome {
-        Err(FsError::Device(error)) => {
-            error.is_no_space() || matches!(error, DeviceError::PowerCut)
-        }
-        Err(FsError::NoSpace) => true,
-        _ => false,
-    }
+    matches!(
+        outcome,
+        Err(FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. } | DeviceError::PowerCut))
+    )
 }

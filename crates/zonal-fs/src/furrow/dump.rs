@@ -15,7 +15,7 @@ use super::replay::Reader;
 use super::state::{Body, Inode};
 use super::superlog;
 use crate::FsError;
-use crate::vfs::{FileKind, Ino, Result};
+use crate::vfs::{FileKind, Ino, Result, Timestamp};
 
 /// What to dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +64,11 @@ pub fn dump(
     let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     if what == DumpWhat::Superblock {
-        let (found, _) = superlog::find_all(&drive);
+        let (found, bad) = superlog::find_all(&drive);
         for found in &found {
             each(superblock(&found.superblock));
         }
-        return superlog::newest(&found, None).map(drop);
+        return superlog::newest(&found, &bad, None).map(drop);
     }
     let loaded = recover::read(&drive, None, &mut Problems::default())?;
     match what {
@@ -166,7 +166,7 @@ fn row(row: &Row<'_>) -> Value {
         Row::Inode(row, target) => json!({
             "inode": row.ino.get(), "kind": row.kind, "perm": row.perm.get(),
             "nlink": row.nlink.get(), "uid": row.uid.get(), "gid": row.gid.get(),
-            "size": row.size.get(), "mtime_ns": row.mtime.get(), "target": text(target),
+            "size": row.size.get(), "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
         }),
         Row::Entry(row, name) => json!({
             "parent": row.parent.get(), "name": text(name), "inode": row.ino.get(),
@@ -204,12 +204,17 @@ fn inodes(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
     }
 }
 
+/// Seconds and nanoseconds: together they are more than a number of JSON holds.
+fn time(time: Timestamp) -> Value {
+    json!([time.secs(), time.nanos()])
+}
+
 fn inode_value(ino: Ino, inode: &Inode) -> Value {
     let mut value = json!({
         "inode": ino.get(), "kind": kind_name(inode.kind), "perm": format!("{:04o}", inode.perm),
         "nlink": inode.nlink, "uid": inode.uid, "gid": inode.gid, "size": inode.size,
-        "blocks": inode.attr(ino).blocks, "atime_ns": inode.atime.ns(),
-        "mtime_ns": inode.mtime.ns(), "ctime_ns": inode.ctime.ns(), "btime_ns": inode.btime.ns(),
+        "blocks": inode.attr(ino).blocks, "atime": time(inode.atime),
+        "mtime": time(inode.mtime), "ctime": time(inode.ctime), "btime": time(inode.btime),
     });
     if !inode.flags.is_empty() {
         value["flags"] = json!(inode.flags.bits());

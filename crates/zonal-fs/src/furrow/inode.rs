@@ -26,6 +26,7 @@ impl Furrow {
     }
 
     pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        rules::check_xattr_name(name)?;
         let state = self.read_state();
         let value = state.inode(ino)?.xattrs.get(name).ok_or(FsError::NoAttribute)?;
         Ok(value.to_vec())
@@ -75,7 +76,7 @@ impl Furrow {
 
     pub(super) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.check_writable()?;
-        rules::check_xattr(name, 0)?;
+        rules::check_xattr_name(name)?;
         let mut guard = self.write_state();
         let state = &mut *guard;
         protect::check_inode(state.inode(ino)?.flags)?;

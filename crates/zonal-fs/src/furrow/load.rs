@@ -104,6 +104,17 @@ impl Rows {
     }
 }
 
+/// Access, change of content, change of inode, birth.
+fn times(row: &InodeRow) -> [Option<Timestamp>; 4] {
+    let times = [
+        (row.atime, row.atime_ns),
+        (row.mtime, row.mtime_ns),
+        (row.ctime, row.ctime_ns),
+        (row.btime, row.btime_ns),
+    ];
+    times.map(|(secs, nanos)| Timestamp::new(secs.get(), nanos.get()))
+}
+
 fn build_inodes(
     state: &mut State,
     rows: BTreeMap<u64, (InodeRow, Box<[u8]>)>,
@@ -133,6 +144,11 @@ fn build_inodes(
             problems.add(rule::SIZES, format!("inode {raw} has size {}", row.size));
             continue;
         }
+        let [Some(atime), Some(mtime), Some(ctime), Some(btime)] = times(&row) else {
+            let what = format!("inode {raw} has a time with a second or more of nanoseconds");
+            problems.add(rule::INODES, what);
+            continue;
+        };
         let inode = Inode {
             kind,
             perm: row.perm.get() & rules::PERM_MASK,
@@ -141,10 +157,10 @@ fn build_inodes(
             gid: row.gid.get(),
             rdev: row.rdev.get(),
             size: row.size.get(),
-            atime: Timestamp::from_ns(row.atime.get()),
-            mtime: Timestamp::from_ns(row.mtime.get()),
-            ctime: Timestamp::from_ns(row.ctime.get()),
-            btime: Timestamp::from_ns(row.btime.get()),
+            atime,
+            mtime,
+            ctime,
+            btime,
             flags: InodeFlags::from_bits_truncate(row.flags),
             xattrs: BTreeMap::new(),
             pins: 0,

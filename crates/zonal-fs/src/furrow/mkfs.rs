@@ -120,7 +120,7 @@ fn format(
 /// An error that names what is on the device, if anything.
 fn refuse_used(drive: &Drive, zones: &[Zone], held: Option<&Signature>) -> Result<()> {
     let (found, _) = superlog::find_all(drive);
-    if let Ok(superblock) = superlog::newest(&found, None) {
+    if let Ok(superblock) = superlog::newest(&found, &[], None) {
         let label = String::from_utf8_lossy(&superblock.label);
         let label = label.trim_end_matches('\0');
         return Err(FsError::InUse { what: format!("a Furrow file system, label {label:?}") });

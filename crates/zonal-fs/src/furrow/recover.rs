@@ -63,7 +63,7 @@ pub(super) fn read(
     problems: &mut Problems,
 ) -> Result<Loaded> {
     let (found, bad) = superlog::find_all(drive);
-    let superblock = *superlog::newest(&found, planted)?;
+    let superblock = *superlog::newest(&found, &bad, planted)?;
     check_superblocks(drive, &found, &superblock, bad, problems);
     check_geometry(drive, &superblock)?;
     let manifest = read_manifest(drive, &superblock, problems)?;

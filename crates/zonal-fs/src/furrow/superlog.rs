@@ -197,16 +197,25 @@ fn read_at(drive: &Drive, at: Address) -> std::result::Result<Superblock, String
 }
 
 /// The current superblock: the highest epoch of all.
-pub(super) fn newest(found: &[Found], planted: Option<PlantedBug>) -> Result<&Superblock> {
+///
+/// `bad` is why others are none.
+pub(super) fn newest<'a>(
+    found: &'a [Found],
+    bad: &[String],
+    planted: Option<PlantedBug>,
+) -> Result<&'a Superblock> {
     let by_epoch = |found: &&Found| found.superblock.epoch.get();
     let newest = if planted == Some(PlantedBug::StaleSuperblock) {
         found.iter().min_by_key(by_epoch)
     } else {
         found.iter().max_by_key(by_epoch)
     };
-    let newest = newest.ok_or_else(|| FsError::Missing {
-        what: "Furrow",
-        why: "none of the four zones for superblocks holds a valid one".into(),
+    let newest = newest.ok_or_else(|| {
+        let mut why = "none of the four zones for superblocks holds a valid one".to_owned();
+        if !bad.is_empty() {
+            why = format!("{why}: {}", bad.join("; "));
+        }
+        FsError::Missing { what: "Furrow", why }
     })?;
     Ok(&newest.superblock)
 }
@@ -218,7 +227,8 @@ pub(crate) fn label_of(device: &dyn ZonedDevice) -> Option<String> {
     layout.superblock_pairs.into_iter().flatten().find_map(|zone| {
         let mut buffer = [0; BLOCK_BYTES];
         device.read(layout.geometry.zone_start(ZoneId::new(zone)), &mut buffer).ok()?;
-        let superblock = Superblock::decode(&buffer, Address { zone, block: 0 }).ok()?;
+        let superblock =
+            Superblock::decode_any_version(&buffer, Address { zone, block: 0 }).ok()?;
         Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
     })
 }

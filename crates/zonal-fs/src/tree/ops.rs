@@ -308,6 +308,7 @@ impl FileSystem for Tree {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        rules::check_xattr_name(name)?;
         let state = self.state();
         state.inode(ino)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
     }
@@ -349,6 +350,7 @@ impl FileSystem for Tree {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        rules::check_xattr_name(name)?;
         let now = self.now();
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::FsError;
-use crate::vfs::{Attr, FileKind, FileSystem, Ino, InodeFlags, Listing, Result, Seek};
+use crate::vfs::{Attr, FileKind, FileSystem, Ino, InodeFlags, Listing, Result, Seek, Timestamp};
 
 /// Bytes that are hashed together.
 const CHUNK: usize = 4096;
@@ -39,9 +39,9 @@ pub struct NodeAttr {
     pub gid: u32,
     pub rdev: u32,
     pub size: u64,
-    pub mtime_ns: i64,
-    pub ctime_ns: i64,
-    pub btime_ns: i64,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub btime: Timestamp,
     pub flags: InodeFlags,
 }
 
@@ -55,9 +55,9 @@ impl From<Attr> for NodeAttr {
             gid: attr.gid,
             rdev: attr.rdev,
             size: if attr.kind == FileKind::Directory { 0 } else { attr.size },
-            mtime_ns: attr.mtime.ns(),
-            ctime_ns: attr.ctime.ns(),
-            btime_ns: attr.btime.ns(),
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            btime: attr.btime,
             flags: attr.flags,
         }
     }

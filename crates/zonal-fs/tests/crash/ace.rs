@@ -104,7 +104,7 @@ pub(crate) fn operations() -> Vec<Op> {
         Op::CopyRange { source: FILE, from: 4096, target: INNER, to: 4096, len: 4096 },
         Op::Chmod { entry: 4, perm: 0o4711, caller: Caller::ROOT },
         Op::Chown { entry: 4, uid: 5, gid: 6 },
-        Op::SetTimes { entry: 4, mtime_ns: 1 << 40 },
+        Op::SetTimes { entry: 4, mtime: (1 << 40, 7) },
         Op::SetXattr { entry: 4, name: 1, len: 30, seed: 3, mode: XattrMode::Any },
         Op::SetXattr { entry: 2, name: 0, len: 5000, seed: 4, mode: XattrMode::Replace },
         Op::RemoveXattr { entry: 2, name: 0 },

@@ -102,7 +102,7 @@ pub(crate) enum Op {
     },
     SetTimes {
         entry: Pick,
-        mtime_ns: i64,
+        mtime: (i64, u32),
     },
     SetXattr {
         entry: Pick,
@@ -269,7 +269,10 @@ impl Op {
             45 => Self::List { dir: entry },
             46 | 47 => Self::Chmod { entry, perm: how & 0o7777, caller: caller(who) },
             48 => Self::Chown { entry, uid: u32::from(who % 3), gid: u32::from(name % 3) },
-            49 => Self::SetTimes { entry, mtime_ns: (i64::from(who) - 1000) << 30 },
+            49 => Self::SetTimes {
+                entry,
+                mtime: ((i64::from(who) - 1000) << 46, u32::from(who) * 10_000),
+            },
             50..=52 => {
                 let len = if len % 8 == 0 { len } else { len % 300 };
                 let mode = MODES[usize::from(who % 4)];

@@ -323,8 +323,8 @@ impl<F: FileSystem + ?Sized> Session<F> {
                 let set = SetAttr { uid: Some(uid), gid: Some(gid), ..nothing };
                 self.set(names.any(entry), &Caller::ROOT, &set)
             }
-            Op::SetTimes { entry, mtime_ns } => {
-                let mtime = Some(SetTime::To(Timestamp::from_ns(mtime_ns)));
+            Op::SetTimes { entry, mtime: (secs, nanos) } => {
+                let mtime = Timestamp::new(secs, nanos).map(SetTime::To);
                 let set = SetAttr { mtime, atime: Some(SetTime::Now), ..nothing };
                 self.set(names.any(entry), &Caller::ROOT, &set)
             }

@@ -79,9 +79,7 @@ impl Gate {
 
     fn check_host(&self) -> Result<()> {
         if self.host_full.load(Ordering::Acquire) {
-            let full = rustix::io::Errno::NOSPC.raw_os_error();
-            let source = std::io::Error::from_raw_os_error(full);
-            return Err(DeviceError::Io { what: "writing".into(), source });
+            return Err(DeviceError::NoSpace { what: "writing".into() });
         }
         Ok(())
     }

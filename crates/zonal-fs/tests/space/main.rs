@@ -5,6 +5,7 @@
 
 mod full;
 mod gate;
+mod host;
 mod turns;
 
 use std::sync::Arc;

@@ -68,8 +68,9 @@ pub(super) fn absent() -> FileAttr {
 }
 
 fn system_time(time: Timestamp) -> SystemTime {
-    let span = Duration::from_nanos(time.ns().unsigned_abs());
-    if time.ns() < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span }
+    let secs = Duration::from_secs(time.secs().unsigned_abs());
+    let second = if time.secs() < 0 { UNIX_EPOCH - secs } else { UNIX_EPOCH + secs };
+    second + Duration::from_nanos(time.nanos().into())
 }
 
 /// The time that fuser made of the seconds and nanoseconds the kernel sent.
@@ -78,15 +79,14 @@ fn system_time(time: Timestamp) -> SystemTime {
 /// +0.3 s) it makes −5.3 s instead of −4.7 s. Seconds and nanoseconds can still be told apart, so
 /// it is put right here.
 fn timestamp(time: SystemTime) -> Timestamp {
-    let ns = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => i128::try_from(after.as_nanos()).unwrap_or(i128::MAX),
+    let (secs, nanos) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
         Err(error) => {
             let before = error.duration();
-            i128::from(before.subsec_nanos()) - i128::from(before.as_secs()) * 1_000_000_000
+            (0i64.saturating_sub_unsigned(before.as_secs()), before.subsec_nanos())
         }
     };
-    let ns = ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-    Timestamp::from_ns(i64::try_from(ns).expect("clamped to the range"))
+    Timestamp::new(secs, nanos).expect("a part of a second")
 }
 
 pub(super) fn set_time(time: TimeOrNow) -> SetTime {
@@ -207,30 +207,34 @@ mod tests {
         if secs >= 0 { UNIX_EPOCH + span } else { UNIX_EPOCH - span }
     }
 
+    const TIMES: [(i64, u32); 8] = [
+        (0, 0),
+        (5, 300_000_000),
+        (-1, 0),
+        (-1, 999_999_999),
+        (-5, 300_000_000),
+        (17_179_869_183, 1),
+        (i64::MAX, 999_999_999),
+        (i64::MIN, 0),
+    ];
+
     #[test]
     fn times_survive_the_way_in() {
-        for (secs, nanos, ns) in [
-            (0, 0, 0),
-            (5, 300_000_000, 5_300_000_000),
-            (-1, 0, -1_000_000_000),
-            (-1, 999_999_999, -1),
-            (-5, 300_000_000, -4_700_000_000),
-            (i64::MAX, 0, i64::MAX),
-            (-i64::MAX, 0, i64::MIN),
-        ] {
-            assert_eq!(timestamp(from_kernel(secs, nanos)).ns(), ns, "{secs} {nanos}");
+        for (secs, nanos) in TIMES {
+            let time = timestamp(from_kernel(secs, nanos));
+            assert_eq!((time.secs(), time.nanos()), (secs, nanos));
         }
     }
 
     #[test]
     fn times_survive_the_way_out() {
-        for ns in [0, 1, -1, 1_700_000_000_123_456_789, i64::MAX, i64::MIN] {
-            let time = system_time(Timestamp::from_ns(ns));
+        for (secs, nanos) in TIMES {
+            let time = system_time(Timestamp::new(secs, nanos).unwrap());
             let back = match time.duration_since(UNIX_EPOCH) {
                 Ok(after) => i128::try_from(after.as_nanos()).unwrap(),
                 Err(error) => -i128::try_from(error.duration().as_nanos()).unwrap(),
             };
-            assert_eq!(back, i128::from(ns));
+            assert_eq!(back, i128::from(secs) * 1_000_000_000 + i128::from(nanos));
         }
     }
 

@@ -9,6 +9,7 @@
 //! - `pins`: how often the kernel has looked each inode up.
 //! - `pages`: pages of the page cache that direct writes make stale, or fill.
 //! - `process`: groups and capabilities of a caller, which requests do not carry.
+//! - `space`: waiting for the space of deleted files.
 //!
 //! # What the kernel does itself
 //! It checks permissions (`default_permissions`), keeps locks, keeps the page cache and, since
@@ -31,6 +32,7 @@ mod pages;
 mod pins;
 mod process;
 mod reply;
+mod space;
 mod zone_files;
 
 use std::io;
@@ -49,6 +51,7 @@ use open::Closings;
 pub(crate) use pages::PageTasks;
 use pages::Pages;
 use pins::Pins;
+use space::Releases;
 use zone_files::ZoneWrites;
 
 /// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
@@ -78,6 +81,7 @@ struct Shared {
     /// `st_blksize`.
     blksize: u32,
     pins: Pins,
+    releases: Releases,
     pages: Pages,
     direct_writes: DirectWrites,
     async_direct: AsyncDirect,
@@ -109,6 +113,7 @@ impl Front {
             became_read_only: RemountTrigger::default(),
             fs,
             pins: Pins::default(),
+            releases: Releases::default(),
             pages: Pages::default(),
             direct_writes: config.direct_writes,
             async_direct: match config.access {
@@ -190,9 +195,11 @@ impl Front {
         &self,
         operation: &'static str,
         ino: INodeNo,
-        run: impl FnOnce(&dyn FileSystem, Ino) -> Result<T, FsError>,
+        mut run: impl FnMut(&dyn FileSystem, Ino) -> Result<T, FsError>,
     ) -> Result<T, Errno> {
-        let Some(outcome) = self.inside(|fs| run(fs, self.ino(ino))) else {
+        let ino_of = self.ino(ino);
+        let outcome = self.inside(|fs| self.shared.releases.with_space(fs, || run(fs, ino_of)));
+        let Some(outcome) = outcome else {
             return Err(Errno::EIO);
         };
         outcome.map_err(|error| {

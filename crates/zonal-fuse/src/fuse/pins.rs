@@ -36,6 +36,15 @@ pub(super) struct Stale {
     opens: Option<u64>,
 }
 
+/// Whether the kernel still knows an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forgotten {
+    /// It has lookups left.
+    InPart,
+    /// It does not, and the file system has been told.
+    Wholly,
+}
+
 #[derive(Debug)]
 pub(super) struct Pins {
     shards: [Mutex<BTreeMap<Ino, Counts>>; SHARDS],
@@ -61,7 +70,7 @@ impl Pins {
     }
 
     /// Takes back `lookups` of the inode's count.
-    pub(super) fn forget(&self, fs: &dyn FileSystem, ino: Ino, lookups: u64) {
+    pub(super) fn forget(&self, fs: &dyn FileSystem, ino: Ino, lookups: u64) -> Forgotten {
         let gone = match self.shard(ino).entry(ino) {
             // The root, which the kernel knows without lookup, may be forgotten on unmount.
             Entry::Vacant(_) => false,
@@ -78,6 +87,9 @@ impl Pins {
         // counted, so a lookup in between is safe.
         if gone {
             fs.unpin(ino);
+            Forgotten::Wholly
+        } else {
+            Forgotten::InPart
         }
     }
 

@@ -54,13 +54,13 @@ pub struct InodeRow {
     pub ino: U64,
     /// Length in bytes.
     pub size: U64,
-    /// Last access, nanoseconds since 1970.
+    /// Last access, whole seconds since 1970, rounded down.
     pub atime: I64,
-    /// Last change of the content.
+    /// Last change of the content, likewise.
     pub mtime: I64,
-    /// Last change of the inode.
+    /// Last change of the inode, likewise.
     pub ctime: I64,
-    /// Birth.
+    /// Birth, likewise.
     pub btime: I64,
     /// Directory: the directory it is in.
     pub parent: U64,
@@ -80,6 +80,14 @@ pub struct InodeRow {
     pub kind: u8,
     /// 1 immutable, 2 append-only, 4 no access time, 8 no dump, 16 synchronous writes.
     pub flags: u8,
+    /// Nanoseconds after `atime`, under 1,000,000,000.
+    pub atime_ns: U32,
+    /// Nanoseconds after `mtime`.
+    pub mtime_ns: U32,
+    /// Nanoseconds after `ctime`.
+    pub ctime_ns: U32,
+    /// Nanoseconds after `btime`.
+    pub btime_ns: U32,
     /// Zero when written, ignored when read.
     pub reserved: [u8; 4],
 }
@@ -155,7 +163,7 @@ impl ExtentRow {
 }
 
 const _: () = assert!(size_of::<RowHeader>() == 8);
-const _: () = assert!(size_of::<InodeRow>() == 88);
+const _: () = assert!(size_of::<InodeRow>() == 104);
 const _: () = assert!(size_of::<EntryRow>() == 24);
 const _: () = assert!(size_of::<XattrRow>() == 16);
 const _: () = assert!(size_of::<ExtentRow>() == 32);

@@ -32,7 +32,7 @@ pub struct Superblock {
     pub magic: [u8; 8],
     /// CRC-32C of bytes 12..4096.
     pub crc: U32,
-    /// Format version, 1.
+    /// Format version, 2.
     pub version: U16,
     /// Bytes of a device block: 512 or 4096.
     pub device_block: U16,
@@ -94,6 +94,19 @@ impl Superblock {
 
     /// Reads one, or says why these bytes are none.
     pub fn decode(bytes: &[u8], own: Address) -> Result<Self, String> {
+        let superblock = Self::decode_any_version(bytes, own)?;
+        let (version, features) = (superblock.version, superblock.incompatible.get());
+        if version.get() != VERSION {
+            return Err(format!("Furrow of version {version}; this program knows {VERSION}"));
+        }
+        if features != 0 {
+            return Err(format!("has features {features:#x} that this program does not know"));
+        }
+        Ok(superblock)
+    }
+
+    /// Reads one of any version, as far as all versions are the same: up to the label.
+    pub fn decode_any_version(bytes: &[u8], own: Address) -> Result<Self, String> {
         let Ok((superblock, _)) = Self::read_from_prefix(bytes) else {
             return Err(format!("{} bytes, too short", bytes.len()));
         };
@@ -103,16 +116,9 @@ impl Superblock {
         if superblock.crc.get() != crc32c::crc32c(&bytes[12..BLOCK_BYTES]) {
             return Err("checksum mismatch".into());
         }
-        if superblock.version.get() != VERSION {
-            return Err(format!("version {}, this program knows {VERSION}", superblock.version));
-        }
         let stored = Address { zone: superblock.own_zone.get(), block: superblock.own_block.get() };
         if stored != own {
             return Err(format!("written for {stored:?}, found at {own:?}"));
-        }
-        if superblock.incompatible.get() != 0 {
-            let features = superblock.incompatible.get();
-            return Err(format!("has features {features:#x} that this program does not know"));
         }
         Ok(superblock)
     }
