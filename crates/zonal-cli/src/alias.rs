@@ -2,6 +2,7 @@
 //!
 //! - `mount.furrow DEVICE DIR [-sfnv] [-o OPTIONS]`, as mount(8) calls `mount.TYPE`;
 //! - `mount.zonefs` likewise, and `mount.fuse.zonefs`, `mount.fuse.furrow`;
+//! - `umount.fuse.furrow DIR [-lfnrv]`, `umount.fuse.zonefs`, as umount(8) calls `umount.TYPE`;
 //! - `mkfs.furrow [OPTIONS] DEVICE`;
 //! - `mkzonefs [OPTIONS] DEVICE`, or `mkfs.zonefs`, with the options of zonefs-tools;
 //! - `fsck.furrow [-aApynfrt...] DEVICE`: repairs nothing, so the options that ask for it are taken
@@ -18,6 +19,7 @@ pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> 
     match name {
         Some("mount.furrow" | "mount.fuse.furrow") => with("mount", mount("furrow", rest)),
         Some("mount.zonefs" | "mount.fuse.zonefs") => with("mount", mount("zonefs", rest)),
+        Some("umount.fuse.furrow" | "umount.fuse.zonefs") => with("umount", umount(rest)),
         Some("mkzonefs" | "mkfs.zonefs") if rest.iter().any(is_version) => {
             ["zonal", "--version"].map(OsString::from).into()
         }
@@ -46,6 +48,23 @@ fn mount(kind: &str, rest: &[OsString]) -> Vec<OsString> {
                 rest.next();
             }
             _ => kept.push(backing_file(arg).unwrap_or_else(|| arg.clone())),
+        }
+    }
+    kept
+}
+
+/// Drops what umount(8) passes on but what has no meaning here: `-n` (no mtab), `-v`, `-r` (make it
+/// read-only if it is busy), `-t TYPE`, `-N NAMESPACE`.
+fn umount(rest: &[OsString]) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut rest = rest.iter();
+    while let Some(arg) = rest.next() {
+        match arg.to_str() {
+            Some("-n" | "-v" | "-r") => {}
+            Some("-t" | "-N") => {
+                rest.next();
+            }
+            _ => kept.push(arg.clone()),
         }
     }
     kept
@@ -89,6 +108,8 @@ mod tests {
         assert_eq!(as_text(&["mkfs.furrow", "-L", "x", "a.zns"]), "zonal mkfs -L x a.zns");
         let mount = ["mount.fuse.zonefs", "/srv/a.zns", "/mnt", "-o", "rw", "-t", "fuse.zonefs"];
         assert_eq!(as_text(&mount), "zonal mount --quiet --type zonefs /srv/a.zns /mnt -o rw");
+        let umount = ["/sbin/umount.fuse.furrow", "/mnt", "-n", "-l", "-v", "-r", "-N", "x"];
+        assert_eq!(as_text(&umount), "zonal umount /mnt -l");
         for name in ["/usr/sbin/mkzonefs", "mkfs.zonefs"] {
             let features = "aggr_cnv,perm=600";
             let given = as_text(&[name, "-f", "-o", features, "a.zns"]);

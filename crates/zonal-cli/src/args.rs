@@ -448,6 +448,13 @@ pub(crate) struct Umount {
     /// Seconds to wait until the device is clean
     #[arg(long, default_value_t = 600)]
     pub(crate) timeout: u64,
+    /// Take the mount out of the tree now, whoever uses it; it ends with its last user. Waits for
+    /// nothing
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+    /// Fail what waits for the file system, so that a hung one can be unmounted. Waits for nothing
+    #[arg(short, long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args)]

@@ -39,19 +39,36 @@ pub fn daemon_of(point: &Path) -> Result<u32> {
         .ok_or_else(|| ServeError::NotServed { point: point.to_owned() })
 }
 
+/// What an unmounted file system left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// A clean device, released by its daemon.
+    Clean,
+    /// What a power cut leaves: the daemon had died before, and the next mount recovers the device.
+    DaemonWasDead,
+}
+
 /// Makes everything at `point` durable, unmounts it and waits, at most `timeout`, until the daemon
-/// has left the device clean and ended.
+/// has left the device clean and ended. A mount whose daemon has died is only taken away.
 ///
 /// Fails without unmounting if the mount is busy or if what was written cannot be made durable.
-pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<()> {
-    let pid = daemon_of(point)?;
+pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
+    let pid = match daemon_of(point) {
+        Err(ServeError::Io { source, .. })
+            if source.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) =>
+        {
+            detach(point, UnmountFlags::empty())?;
+            return Ok(Unmounted::DaemonWasDead);
+        }
+        found => found?,
+    };
     let daemon = open_daemon(point, pid)?;
     sync(point, timeout)
         .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
     detach(point, UnmountFlags::empty())?;
     wait_for_end(&daemon, timeout)
         .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
-        .then_some(())
+        .then_some(Unmounted::Clean)
         .ok_or(ServeError::StillRunning { point: point.to_owned(), pid })
 }
 

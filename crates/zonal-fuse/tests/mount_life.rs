@@ -12,7 +12,7 @@ use mounted::content::{O_DIRECT, aligned, open};
 use mounted::held::{held, hold, until};
 
 use zonal_fuse::ServeError;
-use zonal_fuse::unmount::{daemon_of, unmount_and_wait};
+use zonal_fuse::unmount::{Unmounted, daemon_of, unmount_and_wait};
 
 #[test]
 #[ignore = "the daemon of the other tests"]
@@ -78,6 +78,15 @@ fn a_killed_daemon_leaves_a_mount_that_can_be_cleared() {
     let Some(mut mounted) = mounted::mount() else { return };
     fs::write(mounted.path("file"), "content").unwrap();
     mounted.kill();
+    assert!(!mounted.is_mounted());
+}
+
+#[test]
+fn a_mount_whose_daemon_was_killed_can_be_unmounted() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    mounted.kill_daemon();
+    let unmounted = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap();
+    assert_eq!(unmounted, Unmounted::DaemonWasDead);
     assert!(!mounted.is_mounted());
 }
 

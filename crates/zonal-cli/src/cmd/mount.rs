@@ -21,7 +21,7 @@ use zonal_fuse::{MountConfig, serve};
 use crate::args::{FsKind, Global, Mount};
 use crate::device::{self, OpenMode};
 use crate::output::json;
-use crate::{advice, log};
+use crate::{advice, log, notify};
 pub(crate) use counts::Counts;
 use kind::{KindOptions, Mounted};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(global: &Global, args: &Mount) -> Result<ExitCode> {
     // In the background, standard error moves to the log once the parent has its answer.
     let parent = Parent::inherited().context("connecting to the parent process")?;
     match parent {
-        None => in_foreground(args, || ()).map(|()| ExitCode::SUCCESS),
+        None => in_foreground(args, notify::ready).map(|()| ExitCode::SUCCESS),
         Some(parent) => serve_and_report(global, args, parent),
     }
 }

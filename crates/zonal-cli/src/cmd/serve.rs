@@ -16,6 +16,7 @@ use zonal_nvme::{Namespace, Subsystem};
 
 use crate::args::{Global, NvmeTcp, ServeCommand};
 use crate::device::{self, OpenMode};
+use crate::notify;
 use crate::output::json;
 
 #[derive(Serialize)]
@@ -51,6 +52,7 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
     let clock = Arc::new(SystemClock::new());
     let memory = usize::try_from(args.memory.get()).unwrap_or(usize::MAX);
     tcp::serve(subsystem, &args.listen, memory, clock, |addresses| {
+        notify::ready();
         if let Err(error) = tell(global, args, addresses) {
             tracing::warn!("{error:#}");
         }

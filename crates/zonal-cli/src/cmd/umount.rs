@@ -4,23 +4,38 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::mount::UnmountFlags;
 use serde::Serialize;
-use zonal_fuse::unmount::unmount_and_wait;
+use zonal_fuse::unmount::{Unmounted, detach, unmount_and_wait};
 
 use crate::args::{Global, Umount};
 use crate::output::json;
 
 #[derive(Serialize)]
-struct Unmounted<'a> {
+struct Answer<'a> {
     dir: &'a Path,
 }
 
 /// Unmounts.
 pub(crate) fn run(global: &Global, args: &Umount) -> Result<()> {
-    unmount_and_wait(&args.dir, Duration::from_secs(args.timeout))
-        .with_context(|| format!("cannot unmount {}", args.dir.display()))?;
+    let dir = &args.dir;
+    let mut flags = UnmountFlags::empty();
+    flags.set(UnmountFlags::DETACH, args.lazy);
+    flags.set(UnmountFlags::FORCE, args.force);
+    let unmounted = if flags.is_empty() {
+        unmount_and_wait(dir, Duration::from_secs(args.timeout)).map(Some)
+    } else {
+        detach(dir, flags).map(|()| None)
+    };
+    match unmounted.with_context(|| format!("cannot unmount {}", dir.display()))? {
+        Some(Unmounted::DaemonWasDead) => tracing::warn!(
+            "the process that served {} had died: the next mount recovers the device",
+            dir.display()
+        ),
+        Some(Unmounted::Clean) | None => {}
+    }
     if global.json {
-        json::document(&Unmounted { dir: &args.dir })?;
+        json::document(&Answer { dir })?;
     }
     Ok(())
 }

@@ -129,10 +129,15 @@ impl Mounted {
         self.daemon = start(&self.root(), &self.drive, options);
     }
 
-    /// Kills the daemon without warning and clears the dead mount away.
-    pub(crate) fn kill(&mut self) {
+    /// Kills the daemon without warning: the mount stays, dead.
+    pub(crate) fn kill_daemon(&mut self) {
         self.daemon.kill().unwrap();
         self.daemon.wait().unwrap();
+    }
+
+    /// Kills the daemon without warning and clears the dead mount away.
+    pub(crate) fn kill(&mut self) {
+        self.kill_daemon();
         rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 

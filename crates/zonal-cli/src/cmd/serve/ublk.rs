@@ -10,6 +10,7 @@ use zonal_linux::ublk::{self, Number, Queues};
 
 use crate::args::{Global, Ublk};
 use crate::device::{self, OpenMode};
+use crate::notify;
 use crate::output::json;
 use crate::output::table::Table;
 
@@ -52,6 +53,7 @@ fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
     let count = args.queues.unwrap_or_else(|| u16::try_from(usual()).expect("at most four"));
     let queues = Queues { count, depth: args.depth, threads: args.threads };
     ublk::serve(device, number, queues, |node| {
+        notify::ready();
         if let Err(error) = tell(global, node, spec) {
             tracing::warn!("{error:#}");
         }
