@@ -10,7 +10,7 @@ mod sizes;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use xtask::tally::Tally;
 use xtask::{cargo, run};
@@ -51,6 +51,7 @@ pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
             "-Dwarnings",
         ]))
     });
+    tally.check("crates can be packaged", || packaged(root));
     tally.check("documentation builds", || {
         quiet(
             cargo(root)
@@ -61,11 +62,22 @@ pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
     });
 }
 
+/// Every crate that is more than a tool of this workspace, without as much as a warning.
+fn packaged(root: &Path) -> Result<()> {
+    let tools = ["xtask", "kernel-tests"].map(|name| format!("--exclude={name}"));
+    let mut package = cargo(root);
+    package.args(["package", "--workspace", "--offline", "--no-verify", "--allow-dirty"]);
+    let output = package.args(tools).output().context("starting cargo package")?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && !told.contains("warning:"), "{told}");
+    Ok(())
+}
+
 fn quiet(command: &mut Command) -> Result<()> {
     run::quietly(command).map(|_| ())
 }
 
-fn metadata(root: &Path) -> Result<Value> {
+pub(crate) fn metadata(root: &Path) -> Result<Value> {
     let version = run::quietly(Command::new("rustc").arg("-vV").current_dir(root))?;
     let host = version
         .lines()
@@ -81,12 +93,12 @@ fn metadata(root: &Path) -> Result<Value> {
 }
 
 /// The string under `key`, or nothing.
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
 /// The elements of the array under `key`.
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
