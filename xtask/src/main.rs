@@ -3,6 +3,7 @@
 //! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did, and
 //!   their last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
+//! - `dist` makes packages (`dist/`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
 //! - `crash` and `bench` start the long runs (`long.rs`).
 
@@ -11,6 +12,7 @@
 
 mod artifacts;
 mod check;
+mod dist;
 mod docs;
 mod libtest;
 mod long;
@@ -60,6 +62,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Make the packages and the static archive, in target/dist
+    Dist(dist::Dist),
     /// Run the benchmarks of the device and the file system, in release
     Bench {
         /// Only benchmarks whose name contains this
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
         Task::Crash => long::crash(&root),
         Task::Vm { arguments } => vm::main(&root, &arguments),
+        Task::Dist(arguments) => dist::main(&root, &arguments),
         Task::Bench { filter } => long::bench(&root, filter.as_deref()),
     };
     outcome.unwrap_or_else(|error| {

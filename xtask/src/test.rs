@@ -17,7 +17,7 @@ use xtask::{cargo, tools};
 
 use crate::artifacts::{self, Program};
 use crate::libtest::{Tests, Tier};
-use crate::{check, vm};
+use crate::{check, dist, vm};
 
 /// Minutes that `--all` takes beside what it also runs without: docs/testing.md.
 const ALL_ADDS_MINUTES: u32 = 15;
@@ -64,12 +64,14 @@ fn all(root: &Path, tier: Tier) -> Result<Tally> {
         });
         suites.join().expect("it does not panic");
         queue.fill(programs);
+        let packages = scope.spawn(|| dist::tests(root, tier));
         let processors = thread::available_parallelism().map_or(2, NonZeroUsize::get);
         let workers: Vec<_> =
             (0..processors).map(|_| scope.spawn(|| queue.work(&environment, tier))).collect();
         let mut parts = vec![compiled(root, &environment, tier)];
         parts.extend(workers.into_iter().map(|worker| worker.join().expect("it does not panic")));
         parts.push(machine.join().expect("it does not panic"));
+        parts.push(packages.join().expect("it does not panic"));
         anyhow::Ok(parts)
     })?;
     for part in parts {

@@ -1,0 +1,209 @@
+//! The packages in use: a fresh Debian boots three times in a virtual machine, and
+//! `packaging/test/guest` installs, uses and removes them there.
+//!
+//! The system is made by mmdebstrap of the release that this machine runs, and kept under
+//! `target/dist/machine` until `packaging/test/packages` or the release changes.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use xtask::run;
+use xtask::tally::Tally;
+use xtask::tools::{self, Program};
+
+use super::fresh;
+
+/// A Debian that boots and runs what lies on its second disk.
+pub(super) struct Image {
+    folder: PathBuf,
+}
+
+/// How many tests `packaging/test/guest` has.
+pub(super) const COUNT: u64 = 17;
+
+/// What the tests may take, with a machine that is interpreted.
+const SECONDS_MAX: &str = "1800";
+
+const KERNEL_OPTIONS: &str = "root=/dev/vda rw console=ttyS0 mitigations=off panic=-1";
+
+/// Runs the tests at every boot, when all that starts at boot has started.
+const UNIT: &str = "[Unit]\nAfter=multi-user.target\n\n[Service]\nType=oneshot\n\
+     ExecStart=/bin/sh -c 'mkdir -p /test && mount -o ro /dev/vdb /test && exec /test/guest'\n\
+     StandardOutput=file:/dev/ttyS1\nStandardError=file:/dev/ttyS1\n\n\
+     [Install]\nWantedBy=default.target\n";
+
+impl Image {
+    /// Takes the one of an earlier run, or makes it; an error says what is missing.
+    pub(super) fn prepare(root: &Path) -> Result<Self> {
+        ensure!(std::env::consts::ARCH == "x86_64", "the machine is an x86-64 one");
+        tools::require(&[Program { name: "qemu-system-x86_64", package: "qemu-system-x86" }])?;
+        let list = fs::read_to_string(root.join("packaging/test/packages"))?;
+        let suite = suite()?;
+        let (folder, key) = (root.join("target/dist/machine"), format!("{suite}\n{list}{UNIT}"));
+        let image = Self { folder };
+        if fs::read_to_string(image.at("key")).is_ok_and(|made| made == key) {
+            return Ok(image);
+        }
+        ensure!(fs::metadata("/proc/self")?.uid() == 0, "only root can make a Debian");
+        tools::require(&[
+            Program { name: "mmdebstrap", package: "mmdebstrap" },
+            Program { name: "mke2fs", package: "e2fsprogs" },
+        ])?;
+        println!("making a Debian {suite}, two minutes or so");
+        image.make(&suite, &list.lines().collect::<Vec<_>>())?;
+        fs::write(image.at("key"), key)?;
+        Ok(image)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn make(&self, suite: &str, packages: &[&str]) -> Result<()> {
+        fresh(&self.folder)?;
+        let root = self.at("root");
+        run::quietly(
+            Command::new("mmdebstrap")
+                .args(["--quiet", "--variant=minbase"])
+                .arg(format!("--include={}", packages.join(",")))
+                .arg(suite)
+                .arg(&root),
+        )?;
+        for name in ["vmlinuz", "initrd.img"] {
+            let found = newest(&root.join("boot"), name)?;
+            fs::rename(found, self.at(name))?;
+        }
+        fs::write(root.join("etc/fstab"), "/dev/vda / ext4 defaults 0 1\n")?;
+        let units = root.join("etc/systemd/system");
+        fs::write(units.join("packages-test.service"), UNIT)?;
+        let wanted = units.join("default.target.wants");
+        fs::create_dir_all(&wanted)?;
+        std::os::unix::fs::symlink(
+            "/etc/systemd/system/packages-test.service",
+            wanted.join("packages-test.service"),
+        )?;
+        disk(&root, &self.at("root.img"), "3G")?;
+        Ok(fs::remove_dir_all(root)?)
+    }
+
+    /// Boots, and counts what the guest says.
+    pub(super) fn test(&self, root: &Path, packages: &[PathBuf], tally: &mut Tally) -> Result<()> {
+        let share = self.at("share");
+        fresh(&share)?;
+        for file in packages.iter().chain([&root.join("packaging/test/guest")]) {
+            let name = file.file_name().context("a file has a name")?;
+            fs::copy(file, share.join(name))
+                .with_context(|| format!("copying {}", name.display()))?;
+        }
+        disk(&share, &self.at("share.img"), "1G")?;
+        let said = self.boot()?;
+        let ran = tally.total();
+        count(&said, tally).with_context(|| {
+            let console = fs::read(self.at("console")).unwrap_or_default();
+            let console = String::from_utf8_lossy(&console);
+            let lines: Vec<&str> = console.lines().collect();
+            lines[lines.len().saturating_sub(30)..].join("\n")
+        })?;
+        let ran = tally.total() - ran;
+        ensure!(ran == COUNT, "the guest ran {ran} tests, and `COUNT` says {COUNT}");
+        Ok(())
+    }
+
+    /// Runs the machine to its end, and returns what came out of its second serial port.
+    fn boot(&self) -> Result<String> {
+        println!("booting it");
+        // However this program ends, the machine ends with it.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig=TERM", "--", "timeout", SECONDS_MAX, "qemu-system-x86_64"]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-m", "1024"]);
+        command.args(["-machine", "q35", "-cpu", "max", "-device", "virtio-rng-pci"]);
+        // A host that has KVM and no virtualisation in hardware runs no kernel but its own kind's.
+        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let hardware = processors.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
+        let mut kernel_options = KERNEL_OPTIONS.to_owned();
+        if hardware && Path::new("/dev/kvm").exists() {
+            command.args(["-accel", "kvm", "-smp", "2"]);
+        } else {
+            // As in `crates/kernel-tests/src/host/boot.rs`.
+            command.args(["-accel", "tcg", "-smp", "1,maxcpus=2"]);
+            kernel_options.push_str(" tsc=unstable clocksource=acpi_pm no_timer_check");
+        }
+        command.arg("-kernel").arg(self.at("vmlinuz")).arg("-initrd").arg(self.at("initrd.img"));
+        command.args(["-append", &kernel_options]);
+        for name in ["console", "results"] {
+            command.arg("-serial").arg(format!("file:{}", self.at(name).display()));
+        }
+        for (disk, options) in [("root.img", "snapshot=on"), ("share.img", "readonly=on")] {
+            let path = self.at(disk).display().to_string();
+            command.arg("-drive").arg(format!("if=virtio,format=raw,file={path},{options}"));
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let ended = child.wait().context("waiting for QEMU")?;
+        ensure!(ended.success(), "QEMU ended with {ended}");
+        let mut said = Vec::new();
+        File::open(self.at("results"))?.read_to_end(&mut said)?;
+        Ok(String::from_utf8_lossy(&said).replace('\r', ""))
+    }
+}
+
+/// Counts `ok NAME` and `FAILED NAME`, and demands the guest's last line.
+fn count(said: &str, tally: &mut Tally) -> Result<()> {
+    println!("\n== packages in a fresh Debian\n{said}");
+    for line in said.lines() {
+        if line.starts_with("ok ") {
+            tally.pass(1);
+        } else if let Some(name) = line.strip_prefix("FAILED ") {
+            tally.fail(format!("packages: {name}"));
+        }
+    }
+    ensure!(said.lines().next_back() == Some("end"), "the guest did not come to its end");
+    Ok(())
+}
+
+/// The release of this machine, whose C library is no newer than that of the machine's.
+fn suite() -> Result<String> {
+    let release = fs::read_to_string("/etc/os-release")?;
+    let named = |key| release.lines().find_map(|line: &str| line.strip_prefix(key));
+    ensure!(named("ID=") == Some("debian"), "packages are tested where they are made, on Debian");
+    named("VERSION_CODENAME=").map(ToOwned::to_owned).context("/etc/os-release names no release")
+}
+
+/// The file of the folder that begins with `name`.
+fn newest(folder: &Path, name: &str) -> Result<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(name) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    match found.pop() {
+        Some(path) => Ok(path),
+        None => bail!("the Debian has no {name} in /boot"),
+    }
+}
+
+/// A disk of that size with an ext4 file system of what lies in `folder`.
+fn disk(folder: &Path, image: &Path, size: &str) -> Result<()> {
+    let mut make = Command::new("mke2fs");
+    make.args(["-q", "-F", "-t", "ext4", "-d"]).arg(folder).arg(image).arg(size);
+    run::quietly(&mut make).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_guest_says_is_counted() {
+        let mut tally = Tally::default();
+        count("ok a\nFAILED b\n    why\nend\n", &mut tally).unwrap();
+        assert_eq!(tally.counts(), "1 passed, 1 failed, 0 skipped");
+        assert!(count("ok a\n", &mut tally).is_err());
+    }
+}

@@ -1,0 +1,93 @@
+//! Lays out the files of each package below a folder of its own, as `packaging/files` says.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Place, fresh};
+
+/// A package whose files lie where they belong, below `folder`.
+pub(super) struct Staged {
+    /// Its name.
+    pub(super) name: String,
+    /// What is the root of the file system where it is installed.
+    pub(super) folder: PathBuf,
+}
+
+/// A line of `packaging/files`.
+struct Row<'a> {
+    package: &'a str,
+    mode: &'a str,
+    source: &'a str,
+    destination: &'a str,
+}
+
+/// Lays out all packages, in the order of the list.
+pub(super) fn all(place: &Place) -> Result<Vec<Staged>> {
+    let list = fs::read_to_string(place.root.join("packaging/files"))
+        .context("reading packaging/files")?;
+    let mut staged: Vec<Staged> = Vec::new();
+    for row in rows(&list)? {
+        if !staged.iter().any(|package| package.name == row.package) {
+            let folder = place.dist.join(row.package);
+            fresh(&folder)?;
+            staged.push(Staged { name: row.package.to_owned(), folder });
+        }
+        let folder = place.dist.join(row.package);
+        row.lay_out(place, &folder).with_context(|| format!("laying out {}", row.destination))?;
+    }
+    Ok(staged)
+}
+
+fn rows(list: &str) -> Result<Vec<Row<'_>>> {
+    let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [package, mode, source, destination] => Ok(Row { package, mode, source, destination }),
+            _ => bail!("packaging/files: {line:?} is not package, mode, source, destination"),
+        })
+        .collect()
+}
+
+impl Row<'_> {
+    fn lay_out(&self, place: &Place, package: &Path) -> Result<()> {
+        let to = package.join(self.destination);
+        fs::create_dir_all(to.parent().context("a destination lies in a folder")?)?;
+        if self.mode == "link" {
+            return Ok(symlink(self.source, to)?);
+        }
+        let from = match self.source.strip_prefix("made/") {
+            Some(name) => place.dist.join("made").join(name),
+            None => place.root.join(self.source),
+        };
+        let mode = u32::from_str_radix(self.mode, 8).context("a mode is octal, or `link`")?;
+        if !self.source.ends_with('/') {
+            return copy(&from, &to, mode);
+        }
+        fs::create_dir_all(&to)?;
+        for file in fs::read_dir(&from).with_context(|| format!("reading {}", from.display()))? {
+            let file = file?;
+            copy(&file.path(), &to.join(file.file_name()), mode)?;
+        }
+        Ok(())
+    }
+}
+
+fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
+    Ok(fs::set_permissions(to, Permissions::from_mode(mode))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_list_has_four_words() {
+        let found = rows("# comment\n\na  755  made/zonal  usr/bin/zonal\n").unwrap();
+        assert_eq!((found.len(), found[0].package, found[0].mode), (1, "a", "755"));
+        assert!(rows("a 755 made/zonal\n").is_err());
+    }
+}
