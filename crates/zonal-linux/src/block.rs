@@ -19,7 +19,7 @@ use zonal::{
 };
 
 use crate::Result;
-use crate::by_zone::{self, Access, refusal};
+use crate::by_zone::{self, Access, WriteRange, refusal};
 use crate::ioctl::{self, RawZone};
 use crate::sysfs::Attributes;
 use crate::transfer::DirectFile;
@@ -68,16 +68,16 @@ impl BlockDrive {
             options.read(true).write(writes).custom_flags(flags).open(path).map_err(failed)?;
         let number = file.metadata().map_err(failed)?.rdev();
         let attributes = Attributes::of(number);
-        let unsuitable = |what: &str| DeviceError::Geometry { what: format!("{name} {what}") };
+        let unsuitable = |what: String| DeviceError::Unsuitable { path: path.to_owned(), what };
         if !attributes.has_zones() {
             return Err(DeviceError::NoZones { path: path.to_owned() });
         }
         if attributes.is_partition() {
-            return Err(unsuitable("is a partition; zones belong to whole drives"));
+            return Err(unsuitable("is a partition; zones belong to whole drives".into()));
         }
         let report =
             report_all(&file, attributes.sectors()?).map_err(|source| failed(source.into()))?;
-        let geometry = geometry(&attributes, &report).map_err(|what| unsuitable(&what))?;
+        let geometry = geometry(&attributes, &report).map_err(unsuitable)?;
         let block_shift = geometry.block_size().shift() - SECTOR_SHIFT;
         let slot = |raw: &RawZone| Slot {
             written: AtomicU64::new(written(raw) >> block_shift),
@@ -300,14 +300,10 @@ impl ZonedDevice for BlockDrive {
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.mode.check_writable()?;
-        let blocks = self.geometry.blocks_at(lba, data.len())?;
-        if blocks == LbaCount::ZERO {
+        let Some(range) = WriteRange::of_write(&self.geometry, lba, data.len())? else {
             return Ok(());
-        }
-        let (zone, offset) = self.geometry.locate(lba);
-        if offset + blocks > self.geometry.capacity_of(zone) {
-            return Err(DeviceError::CrossesZone { zone, lba, blocks });
-        }
+        };
+        let WriteRange { zone, offset, .. } = range;
         let slot = self.slot(zone)?;
         if self.geometry.kind(zone) == ZoneKind::Conventional {
             return self.write_in_turn(zone, lba, data);
@@ -324,17 +320,13 @@ impl ZonedDevice for BlockDrive {
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.mode.check_writable()?;
         let slot = self.slot(zone)?;
-        let blocks = self.geometry.blocks(data.len())?;
+        let blocks = by_zone::append_blocks(&self.geometry, data.len())?;
         if blocks == LbaCount::ZERO {
             let written = LbaCount::new(slot.written.load(Ordering::Acquire));
             return Ok(self.geometry.zone_start(zone) + written);
         }
         if self.geometry.kind(zone) == ZoneKind::Conventional {
             return Err(DeviceError::Conventional { zone });
-        }
-        let limit = self.geometry.max_append();
-        if blocks > limit {
-            return Err(DeviceError::AppendTooLarge { blocks, limit });
         }
         let _turn = lock(slot);
         let start = self.geometry.zone_start(zone);

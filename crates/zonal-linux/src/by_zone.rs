@@ -59,6 +59,40 @@ pub(crate) fn manage(
     }
 }
 
+/// Where `bytes` bytes from `lba` on are to be written.
+pub(crate) struct WriteRange {
+    /// The zone.
+    pub(crate) zone: ZoneId,
+    /// Blocks from its start.
+    pub(crate) offset: LbaCount,
+    /// How many; not 0.
+    pub(crate) blocks: LbaCount,
+}
+
+impl WriteRange {
+    /// Where a write goes: into one zone, below its capacity. `None` for an empty one.
+    pub(crate) fn of_write(geometry: &Geometry, lba: Lba, bytes: usize) -> Result<Option<Self>> {
+        let blocks = geometry.blocks_at(lba, bytes)?;
+        if blocks == LbaCount::ZERO {
+            return Ok(None);
+        }
+        let (zone, offset) = geometry.locate(lba);
+        if offset + blocks > geometry.capacity_of(zone) {
+            return Err(DeviceError::CrossesZone { zone, lba, blocks });
+        }
+        Ok(Some(Self { zone, offset, blocks }))
+    }
+}
+
+/// How many blocks `bytes` bytes to append are: no more than the device takes.
+pub(crate) fn append_blocks(geometry: &Geometry, bytes: usize) -> Result<LbaCount> {
+    let (blocks, limit) = (geometry.blocks(bytes)?, geometry.max_append());
+    if blocks > limit {
+        return Err(DeviceError::AppendTooLarge { blocks, limit });
+    }
+    Ok(blocks)
+}
+
 /// Why a zone does not take a write at `lba`, if it is easy to see.
 pub(crate) fn refusal(zone: &Zone, lba: Lba) -> Option<DeviceError> {
     let id = zone.id;

@@ -95,6 +95,58 @@ pub trait ZonedDevice: Send + Sync {
     }
 }
 
+/// Methods of [`ZonedDevice`] that pass the call on to a field, inside of an `impl`.
+macro_rules! pass_on {
+    ($field:ident: $($method:ident),+) => {
+        $(crate::device::pass_on! { @$method $field })+
+    };
+    (@geometry $field:ident) => {
+        fn geometry(&self) -> &crate::Geometry {
+            self.$field.geometry()
+        }
+    };
+    (@report $field:ident) => {
+        fn report(
+            &self,
+            first: crate::ZoneId,
+            zones: &mut Vec<crate::Zone>,
+            limit: usize,
+        ) -> crate::error::Result<()> {
+            self.$field.report(first, zones, limit)
+        }
+    };
+    (@read $field:ident) => {
+        fn read(&self, lba: crate::Lba, buffer: &mut [u8]) -> crate::error::Result<()> {
+            self.$field.read(lba, buffer)
+        }
+    };
+    (@write $field:ident) => {
+        fn write(&self, lba: crate::Lba, data: &[u8]) -> crate::error::Result<()> {
+            self.$field.write(lba, data)
+        }
+    };
+    (@append $field:ident) => {
+        fn append(&self, zone: crate::ZoneId, data: &[u8]) -> crate::error::Result<crate::Lba> {
+            self.$field.append(zone, data)
+        }
+    };
+    (@manage $field:ident) => {
+        fn manage(
+            &self,
+            zones: crate::Select,
+            action: crate::ZoneAction,
+        ) -> crate::error::Result<()> {
+            self.$field.manage(zones, action)
+        }
+    };
+    (@flush $field:ident) => {
+        fn flush(&self) -> crate::error::Result<()> {
+            self.$field.flush()
+        }
+    };
+}
+pub(crate) use pass_on;
+
 /// A shared device is a device.
 impl<D: ZonedDevice + ?Sized> ZonedDevice for std::sync::Arc<D> {
     fn geometry(&self) -> &Geometry {

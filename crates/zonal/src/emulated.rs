@@ -19,7 +19,7 @@ use crate::{
 
 /// A block inside a zone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BlockInZone {
     /// The zone.
     pub(crate) zone: ZoneId,
     /// Blocks from its start.
@@ -28,24 +28,24 @@ pub(crate) struct Place {
 
 /// Where an emulated drive keeps its data and its zone states.
 ///
-/// The methods that take a zone's part are called with that zone locked; places and lengths are
+/// The methods that take a zone's data are called with that zone locked; addresses and lengths are
 /// checked, and a read never reaches beyond what was written.
 pub(crate) trait Medium: Send + Sync {
     /// What it keeps for each zone, behind the zone's lock.
-    type Part: Send + Sync;
+    type ZoneData: Send + Sync;
 
     /// Reads stored bytes.
-    fn read(&self, part: &Self::Part, at: Place, buffer: &mut [u8]) -> Result<()>;
+    fn read(&self, part: &Self::ZoneData, at: BlockInZone, buffer: &mut [u8]) -> Result<()>;
 
     /// Stores bytes.
-    fn write(&self, part: &mut Self::Part, at: Place, data: &[u8]) -> Result<()>;
+    fn write(&self, part: &mut Self::ZoneData, at: BlockInZone, data: &[u8]) -> Result<()>;
 
     /// Remembers that a zone's state changes. Called before the change is visible; a failure
     /// cancels it.
     fn record(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()>;
 
     /// Forgets a zone's data after a reset.
-    fn erase(&self, part: &mut Self::Part, zone: ZoneId) -> Result<()>;
+    fn erase(&self, part: &mut Self::ZoneData, zone: ZoneId) -> Result<()>;
 
     /// Makes everything that returned before this call durable. While `conditions` is locked, no
     /// zone changes its condition.
@@ -71,7 +71,7 @@ pub(crate) trait Medium: Send + Sync {
 pub(crate) struct Emulated<M: Medium> {
     geometry: Geometry,
     rules: Rules,
-    slots: Box<[Slot<M::Part>]>,
+    slots: Box<[Slot<M::ZoneData>]>,
     limits: Mutex<Limits>,
     /// Counts uses, for the least recently used open zone.
     uses: AtomicU64,
@@ -115,12 +115,12 @@ pub(crate) fn initial_state(geometry: &Geometry, zone: ZoneId) -> ZoneState {
 }
 
 impl<M: Medium> Emulated<M> {
-    /// A drive with the given states and parts, both in the order of zones.
+    /// A drive with the given states and data, both in the order of zones.
     pub(crate) fn new(
         geometry: Geometry,
         rules: Rules,
         medium: M,
-        zones: impl Iterator<Item = (ZoneState, M::Part)>,
+        zones: impl Iterator<Item = (ZoneState, M::ZoneData)>,
     ) -> Self {
         let mut limits = Limits::new(&geometry);
         let slots: Box<[_]> = zones
@@ -134,7 +134,7 @@ impl<M: Medium> Emulated<M> {
                 }
             })
             .collect();
-        assert_eq!(slots.len(), geometry.zone_count() as usize, "one part for each zone");
+        assert_eq!(slots.len(), geometry.zone_count() as usize, "one state for each zone");
         let (limits, uses) = (Mutex::new(limits), AtomicU64::new(1));
         Self { geometry, rules, slots, limits, uses, medium }
     }
@@ -143,7 +143,7 @@ impl<M: Medium> Emulated<M> {
         &self.geometry
     }
 
-    fn slot(&self, zone: ZoneId) -> Result<&Slot<M::Part>> {
+    fn slot(&self, zone: ZoneId) -> Result<&Slot<M::ZoneData>> {
         self.slots.get(zone.index()).ok_or(DeviceError::NoSuchZone { zone })
     }
 
@@ -168,14 +168,14 @@ impl<M: Medium> Emulated<M> {
             let (zone, offset) = self.geometry.locate(at);
             let count = left.min(self.geometry.size_of(zone) - offset);
             let (head, tail) = rest.split_at_mut(self.byte_len(count));
-            self.read_in_zone(Place { zone, offset }, head)?;
+            self.read_in_zone(BlockInZone { zone, offset }, head)?;
             (at, left, rest) = (at + count, left - count, tail);
         }
         Ok(())
     }
 
     /// Reads what was written, and zeroes beyond.
-    fn read_in_zone(&self, at: Place, buffer: &mut [u8]) -> Result<()> {
+    fn read_in_zone(&self, at: BlockInZone, buffer: &mut [u8]) -> Result<()> {
         let slot = &self.slots[at.zone.index()];
         let part = slot.part.read().unwrap_or_else(PoisonError::into_inner);
         let state = self.medium.refresh(at.zone, slot.state())?;
@@ -232,13 +232,13 @@ impl<M: Medium> Emulated<M> {
         let open = self.open_for_write(zone, before)?;
         let stored = self
             .medium
-            .write(&mut part, Place { zone, offset }, data)
+            .write(&mut part, BlockInZone { zone, offset }, data)
             .and_then(|()| self.advance(zone, open, to));
         if let Err(error) = stored {
             // What could not be written leaves the zone as it was. If the medium takes not even
             // that, the zone stays open.
             if open != before {
-                let _ = self.shift(zone, open, before);
+                let _ = self.transition(zone, open, before);
             }
             return Err(error);
         }
@@ -259,14 +259,14 @@ impl<M: Medium> Emulated<M> {
             return Ok(from);
         }
         let open = ZoneState { cond: ZoneCond::ImplicitOpen, ..from };
-        self.shift(zone, from, open)?;
+        self.transition(zone, from, open)?;
         Ok(open)
     }
 
     /// Moves the write pointer over what was stored; the zone may become Full.
     fn advance(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
         if to.cond != from.cond {
-            return self.shift(zone, from, to);
+            return self.transition(zone, from, to);
         }
         if to != from {
             self.medium.record(zone, from, to)?;
@@ -301,7 +301,7 @@ impl<M: Medium> Emulated<M> {
         let to = self.decide(zone, from, Event::Manage(action))?;
         slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         if to != from {
-            self.shift(zone, from, to)?;
+            self.transition(zone, from, to)?;
         }
         if action == ZoneAction::Reset && from.written > LbaCount::ZERO {
             self.medium.erase(&mut part, zone)?;
@@ -315,7 +315,7 @@ impl<M: Medium> Emulated<M> {
         let _part = slot.lock();
         let from = slot.state();
         let to = self.decide(zone, from, event)?;
-        self.shift(zone, from, to)
+        self.transition(zone, from, to)
     }
 
     pub(crate) fn flush(&self) -> Result<()> {
@@ -336,7 +336,7 @@ impl<M: Medium> Emulated<M> {
     /// If every zone that could be closed is being written right now, this waits for the least
     /// recently used one. That cannot deadlock: who waits holds a zone that is not open, and is
     /// waited for only by those who want an open one.
-    fn shift(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
+    fn transition(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
         loop {
             let mut limits = self.limits();
             match limits.room(from.cond, to.cond) {

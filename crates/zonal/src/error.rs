@@ -133,12 +133,20 @@ pub enum DeviceError {
         /// The block.
         lba: Lba,
     },
-    /// A drive file or trace that is not well formed.
+    /// A drive file that is not well formed, or a device whose answers are not.
     #[error("{path}: {what}")]
     Malformed {
-        /// The file.
+        /// The file or the node.
         path: PathBuf,
         /// What is wrong with it.
+        what: String,
+    },
+    /// A device of a kind that cannot be used here.
+    #[error("{path} {what}")]
+    Unsuitable {
+        /// Its node.
+        path: PathBuf,
+        /// What it is or has: a verb comes first.
         what: String,
     },
     /// A block device without zones, which was not given virtual ones.
@@ -146,16 +154,6 @@ pub enum DeviceError {
     NoZones {
         /// Its node.
         path: PathBuf,
-    },
-    /// A replayed operation did not end as it did when it was recorded.
-    #[error("operation {index} of the trace, {operation}: {what}")]
-    Replay {
-        /// Which operation, from 0 on.
-        index: u64,
-        /// What it was.
-        operation: String,
-        /// What is different.
-        what: String,
     },
     /// Another process has the drive open for writing.
     #[error("{path} is in use by another process")]
@@ -209,6 +207,7 @@ impl DeviceError {
             Self::Geometry { .. }
             | Self::Unaligned { .. }
             | Self::AppendTooLarge { .. }
+            | Self::Unsuitable { .. }
             | Self::NoZones { .. } => (Errno::INVAL, status::INVALID_FIELD),
             Self::OutOfRange { .. } => (Errno::IO, status::LBA_OUT_OF_RANGE),
             Self::NoSuchZone { .. } => (Errno::INVAL, status::LBA_OUT_OF_RANGE),
@@ -227,7 +226,7 @@ impl DeviceError {
             Self::OpenedReadOnly => (Errno::ROFS, status::WRITE_PROTECTED),
             Self::Medium { .. } => (Errno::IO, status::UNRECOVERED_READ),
             Self::NoSpace { .. } => (Errno::NOSPC, status::CAPACITY_EXCEEDED),
-            Self::PowerCut | Self::Replay { .. } => (Errno::IO, status::INTERNAL),
+            Self::PowerCut => (Errno::IO, status::INTERNAL),
             Self::Io { source, .. } => {
                 (Errno::from_io_error(source).unwrap_or(Errno::IO), status::INTERNAL)
             }
@@ -261,12 +260,12 @@ mod tests {
             (DeviceError::AppendTooLarge { blocks, limit: blocks }, Errno::INVAL, (0, 0x02)),
             (DeviceError::Conventional { zone }, Errno::IO, (0, 0x02)),
             (DeviceError::NoZones { path: path.clone() }, Errno::INVAL, (0, 0x02)),
-            (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
             (
-                DeviceError::Replay { index: 1, operation: what.clone(), what: what.clone() },
-                Errno::IO,
-                (0, 0x06),
+                DeviceError::Unsuitable { path: path.clone(), what: what.clone() },
+                Errno::INVAL,
+                (0, 0x02),
             ),
+            (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
             (DeviceError::Malformed { path: path.clone(), what }, Errno::UCLEAN, (0, 0x06)),
             (DeviceError::Locked { path }, Errno::BUSY, (0, 0x82)),
             (DeviceError::OpenedReadOnly, Errno::ROFS, (0, 0x20)),

@@ -34,13 +34,13 @@ use self::backing::{Backing, HostFile};
 pub use self::disk::{disk_len, zones_that_fit};
 use self::format::{Description, HostLen, Layout, ZoneEntry};
 use self::table::{BootId, Table};
-use crate::emulated::{Emulated, Medium, Place};
+use crate::emulated::{BlockInZone, Emulated, Medium};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
 use crate::{
-    DeviceError, FailZone, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction,
-    ZoneFailure, ZoneId, ZonedDevice,
+    DeviceError, FailZone, Geometry, GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneFailure,
+    ZoneId, ZonedDevice,
 };
 
 /// What a drive is opened for.
@@ -225,15 +225,8 @@ impl FailZone for FileDrive {
 }
 
 impl ZonedDevice for FileDrive {
-    fn geometry(&self) -> &Geometry {
-        self.drive.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.drive.report(first, zones, limit)
-    }
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.drive.read(lba, buffer)
-    }
+    crate::device::pass_on!(drive: geometry, report, read);
+
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.mode.check_writable()?;
         self.drive.write(lba, data)
@@ -282,7 +275,7 @@ struct DriveFile {
 }
 
 impl DriveFile {
-    fn byte_at(&self, at: Place) -> u64 {
+    fn byte_at(&self, at: BlockInZone) -> u64 {
         let block = self.geometry.zone_start(at.zone) + at.offset - Lba::ZERO;
         self.layout.data_at + self.geometry.bytes(block).get()
     }
@@ -299,15 +292,15 @@ impl DriveFile {
 }
 
 impl Medium for DriveFile {
-    type Part = ();
+    type ZoneData = ();
 
-    fn read(&self, (): &(), at: Place, buffer: &mut [u8]) -> Result<()> {
+    fn read(&self, (): &(), at: BlockInZone, buffer: &mut [u8]) -> Result<()> {
         self.backing
             .read_at(self.byte_at(at), buffer)
             .map_err(|source| self.fail("reading", at.zone, source))
     }
 
-    fn write(&self, (): &mut (), at: Place, data: &[u8]) -> Result<()> {
+    fn write(&self, (): &mut (), at: BlockInZone, data: &[u8]) -> Result<()> {
         if at.offset == LbaCount::ZERO {
             self.table
                 .discard_stale(&*self.backing, at.zone)
@@ -344,7 +337,7 @@ impl Medium for DriveFile {
             self.table.mark_emptied(zone);
             return Ok(());
         }
-        let at = self.byte_at(Place { zone, offset: LbaCount::ZERO });
+        let at = self.byte_at(BlockInZone { zone, offset: LbaCount::ZERO });
         let len = self.geometry.bytes(self.geometry.size_of(zone)).get();
         self.backing.punch(at, len).map_err(|source| self.fail("emptying", zone, source))
     }

@@ -8,14 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::emulated::{Emulated, Medium, Place, initial_state};
+use crate::emulated::{BlockInZone, Emulated, Medium, initial_state};
 use crate::error::Result;
 use crate::failure::ZoneFailure;
 use crate::limits::Limits;
 use crate::state::{self, Event, Rules, ZoneState};
 use crate::{
-    BlockSize, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind,
-    ZonedDevice,
+    BlockSize, Geometry, Lba, LbaCount, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
 };
 
 /// Content and state of every zone.
@@ -37,15 +36,15 @@ struct ImageZone {
 enum Extents {
     /// Sequential zone: in the order of writing, so sorted by start. A piece hides what the ones
     /// before it have from its start on.
-    Grown(Vec<Piece>),
+    Sequential(Vec<Piece>),
     /// Conventional zone: every block on its own.
-    Anywhere(BTreeMap<u64, Piece>),
+    Conventional(BTreeMap<u64, Piece>),
 }
 
 /// A zone after a reset.
 impl Default for Extents {
     fn default() -> Self {
-        Self::Grown(Vec::new())
+        Self::Sequential(Vec::new())
     }
 }
 
@@ -72,7 +71,7 @@ impl Image {
     pub fn empty(geometry: &Geometry) -> Self {
         let zone = |zone| {
             let data = match geometry.kind(zone) {
-                ZoneKind::Conventional => Extents::Anywhere(BTreeMap::new()),
+                ZoneKind::Conventional => Extents::Conventional(BTreeMap::new()),
                 ZoneKind::SequentialRequired => Extents::default(),
             };
             ImageZone { state: initial_state(geometry, zone), data: Arc::new(data) }
@@ -99,7 +98,13 @@ impl Image {
 
     /// Stores the first `blocks` blocks of `bytes` at the write pointer, or anywhere in a
     /// conventional zone.
-    pub(crate) fn store(&mut self, at: Place, bytes: &Arc<[u8]>, blocks: LbaCount, tail: Tail) {
+    pub(crate) fn store(
+        &mut self,
+        at: BlockInZone,
+        bytes: &Arc<[u8]>,
+        blocks: LbaCount,
+        tail: Tail,
+    ) {
         let block_size = self.geometry.block_size();
         let size = block_bytes(block_size);
         let capacity = self.geometry.capacity_of(at.zone);
@@ -199,8 +204,8 @@ impl Extents {
     fn put(&mut self, at: LbaCount, bytes: &Arc<[u8]>, blocks: LbaCount, block_size: BlockSize) {
         let (start, bytes) = (at.get(), Arc::clone(bytes));
         match self {
-            Self::Grown(pieces) => pieces.push(Piece { start, bytes, skip: 0 }),
-            Self::Anywhere(pieces) => {
+            Self::Sequential(pieces) => pieces.push(Piece { start, bytes, skip: 0 }),
+            Self::Conventional(pieces) => {
                 let skips = (0..).step_by(block_bytes(block_size));
                 for (start, skip) in (start..start + blocks.get()).zip(skips) {
                     pieces.insert(start, Piece { start, bytes: Arc::clone(&bytes), skip });
@@ -213,7 +218,7 @@ impl Extents {
     fn overwrite(&mut self, at: LbaCount, block: &[u8]) {
         let start = at.get();
         match self {
-            Self::Grown(pieces) => {
+            Self::Sequential(pieces) => {
                 let after = pieces.partition_point(|piece| piece.start <= start);
                 let piece = &mut pieces[after - 1];
                 let mut bytes = piece.bytes.to_vec();
@@ -222,7 +227,7 @@ impl Extents {
                 bytes[from..from + block.len()].copy_from_slice(block);
                 piece.bytes = bytes.into();
             }
-            Self::Anywhere(pieces) => {
+            Self::Conventional(pieces) => {
                 pieces.insert(start, Piece { start, bytes: block.into(), skip: 0 });
             }
         }
@@ -255,12 +260,12 @@ impl Extents {
     /// The piece that block `at` is in, and where the next one begins.
     fn piece_at(&self, at: u64) -> (Option<&Piece>, Option<u64>) {
         match self {
-            Self::Grown(pieces) => {
+            Self::Sequential(pieces) => {
                 let after = pieces.partition_point(|piece| piece.start <= at);
                 let piece = after.checked_sub(1).map(|index| &pieces[index]);
                 (piece, pieces.get(after).map(|piece| piece.start))
             }
-            Self::Anywhere(pieces) => (pieces.get(&at), Some(at + 1)),
+            Self::Conventional(pieces) => (pieces.get(&at), Some(at + 1)),
         }
     }
 }
@@ -271,14 +276,14 @@ struct Pieces {
 }
 
 impl Medium for Pieces {
-    type Part = Arc<Extents>;
+    type ZoneData = Arc<Extents>;
 
-    fn read(&self, part: &Self::Part, at: Place, buffer: &mut [u8]) -> Result<()> {
+    fn read(&self, part: &Self::ZoneData, at: BlockInZone, buffer: &mut [u8]) -> Result<()> {
         part.read(at.offset.get(), buffer, self.block_size);
         Ok(())
     }
 
-    fn write(&self, part: &mut Self::Part, at: Place, data: &[u8]) -> Result<()> {
+    fn write(&self, part: &mut Self::ZoneData, at: BlockInZone, data: &[u8]) -> Result<()> {
         let blocks = LbaCount::new((data.len() >> self.block_size.shift()) as u64);
         Arc::make_mut(part).put(at.offset, &data.into(), blocks, self.block_size);
         Ok(())
@@ -288,7 +293,7 @@ impl Medium for Pieces {
         Ok(())
     }
 
-    fn erase(&self, part: &mut Self::Part, _zone: ZoneId) -> Result<()> {
+    fn erase(&self, part: &mut Self::ZoneData, _zone: ZoneId) -> Result<()> {
         *part = Arc::default();
         Ok(())
     }
@@ -311,25 +316,5 @@ impl ImageDrive {
 }
 
 impl ZonedDevice for ImageDrive {
-    fn geometry(&self) -> &Geometry {
-        self.drive.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.drive.report(first, zones, limit)
-    }
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.drive.read(lba, buffer)
-    }
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.drive.write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.drive.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.drive.manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        self.drive.flush()
-    }
+    crate::device::pass_on!(drive: geometry, report, read, write, append, manage, flush);
 }

@@ -6,14 +6,12 @@
 
 use std::sync::Mutex;
 
-use crate::emulated::{Emulated, Medium, Place, initial_state};
+use crate::emulated::{BlockInZone, Emulated, Medium, initial_state};
 use crate::error::Result;
 use crate::failure::{FailZone, ZoneFailure};
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
-use crate::{
-    BlockSize, Geometry, GeometrySpec, Lba, Select, Zone, ZoneAction, ZoneId, ZoneKind, ZonedDevice,
-};
+use crate::{BlockSize, Geometry, GeometrySpec, ZoneId, ZoneKind, ZonedDevice};
 
 /// A zoned drive in memory.
 ///
@@ -51,8 +49,8 @@ impl MemoryDrive {
         let geometry = Geometry::new(spec)?;
         let zones = geometry.zones().map(|zone| {
             let part = match geometry.kind(zone) {
-                ZoneKind::Conventional => Chunks::Anywhere(Vec::new()),
-                ZoneKind::SequentialRequired => Chunks::Grown(Vec::new()),
+                ZoneKind::Conventional => Chunks::Conventional(Vec::new()),
+                ZoneKind::SequentialRequired => Chunks::Sequential(Vec::new()),
             };
             (initial_state(&geometry, zone), part)
         });
@@ -73,27 +71,7 @@ impl FailZone for MemoryDrive {
 }
 
 impl ZonedDevice for MemoryDrive {
-    fn geometry(&self) -> &Geometry {
-        self.drive.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.drive.report(first, zones, limit)
-    }
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.drive.read(lba, buffer)
-    }
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.drive.write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.drive.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.drive.manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        self.drive.flush()
-    }
+    crate::device::pass_on!(drive: geometry, report, read, write, append, manage, flush);
 }
 
 /// Bytes of a chunk: large enough that a zone needs few, small enough that a drive with a little
@@ -107,13 +85,13 @@ struct Memory {
 /// The data of one zone.
 enum Chunks {
     /// Sequential zone: every chunk but the last is complete, nothing is ever zeroed first.
-    Grown(Vec<Vec<u8>>),
+    Sequential(Vec<Vec<u8>>),
     /// Conventional zone: chunks where something was written.
-    Anywhere(Vec<Option<Box<[u8]>>>),
+    Conventional(Vec<Option<Box<[u8]>>>),
 }
 
 impl Memory {
-    fn position(&self, at: Place) -> (usize, usize) {
+    fn position(&self, at: BlockInZone) -> (usize, usize) {
         let byte = usize::try_from(at.offset.get() << self.block_size.shift())
             .expect("a zone in memory is smaller than the address space");
         (byte / CHUNK, byte % CHUNK)
@@ -121,18 +99,18 @@ impl Memory {
 }
 
 impl Medium for Memory {
-    type Part = Chunks;
+    type ZoneData = Chunks;
 
-    fn read(&self, part: &Chunks, at: Place, buffer: &mut [u8]) -> Result<()> {
+    fn read(&self, part: &Chunks, at: BlockInZone, buffer: &mut [u8]) -> Result<()> {
         let (mut chunk, mut offset) = self.position(at);
         let mut rest = buffer;
         while !rest.is_empty() {
             let (head, tail) = rest.split_at_mut(rest.len().min(CHUNK - offset));
             match part {
-                Chunks::Grown(chunks) => {
+                Chunks::Sequential(chunks) => {
                     head.copy_from_slice(&chunks[chunk][offset..offset + head.len()]);
                 }
-                Chunks::Anywhere(chunks) => match chunks.get(chunk) {
+                Chunks::Conventional(chunks) => match chunks.get(chunk) {
                     Some(Some(bytes)) => head.copy_from_slice(&bytes[offset..offset + head.len()]),
                     Some(None) | None => head.fill(0),
                 },
@@ -142,13 +120,13 @@ impl Medium for Memory {
         Ok(())
     }
 
-    fn write(&self, part: &mut Chunks, at: Place, data: &[u8]) -> Result<()> {
+    fn write(&self, part: &mut Chunks, at: BlockInZone, data: &[u8]) -> Result<()> {
         let (mut chunk, mut offset) = self.position(at);
         let mut rest = data;
         while !rest.is_empty() {
             let (head, tail) = rest.split_at(rest.len().min(CHUNK - offset));
             match part {
-                Chunks::Grown(chunks) => {
+                Chunks::Sequential(chunks) => {
                     if offset == 0 {
                         chunks.push(Vec::with_capacity(CHUNK));
                     }
@@ -156,7 +134,7 @@ impl Medium for Memory {
                     assert_eq!(bytes.len(), offset, "a sequential zone grows at its end");
                     bytes.extend_from_slice(head);
                 }
-                Chunks::Anywhere(chunks) => {
+                Chunks::Conventional(chunks) => {
                     if chunks.len() <= chunk {
                         chunks.resize_with(chunk + 1, || None);
                     }
@@ -175,8 +153,8 @@ impl Medium for Memory {
 
     fn erase(&self, part: &mut Chunks, _zone: ZoneId) -> Result<()> {
         match part {
-            Chunks::Grown(chunks) => *chunks = Vec::new(),
-            Chunks::Anywhere(chunks) => *chunks = Vec::new(),
+            Chunks::Sequential(chunks) => *chunks = Vec::new(),
+            Chunks::Conventional(chunks) => *chunks = Vec::new(),
         }
         Ok(())
     }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hdrhistogram::Histogram;
 
-use crate::error::Result;
 use crate::{
     ByteCount, Clock, DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
@@ -66,6 +65,38 @@ pub struct Workload {
     pub latency: Latency,
     /// Seed of random addresses.
     pub seed: u64,
+}
+
+/// Result of a workload.
+type Result<T> = std::result::Result<T, WorkloadError>;
+
+/// Why a workload does not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// Each thread needs a zone of its own.
+    #[error("{threads} threads need at least as many zones, and one thread at least, not {zones}")]
+    Threads {
+        /// Threads.
+        threads: u32,
+        /// Zones.
+        zones: usize,
+    },
+    /// No operation fits into the part of a zone that is used.
+    #[error("operations of {blocks} blocks do not fit into zone {zone}")]
+    OperationSize {
+        /// Blocks of an operation.
+        blocks: LbaCount,
+        /// The zone.
+        zone: ZoneId,
+    },
+    /// The device failed.
+    #[error("{0}")]
+    Device(
+        #[from]
+        #[source]
+        DeviceError,
+    ),
 }
 
 /// What a run did.
@@ -133,13 +164,12 @@ pub fn prepare(device: &dyn ZonedDevice, workload: &Workload) -> Result<()> {
 /// prepare(&drive, &workload)?;
 /// let measured = run(&drive, &ManualClock::new(0), &workload)?;
 /// assert_eq!(measured.operations, 200);
-/// # Ok::<(), zonal::DeviceError>(())
+/// # Ok::<(), zonal::workload::WorkloadError>(())
 /// ```
 pub fn run(device: &dyn ZonedDevice, clock: &dyn Clock, workload: &Workload) -> Result<Measured> {
     if workload.threads == 0 || workload.zones.len() < workload.threads as usize {
         let (zones, threads) = (workload.zones.len(), workload.threads);
-        let what = format!("{threads} threads need as many zones, not {zones}");
-        return Err(DeviceError::Geometry { what });
+        return Err(WorkloadError::Threads { threads, zones });
     }
     let mut areas: Vec<Vec<Area>> = vec![Vec::new(); workload.threads as usize];
     for (at, &zone) in workload.zones.iter().enumerate() {
@@ -187,8 +217,7 @@ impl Area {
         let usable = zone.capacity.min(workload.span);
         let operations = usable.get() / workload.blocks.get().max(1);
         if operations == 0 || workload.blocks == LbaCount::ZERO {
-            let what = format!("operations of {} blocks in zone {id}", workload.blocks);
-            return Err(DeviceError::Geometry { what });
+            return Err(WorkloadError::OperationSize { blocks: workload.blocks, zone: id });
         }
         Ok(Self { zone: id, start: zone.start, operations, blocks: workload.blocks })
     }
@@ -200,7 +229,7 @@ impl Area {
     fn reset(&self, device: &dyn ZonedDevice) -> Result<()> {
         match device.zone(self.zone)?.cond {
             ZoneCond::NotWp => Ok(()),
-            _ => device.manage(Select::One(self.zone), ZoneAction::Reset),
+            _ => Ok(device.manage(Select::One(self.zone), ZoneAction::Reset)?),
         }
     }
 
@@ -270,7 +299,12 @@ impl Worker<'_> {
         }
     }
 
-    fn operate(&mut self, area: usize, next: u64, buffer: &mut [u8]) -> Result<()> {
+    fn operate(
+        &mut self,
+        area: usize,
+        next: u64,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), DeviceError> {
         let here = self.areas[area];
         match self.workload.pattern {
             Pattern::Write => self.device.write(here.lba(next), buffer),
@@ -333,9 +367,11 @@ mod tests {
         let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
         let clock = ManualClock::new(0);
         let few = Workload { zones: vec![ZoneId::ZERO], ..workload(Pattern::Write) };
-        assert!(run(&drive, &clock, &few).is_err());
+        let error = run(&drive, &clock, &few).unwrap_err();
+        assert!(matches!(error, WorkloadError::Threads { threads: 3, zones: 1 }), "{error}");
         let large = Workload { blocks: LbaCount::new(60), ..workload(Pattern::Write) };
-        assert!(run(&drive, &clock, &large).is_err());
+        let error = run(&drive, &clock, &large).unwrap_err();
+        assert!(matches!(error, WorkloadError::OperationSize { .. }), "{error}");
     }
 
     #[test]

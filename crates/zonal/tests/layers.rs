@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use zonal::layer::meter::{Meter, OpKind};
 use zonal::layer::po2::PowerOfTwo;
-use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceReader, replay};
+use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
     BlockSize, Clock, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, MemoryDrive, Select,
     Zone, ZoneAction, ZoneId, ZonedDevice,
@@ -151,7 +151,10 @@ fn record(content: TraceContent) -> Vec<u8> {
     file
 }
 
-fn replay_on(file: &[u8], drive: &dyn ZonedDevice) -> Result<zonal::layer::trace::Replayed> {
+fn replay_on(
+    file: &[u8],
+    drive: &dyn ZonedDevice,
+) -> std::result::Result<zonal::layer::trace::Replayed, TraceError> {
     replay(&mut TraceReader::new(file, Path::new("trace")).unwrap(), drive)
 }
 
@@ -173,22 +176,22 @@ fn a_replay_notices_every_difference() {
     let drive = || MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
     let other_shape = MemoryDrive::new(spec(24, 16, 1, 3)).unwrap();
     let error = replay_on(&file, &other_shape).unwrap_err();
-    assert!(matches!(error, DeviceError::Malformed { .. }), "{error}");
+    assert!(matches!(error, TraceError::OtherShape { .. }), "{error}");
 
     let used = drive();
     used.append(ZoneId::new(2), &[9; 512]).unwrap();
     let error = replay_on(&file, &used).unwrap_err();
-    assert!(matches!(error, DeviceError::Replay { index: 1, .. }), "{error}");
+    assert!(matches!(error, TraceError::Different { index: 1, .. }), "{error}");
 
     let other_bytes = drive();
     other_bytes.write(Lba::new(9), &[9; 512]).unwrap();
     let error = replay_on(&file, &other_bytes).unwrap_err();
-    assert!(matches!(error, DeviceError::Replay { index: 6, .. }), "{error}");
+    assert!(matches!(error, TraceError::Different { index: 6, .. }), "{error}");
 
     let other_state = drive();
     other_state.append(ZoneId::new(4), &[0; 512]).unwrap();
     let error = replay_on(&file, &other_state).unwrap_err();
-    assert!(matches!(error, DeviceError::Replay { index: 7, .. }), "{error}");
+    assert!(matches!(error, TraceError::Different { index: 7, .. }), "{error}");
 }
 
 /// A clock that goes on by one microsecond with each reading.

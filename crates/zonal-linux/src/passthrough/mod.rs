@@ -1,13 +1,14 @@
 //! A zoned NVMe namespace by passthrough: `/dev/ng0n1`.
 //!
 //! The kernel lets NVMe commands through without looking at them, so this also drives namespaces
-//! that it has no block device for, because their zone size is no power of two. Nobody orders what
-//! is written, so here one writer at a time is in each zone; appends run side by side.
+//! that it has no block device for, because their zone size is no power of two. It does not order
+//! passthrough writes, so a lock lets one writer at a time into each zone; appends run side by side.
 //!
 //! - `shape.rs`: what the drive says of itself, decoded.
-//! - `command.rs`: commands, and the two ways to the kernel: `ioctl.rs`, `ring.rs`.
+//! - `command.rs`: commands; `channel.rs`: the two ways to the kernel, `ioctl.rs` and `ring.rs`.
 //! - `failure.rs`: what a refusal means.
 
+mod channel;
 mod command;
 mod failure;
 mod ioctl;
@@ -34,13 +35,14 @@ use zonal::{
     ZonedDevice,
 };
 
-use self::command::{Channel, Command, Data, Failure, Order, Queue};
+use self::channel::Channel;
+use self::command::{Command, Data, Failure, Order, Queue};
 use self::shape::{Answers, Limits, WriteCache};
 use crate::Result;
-use crate::by_zone::{self, Access, refusal};
+use crate::by_zone::{self, Access, WriteRange, refusal};
 use crate::sysfs::Attributes;
 
-pub use self::command::Way;
+pub use self::channel::Way;
 
 /// Zones that one report asks for, if the kernel lets it through.
 const REPORT_ZONES: usize = 1024;
@@ -87,8 +89,7 @@ impl PassthroughDrive {
         let answers = identify_all(&file, path, nsid)?;
         let kernel_bytes =
             attributes.as_ref().and_then(Attributes::transfer_bytes).unwrap_or(KERNEL_BYTES);
-        let unsuitable =
-            |what| DeviceError::Geometry { what: format!("{} {what}", path.display()) };
+        let unsuitable = |what| DeviceError::Unsuitable { path: path.to_owned(), what };
         let (geometry, limits) = shape::decode(&answers, kernel_bytes).map_err(unsuitable)?;
         let channel = Channel::new(way).map_err(|error| no_io_uring(&error))?;
         let mut drive = Self {
@@ -295,14 +296,10 @@ impl ZonedDevice for PassthroughDrive {
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.mode.check_writable()?;
-        let blocks = self.geometry.blocks_at(lba, data.len())?;
-        if blocks == LbaCount::ZERO {
+        let Some(range) = WriteRange::of_write(&self.geometry, lba, data.len())? else {
             return Ok(());
-        }
-        let (zone, offset) = self.geometry.locate(lba);
-        if offset + blocks > self.geometry.capacity_of(zone) {
-            return Err(DeviceError::CrossesZone { zone, lba, blocks });
-        }
+        };
+        let WriteRange { zone, offset, blocks } = range;
         let slot = self.slot(zone)?;
         let _turn = slot.turn.write().unwrap_or_else(PoisonError::into_inner);
         if slot.written.load(Ordering::Acquire) != offset.get()
@@ -319,14 +316,10 @@ impl ZonedDevice for PassthroughDrive {
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.mode.check_writable()?;
         let slot = self.slot(zone)?;
-        let blocks = self.geometry.blocks(data.len())?;
+        let blocks = by_zone::append_blocks(&self.geometry, data.len())?;
         let start = self.geometry.zone_start(zone);
         if blocks == LbaCount::ZERO {
             return Ok(start + LbaCount::new(slot.written.load(Ordering::Acquire)));
-        }
-        let limit = self.geometry.max_append();
-        if blocks > limit {
-            return Err(DeviceError::AppendTooLarge { blocks, limit });
         }
         let _turn = slot.turn.read().unwrap_or_else(PoisonError::into_inner);
         let entry = self.blocks(Opcode::ZONE_APPEND, start, data.len())?;
@@ -394,8 +387,9 @@ fn no_io_uring(error: &io::Error) -> DeviceError {
 fn not_a_namespace(path: &Path, errno: Errno) -> DeviceError {
     let name = path.display();
     match errno {
-        Errno::NOTTY | Errno::INVAL => DeviceError::Geometry {
-            what: format!("{name} is no NVMe namespace; those are /dev/ng0n1 and the like"),
+        Errno::NOTTY | Errno::INVAL => DeviceError::Unsuitable {
+            path: path.to_owned(),
+            what: "is no NVMe namespace; those are /dev/ng0n1 and the like".into(),
         },
         errno => {
             DeviceError::Io { what: format!("asking {name} what it is"), source: errno.into() }
@@ -416,8 +410,8 @@ fn identify_all(file: &File, path: &Path, nsid: Nsid) -> Result<Answers> {
     let zoned_namespace = match ask(cns::COMMAND_SET_NAMESPACE, command_set::ZNS, nsid) {
         Ok(answer) => answer,
         Err(Failure::Drive(_)) => {
-            let what = format!("{name} has no zones");
-            return Err(DeviceError::Geometry { what });
+            let (path, what) = (path.to_owned(), "has no zones".into());
+            return Err(DeviceError::Unsuitable { path, what });
         }
         Err(failure) => return Err(fail(failure)),
     };

@@ -18,9 +18,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::error::Result;
 use crate::failure::ZoneFailure;
-use crate::{
-    DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
-};
+use crate::{DeviceError, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
 use self::power::{Change, Unflushed};
 
@@ -324,9 +322,7 @@ impl FaultOp {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Fault<D> {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
+    crate::device::pass_on!(below: geometry);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let state = self.state();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hdrhistogram::Histogram;
 
 use crate::error::Result;
-use crate::{ByteCount, Clock, Geometry, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use crate::{ByteCount, Clock, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 
 /// Kind of an operation, as a meter tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,9 +176,8 @@ impl<D: ZonedDevice> Meter<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Meter<D> {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
+    crate::device::pass_on!(below: geometry);
+
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         self.measure(OpKind::Report, 0, || self.below.report(first, zones, limit))
     }

@@ -13,8 +13,7 @@
 
 use crate::error::Result;
 use crate::{
-    DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZonedDevice,
+    DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice,
 };
 
 /// A device whose zone size is a power of two, over one whose zone size need not be.
@@ -191,6 +190,8 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
+    crate::device::pass_on!(below: manage, flush);
+
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -231,13 +232,5 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
             Ok(real) => Ok(self.shown_lba(zone, real)),
             Err(error) => Err(self.shown_error(zone, error)),
         }
-    }
-
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.below.manage(zones, action)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 }

@@ -32,11 +32,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::emulated::Place;
+use crate::emulated::BlockInZone;
 use crate::error::Result;
 use crate::failure::ZoneFailure;
 use crate::image::{Image, ImageDrive, Tail};
-use crate::{Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use crate::{Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
 
 /// One change, as the drive did it.
 #[derive(Clone, Debug)]
@@ -115,17 +115,7 @@ impl Recorder {
 }
 
 impl ZonedDevice for Recorder {
-    fn geometry(&self) -> &Geometry {
-        self.drive.geometry()
-    }
-
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.drive.report(first, zones, limit)
-    }
-
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.drive.read(lba, buffer)
-    }
+    crate::device::pass_on!(drive: geometry, report, read);
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let mut steps = self.steps();
@@ -318,7 +308,7 @@ impl<'a> Outage<'a> {
             if cut.blocks > LbaCount::ZERO
                 && let Step::Store { zone, offset, data } = steps[cut.whole]
             {
-                let at = Place { zone: *zone, offset: *offset };
+                let at = BlockInZone { zone: *zone, offset: *offset };
                 image.store(at, data, cut.blocks, cut.tail);
             }
         }
@@ -404,7 +394,7 @@ fn some_blocks(
             if keep == 0 || (keep == 1 && random(2) == 0) {
                 continue;
             }
-            let at = Place { zone, offset: *offset + LbaCount::new(index) };
+            let at = BlockInZone { zone, offset: *offset + LbaCount::new(index) };
             image.store(at, &block.into(), LbaCount::new(1), Tail::Whole);
         }
     }
@@ -425,7 +415,7 @@ fn apply(image: &mut Image, step: &Step) {
     match step {
         Step::Store { zone, offset, data } => {
             let blocks = image.geometry().blocks(data.len()).expect("whole blocks were stored");
-            image.store(Place { zone: *zone, offset: *offset }, data, blocks, Tail::Whole);
+            image.store(BlockInZone { zone: *zone, offset: *offset }, data, blocks, Tail::Whole);
         }
         Step::Manage { zone, action } => image.manage(*zone, *action),
         Step::Flush => {}

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
 
 pub use self::format::{TraceHeader, TraceRecord};
-pub use self::replay::{Replayed, TraceEnd, TraceReader, replay};
+pub use self::replay::{Replayed, TraceEnd, TraceError, TraceReader, replay};
 use super::meter::OpKind;
 use crate::error::Result;
 use crate::{DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
@@ -43,7 +43,7 @@ pub enum TraceContent {
 /// drop(traced);
 /// let mut trace = TraceReader::new(file.as_slice(), Path::new("example"))?;
 /// assert_eq!(replay(&mut trace, &MemoryDrive::new(shape)?)?.operations, 2);
-/// # Ok::<(), zonal::DeviceError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Trace<D, W: Write> {
     below: D,
@@ -168,9 +168,7 @@ fn trace_error(source: std::io::Error) -> DeviceError {
 }
 
 impl<D: ZonedDevice, W: Write + Send> ZonedDevice for Trace<D, W> {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
+    crate::device::pass_on!(below: geometry);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let (mut recorder, before) = (self.recorder(), zones.len());

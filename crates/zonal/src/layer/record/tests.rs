@@ -2,7 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
 
 use super::*;
-use crate::{BlockSize, GeometrySpec, ZoneCond};
+use crate::{BlockSize, Geometry, GeometrySpec, ZoneCond};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 

@@ -1,22 +1,65 @@
-//! Reading a trace back, and doing again what it tells.
+//! Reading a trace back, and replaying the recorded calls on a device.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::format::{TraceHeader, TraceRecord, decode_header, is_valid};
 use super::{TraceContent, report_bytes, status};
-use crate::error::Result;
 use crate::layer::meter::OpKind;
 use crate::{
-    ByteCount, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneId,
-    ZonedDevice,
+    ByteCount, Geometry, GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice,
 };
 
 /// Bytes of the largest operation that is replayed: a damaged length must not take all memory.
 const OPERATION_BYTES_MAX: u64 = 1 << 30;
+
+/// Result of reading or replaying a trace.
+type Result<T> = std::result::Result<T, TraceError>;
+
+/// Why a trace is not replayed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file is no trace, or damaged.
+    #[error("{path}: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The device is of another shape than the one that was recorded.
+    #[error("{path} was recorded on another shape of device: {recorded:?}, not {found:?}")]
+    OtherShape {
+        /// The file.
+        path: PathBuf,
+        /// The shape of the device that was recorded.
+        recorded: Box<GeometrySpec>,
+        /// The shape of this one.
+        found: Box<GeometrySpec>,
+    },
+    /// An operation did not end as it did when it was recorded.
+    #[error("operation {index} of the trace, {operation}: {what}")]
+    Different {
+        /// Which operation, from 0 on.
+        index: u64,
+        /// What it was.
+        operation: String,
+        /// What is different.
+        what: String,
+    },
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried, and on what.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
 
 /// A trace file, read from its start on. Takes any bytes.
 pub struct TraceReader<R> {
@@ -53,7 +96,7 @@ impl TraceReader<File> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| {
             let what = format!("opening {}", path.display());
-            DeviceError::Io { what, source }
+            TraceError::Io { what, source }
         })?;
         Self::new(file, path)
     }
@@ -63,13 +106,13 @@ impl<R: Read> TraceReader<R> {
     /// Reads the head of a trace. `path` is what errors call it.
     pub fn new(source: R, path: &Path) -> Result<Self> {
         let mut source = BufReader::new(source);
-        let malformed = |what| DeviceError::Malformed { path: path.to_owned(), what };
+        let malformed = |what| TraceError::Malformed { path: path.to_owned(), what };
         let mut header = TraceHeader::new_zeroed();
         source
             .read_exact(header.as_mut_bytes())
             .map_err(|error| malformed(format!("no header: {error}")))?;
         let (spec, content) = decode_header(&header).map_err(malformed)?;
-        let geometry = Geometry::new(spec)?;
+        let geometry = Geometry::new(spec).map_err(|error| malformed(error.to_string()))?;
         Ok(Self { source, path: path.to_owned(), geometry, content, next: 0 })
     }
 
@@ -122,26 +165,26 @@ impl<R: Read> TraceReader<R> {
         match (&mut self.source).take(len).read_to_end(bytes) {
             Ok(_) => Ok(()),
             Err(source) => {
-                Err(DeviceError::Io { what: format!("reading {}", self.path.display()), source })
+                Err(TraceError::Io { what: format!("reading {}", self.path.display()), source })
             }
         }
     }
 
-    fn malformed(&self, what: String) -> DeviceError {
-        DeviceError::Malformed { path: self.path.clone(), what }
+    fn malformed(&self, what: String) -> TraceError {
+        TraceError::Malformed { path: self.path.clone(), what }
     }
 }
 
-/// Does again what `trace` tells, on a device of the same shape, and checks how each operation
-/// ends. Stops at the first difference.
+/// Replays the recorded calls on a device of the same shape, and checks how each of them ends.
+/// Stops at the first difference.
 pub fn replay<R: Read>(trace: &mut TraceReader<R>, device: &dyn ZonedDevice) -> Result<Replayed> {
     if trace.geometry() != device.geometry().spec() {
-        let what = format!(
-            "it was recorded on another shape of device: {:?}, not {:?}",
-            trace.geometry(),
-            device.geometry().spec(),
-        );
-        return Err(trace.malformed(what));
+        let (recorded, found) = (*trace.geometry(), *device.geometry().spec());
+        return Err(TraceError::OtherShape {
+            path: trace.path.clone(),
+            recorded: Box::new(recorded),
+            found: Box::new(found),
+        });
     }
     let mut done = Replayed { operations: 0, bytes: ByteCount::ZERO, end: TraceEnd::Whole };
     loop {
@@ -230,7 +273,7 @@ fn pattern(index: u64, len: usize) -> Vec<u8> {
     word.iter().copied().cycle().take(len).collect()
 }
 
-fn different(record: &TraceRecord, kind: OpKind, what: String) -> DeviceError {
+fn different(record: &TraceRecord, kind: OpKind, what: String) -> TraceError {
     let operation = format!("{} zone {} lba {}", kind.name(), record.zone, record.lba);
-    DeviceError::Replay { index: record.index.get(), operation, what }
+    TraceError::Different { index: record.index.get(), operation, what }
 }
