@@ -26,6 +26,7 @@ struct Report<'a> {
     problems: Vec<Problem<'a>>,
     problems_more: u64,
     losses: Vec<Loss>,
+    losses_more: u64,
     inodes: u64,
     extents: u64,
     blocks_read: u64,
@@ -86,6 +87,7 @@ fn as_json<'a>(device: &'a str, report: &'a CheckReport) -> Report<'a> {
         problems: report.problems.iter().map(problem).collect(),
         problems_more: report.problems_more,
         losses: report.losses.iter().map(loss).collect(),
+        losses_more: report.losses_more,
         inodes: report.inodes,
         extents: report.extents,
         blocks_read: report.blocks_read,
@@ -108,6 +110,9 @@ fn print(device: &str, report: &CheckReport) {
             loss.len,
             loss.offset
         );
+    }
+    if report.losses_more > 0 {
+        sayln!("and {} more ranges lost", count(report.losses_more));
     }
     let read = match report.blocks_read {
         0 => String::new(),

@@ -1,16 +1,16 @@
 //! `zonal check`: every rule of [`invariant`](super::invariant) against a drive. Writes nothing.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use zonal::{ZoneCond, ZonedDevice};
 
-use super::data::Source;
 use super::format::{Address, BLOCK_BYTES};
 use super::invariant::{self as rule, Problem, Problems};
 use super::io::Drive;
 use super::layout::Layout;
-use super::recover::{self, Loaded, Loss};
-use super::state::{Extent, ExtentId};
+use super::recover::{self, Copies, Loaded, Loss};
+use super::state::{Extent, ExtentId, MapEntry};
 use crate::mkfs::Progress;
 use crate::vfs::{Ino, Result};
 
@@ -33,6 +33,8 @@ pub struct CheckReport {
     pub problems_more: u64,
     /// Data that the drive no longer has: the drive's failure, not the file system's.
     pub losses: Vec<Loss>,
+    /// Losses beyond the first thousand.
+    pub losses_more: u64,
     /// Name of the file system.
     pub label: String,
     /// Superblocks written over its life.
@@ -68,7 +70,7 @@ pub fn check(
     let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     let mut problems = Problems::default();
-    let loaded = recover::read(&drive, None, &mut problems)?;
+    let loaded = recover::read(&drive, Copies::Both, None, &mut problems)?;
     check_zones(&drive, &loaded, &mut problems);
     let blocks_read = match data {
         DataCheck::Skip => 0,
@@ -87,7 +89,8 @@ pub fn check(
         extents: state.extents.len() as u64,
         blocks: state.totals.live,
         blocks_read,
-        losses: loaded.losses,
+        losses: loaded.losses.found,
+        losses_more: loaded.losses.more,
     })
 }
 
@@ -128,11 +131,13 @@ fn check_data(
     let slots = &loaded.state.zones.slots;
     let total = slots.iter().filter(|slot| slot.live > 0).count() as u64;
     let (mut done, mut blocks) = (0, 0);
+    let owners = OnceCell::new();
     for slot in slots.iter().filter(|slot| slot.live > 0) {
         progress(Progress { done, total });
         for id in slot.extents.values() {
             let Some(extent) = loaded.state.extents.get(id) else { continue };
-            check_extent(drive, loaded, (*id, extent), problems);
+            let owner_of = |index| owners.get_or_init(|| Owners::of(loaded)).find(*id, index);
+            check_extent(drive, extent, owner_of, problems);
             blocks += u64::from(extent.blocks());
         }
         done += 1;
@@ -143,21 +148,22 @@ fn check_data(
 
 fn check_extent(
     drive: &Drive,
-    loaded: &Loaded,
-    (id, extent): (ExtentId, &Extent),
+    extent: &Extent,
+    owner_of: impl Fn(u32) -> Option<(Ino, u64)>,
     problems: &mut Problems,
 ) {
     let at = Address { zone: extent.zone, block: extent.block };
-    let source = Source { at, crcs: extent.crcs.clone(), ino: extent.owner.0, first: 0 };
     let mut buffer = vec![0; extent.crcs.len() * BLOCK_BYTES];
-    if let Err(error) = drive.read(at, &mut buffer) {
-        problems.add(rule::DATA, format!("zone {} block {}: {error}", at.zone, at.block));
-        return;
-    }
-    let wrong = buffer.chunks(BLOCK_BYTES).zip(&source.crcs).zip(0u32..);
-    for ((_, _), index) in wrong.filter(|((block, crc), _)| crc32c::crc32c(block) != **crc) {
+    let wrong = match drive.read_verified(at, &extent.crcs, &mut buffer) {
+        Ok(wrong) => wrong,
+        Err(error) => {
+            problems.add(rule::DATA, format!("zone {} block {}: {error}", at.zone, at.block));
+            return;
+        }
+    };
+    for index in wrong {
         let (zone, block) = (at.zone, at.block + index);
-        let what = match file_block(loaded, id, index) {
+        let what = match owner_of(index) {
             Some((ino, block_of_file)) => format!(
                 "zone {zone} block {block}: byte {} of inode {ino}",
                 block_of_file * BLOCK_BYTES as u64
@@ -168,14 +174,31 @@ fn check_extent(
     }
 }
 
-/// A file that has a block of an extent, and which of its blocks it is.
-fn file_block(loaded: &Loaded, id: ExtentId, index: u32) -> Option<(Ino, u64)> {
-    loaded.state.inodes.iter().find_map(|(&ino, inode)| {
-        let file = inode.file().ok()?;
-        file.map.iter().find_map(|(&first, entry)| {
-            let range = entry.skip..entry.skip + entry.blocks;
-            let is_it = entry.extent == id && range.contains(&index);
+/// Map entries by extent, made when the first wrong block is found: a drive can have millions of
+/// both.
+struct Owners(Vec<(ExtentId, MapEntry, Ino, u64)>);
+
+impl Owners {
+    fn of(loaded: &Loaded) -> Self {
+        let mut owners = Vec::new();
+        for (&ino, inode) in &loaded.state.inodes {
+            let Ok(file) = inode.file() else { continue };
+            owners
+                .extend(file.map.iter().map(|(&first, &entry)| (entry.extent, entry, ino, first)));
+        }
+        owners
+            .sort_unstable_by_key(|&(extent, entry, ino, first)| (extent, entry.skip, ino, first));
+        Self(owners)
+    }
+
+    /// A file that has a block of an extent, and which of its blocks it is.
+    fn find(&self, id: ExtentId, index: u32) -> Option<(Ino, u64)> {
+        let start = self.0.partition_point(|&(extent, ..)| extent < id);
+        let of_extent = self.0[start..].iter().take_while(|&&(extent, ..)| extent == id);
+        let mut of_extent = of_extent.take_while(|(_, entry, ..)| entry.skip <= index);
+        of_extent.find_map(|&(_, entry, ino, first)| {
+            let is_it = index < entry.skip + entry.blocks;
             is_it.then(|| (ino, first + u64::from(index - entry.skip)))
         })
-    })
+    }
 }

@@ -111,7 +111,12 @@ impl Furrow {
         if self.has_planted(PlantedBug::ResetBeforeDurable) {
             self.reset_emptied(&emptied);
         }
-        let outcome = self.write_batch(committer, record, image, ending);
+        let outcome = match &image {
+            // It writes both copies.
+            Some(_) => Ok(()),
+            None => committer.superlog.catch_up(&self.drive, &committer.superblock),
+        };
+        let outcome = outcome.and_then(|()| self.write_batch(committer, record, image, ending));
         if let Err(error) = outcome {
             self.write_state().zones.put_back_emptied(&emptied);
             tracing::error!(%error, "a commit failed");

@@ -10,7 +10,7 @@ use super::format::superblock::Superblock;
 use super::invariant::Problems;
 use super::io::Drive;
 use super::layout::Layout;
-use super::recover::{self, Loaded};
+use super::recover::{self, Copies, Loaded};
 use super::replay::Reader;
 use super::state::{Body, Inode};
 use super::superlog;
@@ -64,13 +64,13 @@ pub fn dump(
     let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     if what == DumpWhat::Superblock {
-        let (found, bad) = superlog::find_all(&drive);
+        let superlog::Search { found, bad, .. } = superlog::find_all(&drive);
         for found in &found {
             each(superblock(&found.superblock));
         }
         return superlog::newest(&found, &bad, None).map(drop);
     }
-    let loaded = recover::read(&drive, None, &mut Problems::default())?;
+    let loaded = recover::read(&drive, Copies::First, None, &mut Problems::default())?;
     match what {
         DumpWhat::Superblock => {}
         DumpWhat::Manifest => each(manifest(&loaded)),

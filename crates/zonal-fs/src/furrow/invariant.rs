@@ -26,6 +26,7 @@ invariants! {
     JOURNAL "C04" "both copies of the journal hold the same batches";
     ROWS "C05" "every row can be read";
     BATCHES "C06" "no batch of the journal is missing";
+    NEWEST "C07" "the newest superblock can be read in one of the pairs";
     INODES "C10" "every inode has a known kind and a number below the next one";
     ROOT "C11" "inode 1 is a directory and its own parent";
     ENTRIES "C12" "every entry is in a directory, has a possible name and leads to an inode";

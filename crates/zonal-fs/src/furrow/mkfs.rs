@@ -119,7 +119,7 @@ fn format(
 
 /// An error that names what is on the device, if anything.
 fn refuse_used(drive: &Drive, zones: &[Zone], held: Option<&Signature>) -> Result<()> {
-    let (found, _) = superlog::find_all(drive);
+    let found = superlog::find_all(drive).found;
     if let Ok(superblock) = superlog::newest(&found, &[], None) {
         let label = String::from_utf8_lossy(&superblock.label);
         let label = label.trim_end_matches('\0');

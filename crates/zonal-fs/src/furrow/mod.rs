@@ -67,7 +67,7 @@ use self::commit::{Committer, Ending};
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
-use self::recover::RecoveryFacts;
+use self::recover::{Copies, RecoveryFacts};
 use self::state::State;
 use self::superlog::SuperLog;
 use crate::FsError;
@@ -167,14 +167,17 @@ impl Furrow {
         let layout = Layout::new(device.geometry())?;
         let drive = Drive::new(device, layout);
         let mut problems = Problems::default();
-        let loaded = recover::read(&drive, options.planted, &mut problems)?;
+        let loaded = recover::read(&drive, Copies::First, options.planted, &mut problems)?;
         refuse_broken(&problems, options.access)?;
         tracing::debug!(batches = loaded.batches, "journal replayed");
-        for loss in &loaded.losses {
+        for loss in &loaded.losses.found {
             tracing::error!(
                 inode = %loss.ino, offset = loss.offset, bytes = loss.len, zone = %loss.zone,
                 "data is lost: {}", loss.why
             );
+        }
+        if loaded.losses.more > 0 {
+            tracing::error!(more = loaded.losses.more, "and more data is lost");
         }
         let facts = RecoveryFacts::of(&drive, &loaded, &problems);
         let checkpoints = recover::resume_checkpoints(&drive, &loaded);
@@ -207,7 +210,7 @@ impl Furrow {
             durable_batch: AtomicU64::new(last_batch),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),
             reserve_percent: loaded.superblock.reserve_percent.get(),
-            losses: loaded.losses,
+            losses: loaded.losses.found,
         };
         if options.access == Access::ReadWrite {
             fs.finish_recovery(&facts)?;
@@ -215,7 +218,8 @@ impl Furrow {
         Ok(fs)
     }
 
-    /// Data that the drive has lost, as found at mount.
+    /// Data that the drive has lost, as found at mount: the first thousand ranges. The mount can
+    /// write all the same, for else nobody could delete or replace the files that are damaged.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
@@ -280,23 +284,26 @@ impl Furrow {
 }
 
 /// Structures with a problem that leaves the tree wrong are not mounted; a bad copy of something
-/// that has two is. Where batches are missing, what is before them can be read: a mount that writes
-/// would make their loss final.
+/// that has two is. Where the newest changes are missing, what is before them can be read: a mount
+/// that writes would make their loss final.
 fn refuse_broken(problems: &Problems, access: Access) -> Result<()> {
-    use invariant::{BATCHES, JOURNAL, MANIFESTS, PIECES, SUPERBLOCKS};
+    use invariant::{BATCHES, JOURNAL, MANIFESTS, NEWEST, PIECES, SUPERBLOCKS};
+    let missing = [BATCHES, NEWEST];
     for problem in &problems.found {
         tracing::warn!(invariant = problem.invariant.id, "{}", problem.what);
     }
     if access == Access::ReadWrite
-        && let Some(gap) = problems.found.iter().find(|problem| problem.invariant == BATCHES)
+        && let Some(gap) =
+            problems.found.iter().find(|problem| missing.contains(&problem.invariant))
     {
         let why = format!(
             "{} ({}): {}; a read-only mount shows what was there before it",
             gap.invariant.rule, gap.invariant.id, gap.what
         );
-        return Err(FsError::Corrupt { what: "journal", why });
+        let what = if gap.invariant == BATCHES { "journal" } else { "superblock" };
+        return Err(FsError::Corrupt { what, why });
     }
-    let tolerable = [SUPERBLOCKS, MANIFESTS, PIECES, JOURNAL, BATCHES];
+    let tolerable = [SUPERBLOCKS, MANIFESTS, PIECES, JOURNAL, BATCHES, NEWEST];
     let mut broken =
         problems.found.iter().filter(|problem| !tolerable.contains(&problem.invariant));
     let Some(first) = broken.next() else { return Ok(()) };

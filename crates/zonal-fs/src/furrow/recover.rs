@@ -36,7 +36,7 @@ pub(super) struct Loaded {
     pub(super) zones: Vec<Zone>,
     /// Ranges of files that the drive has lost: extents above a write pointer or in an offline
     /// zone.
-    pub(super) losses: Vec<Loss>,
+    pub(super) losses: Losses,
     /// Batches replayed.
     pub(super) batches: u64,
 }
@@ -56,18 +56,58 @@ pub struct Loss {
     pub why: &'static str,
 }
 
+/// Losses, those of a file that lie side by side as one, up to a bound.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    pub(super) found: Vec<Loss>,
+    /// Those beyond the bound.
+    pub(super) more: u64,
+}
+
+impl Losses {
+    const KEPT_MAX: usize = 1000;
+
+    fn add(&mut self, loss: Loss) {
+        if let Some(last) = self.found.last_mut()
+            && (last.ino, last.zone, last.why) == (loss.ino, loss.zone, loss.why)
+            && last.offset + last.len == loss.offset
+        {
+            last.len += loss.len;
+        } else if self.found.len() < Self::KEPT_MAX {
+            self.found.push(loss);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// Which copies of a checkpoint's pieces to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copies {
+    /// The second one only where the first is bad.
+    First,
+    /// Both, to find bad ones.
+    Both,
+}
+
 /// Reads all metadata. Problems that leave a usable state are added to `problems`.
 pub(super) fn read(
     drive: &Drive,
+    copies: Copies,
     planted: Option<PlantedBug>,
     problems: &mut Problems,
 ) -> Result<Loaded> {
-    let (found, bad) = superlog::find_all(drive);
+    let superlog::Search { found, bad, is_stale } = superlog::find_all(drive);
     let superblock = *superlog::newest(&found, &bad, planted)?;
     check_superblocks(drive, &found, &superblock, bad, problems);
+    if is_stale {
+        let epoch = superblock.epoch;
+        let what = format!("neither pair of zones can be read behind epoch {epoch}");
+        problems.add(rule::NEWEST, what);
+    }
     check_geometry(drive, &superblock)?;
     let manifest = read_manifest(drive, &superblock, problems)?;
-    let mut rows = read_checkpoint(drive, &superblock, &manifest, problems)?;
+    let mut rows = read_checkpoint(drive, (&superblock, &manifest), copies, problems)?;
     let zones = drive.device.report_all()?;
     let identity = (superblock.uuid, superblock.epoch.get());
     let reader = Reader::new(drive, &zones, identity, &manifest, planted);
@@ -173,8 +213,8 @@ fn read_manifest(
 /// Pieces are read one after the other; a bad copy is reported and the other one taken.
 fn read_checkpoint(
     drive: &Drive,
-    superblock: &Superblock,
-    manifest: &Manifest,
+    (superblock, manifest): (&Superblock, &Manifest),
+    wanted: Copies,
     problems: &mut Problems,
 ) -> Result<Rows> {
     let mut rows = Rows::default();
@@ -191,14 +231,18 @@ fn read_checkpoint(
         };
         let copies = [0, 1]
             .map(|copy| Address { zone: piece.zone[copy].get(), block: piece.block[copy].get() });
-        let mut bad = Vec::new();
-        let body = copies.into_iter().find_map(|at| match read_checked(drive, read)(at) {
-            Ok(body) => Some(body),
-            Err(why) => {
-                bad.push(format!("piece {seq} at zone {} block {}: {why}", at.zone, at.block));
-                None
+        let (mut body, mut bad) = (None, Vec::new());
+        for at in copies {
+            if body.is_some() && wanted == Copies::First {
+                break;
             }
-        });
+            match read_checked(drive, read)(at) {
+                Ok(found) => body = body.or(Some(found)),
+                Err(why) => {
+                    bad.push(format!("piece {seq} at zone {} block {}: {why}", at.zone, at.block));
+                }
+            }
+        }
         let body =
             body.ok_or_else(|| FsError::Corrupt { what: "checkpoint", why: bad.join("; ") })?;
         for what in bad {
@@ -327,8 +371,8 @@ fn zone_slots(
 }
 
 /// Extents that the drive cannot give back.
-fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Vec<Loss> {
-    let mut losses = Vec::new();
+fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Losses {
+    let mut losses = Losses::default();
     let lost = |id: &ExtentId| -> Option<(ZoneId, &'static str)> {
         let extent = state.extents.get(id)?;
         let zone = zones.get(extent.zone as usize)?;
@@ -344,7 +388,7 @@ fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Vec<Loss> {
         for (&first, entry) in &file.map {
             if let Some((zone, why)) = lost(&entry.extent) {
                 let (offset, len) = (first << BLOCK_SHIFT, u64::from(entry.blocks) << BLOCK_SHIFT);
-                losses.push(Loss { ino, offset, len, zone, why });
+                losses.add(Loss { ino, offset, len, zone, why });
             }
         }
     }
@@ -530,4 +574,22 @@ fn live_end(state: &State, zone: u32) -> u32 {
     let last = state.zones.slot(zone).extents.values().next_back();
     let extent = last.and_then(|id| state.extents.get(id));
     extent.map_or(0, |extent| extent.block + extent.blocks())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_side_by_side_are_one_and_there_is_a_bound() {
+        let mut losses = Losses::default();
+        let loss = |ino, offset| {
+            let (zone, why) = (ZoneId::new(3), "the zone is offline");
+            Loss { ino: Ino::new(ino), offset, len: 4096, zone, why }
+        };
+        (0..50).for_each(|block| losses.add(loss(2, block * 4096)));
+        assert_eq!(losses.found, [Loss { len: 50 * 4096, ..loss(2, 0) }]);
+        (3..5003).for_each(|ino| losses.add(loss(ino, 0)));
+        assert_eq!((losses.found.len(), losses.more), (Losses::KEPT_MAX, 4001));
+    }
 }

@@ -109,10 +109,10 @@ impl<'a> Reader<'a> {
     fn next_here(&mut self, unreadable: &mut Vec<String>) -> Option<Batch> {
         let mut found: Option<(RecordHeader, Vec<u8>)> = None;
         let mut is_in = [false; 2];
-        for copy in 0..2 {
+        for (copy, is_in) in is_in.iter_mut().enumerate() {
             match self.spot(self.address(copy)) {
                 Spot::Record(header, body) => {
-                    is_in[copy] = true;
+                    *is_in = true;
                     found = found.or(Some((header, body)));
                 }
                 Spot::Nothing => {}
@@ -122,11 +122,11 @@ impl<'a> Reader<'a> {
         let (header, body) = found?;
         let blocks = blocks_for(HEADER_BYTES + body.len());
         let journal = &mut self.journal;
-        for copy in 0..2 {
+        for (copy, is_in) in is_in.into_iter().enumerate() {
             // A copy goes on behind what it lacks: both have their records at the same places.
             let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
             journal.next[copy] = journal.next[copy].saturating_add(blocks);
-            journal.failed[copy] |= !is_in[copy];
+            journal.failed[copy] |= !is_in;
         }
         journal.chain = header.chain.get();
         journal.last_batch = header.seq.get();

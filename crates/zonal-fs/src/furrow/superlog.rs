@@ -8,10 +8,14 @@ use zonal::{ZoneCond, ZoneId, ZonedDevice};
 use super::format::superblock::Superblock;
 use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;
+use super::journal::Unread;
 use super::layout::Layout;
 use super::planted::PlantedBug;
 use crate::FsError;
 use crate::vfs::Result;
+
+/// Commits that try to write a copy that failed, before the next checkpoint tries anyway.
+const TRIES_MAX: u8 = 8;
 
 /// Where the log goes on.
 #[derive(Clone, Debug)]
@@ -28,6 +32,10 @@ struct Pair {
     current: usize,
     /// Its next block; `None` where its pointer is not on a block.
     next: Option<u32>,
+    /// It lacks the current superblock, because a write failed.
+    lags: bool,
+    /// How often it was tried again.
+    tries: u8,
 }
 
 /// A superblock that was found.
@@ -40,7 +48,8 @@ pub(super) struct Found {
 impl SuperLog {
     /// The log of an empty drive.
     pub(super) fn new(pairs: [[u32; 2]; 2]) -> Self {
-        let pairs = pairs.map(|zones| Pair { zones, current: 0, next: Some(0) });
+        let pairs =
+            pairs.map(|zones| Pair { zones, current: 0, next: Some(0), lags: false, tries: 0 });
         Self { pairs, planted: None }
     }
 
@@ -75,9 +84,11 @@ impl SuperLog {
         let mut old = Vec::new();
         let mut failure = None;
         for pair in &mut self.pairs {
+            (pair.lags, pair.tries) = (false, 0);
             match write_to_pair(drive, pair, superblock) {
                 Ok(switched_from) => old.extend(switched_from),
                 Err(error) => {
+                    pair.lags = true;
                     tracing::warn!(zones = ?pair.zones, %error, "a superblock copy was not written");
                     failure = Some((error, failure.is_some()));
                 }
@@ -91,6 +102,27 @@ impl SuperLog {
         }
         drive.flush()?;
         reset_all(drive, &old);
+        Ok(())
+    }
+}
+
+impl SuperLog {
+    /// Writes the current superblock to a pair that lacks it: until then one zone holds the only
+    /// copy. Done by the commits that follow, but not by all of them for ever.
+    pub(super) fn catch_up(&mut self, drive: &Drive, superblock: &Superblock) -> Result<()> {
+        for pair in self.pairs.iter_mut().filter(|pair| pair.lags && pair.tries < TRIES_MAX) {
+            pair.tries += 1;
+            match write_to_pair(drive, pair, superblock) {
+                Ok(old) => {
+                    pair.lags = false;
+                    drive.flush()?;
+                    reset_all(drive, old.as_slice());
+                }
+                Err(error) => {
+                    tracing::warn!(zones = ?pair.zones, %error, "a superblock copy is missing");
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -132,27 +164,54 @@ fn write_at(drive: &Drive, superblock: &Superblock, at: Address) -> Result<()> {
     Ok(())
 }
 
-/// Every zone's newest superblock, and what was wrong with zones that hold none.
-pub(super) fn find_all(drive: &Drive) -> (Vec<Found>, Vec<String>) {
-    let mut found = Vec::new();
-    let mut problems = Vec::new();
-    for zone in drive.layout.superblock_pairs.into_iter().flatten() {
-        match find_in_zone(drive, zone) {
-            Ok(Some(superblock)) => found.push(superblock),
-            Ok(None) => {}
-            Err(why) => problems.push(format!("zone {zone}: {why}")),
+/// What the zones of the log hold.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// Every zone's newest superblock.
+    pub(super) found: Vec<Found>,
+    /// What was wrong with zones that hold none.
+    pub(super) bad: Vec<String>,
+    /// Both pairs have blocks that cannot be read where a newer superblock may be.
+    pub(super) is_stale: bool,
+}
+
+/// Looks through all four zones.
+pub(super) fn find_all(drive: &Drive) -> Search {
+    let mut search = Search { is_stale: true, ..Search::default() };
+    for pair in drive.layout.superblock_pairs {
+        let mut hides = false;
+        for zone in pair {
+            let newest = find_in_zone(drive, zone);
+            hides |= newest.hides;
+            search.found.extend(newest.found);
+            search.bad.extend(newest.bad.map(|why| format!("zone {zone}: {why}")));
         }
+        search.is_stale &= hides;
     }
-    (found, problems)
+    search
+}
+
+/// What a zone of the log holds.
+#[derive(Debug, Default)]
+struct Newest {
+    found: Option<Found>,
+    /// Why nothing was found in a zone that holds something.
+    bad: Option<String>,
+    /// Blocks behind what was found cannot be read.
+    hides: bool,
 }
 
 /// The newest valid superblock of a zone. Valid ones lie from the zone's start on without holes,
 /// so the last one is found by bisection in a finished zone, whose pointer says nothing.
-fn find_in_zone(drive: &Drive, zone: u32) -> std::result::Result<Option<Found>, String> {
-    let report = drive.device.zone(ZoneId::new(zone)).map_err(|error| error.to_string())?;
+fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
+    let hidden = |why: String| Newest { bad: Some(why), hides: true, found: None };
+    let report = match drive.device.zone(ZoneId::new(zone)) {
+        Ok(report) => report,
+        Err(error) => return hidden(error.to_string()),
+    };
     let written = match (report.cond, report.wp) {
-        (ZoneCond::Offline, _) => return Err("the zone is offline".into()),
-        (ZoneCond::Empty, _) => return Ok(None),
+        (ZoneCond::Offline, _) => return hidden("the zone is offline".into()),
+        (ZoneCond::Empty, _) => return Newest::default(),
         (_, Some(wp)) => {
             let blocks = (wp - report.start).get() / drive.layout.per_block;
             u32::try_from(blocks).unwrap_or(u32::MAX)
@@ -160,19 +219,26 @@ fn find_in_zone(drive: &Drive, zone: u32) -> std::result::Result<Option<Found>, 
         (_, None) => drive.layout.capacity(zone),
     };
     let finished = matches!(report.cond, ZoneCond::Full | ZoneCond::ReadOnly);
-    let mut first_bad = None;
+    let mut newest = Newest::default();
     let mut limit = if finished { written_before_zeroes(drive, zone, written) } else { written };
     // A torn record at the end, and perhaps one more behind a bad block.
     let give_up = limit.saturating_sub(8);
     while limit > give_up {
         let at = Address { zone, block: limit - 1 };
         match read_at(drive, at) {
-            Ok(superblock) => return Ok(Some(Found { superblock, at })),
-            Err(why) => first_bad = first_bad.or(Some(format!("block {}: {why}", at.block))),
+            Ok(superblock) => {
+                let found = Some(Found { superblock, at });
+                return Newest { found, bad: None, ..newest };
+            }
+            Err(unread) => {
+                newest.hides |= matches!(unread, Unread::Device(_));
+                let why = format!("block {}: {}", at.block, String::from(unread));
+                newest.bad = newest.bad.or(Some(why));
+            }
         }
         limit -= 1;
     }
-    first_bad.map_or(Ok(None), Err)
+    newest
 }
 
 /// Blocks of a finished zone before the zeroes that finishing left.
@@ -190,10 +256,10 @@ fn written_before_zeroes(drive: &Drive, zone: u32, written: u32) -> u32 {
     low
 }
 
-fn read_at(drive: &Drive, at: Address) -> std::result::Result<Superblock, String> {
+fn read_at(drive: &Drive, at: Address) -> std::result::Result<Superblock, Unread> {
     let mut buffer = [0; BLOCK_BYTES];
-    drive.read(at, &mut buffer).map_err(|error| error.to_string())?;
-    Superblock::decode(&buffer, at)
+    drive.read(at, &mut buffer).map_err(|error| Unread::Device(error.to_string()))?;
+    Superblock::decode(&buffer, at).map_err(Unread::Wrong)
 }
 
 /// The current superblock: the highest epoch of all.

@@ -181,6 +181,11 @@ impl Checker {
         Ok(())
     }
 
+    /// An image that recovers to a legal state.
+    pub(crate) fn check_image(&self, image: &Image, legal: &[Boundary]) -> Result<(), Violation> {
+        is_one_of(&self.recover(Arc::new(image.power_on()))?, legal)
+    }
+
     fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, Violation> {
         let options = MountOptions { planted: self.planted, ..MountOptions::default() };
         Furrow::mount(drive, self.clock.clone(), options)

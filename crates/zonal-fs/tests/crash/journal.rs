@@ -114,7 +114,7 @@ impl Journal {
         });
         let text = format!("{bad:?}, block {block}");
         match lost {
-            None => self.is_whole(drive, &text),
+            None => self.is_whole(&(drive as Arc<dyn ZonedDevice>), &text),
             // What nothing follows looks like what a power cut leaves of a record.
             Some(last) if last + 1 == self.batches.len() && self.is_torn(&bad, last) => {
                 let fs = mount(drive, Access::ReadWrite);
@@ -135,7 +135,7 @@ impl Journal {
         }
     }
 
-    fn is_whole(&self, drive: Arc<dyn ZonedDevice>, text: &str) {
+    fn is_whole(&self, drive: &Arc<dyn ZonedDevice>, text: &str) {
         for _ in 0..2 {
             let fs = mount(drive.clone(), Access::ReadWrite);
             let fs = fs.unwrap_or_else(|error| panic!("{text}: {error}"));

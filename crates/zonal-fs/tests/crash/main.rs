@@ -15,6 +15,7 @@
 //! | `nth` | what if the n-th I/O fails? |
 //! | `zones` | what if zones fail, or the drive is full? |
 //! | `journal` | what if records of the journal are bad? |
+//! | `copies` | what if one or both copies of other metadata are bad? |
 //! | `reclaim` | what if reclaim reads what is wrong? |
 //! | `together` | what does a cut leave of what several threads did? |
 //!
@@ -28,6 +29,7 @@ mod ops;
 
 mod ace;
 mod check;
+mod copies;
 mod hooked;
 mod journal;
 mod nth;

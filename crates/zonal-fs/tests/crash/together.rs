@@ -4,10 +4,12 @@
 //! sequence, and every cut of it can be tried. Which sequence it is differs from run to run; what
 //! must hold does not.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder};
 use zonal::{DeviceError, ZoneId};
@@ -17,6 +19,8 @@ use zonal_fs::vfs::{Caller, FileSystem, Ino, SyncKind, WriteFlags};
 use crate::hooked::{Hook, Hooked};
 use crate::ops::content;
 use crate::ops::drives::{self, SMALL, StepClock};
+use crate::run::Start;
+use crate::seed;
 use crate::zones::PLAIN;
 
 /// Once armed, the next append waits until the test lets it go.
@@ -96,6 +100,124 @@ fn an_fsync_flushes_a_write_that_another_threads_flush_came_too_early_for() {
             let promised = outage.at() == recording.steps.len();
             let legal = is_new || (!promised && found.as_ref() == Some(&old));
             assert!(legal, "after change {}: neither content", outage.at());
+        }
+    }
+}
+
+/// Bytes of a file whose content a thread replaces as a whole, again and again.
+const FILE_LEN: usize = 11_000;
+
+/// One content of a file, and when it came to be.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    /// Changes of the drive before the write began.
+    begun_at: usize,
+    /// Changes of the drive when an `fsync` of it had returned, if there was one.
+    promised_at: Option<usize>,
+    /// Ticks of a clock that all threads share.
+    begun: u64,
+    ended: u64,
+}
+
+/// What a thread does: `versions` writes, each third one with an `fsync`.
+fn work(fs: &Furrow, recorder: &Recorder, ticks: &AtomicU64, thread: u16) -> Vec<Version> {
+    let ino = fs.lookup(Ino::ROOT, &name(thread)).expect("it was made").ino;
+    let versions = (1..=12_u16).map(|version| {
+        let begun_at = recorder.len();
+        let begun = ticks.fetch_add(1, Ordering::SeqCst);
+        let data = content(100 * thread + version, 0, FILE_LEN);
+        let flags = if version % 4 == 0 { WriteFlags::DIRECT } else { WriteFlags::empty() };
+        fs.write(ino, 0, &data, flags).expect("write");
+        let ended = ticks.fetch_add(1, Ordering::SeqCst);
+        let promised_at = version.is_multiple_of(3).then(|| {
+            fs.fsync(ino, SyncKind::Data).expect("fsync");
+            recorder.len()
+        });
+        Version { begun_at, promised_at, begun, ended }
+    });
+    versions.collect()
+}
+
+fn name(thread: u16) -> Vec<u8> {
+    format!("thread {thread}").into_bytes()
+}
+
+/// Which version of each file is there: 0 before the first one.
+fn versions_after(image: &Image, threads: u16) -> Vec<usize> {
+    let drive = Arc::new(image.power_on());
+    let clock = Arc::new(StepClock::default());
+    let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).expect("mount");
+    let found = (0..threads).map(|thread| {
+        let attr = fs.lookup(Ino::ROOT, &name(thread)).expect("it was there before");
+        let mut data = vec![0; attr.size as usize];
+        fs.read(attr.ino, 0, &mut data).expect("it can be read");
+        let is_it = |version: &u16| data == content(100 * thread + version, 0, FILE_LEN);
+        let version = if data.is_empty() { Some(0) } else { (1..=12).find(is_it) };
+        usize::from(version.expect("one of its versions, whole"))
+    });
+    let found = found.collect();
+    drop(fs);
+    assert_eq!(drives::problems(drive), Vec::<String>::new());
+    found
+}
+
+/// What was promised is there, nothing is there before it was begun, and what had ended before
+/// something else began is there if that is.
+fn check_versions(found: &[usize], threads: &[Vec<Version>], at: usize) {
+    let version = |thread: usize, number: usize| threads[thread][number - 1];
+    for (thread, &number) in found.iter().enumerate() {
+        let promised = threads[thread]
+            .iter()
+            .rposition(|version| version.promised_at.is_some_and(|promised| promised <= at));
+        assert!(Some(number) > promised, "thread {thread}: {number}, promised {promised:?}");
+        if number == 0 {
+            continue;
+        }
+        let here = version(thread, number);
+        assert!(here.begun_at <= at, "thread {thread}: {number} had not begun");
+        for (other, &other_number) in found.iter().enumerate() {
+            let ended = threads[other].iter().rposition(|version| version.ended < here.begun);
+            assert!(
+                Some(other_number) > ended,
+                "thread {thread} is at {number}, {other} at {other_number}, after {ended:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_cut_while_threads_write_leaves_what_was_promised_and_no_other_order() {
+    const THREADS: u16 = 3;
+    let seed = seed();
+    let image = Start::new(&SMALL, SMALL.ballast_max(), &[]).image;
+    let recorder = Arc::new(Recorder::new(image));
+    let clock = Arc::new(StepClock::default());
+    let fs = Furrow::mount(recorder.clone(), clock, MountOptions::default()).expect("mount");
+    for thread in 0..THREADS {
+        fs.create(&Caller::ROOT, Ino::ROOT, &name(thread), &PLAIN).expect("create");
+    }
+    fs.sync().expect("sync");
+    let before = recorder.len();
+    let ticks = AtomicU64::new(0);
+    let (fs, device, ticks) = (&fs, &*recorder, &ticks);
+    let threads: Vec<Vec<Version>> = std::thread::scope(|scope| {
+        let running =
+            (0..THREADS).map(|thread| scope.spawn(move || work(fs, device, ticks, thread)));
+        let running: Vec<_> = running.collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let recording = recorder.recording();
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {
+        if outage.at() < before {
+            continue;
+        }
+        for _ in 0..3 {
+            let Some(image) = outage.sample(&mut |limit| random.next_u64() % limit) else {
+                continue;
+            };
+            check_versions(&versions_after(&image, THREADS), &threads, outage.at());
         }
     }
 }

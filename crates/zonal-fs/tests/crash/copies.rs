@@ -1,0 +1,189 @@
+//! Superblocks, manifests and pieces of checkpoints are there twice: one bad copy is no harm, is
+//! found, and does not stay.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use zonal::image::Image;
+use zonal::layer::record::Recorder;
+use zonal::{DeviceError, Lba, LbaCount, ZoneFailure, ZoneId, ZonedDevice};
+use zonal_fs::FsError;
+use zonal_fs::furrow::{Access, DumpWhat, Furrow, MountOptions, dump};
+use zonal_fs::vfs::{Caller, FileSystem, Ino};
+
+use crate::hooked::{Hook, Hooked};
+use crate::ops::drives::{self, SMALL, StepClock};
+use crate::random_ops;
+use crate::run::{Start, end_of};
+use crate::zones::PLAIN;
+
+/// The second pair of the superblock log on [`SMALL`], which while armed takes no writes.
+#[derive(Default)]
+struct SecondPair(AtomicBool);
+
+const PAIRS: [[u32; 2]; 2] = [[0, 1], [12, 13]];
+
+impl Hook for SecondPair {
+    fn before_write(&self, lba: Lba) -> Result<(), DeviceError> {
+        let zone = SMALL.geometry().locate(lba).0;
+        let fails = PAIRS[1].contains(&zone.get()) && self.0.load(Ordering::Relaxed);
+        if fails { Err(DeviceError::Medium { lba }) } else { Ok(()) }
+    }
+}
+
+/// Blocks that cannot be read.
+struct Unreadable(Vec<Lba>);
+
+impl Hook for Unreadable {
+    fn after_read(&self, lba: Lba, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let end = lba + LbaCount::new(bytes.len() as u64 / 4096);
+        match self.0.iter().find(|bad| (lba..end).contains(bad)) {
+            Some(&lba) => Err(DeviceError::Medium { lba }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn mount(drive: Arc<dyn ZonedDevice>, access: Access) -> Result<Furrow, FsError> {
+    let options = MountOptions { access, ..MountOptions::default() };
+    Furrow::mount(drive, Arc::new(StepClock::default()), options)
+}
+
+fn dumped(image: &Image, what: DumpWhat) -> Vec<Value> {
+    let mut values = Vec::new();
+    dump(Arc::new(image.power_on()), what, &mut |value| values.push(value)).expect("dump");
+    values
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn lba(zone: &Value, block: &Value) -> Lba {
+    let zone = ZoneId::new(number(zone) as u32);
+    SMALL.geometry().zone_start(zone) + LbaCount::new(number(block))
+}
+
+#[test]
+fn check_finds_a_bad_copy_of_a_manifest_or_of_a_piece_whichever_it_is() {
+    let start = Start::new(&SMALL, 100, &random_ops(5, 60));
+    let superblocks = dumped(&start.image, DumpWhat::Superblock);
+    let newest = superblocks.iter().max_by_key(|found| number(&found["epoch"])).expect("one");
+    let manifest = &dumped(&start.image, DumpWhat::Manifest)[0];
+    for copy in 0..2 {
+        let piece = &manifest["pieces"][0];
+        let pointer = &newest["manifest"][copy];
+        for (at, rule) in [
+            (lba(&piece["zone"][copy], &piece["block"][copy]), "C03"),
+            (lba(&pointer["zone"], &pointer["block"]), "C02"),
+        ] {
+            let mut image = start.image.clone();
+            image.flip_bit(at, 8 * 70);
+            let drive: Arc<dyn ZonedDevice> = Arc::new(image.power_on());
+            let problems = drives::problems(drive.clone());
+            let is_found = problems.len() == 1 && problems[0].contains(rule);
+            assert!(is_found, "copy {copy}, {rule}: {problems:?}");
+            drop(mount(drive, Access::ReadWrite).expect("the other copy is good"));
+        }
+    }
+}
+
+#[test]
+fn check_names_the_file_of_each_bad_block() {
+    let start = Start::new(&SMALL, 300, &[]);
+    let mut image = start.image.clone();
+    let extents = dumped(&image, DumpWhat::Extents);
+    let mut expected = Vec::new();
+    for map in dumped(&image, DumpWhat::Maps) {
+        let extent = extents.iter().find(|extent| extent["extent"] == map["extent"]);
+        let extent = extent.expect("every entry has its extent");
+        let block = number(&extent["block"]) + number(&map["skip"]);
+        image.flip_bit(lba(&extent["zone"], &block.into()), 5);
+        let (zone, byte) = (number(&extent["zone"]), number(&map["first"]) * 4096);
+        let inode = number(&map["inode"]);
+        expected.push(format!("zone {zone} block {block}: byte {byte} of inode {inode}"));
+    }
+    assert!(expected.len() > 100, "many blocks are bad");
+    let problems = drives::problems(Arc::new(image.power_on()));
+    assert_eq!(problems.len(), expected.len());
+    for what in expected {
+        assert!(problems.iter().any(|problem| problem.contains(&what)), "{what}: {problems:?}");
+    }
+}
+
+#[test]
+fn a_superblock_copy_that_failed_is_written_by_the_next_commit() {
+    let image = Start::new(&SMALL, 50, &[]).image;
+    let recorder = Arc::new(Recorder::new(image.clone()));
+    let drive = Hooked::new(recorder.clone(), SecondPair::default());
+    // What a cut left in the journal makes the mount write a checkpoint.
+    let journal = &dumped(&image, DumpWhat::Manifest)[0]["journal_zones"][0][0];
+    let journal = ZoneId::new(number(journal) as u32);
+    recorder.append(journal, &[7; 4096]).expect("the journal has room");
+    drive.hook.0.store(true, Ordering::Relaxed);
+    let fs = mount(drive.clone(), Access::ReadWrite).expect("mount");
+    let problems = drives::problems(drive.clone());
+    assert!(problems.iter().any(|problem| problem.contains("C01")), "{problems:?}");
+    drive.hook.0.store(false, Ordering::Relaxed);
+    fs.create(&Caller::ROOT, Ino::ROOT, b"made", &PLAIN).expect("create");
+    fs.sync().expect("sync");
+    assert_eq!(drives::problems(drive), Vec::<String>::new());
+    let mut image = end_of(&recorder.recording());
+    for zone in PAIRS[0] {
+        image.fail_zone(ZoneId::new(zone), ZoneFailure::Offline);
+    }
+    let fs = mount(Arc::new(image.power_on()), Access::ReadWrite).expect("the other pair has it");
+    fs.lookup(Ino::ROOT, b"made").expect("it was synced");
+}
+
+#[test]
+fn an_older_superblock_is_not_taken_where_a_newer_one_cannot_be_read() {
+    let recorder = Arc::new(Recorder::new(Start::new(&SMALL, 50, &[]).image));
+    let fs = mount(recorder.clone(), Access::ReadWrite).expect("mount");
+    fs.create(&Caller::ROOT, Ino::ROOT, b"made", &PLAIN).expect("create");
+    fs.shutdown().expect("unmount");
+    let image = end_of(&recorder.recording());
+    let newest = |pair: [u32; 2]| {
+        let superblocks = dumped(&image, DumpWhat::Superblock);
+        let of_pair = superblocks
+            .iter()
+            .filter(|found| pair.iter().any(|&zone| u64::from(zone) == number(&found["zone"])));
+        let newest = of_pair.max_by_key(|found| number(&found["epoch"])).expect("one");
+        lba(&newest["zone"], &newest["block"])
+    };
+    let bad = PAIRS.map(newest);
+    for one in bad {
+        let drive = Hooked::new(Arc::new(image.power_on()), Unreadable(vec![one]));
+        let fs = mount(drive, Access::ReadWrite).expect("the other pair has it");
+        fs.lookup(Ino::ROOT, b"made").expect("it is there");
+    }
+    let recorder = Arc::new(Recorder::new(image.clone()));
+    let drive = Hooked::new(recorder.clone(), Unreadable(bad.to_vec()));
+    let error = mount(drive.clone(), Access::ReadWrite).err();
+    let is_said = matches!(error, Some(FsError::Corrupt { what: "superblock", .. }));
+    assert!(is_said && recorder.is_empty(), "{error:?}");
+    let problems = drives::problems(drive.clone()).join("\n");
+    assert!(problems.contains("C07"), "{problems}");
+    mount(drive, Access::ReadOnly).expect("what was there before can be read");
+}
+
+#[test]
+fn a_batch_of_an_epoch_whose_superblock_is_lost_is_said() {
+    let image = Start::new(&SMALL, 50, &[]).image;
+    let recorder = Arc::new(Recorder::new(image.clone()));
+    let fs = mount(recorder.clone(), Access::ReadWrite).expect("mount");
+    fs.shutdown().expect("unmount");
+    let fs = mount(recorder.clone(), Access::ReadWrite).expect("mount");
+    fs.create(&Caller::ROOT, Ino::ROOT, b"made", &PLAIN).expect("create");
+    fs.sync().expect("sync");
+    let mut stale = end_of(&recorder.recording());
+    for zone in PAIRS.into_iter().flatten() {
+        stale.put_back(ZoneId::new(zone), &image);
+    }
+    let drive: Arc<dyn ZonedDevice> = Arc::new(stale.power_on());
+    let error = mount(drive.clone(), Access::ReadWrite).err();
+    let is_said = matches!(error, Some(FsError::Corrupt { what: "journal", .. }));
+    assert!(is_said, "{error:?}");
+    assert!(drives::problems(drive).join("\n").contains("whose superblock is missing"));
+}
