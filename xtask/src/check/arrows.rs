@@ -10,6 +10,7 @@ use super::{list, text};
 const ARROWS: &[(&str, &[&str])] = &[
     ("zonal", &[]),
     ("zonal-eval", &["zonal", "zonal-fs", "zonal-sim"]),
+    ("zonal-ffi", &["zonal", "zonal-fs", "zonal-linux"]),
     ("zonal-fs", &["zonal"]),
     ("zonal-fuse", &["zonal", "zonal-fs"]),
     ("zonal-linux", &["zonal"]),

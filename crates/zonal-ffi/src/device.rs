@@ -1,0 +1,332 @@
+//! Devices: libzbd's functions by handle, and reading, writing, appending and flushing.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use zonal::spec::Openers;
+use zonal::{
+    Lba, OpenMode, Select, SystemClock, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+};
+
+use crate::edge::{self, Failure, Outcome};
+use crate::types::{
+    Reported, ZONAL_HOST_AWARE, ZONAL_HOST_MANAGED, ZONAL_NOT_ZONED, ZONAL_OP_CLOSE,
+    ZONAL_OP_FINISH, ZONAL_OP_OPEN, ZONAL_OP_RESET, ZONAL_ZONE_TYPE_CNV, ZONAL_ZONE_TYPE_SWP,
+    ZONAL_ZONE_TYPE_SWR, ZonalInfo, ZonalZone, reported,
+};
+
+/// Zones that are reported at once.
+const ZONES: usize = 1024;
+
+/// An open device.
+pub struct ZonalDevice {
+    device: Arc<dyn ZonedDevice>,
+}
+
+/// Opens what a specification names, as the command `zonal` does.
+pub(crate) fn open(spec: &CStr, flags: c_int) -> Outcome<Arc<dyn ZonedDevice>> {
+    let mode = match OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::RWMODE {
+        OFlags::RDONLY => OpenMode::ReadOnly,
+        OFlags::RDWR => OpenMode::ReadWrite,
+        _ => return Err(Failure::new(Errno::INVAL, "flags take O_RDONLY or O_RDWR")),
+    };
+    let spec = spec.to_str().map_err(|_| Failure::new(Errno::INVAL, "the device is not UTF-8"))?;
+    let openers =
+        Openers::builtin().with_schemes(&zonal_linux::SCHEMES).with_paths(zonal_linux::open);
+    let stack = openers.open(spec, mode, Arc::new(SystemClock::new()))?;
+    Ok(stack.device)
+}
+
+/// Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers in
+/// front of one, as the command `zonal` takes them. `flags` is `O_RDONLY` or `O_RDWR`. The handle is
+/// written to `device`; if `info` is not NULL, what the device is, to that.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_open(
+    spec: *const c_char,
+    flags: c_int,
+    info: *mut ZonalInfo,
+    device: *mut *mut ZonalDevice,
+) -> c_int {
+    edge::status(|| {
+        edge::needs(device, "where to put the device")?;
+        // SAFETY: the caller's part of the contract.
+        let spec = unsafe { edge::text(spec, "the device") }?;
+        let opened = open(spec, flags)?;
+        if !info.is_null() {
+            // SAFETY: not NULL, and the caller's part of the contract.
+            unsafe { edge::put(ZonalInfo::of(opened.geometry()), info, "info") }?;
+        }
+        // SAFETY: not NULL, and the caller's part of the contract.
+        unsafe { edge::give(ZonalDevice { device: opened }, device) };
+        Ok(())
+    })
+}
+
+/// Closes a device. What was not flushed may not survive a power cut.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_close(device: *mut ZonalDevice) -> c_int {
+    // SAFETY: the caller's part of the contract.
+    edge::status(|| unsafe { edge::take(device, "the device") }.map(drop))
+}
+
+/// Tells what a device is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_get_info(device: *const ZonalDevice, info: *mut ZonalInfo) -> c_int {
+    edge::status(|| {
+        // SAFETY: the caller's part of the contract.
+        let device = unsafe { edge::borrow(device, "the device") }?;
+        // SAFETY: the caller's part of the contract.
+        unsafe { edge::put(ZonalInfo::of(device.device.geometry()), info, "info") }
+    })
+}
+
+/// Reports the zones from the one that holds byte `ofst` to the one that holds byte
+/// `ofst + len - 1`; with a `len` of 0, to the last. `ro` chooses by condition. `nr_zones` says how
+/// many `zones` has room for, and is set to how many were written there; with NULL for `zones`, to
+/// how many there are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_report_zones(
+    device: *const ZonalDevice,
+    ofst: u64,
+    len: u64,
+    ro: c_uint,
+    zones: *mut ZonalZone,
+    nr_zones: *mut c_uint,
+) -> c_int {
+    edge::status(|| {
+        // SAFETY: the caller's part of the contract.
+        let device = unsafe { edge::borrow(device, "the device") }?;
+        // SAFETY: the caller's part of the contract.
+        let room = *unsafe { edge::borrow(nr_zones, "nr_zones") }?;
+        let which = reported(ro)
+            .ok_or_else(|| Failure::new(Errno::INVAL, format!("{ro:#x} is no report option")))?;
+        let room = if zones.is_null() { c_uint::MAX } else { room };
+        let mut count = 0;
+        device.each_zone(range(ofst, len), which, |zone| {
+            if count == room {
+                return false;
+            }
+            if !zones.is_null() {
+                // SAFETY: `count` is less than the room that the caller says there is.
+                let place = unsafe { zones.add(count as usize) };
+                // SAFETY: the same.
+                unsafe { place.write(ZonalZone::of(zone, device.device.geometry())) };
+            }
+            count += 1;
+            true
+        })?;
+        // SAFETY: the caller's part of the contract.
+        unsafe { edge::put(count, nr_zones, "nr_zones") }
+    })
+}
+
+/// Resets, opens, closes or finishes the zones that a range of bytes touches, one after the other;
+/// with a `len` of 0, from `ofst` to the last. Where that is more than one zone, conventional zones
+/// are left out. The first failure ends it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_zones_operation(
+    device: *const ZonalDevice,
+    op: c_uint,
+    ofst: u64,
+    len: u64,
+) -> c_int {
+    edge::status(|| {
+        // SAFETY: the caller's part of the contract.
+        let device = unsafe { edge::borrow(device, "the device") }?;
+        let action = match op {
+            ZONAL_OP_RESET => ZoneAction::Reset,
+            ZONAL_OP_OPEN => ZoneAction::Open,
+            ZONAL_OP_CLOSE => ZoneAction::Close,
+            ZONAL_OP_FINISH => ZoneAction::Finish,
+            _ => return Err(Failure::new(Errno::INVAL, format!("{op} is no operation"))),
+        };
+        let mut touched = Vec::new();
+        device.each_zone(range(ofst, len), Reported::All, |zone| {
+            touched.push((zone.id, zone.kind));
+            true
+        })?;
+        if touched.is_empty() {
+            return Err(Failure::new(Errno::INVAL, "the range is beyond the device's end"));
+        }
+        let is_one = touched.len() == 1;
+        for (zone, kind) in touched {
+            if is_one || kind == ZoneKind::SequentialRequired {
+                device.device.manage(Select::One(zone), action)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Reads whole blocks from byte `ofst` on and returns how many bytes: all of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_read(
+    device: *const ZonalDevice,
+    buf: *mut u8,
+    count: usize,
+    ofst: u64,
+) -> i64 {
+    edge::count(|| {
+        // SAFETY: the caller's part of the contract.
+        let device = unsafe { edge::borrow(device, "the device") }?;
+        // SAFETY: the caller's part of the contract.
+        let buffer = unsafe { edge::buffer(buf, count) }?;
+        device.device.read(device.block(ofst)?, buffer)?;
+        Ok(count as u64)
+    })
+}
+
+/// Writes whole blocks at byte `ofst`, the write pointer of its zone or anywhere in a conventional
+/// zone, and returns how many bytes: all of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_write(
+    device: *const ZonalDevice,
+    buf: *const u8,
+    count: usize,
+    ofst: u64,
+) -> i64 {
+    edge::count(|| {
+        // SAFETY: the caller's part of the contract.
+        let device = unsafe { edge::borrow(device, "the device") }?;
+        // SAFETY: the caller's part of the contract.
+        let data = unsafe { edge::data(buf, count) }?;
+        device.device.write(device.block(ofst)?, data)?;
+        Ok(count as u64)
+    })
+}
+
+/// Writes whole blocks at the write pointer, wherever it is, of the zone that holds byte `ofst`, and
+/// returns the byte where they went.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_append(
+    device: *const ZonalDevice,
+    buf: *const u8,
+    count: usize,
+    ofst: u64,
+) -> i64 {
+    edge::count(|| {
+        // SAFETY: the caller's part of the contract.
+        let device = unsafe { edge::borrow(device, "the device") }?;
+        // SAFETY: the caller's part of the contract.
+        let data = unsafe { edge::data(buf, count) }?;
+        let geometry = device.device.geometry();
+        let block = device.block(ofst - ofst % geometry.block_size().bytes())?;
+        let at = device.device.append(device.zone(block)?, data)?;
+        Ok(at.get() * geometry.block_size().bytes())
+    })
+}
+
+/// Makes everything that returned before this call survive a power cut.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_flush(device: *const ZonalDevice) -> c_int {
+    edge::status(|| {
+        // SAFETY: the caller's part of the contract.
+        let device = unsafe { edge::borrow(device, "the device") }?;
+        Ok(device.device.flush()?)
+    })
+}
+
+/// The name of a model, or its abbreviation if `brief` is not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn zonal_device_model_str(model: c_uint, brief: c_int) -> *const c_char {
+    let names = match model {
+        ZONAL_HOST_MANAGED => (c"host-managed", c"HM"),
+        ZONAL_HOST_AWARE => (c"host-aware", c"HA"),
+        ZONAL_NOT_ZONED => (c"not-zoned", c"NZ"),
+        _ => UNKNOWN,
+    };
+    one_of(names, brief)
+}
+
+/// The name of a zone type, or its abbreviation if `brief` is not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn zonal_zone_type_str(r#type: c_uint, brief: c_int) -> *const c_char {
+    let names = match r#type {
+        ZONAL_ZONE_TYPE_CNV => (c"conventional", c"cnv"),
+        ZONAL_ZONE_TYPE_SWR => (c"sequential-write-required", c"swr"),
+        ZONAL_ZONE_TYPE_SWP => (c"sequential-write-preferred", c"swp"),
+        _ => UNKNOWN,
+    };
+    one_of(names, brief)
+}
+
+/// The name of a zone condition, or its abbreviation if `brief` is not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn zonal_zone_cond_str(cond: c_uint, brief: c_int) -> *const c_char {
+    let names = match u8::try_from(cond).ok().and_then(ZoneCond::from_code) {
+        Some(ZoneCond::NotWp) => (c"not-write-pointer", c"nw"),
+        Some(ZoneCond::Empty) => (c"empty", c"em"),
+        Some(ZoneCond::ImplicitOpen) => (c"implicit-open", c"oi"),
+        Some(ZoneCond::ExplicitOpen) => (c"explicit-open", c"oe"),
+        Some(ZoneCond::Closed) => (c"closed", c"cl"),
+        Some(ZoneCond::Full) => (c"full", c"fu"),
+        Some(ZoneCond::ReadOnly) => (c"read-only", c"ro"),
+        Some(ZoneCond::Offline) => (c"offline", c"ol"),
+        None => UNKNOWN,
+    };
+    one_of(names, brief)
+}
+
+const UNKNOWN: (&CStr, &CStr) = (c"unknown", c"??");
+
+fn one_of((long, short): (&'static CStr, &'static CStr), brief: c_int) -> *const c_char {
+    if brief == 0 { long.as_ptr() } else { short.as_ptr() }
+}
+
+/// The bytes of a range: first, and the one after the last.
+fn range(ofst: u64, len: u64) -> (u64, u64) {
+    (ofst, if len == 0 { u64::MAX } else { ofst.saturating_add(len) })
+}
+
+impl ZonalDevice {
+    /// The block that begins at byte `ofst`.
+    fn block(&self, ofst: u64) -> Outcome<Lba> {
+        let block = self.device.geometry().block_size().bytes();
+        if !ofst.is_multiple_of(block) {
+            let text = format!("byte {ofst} is not a multiple of the block size, {block}");
+            return Err(Failure::new(Errno::INVAL, text));
+        }
+        Ok(Lba::new(ofst / block))
+    }
+
+    /// The zone of a block.
+    fn zone(&self, block: Lba) -> Outcome<ZoneId> {
+        let geometry = self.device.geometry();
+        if block.get() >= geometry.block_count().get() {
+            return Err(Failure::new(Errno::INVAL, "the zone is beyond the device's end"));
+        }
+        Ok(geometry.locate(block).0)
+    }
+
+    /// Goes through the zones of a range of bytes until `each` says no.
+    fn each_zone(
+        &self,
+        (from, end): (u64, u64),
+        which: Reported,
+        mut each: impl FnMut(&Zone) -> bool,
+    ) -> Outcome<()> {
+        let geometry = self.device.geometry();
+        let block = geometry.block_size().bytes();
+        let first = Lba::new(from / block);
+        if first.get() >= geometry.block_count().get() {
+            return Ok(());
+        }
+        let mut next = geometry.locate(first).0;
+        let mut zones = Vec::with_capacity(ZONES);
+        while next.get() < geometry.zone_count() {
+            zones.clear();
+            self.device.report(next, &mut zones, ZONES)?;
+            let Some(last) = zones.last() else { break };
+            next = last.id.next();
+            for zone in &zones {
+                let is_beyond = zone.start.get() * block >= end;
+                if is_beyond || which.takes(zone) && !each(zone) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! C programs against the library as it is installed: header, pkg-config file, shared and static
+//! library. Each is compiled with every warning an error, and run again under `AddressSanitizer`.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::profile::Changes;
+use zonal::{Rules, SystemClock};
+use zonal_fs::furrow::{self, MkfsOptions};
+
+/// How a program is linked.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Shared,
+    Static,
+    /// Shared, with `AddressSanitizer` in the program.
+    Sanitized,
+}
+
+/// The library in a directory of its own, as a package would install it.
+struct Installed {
+    place: TempDir,
+}
+
+/// Installs what cargo has built; `None` where there is no C compiler.
+fn install() -> Option<Installed> {
+    if Command::new("cc").arg("--version").output().is_err() {
+        println!("SKIP: there is no C compiler, cc");
+        return None;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let (here, at) = (Path::new(env!("CARGO_MANIFEST_DIR")), place.path());
+    for folder in ["lib/pkgconfig", "include"] {
+        fs::create_dir_all(at.join(folder)).unwrap();
+    }
+    fs::copy(here.join("include/zonal.h"), at.join("include/zonal.h")).unwrap();
+    // Beside the tests: cargo builds the libraries for them.
+    let test = std::env::current_exe().unwrap();
+    let built = test.parent().unwrap();
+    fs::copy(built.join("libzonal_c.so"), at.join("lib/libzonal.so.0")).unwrap();
+    std::os::unix::fs::symlink("libzonal.so.0", at.join("lib/libzonal.so")).unwrap();
+    fs::copy(built.join("libzonal_c.a"), at.join("lib/libzonal.a")).unwrap();
+    let config = fs::read_to_string(here.join("zonal.pc.in")).unwrap();
+    let config = config.replace("@prefix@", at.to_str().unwrap());
+    let config = config.replace("@version@", env!("CARGO_PKG_VERSION"));
+    fs::write(at.join("lib/pkgconfig/zonal.pc"), config).unwrap();
+    Some(Installed { place })
+}
+
+impl Installed {
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Compiles a program and returns where it is.
+    fn compile(&self, source: &str, way: Way) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        let program = self.path(&format!("{way:?}"));
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+        cc.arg(&source).arg("-o").arg(&program);
+        match way {
+            Way::Shared => {
+                cc.args(self.of_pkg_config());
+            }
+            Way::Static => {
+                cc.arg("-I").arg(self.path("include")).arg(self.path("lib/libzonal.a"));
+                cc.args(["-lpthread", "-ldl", "-lm"]);
+            }
+            Way::Sanitized => {
+                cc.args(["-fsanitize=address", "-fno-omit-frame-pointer"]);
+                cc.args(self.of_pkg_config());
+            }
+        }
+        succeed(&mut cc);
+        program
+    }
+
+    /// What pkg-config says, or, where it is not installed, the same by hand.
+    fn of_pkg_config(&self) -> Vec<String> {
+        let mut command = Command::new("pkg-config");
+        command.args(["--cflags", "--libs", "zonal"]);
+        match command.env("PKG_CONFIG_PATH", self.path("lib/pkgconfig")).output() {
+            Ok(output) => {
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                let text = String::from_utf8(output.stdout).unwrap();
+                text.split_whitespace().map(str::to_owned).collect()
+            }
+            Err(_) => {
+                let of = |name| self.path(name).display().to_string();
+                vec![format!("-I{}", of("include")), format!("-L{}", of("lib")), "-lzonal".into()]
+            }
+        }
+    }
+
+    /// Runs a program in each way and returns what it printed, the same each time.
+    fn run(&self, source: &str, arguments: impl Fn() -> Option<String>) -> String {
+        let mut printed = Vec::new();
+        for way in [Way::Shared, Way::Static, Way::Sanitized] {
+            let mut program = Command::new(self.compile(source, way));
+            program.args(arguments()).env("LD_LIBRARY_PATH", self.path("lib"));
+            printed.push(succeed(&mut program));
+        }
+        assert!(printed.windows(2).all(|pair| pair[0] == pair[1]), "{printed:?}");
+        printed.remove(0)
+    }
+
+    /// A new drive file with a file system.
+    fn drive(&self) -> String {
+        let path = self.path("drive.zns");
+        let geometry = "zone=3M,zones=64".parse::<Changes>().unwrap().geometry().unwrap();
+        let overwrite = Overwrite::Replace;
+        let options = CreateOptions { geometry, rules: Rules::Zns, uuid: [1; 16], overwrite };
+        FileDrive::create(&path, &options).unwrap();
+        let drive = Arc::new(FileDrive::open(&path, OpenMode::ReadWrite).unwrap());
+        let clock = SystemClock::new();
+        furrow::mkfs(drive, &clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+    out.into_owned()
+}
+
+#[test]
+fn a_program_manages_zones() {
+    let Some(installed) = install() else { return };
+    let printed = installed.run("examples/zones.c", || None);
+    assert_eq!(
+        printed,
+        "10 zones of 3145728 bytes, host-managed\n\
+         appended 4096 bytes into zone 1\n\
+         zone 1 is implicit-open, 8192 bytes are written\n\
+         refused: write at 768, but zone 1 has its write pointer at 770\n\
+         10 zones are empty\n"
+    );
+}
+
+#[test]
+fn a_program_uses_files() {
+    let Some(installed) = install() else { return };
+    let printed = installed.run("examples/files.c", || Some(installed.drive()));
+    assert_eq!(printed, "two\n8 bytes, mode 100644\ntoday\nthere is room\n");
+}
+
+#[test]
+fn misuse_is_refused_and_structures_are_those_of_libzbd() {
+    let Some(installed) = install() else { return };
+    let printed = installed.run("tests/misuse.c", || Some(installed.drive()));
+    assert_eq!(printed, "every misuse is refused\n");
+}
+
+#[test]
+fn the_header_is_good_for_cpp() {
+    let Some(installed) = install() else { return };
+    let source = installed.path("use.cpp");
+    fs::write(&source, "#include <zonal.h>\nint main() { return zonal_version() == nullptr; }\n")
+        .unwrap();
+    let Ok(_) = Command::new("c++").arg("--version").output() else {
+        println!("SKIP: there is no C++ compiler, c++");
+        return;
+    };
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-Wall", "-Wextra", "-Werror"]).arg(&source);
+    compiler.arg("-o").arg(installed.path("use")).args(installed.of_pkg_config());
+    succeed(&mut compiler);
+    succeed(Command::new(installed.path("use")).env("LD_LIBRARY_PATH", installed.path("lib")));
+}
