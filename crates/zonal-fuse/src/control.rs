@@ -1,5 +1,5 @@
-//! The control directory: `.zonal` in the root of a mount, where its user sees counters and zones
-//! and which takes the commands that have no system call.
+//! The control directory: `.zonal` in the root of a mount. It shows counters and zones, and takes
+//! commands for which there is no system call.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -9,8 +9,8 @@
 //! | others | one counter each, as Linux has them in sysfs: see [`Inspect::attributes`] |
 //!
 //! It is found by its name and never listed, and takes no part in sizes. It lies over the file system:
-//! its inodes have numbers that no file system uses ([`OWN`]), and what is asked of them never reaches
-//! the file system. What its files hold is made when it is read, so nothing of it may be cached. It
+//! its inodes have numbers from 2⁶³ on, which no file system uses, and requests for them never reach the
+//! file system. What its files hold is made when it is read, so nothing of it may be cached. It
 //! belongs to the user who mounted.
 
 mod command;
