@@ -1,6 +1,6 @@
 //! A Furrow by the command: what is refused while it is in use, and `-o remount` under the name by
 //! which mount(8) starts the command.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

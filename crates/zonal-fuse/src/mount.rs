@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_secs(1);
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long it then waits for the file system to be closed.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+const CLOSE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What the main thread waits for.
 enum Event {

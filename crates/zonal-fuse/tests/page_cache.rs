@@ -4,6 +4,8 @@
 //! The drive is held back at the moments that matter, so that nothing here depends on time.
 //! Asynchronous I/O needs `unsafe` from Rust, so the programs are Python.
 
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
 mod mounted;
 
 use std::fs;

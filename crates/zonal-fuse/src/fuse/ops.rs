@@ -237,7 +237,7 @@ impl Filesystem for Front {
         let caller = convert::caller(request, umask);
         match self.create_and_open(&caller, parent, name, convert::perm(mode), flags) {
             Ok((attr, handle, flags)) => {
-                reply.created(&ttl(&attr), &attr, GENERATION, handle, flags)
+                reply.created(&ttl(&attr), &attr, GENERATION, handle, flags);
             }
             // The kernel holds the directory and knows that the name is free.
             Err(error) => reply.error(error),

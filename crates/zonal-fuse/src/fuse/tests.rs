@@ -128,6 +128,6 @@ fn a_created_file_that_cannot_be_opened_is_not_kept() {
     let front = Front::new(Arc::clone(&fs) as _, &MountConfig::new("", Path::new("/")));
     let name = OsStr::new("file");
     let refused = front.create_and_open(&Caller::ROOT, INodeNo::ROOT, name, 0o644, 2);
-    assert_eq!(refused.err().map(|error| error.code()), Some(1), "EPERM");
+    assert_eq!(refused.err().map(Errno::code), Some(1), "EPERM");
     assert_eq!(fs.pins.load(Ordering::Relaxed), 0, "the kernel will not forget what it never knew");
 }
