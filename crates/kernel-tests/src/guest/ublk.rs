@@ -42,7 +42,7 @@ pub(super) fn checks(tally: &mut Tally) {
     tally.check("ublk: what the kernel finds", attributes);
     tally.check("ublk: every action of blkzone", actions);
     tally.check("ublk: two devices at once", two_devices);
-    tally.check("ublk: what Linux takes not is told", refusals);
+    tally.check("ublk: what Linux does not accept is refused with a reason", refusals);
     tally.check("ublk: a mounted file system is synced at the end", mounted_at_the_end);
     tally.check("ublk: the server is killed between writes", killed_between_writes);
     for round in 0..3 {
@@ -190,7 +190,7 @@ fn refusals() -> Result<()> {
     for (device, id, expected) in [
         ("mem:zone=4M,zones=8", "99", "there is no ublk device 99"),
         ("mem:zone=4M,zones=8", number, "is served by process"),
-        ("mem:zone=4M,zones=9", number, "of another shape: sectors"),
+        ("mem:zone=4M,zones=9", number, "for a different device: sectors"),
     ] {
         let refused = zonal(&["serve", "ublk", device, "--recover", id]);
         let words = refused.err().with_context(|| format!("{device} recovers {id}"))?.to_string();

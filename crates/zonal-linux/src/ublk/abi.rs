@@ -1,4 +1,4 @@
-//! What is said to the kernel's ublk driver: `include/uapi/linux/ublk_cmd.h` of Linux 7.3.
+//! The interface of the kernel's ublk driver: `include/uapi/linux/ublk_cmd.h` of Linux 7.3.
 //!
 //! Commands go through `io_uring`; numbers are in the machine's byte order, sectors of 512 bytes.
 
@@ -41,10 +41,10 @@ pub(super) const END_USER_RECOVERY: u32 = control(READ_WRITE, 0x11);
 pub(super) const FETCH: u32 = io(0x20);
 pub(super) const COMMIT_AND_FETCH: u32 = io(0x21);
 
-/// `UBLK_F_*`: what a device is to be, and what the driver knows.
+/// `UBLK_F_*`: features of a device and of the driver.
 pub(super) mod feature {
     pub(crate) const USER_RECOVERY: u64 = 1 << 3;
-    /// What the last server had not answered is asked again.
+    /// Requests that the last server had not completed are reissued.
     pub(crate) const USER_RECOVERY_REISSUE: u64 = 1 << 4;
     pub(crate) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
     /// Data is copied by reading and writing the character device.
@@ -76,7 +76,7 @@ pub(super) mod op {
     pub(crate) const REPORT_ZONES: u8 = 18;
 }
 
-/// `UBLK_IO_F_FUA`: durable when it is answered.
+/// `UBLK_IO_F_FUA`: durable when it completes.
 pub(super) const FUA: u32 = 1 << 13;
 
 /// `UBLK_MAX_QUEUE_DEPTH`.
@@ -142,7 +142,7 @@ pub(super) const PARAMS_ZONED: u32 = 1 << 3;
 pub(super) const ATTR_VOLATILE_CACHE: u32 = 1 << 2;
 pub(super) const ATTR_FUA: u32 = 1 << 3;
 
-/// `struct ublk_params`, as far as a zoned device needs it: the driver takes and gives its start.
+/// The start of `struct ublk_params`, which is all that a zoned device needs.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Params {
@@ -151,7 +151,7 @@ pub(super) struct Params {
     pub(super) basic: BasicParams,
     /// `struct ublk_param_discard`: zones are reset instead.
     pub(super) discard: [u32; 5],
-    /// `struct ublk_param_devt`: told by the driver.
+    /// `struct ublk_param_devt`: filled in by the driver.
     pub(super) numbers: [u32; 4],
     pub(super) zoned: ZonedParams,
     pub(super) pad: u32,
@@ -207,7 +207,7 @@ pub(super) struct Descriptor {
 
 const _: () = assert!(size_of::<Descriptor>() == 24);
 
-/// `struct ublksrv_io_cmd`: asks for a request, and answers the one before.
+/// `struct ublksrv_io_cmd`: completes a request, and fetches the next.
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct IoCommand {

@@ -1,7 +1,7 @@
-//! The control device: makes, starts, stops and removes ublk devices.
+//! The control device `/dev/ublk-control`: creates, starts, stops and removes ublk devices.
 //!
-//! A command goes through `io_uring` and is waited for. Its payload is memory of ours that the kernel
-//! reads or writes until then.
+//! Commands go through `io_uring`, one at a time. The kernel reads or writes the payload of a command
+//! until it completes.
 #![expect(unsafe_code, reason = "a command carries the address of its payload")]
 
 use std::fs::File;
@@ -29,7 +29,7 @@ pub(super) struct Control {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Yes,
-    /// Not in time; it goes on.
+    /// Not within the timeout; it continues.
     NotYet,
 }
 
@@ -49,7 +49,7 @@ impl Control {
         Ok(Self { file, ring })
     }
 
-    /// Makes a device; the driver fills in what it decides.
+    /// Creates a device. The driver fills in `info`.
     pub(super) fn add(&mut self, info: &mut DeviceInfo) -> Result<(), Errno> {
         self.run(abi::ADD_DEV, info.id, 0, info.as_mut_bytes())
     }
@@ -71,7 +71,7 @@ impl Control {
         Ok(params)
     }
 
-    /// Makes the block device live, or live again. Returns when the driver has reported its zones, so
+    /// Starts the block device, or starts it again. Returns when the driver has read a zone report, so
     /// requests have to be served already.
     pub(super) fn start(&mut self, id: u32, start: Start) -> Result<(), Errno> {
         let command = match start {
@@ -85,15 +85,15 @@ impl Control {
         self.run(abi::START_USER_RECOVERY, id, 0, &mut [])
     }
 
-    /// Takes the block device away. Requests that run are finished first.
+    /// Stops the block device, after the running requests.
     pub(super) fn stop(&mut self, id: u32) -> Result<(), Errno> {
         self.run(abi::STOP_DEV, id, 0, &mut [])
     }
 
-    /// Removes the device, and waits a while until nobody uses it any more.
-    pub(super) fn delete(mut self, id: u32, patience: Duration) -> Result<Ended, Errno> {
+    /// Removes the device, and waits up to `timeout` until no program uses it any more.
+    pub(super) fn delete(mut self, id: u32, timeout: Duration) -> Result<Ended, Errno> {
         self.push(abi::DEL_DEV, id, 0, &mut []);
-        let time = Timespec::from(patience);
+        let time = Timespec::from(timeout);
         loop {
             let arguments = SubmitArgs::new().timespec(&time);
             match self.ring.submitter().submit_with_args(1, &arguments) {
@@ -110,7 +110,7 @@ impl Control {
         }
     }
 
-    /// Performs a command to its end.
+    /// Runs a command and waits for its completion.
     fn run(&mut self, op: u32, id: u32, data: u64, payload: &mut [u8]) -> Result<(), Errno> {
         self.push(op, id, data, payload);
         loop {
@@ -127,7 +127,7 @@ impl Control {
         }
     }
 
-    /// The caller keeps `payload` until the command has ended.
+    /// The caller keeps `payload` alive until the command has completed.
     fn push(&mut self, op: u32, id: u32, data: u64, payload: &mut [u8]) {
         let len = u16::try_from(payload.len()).expect("at most a struct of the header");
         let address = if payload.is_empty() { 0 } else { payload.as_mut_ptr().expose_provenance() };
@@ -154,9 +154,9 @@ impl Control {
 /// What is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// A device that was made just now.
+    /// A new device.
     New,
-    /// One whose server is gone.
+    /// A device whose server is gone.
     Recovered,
 }
 

@@ -15,22 +15,22 @@ pub enum Error {
     /// The kernel's driver is not loaded.
     #[error("/dev/ublk-control is missing: the kernel's driver for ublk devices is not loaded")]
     NoDriver,
-    /// Not allowed.
-    #[error("only root may make and remove ublk devices")]
+    /// No permission.
+    #[error("only root may create and remove ublk devices")]
     Denied,
-    /// The driver does not know zones.
+    /// The driver has no zoned devices.
     #[error(
-        "this kernel's driver knows no zoned ublk devices; Linux 6.6 does, with zones built in"
+        "this kernel's ublk driver has no zoned devices; Linux 6.6 and later have, with CONFIG_BLK_DEV_ZONED"
     )]
     NoZones,
-    /// The kernel takes no such zones.
-    #[error("Linux takes no such device: its zones are of {kib} KiB, not a power of two")]
+    /// Linux accepts only zone sizes that are a power of two.
+    #[error("Linux accepts no such device: its zones are of {kib} KiB, not a power of two")]
     ZoneSize {
         /// Their size.
         kib: u64,
     },
-    /// The kernel takes no such device.
-    #[error("Linux takes no such device: {why}")]
+    /// Linux does not accept such a device.
+    #[error("Linux accepts no such device: {why}")]
     Unsuitable {
         /// What is wrong with it.
         why: String,
@@ -55,16 +55,16 @@ pub enum Error {
         /// The process.
         server: u32,
     },
-    /// It was not made to be served again, or never started.
-    #[error("ublk device {id} cannot be served again: {why}")]
+    /// Another server cannot take it over.
+    #[error("ublk device {id} cannot be recovered: {why}")]
     NotRecoverable {
         /// The number.
         id: u32,
         /// Why not.
         why: &'static str,
     },
-    /// It was made for a device of another shape.
-    #[error("ublk device {id} was made for a device of another shape: {what}")]
+    /// It was created for a device with other zones or limits.
+    #[error("ublk device {id} was created for a different device: {what}")]
     OtherShape {
         /// The number.
         id: u32,
@@ -92,7 +92,7 @@ impl Error {
         Self::Refused { what: what.into(), source: source.into() }
     }
 
-    /// What an errno of a command for device `id` means.
+    /// The error for the errno of a command for device `id`.
     pub(super) fn of(what: &str, id: u32, errno: Errno) -> Self {
         match errno {
             Errno::PERM | Errno::ACCESS => Self::Denied,

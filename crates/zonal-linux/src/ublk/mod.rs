@@ -1,21 +1,22 @@
 //! ublk: a zoned block device whose requests the kernel hands to this process.
 //!
-//! - [`Device`]: one device from its making to its removal. Start here.
-//! - [`Request`], [`Target`]: what the kernel asks, and who answers.
-//! - `shape`: what Linux takes, and how it is told.
-//! - `queue`: the threads that serve requests; `control`: commands to the driver; `abi`: the bytes of
-//!   both.
+//! - [`serve`], [`Server`]: serve a device. Start here.
+//! - [`list`], [`remove`]: the ublk devices of this machine, whoever created them.
+//! - `Device`: one device from its creation to its removal; `queue`: the threads that serve requests.
+//! - `Request`, `Target`: what the kernel requests, and who answers.
+//! - `shape`: which devices Linux accepts, and their parameters.
+//! - `control`: commands to the driver; `abi`: the structures of its header.
 //!
-//! Data is copied by reading and writing `/dev/ublkcN` ("user copy"), since the driver has zones only
-//! with that. A device outlives a server that was killed: its requests wait until another server
-//! takes over, or until it is removed.
+//! Data is copied by reading and writing `/dev/ublkcN` ("user copy"), since the driver supports zones
+//! only with that. A device outlives a server that was killed: I/O is queued until another server
+//! takes over, or until the device is removed.
 
 mod abi;
-mod again;
 mod control;
 mod error;
 mod mounted;
 mod queue;
+mod reissue;
 mod request;
 mod server;
 mod shape;
@@ -37,25 +38,26 @@ use self::queue::{Descriptors, Event, Shared, Worker};
 use self::request::{Durability, Reply, Request, Target};
 pub use self::server::{Number, Server, serve};
 
-/// How long a removal waits for those that still use the device.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a removal waits for programs that still use the device, and a recovery for the driver to
+/// notice that the last server is gone.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a driver has to know.
+/// Features that the driver must have.
 const NEEDED: u64 = feature::ZONED | feature::USER_COPY;
 
 /// How requests are served.
 #[derive(Clone, Copy, Debug)]
 pub struct Queues {
-    /// Queues of the kernel; it makes at most one for each processor.
+    /// Number of queues; the kernel creates at most one for each processor.
     pub count: u16,
-    /// Requests at once in each queue.
+    /// Depth of each queue.
     pub depth: u16,
     /// Threads for each queue.
     pub threads: u16,
 }
 
 /// A ublk device that is served by this process.
-pub struct Device {
+struct Device {
     id: u32,
     events: Receiver<Event>,
     /// Threads that have not ended.
@@ -63,8 +65,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes a device of this shape, with number `id` or any, and lets it become live.
-    pub fn create(
+    /// Creates a device with number `id` or any free one, and starts it.
+    fn create(
         geometry: &Geometry,
         id: Option<u32>,
         queues: Queues,
@@ -86,7 +88,7 @@ impl Device {
         control.add(&mut info).map_err(|errno| match (errno, id) {
             (Errno::EXIST, Some(id)) => Error::Taken { id },
             (Errno::PERM, _) => Error::Denied,
-            // What a kernel without zones says.
+            // A kernel without zoned ublk devices.
             (Errno::INVAL, _) => Error::NoZones,
             (errno, _) => Error::refused("making a ublk device", errno),
         })?;
@@ -99,14 +101,14 @@ impl Device {
             Self::start(&mut control, &info, geometry, queues.threads, target, Start::New)
         })();
         if started.is_err() {
-            // What failed first is told.
+            // The first error is the one to report.
             let _ = remove(id);
         }
         started
     }
 
     /// Takes over a device whose server is gone.
-    pub fn recover(
+    fn recover(
         geometry: &Geometry,
         id: u32,
         threads: u16,
@@ -145,7 +147,7 @@ impl Device {
             .map_err(|source| Error::refused(format!("opening {path}"), source))?;
         let shared = Arc::new(Shared { file, geometry: *geometry, target });
         let (sender, events) = mpsc::channel();
-        // Where the driver knows no better, a queue has one thread.
+        // An older driver allows one thread for each queue.
         let threads = match info.flags & feature::PER_IO_DAEMON {
             0 => 1,
             _ => threads.clamp(1, info.depth),
@@ -169,7 +171,7 @@ impl Device {
         }
         let device = Self { id, events, running };
         for _ in 0..running {
-            // The driver would wait for a thread that has failed.
+            // Otherwise the driver would wait for the thread that has failed.
             if let Ok(Event::Ended(outcome)) = device.events.recv() {
                 return Err(failed(outcome.err().unwrap_or_else(|| Errno::NODEV.into())));
             }
@@ -179,18 +181,13 @@ impl Device {
     }
 
     /// Its number.
-    pub const fn id(&self) -> u32 {
+    const fn id(&self) -> u32 {
         self.id
     }
 
-    /// The block device.
-    pub fn node(&self) -> PathBuf {
-        node(self.id)
-    }
-
-    /// Serves until the device is stopped, by [`stop`] or [`remove`], here or elsewhere; then removes it.
-    /// After an error it is still there, and can be recovered when this process has ended.
-    pub fn wait(mut self) -> Result<()> {
+    /// Serves until this process or another stops the device; then removes it. After an error the
+    /// device is still there, and can be recovered when this process has ended.
+    fn wait(mut self) -> Result<()> {
         let id = self.id;
         while self.running > 0 {
             match self.events.recv() {
@@ -205,14 +202,14 @@ impl Device {
             }
         }
         match remove(id) {
-            // Who has stopped it may have removed it too.
+            // Whoever stopped it may have removed it as well.
             Err(Error::Missing { .. }) => Ok(()),
             removed => removed,
         }
     }
 }
 
-/// A ublk device, whoever made it.
+/// A ublk device, whoever created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its number.
@@ -232,9 +229,9 @@ pub enum State {
     Dead,
     /// Served.
     Live,
-    /// Its server is gone; requests wait for another.
+    /// Its server is gone; I/O is queued until another takes over.
     Waiting,
-    /// Its server is gone; requests fail.
+    /// Its server is gone; I/O fails.
     Failing,
 }
 
@@ -289,29 +286,31 @@ pub fn list() -> Result<Vec<Listed>> {
     Ok(devices)
 }
 
-/// Takes the block device away after its running requests; a file system on it is synced first.
-/// Its server ends then.
-pub fn stop(id: u32) -> Result<()> {
+/// Stops the block device after its running requests; its server ends then.
+fn stop(id: u32) -> Result<()> {
     Control::open()?.stop(id).map_err(|errno| Error::of("stopping", id, errno))
 }
 
-/// Stops and removes a device. What waits for a server that is gone fails.
+/// Stops and removes a device. I/O that waits for a server fails.
 pub fn remove(id: u32) -> Result<()> {
     stop(id)?;
-    match Control::open()?.delete(id, PATIENCE) {
+    match Control::open()?.delete(id, REMOVE_TIMEOUT) {
         Ok(Ended::Yes) => Ok(()),
         Ok(Ended::NotYet) => {
-            tracing::warn!(id, "still in use; its number is free when the last program closes it");
+            tracing::warn!(
+                id,
+                "the device is still in use; its number becomes free when the last program closes it"
+            );
             Ok(())
         }
         Err(errno) => Err(Error::of("removing", id, errno)),
     }
 }
 
-/// Tells the driver that there is a new server, as soon as it has noticed that the last one is gone.
+/// Starts the recovery, once the driver has noticed that the last server is gone.
 fn take_over(control: &mut Control, id: u32) -> Result<()> {
     const STEP: Duration = Duration::from_millis(20);
-    let mut left = PATIENCE;
+    let mut left = REMOVE_TIMEOUT;
     loop {
         match control.start_recovery(id) {
             Ok(()) => return Ok(()),
@@ -328,9 +327,9 @@ fn take_over(control: &mut Control, id: u32) -> Result<()> {
     }
 }
 
-/// Nothing tells when the driver is done with a process that was killed.
+/// The driver sends no notification when it has finished with a process that was killed.
 fn pause(time: Duration) {
-    let (never, told) = (Mutex::new(()), Condvar::new());
+    let (never, unused) = (Mutex::new(()), Condvar::new());
     let guard = never.lock().unwrap_or_else(PoisonError::into_inner);
-    drop(told.wait_timeout(guard, time));
+    drop(unused.wait_timeout(guard, time));
 }

@@ -1,25 +1,25 @@
-//! The file systems that are mounted from a block device, synced before it goes away.
+//! Syncs the file systems that are mounted from a block device before it is removed.
 //!
-//! The kernel does that itself where a file system lets it; Linux 7.3's btrfs does not.
+//! The kernel does this itself if the file system supports it; btrfs of Linux 7.3 does not.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Makes durable what file systems of `node` hold.
+/// Syncs the file systems mounted from `node`.
 pub(super) fn sync(node: &Path) {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     for point in points(&table, node) {
         let synced = File::open(&point).and_then(|root| Ok(rustix::fs::syncfs(root)?));
         match synced {
-            Ok(()) => tracing::warn!(mount = %point.display(), "still mounted; it is synced"),
+            Ok(()) => tracing::warn!(mount = %point.display(), "still mounted; it was synced"),
             Err(error) => tracing::error!(mount = %point.display(), %error, "cannot be synced"),
         }
     }
 }
 
-/// Where `node` is mounted, by a table as in proc(5), `/proc/PID/mountinfo`.
+/// Mount points of `node` in a table in the format of `/proc/PID/mountinfo`, see proc(5).
 fn points(table: &[u8], node: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in table.split(|byte| *byte == b'\n') {
@@ -34,7 +34,7 @@ fn points(table: &[u8], node: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A path of the table: bytes that would be taken for its own are `\` and three octal digits.
+/// Unescapes a path of the table, where spaces and the like are `\` and three octal digits.
 fn unescape(word: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -1,8 +1,8 @@
 //! The threads that serve requests.
 //!
-//! A thread has some tags of one queue, and a ring of its own. It asks for a request with each tag, serves
-//! what comes one after another, and with each answer asks for the next. So a request waits only
-//! for those of the same thread.
+//! A thread owns some tags of one queue, and an `io_uring` of its own. It fetches a request for each tag,
+//! serves the requests one after the other, and fetches the next with each completion. So a request
+//! waits only for those of the same thread.
 #![expect(unsafe_code, reason = "the driver shares memory, and a ring trusts its entries")]
 
 use std::fs::File;
@@ -37,12 +37,12 @@ pub(super) struct Shared {
     pub(super) target: Arc<dyn Target>,
 }
 
-/// What a thread tells.
+/// What a thread reports.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The driver has its tags.
+    /// Its tags are known to the driver.
     Ready,
-    /// The driver wants no more requests served, or something is wrong.
+    /// The device was stopped, or serving failed.
     Ended(io::Result<()>),
 }
 
@@ -74,13 +74,13 @@ impl Descriptors {
         (usize::from(depth) * size_of::<Descriptor>()).next_multiple_of(ALIGNMENT)
     }
 
-    /// The request of a tag, which the caller has been told of.
+    /// The request of a tag that the driver has completed a fetch for.
     fn get(&self, tag: u16) -> Descriptor {
         assert!(tag < self.depth, "tag {tag} of {}", self.depth);
         // SAFETY: the tag is in the mapping, by the assertion.
         let place = unsafe { self.start.add(usize::from(tag)) };
         // SAFETY: the place is mapped, aligned, and any bytes are a descriptor. The driver wrote it
-        // before it told of the request, and writes it again only after the answer.
+        // before it completed the fetch, and writes it again only after this request is completed.
         unsafe { place.read_volatile() }
     }
 }
@@ -102,19 +102,18 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Serves until the driver wants no more. Tells when the driver has the tags, and how it ended.
+    /// Serves until the device is stopped. Reports when the driver knows the tags, and how it ended.
     pub(super) fn run(self, events: &Sender<Event>) {
         let outcome = self.serve(events);
         if let Err(error) = &outcome {
-            tracing::error!(queue = self.queue, %error, "a thread can serve no more");
+            tracing::error!(queue = self.queue, %error, "a thread cannot serve any more requests");
         }
-        // Nobody listens if another thread has failed before.
+        // The receiver is gone if another thread failed before.
         let _ = events.send(Event::Ended(outcome));
     }
 
     fn serve(&self, events: &Sender<Event>) -> io::Result<()> {
-        // Memory that is short must not be made free by writing to this device. Only root may ask
-        // for that; it is no condition.
+        // Freeing memory must not write to this device. Only root may set this, so failing is no error.
         let _ = rustix::process::configure_io_flusher_behavior(true);
         let entries = u32::try_from(self.tags.len()).expect("at most a queue's depth");
         let mut ring = IoUring::builder()
@@ -126,7 +125,7 @@ impl Worker {
             self.push(&mut ring, abi::FETCH, command);
         }
         ring.submit()?;
-        // The driver answers at once only what it refuses.
+        // Only a fetch that the driver refuses completes at once.
         if let Some(end) = ring.completion().next() {
             return Err(refusal(end.result()));
         }
@@ -169,7 +168,7 @@ impl Worker {
     /// Serves one request.
     fn answer(&self, tag: u16, buffer: &mut [u8]) -> IoCommand {
         let request = self.descriptors.get(tag);
-        // A bug in a device must not let programs wait forever.
+        // A panic in a device must not leave programs waiting forever.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(tag, request, buffer)));
         let outcome = outcome.unwrap_or_else(|_| {
             tracing::error!(?request, "serving this request panicked");
@@ -231,8 +230,8 @@ impl Worker {
         self.ask(Request::Manage { zones, action }).map(|_| At::bytes(0))
     }
 
-    /// Gives as many zones as asked for, from the one on that holds the sector: a report may begin
-    /// anywhere in it, as that of fsck.f2fs does. The driver has zeroed what is left out.
+    /// Reports as many zones as requested, from the zone that contains the sector: a report may start
+    /// anywhere in a zone, as that of fsck.f2fs does. The driver has zeroed the rest.
     fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
         let (first, _) = self.shared.geometry.locate(self.lba(request.sector)?);
         let mut zones = Vec::new();
@@ -241,7 +240,7 @@ impl Worker {
         let raw: Vec<RawZone> =
             zones.iter().map(|zone| raw_zone(zone, self.block_shift())).collect();
         self.give(tag, raw.as_bytes())?;
-        // All of it, however large the driver's buffer is.
+        // The driver expects the length of the whole buffer.
         Ok(At::bytes(abi::IO_BYTES_MAX as usize))
     }
 
@@ -279,7 +278,7 @@ impl Worker {
     }
 }
 
-/// What was done: bytes, and for an append the sector where they went.
+/// The result of a request: bytes, and the sector of an append.
 struct At {
     bytes: usize,
     sector: u64,
@@ -295,7 +294,7 @@ fn durability(flags: u32) -> Durability {
     if flags & abi::FUA == 0 { Durability::Volatile } else { Durability::Durable }
 }
 
-/// So many sectors of the buffer.
+/// The first `sectors` sectors of the buffer.
 fn part(buffer: &mut [u8], sectors: u32) -> Result<&mut [u8], Errno> {
     let bytes = (sectors as usize) << SECTOR_SHIFT;
     buffer.get_mut(..bytes).ok_or(Errno::INVAL)
@@ -308,7 +307,7 @@ fn refusal(result: i32) -> io::Error {
     }
 }
 
-/// Memory for the data of one request, as direct I/O wants it.
+/// Memory for the data of one request, aligned for direct I/O.
 struct Buffer(Vec<u8>);
 
 impl Buffer {

@@ -1,4 +1,4 @@
-//! What the kernel asks of a device, and what it is answered.
+//! What the kernel requests of a device, and the replies.
 
 use rustix::io::Errno;
 use zonal::{Lba, Select, Zone, ZoneAction, ZoneId};
@@ -7,7 +7,7 @@ pub(super) use zonal::nvme::decode::Durability;
 
 /// A request of the kernel. Buffers are whole blocks.
 #[derive(Debug)]
-pub enum Request<'a> {
+pub(super) enum Request<'a> {
     /// Read from `lba` on.
     Read {
         /// First block.
@@ -40,7 +40,7 @@ pub enum Request<'a> {
         /// What to do.
         action: ZoneAction,
     },
-    /// Make durable what was answered before.
+    /// Make durable what was completed before.
     Flush,
     /// Report zones.
     Report {
@@ -53,18 +53,18 @@ pub enum Request<'a> {
     },
 }
 
-/// How a request was served.
+/// How a request completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub(super) enum Reply {
     /// It is done.
     Done,
     /// An append went here.
     At(Lba),
 }
 
-/// Who serves the requests. Called from several threads at once.
-pub trait Target: Send + Sync {
-    /// Serves one request. It may take its time: other threads serve others meanwhile. What the kernel
-    /// does with an errno: `blk_errors[]` in `block/blk-core.c`.
+/// Serves the requests. Called from several threads at once.
+pub(super) trait Target: Send + Sync {
+    /// Serves one request, while other threads serve others. `blk_errors[]` in `block/blk-core.c` is
+    /// how the kernel maps an errno.
     fn serve(&self, request: Request<'_>) -> Result<Reply, Errno>;
 }

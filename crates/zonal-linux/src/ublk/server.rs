@@ -1,11 +1,11 @@
-//! ublk: a device as a zoned block device `/dev/ublkbN` of this machine.
+//! Serves a device as the zoned block device `/dev/ublkbN` of the running kernel.
 //!
-//! [`serve`] serves until SIGTERM or SIGINT; [`Server`] is the same under the caller's control. What
-//! the kernel asks is one `match` here; how it asks is in `queue.rs`.
+//! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Each request of
+//! the kernel is one `match` arm here; how requests arrive is in `queue.rs`.
 //!
-//! A write is answered when the device has it. A flush, or a write with FUA, is answered when the
-//! device says that it is durable. When a server was killed and another takes over, the kernel asks
-//! again what was not answered; `again.rs` knows what of that is done already.
+//! A write completes when the device has it. A flush, or a write with FUA, completes when the device
+//! says that it is durable. When a server was killed and another takes over, the kernel reissues the
+//! requests that were not completed; `reissue.rs` finds out which of them were already done.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,41 +16,39 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zonal::{DeviceError, ZonedDevice};
 
-use super::again::Again;
+use super::reissue::Reissue;
 use super::{Device, Durability, Error, Queues, Reply, Request, Result, Target, mounted, node};
 
 /// Which ublk device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A new one with any number.
+    /// A new device with any free number.
     Any,
-    /// A new one with this number.
+    /// A new device with this number.
     New(u32),
-    /// The one whose server is gone.
+    /// The device of this number, whose server is gone.
     Recovered(u32),
 }
 
-/// A device that is being served.
+/// A device that is served.
 pub struct Server {
     id: u32,
-    /// `None` when it has ended.
+    /// `None` once it has ended.
     served: Option<Device>,
     device: Arc<dyn ZonedDevice>,
 }
 
 impl Server {
-    /// Makes the block device, or takes it over, and serves it.
+    /// Creates the block device, or takes it over, and serves it.
     pub fn start(device: Arc<dyn ZonedDevice>, number: Number, queues: Queues) -> Result<Self> {
         let geometry = *device.geometry();
-        let target = |again| Arc::new(Export { device: Arc::clone(&device), again });
+        let target = |reissue| Arc::new(Export { device: Arc::clone(&device), reissue });
         let served = match number {
-            Number::Any => Device::create(&geometry, None, queues, target(Again::nothing())),
-            Number::New(id) => {
-                Device::create(&geometry, Some(id), queues, target(Again::nothing()))
-            }
+            Number::Any => Device::create(&geometry, None, queues, target(Reissue::none())),
+            Number::New(id) => Device::create(&geometry, Some(id), queues, target(Reissue::none())),
             Number::Recovered(id) => {
-                let again = Again::after_kill(&*device).map_err(Error::Report)?;
-                Device::recover(&geometry, id, queues.threads, target(again))
+                let reissue = Reissue::after_kill(&*device).map_err(Error::Report)?;
+                Device::recover(&geometry, id, queues.threads, target(reissue))
             }
         };
         let served = served?;
@@ -67,13 +65,13 @@ impl Server {
         self.id
     }
 
-    /// Takes the block device away after its running requests, and makes everything durable.
+    /// Removes the block device after the running requests, and makes everything durable.
     pub fn stop(self) -> Result<()> {
         stop(self.id)?;
         self.wait()
     }
 
-    /// Serves until the device is stopped elsewhere; then makes everything durable.
+    /// Serves until the device is stopped by another process; then makes everything durable.
     pub fn wait(mut self) -> Result<()> {
         if let Some(served) = self.served.take() {
             served.wait()?;
@@ -84,15 +82,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Only after a failure; nobody is left to tell.
+        // Only after a failure; no caller remains to return this error to.
         if let Some(served) = self.served.take() {
             let _ = super::stop(self.id).and_then(|()| served.wait());
         }
     }
 }
 
-/// Serves until SIGTERM or SIGINT arrives, or until the device is removed elsewhere. Calls `ready` with
-/// the block device as soon as programs can use it.
+/// Serves until SIGTERM or SIGINT arrives, or until the device is removed by another process. Calls
+/// `ready` with the block device as soon as programs can use it.
 pub fn serve(
     device: Arc<dyn ZonedDevice>,
     number: Number,
@@ -100,14 +98,14 @@ pub fn serve(
     ready: impl FnOnce(&Path),
 ) -> Result<()> {
     let failed = |source| Error::refused("waiting for signals", source);
-    // Before there is a device: a signal from now on removes it cleanly.
+    // Before there is a device: from now on a signal removes it cleanly.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
     let server = Server::start(device, number, queues)?;
     ready(&server.node());
     let (id, handle) = (server.id(), signals.handle());
     let stopper = thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            tracing::info!(signal, "ending");
+            tracing::info!(signal, "stopping");
             if let Err(error) = stop(id) {
                 tracing::error!(%error, "the device cannot be stopped");
             }
@@ -117,22 +115,22 @@ pub fn serve(
     let outcome = server.wait();
     if outcome.is_ok() {
         handle.close();
-        // It ends now, if no signal has ended it.
+        // It ends now, unless a signal has already ended it.
         let _ = stopper.join();
     }
     outcome
 }
 
-/// Takes a block device away that is served, after what its users still have to write.
+/// Stops a device that is served. File systems that are mounted from it are synced first.
 fn stop(id: u32) -> Result<()> {
     mounted::sync(&node(id));
     super::stop(id)
 }
 
-/// A device and what the kernel asks of it.
+/// Answers the requests of the kernel from a device.
 struct Export {
     device: Arc<dyn ZonedDevice>,
-    again: Again,
+    reissue: Reissue,
 }
 
 impl Export {
@@ -144,16 +142,16 @@ impl Export {
                 Durability::Volatile
             }
             Request::Write { lba, data, durability } => {
-                self.again.write(&*self.device, lba, data)?;
+                self.reissue.write(&*self.device, lba, data)?;
                 durability
             }
             Request::Append { zone, data, durability } => {
-                self.again.forget(zone);
+                self.reissue.forget(zone);
                 reply = Reply::At(self.device.append(zone, data)?);
                 durability
             }
             Request::Manage { zones, action } => {
-                self.again.forget_all(zones);
+                self.reissue.forget_all(zones);
                 self.device.manage(zones, action)?;
                 Durability::Volatile
             }

@@ -1,4 +1,4 @@
-//! What shapes of zoned devices Linux takes, and how it is told of one.
+//! Which zoned devices Linux accepts, and their parameters.
 
 use zonal::{Geometry, Zone, ZoneCond, ZoneId, ZoneKind};
 
@@ -9,11 +9,11 @@ use super::abi::{
 use super::error::{Error, Result};
 use crate::ioctl::RawZone;
 
-/// A device as the driver is told of it; an error where Linux takes none like it.
+/// The parameters of a device; an error if Linux does not accept such a device.
 ///
-/// The driver and `blk_revalidate_disk_zones` in `block/blk-zoned.c` refuse in silence what is told
-/// here: zones that are no power of two of sectors, a smaller last zone, no sequential zone, conventional
-/// zones with a gap.
+/// What is an error here is refused without a message by the driver and `blk_revalidate_disk_zones` in
+/// `block/blk-zoned.c`: a zone size that is not a power of two, a smaller last zone, no sequential
+/// zone, conventional zones with a gap.
 pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     let unsuitable = |why: String| Err(Error::Unsuitable { why });
     let block_shift = geometry.block_size().shift() - SECTOR_SHIFT;
@@ -35,7 +35,7 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     let Ok(zone_sectors) = u32::try_from(zone_size.get() << block_shift) else {
         return unsuitable("its zones are of 2 TiB or more".into());
     };
-    // The driver refuses limits above the number of zones: they limit nothing.
+    // The driver refuses limits above the number of zones, which have no effect anyway.
     let zones = geometry.zone_count();
     let limit = |limit: Option<u32>| limit.filter(|limit| *limit < zones).unwrap_or(0);
     let append = geometry.bytes(geometry.max_append()).get().min(IO_BYTES_MAX.into());
@@ -64,7 +64,7 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     })
 }
 
-/// An error where device `id` was made with other parameters.
+/// An error if device `id` was created with other parameters.
 pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
     let numbers = [
         ("sectors", found.basic.device_sectors, ours.basic.device_sectors),
@@ -89,14 +89,14 @@ pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
     Ok(())
 }
 
-/// A zone as the kernel is told of it, by a device with blocks of 2^`block_shift` sectors.
+/// A zone as the kernel reports it; the device has blocks of 2^`block_shift` sectors.
 pub(super) fn raw_zone(zone: &Zone, block_shift: u32) -> RawZone {
     let mut raw = RawZone::default();
     raw.start = zone.start.get() << block_shift;
     raw.len = zone.size.get() << block_shift;
     raw.capacity = zone.capacity.get() << block_shift;
     raw.wp = match (zone.cond, zone.wp) {
-        // Not valid by the condition, but what null_blk says.
+        // Not valid in this condition; null_blk has the same.
         (ZoneCond::Full | ZoneCond::NotWp, _) => raw.start + raw.len,
         (_, Some(wp)) => wp.get() << block_shift,
         (_, None) => raw.start,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_told_in_sectors() {
+    fn parameters_are_in_sectors() {
         let params = params(&Geometry::new(spec()).unwrap()).unwrap();
         assert_eq!(params.basic.device_sectors, 16 * 256 * 8);
         assert_eq!(params.basic.zone_sectors, 256 * 8);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_linux_refuses_in_silence_is_told() {
+    fn what_linux_refuses_without_a_message_is_an_error() {
         let good = spec();
         for (what, spec) in [
             (
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_is_told_apart() {
+    fn other_parameters_are_refused() {
         let ours = params(&Geometry::new(spec()).unwrap()).unwrap();
         assert!(compare(3, &ours, &ours).is_ok());
         let smaller = GeometrySpec { block_count: LbaCount::new(15 * 256), ..spec() };

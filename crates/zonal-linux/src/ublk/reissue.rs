@@ -1,13 +1,13 @@
-//! Writes that the kernel asks for again, after their server was killed.
+//! Requests that the kernel reissues after their server was killed.
 //!
-//! The kernel cannot know whether such a write was done. On a zoned device it can not be done
-//! again: the write pointer is beyond it. So the first write to each zone after a recovery, where
-//! it begins below the pointer found then, is compared with what the zone holds: what is the same
-//! is done, and what follows the pointer is written. The kernel has at most one write on its way in each
-//! zone (zone write plugging, `block/blk-zoned.c`).
+//! The kernel cannot know whether such a write was done, and on a zoned device a write cannot be
+//! repeated: the write pointer is beyond it. So the first write to each zone after a recovery, if it
+//! starts below the write pointer found then, is compared with the data in the zone: a part that is
+//! the same is done, and what follows the write pointer is written. The kernel has at most one write
+//! outstanding in each zone (zone write plugging, `block/blk-zoned.c`).
 //!
-//! An append that is asked for again may be done twice; what the first one wrote is then garbage
-//! below the write pointer, as after any append that failed.
+//! A reissued append may be done twice. The data of the first one is then garbage below the write
+//! pointer, as after any append that failed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zonal::{DeviceError, Lba, Select, ZoneId, ZonedDevice};
 
-/// Zones that may hold a write that was not answered.
-pub(super) struct Again {
-    /// Whether there are any left: nearly never.
+/// Zones that may hold a write whose completion the kernel never got.
+pub(super) struct Reissue {
+    /// Whether there are any left; nearly always false.
     any: AtomicBool,
-    /// Their write pointers.
+    /// Their write pointers when the server started.
     found: Mutex<BTreeMap<ZoneId, Lba>>,
 }
 
-impl Again {
-    /// Nothing was asked before.
-    pub(super) fn nothing() -> Self {
+impl Reissue {
+    /// For a new device: nothing is reissued.
+    pub(super) fn none() -> Self {
         Self { any: AtomicBool::new(false), found: Mutex::default() }
     }
 
-    /// Whatever the last server has left.
+    /// For a recovered device: any written zone may be concerned.
     pub(super) fn after_kill(device: &dyn ZonedDevice) -> Result<Self, DeviceError> {
         let zones = device.report_all()?;
         let written = zones.iter().filter_map(|zone| {
@@ -39,7 +39,7 @@ impl Again {
         Ok(Self { any: AtomicBool::new(true), found: Mutex::new(written.collect()) })
     }
 
-    /// Writes, unless that is done already.
+    /// Writes what has not been written already.
     pub(super) fn write(
         &self,
         device: &dyn ZonedDevice,
@@ -56,7 +56,7 @@ impl Again {
         }
     }
 
-    /// What of `data` is not written yet; all of it, where something else is.
+    /// The part of `data` that is not written yet; all of it if the zone holds other data.
     fn rest<'a>(
         device: &dyn ZonedDevice,
         lba: Lba,
@@ -68,13 +68,14 @@ impl Again {
         let mut held = vec![0; done];
         device.read(lba, &mut held)?;
         if held == data[..done] {
-            tracing::info!(%lba, bytes = done, "written before the server was killed");
+            tracing::info!(%lba, bytes = done, "a reissued write was already done");
             return Ok(&data[done..]);
         }
         Ok(data)
     }
 
-    /// The write pointer that was found in the zone of `lba`, if nothing changed the zone since.
+    /// The write pointer of the zone of `lba` when the server started, if the zone has not changed
+    /// since.
     fn pointer_found(&self, device: &dyn ZonedDevice, lba: Lba) -> Option<Lba> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -83,14 +84,14 @@ impl Again {
         self.take(zone)
     }
 
-    /// A zone is changed.
+    /// A zone changes: what follows is no reissued write.
     pub(super) fn forget(&self, zone: ZoneId) {
         if self.any.load(Ordering::Acquire) {
             self.take(zone);
         }
     }
 
-    /// One zone or all are changed.
+    /// One zone or all change.
     pub(super) fn forget_all(&self, zones: Select) {
         match zones {
             Select::One(zone) => self.forget(zone),
@@ -121,12 +122,12 @@ mod tests {
 
     use super::*;
 
-    /// A drive with three blocks in zone 1, as a server found it that takes over.
-    fn drive() -> (MemoryDrive, Again, Lba) {
+    /// A drive with three blocks in zone 1, as a server finds it that takes over.
+    fn drive() -> (MemoryDrive, Reissue, Lba) {
         let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
         let start = drive.append(ZoneId::new(1), &[7; 3 * 4096]).unwrap();
-        let again = Again::after_kill(&drive).unwrap();
-        (drive, again, start)
+        let reissue = Reissue::after_kill(&drive).unwrap();
+        (drive, reissue, start)
     }
 
     fn lba(start: Lba, blocks: u64) -> Lba {
@@ -138,21 +139,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_not_written_again() {
-        let (drive, again, start) = drive();
-        again.write(&drive, lba(start, 1), &[7; 2 * 4096]).unwrap();
+    fn a_write_that_was_done_is_not_repeated() {
+        let (drive, reissue, start) = drive();
+        reissue.write(&drive, lba(start, 1), &[7; 2 * 4096]).unwrap();
         assert_eq!(wp(&drive, start), 3);
-        again.write(&drive, lba(start, 3), &[8; 4096]).unwrap();
+        reissue.write(&drive, lba(start, 3), &[8; 4096]).unwrap();
         assert_eq!(wp(&drive, start), 4);
     }
 
     #[test]
-    fn what_was_written_in_part_is_completed() {
-        let (drive, again, start) = drive();
+    fn a_write_that_was_done_in_part_is_completed() {
+        let (drive, reissue, start) = drive();
         let mut data = [7; 4 * 4096];
         data[4096..].fill(9);
         data[4096..2 * 4096].fill(7);
-        again.write(&drive, lba(start, 1), &data).unwrap();
+        reissue.write(&drive, lba(start, 1), &data).unwrap();
         let mut held = [0; 4096];
         drive.read(lba(start, 4), &mut held).unwrap();
         assert_eq!((wp(&drive, start), held), (5, [9; 4096]));
@@ -160,27 +161,27 @@ mod tests {
 
     #[test]
     fn other_data_below_the_pointer_is_refused() {
-        let (drive, again, start) = drive();
-        let error = again.write(&drive, start, &[6; 4096]).unwrap_err();
+        let (drive, reissue, start) = drive();
+        let error = reissue.write(&drive, start, &[6; 4096]).unwrap_err();
         assert!(matches!(error, DeviceError::NotAtWritePointer { .. }), "{error}");
     }
 
     #[test]
-    fn only_the_first_change_of_a_zone_can_be_one_again() {
-        let refused = |change: fn(&MemoryDrive, &Again, Lba)| {
-            let (drive, again, start) = drive();
-            change(&drive, &again, start);
-            again.write(&drive, start, &[7; 4096]).is_err()
+    fn only_the_first_change_of_a_zone_can_be_a_reissued_write() {
+        let refused = |change: fn(&MemoryDrive, &Reissue, Lba)| {
+            let (drive, reissue, start) = drive();
+            change(&drive, &reissue, start);
+            reissue.write(&drive, start, &[7; 4096]).is_err()
         };
-        assert!(refused(|drive, again, start| {
-            again.write(drive, lba(start, 3), &[7; 4096]).unwrap();
+        assert!(refused(|drive, reissue, start| {
+            reissue.write(drive, lba(start, 3), &[7; 4096]).unwrap();
         }));
-        assert!(refused(|_, again, _| again.forget(ZoneId::new(1))));
-        assert!(refused(|_, again, _| again.forget_all(Select::All)));
-        assert!(!refused(|_, again, _| again.forget(ZoneId::new(2))));
-        assert!(!refused(|drive, again, _| {
+        assert!(refused(|_, reissue, _| reissue.forget(ZoneId::new(1))));
+        assert!(refused(|_, reissue, _| reissue.forget_all(Select::All)));
+        assert!(!refused(|_, reissue, _| reissue.forget(ZoneId::new(2))));
+        assert!(!refused(|drive, reissue, _| {
             let zone = Select::One(ZoneId::new(2));
-            again.forget_all(zone);
+            reissue.forget_all(zone);
             drive.manage(zone, ZoneAction::Reset).unwrap();
         }));
     }
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn without_a_recovery_nothing_is_compared() {
         let (drive, _, start) = drive();
-        let again = Again::nothing();
-        assert!(again.write(&drive, start, &[7; 4096]).is_err());
+        let reissue = Reissue::none();
+        assert!(reissue.write(&drive, start, &[7; 4096]).is_err());
     }
 }
