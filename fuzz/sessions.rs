@@ -1,4 +1,4 @@
-//! What the fuzz target `nvme_tcp` does with bytes: they are units of NVMe/TCP, by themselves and
+//! What the fuzz target `nvme_tcp` does with bytes: they are PDUs of NVMe/TCP, by themselves and
 //! as what a host sends to a server. Nothing may panic, and every connection must end.
 //!
 //! `cargo fuzz run nvme_tcp` runs it with libFuzzer; `crates/zonal-nvme/tests/nvme_tcp_hostile/`
@@ -25,14 +25,14 @@ use zonal_nvme::{Namespace, Subsystem};
 
 const NQN: &str = "nqn.2026-11.localhost:fuzz";
 
-/// Units alone, then a session. The first byte says what comes before them.
+/// PDUs alone, then a session. The first byte says what comes before them.
 pub(crate) fn nvme_tcp(data: &[u8]) {
-    let Some((&how, units)) = data.split_first() else { return };
-    parse(units, ConnectionParams::digests(how >> 6));
-    session(how, units);
+    let Some((&how, pdus)) = data.split_first() else { return };
+    parse(pdus, ConnectionParams::digests(how >> 6));
+    session(how, pdus);
 }
 
-/// What is accepted as a unit has its parts in order, and is as long as it says.
+/// What is accepted as a PDU has its parts in order, and is as long as it says.
 fn parse(mut bytes: &[u8], agreed: ConnectionParams) {
     while let Some((first, _)) = bytes.split_first_chunk() {
         let Ok(frame) = Frame::parse(*first, agreed, 1 << 18) else { return };
@@ -40,8 +40,8 @@ fn parse(mut bytes: &[u8], agreed: ConnectionParams) {
         assert!(frame.data_at + frame.data_bytes <= frame.bytes(), "{frame:?}");
         let length = u32::from_le_bytes([first[4], first[5], first[6], first[7]]);
         assert_eq!(frame.bytes(), length as usize, "{frame:?}");
-        let Some((unit, rest)) = bytes.split_at_checked(frame.bytes()) else { return };
-        let _ = frame.check_head(&unit[..frame.head_bytes()]);
+        let Some((pdu, rest)) = bytes.split_at_checked(frame.bytes()) else { return };
+        let _ = frame.check_head(&pdu[..frame.head_bytes()]);
         bytes = rest;
     }
 }
@@ -111,8 +111,8 @@ fn initialize(params: ConnectionParams) -> Vec<u8> {
     request.digests = u8::from(params.header_digest == pdu::Digest::On)
         | u8::from(params.data_digest == pdu::Digest::On) << 1;
     let mut out = Vec::new();
-    let unit = (PduType::ICReq, 0);
-    pdu::put(&mut out, unit, request.as_bytes(), &[], ConnectionParams::default());
+    let kind = (PduType::ICReq, 0);
+    pdu::put(&mut out, kind, request.as_bytes(), &[], ConnectionParams::default());
     out
 }
 

@@ -2,13 +2,13 @@
 //!
 //! - [`open`]: the device that a path names. Start here.
 //! - [`BlockDrive`]: a zoned block device, through the zone ioctls and direct I/O.
-//! - [`PassthroughDrive`]: a zoned NVMe namespace, through commands that the kernel passes on.
-//! - `by_zone`: what both do zone by zone.
-//! - `sysfs`: what the kernel says about a block device.
+//! - [`PassthroughDrive`]: a zoned NVMe namespace, through passthrough commands.
+//! - `by_zone`: what both do for each zone.
+//! - `sysfs`: what the kernel reports about a block device.
 //! - `ioctl`, `passthrough/ioctl`, `passthrough/ring`: the calls themselves. Only there and in [`ublk`] is
 //!   `unsafe`.
 //! - `transfer`: direct I/O from and to memory anywhere.
-//! - [`ublk`]: the other way round, a zoned block device that we serve to the kernel.
+//! - [`ublk`]: the reverse, any device as a zoned block device of the kernel.
 
 mod block;
 mod by_zone;
@@ -30,12 +30,12 @@ use zonal::{DeviceError, OpenMode, ZonedDevice};
 use self::sysfs::Attributes;
 
 pub use block::BlockDrive;
-pub use passthrough::{PassthroughDrive, Way};
+pub use passthrough::{PassthroughDrive, SubmissionPath};
 
 /// Result of a device operation.
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// Schemes that choose the way of commands to a namespace. For the list of what a program opens,
+/// Schemes that choose how commands are submitted to a namespace. For the list of what a program opens,
 /// together with [`open`] for paths.
 pub const SCHEMES: [Scheme; 2] = [
     Scheme {
@@ -43,24 +43,28 @@ pub const SCHEMES: [Scheme; 2] = [
         form: "ioctl:/dev/ngXnY",
         help: "a zoned NVMe namespace, every command by ioctl",
         example: "ioctl:/dev/ng0n1",
-        opener: Opener::Device(|path, mode| open_namespace(path, mode, Way::Ioctl)),
+        opener: Opener::Device(|path, mode| open_namespace(path, mode, SubmissionPath::Ioctl)),
     },
     Scheme {
         name: "io_uring",
         form: "io_uring:/dev/ngXnY",
         help: "a zoned NVMe namespace, every command by io_uring",
         example: "io_uring:/dev/ng0n1",
-        opener: Opener::Device(|path, mode| open_namespace(path, mode, Way::IoUring)),
+        opener: Opener::Device(|path, mode| open_namespace(path, mode, SubmissionPath::IoUring)),
     },
 ];
 
-fn open_namespace(path: &str, mode: OpenMode, way: Way) -> std::result::Result<Stack, OpenError> {
-    let drive = PassthroughDrive::open(Path::new(path), mode, way)?;
+fn open_namespace(
+    path: &str,
+    mode: OpenMode,
+    via: SubmissionPath,
+) -> std::result::Result<Stack, OpenError> {
+    let drive = PassthroughDrive::open(Path::new(path), mode, via)?;
     Ok(Stack::of_device(Arc::new(drive)))
 }
 
-/// Opens the device that a path names; `None` if it is none, but a plain file, or a disk that has
-/// virtual zones as a drive file has them, or nothing at all.
+/// Opens the device that a path names; `None` if it is a plain file, a disk with virtual zones in the
+/// format of a drive file, or missing.
 pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>> {
     let Ok(kind) = path.metadata().map(|metadata: Metadata| metadata.file_type()) else {
         return Ok(None);
@@ -69,7 +73,7 @@ pub fn open(path: &Path, mode: OpenMode) -> Result<Option<Arc<dyn ZonedDevice>>>
         return open_block(path, mode);
     }
     if kind.is_char_device() {
-        return Ok(Some(Arc::new(PassthroughDrive::open(path, mode, Way::Automatic)?)));
+        return Ok(Some(Arc::new(PassthroughDrive::open(path, mode, SubmissionPath::Automatic)?)));
     }
     Ok(None)
 }

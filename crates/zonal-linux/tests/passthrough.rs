@@ -14,12 +14,13 @@ use std::process::Command;
 
 use contract::CHECKS;
 use zonal::{DeviceError, LbaCount, OpenMode, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
-use zonal_linux::{PassthroughDrive, Way};
+use zonal_linux::{PassthroughDrive, SubmissionPath};
 
-const WAYS: [Way; 3] = [Way::Automatic, Way::Ioctl, Way::IoUring];
+const WAYS: [SubmissionPath; 3] =
+    [SubmissionPath::Automatic, SubmissionPath::Ioctl, SubmissionPath::IoUring];
 
 /// The nodes, each in every way.
-fn each(mut check: impl FnMut(&Path, Way)) {
+fn each(mut check: impl FnMut(&Path, SubmissionPath)) {
     let nodes = std::env::var("NAMESPACES").unwrap();
     let nodes: Vec<PathBuf> = nodes.split_whitespace().map(PathBuf::from).collect();
     assert!(!nodes.is_empty());
@@ -31,7 +32,7 @@ fn each(mut check: impl FnMut(&Path, Way)) {
 }
 
 /// Opens a namespace and empties it.
-fn empty(node: &Path, way: Way) -> PassthroughDrive {
+fn empty(node: &Path, way: SubmissionPath) -> PassthroughDrive {
     let drive = PassthroughDrive::open(node, OpenMode::ReadWrite, way).unwrap();
     drive.manage(Select::All, ZoneAction::Reset).unwrap();
     drive

@@ -26,30 +26,30 @@ use super::{
 const HOST_ID_128: u32 = 1;
 /// CTRATT bit 6: traffic based keep alive (NVM Express 2.0, section 3.9.4).
 const ANY_COMMAND_KEEPS_ALIVE: u32 = 1 << 6;
-/// Event requests that are held at once.
+/// Most outstanding Asynchronous Event Requests.
 const EVENTS_MAX: u8 = 4;
-/// Temperature of a drive that has none, in kelvin: 25 °C.
+/// The temperature that is reported, in kelvin: 25 °C.
 const TEMPERATURE: u16 = 298;
 
-/// Features that a host can change, and that mean something here.
+/// Features that a host can change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
     /// Asynchronous Event Configuration.
     async_events: u32,
-    /// Arbitration: kept; queues are served by threads.
+    /// Arbitration: stored without effect; queues are served by threads.
     arbitration: u32,
-    /// Error Recovery: kept; nothing is ever tried again.
+    /// Error Recovery: stored without effect; nothing is retried.
     error_recovery: u32,
 }
 
 impl Features {
-    /// Whether the host wants to be told of these events.
+    /// Whether the host enabled these events.
     pub(super) const fn wants(&self, events: u32) -> bool {
         self.async_events & events == events
     }
 }
 
-/// What data a command moves.
+/// Validates a command and says what data it transfers.
 pub(super) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
     let io = matches!(controller.role(), Role::Io);
     match entry.opcode() {
@@ -60,7 +60,7 @@ pub(super) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<P
             bytes.map(Plan::ToHost).ok_or(status::INVALID_FIELD)
         }
         Opcode::GET_FEATURES if io => match feature::decode_get(entry) {
-            // Hosts of fabrics have long identifiers only (EXHID).
+            // Over fabrics, host identifiers have 128 bits (EXHID).
             (feature::id::HOST_ID, Select::Current) if entry.dword(11) & 1 == 0 => {
                 Err(status::INVALID_FIELD)
             }
@@ -75,7 +75,7 @@ pub(super) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<P
     }
 }
 
-/// Executes a planned command.
+/// Executes a command that was planned.
 pub(super) fn execute(
     controller: &Controller,
     entry: &SubmissionEntry,
@@ -91,14 +91,14 @@ pub(super) fn execute(
             controller.add_event_request(entry.id.get(), EVENTS_MAX.into())?;
             return Ok(Outcome::Outstanding);
         }
-        // Bit 0: the command was not aborted. It is done, or runs on another connection.
+        // Bit 0: the command was not aborted. It has completed, or runs on another connection.
         Opcode::ABORT => return Ok(Outcome::Done(1)),
         _ => return Err(status::INVALID_OPCODE),
     }
     DONE
 }
 
-/// Copies a structure to the host.
+/// Copies a structure into the data to the host.
 fn give(structure: &(impl IntoBytes + Immutable), out: &mut [u8]) {
     let bytes = structure.as_bytes();
     out[..bytes.len()].copy_from_slice(bytes);
@@ -135,7 +135,7 @@ fn identify(
             Ok(())
         }
         (cns::COMMAND_SETS, _) => {
-            // The only combination: NVM and zoned namespaces together.
+            // The only combination: the NVM and the zoned command set together.
             let both = 1_u64 << command_set::NVM | 1 << command_set::ZNS;
             give(&U64::new(both), out);
             Ok(())
@@ -155,7 +155,7 @@ fn identify_namespace(
 ) -> Result<(), NvmeStatus> {
     match asked {
         (cns::NAMESPACE, _) => give(&namespace.identify(), out),
-        // No protection information: nothing to tell.
+        // No protection information: all fields are zero.
         (cns::COMMAND_SET_NAMESPACE, command_set::NVM) => {}
         (cns::COMMAND_SET_NAMESPACE, command_set::ZNS) => give(&namespace.identify_zoned(), out),
         (cns::COMMON_NAMESPACE, _) => give(&Namespace::identify_common(), out),
@@ -202,7 +202,7 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
     answer.temperature = [U16::new(343), U16::new(353)];
     answer.keep_alive = 1.into();
     answer.command_max = u16::try_from(ENTRIES_MAX).expect("1024").into();
-    // Data pointers with an offset in the capsule, and such that the transport resolves.
+    // SGLs are supported, with offsets into the capsule and transport data blocks.
     answer.sgl = (1 | 1 << 20 | 1 << 21).into();
     answer.command_capsule = COMMAND_CAPSULE.into();
     answer.response_capsule = 1.into();
@@ -214,7 +214,7 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
         }
         Role::Io => {
             answer.kind = 1;
-            // A host that connects twice has two ways to the same namespaces.
+            // A host that connects twice has two paths to the same namespaces.
             answer.multipath = 1 << 1;
             answer.sq_entry = 0x66;
             answer.cq_entry = 0x44;
@@ -225,7 +225,7 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
             answer.commands = (1 << 3).into();
             answer.events = event::ZONE_NOTICES.into();
             answer.error_log = ERRORS_MAX - 1;
-            // There is a cache, and a flush can be for all namespaces.
+            // There is a volatile write cache; a flush can be for all namespaces.
             answer.write_cache = 1 | 3 << 1;
             answer.subsystem = nvme::name(subsystem.nqn());
         }
@@ -236,17 +236,17 @@ fn identify_controller(controller: &Controller) -> IdentifyController {
 /// FR.
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// A serial number that stays: it comes from the subsystem's name.
+/// A serial number that stays the same: it is derived from the NQN.
 fn serial(nqn: &str) -> String {
-    // FNV-1a, which is plenty to tell names apart.
+    // FNV-1a.
     let hash = nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{hash:016X}")
 }
 
-/// ZASL: the smallest of all namespaces. Rounded down to a power of two of pages; a limit below one
-/// page cannot be told, and is an error when it is hit.
+/// ZASL: the smallest append limit of all namespaces, rounded down to a power of two of pages. A limit
+/// below one page cannot be reported; larger appends fail.
 fn append_max_shift(controller: &Controller) -> u8 {
     let limits = controller.subsystem().namespaces().map(|(_, namespace)| {
         let geometry = namespace.geometry();
@@ -381,7 +381,7 @@ fn get_feature(controller: &Controller, entry: &SubmissionEntry, payload: Payloa
     let features = match select {
         Select::Current => controller.features(),
         Select::Default | Select::Saved => Features::default(),
-        // Bit 2: it can be changed. Nothing is saved, nothing is per namespace.
+        // Bit 2: changeable. Not saveable, not namespace specific.
         Select::Supported => {
             let changeable =
                 [id::ARBITRATION, id::ERROR_RECOVERY, id::QUEUES, id::ASYNC_EVENTS, id::KEEP_ALIVE];
@@ -440,7 +440,7 @@ fn set_feature(controller: &Controller, entry: &SubmissionEntry) -> Executed {
         (Role::Io, id::WRITE_CACHE | id::POWER | id::WRITE_ATOMICITY | id::TEMPERATURE) => {
             return Err(status::FEATURE_NOT_CHANGEABLE);
         }
-        // The host said who it is when it connected.
+        // The host sent its identifier with Connect.
         (Role::Io, id::HOST_ID) => return Err(status::SEQUENCE),
         (Role::Io | Role::Discovery(_), _) => return Err(status::INVALID_FIELD),
     }

@@ -1,16 +1,16 @@
-//! An NVMe subsystem made of zoned devices, and NVMe/TCP, the transport that hosts reach it by.
+//! An NVM subsystem made of zoned devices, and NVMe/TCP, the transport by which hosts reach it.
 //!
 //! - [`tcp`]: serves a subsystem to every host that reaches an address. Start here.
-//! - [`subsystem`]: the namespaces, who may use them, and the controllers that hosts have.
-//! - [`namespace`]: one device as a zoned namespace; [`extension`]: what hosts attach to its zones.
-//! - `controller`: what one host has: its properties, queues and features; `events`: what it is
-//!   told unasked, and the errors it made.
+//! - [`subsystem`]: the namespaces, the hosts that may connect, and their controllers.
+//! - [`namespace`]: a device as a zoned namespace; [`extension`]: its zone descriptor extensions.
+//! - `controller`: the properties, queues and features that belong to one host; `events`:
+//!   asynchronous events and the error log.
 //! - `admin` and `io`: the commands of the two kinds of queue.
-//! - [`wire`]: what fabrics, features, events and log pages are on the wire.
+//! - [`wire`]: structures of fabrics, features, events and log pages.
 //!
-//! A transport asks a controller to *plan* a command, which tells what data it moves and refuses
-//! what is wrong with it; moves the data; and has the command *executed*. Commands block, and run
-//! on as many threads as the transport has.
+//! A transport asks a controller to *plan* a command, which validates it and says what data it
+//! transfers; transfers the data; and has the controller *execute* the command. Commands block, and
+//! run on as many threads as the transport has.
 
 #![forbid(unsafe_code)]
 
@@ -36,23 +36,23 @@ pub use subsystem::Subsystem;
 const TRANSFER_MAX_SHIFT: u8 = 8;
 /// Largest transfer of one command, in bytes: 1 MiB.
 pub(crate) const TRANSFER_MAX: usize = 4096 << TRANSFER_MAX_SHIFT;
-/// I/O queues that a host may have.
+/// Most I/O queues of a controller.
 pub(crate) const QUEUES_MAX: u16 = 64;
-/// Entries of a queue.
+/// Most entries of an I/O queue.
 pub(crate) const ENTRIES_MAX: u32 = 1024;
-/// Entries of the admin queue.
+/// Most entries of the admin queue.
 pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
-/// Data that a host may put behind a command, in bytes.
+/// Most bytes of in-capsule data.
 pub(crate) const IN_CAPSULE_MAX: u32 = 8192;
 
-/// The data that a command moves.
+/// The data that a command transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// None.
     NoData,
-    /// So many bytes from the host.
+    /// From the host, this many bytes.
     FromHost(usize),
-    /// So many bytes to the host.
+    /// To the host, this many bytes.
     ToHost(usize),
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Payload<'a> {
     NoData,
     /// From the host, all of it.
     FromHost(&'a [u8]),
-    /// To the host: zeroes, to be filled.
+    /// To the host: zeroes, to be overwritten.
     ToHost(&'a mut [u8]),
 }
 
@@ -75,7 +75,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Room for the bytes to the host.
+    /// The buffer for the bytes to the host.
     fn room(self) -> &'a mut [u8] {
         match self {
             Self::ToHost(data) => data,
@@ -93,7 +93,7 @@ pub(crate) enum Outcome {
     Outstanding,
 }
 
-/// What a command gives.
+/// The result of a command.
 pub(crate) type Executed = Result<Outcome, NvmeStatus>;
 
 /// Success without a result.

@@ -1,8 +1,9 @@
-//! One zoned device as a zoned namespace: what Identify says about it, its reports, and the rules
+//! One zoned device as a zoned namespace: its Identify data structures, its zone reports, and the rules
 //! of the command set that a [`ZonedDevice`] does not have.
 //!
-//! NVMe has no conventional zones, so a device with some is refused. All its zones have one size: a
-//! smaller last zone is served as one of full size and less capacity, whose gap reads as zeroes.
+//! NVMe has no conventional zones, so a device with conventional zones is refused. All zones of a
+//! namespace have one size: a smaller last zone is served with full size and less capacity, and its
+//! gap reads as zeroes.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -28,10 +29,10 @@ use super::events::FailedZones;
 use super::extension::{ExtensionSize, Extensions};
 use crate::Error;
 
-/// Zones that are looked at together while a report is made.
+/// Zones that are read from the device at once.
 const REPORT_STEP: usize = 1024;
 
-/// What was done on a namespace since it is served.
+/// Counters of a namespace since it is served.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) reads: AtomicU64,
@@ -52,7 +53,7 @@ impl Usage {
     }
 }
 
-/// A device that is served.
+/// A device that is served as a namespace.
 pub struct Namespace {
     device: Arc<dyn ZonedDevice>,
     failing: Option<Arc<dyn FailZone>>,
@@ -66,7 +67,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The device of `stack`, which the command line calls `name`; `uuid` is its identity for hosts.
+    /// The device of `stack`, which errors call `name`; `uuid` identifies it for hosts.
     pub fn new(stack: Stack, name: &str, uuid: [u8; 16]) -> Result<Self, Error> {
         let geometry = stack.device.geometry();
         let conventional = |zone| geometry.kind(zone) == ZoneKind::Conventional;
@@ -86,7 +87,7 @@ impl Namespace {
         })
     }
 
-    /// The same, with zone descriptor extensions that are kept for as long as it is served.
+    /// Adds zone descriptor extensions, which are kept while the namespace is served.
     #[must_use]
     pub fn with_extensions(self, size: ExtensionSize) -> Self {
         Self { extensions: Some(Extensions::new(size)), ..self }
@@ -110,7 +111,7 @@ impl Namespace {
         LbaCount::new(u64::from(geometry.zone_count()) * geometry.zone_size().get())
     }
 
-    /// Bytes of a range of blocks; an error where they are not all in the namespace.
+    /// Bytes of a range of blocks; an error if the range is not within the namespace.
     pub(crate) fn check(&self, first: Lba, blocks: LbaCount) -> Result<usize, NvmeStatus> {
         let end = (first - Lba::ZERO).checked_add(blocks);
         if end.is_none_or(|end| end > self.block_count()) {
@@ -119,7 +120,7 @@ impl Namespace {
         self.bytes(blocks)
     }
 
-    /// Bytes of so many blocks, if one command may move them.
+    /// Bytes of this many blocks; an error if they exceed one transfer.
     pub(crate) fn bytes(&self, blocks: LbaCount) -> Result<usize, NvmeStatus> {
         let bytes = usize::try_from(self.geometry().bytes(blocks).get());
         let bytes = bytes.ok().filter(|&bytes| bytes <= super::TRANSFER_MAX);
@@ -144,7 +145,7 @@ impl Namespace {
         durability: Durability,
     ) -> Result<(), NvmeStatus> {
         self.device.write(first, data).map_err(|error| match error {
-            // It is in the namespace: the gap of a smaller last zone.
+            // Within the namespace, but in the gap of a smaller last zone.
             DeviceError::OutOfRange { .. } => status::ZONE_BOUNDARY,
             error => self.failed(error),
         })?;
@@ -186,7 +187,7 @@ impl Namespace {
         Ok(ZoneId::new(number))
     }
 
-    /// Bytes that Zone Management Send moves with an action.
+    /// Bytes that Zone Management Send transfers for an action.
     pub(crate) fn send_bytes(&self, send: &ZoneSend) -> Result<Option<usize>, NvmeStatus> {
         match send.action {
             ZoneSendAction::Manage(_) | ZoneSendAction::Offline => Ok(None),
@@ -197,7 +198,7 @@ impl Namespace {
                 let extensions = self.extensions.as_ref().ok_or(status::INVALID_FIELD)?;
                 Ok(Some(extensions.size.bytes()))
             }
-            // Zones have no random write area.
+            // There is no zone random write area.
             ZoneSendAction::FlushZrwa => Err(status::INVALID_FIELD),
         }
     }
@@ -210,7 +211,7 @@ impl Namespace {
         done.map_err(|error| self.failed(error))
     }
 
-    /// Attaches a descriptor extension to a zone.
+    /// Sets the descriptor extension of a zone.
     pub(crate) fn extend(&self, zone: ZoneId, data: &[u8]) -> Result<(), NvmeStatus> {
         let extensions = self.extensions.as_ref().ok_or(status::INVALID_FIELD)?;
         extensions.attach(&*self.device, zone, data)
@@ -256,8 +257,8 @@ impl Namespace {
         }
     }
 
-    /// Visits the zones from `first` on, until `visit` says otherwise. Holds no more than
-    /// [`REPORT_STEP`] zones in memory.
+    /// Visits the zones from `first` on until `visit` breaks, with at most [`REPORT_STEP`] zones in
+    /// memory.
     fn scan<B>(
         &self,
         first: ZoneId,
@@ -311,7 +312,7 @@ impl Namespace {
         Ok(failed)
     }
 
-    /// The status of a failure, which is logged where it is not the host's own mistake.
+    /// The status of a failure, which is logged as an error unless it is the host's own.
     #[expect(clippy::needless_pass_by_value, reason = "as an error is mapped")]
     fn failed(&self, error: DeviceError) -> NvmeStatus {
         let status = error.nvme_status();
@@ -363,7 +364,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// What Identify says, as the structure `what` of a command set.
+    /// The Identify Namespace data structure of the NVM command set.
     pub(crate) fn identify(&self) -> IdentifyNamespace {
         let geometry = self.geometry();
         let mut answer = IdentifyNamespace::read_from_bytes(&[0; identify::BYTES]).expect("4096");
@@ -402,7 +403,7 @@ impl Namespace {
     }
 }
 
-/// Puts a zone's descriptor into `slot`, and its extension behind it.
+/// Writes a zone descriptor into `slot`, followed by its extension.
 fn describe(zone: &Zone, extensions: Option<&Extensions>, slot: &mut [u8]) {
     let (descriptor, extension) = slot.split_at_mut(size_of::<ZoneDescriptor>());
     let mut described = ZoneDescriptor::encode(zone);

@@ -1,11 +1,11 @@
-//! The two ways of an NVMe command to the kernel.
+//! The two paths by which NVMe commands are submitted to the kernel.
 //!
 //! - The ioctl runs one command and waits for it.
-//! - `io_uring` runs several side by side, or one after the other, for one system call.
+//! - `io_uring` runs several with one system call, side by side or one after the other.
 //!
-//! Alone, or one after the other, commands are no slower by ioctl; side by side they are faster by
-//! `io_uring` (`docs/performance.md`). So both are used, each where it is better, unless one is asked
-//! for; where `io_uring` is switched off, the ioctl does everything.
+//! At queue depth 1 the ioctl is at least as fast; side by side, `io_uring` is faster
+//! (`docs/performance.md`). So each is used where it is better, unless the caller chooses one. Where
+//! `io_uring` is disabled, the ioctl does everything.
 
 use std::fs::File;
 use std::io;
@@ -14,51 +14,52 @@ use super::command::{Command, Failure, Order, Queue};
 use super::ioctl;
 use super::ring::{self, Rings};
 
-/// How commands reach the kernel.
+/// How commands are submitted to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Each where it is better.
+pub enum SubmissionPath {
+    /// Both, each where it is better.
     Automatic,
-    /// The ioctl alone.
+    /// Only the ioctl.
     Ioctl,
-    /// `io_uring` alone.
+    /// Only `io_uring`.
     IoUring,
 }
 
-/// The open ways of one drive.
+/// The open submission paths of one drive.
 pub(super) struct Channel {
     rings: Option<Rings>,
-    way: Way,
+    via: SubmissionPath,
 }
 
 impl Channel {
-    /// Opens `way`. Where `io_uring` is switched off, only who insists on it is refused.
-    pub(super) fn new(way: Way) -> io::Result<Self> {
-        let rings = match way {
-            Way::Ioctl => None,
-            Way::IoUring => Some(Rings::new()?),
-            Way::Automatic => Rings::new()
-                .inspect_err(|error| tracing::debug!(%error, "no io_uring: the ioctl alone"))
+    /// Opens `via`. Where `io_uring` is disabled, this fails only if `via` demands it.
+    pub(super) fn new(via: SubmissionPath) -> io::Result<Self> {
+        let rings = match via {
+            SubmissionPath::Ioctl => None,
+            SubmissionPath::IoUring => Some(Rings::new()?),
+            SubmissionPath::Automatic => Rings::new()
+                .inspect_err(|error| tracing::debug!(%error, "io_uring is not available"))
                 .ok(),
         };
-        Ok(Self { rings, way })
+        Ok(Self { rings, via })
     }
 
-    /// Does without `io_uring`, if that is allowed.
+    /// Stops using `io_uring`; whether that is allowed.
     pub(super) fn without_rings(&mut self) -> bool {
-        self.way == Way::Automatic && self.rings.take().is_some()
+        self.via == SubmissionPath::Automatic && self.rings.take().is_some()
     }
 
-    /// Runs one command; what it returns.
+    /// Runs one command and returns its result.
     pub(super) fn run(&self, device: &File, command: &mut Command) -> Result<u64, Failure> {
-        if self.way == Way::IoUring {
+        if self.via == SubmissionPath::IoUring {
             let commands = std::slice::from_mut(command);
             return self.run_all(device, commands, Order::OneByOne).map_err(|(_, why)| why);
         }
         ioctl::run(device, Queue::Io, command)
     }
 
-    /// Runs commands; what the last one returns, or the number of the first that failed, and why.
+    /// Runs commands. Returns the result of the last one, or the index of the first that failed and
+    /// why.
     pub(super) fn run_all(
         &self,
         device: &File,
@@ -66,7 +67,7 @@ impl Channel {
         order: Order,
     ) -> Result<u64, (usize, Failure)> {
         if let Some(rings) = &self.rings
-            && (self.way == Way::IoUring || order == Order::Any)
+            && (self.via == SubmissionPath::IoUring || order == Order::Any)
         {
             match rings.take() {
                 Ok(mut ring) => {
@@ -74,9 +75,11 @@ impl Channel {
                     rings.give_back(ring);
                     return done;
                 }
-                Err(error) if self.way == Way::IoUring => return Err((0, Failure::Kernel(error))),
-                // As many rings as there may be descriptors: the other way needs none.
-                Err(error) => tracing::debug!(%error, "no further io_uring: the ioctl for now"),
+                Err(error) if self.via == SubmissionPath::IoUring => {
+                    return Err((0, Failure::Kernel(error)));
+                }
+                // Out of file descriptors, which the ioctl does not need.
+                Err(error) => tracing::debug!(%error, "no further io_uring for now"),
             }
         }
         let mut last = 0;

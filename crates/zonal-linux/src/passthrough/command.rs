@@ -1,4 +1,4 @@
-//! NVMe commands as the kernel takes them, and what it tells of them.
+//! NVMe commands as the kernel takes them, and their outcomes.
 
 use std::io;
 use std::mem::offset_of;
@@ -7,12 +7,12 @@ use zerocopy::{Immutable, IntoBytes};
 use zonal::nvme::NvmeStatus;
 use zonal::nvme::command::{Opcode, SubmissionEntry};
 
-/// Which kind of command.
+/// Which queue a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// For the controller.
+    /// The admin queue.
     Admin,
-    /// For the namespace.
+    /// An I/O queue.
     Io,
 }
 
@@ -21,17 +21,17 @@ pub(super) enum Queue {
 pub(super) enum Order {
     /// They may.
     Any,
-    /// Each begins when the one before is done.
+    /// Each starts when the one before has completed.
     OneByOne,
 }
 
-/// A command's data.
+/// The data of a command.
 pub(super) enum Data<'a> {
     /// None.
     Nothing,
-    /// Memory that it fills.
+    /// From the drive, into this memory.
     Fill(&'a mut [u8]),
-    /// Memory that it takes.
+    /// To the drive, from this memory.
     Take(&'a [u8]),
 }
 
@@ -46,7 +46,7 @@ impl Data<'_> {
     }
 }
 
-/// A command and the memory that it works on.
+/// A command and its data.
 pub(super) struct Command<'a> {
     entry: SubmissionEntry,
     data: Data<'a>,
@@ -56,8 +56,9 @@ impl<'a> Command<'a> {
     /// A command with its data.
     ///
     /// # Panics
-    /// If the data goes the other way than the opcode says (Base, figure 88: bits 0 and 1), or is
-    /// longer than the kernel can be told. So no command writes to memory that it was lent to read.
+    /// If the direction of the data differs from that of the opcode (Base, figure 88: bits 0 and 1), so
+    /// that no command can write to memory that was borrowed for reading; or if the length has more
+    /// than 32 bits.
     pub(super) fn new(entry: SubmissionEntry, data: Data<'a>) -> Self {
         let direction = match &data {
             Data::Nothing => 0,
@@ -66,17 +67,20 @@ impl<'a> Command<'a> {
         };
         let len = data.len();
         let Opcode(opcode) = entry.opcode();
-        assert!(len == 0 || opcode & 3 == direction, "opcode {opcode:02x}h moves data another way");
-        assert!(u32::try_from(len).is_ok(), "a command moves less than 4 GiB");
+        assert!(
+            len == 0 || opcode & 3 == direction,
+            "opcode {opcode:02x}h transfers data the other way"
+        );
+        assert!(u32::try_from(len).is_ok(), "a command transfers less than 4 GiB");
         Self { entry, data }
     }
 
-    /// What is asked for.
+    /// The submission queue entry.
     pub(super) fn entry(&self) -> &SubmissionEntry {
         &self.entry
     }
 
-    /// Address and length of the data, as the kernel is told.
+    /// Address and length of the data.
     fn memory(&mut self) -> (u64, u32) {
         let len = u32::try_from(self.data.len()).expect("checked when the command was made");
         let address = match &mut self.data {
@@ -89,7 +93,7 @@ impl<'a> Command<'a> {
 }
 
 /// A command as the kernel takes it: `struct nvme_passthru_cmd64` of the ioctl. `struct nvme_uring_cmd`
-/// is the same without the result, in an entry that has room for as much.
+/// is the same without the result, and is passed in a queue entry of the same size.
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct RawCommand {
@@ -113,7 +117,7 @@ const _: () = assert!(size_of::<RawCommand>() == 80);
 const _: () = assert!(offset_of!(RawCommand, result) == 72);
 
 impl RawCommand {
-    /// `command`, whose memory is the kernel's from when it gets this until the command is done.
+    /// `command`. The kernel uses its memory from the submission until the completion.
     pub(super) fn of(command: &mut Command) -> Self {
         let (address, data_len) = command.memory();
         let entry = command.entry();
@@ -128,7 +132,7 @@ impl RawCommand {
             metadata_len: 0,
             data_len,
             dwords_10_15: [10, 11, 12, 13, 14, 15].map(|number| entry.dword(number)),
-            // The kernel's own.
+            // The default of the kernel.
             timeout_ms: 0,
             reserved_2: 0,
             result: 0,
@@ -136,23 +140,23 @@ impl RawCommand {
     }
 }
 
-/// Why a command did not succeed.
+/// Why a command failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The kernel did not let it through.
+    /// The kernel rejected it.
     Kernel(io::Error),
-    /// The drive refused it.
+    /// The drive completed it with an error status.
     Drive(NvmeStatus),
 }
 
 impl Failure {
-    /// What the kernel tells of a command: a negative errno, or the status of its completion without
-    /// the phase tag (`include/uapi/linux/nvme_ioctl.h`).
-    pub(super) fn check(told: i32, result: u64) -> Result<u64, Self> {
-        match u16::try_from(told) {
+    /// Checks what the kernel returns for a command: a negative errno, or the status of its completion
+    /// without the phase tag (`include/uapi/linux/nvme_ioctl.h`).
+    pub(super) fn check(returned: i32, result: u64) -> Result<u64, Self> {
+        match u16::try_from(returned) {
             Ok(0) => Ok(result),
             Ok(status) => Err(Self::Drive(NvmeStatus::from_field(status << 1))),
-            Err(_) => Err(Self::Kernel(io::Error::from_raw_os_error(told.saturating_neg()))),
+            Err(_) => Err(Self::Kernel(io::Error::from_raw_os_error(returned.saturating_neg()))),
         }
     }
 }
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "moves data another way")]
+    #[should_panic(expected = "transfers data the other way")]
     fn a_read_cannot_be_given_memory_that_may_not_change() {
         let entry = SubmissionEntry::new(Opcode::READ, Nsid::new(1));
         Command::new(entry, Data::Take(&[0; 512]));

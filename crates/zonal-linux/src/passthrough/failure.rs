@@ -1,4 +1,4 @@
-//! What it means that a command failed: NVMe statuses become errors with the facts of the zone.
+//! Turns the failure of a command into an error that names the zone and its write pointer.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use crate::by_zone::Access;
 const MEDIA: u8 = 2;
 
 impl PassthroughDrive {
-    /// What the failure of an access to blocks of `zone` means. The zone is asked for: also to know
-    /// its write pointer again. Who wrote still has the zone's turn.
+    /// The error for a failed access to blocks of `zone`. Reports the zone, which also refreshes the
+    /// stored write pointer. The caller of a write still holds the lock of the zone.
     #[cold]
     pub(super) fn explain(
         &self,
@@ -24,8 +24,8 @@ impl PassthroughDrive {
         failure: Failure,
     ) -> DeviceError {
         let now = match access {
-            Access::Read => self.ask_between_writes(zone),
-            Access::Write => self.ask(zone),
+            Access::Read => self.refresh_between_writes(zone),
+            Access::Write => self.refresh(zone),
         };
         let status = match failure {
             Failure::Kernel(source) => {
@@ -49,7 +49,7 @@ impl PassthroughDrive {
         }
     }
 
-    /// What it means that a zone was not opened, closed, finished or reset.
+    /// The error for a zone that was not opened, closed, finished or reset.
     #[cold]
     pub(super) fn explain_action(
         &self,
@@ -57,7 +57,7 @@ impl PassthroughDrive {
         action: ZoneAction,
         failure: Failure,
     ) -> DeviceError {
-        let now = self.ask(zone);
+        let now = self.refresh(zone);
         let what = || format!("zone {zone} of {}: {}", self.name(), action.name());
         match failure {
             Failure::Kernel(_) => plain(what(), failure),
@@ -71,7 +71,7 @@ impl PassthroughDrive {
         }
     }
 
-    /// The statuses that speak of the zone alone.
+    /// The error of a status that needs no more facts than the zone.
     fn of_zone(&self, zone: ZoneId, status: NvmeStatus) -> Option<DeviceError> {
         let limit = |limit: Option<u32>| limit.unwrap_or(0);
         match status {
@@ -90,13 +90,13 @@ impl PassthroughDrive {
         }
     }
 
-    /// A failure that says nothing about a zone.
+    /// The error of a command that concerns no zone.
     #[cold]
     pub(super) fn failed(&self, what: &str, failure: Failure) -> DeviceError {
         plain(format!("{what} {}", self.name()), failure)
     }
 
-    /// An answer that no drive should give.
+    /// The error for an impossible answer of the drive.
     #[cold]
     pub(super) fn wrong(&self, what: String) -> DeviceError {
         DeviceError::Malformed { path: self.path.clone(), what }
@@ -107,12 +107,12 @@ impl PassthroughDrive {
     }
 }
 
-/// A failure of which nothing more is known than what it is.
+/// The error of a failure about which no more is known.
 pub(super) fn plain(what: String, failure: Failure) -> DeviceError {
     let source = match failure {
         Failure::Kernel(source) => source,
         Failure::Drive(NvmeStatus { kind, code }) => {
-            io::Error::other(format!("the drive answers with NVMe status {kind:x}{code:02x}h"))
+            io::Error::other(format!("the drive returned NVMe status {kind:x}{code:02x}h"))
         }
     };
     DeviceError::Io { what, source }

@@ -1,5 +1,5 @@
 //! The NVMe ioctls: `include/uapi/linux/nvme_ioctl.h`.
-#![expect(unsafe_code, reason = "an ioctl is told by hand what the kernel reads and writes")]
+#![expect(unsafe_code, reason = "what the kernel reads and writes in an ioctl is declared by hand")]
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -19,7 +19,7 @@ const ADMIN64_CMD: Opcode = 0xc050_4e47;
 /// `NVME_IOCTL_IO64_CMD`.
 const IO64_CMD: Opcode = 0xc050_4e48;
 
-/// One command on its way. It borrows the command, and so the memory that the kernel works on.
+/// A command being submitted. It borrows the command, and with it the memory that the kernel uses.
 struct Request<'a> {
     opcode: Opcode,
     command: RawCommand,
@@ -41,12 +41,12 @@ unsafe impl Ioctl for Request<'_> {
     }
 
     unsafe fn output_from_ptr(
-        told: IoctlOutput,
+        status: IoctlOutput,
         command: *mut c_void,
     ) -> rustix::io::Result<Self::Output> {
         // SAFETY: `command` is what `as_ptr` gave: ours, alive and initialised.
         let command = unsafe { &*command.cast::<RawCommand>() };
-        Ok((told, command.result))
+        Ok((status, command.result))
     }
 }
 
@@ -71,13 +71,13 @@ unsafe impl Ioctl for IdOf {
     }
 }
 
-/// The namespace of a node; [`Errno::NOTTY`] if it is the node of something else.
+/// The NSID of the namespace of a node; [`Errno::NOTTY`] if it is not the node of a namespace.
 pub(super) fn namespace_id(device: &File) -> rustix::io::Result<Nsid> {
     // SAFETY: it moves no memory.
     unsafe { ioctl(device, IdOf) }.map(Nsid::new)
 }
 
-/// Runs one command and waits for it; what it returns.
+/// Runs one command, waits for it and returns its result.
 pub(super) fn run(device: &File, queue: Queue, command: &mut Command) -> Result<u64, Failure> {
     let raw = RawCommand::of(command);
     let opcode = match queue {
@@ -87,8 +87,8 @@ pub(super) fn run(device: &File, queue: Queue, command: &mut Command) -> Result<
     let request = Request { opcode, command: raw, memory: PhantomData };
     // SAFETY: the kernel moves `data_len` bytes at `address`, in the direction that the opcode says,
     // and no longer than the call lasts: `Command::memory` lent them for it.
-    let told = unsafe { ioctl(device, request) };
-    match told {
+    let outcome = unsafe { ioctl(device, request) };
+    match outcome {
         Ok((status, result)) => Failure::check(status, result),
         Err(errno) => Err(failed(errno)),
     }

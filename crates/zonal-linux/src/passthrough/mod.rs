@@ -1,12 +1,12 @@
 //! A zoned NVMe namespace by passthrough: `/dev/ng0n1`.
 //!
-//! The kernel lets NVMe commands through without looking at them, so this also drives namespaces
-//! that it has no block device for, because their zone size is no power of two. It does not order
-//! passthrough writes, so a lock lets one writer at a time into each zone; appends run side by side.
+//! The kernel passes NVMe commands on without interpreting them, so this also works for namespaces
+//! that have no block device because their zone size is not a power of two. The kernel does not order
+//! passthrough writes, so a lock serialises the writers of one zone; appends run side by side.
 //!
-//! - `shape.rs`: what the drive says of itself, decoded.
-//! - `command.rs`: commands; `channel.rs`: the two ways to the kernel, `ioctl.rs` and `ring.rs`.
-//! - `failure.rs`: what a refusal means.
+//! - `shape.rs`: decodes what the drive reports about itself.
+//! - `command.rs`: commands; `channel.rs`: the two paths to the kernel, `ioctl.rs` and `ring.rs`.
+//! - `failure.rs`: turns statuses into errors.
 
 mod channel;
 mod command;
@@ -42,18 +42,20 @@ use crate::Result;
 use crate::by_zone::{self, Access, WriteRange, refusal};
 use crate::sysfs::Attributes;
 
-pub use self::channel::Way;
+pub use self::channel::SubmissionPath;
 
-/// Zones that one report asks for, if the kernel lets it through.
+/// Zones of one report, if the kernel accepts as long a command.
 const REPORT_ZONES: usize = 1024;
 
-/// Most bytes of a command if the kernel does not say: what a queue takes that has no limits set.
+/// Most bytes of a command if the kernel does not report a limit: what a queue with default limits
+/// accepts.
 const KERNEL_BYTES: u64 = 124 * 1024;
 
-/// A namespace that is open.
+/// An open namespace.
 pub struct PassthroughDrive {
     file: File,
-    /// The block device of the same namespace, where there is one: held, so that nobody mounts it.
+    /// The block device of the same namespace, if there is one, opened exclusively so that it cannot
+    /// be mounted.
     _block: Option<File>,
     path: PathBuf,
     mode: OpenMode,
@@ -61,21 +63,21 @@ pub struct PassthroughDrive {
     geometry: Geometry,
     limits: Limits,
     channel: Channel,
-    zones: Box<[Slot]>,
+    zones: Box<[ZoneState]>,
 }
 
 /// What is known of a zone.
-struct Slot {
+struct ZoneState {
     /// Blocks written.
     written: AtomicU64,
-    /// Held by who writes or changes the condition; shared by who appends.
+    /// Exclusive for a write or a change of condition, shared for appends.
     turn: RwLock<()>,
 }
 
 impl PassthroughDrive {
-    /// Opens a namespace by its node; unless it is only to be looked at, nobody else may have it open so
-    /// by way of Zonal, and the kernel may not have mounted it.
-    pub fn open(path: &Path, mode: OpenMode, way: Way) -> Result<Self> {
+    /// Opens a namespace by its node. Unless `mode` is [`OpenMode::ReadOnly`], it must be neither mounted
+    /// nor open in another Zonal process that is not read-only.
+    pub fn open(path: &Path, mode: OpenMode, via: SubmissionPath) -> Result<Self> {
         let failed =
             |source| DeviceError::Io { what: format!("opening {}", path.display()), source };
         let writes = mode == OpenMode::ReadWrite;
@@ -83,7 +85,7 @@ impl PassthroughDrive {
         let nsid = ioctl::namespace_id(&file).map_err(|errno| not_a_namespace(path, errno))?;
         let attributes = Attributes::of_namespace(file.metadata().map_err(failed)?.rdev());
         let block = match mode {
-            OpenMode::ReadWrite | OpenMode::ReadLocked => hold(&file, path, attributes.as_ref())?,
+            OpenMode::ReadWrite | OpenMode::ReadLocked => claim(&file, path, attributes.as_ref())?,
             OpenMode::ReadOnly => None,
         };
         let answers = identify_all(&file, path, nsid)?;
@@ -91,7 +93,7 @@ impl PassthroughDrive {
             attributes.as_ref().and_then(Attributes::transfer_bytes).unwrap_or(KERNEL_BYTES);
         let unsuitable = |what| DeviceError::Unsuitable { path: path.to_owned(), what };
         let (geometry, limits) = shape::decode(&answers, kernel_bytes).map_err(unsuitable)?;
-        let channel = Channel::new(way).map_err(|error| no_io_uring(&error))?;
+        let channel = Channel::new(via).map_err(|error| no_io_uring(&error))?;
         let mut drive = Self {
             file,
             _block: block,
@@ -105,16 +107,16 @@ impl PassthroughDrive {
         };
         let zones = drive.first_report()?;
         drive.geometry = shape::with_capacity(&drive.geometry, &zones).map_err(unsuitable)?;
-        let slot = |zone: &Zone| Slot {
+        let state = |zone: &Zone| ZoneState {
             written: AtomicU64::new(zone.written().map_or(0, LbaCount::get)),
             turn: RwLock::new(()),
         };
-        drive.zones = zones.iter().map(slot).collect();
+        drive.zones = zones.iter().map(state).collect();
         Ok(drive)
     }
 
-    /// Every zone, the first of them in the way that will be used: `io_uring` may be there and not let
-    /// NVMe through (Linux 5.18 and older).
+    /// Reports every zone. The first one is a probe of `io_uring`, which does not pass NVMe commands
+    /// on Linux 5.18 and older.
     fn first_report(&mut self) -> Result<Vec<Zone>> {
         let mut report = vec![0; shape::report_bytes(1)];
         let entry = self.receive(ZoneId::ZERO, report.len());
@@ -122,7 +124,7 @@ impl PassthroughDrive {
         if let Err((_, Failure::Kernel(source))) =
             self.channel.run_all(&self.file, &mut probe, Order::Any)
         {
-            tracing::debug!(%source, "no NVMe by io_uring: the ioctl alone");
+            tracing::debug!(%source, "io_uring does not pass NVMe commands; only the ioctl is used");
             if !self.channel.without_rings() {
                 return Err(self.failed("reporting zones of", Failure::Kernel(source)));
             }
@@ -143,11 +145,11 @@ impl PassthroughDrive {
         receive.encode(self.nsid)
     }
 
-    fn slot(&self, zone: ZoneId) -> Result<&Slot> {
+    fn state(&self, zone: ZoneId) -> Result<&ZoneState> {
         self.zones.get(zone.index()).ok_or(DeviceError::NoSuchZone { zone })
     }
 
-    /// Asks for zones, at least one of those that there are.
+    /// Reports zones from `first` on, up to `limit`.
     fn report_raw(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let end = first.index().saturating_add(limit).min(self.geometry.zone_count() as usize);
         let most = self.geometry.bytes(self.limits.transfer).get();
@@ -170,18 +172,18 @@ impl PassthroughDrive {
         Ok(())
     }
 
-    /// Asks for one zone while nobody writes to it or resets it: what is remembered would be older
-    /// than what they leave.
-    fn ask_between_writes(&self, zone: ZoneId) -> Result<Zone> {
-        let _turn = self.slot(zone)?.turn.read().unwrap_or_else(PoisonError::into_inner);
-        self.ask(zone)
+    /// Reports one zone while no write or reset of it is running, whose result would be newer than the
+    /// report.
+    fn refresh_between_writes(&self, zone: ZoneId) -> Result<Zone> {
+        let _turn = self.state(zone)?.turn.read().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(zone)
     }
 
-    /// Asks for one zone, and remembers its write pointer. The caller has its turn.
-    fn ask(&self, zone: ZoneId) -> Result<Zone> {
-        let slot = self.slot(zone)?;
+    /// Reports one zone, and stores its write pointer. The caller holds its lock.
+    fn refresh(&self, zone: ZoneId) -> Result<Zone> {
+        let state = self.state(zone)?;
         let found = self.zone(zone)?;
-        slot.written.store(found.written().map_or(0, LbaCount::get), Ordering::Release);
+        state.written.store(found.written().map_or(0, LbaCount::get), Ordering::Release);
         Ok(found)
     }
 
@@ -189,7 +191,7 @@ impl PassthroughDrive {
         usize::try_from(self.geometry.bytes(blocks).get()).expect("at most what is in memory")
     }
 
-    /// A command for blocks that the kernel lets through.
+    /// A command for a range of blocks.
     fn blocks(&self, opcode: Opcode, first: Lba, bytes: usize) -> Result<SubmissionEntry> {
         let blocks = self.geometry.blocks(bytes)?;
         Ok(BlockRange { first, blocks, durability: Durability::Volatile }.encode(opcode, self.nsid))
@@ -225,18 +227,18 @@ impl PassthroughDrive {
         })
     }
 
-    /// Reads what is written of a part of a zone, and zeroes beyond: not every drive reads there.
+    /// Reads a part of a zone: what is written, and zeroes beyond, where not every drive allows reads.
     fn read_in_zone(&self, zone: ZoneId, offset: LbaCount, target: &mut [u8]) -> Result<()> {
-        let slot = self.slot(zone)?;
+        let state = self.state(zone)?;
         let blocks = self.geometry.blocks(target.len())?;
-        let mut stored = LbaCount::new(slot.written.load(Ordering::Acquire));
+        let mut stored = LbaCount::new(state.written.load(Ordering::Acquire));
         if offset + blocks > stored {
-            // Somebody else may have written, and an offline zone says so only when asked.
-            let asked = self.ask_between_writes(zone)?;
+            // Another process may have written, and only a report tells that a zone is offline.
+            let asked = self.refresh_between_writes(zone)?;
             if asked.cond == ZoneCond::Offline {
                 return Err(DeviceError::ZoneOffline { zone });
             }
-            // What a read-only zone holds is not known: the drive knows.
+            // A read-only zone has no write pointer: the drive decides.
             stored = asked.written().unwrap_or(asked.capacity);
         }
         let len = self.byte_len(stored.saturating_sub(offset).min(blocks));
@@ -251,8 +253,8 @@ impl PassthroughDrive {
     }
 
     fn manage_one(&self, zone: ZoneId, action: ZoneAction) -> Result<()> {
-        let slot = self.slot(zone)?;
-        let _turn = slot.turn.write().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state(zone)?;
+        let _turn = state.turn.write().unwrap_or_else(PoisonError::into_inner);
         let zones = SendTarget::Start(self.geometry.zone_start(zone));
         let send = ZoneSend { action: ZoneSendAction::Manage(action), zones }.encode(self.nsid);
         let mut command = Command::new(send, Data::Nothing);
@@ -260,9 +262,9 @@ impl PassthroughDrive {
             return Err(self.explain_action(zone, action, failure));
         }
         match action {
-            ZoneAction::Reset => slot.written.store(0, Ordering::Release),
+            ZoneAction::Reset => state.written.store(0, Ordering::Release),
             ZoneAction::Finish => {
-                slot.written.store(self.geometry.capacity_of(zone).get(), Ordering::Release);
+                state.written.store(self.geometry.capacity_of(zone).get(), Ordering::Release);
             }
             ZoneAction::Open | ZoneAction::Close => {}
         }
@@ -300,28 +302,28 @@ impl ZonedDevice for PassthroughDrive {
             return Ok(());
         };
         let WriteRange { zone, offset, blocks } = range;
-        let slot = self.slot(zone)?;
-        let _turn = slot.turn.write().unwrap_or_else(PoisonError::into_inner);
-        if slot.written.load(Ordering::Acquire) != offset.get()
-            && let Some(error) = refusal(&self.ask(zone)?, lba)
+        let state = self.state(zone)?;
+        let _turn = state.turn.write().unwrap_or_else(PoisonError::into_inner);
+        if state.written.load(Ordering::Acquire) != offset.get()
+            && let Some(error) = refusal(&self.refresh(zone)?, lba)
         {
             return Err(error);
         }
         let most = self.byte_len(self.limits.transfer);
         self.transfer((zone, lba), data.chunks(most).map(Data::Take), Access::Write)?;
-        slot.written.store((offset + blocks).get(), Ordering::Release);
+        state.written.store((offset + blocks).get(), Ordering::Release);
         Ok(())
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.mode.check_writable()?;
-        let slot = self.slot(zone)?;
+        let state = self.state(zone)?;
         let blocks = by_zone::append_blocks(&self.geometry, data.len())?;
         let start = self.geometry.zone_start(zone);
         if blocks == LbaCount::ZERO {
-            return Ok(start + LbaCount::new(slot.written.load(Ordering::Acquire)));
+            return Ok(start + LbaCount::new(state.written.load(Ordering::Acquire)));
         }
-        let _turn = slot.turn.read().unwrap_or_else(PoisonError::into_inner);
+        let _turn = state.turn.read().unwrap_or_else(PoisonError::into_inner);
         let entry = self.blocks(Opcode::ZONE_APPEND, start, data.len())?;
         let mut command = Command::new(entry, Data::Take(data));
         let lba = self
@@ -333,7 +335,7 @@ impl ZonedDevice for PassthroughDrive {
         if lba < start || end.is_none_or(|end| end > start + self.geometry.capacity_of(zone)) {
             return Err(self.wrong(format!("says that an append to zone {zone} went to {lba}")));
         }
-        slot.written.fetch_max((lba - start + blocks).get(), Ordering::AcqRel);
+        state.written.fetch_max((lba - start + blocks).get(), Ordering::AcqRel);
         Ok(lba)
     }
 
@@ -354,9 +356,9 @@ impl ZonedDevice for PassthroughDrive {
     }
 }
 
-/// Keeps others out: who uses Zonal by a lock on the node, the kernel and all who ask for it
+/// Keeps others from writing: other Zonal processes by a lock on the node, the kernel and all that open
 /// exclusively by the block device.
-fn hold(file: &File, path: &Path, attributes: Option<&Attributes>) -> Result<Option<File>> {
+fn claim(file: &File, path: &Path, attributes: Option<&Attributes>) -> Result<Option<File>> {
     let locked = || DeviceError::Locked { path: path.to_owned() };
     match file.try_lock() {
         Ok(()) => {}
@@ -389,15 +391,13 @@ fn not_a_namespace(path: &Path, errno: Errno) -> DeviceError {
     match errno {
         Errno::NOTTY | Errno::INVAL => DeviceError::Unsuitable {
             path: path.to_owned(),
-            what: "is no NVMe namespace; those are /dev/ng0n1 and the like".into(),
+            what: "is not an NVMe namespace, such as /dev/ng0n1".into(),
         },
-        errno => {
-            DeviceError::Io { what: format!("asking {name} what it is"), source: errno.into() }
-        }
+        errno => DeviceError::Io { what: format!("identifying {name}"), source: errno.into() },
     }
 }
 
-/// All that there is to know before the zones are reported.
+/// The Identify data structures that are needed.
 fn identify_all(file: &File, path: &Path, nsid: Nsid) -> Result<Answers> {
     let name = path.display();
     let ask = |what, command_set, nsid| {

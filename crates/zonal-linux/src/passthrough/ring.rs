@@ -1,9 +1,12 @@
 //! NVMe commands by `io_uring`: `IORING_OP_URING_CMD` with `NVME_URING_CMD_IO`
 //! (`include/uapi/linux/nvme_ioctl.h`).
 //!
-//! A ring is used by one thread at a time, and never left before every command that it has begun is
-//! done: until then, memory of the caller is the kernel's.
-#![expect(unsafe_code, reason = "the kernel gets the addresses of memory that is lent for longer")]
+//! A ring is used by one thread at a time, which does not return before every command that it has
+//! submitted is completed: until then, the kernel uses memory of the caller.
+#![expect(
+    unsafe_code,
+    reason = "the kernel gets addresses of memory that it uses beyond the system call"
+)]
 
 use std::fs::File;
 use std::io;
@@ -17,24 +20,24 @@ use super::command::{Command, Failure, Order, RawCommand};
 /// `NVME_URING_CMD_IO`.
 const URING_CMD_IO: u32 = 0xc048_4e80;
 
-/// Commands at once: 4 MiB, in pieces that every queue takes.
+/// Commands at once: 4 MiB, in pieces of the smallest usual limit.
 const DEPTH: usize = 32;
 
-/// A ring with entries large enough for NVMe: 128 bytes there, 32 bytes back.
+/// A ring with entries large enough for NVMe: submissions of 128 bytes, completions of 32.
 pub(super) type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
 
-/// The rings of one drive: as many as threads have been in it at once.
+/// The rings of one drive: as many as threads have used it at once.
 pub(super) struct Rings {
     idle: Mutex<Vec<Ring>>,
 }
 
 impl Rings {
-    /// Makes the first.
+    /// Creates the first one.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self { idle: Mutex::new(vec![make()?]) })
     }
 
-    /// A ring for the calling thread alone, until it is given back.
+    /// A ring for the calling thread, until it is given back.
     pub(super) fn take(&self) -> io::Result<Ring> {
         let reused = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         reused.map_or_else(make, Ok)
@@ -46,7 +49,7 @@ impl Rings {
     }
 }
 
-/// Runs commands; what the last one returns, or which one was the first to fail, and why.
+/// Runs commands. Returns the result of the last one, or the index of the first that failed and why.
 pub(super) fn run(
     ring: &mut Ring,
     device: &File,
@@ -56,8 +59,8 @@ pub(super) fn run(
     let mut last = 0;
     for (round, commands) in commands.chunks_mut(DEPTH).enumerate() {
         let outcomes = run_round(ring, device, commands, order);
-        for (number, (told, result)) in outcomes.into_iter().take(commands.len()).enumerate() {
-            last = Failure::check(told, result).map_err(|why| (round * DEPTH + number, why))?;
+        for (number, (returned, result)) in outcomes.into_iter().take(commands.len()).enumerate() {
+            last = Failure::check(returned, result).map_err(|why| (round * DEPTH + number, why))?;
         }
     }
     Ok(last)
@@ -67,10 +70,10 @@ fn make() -> io::Result<Ring> {
     Ring::builder().build(u32::try_from(DEPTH).expect("small"))
 }
 
-/// What the kernel tells of each of at most [`DEPTH`] commands.
+/// Runs at most [`DEPTH`] commands and returns what the kernel returned for each.
 ///
-/// Where they run one by one they are linked. A link breaks when the kernel fails a command, not when
-/// the drive does; a write behind one that failed is refused because it is not at the write pointer.
+/// Commands that run one by one are linked. A link breaks when the kernel fails a command, not when the
+/// drive does; then the next write fails because it is not at the write pointer.
 fn run_round(
     ring: &mut Ring,
     device: &File,
@@ -96,7 +99,7 @@ fn run_round(
     while left > 0 {
         if let Err(error) = ring.submit_and_wait(left) {
             match error.kind() {
-                // A signal, or no memory or room at the moment.
+                // A signal, or out of memory or queue space for the moment.
                 io::ErrorKind::Interrupted
                 | io::ErrorKind::WouldBlock
                 | io::ErrorKind::ResourceBusy => std::thread::yield_now(),
@@ -112,10 +115,10 @@ fn run_round(
     outcomes
 }
 
-/// Ends the process: commands may be on their way that write to memory of the caller, and nothing can
-/// be learned about them any more. Returning would hand that memory back.
-#[expect(clippy::print_stderr, reason = "the last words of the process")]
+/// Aborts the process: commands may still write to memory of the caller, and their completions cannot be
+/// received any more. Returning would let the caller free that memory.
+#[expect(clippy::print_stderr, reason = "the process is aborted")]
 fn give_up(error: &io::Error) -> ! {
-    eprintln!("io_uring fails while commands are on their way: {error}");
+    eprintln!("io_uring failed while commands were outstanding: {error}");
     std::process::abort()
 }

@@ -1,7 +1,7 @@
-//! What a namespace says of itself, decoded: its shape, and its zones.
+//! Decodes what a namespace reports about itself: its geometry, limits and zones.
 //!
-//! The bytes come from a drive, and a drive may be wrong: whatever they are, they become a shape
-//! that is possible, or words that say what is wrong.
+//! The bytes come from a drive, and a drive may be wrong: any bytes become a possible geometry or a
+//! message that says what is wrong.
 
 use zerocopy::FromBytes;
 use zonal::nvme::identify::{
@@ -10,8 +10,8 @@ use zonal::nvme::identify::{
 use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
 use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, Zone, ZoneCond, ZoneId};
 
-/// Bytes of a page of the controller: the smallest that there is. How large it is, only the kernel
-/// is told (Base, figure 36: CAP.MPSMIN), and MDTS and ZASL count in it.
+/// log₂ of the page size that MDTS and ZASL count in. The real one is in a register that only the kernel
+/// can read (Base, figure 36: CAP.MPSMIN); this is the smallest possible.
 const PAGE_SHIFT: u32 = 12;
 
 /// The answers to Identify, 4096 bytes each.
@@ -22,21 +22,21 @@ pub(super) struct Answers {
     pub(super) zoned_controller: [u8; identify::BYTES],
 }
 
-/// What a drive and the kernel take at once, and whether it caches.
+/// What the drive and the kernel accept in one command, and whether the drive has a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Blocks of one command.
     pub(super) transfer: LbaCount,
-    /// Whether there is something to flush.
+    /// Whether flushes are needed.
     pub(super) cache: WriteCache,
 }
 
-/// Whether a drive has a write cache that may lose what it holds.
+/// Whether a drive has a volatile write cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteCache {
     /// It has one.
     Volatile,
-    /// What is written is durable.
+    /// It has none: completed writes are durable.
     None,
 }
 
@@ -44,8 +44,8 @@ fn part<T: FromBytes>(answer: &[u8; identify::BYTES]) -> T {
     T::read_from_bytes(answer).expect("every structure has the length of the answer")
 }
 
-/// The shape of a namespace, its zones as large as they may hold until a report says otherwise, where
-/// the kernel lets at most `kernel_bytes` through in one command.
+/// The geometry and limits of a namespace; the kernel accepts at most `kernel_bytes` in one command.
+/// The zone capacity is the zone size until a report says otherwise.
 pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, Limits), String> {
     let namespace: IdentifyNamespace = part(&answers.namespace);
     let zoned: IdentifyZonedNamespace = part(&answers.zoned_namespace);
@@ -93,7 +93,7 @@ pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, 
         zone_size,
         zone_capacity: zone_size,
         conventional_zones: 0,
-        // An open zone is active (D2), whatever is said.
+        // An open zone is active (D2), whatever the drive says.
         max_open: open.map(|open| active.map_or(open, |active| open.min(active))),
         max_active: active,
         max_append: append,
@@ -106,8 +106,8 @@ pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, 
     Ok((geometry, Limits { transfer, cache }))
 }
 
-/// The same with the capacity that the zones report. All of them have one, except those that are
-/// lost.
+/// The same geometry with the zone capacity from a report. It has to be the same for all zones that
+/// are not Offline.
 pub(super) fn with_capacity(shape: &Geometry, zones: &[Zone]) -> Result<Geometry, String> {
     let mut whole = zones.iter().filter(|zone| {
         zone.cond != ZoneCond::Offline && shape.size_of(zone.id) == shape.zone_size()
@@ -125,12 +125,12 @@ pub(super) fn with_capacity(shape: &Geometry, zones: &[Zone]) -> Result<Geometry
         .map_err(|error| format!("says what is {error}"))
 }
 
-/// Bytes of a report of so many zones.
+/// Bytes of a report of `zones` zones.
 pub(super) fn report_bytes(zones: usize) -> usize {
     size_of::<ReportHeader>() + zones * size_of::<ZoneDescriptor>()
 }
 
-/// The zones of a report that was asked for from `first` on, and to fill its bytes: at least one.
+/// The zones of a report that starts with `first`: at least one.
 pub(super) fn zones(report: &[u8], shape: &Geometry, first: ZoneId) -> Result<Vec<Zone>, String> {
     let (header, rest) =
         ReportHeader::read_from_prefix(report).map_err(|_| "reports nothing".to_owned())?;
@@ -146,7 +146,7 @@ pub(super) fn zones(report: &[u8], shape: &Geometry, first: ZoneId) -> Result<Ve
 }
 
 fn zone(bytes: &[u8], shape: &Geometry, id: ZoneId) -> Result<Zone, String> {
-    let wrong = || format!("reports something impossible of zone {id}");
+    let wrong = || format!("reports an impossible zone {id}");
     let descriptor = ZoneDescriptor::ref_from_bytes(bytes).map_err(|_| wrong())?;
     let zone = descriptor.decode(id, shape.size_of(id)).ok_or_else(wrong)?;
     if zone.start != shape.zone_start(id) {
@@ -155,7 +155,7 @@ fn zone(bytes: &[u8], shape: &Geometry, id: ZoneId) -> Result<Zone, String> {
     }
     let capacity = shape.capacity_of(id);
     if zone.cond == ZoneCond::Offline {
-        // What it held does not matter.
+        // Its capacity does not matter any more.
         return Ok(Zone { capacity, ..zone });
     }
     if zone.capacity == LbaCount::ZERO {

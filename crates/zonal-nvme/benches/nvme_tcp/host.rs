@@ -35,7 +35,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Commands and data.
-    Units,
+    PDUs,
     /// The same with digests.
     Digests,
     /// Bytes in one direction.
@@ -51,7 +51,7 @@ pub struct Turn {
     _host: Option<(Host, Queue)>,
     params: ConnectionParams,
     data: Vec<u8>,
-    /// The unit of data, but for its header: it is always the same.
+    /// The PDU of data, but for its header: it is always the same.
     digest: Vec<u8>,
     sent: u32,
 }
@@ -78,7 +78,7 @@ impl Turn {
         let data = vec![7; work.bytes];
         let digest = match way {
             Way::Digests => crc32c::crc32c(&data).to_le_bytes().to_vec(),
-            Way::Units | Way::Stream => Vec::new(),
+            Way::PDUs | Way::Stream => Vec::new(),
         };
         Self { work, way, stream, _host: host, params, data, digest, sent: 0 }
     }
@@ -86,7 +86,7 @@ impl Turn {
     /// Does the work.
     pub fn run(&mut self) {
         match self.way {
-            Way::Units | Way::Digests => self.operate(),
+            Way::PDUs | Way::Digests => self.operate(),
             Way::Stream => self.transfer(),
         }
     }
@@ -105,22 +105,22 @@ impl Turn {
             have += received;
             let mut at = 0;
             while have - at >= COMMON_BYTES {
-                let unit = &input[at..have];
-                let bytes = u32::from_le_bytes([unit[4], unit[5], unit[6], unit[7]]) as usize;
-                if unit.len() < bytes {
+                let pdu = &input[at..have];
+                let bytes = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]) as usize;
+                if pdu.len() < bytes {
                     break;
                 }
-                if unit[0] == PduType::CapsuleResp.code() {
-                    assert_eq!(unit[22..24], [0, 0], "success");
+                if pdu[0] == PduType::CapsuleResp.code() {
+                    assert_eq!(pdu[22..24], [0, 0], "success");
                     done += 1;
                     if self.sent < count {
                         self.command(&mut output);
                     }
-                } else if unit[0] == PduType::R2T.code() {
-                    let (id, tag) = ([unit[8], unit[9]], [unit[10], unit[11]]);
+                } else if pdu[0] == PduType::R2T.code() {
+                    let (id, tag) = ([pdu[8], pdu[9]], [pdu[10], pdu[11]]);
                     self.host_data(u16::from_le_bytes(id), u16::from_le_bytes(tag));
                 } else {
-                    assert_eq!(unit[0], PduType::C2HData.code(), "data");
+                    assert_eq!(pdu[0], PduType::C2HData.code(), "data");
                 }
                 at += bytes;
             }
@@ -161,10 +161,10 @@ impl Turn {
     fn host_data(&mut self, id: u16, tag: u16) {
         let header = DataPdu::new(id, tag, &(0..self.data.len()));
         let mut head = Vec::new();
-        let unit = (PduType::H2CData, flag::LAST);
+        let kind = (PduType::H2CData, flag::LAST);
         // Header and data are made together, and only the header is kept: with digests that is
         // work of the host which the server does not wait for.
-        pdu::put(&mut head, unit, header.as_bytes(), &self.data, self.params);
+        pdu::put(&mut head, kind, header.as_bytes(), &self.data, self.params);
         head.truncate(head.len() - self.data.len() - self.digest.len());
         self.stream.write_all(&head).unwrap();
         self.stream.write_all(&self.data).unwrap();

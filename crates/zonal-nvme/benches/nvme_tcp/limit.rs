@@ -1,4 +1,4 @@
-//! The least that a server has to do: units of the right sizes go in and out, and mean nothing.
+//! The least that a server has to do: PDUs of the right sizes go in and out, and mean nothing.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -31,7 +31,7 @@ fn connection(mut stream: TcpStream) -> std::io::Result<()> {
         b'r' => send(&mut stream, total),
         b'w' => receive(&mut stream, total),
         b'?' => Ok(()),
-        _ => units(&mut stream, &first),
+        _ => pdus(&mut stream, &first),
     }
 }
 
@@ -54,9 +54,9 @@ fn receive(stream: &mut TcpStream, mut total: u64) -> std::io::Result<()> {
     stream.read(&mut [0]).map(drop)
 }
 
-/// Answers units: data for a read, a request for data or a completion for a write, a completion for
+/// Answers PDUs: data for a read, a request for data or a completion for a write, a completion for
 /// data.
-fn units(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
+fn pdus(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
     let mut input = vec![0; BUFFER_BYTES];
     input[..first.len()].copy_from_slice(first);
     let mut have = first.len();
@@ -68,26 +68,26 @@ fn units(stream: &mut TcpStream, first: &[u8]) -> std::io::Result<()> {
         let mut at = missing.min(have);
         missing -= at;
         while missing == 0 && have - at >= COMMON_BYTES {
-            let unit = &input[at..have];
-            let bytes = u32::from_le_bytes([unit[4], unit[5], unit[6], unit[7]]) as usize;
-            let head = usize::from(unit[2]);
-            if unit.len() < head {
+            let pdu = &input[at..have];
+            let bytes = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]) as usize;
+            let head = usize::from(pdu[2]);
+            if pdu.len() < head {
                 break;
             }
-            let is_data = unit[0] == PduType::H2CData.code();
+            let is_data = pdu[0] == PduType::H2CData.code();
             if is_data || bytes > head {
                 // The completion is early if data is missing, but the host does not look.
-                ready += put(&mut output[ready..], PduType::CapsuleResp, [unit[8], unit[9]], 0);
-            } else if unit[8] == 2 {
-                let length = u32::from_le_bytes([unit[40], unit[41], unit[42], unit[43]]);
-                let id = [unit[10], unit[11]];
+                ready += put(&mut output[ready..], PduType::CapsuleResp, [pdu[8], pdu[9]], 0);
+            } else if pdu[8] == 2 {
+                let length = u32::from_le_bytes([pdu[40], pdu[41], pdu[42], pdu[43]]);
+                let id = [pdu[10], pdu[11]];
                 ready += put(&mut output[ready..], PduType::C2HData, id, length as usize);
                 ready += put(&mut output[ready..], PduType::CapsuleResp, id, 0);
             } else {
-                let id = [unit[10], unit[11]];
+                let id = [pdu[10], pdu[11]];
                 ready += put(&mut output[ready..], PduType::R2T, id, 0);
             }
-            let here = bytes.min(unit.len());
+            let here = bytes.min(pdu.len());
             missing = bytes - here;
             at += here;
             if ready >= BUFFER_BYTES {

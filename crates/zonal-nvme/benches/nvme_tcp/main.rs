@@ -7,7 +7,7 @@
 //! of the server alone, in user space and kernel, per operation; and the medians of the ratios of the
 //! rounds.
 //!
-//! - The limit is a server that sends and receives the same units of the same sizes, from and to the
+//! - The limit is a server that sends and receives the same PDUs of the same sizes, from and to the
 //!   same buffer, and does nothing else ([`limit`]).
 //! - For 128 KiB there is also a stream in one direction, without requests, as iperf has it.
 
@@ -75,9 +75,9 @@ const WORKS: [(&str, Work); 4] = [
 
 /// What takes turns: a server, and how the host speaks to it.
 const TARGETS: [(&str, usize, host::Way); 4] = [
-    ("the limit", 0, host::Way::Units),
+    ("the limit", 0, host::Way::PDUs),
     ("a stream", 0, host::Way::Stream),
-    ("NVMe/TCP", 1, host::Way::Units),
+    ("NVMe/TCP", 1, host::Way::PDUs),
     ("NVMe/TCP, digests", 1, host::Way::Digests),
 ];
 

@@ -1,17 +1,17 @@
-//! Asynchronous events: what a controller tells by completing an event request (Base, section 5.2;
-//! ZNS, section 4.1.1).
+//! Asynchronous events: what a controller reports by completing an Asynchronous Event Request (Base,
+//! section 5.2; ZNS, section 4.1.1).
 
 use zonal::nvme::Nsid;
 
 use super::log::page;
 
-/// OAES, and Asynchronous Event Configuration: notices of changed zones (ZNS, figure 44).
+/// OAES, and Asynchronous Event Configuration: zone descriptor changed notices (ZNS, figure 44).
 pub const ZONE_NOTICES: u32 = 1 << 27;
 
-/// What has happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Zones of this namespace changed on their own: the log page of changed zones says which.
+    /// Zone Descriptor Changed: the Changed Zone List of this namespace says which zones.
     ZonesChanged(Nsid),
 }
 
@@ -27,7 +27,7 @@ impl Event {
         }
     }
 
-    /// From a result; `None` for events that mean nothing here.
+    /// From a result; `None` for any other event.
     #[expect(clippy::cast_possible_truncation, reason = "one half each")]
     pub const fn decode(result: u64) -> Option<Self> {
         match result as u32 & 0xff_ff07 {

@@ -1,5 +1,5 @@
-//! What NVMe over Fabrics adds: connecting, properties in place of registers, discovery (Base,
-//! sections 3.1.3, 5.16.1.23 and 6).
+//! What NVMe over Fabrics adds: Connect, properties in place of registers, discovery (Base, sections
+//! 3.1.3, 5.16.1.23 and 6).
 
 use std::mem::{offset_of, size_of};
 
@@ -19,19 +19,19 @@ pub mod command_type {
     pub const PROPERTY_GET: u8 = 0x04;
 }
 
-/// Name of the discovery subsystem that everybody knows.
+/// The well-known NQN of discovery subsystems.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
-/// Bytes that a name of a subsystem or a host may have.
+/// Most bytes of an NQN.
 pub const NQN_BYTES_MAX: usize = 223;
-/// Controller identifier with which a host asks for a new controller.
+/// CNTLID by which a host requests any controller (dynamic controller model).
 pub const DYNAMIC_CONTROLLER: u16 = 0xffff;
 
-/// Whether a completion says how far the submission queue was taken.
+/// SQ flow control: whether completions carry SQHD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowControl {
-    /// It does.
+    /// Enabled.
     On,
-    /// Neither side keeps count.
+    /// Disabled.
     Off,
 }
 
@@ -44,14 +44,14 @@ pub struct Connect {
     pub entries: u32,
     /// CATTR bit 2.
     pub flow_control: FlowControl,
-    /// KATO: the host promises a command at least this often; `None`: no promise.
+    /// KATO: the keep alive timeout; `None` for no timer.
     pub keep_alive_ms: Option<u32>,
 }
 
 impl Connect {
     const FLOW_CONTROL_OFF: u32 = 1 << 2;
 
-    /// Reads the dwords.
+    /// Decodes the dwords.
     #[expect(clippy::cast_possible_truncation, reason = "halves of dwords")]
     pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
         let (dword10, dword11) = (entry.dword(10), entry.dword(11));
@@ -67,7 +67,7 @@ impl Connect {
         })
     }
 
-    /// Makes the command, with its data in the capsule.
+    /// Encodes the command, with its data in the capsule.
     pub fn encode(&self) -> SubmissionEntry {
         let mut entry = fabrics_command(command_type::CONNECT);
         let length = u32::try_from(size_of::<ConnectData>()).expect("1024");
@@ -108,12 +108,12 @@ const _: () = assert!(size_of::<ConnectData>() == 1024);
 const _: () = assert!(offset_of!(ConnectData, subsystem) == 256);
 const _: () = assert!(offset_of!(ConnectData, host) == 512);
 
-/// Which part of Connect was wrong, as its completion tells (Base, figure 386).
+/// The invalid parameter of Connect, in the result of its completion (Base, figure 386).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectFault {
-    /// This byte of the command.
+    /// At this byte of the command.
     Command(u16),
-    /// This byte of the data.
+    /// At this byte of the data.
     Data(u16),
 }
 
@@ -127,10 +127,10 @@ impl ConnectFault {
     }
 }
 
-/// A controller property: what is a register elsewhere (Base, figure 35).
+/// A controller property, which is a register on other transports (Base, figure 35).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// CAP: what the controller can do.
+    /// CAP: capabilities.
     Capabilities,
     /// VS: version.
     Version,
@@ -138,7 +138,7 @@ pub enum Property {
     Configuration,
     /// CSTS: status.
     Status,
-    /// CRTO: how long becoming ready takes.
+    /// CRTO: controller ready timeouts.
     ReadyTimeouts,
 }
 
@@ -165,7 +165,7 @@ impl Property {
         }
     }
 
-    /// Reads the dwords of Property Get and Property Set.
+    /// Decodes the dwords of Property Get and Property Set.
     pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
         let asked = (entry.dword(10) & 7, entry.dword(11));
         let found = Self::ALL.into_iter().find(|one| (one.size_code(), one.offset()) == asked);
@@ -177,7 +177,7 @@ impl Property {
         entry.quadword(12)
     }
 
-    /// Makes a Property Get.
+    /// Encodes a Property Get.
     pub fn get(self) -> SubmissionEntry {
         let mut entry = fabrics_command(command_type::PROPERTY_GET);
         entry.set_dword(10, self.size_code());
@@ -185,7 +185,7 @@ impl Property {
         entry
     }
 
-    /// Makes a Property Set.
+    /// Encodes a Property Set.
     pub fn set(self, value: u64) -> SubmissionEntry {
         let mut entry = fabrics_command(command_type::PROPERTY_SET);
         entry.set_dword(10, self.size_code());
@@ -199,7 +199,7 @@ fn fabrics_command(kind: u8) -> SubmissionEntry {
     SubmissionEntry::new(Opcode::FABRICS, Nsid::new(kind.into()))
 }
 
-/// Head of the discovery log page (Base, figure 264).
+/// Header of the discovery log page (Base, figure 264).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |

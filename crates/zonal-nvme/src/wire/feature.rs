@@ -1,4 +1,4 @@
-//! Features of a controller (Base, section 5.27): numbers, and the values that need decoding.
+//! Features of a controller (Base, section 5.27): identifiers, and the values that need decoding.
 
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry};
 
@@ -28,25 +28,25 @@ pub mod id {
     pub const HOST_ID: u8 = 0x81;
 }
 
-/// Get Features: which of a feature's values.
+/// Get Features, SEL: which value of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
-    /// The one in force.
+    /// The current value.
     Current,
-    /// The one after power-on.
+    /// The default value.
     Default,
-    /// The one that was saved.
+    /// The saved value.
     Saved,
-    /// What can be done to it.
+    /// Its capabilities instead of a value.
     Supported,
 }
 
-/// What Set Features asks for.
+/// Set Features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetFeature {
     /// FID: see [`id`].
     pub id: u8,
-    /// SV: whether the value has to survive a reset.
+    /// SV: whether to save the value.
     pub lifetime: Lifetime,
     /// Dword 11.
     pub value: u32,
@@ -57,14 +57,14 @@ pub struct SetFeature {
 pub enum Lifetime {
     /// Until the controller is reset.
     UntilReset,
-    /// For ever.
+    /// Across resets and power cycles.
     Saved,
 }
 
 impl SetFeature {
     const SAVE: u32 = 1 << 31;
 
-    /// Reads the dwords.
+    /// Decodes the dwords.
     #[expect(clippy::cast_possible_truncation, reason = "a byte")]
     pub const fn decode(entry: &SubmissionEntry) -> Self {
         let dword10 = entry.dword(10);
@@ -73,7 +73,7 @@ impl SetFeature {
         Self { id: dword10 as u8, lifetime, value: entry.dword(11) }
     }
 
-    /// Makes the command.
+    /// Encodes the command.
     pub fn encode(&self) -> SubmissionEntry {
         let mut entry = SubmissionEntry::new(Opcode::SET_FEATURES, Nsid::NONE);
         let saved = match self.lifetime {
@@ -86,7 +86,7 @@ impl SetFeature {
     }
 }
 
-/// Which feature Get Features asks for, and which of its values.
+/// Decodes Get Features: FID and SEL.
 #[expect(clippy::cast_possible_truncation, reason = "a byte")]
 pub const fn decode_get(entry: &SubmissionEntry) -> (u8, Select) {
     let select = match entry.dword(10) >> 8 & 7 {
@@ -98,7 +98,7 @@ pub const fn decode_get(entry: &SubmissionEntry) -> (u8, Select) {
     (entry.dword(10) as u8, select)
 }
 
-/// Asks for the current value of a feature.
+/// Encodes a Get Features for the current value.
 pub fn get(id: u8) -> SubmissionEntry {
     let mut entry = SubmissionEntry::new(Opcode::GET_FEATURES, Nsid::NONE);
     entry.set_dword(10, id.into());

@@ -10,30 +10,30 @@ use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, status};
 
 /// LID: which page (Base, figure 199).
 pub mod page {
-    /// Which pages there are.
+    /// Supported Log Pages.
     pub const SUPPORTED: u8 = 0x00;
-    /// Errors.
+    /// Error Information.
     pub const ERRORS: u8 = 0x01;
-    /// SMART, health.
+    /// SMART / Health Information.
     pub const HEALTH: u8 = 0x02;
-    /// Firmware slots.
+    /// Firmware Slot Information.
     pub const FIRMWARE: u8 = 0x03;
-    /// Namespaces that changed.
+    /// Changed Namespace List.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Commands, and what they change.
+    /// Commands Supported and Effects.
     pub const EFFECTS: u8 = 0x05;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
-    /// Zones that changed.
+    /// Changed Zone List.
     pub const CHANGED_ZONES: u8 = 0xbf;
 }
 
-/// Whether reading a log page clears it.
+/// Whether reading a log page clears its asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogRead {
     /// It does.
     Clear,
-    /// RAE, retain asynchronous event: it does not.
+    /// It does not (RAE: retain asynchronous event).
     Retain,
 }
 
@@ -44,9 +44,9 @@ pub struct GetLogPage {
     pub page: u8,
     /// RAE.
     pub read: LogRead,
-    /// LPO: byte of the page where to start.
+    /// LPO: offset in the page, in bytes.
     pub offset: u64,
-    /// NUMD, 0's based dwords on the wire: how many bytes.
+    /// NUMD, 0's based dwords on the wire: length in bytes.
     pub bytes: u64,
     /// CSI: of which command set.
     pub command_set: u8,
@@ -57,7 +57,7 @@ impl GetLogPage {
     /// OT: the offset is an index and not a byte.
     const OFFSET_IS_INDEX: u32 = 1 << 23;
 
-    /// Reads the dwords.
+    /// Decodes the dwords.
     #[expect(clippy::cast_possible_truncation, reason = "fields of a byte")]
     pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
         let (dword10, dword14) = (entry.dword(10), entry.dword(14));
@@ -79,7 +79,7 @@ impl GetLogPage {
         })
     }
 
-    /// Makes the command.
+    /// Encodes the command.
     ///
     /// # Panics
     /// If the length is no whole number of dwords.
@@ -99,7 +99,7 @@ impl GetLogPage {
     }
 }
 
-/// An error (Base, figure 204).
+/// Error Information Log Entry (Base, figure 204).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -113,7 +113,7 @@ impl GetLogPage {
 /// | 29 | 1 | transport | TRTYPE: 3 is TCP |
 /// | 30 | 1 | command_set | CSI: of the opcode |
 /// | 31 | 1 | opcode | of the command |
-/// | 63 | 1 | version | 1: command set and opcode are told |
+/// | 63 | 1 | version | 1: command set and opcode are valid |
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the table above documents the fields")]
@@ -136,7 +136,7 @@ const _: () = assert!(size_of::<ErrorEntry>() == 64);
 const _: () = assert!(offset_of!(ErrorEntry, opcode) == 31);
 const _: () = assert!(offset_of!(ErrorEntry, nsid) == 24);
 
-/// SMART (Base, figure 207).
+/// SMART / Health Information (Base, figure 207).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -173,7 +173,7 @@ const _: () = assert!(offset_of!(Health, read) == 32);
 const _: () = assert!(offset_of!(Health, writes) == 80);
 const _: () = assert!(offset_of!(Health, errors) == 176);
 
-/// Firmware slots (Base, figure 210).
+/// Firmware Slot Information (Base, figure 210).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -190,7 +190,7 @@ pub struct FirmwareSlots {
 }
 const _: () = assert!(size_of::<FirmwareSlots>() == 512);
 
-/// Commands supported, and their effects (Base, figures 211 and 212).
+/// Commands Supported and Effects (Base, figures 211 and 212).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -206,12 +206,12 @@ pub struct Effects {
 }
 const _: () = assert!(size_of::<Effects>() == 4096);
 
-/// Effects: the command is supported.
+/// CSUPP: the command is supported.
 pub const EFFECT_SUPPORTED: u32 = 1 << 0;
-/// Effects: it may change user data.
+/// LBCC: the command may change user data.
 pub const EFFECT_DATA: u32 = 1 << 1;
 
-/// Zones that changed on their own (ZNS, figure 42).
+/// Changed Zone List (ZNS, figure 42).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -228,10 +228,10 @@ pub struct ChangedZones {
 const _: () = assert!(size_of::<ChangedZones>() == 4096);
 
 impl ChangedZones {
-    /// NRZID: more zones changed than the page has room for.
+    /// NRZID: more zones changed than fit in the page.
     const TOO_MANY: u16 = u16::MAX;
 
-    /// A page of these zones.
+    /// The page that lists these zones.
     pub fn encode(zones: &[Lba]) -> Self {
         let mut page = Self { count: U16::ZERO, reserved: [0; 6], zones: [U64::ZERO; 511] };
         if zones.len() > page.zones.len() {

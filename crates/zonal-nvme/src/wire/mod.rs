@@ -1,5 +1,5 @@
-//! What only a controller of NVMe over Fabrics has on the wire. What a drive's own namespace has as
-//! well is in [`zonal::nvme`].
+//! Structures that only a controller of NVMe over Fabrics needs. Those that passthrough to a drive needs
+//! as well are in [`zonal::nvme`].
 //!
 //! Sections and figures are those of the specifications that [`zonal::nvme`] names.
 

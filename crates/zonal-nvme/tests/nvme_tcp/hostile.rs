@@ -96,8 +96,8 @@ fn garbage_ends_the_connection_and_nothing_else() {
                     header[COMMON_BYTES..].copy_from_slice(write(2).as_bytes());
                     header[COMMON_BYTES + random.below(64)] = random.byte();
                     header[COMMON_BYTES] = random.byte();
-                    let unit = (PduType::CapsuleCmd, 0);
-                    pdu::put(&mut bytes, unit, &header, &[3; 8192], ConnectionParams::default());
+                    let kind = (PduType::CapsuleCmd, 0);
+                    pdu::put(&mut bytes, kind, &header, &[3; 8192], ConnectionParams::default());
                     let wrong = random.below(bytes.len());
                     if random.below(2) == 0 {
                         bytes[wrong] ^= random.byte();
@@ -163,8 +163,8 @@ fn data_that_nobody_asked_for_ends_the_connection() {
         let offset = offset as usize;
         let header = DataPdu::new(id, tag, &(offset..offset + 4096));
         let mut bytes = Vec::new();
-        let unit = (PduType::H2CData, flags);
-        pdu::put(&mut bytes, unit, header.as_bytes(), &data[..4096], queue.params);
+        let kind = (PduType::H2CData, flags);
+        pdu::put(&mut bytes, kind, header.as_bytes(), &data[..4096], queue.params);
         queue.stream.write_all(&bytes).unwrap();
         if expected == 0 {
             // That part was right; the rest never comes.
@@ -231,9 +231,9 @@ fn a_command_that_is_repeated_is_a_conflict_while_it_runs_and_a_command_after() 
     // The same command before its data has come, and after it has ended.
     queue.stream.write_all(&again).unwrap();
     let answer = |queue: &mut Queue| {
-        let (frame, unit) = queue.receive().unwrap();
-        let status = NvmeStatus::from_field(u16::from_le_bytes([unit[22], unit[23]]));
-        (frame.kind, u16::from_le_bytes([unit[20], unit[21]]), status)
+        let (frame, pdu) = queue.receive().unwrap();
+        let status = NvmeStatus::from_field(u16::from_le_bytes([pdu[22], pdu[23]]));
+        (frame.kind, u16::from_le_bytes([pdu[20], pdu[21]]), status)
     };
     assert_eq!(answer(&mut queue), (PduType::CapsuleResp, id, status::ID_CONFLICT));
     let send_data = |queue: &mut Queue, tag: u16| {

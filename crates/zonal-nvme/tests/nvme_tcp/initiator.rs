@@ -63,7 +63,7 @@ pub struct Queue {
     style: Style,
     host_data_max: usize,
     next_id: u16,
-    /// Every unit so far.
+    /// Every PDU so far.
     pub sent: Vec<Vec<u8>>,
 }
 
@@ -84,8 +84,8 @@ impl Queue {
             reserved: [0; 112],
         };
         let mut out = Vec::new();
-        let unit = (PduType::ICReq, 0);
-        pdu::put(&mut out, unit, request.as_bytes(), &[], ConnectionParams::default());
+        let kind = (PduType::ICReq, 0);
+        pdu::put(&mut out, kind, request.as_bytes(), &[], ConnectionParams::default());
         stream.write_all(&out).unwrap();
         let sent = vec![out];
         let mut bytes = [0; 128];
@@ -98,9 +98,9 @@ impl Queue {
         Self { stream, params, style, host_data_max, next_id: 1, sent }
     }
 
-    fn put(&mut self, unit: Vec<u8>) {
-        self.stream.write_all(&unit).unwrap();
-        self.sent.push(unit);
+    fn put(&mut self, pdu: Vec<u8>) {
+        self.stream.write_all(&pdu).unwrap();
+        self.sent.push(pdu);
     }
 
     /// Sends a command and waits for its end.
@@ -152,15 +152,15 @@ impl Queue {
     fn complete(&mut self, id: u16, data: &Move<'_>) -> (CompletionEntry, Vec<u8>) {
         let mut received = Vec::new();
         loop {
-            let (frame, unit) = self.receive().expect("the connection holds");
+            let (frame, pdu) = self.receive().expect("the connection holds");
             match frame.kind {
                 PduType::C2HData => {
-                    let header = DataPdu::read_from_bytes(&unit[..24]).unwrap();
+                    let header = DataPdu::read_from_bytes(&pdu[..24]).unwrap();
                     assert_eq!(header.command.get(), id);
                     assert_eq!(header.offset.get() as usize, received.len());
                     let align = (usize::from(self.style.alignment) + 1) * 4;
                     assert!(frame.data_at.is_multiple_of(align), "data at {}", frame.data_at);
-                    received.extend_from_slice(&unit[frame.data_at..][..frame.data_bytes]);
+                    received.extend_from_slice(&pdu[frame.data_at..][..frame.data_bytes]);
                     if frame.flags & flag::SUCCESS != 0 {
                         assert_eq!(self.style.flow_control, FlowControl::Off);
                         return (CompletionEntry::new_zeroed(), received);
@@ -168,14 +168,14 @@ impl Queue {
                 }
                 PduType::R2T => {
                     let Move::Send(data) = *data else { panic!("asked for no data's data") };
-                    self.send_data(id, &DataPdu::read_from_bytes(&unit[..24]).unwrap(), data);
+                    self.send_data(id, &DataPdu::read_from_bytes(&pdu[..24]).unwrap(), data);
                 }
                 PduType::CapsuleResp => {
-                    let completion = CompletionEntry::read_from_bytes(&unit[8..24]).unwrap();
+                    let completion = CompletionEntry::read_from_bytes(&pdu[8..24]).unwrap();
                     assert_eq!(completion.id.get(), id);
                     return (completion, received);
                 }
-                other => panic!("{other:?}: {unit:02x?}"),
+                other => panic!("{other:?}: {pdu:02x?}"),
             }
         }
     }
@@ -199,27 +199,27 @@ impl Queue {
             let header = DataPdu::new(id, request.tag.get(), &(at..next));
             let flags = if next == end { flag::LAST } else { 0 };
             let mut out = Vec::new();
-            let unit = (PduType::H2CData, flags);
-            pdu::put(&mut out, unit, header.as_bytes(), &data[at..next], self.params);
+            let kind = (PduType::H2CData, flags);
+            pdu::put(&mut out, kind, header.as_bytes(), &data[at..next], self.params);
             self.put(out);
             at = next;
         }
     }
 
-    /// The next unit, its digests checked; `None` when the connection has ended.
+    /// The next PDU, its digests checked; `None` when the connection has ended.
     pub fn receive(&mut self) -> Option<(Frame, Vec<u8>)> {
         let mut first = [0; COMMON_BYTES];
         self.stream.read_exact(&mut first).ok()?;
         let frame = Frame::parse(first, self.params, usize::MAX).unwrap();
-        let mut unit = first.to_vec();
-        unit.resize(frame.bytes(), 0);
-        self.stream.read_exact(&mut unit[COMMON_BYTES..]).ok()?;
-        frame.check_head(&unit[..frame.head_bytes()]).unwrap();
+        let mut pdu = first.to_vec();
+        pdu.resize(frame.bytes(), 0);
+        self.stream.read_exact(&mut pdu[COMMON_BYTES..]).ok()?;
+        frame.check_head(&pdu[..frame.head_bytes()]).unwrap();
         if frame.data_digest == Digest::On {
-            let (data, digest) = unit[frame.data_at..].split_at(frame.data_bytes);
+            let (data, digest) = pdu[frame.data_at..].split_at(frame.data_bytes);
             assert!(pdu::is_digest_of(data, digest), "the data's digest is right");
         }
-        Some((frame, unit))
+        Some((frame, pdu))
     }
 }
 

@@ -73,7 +73,7 @@ fn extensions_are_attached_to_empty_zones_and_reported_until_a_reset() {
         assert_eq!((count, zones.len()), (8, 8));
         let (descriptor, extension) = ZoneDescriptor::read_from_prefix(&zones[zone]).unwrap();
         let cond = ZoneCond::from_code(descriptor.cond >> 4).unwrap();
-        (cond, descriptor.has_extension().then(|| extension.to_vec()))
+        (cond, (descriptor.attributes & 1 << 7 != 0).then(|| extension.to_vec()))
     };
     assert_eq!(found(2), (ZoneCond::Closed, Some(vec![7; 128])));
     assert_eq!(found(3), (ZoneCond::Empty, None));

@@ -43,7 +43,7 @@ use mutate::Random;
 
 const NQN: &str = "nqn.2026-11.localhost:test";
 const ONE: Nsid = Nsid::new(1);
-/// Bytes of the controller's identifier in the unit that connects a queue: header, host identifier.
+/// Bytes of the controller's identifier in the PDU that connects a queue: header, host identifier.
 const CONTROLLER_AT: usize = 72 + 16;
 
 /// Panics of any thread.
@@ -76,7 +76,7 @@ fn range(opcode: Opcode, lba: u64, blocks: u64) -> SubmissionEntry {
     BlockRange { first, blocks: LbaCount::new(blocks), durability }.encode(opcode, ONE)
 }
 
-/// The units of an admin queue and of an I/O queue that do a bit of everything.
+/// The PDUs of an admin queue and of an I/O queue that do a bit of everything.
 fn record(address: SocketAddr, style: Style) -> [Vec<Vec<u8>>; 2] {
     let mut host = Host::connect(address, NQN, style);
     for (what, command_set) in
@@ -223,14 +223,14 @@ fn mistakes() {
         }
         let mut random = Random::new(seed.wrapping_add(turn));
         let which = random.below(sessions.len());
-        let mut units = sessions[which].clone();
+        let mut pdus = sessions[which].clone();
         // An I/O queue needs the controller that it belongs to.
         let host = (which % 2 == 1).then(|| Host::connect(address, NQN, Style::PLAIN));
         if let Some(host) = &host {
-            units[1][CONTROLLER_AT..][..2].copy_from_slice(&host.controller.to_le_bytes());
+            pdus[1][CONTROLLER_AT..][..2].copy_from_slice(&host.controller.to_le_bytes());
         }
-        mutate::units(&mut random, &mut units);
-        let mut bytes = units.concat();
+        mutate::pdus(&mut random, &mut pdus);
+        let mut bytes = pdus.concat();
         mutate::bytes(&mut random, &mut bytes);
         play(address, &bytes);
         assert_eq!(PANICS.load(Ordering::Relaxed), 0, "SEED={} COUNT=1", seed.wrapping_add(turn));

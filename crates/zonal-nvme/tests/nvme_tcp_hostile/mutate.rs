@@ -1,4 +1,4 @@
-//! Mistakes: in the order of units, and in their bytes.
+//! Mistakes: in the order of PDUs, and in their bytes.
 
 use zerocopy::IntoBytes;
 use zonal::nvme::SubmissionEntry;
@@ -28,33 +28,33 @@ impl Random {
     }
 }
 
-/// Units are repeated, left out, exchanged, cut, or have one field changed. The first two, which
+/// PDUs are repeated, left out, exchanged, cut, or have one field changed. The first two, which
 /// begin and connect, are mostly left alone: else nothing else would be reached.
-pub fn units(random: &mut Random, units: &mut Vec<Vec<u8>>) {
+pub fn pdus(random: &mut Random, pdus: &mut Vec<Vec<u8>>) {
     for _ in 0..=random.below(3) {
         let first = if random.below(10) == 0 { 0 } else { 2 };
-        if units.len() <= first + 1 {
+        if pdus.len() <= first + 1 {
             return;
         }
-        let at = first + random.below(units.len() - first);
-        let other = first + random.below(units.len() - first);
+        let at = first + random.below(pdus.len() - first);
+        let other = first + random.below(pdus.len() - first);
         match random.below(8) {
             0 => {
-                let again = units[at].clone();
-                units.insert(other, again);
+                let again = pdus[at].clone();
+                pdus.insert(other, again);
             }
-            1 => drop(units.remove(at)),
-            2 => units.swap(at, other),
+            1 => drop(pdus.remove(at)),
+            2 => pdus.swap(at, other),
             3 => {
-                let length = random.below(units[at].len());
-                units[at].truncate(length);
+                let length = random.below(pdus[at].len());
+                pdus[at].truncate(length);
             }
-            4 => *field(random, &mut units[at]) = random.byte(),
-            5 => *field(random, &mut units[at]) ^= 1 << random.below(8),
-            6 => *field(random, &mut units[at]) = [0, 0xff, 0x7f, 0x80][random.below(4)],
-            // The length of the unit and of its parts.
+            4 => *field(random, &mut pdus[at]) = random.byte(),
+            5 => *field(random, &mut pdus[at]) ^= 1 << random.below(8),
+            6 => *field(random, &mut pdus[at]) = [0, 0xff, 0x7f, 0x80][random.below(4)],
+            // The length of the PDU and of its parts.
             _ => {
-                let at = &mut units[at];
+                let at = &mut pdus[at];
                 let place = [2, 3, 4, 5, 6, 7, 12, 16, 17, 40][random.below(10)];
                 if let Some(byte) = at.get_mut(place) {
                     *byte = random.byte();
@@ -65,12 +65,12 @@ pub fn units(random: &mut Random, units: &mut Vec<Vec<u8>>) {
 }
 
 /// A byte of the header.
-fn field<'a>(random: &mut Random, unit: &'a mut Vec<u8>) -> &'a mut u8 {
-    if unit.is_empty() {
-        unit.push(0);
+fn field<'a>(random: &mut Random, pdu: &'a mut Vec<u8>) -> &'a mut u8 {
+    if pdu.is_empty() {
+        pdu.push(0);
     }
-    let place = random.below(unit.len().min(72));
-    &mut unit[place]
+    let place = random.below(pdu.len().min(72));
+    &mut pdu[place]
 }
 
 /// Sometimes, a few bytes anywhere are changed, come in between or are missing.
@@ -89,11 +89,11 @@ pub fn bytes(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A command without data, as a unit.
+/// A command without data, as a PDU.
 pub fn capsule(entry: &SubmissionEntry) -> Vec<u8> {
     let mut header = [0; COMMON_BYTES + 64];
     header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
-    let mut unit = Vec::new();
-    pdu::put(&mut unit, (PduType::CapsuleCmd, 0), &header, &[], ConnectionParams::default());
-    unit
+    let mut pdu = Vec::new();
+    pdu::put(&mut pdu, (PduType::CapsuleCmd, 0), &header, &[], ConnectionParams::default());
+    pdu
 }

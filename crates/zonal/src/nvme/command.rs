@@ -1,6 +1,6 @@
-//! Submission and completion queue entries, and the numbers of commands.
+//! Submission and completion queue entries, and opcodes.
 //!
-//! What the fields of a command mean is in `decode.rs`; what fabrics add is in `zonal-nvme`.
+//! The fields of each command are decoded in `decode.rs`; what fabrics add is in `zonal-nvme`.
 
 use std::mem::{offset_of, size_of};
 
@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Nsid, NvmeStatus};
 
-/// Number of a command (Base, figures 86 and 138; NVM, figure 17; ZNS, section 3). Admin commands
-/// and I/O commands have numbers of their own.
+/// Opcode (Base, figures 86 and 138; NVM, figure 17; ZNS, section 3). Admin and I/O commands have
+/// opcodes of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opcode(pub u8);
 
@@ -43,11 +43,11 @@ impl Opcode {
     pub const ZONE_RECEIVE: Self = Self(0x7a);
     /// Zone Append.
     pub const ZONE_APPEND: Self = Self(0x7d);
-    /// Admin and I/O queues: a Fabrics command; byte 4 says which.
+    /// Admin and I/O queues: a Fabrics command, whose type is in byte 4.
     pub const FABRICS: Self = Self(0x7f);
 }
 
-/// Where a command's data is (Base, figure 112: SGL descriptor).
+/// The data pointer of a command (Base, figure 112: SGL descriptor).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -71,19 +71,19 @@ const _: () = assert!(size_of::<DataPointer>() == 16);
 impl DataPointer {
     /// Kind: data block at an offset in the command capsule.
     pub const IN_CAPSULE: u8 = 0x01;
-    /// Kind: the transport moves the data.
+    /// Kind: transport SGL data block, which the transport transfers.
     pub const TRANSPORT: u8 = 0x5a;
 
     /// No data.
     pub const NONE: Self =
         Self { address: U64::ZERO, length: U32::ZERO, reserved: [0; 3], kind: 0 };
 
-    /// `length` bytes right behind the command.
+    /// `length` bytes of in-capsule data, behind the command.
     pub const fn in_capsule(length: u32) -> Self {
         Self { length: U32::new(length), kind: Self::IN_CAPSULE, ..Self::NONE }
     }
 
-    /// `length` bytes that the transport moves.
+    /// `length` bytes that the transport transfers.
     pub const fn transport(length: u32) -> Self {
         Self { length: U32::new(length), kind: Self::TRANSPORT, ..Self::NONE }
     }
@@ -122,11 +122,11 @@ const _: () = assert!(offset_of!(SubmissionEntry, data) == 24);
 const _: () = assert!(offset_of!(SubmissionEntry, cdw10) == 40);
 
 impl SubmissionEntry {
-    /// A command without data, its identifier still to be set.
+    /// A command without data. The command identifier is still to be set.
     pub fn new(opcode: Opcode, nsid: Nsid) -> Self {
         Self {
             opcode: opcode.0,
-            // Data pointers are SGL descriptors, which is all that fabrics have.
+            // PSDT: SGLs, since fabrics have no PRPs.
             flags: 0x40,
             id: U16::ZERO,
             nsid: nsid.get().into(),
@@ -137,12 +137,12 @@ impl SubmissionEntry {
         }
     }
 
-    /// Which command.
+    /// The opcode.
     pub const fn opcode(&self) -> Opcode {
         Opcode(self.opcode)
     }
 
-    /// For which namespace.
+    /// The namespace.
     pub const fn nsid(&self) -> Nsid {
         Nsid::new(self.nsid.get())
     }

@@ -1,7 +1,7 @@
-//! What the dwords of each command mean, both ways: a controller decodes, a host encodes.
+//! The dwords of each command: a controller decodes them, a host encodes them.
 //!
-//! Decoding never fails for values that only the namespace can judge, such as addresses; it fails
-//! with the status of the specification for numbers that mean nothing.
+//! Decoding fails for reserved values, with the status of the specification. Values that depend on the
+//! namespace, such as addresses, are not checked here.
 
 use super::Nsid;
 use super::command::{Opcode, SubmissionEntry};
@@ -35,7 +35,7 @@ impl BlockRange {
     /// Most blocks of one command.
     pub const BLOCKS_MAX: LbaCount = LbaCount::new(1 << 16);
 
-    /// Reads the dwords.
+    /// Decodes the dwords.
     pub const fn decode(entry: &SubmissionEntry) -> Self {
         let dword12 = entry.dword(12);
         Self {
@@ -45,7 +45,7 @@ impl BlockRange {
         }
     }
 
-    /// Makes the command.
+    /// Encodes the command.
     ///
     /// # Panics
     /// If there are no blocks or too many for one command.
@@ -100,7 +100,7 @@ impl ZoneSend {
     /// ZRWAA: with a random write area, which no zone of ours has.
     const RANDOM_WRITE_AREA: u32 = 1 << 9;
 
-    /// Reads the dwords.
+    /// Decodes the dwords.
     pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
         let dword13 = entry.dword(13);
         if dword13 & Self::RANDOM_WRITE_AREA != 0 {
@@ -124,7 +124,7 @@ impl ZoneSend {
         Ok(Self { action, zones })
     }
 
-    /// Makes the command.
+    /// Encodes the command.
     pub fn encode(&self, nsid: Nsid) -> SubmissionEntry {
         let mut entry = SubmissionEntry::new(Opcode::ZONE_SEND, nsid);
         let mut dword13 = match self.action {
@@ -190,7 +190,7 @@ impl ZoneReceive {
         ZoneCond::Offline,
     ];
 
-    /// Reads the dwords.
+    /// Decodes the dwords.
     pub fn decode(entry: &SubmissionEntry) -> Result<Self, NvmeStatus> {
         let dword13 = entry.dword(13);
         let form = match dword13 & 0xff {
@@ -210,7 +210,7 @@ impl ZoneReceive {
         Ok(Self { first: Lba::new(entry.quadword(10)), bytes, form, only, count })
     }
 
-    /// Makes the command.
+    /// Encodes the command.
     ///
     /// # Panics
     /// If the length is no whole number of dwords, or there is no such filter.
@@ -246,13 +246,13 @@ pub struct Identify {
 }
 
 impl Identify {
-    /// Reads the dwords.
+    /// Decodes the dwords.
     #[expect(clippy::cast_possible_truncation, reason = "fields of a byte")]
     pub const fn decode(entry: &SubmissionEntry) -> Self {
         Self { what: entry.dword(10) as u8, command_set: (entry.dword(11) >> 24) as u8 }
     }
 
-    /// Makes the command.
+    /// Encodes the command.
     pub fn encode(&self, nsid: Nsid) -> SubmissionEntry {
         let mut entry = SubmissionEntry::new(Opcode::IDENTIFY, nsid);
         entry.set_dword(10, self.what.into());

@@ -1,8 +1,7 @@
-//! NVMe as it is on the wire: commands, completions, data structures, status codes.
+//! NVMe structures: commands, completions, Identify data, zone reports, status codes.
 //!
-//! No transport is in here: NVMe/TCP carries these bytes in capsules, Linux's passthrough in an
-//! ioctl. Numbers that the specification counts from 0 ("0's based") and its `FFFF_FFFFh` for "no
-//! limit" are turned into plain counts and `Option`s by the methods here and go no further.
+//! They are independent of the transport: NVMe/TCP carries them in capsules, passthrough of Linux in an
+//! ioctl. The methods convert 0's based values to counts, and `FFFF_FFFFh` for "no limit" to `None`.
 //!
 //! Sections and figures are those of the NVM Express Base Specification 2.0 (Base), the NVM Command
 //! Set Specification 1.0 (NVM) and the Zoned Namespace Command Set Specification 1.1 (ZNS).
@@ -16,12 +15,12 @@ pub mod zone;
 pub use command::{CompletionEntry, Opcode, SubmissionEntry};
 pub use status::NvmeStatus;
 
-/// Identifier of a namespace; 0 is none.
+/// NSID: namespace identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nsid(u32);
 
 impl Nsid {
-    /// No namespace: of commands that are for the controller.
+    /// No namespace, in commands for the controller.
     pub const NONE: Self = Self(0);
     /// Every namespace.
     pub const ALL: Self = Self(u32::MAX);
@@ -51,7 +50,7 @@ pub mod command_set {
     pub const ZNS: u8 = 2;
 }
 
-/// `text` in a field of ASCII, filled up with spaces.
+/// `text` as an ASCII field, padded with spaces.
 ///
 /// # Panics
 /// If `text` is longer than the field or is not ASCII.
@@ -62,7 +61,7 @@ pub fn ascii<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// `text` in a field of UTF-8 that ends with zeroes, as names of subsystems and hosts are.
+/// `text` as a UTF-8 field, padded with zeroes, such as an NQN.
 ///
 /// # Panics
 /// If `text` leaves no room for a zero.
@@ -73,7 +72,7 @@ pub fn name<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// The text in a field that ends with zeroes or spaces; `None` if it is not UTF-8.
+/// The text of a field that is padded with zeroes or spaces; `None` if it is not UTF-8.
 pub fn text(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     std::str::from_utf8(&field[..end]).ok().map(|text| text.trim_end_matches(' '))

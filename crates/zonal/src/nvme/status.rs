@@ -1,6 +1,6 @@
-//! Status of a completed command (Base, section 3.3.3.2): what went wrong, as a type and a code.
+//! Status of a completed command (Base, section 3.3.3.2): status code type and status code.
 
-/// An NVMe status: type and code, as a completion queue entry carries them.
+/// An NVMe status: type and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NvmeStatus {
     /// Status Code Type: 0 generic, 1 command specific, 2 media and data integrity.
@@ -22,9 +22,8 @@ impl NvmeStatus {
         Self { kind: 2, code }
     }
 
-    /// The status field of a completion, phase tag in bit 0 left out (Base, figure 92). Failures
-    /// say "do not retry", except those that a repetition can cure: the host repeats others for
-    /// nothing.
+    /// The status field of a completion, with phase tag 0 (Base, figure 92). Failures have the DNR bit
+    /// (do not retry), except those that may succeed when they are retried.
     pub const fn field(self) -> u16 {
         let code = (self.kind as u16 & 7) << 8 | self.code as u16;
         let retry = self.is_success() || self.is_transient();
@@ -49,29 +48,27 @@ impl NvmeStatus {
 
 /// Success.
 pub const SUCCESS: NvmeStatus = NvmeStatus::generic(0x00);
-/// The opcode is unknown.
+/// Invalid Command Opcode.
 pub const INVALID_OPCODE: NvmeStatus = NvmeStatus::generic(0x01);
-/// A field has a value that is not possible.
+/// Invalid Field in Command.
 pub const INVALID_FIELD: NvmeStatus = NvmeStatus::generic(0x02);
-/// A command with this identifier is already running.
+/// Command ID Conflict: a command with this identifier is outstanding.
 pub const ID_CONFLICT: NvmeStatus = NvmeStatus::generic(0x03);
-/// The data could not be moved.
-pub const DATA_TRANSFER: NvmeStatus = NvmeStatus::generic(0x04);
-/// The controller failed.
+/// Internal Error.
 pub const INTERNAL: NvmeStatus = NvmeStatus::generic(0x06);
-/// The namespace does not exist, or the format is not usable.
+/// Invalid Namespace or Format.
 pub const INVALID_NAMESPACE: NvmeStatus = NvmeStatus::generic(0x0b);
-/// The command came too early or twice.
+/// Command Sequence Error.
 pub const SEQUENCE: NvmeStatus = NvmeStatus::generic(0x0c);
-/// The data pointer says more or less data than the command moves.
+/// Data SGL Length Invalid: the length differs from the data of the command.
 pub const SGL_LENGTH: NvmeStatus = NvmeStatus::generic(0x0f);
-/// The kind of data pointer is not supported.
+/// SGL Descriptor Type Invalid.
 pub const SGL_TYPE: NvmeStatus = NvmeStatus::generic(0x11);
-/// The data pointer's offset is outside of the capsule.
+/// SGL Offset Invalid: outside of the capsule.
 pub const SGL_OFFSET: NvmeStatus = NvmeStatus::generic(0x16);
 /// The namespace or device is write protected.
 pub const WRITE_PROTECTED: NvmeStatus = NvmeStatus::generic(0x20);
-/// The transport damaged the data; a repetition may succeed.
+/// Transient Transport Error: a retry may succeed.
 pub const TRANSIENT_TRANSPORT: NvmeStatus = NvmeStatus::generic(0x22);
 /// Blocks beyond the namespace's end.
 pub const LBA_OUT_OF_RANGE: NvmeStatus = NvmeStatus::generic(0x80);
@@ -79,23 +76,21 @@ pub const LBA_OUT_OF_RANGE: NvmeStatus = NvmeStatus::generic(0x80);
 pub const CAPACITY_EXCEEDED: NvmeStatus = NvmeStatus::generic(0x81);
 /// The namespace is not ready.
 pub const NOT_READY: NvmeStatus = NvmeStatus::generic(0x82);
-/// The queue identifier is not possible.
-pub const INVALID_QUEUE: NvmeStatus = NvmeStatus::specific(0x01);
-/// More event requests than the controller holds.
+/// Asynchronous Event Request Limit Exceeded.
 pub const EVENT_LIMIT: NvmeStatus = NvmeStatus::specific(0x05);
-/// There is no such log page.
+/// Invalid Log Page.
 pub const INVALID_LOG_PAGE: NvmeStatus = NvmeStatus::specific(0x09);
 /// The feature cannot be saved.
 pub const FEATURE_NOT_SAVEABLE: NvmeStatus = NvmeStatus::specific(0x0d);
 /// The feature cannot be changed.
 pub const FEATURE_NOT_CHANGEABLE: NvmeStatus = NvmeStatus::specific(0x0e);
-/// Connect: the format of the record is unknown.
+/// Connect Incompatible Format.
 pub const CONNECT_FORMAT: NvmeStatus = NvmeStatus::specific(0x80);
-/// Connect: the controller cannot take it now.
+/// Connect Controller Busy.
 pub const CONNECT_BUSY: NvmeStatus = NvmeStatus::specific(0x81);
-/// Connect: a parameter is not possible; result dword 0 says which.
+/// Connect Invalid Parameters; the result says which.
 pub const CONNECT_PARAMETERS: NvmeStatus = NvmeStatus::specific(0x82);
-/// Connect: this host may not.
+/// Connect Invalid Host: it is not allowed to connect.
 pub const CONNECT_HOST: NvmeStatus = NvmeStatus::specific(0x84);
 /// The access crosses a zone's boundary.
 pub const ZONE_BOUNDARY: NvmeStatus = NvmeStatus::specific(0xb8);
@@ -111,9 +106,9 @@ pub const ZONE_INVALID_WRITE: NvmeStatus = NvmeStatus::specific(0xbc);
 pub const TOO_MANY_ACTIVE: NvmeStatus = NvmeStatus::specific(0xbd);
 /// Too many open zones.
 pub const TOO_MANY_OPEN: NvmeStatus = NvmeStatus::specific(0xbe);
-/// The zone has no such transition.
+/// Invalid Zone State Transition.
 pub const INVALID_TRANSITION: NvmeStatus = NvmeStatus::specific(0xbf);
-/// The data cannot be read.
+/// Unrecovered Read Error.
 pub const UNRECOVERED_READ: NvmeStatus = NvmeStatus::media(0x81);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Zone reports: their head and the zone descriptors (ZNS, section 3.4.2.2).
+//! Zone reports: header and zone descriptors (ZNS, section 3.4.2.2).
 
 use std::mem::{offset_of, size_of};
 
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Lba, LbaCount, Zone, ZoneCond, ZoneId, ZoneKind};
 
-/// Head of a zone report (ZNS, figures 43 and 45).
+/// Header of a zone report (ZNS, figures 43 and 45).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -22,7 +22,7 @@ pub struct ReportHeader {
 }
 const _: () = assert!(size_of::<ReportHeader>() == 64);
 
-/// A zone (ZNS, figure 44).
+/// Zone descriptor (ZNS, figure 44).
 ///
 /// | at | bytes | field | meaning |
 /// | --- | --- | --- | --- |
@@ -57,11 +57,11 @@ const _: () = assert!(offset_of!(ZoneDescriptor, wp) == 24);
 const SEQUENTIAL_REQUIRED: u8 = 2;
 /// ZDEV: the zone has an extension.
 const EXTENSION_VALID: u8 = 1 << 7;
-/// WP where there is none.
+/// WP of a zone without a valid one.
 const NO_WP: u64 = u64::MAX;
 
 impl ZoneDescriptor {
-    /// Describes a sequential zone. A Full zone's pointer is past its capacity.
+    /// The descriptor of a sequential zone. The write pointer of a Full zone is the end of its capacity.
     pub fn encode(zone: &Zone) -> Self {
         Self {
             kind: SEQUENTIAL_REQUIRED,
@@ -76,19 +76,13 @@ impl ZoneDescriptor {
         }
     }
 
-    /// The same zone, with an extension behind its descriptor.
+    /// The same descriptor, marked as followed by a valid extension.
     #[must_use]
     pub const fn with_extension(self) -> Self {
         Self { attributes: self.attributes | EXTENSION_VALID, ..self }
     }
 
-    /// Whether the extension behind the descriptor was set by a host.
-    pub const fn has_extension(&self) -> bool {
-        self.attributes & EXTENSION_VALID != 0
-    }
-
-    /// The zone `id` of a namespace with zones of `size` blocks; `None` if the descriptor is not
-    /// possible.
+    /// The zone `id` of a namespace with zones of `size` blocks; `None` if the descriptor is invalid.
     pub fn decode(&self, id: ZoneId, size: LbaCount) -> Option<Zone> {
         let cond = ZoneCond::from_code(self.cond >> 4).filter(|&cond| cond != ZoneCond::NotWp)?;
         let (start, capacity) = (Lba::new(self.start.get()), LbaCount::new(self.capacity.get()));
