@@ -238,10 +238,16 @@ fn mistakes() {
     settle(&server, &subsystem);
     is_well(address);
     settle(&server, &subsystem);
+    // A thread ends a moment after its connection.
+    if count >= 300 {
+        (0..200).take_while(|_| status("Threads") > threads).for_each(|_| {
+            std::thread::park_timeout(Duration::from_millis(50));
+        });
+    }
     let (memory_now_kib, threads_now) = (status("VmRSS"), status("Threads"));
     println!("{memory_kib} KiB, {threads} threads; at the end {memory_now_kib} KiB, {threads_now}");
     if count >= 300 {
-        assert_eq!(threads_now, threads);
+        assert!(threads_now <= threads, "threads are left");
         assert!(memory_now_kib < memory_kib + 16 * 1024, "memory grows");
     }
     server.stop().unwrap();
