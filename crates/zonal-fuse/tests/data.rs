@@ -316,27 +316,39 @@ fn asynchronous_direct_writes_leave_no_old_pages() {
     }
 }
 
-/// Fills the file system with one file. Its space is promised, which fills as well as bytes do.
-fn fill(mounted: &mounted::Mounted, name: &str) -> File {
-    let stat = rustix::fs::statvfs(mounted.root()).unwrap();
-    let file = File::create(mounted.path(name)).unwrap();
-    fallocate(&file, FallocateFlags::empty(), 0, stat.f_bfree * stat.f_bsize).unwrap();
+/// Fills the file system with a file of a hundred and fifty megabytes or so; the rest is promised
+/// to another. Space that is really written is what takes a moment to come back.
+fn fill(mounted: &mounted::Mounted) -> File {
+    const LEFT: u64 = 150 << 20;
+    let free = || {
+        let stat = rustix::fs::statvfs(mounted.root()).unwrap();
+        stat.f_bfree * stat.f_bsize
+    };
+    if let Some(len) = free().checked_sub(LEFT).filter(|len| *len > 0) {
+        let ballast = File::create(mounted.path(&format!("ballast {len}"))).unwrap();
+        fallocate(&ballast, FallocateFlags::empty(), 0, len).unwrap();
+    }
+    let mut file = File::create(mounted.path("full")).unwrap();
+    for data in [vec![1; 1 << 20], vec![1; 4096]] {
+        while file.write_all(&data).is_ok() {}
+    }
     file
 }
 
 #[test]
 fn the_space_of_a_deleted_file_is_there_as_soon_as_it_is_closed() {
     let Some(mounted) = mounted::mount() else { return };
-    let data = vec![7; 100_000];
-    for turn in 0..30 {
-        let full = fill(&mounted, "full");
+    let data = vec![7; 1_000_000];
+    let kept = File::create(mounted.path("kept")).unwrap();
+    for turn in 0..3 {
+        let full = fill(&mounted);
         fs::remove_file(mounted.path("full")).unwrap();
         if turn == 0 {
-            let refused = fs::write(mounted.path("kept"), &data);
-            assert_eq!(refused.unwrap_err().raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+            let refused = kept.write_all_at(&data, 0).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
         }
         drop(full);
-        fs::write(mounted.path("kept"), &data).unwrap_or_else(|error| panic!("{turn}: {error}"));
-        fs::remove_file(mounted.path("kept")).unwrap();
+        kept.write_all_at(&data, 0).unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+        kept.set_len(0).unwrap();
     }
 }

@@ -4,7 +4,8 @@ use super::Furrow;
 use super::commit::Ending;
 use super::data::Hold;
 use super::format::BLOCK_BYTES;
-use super::state::{ExtentId, MapEntry, State};
+use super::layout::ROW_COPIES;
+use super::state::{ExtentId, MAP_BYTES, MapEntry, State};
 use crate::FsError;
 use crate::protect;
 use crate::rules;
@@ -102,6 +103,9 @@ impl Furrow {
             state.split_map(source, from + count);
             let pieces: Vec<(u64, MapEntry)> =
                 state.inode(source)?.file()?.overlapping(from, from + count).collect();
+            // Shared blocks take no space, but their rows do, in all copies that there are of them.
+            let rows = pieces.len() as u64 * MAP_BYTES * ROW_COPIES;
+            self.check_space(state, rows.div_ceil(BLOCK))?;
             state.unmap(target, to, to + count);
             for (start, entry) in pieces {
                 share_piece(state, target, to + (start - from), entry);

@@ -120,8 +120,15 @@ impl Furrow {
 /// What a `setattr` comes to, worked out before anything changes.
 pub(super) struct AttrChange {
     perm: u16,
-    /// The access ACL's new value, where `chmod` changes one.
-    acl: Option<Option<Vec<u8>>>,
+    acl: AclChange,
+}
+
+/// What becomes of the access ACL.
+enum AclChange {
+    Stays,
+    /// The mode says it all.
+    Goes,
+    Becomes(Vec<u8>),
 }
 
 /// Works out what `set` comes to.
@@ -133,8 +140,12 @@ pub(super) fn plan_attributes(
 ) -> Result<AttrChange> {
     let inode = state.inode(ino)?;
     let perm = rules::perm_after(caller, &inode.attr(ino), set);
-    let acl = inode.xattrs.get(acl::ACCESS).filter(|_| set.perm.is_some());
-    let acl = acl.map(|value| rules::chmod_acl(value, perm)).transpose()?;
+    let acl = match inode.xattrs.get(acl::ACCESS) {
+        Some(value) if set.perm.is_some() => {
+            rules::chmod_acl(value, perm)?.map_or(AclChange::Goes, AclChange::Becomes)
+        }
+        Some(_) | None => AclChange::Stays,
+    };
     Ok(AttrChange { perm, acl })
 }
 
@@ -148,8 +159,10 @@ pub(super) fn change_attributes(
     if *set == SetAttr::default() {
         return Ok(());
     }
-    if let Some(value) = change.acl {
-        state.set_xattr(ino, acl::ACCESS, value.as_deref())?;
+    match change.acl {
+        AclChange::Stays => {}
+        AclChange::Goes => state.set_xattr(ino, acl::ACCESS, None)?,
+        AclChange::Becomes(value) => state.set_xattr(ino, acl::ACCESS, Some(&value))?,
     }
     let inode = state.change_inode(ino)?;
     let time = |set: SetTime| match set {

@@ -25,6 +25,10 @@ const EXTENT_BLOCKS_MAX: u32 = 256;
 /// Bytes of the rows of a block that is an extent by itself.
 const ROW_BYTES_MAX: u64 = extent_bytes(1) + MAP_BYTES;
 
+/// Times that a row is on the drive at most: in two copies of a checkpoint and in two of the next
+/// one, with the unused ends of their zones.
+pub(super) const ROW_COPIES: u64 = 6;
+
 /// Bytes of all rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rows {

@@ -49,7 +49,7 @@ fn a_drive_filled_with_large_writes_can_be_overwritten_block_by_block() {
 }
 
 #[test]
-#[ignore = "minutes; run by cargo xtask test"]
+#[ignore = "takes minutes; run by cargo xtask test --all"]
 fn a_drive_of_256_zones_filled_with_large_writes_can_be_overwritten_block_by_block() {
     fragment(256, 1024, 1);
 }
@@ -91,7 +91,7 @@ fn overwriting_goes_on_beside_threads_that_sync() {
 }
 
 #[test]
-#[ignore = "minutes; run by cargo xtask test"]
+#[ignore = "takes minutes; run by cargo xtask test --all"]
 fn overwriting_64_zones_of_a_mebibyte_goes_on_beside_threads_that_sync() {
     overwrite_and_sync(64, 256, 40_000);
 }
@@ -149,6 +149,37 @@ fn space_is_given_back_where_no_room_can_be_made() {
 }
 
 #[test]
+#[ignore = "not yet: rows of single blocks are kept room for, in four copies, until metadata is in sorted runs"]
+fn files_can_fill_a_large_drive_but_for_the_reserve() {
+    let drive = Arc::new(MemoryDrive::new(shape(512, 1024)).unwrap());
+    let blocks = format(drive.clone()).statfs().unwrap().blocks;
+    let all = 512 * 1024;
+    assert!(blocks * 100 >= all * 91, "{blocks} blocks of {all}");
+}
+
+#[test]
+fn sharing_blocks_ends_where_there_is_no_space_for_its_rows() {
+    let drive = Arc::new(MemoryDrive::new(shape(32, 64)).unwrap());
+    let fs = format(drive.clone());
+    let (file, copy) = (create(&fs, "file"), create(&fs, "copy"));
+    let blocks = fs.statfs().unwrap().blocks_free * 9 / 10;
+    fill(&fs, file, blocks);
+    // A map entry for each block.
+    overwrite(&fs, file, blocks, blocks, 11);
+    let len = blocks * BLOCK;
+    let refused = (0..1000u64).find_map(|turn| {
+        let target = (copy, turn * len);
+        fs.copy_range((file, 0), target, len, WriteFlags::empty()).err().map(|error| error.errno())
+    });
+    assert_eq!(refused, Some(Errno::NOSPC.raw_os_error()));
+    truncate(&fs, copy, 0);
+    overwrite(&fs, file, blocks, 500, 12);
+    fs.sync().unwrap();
+    drop(fs);
+    assert_clean(drive);
+}
+
+#[test]
 fn a_write_that_has_no_space_is_refused_before_room_is_made_for_it() {
     let fs = format(Arc::new(MemoryDrive::new(shape(32, 64)).unwrap()));
     let file = create(&fs, "file");
@@ -157,7 +188,7 @@ fn a_write_that_has_no_space_is_refused_before_room_is_made_for_it() {
     overwrite(&fs, file, blocks, 300, 5);
     let before = fs.stats().reclaim_bytes;
     for _ in 0..10 {
-        let refused = fs.write(file, blocks * BLOCK, &[1; 1 << 18], WriteFlags::DIRECT);
+        let refused = fs.write(file, blocks * BLOCK, &vec![1; 1 << 18], WriteFlags::DIRECT);
         assert_eq!(
             refused.map(drop).map_err(|error| error.errno()),
             Err(Errno::NOSPC.raw_os_error())
@@ -210,10 +241,10 @@ fn a_host_without_space_costs_no_zone_and_says_so() {
         )
     };
     let before = zones(&fs);
-    gate.set_host_full(true);
+    gate.fill_host();
     let full = Err(Errno::NOSPC.raw_os_error());
     for _ in 0..20 {
-        let written = fs.write(file, 0, &[7; 64 * 1024], WriteFlags::DIRECT);
+        let written = fs.write(file, 0, &vec![7; 64 * 1024], WriteFlags::DIRECT);
         assert_eq!(written.map(drop).map_err(|error| error.errno()), full);
     }
     fs.write(file, 10, b"held in the buffer", WriteFlags::empty()).unwrap();
@@ -221,7 +252,7 @@ fn a_host_without_space_costs_no_zone_and_says_so() {
         assert_eq!(fs.sync().map_err(|error| error.errno()), full);
     }
     assert_eq!(zones(&fs), before, "no zone is given up");
-    gate.set_host_full(false);
+    gate.empty_host();
     fs.sync().unwrap();
     fill(&fs, file, 200);
     fs.shutdown().unwrap();

@@ -61,9 +61,14 @@ impl Gate {
         !self.changed.wait_timeout_while(held, patience, few).unwrap().1.timed_out()
     }
 
-    /// Whether writes find no space on the host.
-    pub(crate) fn set_host_full(&self, full: bool) {
-        self.host_full.store(full, Ordering::Release);
+    /// From now on writes find no space on the host.
+    pub(crate) fn fill_host(&self) {
+        self.host_full.store(true, Ordering::Release);
+    }
+
+    /// The host has space again.
+    pub(crate) fn empty_host(&self) {
+        self.host_full.store(false, Ordering::Release);
     }
 
     fn pass(&self, kind: Call) {

@@ -57,7 +57,7 @@ fn a_drive_file_goes_on_once_its_full_host_has_space() {
     let full = Err(Errno::NOSPC.raw_os_error());
     let sealed = fs.stats().zones_sealed;
     for _ in 0..50 {
-        let written = fs.write(file, 0, &[7; 1 << 20], WriteFlags::DIRECT);
+        let written = fs.write(file, 0, &vec![7; 1 << 20], WriteFlags::DIRECT);
         assert_eq!(written.map(drop).map_err(|error| error.errno()), full);
     }
     fs.write(file, 10, b"held in the buffer", WriteFlags::empty()).unwrap();
