@@ -63,7 +63,7 @@ impl Timestamp {
     /// Nanoseconds since 1970, as a clock has them.
     pub const fn from_ns(ns: i64) -> Self {
         let second = SECOND_NS as i64;
-        #[expect(clippy::cast_sign_loss, reason = "a remainder, which is below a second")]
+        #[expect(clippy::cast_possible_truncation, reason = "a remainder, which is below a second")]
         let nanos = ns.rem_euclid(second) as u32;
         Self { secs: ns.div_euclid(second), nanos }
     }

@@ -318,21 +318,18 @@ fn asynchronous_direct_writes_leave_no_old_pages() {
 
 /// Fills the file system with a file of a hundred and fifty megabytes or so; the rest is promised
 /// to another. Space that is really written is what takes a moment to come back.
-fn fill(mounted: &mounted::Mounted) -> File {
+fn fill(mounted: &mounted::Mounted) -> std::io::Result<File> {
     const LEFT: u64 = 150 << 20;
-    let free = || {
-        let stat = rustix::fs::statvfs(mounted.root()).unwrap();
-        stat.f_bfree * stat.f_bsize
-    };
-    if let Some(len) = free().checked_sub(LEFT).filter(|len| *len > 0) {
-        let ballast = File::create(mounted.path(&format!("ballast {len}"))).unwrap();
-        fallocate(&ballast, FallocateFlags::empty(), 0, len).unwrap();
+    let stat = rustix::fs::statvfs(mounted.root())?;
+    if let Some(len) = (stat.f_bfree * stat.f_bsize).checked_sub(LEFT).filter(|len| *len > 0) {
+        let ballast = File::create(mounted.path(&format!("ballast {len}")))?;
+        fallocate(&ballast, FallocateFlags::empty(), 0, len)?;
     }
-    let mut file = File::create(mounted.path("full")).unwrap();
+    let mut file = File::create(mounted.path("full"))?;
     for data in [vec![1; 1 << 20], vec![1; 4096]] {
         while file.write_all(&data).is_ok() {}
     }
-    file
+    Ok(file)
 }
 
 #[test]
@@ -341,7 +338,7 @@ fn the_space_of_a_deleted_file_is_there_as_soon_as_it_is_closed() {
     let data = vec![7; 1_000_000];
     let kept = File::create(mounted.path("kept")).unwrap();
     for turn in 0..3 {
-        let full = fill(&mounted);
+        let full = fill(&mounted).unwrap();
         fs::remove_file(mounted.path("full")).unwrap();
         if turn == 0 {
             let refused = kept.write_all_at(&data, 0).unwrap_err();

@@ -6,13 +6,16 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 
-/// How long to wait at most: a program may keep a deleted file open.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// One wait.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// How often to wait at most, half a second in all: a program may keep a deleted file open.
+const WAITS_MAX: usize = 50;
 
 /// Requests that wait at once. Each takes a thread, and one must be left to hear of releases.
 const WAITING_MAX: usize = 2;
@@ -42,33 +45,40 @@ impl Releases {
         fs: &dyn FileSystem,
         mut run: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        let mut deadline = None;
+        let mut waits = WAITS_MAX;
         loop {
             let seen = self.count.load(Ordering::SeqCst);
             let outcome = run();
             if !matches!(outcome, Err(FsError::NoSpace)) {
                 return outcome;
             }
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
-            if !self.wait(fs, seen, deadline) {
-                return outcome;
+            loop {
+                if waits == 0 || !self.wait(fs, seen) {
+                    return outcome;
+                }
+                waits -= 1;
+                if self.count.load(Ordering::SeqCst) != seen {
+                    break;
+                }
             }
         }
     }
 
-    /// Waits for a release after the first `seen`; `false` if none comes.
-    fn wait(&self, fs: &dyn FileSystem, seen: u64, deadline: Instant) -> bool {
+    /// Waits a moment for more releases than `seen`; `false` if there is none to wait for, or too
+    /// many wait.
+    fn wait(&self, fs: &dyn FileSystem, seen: u64) -> bool {
         let none_came = |(): &mut ()| self.count.load(Ordering::SeqCst) == seen;
-        if none_came(&mut ()) && fs.statfs().map_or(0, |stat| stat.inodes_unlinked) == 0 {
-            return !none_came(&mut ());
+        let unlinked = fs.statfs().map_or(0, |stat| stat.inodes_unlinked);
+        // The last may have been released between the operation and this look.
+        if unlinked == 0 && none_came(&mut ()) {
+            return false;
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        let came = self.waiting.fetch_add(1, Ordering::SeqCst) < WAITING_MAX && {
+        let may_wait = self.waiting.fetch_add(1, Ordering::SeqCst) < WAITING_MAX;
+        if may_wait {
             let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = self.changed.wait_timeout_while(turn, left, none_came);
-            !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-        };
+            drop(self.changed.wait_timeout_while(turn, MOMENT, none_came));
+        }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        came
+        may_wait
     }
 }
