@@ -194,22 +194,22 @@ fn a_replay_notices_every_difference() {
     assert!(matches!(error, TraceError::Different { index: 7, .. }), "{error}");
 }
 
-/// A clock that goes on by one microsecond with each reading.
-struct Steps(std::sync::atomic::AtomicU64);
+/// A clock that goes on by so many nanoseconds with each reading.
+struct Steps(std::sync::atomic::AtomicU64, u64);
 
 impl Clock for Steps {
     fn wall_ns(&self) -> i64 {
         0
     }
     fn monotonic_ns(&self) -> u64 {
-        self.0.fetch_add(1_000, std::sync::atomic::Ordering::Relaxed)
+        self.0.fetch_add(self.1, std::sync::atomic::Ordering::Relaxed)
     }
 }
 
 #[test]
 fn a_meter_counts_successes_failures_bytes_and_time() {
     let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
-    let meter = Meter::new(drive, Arc::new(Steps(0.into())));
+    let meter = Meter::new(drive, Arc::new(Steps(0.into(), 1_000)));
     meter.append(ZoneId::new(1), &[1; 1024]).unwrap();
     meter.append(ZoneId::new(1), &[1; 512]).unwrap();
     meter.append(ZoneId::new(0), &[1; 512]).unwrap_err();
@@ -223,4 +223,15 @@ fn a_meter_counts_successes_failures_bytes_and_time() {
     assert_eq!(meter.counters().of(OpKind::Flush).count, 0);
     meter.counters().clear();
     assert_eq!(meter.counters().of(OpKind::Append).count, 0);
+}
+
+#[test]
+fn a_meter_measures_slow_operations_too() {
+    for nanoseconds in [1, 2_047, 2_048, 50_000, 3_000_000, 7_000_000_000] {
+        let drive = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+        let meter = Meter::new(drive, Arc::new(Steps(0.into(), nanoseconds)));
+        meter.append(ZoneId::new(1), &[1; 512]).unwrap();
+        let found = meter.counters().of(OpKind::Append).latency_ns.max();
+        assert!(found.abs_diff(nanoseconds) <= nanoseconds / 500, "{found} of {nanoseconds}");
+    }
 }

@@ -67,6 +67,7 @@ fn power_of_two(stack: Stack, _: &Arc<dyn Clock>) -> Result<Stack> {
     Ok(Stack { device: Arc::new(PowerOfTwo::new(stack.device)?), ..stack })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as the openers of layers that can fail")]
 fn meter(mut stack: Stack, clock: &Arc<dyn Clock>) -> Result<Stack> {
     let meter = Meter::new(Arc::clone(&stack.device), stack.clock(clock));
     stack.counters.push(Arc::clone(meter.counters()));

@@ -9,6 +9,7 @@
 //! be. Zones that are read-only or offline stay as they are.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
@@ -149,12 +150,12 @@ impl Unflushed {
                 Change::Append(_) | Change::Manage(..) => Ok(()),
             };
         }
-        if !self.zones.contains_key(&id) {
-            let zone = below.zone(id)?;
-            self.zones.insert(id, Timeline(vec![Life::at_flush(&zone)]));
-        }
+        let timeline = match self.zones.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Timeline(vec![Life::at_flush(&below.zone(id)?)])),
+        };
         if let Change::Manage(_, ZoneAction::Reset) = change {
-            let life = self.zones.get_mut(&id).expect("just made").current();
+            let life = timeline.current();
             life.content = read(below, id, life.written)?;
         }
         Ok(())

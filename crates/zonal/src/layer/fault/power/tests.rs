@@ -173,7 +173,7 @@ impl Run {
                     && (!is_first || !history.is_flushed_full || is_full)
             };
             let newest = history.lives.len() - 1;
-            let possible = history.lives.iter().enumerate().filter(is_life).last();
+            let possible = history.lives.iter().enumerate().rfind(is_life);
             let (at, life) = possible.unwrap_or_else(|| panic!("zone {id}: {found:?}, {zone:?}"));
             let whole = found == life.stamps && is_full == life.is_finished;
             seen.insert(match (at == newest, whole) {
