@@ -232,7 +232,6 @@ impl Committer {
             journal.index = 0;
             return Ok(journal);
         }
-        self.finish_journal(drive);
         // As long as the rows are many, so that a checkpoint is not written for every zone of
         // journal; but only from plenty.
         let zone_bytes = u64::from(drive.layout.zone_blocks) * 4096;
@@ -243,6 +242,8 @@ impl Committer {
         let taken: Result<Vec<JournalZone>> =
             (0..count).map(|_| Ok(JournalZone { zone: [take()?, take()?] })).collect();
         journal.zones = taken?;
+        // Not before: without zones the old one may have to go on.
+        self.finish_journal(drive);
         journal.index = 0;
         (journal.next, journal.failed) = ([0; 2], [false; 2]);
         Ok(journal)

@@ -34,9 +34,20 @@ pub(super) struct Committer {
     pub(super) superlog: SuperLog,
     pub(super) checkpoints: CheckpointLog,
     pub(super) journal: Journal,
-    /// The last batch was taken but not written: only a checkpoint has it all.
-    pub(super) needs_checkpoint: bool,
+    pub(super) needs_checkpoint: Need,
     pub(super) planted: Option<PlantedBug>,
+}
+
+/// Whether the next commit must be a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// No.
+    None,
+    /// To shorten the journal, or to give it two good copies again. Where there is no room for one,
+    /// the journal goes on: the commit may be what makes room.
+    Soon,
+    /// The last batch was taken but not written: only a checkpoint has it all.
+    Now,
 }
 
 /// What a commit took from the state, in one moment.
@@ -71,7 +82,7 @@ impl Furrow {
         };
         let mut committer = self.committer.lock().expect("no holder panicked");
         let durable = self.durable_batch.load(Ordering::Acquire) >= wanted;
-        if durable && ending == Ending::Record && !committer.needs_checkpoint {
+        if durable && ending == Ending::Record && committer.needs_checkpoint == Need::None {
             return Ok(());
         }
         self.check_writable()?;
@@ -85,7 +96,7 @@ impl Furrow {
         };
         let outcome = self.make_durable(&mut committer, taken, ending);
         if outcome.is_err() {
-            committer.needs_checkpoint = true;
+            committer.needs_checkpoint = Need::Now;
         }
         outcome
     }
@@ -96,7 +107,7 @@ impl Furrow {
         if !self.has_planted(PlantedBug::SkipWriteBack) {
             self.write_back_all(&mut Hold::Held(&mut state))?;
         }
-        let whole = ending != Ending::Record || committer.needs_checkpoint;
+        let whole = ending != Ending::Record || committer.needs_checkpoint != Need::None;
         let image = whole.then(|| Image::of(&state, &self.drive, self.options.planted));
         let record = super::rows::take_batch(&mut state, self.options.planted);
         let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
@@ -129,7 +140,8 @@ impl Furrow {
         let journal_bytes = committer.journal.blocks * BLOCK_BYTES as u64;
         let is_long = journal_bytes > JOURNAL_BYTES_MIN.max(4 * self.read_state().totals.row_bytes);
         // A copy that failed gets a successor soon; what it lacks is durable in the other.
-        committer.needs_checkpoint = is_long || committer.journal.is_impaired();
+        let is_due = is_long || committer.journal.is_impaired();
+        committer.needs_checkpoint = if is_due { Need::Soon } else { Need::None };
         Ok(())
     }
 
@@ -143,13 +155,21 @@ impl Furrow {
         if !self.has_planted(PlantedBug::SkipDataFlush) {
             self.drive.flush()?;
         }
+        let may_wait = ending == Ending::Record && committer.needs_checkpoint == Need::Soon;
+        let has_failed = image.is_some();
         if let Some(image) = image {
-            return committer.checkpoint(&self.drive, &mut MountedZones(self), image, ending);
+            match committer.checkpoint(&self.drive, &mut MountedZones(self), image, ending) {
+                Err(FsError::NoSpace) if may_wait => {
+                    tracing::warn!("no room for a checkpoint: the journal goes on");
+                }
+                outcome => return outcome,
+            }
         }
         let mut record: PaddedRecord = record.pad();
         match committer.journal.append(&self.drive, &mut record) {
             Appended::Written if self.has_planted(PlantedBug::SkipRecordFlush) => Ok(()),
             Appended::Written => Ok(self.drive.flush()?),
+            Appended::NoRoom if has_failed => Err(FsError::NoSpace),
             Appended::NoRoom => self.checkpoint_now(committer),
         }
     }
@@ -188,5 +208,64 @@ impl Furrow {
     /// An error if the mount does not write.
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+
+    use super::*;
+    use crate::furrow::{Access, MkfsOptions, MountOptions, mkfs};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
+
+    #[test]
+    fn commits_go_on_in_one_copy_of_the_journal_while_no_checkpoint_finds_room() {
+        let spec = GeometrySpec {
+            block_size: BlockSize::B4096,
+            block_count: LbaCount::new(32 * 64),
+            zone_size: LbaCount::new(64),
+            zone_capacity: LbaCount::new(64),
+            conventional_zones: 0,
+            max_open: Some(14),
+            max_active: Some(14),
+            max_append: LbaCount::new(64),
+        };
+        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).unwrap());
+        let clock = Arc::new(ManualClock::new(0));
+        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let options = MountOptions::default();
+        let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        // A copy has failed, and other zones too.
+        {
+            let mut committer = fs.committer.lock().unwrap();
+            committer.journal.failed[0] = true;
+            committer.needs_checkpoint = Need::Soon;
+        }
+        let mut taken = Vec::new();
+        while let Some(zone) = fs.write_state().zones.take_meta() {
+            taken.push(zone);
+        }
+        for name in ["one", "two"] {
+            fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap();
+            fs.sync().unwrap();
+            assert_eq!(fs.committer.lock().unwrap().needs_checkpoint, Need::Soon);
+        }
+        let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+        let seen = Furrow::mount(drive, clock, options).unwrap();
+        assert!(seen.lookup(Ino::ROOT, b"two").is_ok(), "it was synced");
+        // With room again the journal gets two good copies.
+        fs.write_state().zones.end_checkpoint();
+        for zone in taken {
+            fs.write_state().zones.release(zone);
+        }
+        fs.create(&Caller::ROOT, Ino::ROOT, b"three", &new).unwrap();
+        fs.sync().unwrap();
+        let committer = fs.committer.lock().unwrap();
+        assert_eq!(committer.needs_checkpoint, Need::None);
+        assert!(!committer.journal.is_impaired());
     }
 }

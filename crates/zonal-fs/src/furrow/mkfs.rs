@@ -8,7 +8,7 @@ use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
 
 use super::alloc::{Role, ZoneSlot, Zones};
 use super::checkpoint::{CheckpointLog, Image, MetaZones};
-use super::commit::{Committer, Ending};
+use super::commit::{Committer, Ending, Need};
 use super::format::BLOCK_SHIFT;
 use super::format::superblock::Superblock;
 use super::io::Drive;
@@ -223,7 +223,7 @@ fn write_first_checkpoint(
             last_batch: 0,
             blocks: 0,
         },
-        needs_checkpoint: false,
+        needs_checkpoint: Need::None,
         planted: None,
     };
     let image = Image::of(state, drive, None);

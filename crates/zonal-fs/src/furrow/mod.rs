@@ -63,7 +63,7 @@ pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
 
 use self::alloc::Role;
-use self::commit::{Committer, Ending};
+use self::commit::{Committer, Ending, Need};
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
@@ -189,7 +189,7 @@ impl Furrow {
             superlog,
             checkpoints,
             journal: loaded.journal,
-            needs_checkpoint: false,
+            needs_checkpoint: Need::None,
             planted: options.planted,
         };
         let fs = Self {
