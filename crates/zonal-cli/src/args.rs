@@ -156,13 +156,13 @@ fn profile() -> impl TypedValueParser<Value = Profile> {
 
 #[derive(Args)]
 pub(crate) struct Info {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
 }
 
 #[derive(Args)]
 pub(crate) struct Zones {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Draw a map of all zones instead of a table
     #[arg(long)]
@@ -196,7 +196,7 @@ pub(crate) enum ZoneCommand {
 
 #[derive(Args)]
 pub(crate) struct FailTarget {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Zones
     #[arg(required = true)]
@@ -206,7 +206,7 @@ pub(crate) struct FailTarget {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub(crate) struct ZoneTarget {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Zones
     #[arg(group = "which")]
@@ -218,7 +218,7 @@ pub(crate) struct ZoneTarget {
 
 #[derive(Args)]
 pub(crate) struct Read {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// First block
     #[arg(long)]
@@ -233,7 +233,7 @@ pub(crate) struct Read {
 
 #[derive(Args)]
 pub(crate) struct Write {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// First block
     #[arg(long)]
@@ -245,7 +245,7 @@ pub(crate) struct Write {
 
 #[derive(Args)]
 pub(crate) struct Append {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Zone
     #[arg(long)]
@@ -292,7 +292,7 @@ pub(crate) enum Op {
 
 #[derive(Args)]
 pub(crate) struct Mkfs {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Label of the file system
     #[arg(short = 'L', long, default_value = "")]
@@ -310,7 +310,7 @@ pub(crate) struct Mkfs {
 
 #[derive(Args)]
 pub(crate) struct Mkzonefs {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Label of the file system, at most 63 bytes
     #[arg(short = 'L', long, default_value = "")]
@@ -329,7 +329,7 @@ pub(crate) struct Mkzonefs {
 
 #[derive(Args)]
 pub(crate) struct Mount {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Mount point
     pub(crate) dir: PathBuf,
@@ -409,7 +409,7 @@ pub(crate) struct NvmeTcp {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Ublk {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     #[arg(group = "what")]
     pub(crate) device: Option<String>,
     /// Number of the new device, /dev/ublkbN [default: any that is free]
@@ -459,7 +459,7 @@ pub(crate) struct Umount {
 
 #[derive(Args)]
 pub(crate) struct Check {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Also read all data and verify its checksums
     #[arg(long)]
@@ -468,7 +468,7 @@ pub(crate) struct Check {
 
 #[derive(Args)]
 pub(crate) struct Dump {
-    /// Device
+    /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
     /// Structures to print
     #[arg(value_parser = structure())]
