@@ -5,7 +5,7 @@
 //! time that it cannot run prints `SKIP: why` and returns.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -75,13 +75,14 @@ impl Tests<'_> {
     pub(crate) fn run(&self, tier: Tier, tally: &mut Tally) {
         let start = now();
         let mut own = Tally::default();
-        let (mut output, seen) = self.run_once(&["--show-output"], tier, &mut own);
+        let (mut output, seen) = self.run_once(&self.log, &["--show-output"], tier, &mut own);
         let later = seen.later(tier);
         if !later.is_empty() {
             // They are heavy, and other programs of tests run beside them.
             let mut arguments = vec!["--ignored", "--exact", "--show-output", "--test-threads=1"];
             arguments.extend(later);
-            output += &self.run_once(&arguments, tier, &mut own).0;
+            let log = self.log.with_added_extension("ignored");
+            output += &self.run_once(&log, &arguments, tier, &mut own).0;
         }
         let (name, seconds) = (&self.name, start.elapsed().as_secs_f64());
         if own.has_failed() {
@@ -93,10 +94,16 @@ impl Tests<'_> {
     }
 
     /// Runs to the end and counts; what was printed, and what it means.
-    fn run_once(&self, arguments: &[&str], tier: Tier, tally: &mut Tally) -> (String, Seen) {
+    fn run_once(
+        &self,
+        log: &Path,
+        arguments: &[&str],
+        tier: Tier,
+        tally: &mut Tally,
+    ) -> (String, Seen) {
         let mut seen = Seen::default();
         let name = &self.name;
-        let (output, success) = match self.output(arguments) {
+        let (output, success) = match self.output(log, arguments) {
             Ok(outcome) => outcome,
             Err(error) => {
                 tally.fail(format!("{name}: {error:#}"));
@@ -118,8 +125,7 @@ impl Tests<'_> {
 
     /// Both streams, in the order in which they were written, and whether it ended well. They go to a
     /// file: what a test leaves running may keep it open, and a pipe would not end.
-    fn output(&self, arguments: &[&str]) -> Result<(String, bool)> {
-        let log = &self.log;
+    fn output(&self, log: &Path, arguments: &[&str]) -> Result<(String, bool)> {
         let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
         let mut command = (self.command)();
         command.args(arguments).stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);

@@ -5,7 +5,7 @@
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
 //! - `dist` makes packages (`dist/`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
-//! - `crash` and `bench` start the long runs (`long.rs`).
+//! - `bench` starts the benchmarks.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -15,7 +15,6 @@ mod check;
 mod dist;
 mod docs;
 mod libtest;
-mod long;
 mod soak;
 mod test;
 mod vm;
@@ -23,7 +22,9 @@ mod vm;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use xtask::cargo;
 
 use crate::libtest::Tier;
 
@@ -53,8 +54,6 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Try many power cuts, in release: SEED and COUNT in the environment choose which
-    Crash,
     /// Compare with a real kernel in a virtual machine, or run a command in it
     #[command(disable_help_flag = true)]
     Vm {
@@ -80,10 +79,9 @@ fn main() -> ExitCode {
         Task::Test { all: true, .. } => Ok(test::main(&root, Tier::All)),
         Task::Docs { check: false } => docs::refresh(&root).map(|()| ExitCode::SUCCESS),
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
-        Task::Crash => long::crash(&root),
         Task::Vm { arguments } => vm::main(&root, &arguments),
         Task::Dist(arguments) => dist::main(&root, &arguments),
-        Task::Bench { filter } => long::bench(&root, filter.as_deref()),
+        Task::Bench { filter } => bench(&root, filter.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         println!("error: {error:#}");
@@ -97,4 +95,12 @@ fn root() -> PathBuf {
         .parent()
         .expect("xtask lies one directory below the root")
         .to_path_buf()
+}
+
+/// Every benchmark whose name contains `filter`.
+fn bench(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
+    let benches = ["bench", "--workspace", "--bench", "*", "--"];
+    let status =
+        cargo(root).args(benches).args(filter).status().context("could not start cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -21,7 +21,7 @@ use crate::test::Environment;
 
 /// What libFuzzer needs of the compiler: it counts edges and sees comparisons. No nightly compiler is
 /// needed, because Rust checks memory itself where the targets are.
-const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Clink-dead-code -Ccodegen-units=1 \
+const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
      -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
      -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 

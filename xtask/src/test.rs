@@ -3,7 +3,7 @@
 //! Three things go on at the same time: cargo builds, lints and documents; the programs of tests run,
 //! as many as there are processors; the virtual machine compares with a real kernel.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,10 @@ const SECONDS_MAX: u64 = 2400;
 /// Runs the tests of a tier, and says how it went.
 pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
     let start = now();
-    let tally = all(root, tier).unwrap_or_else(|error| {
-        let mut tally = Tally::default();
+    let mut tally = Tally::default();
+    if let Err(error) = all(root, tier, &mut tally) {
         tally.fail(format!("{error:#}"));
-        tally
-    });
+    }
     print!("\n{}", tally.names());
     println!("took {:.0} s", start.elapsed().as_secs_f64());
     if tier == Tier::Standard {
@@ -47,15 +46,15 @@ pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
     tally.code()
 }
 
-fn all(root: &Path, tier: Tier) -> Result<Tally> {
-    let mut tally = Tally::default();
-    check::quick(root, &mut tally);
+fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
+    check::quick(root, tally);
     tools::install_packages(root);
     let kernel_tests = vm::program(root)?;
     let (environment, queue) = (Environment::new(root)?, Queue::default());
     let parts = thread::scope(|scope| {
         let image = scope.spawn(|| prepare_machine(&kernel_tests));
         let suites = scope.spawn(|| tools::build(root));
+        println!("building every program");
         let programs = artifacts::build(root, &["--lib", "--bins", "--tests"])?;
         vm::share(root, &programs)?;
         let machine = scope.spawn(|| {
@@ -77,8 +76,8 @@ fn all(root: &Path, tier: Tier) -> Result<Tally> {
     for part in parts {
         tally.join(part);
     }
-    tools::count_missing(root, &mut tally);
-    Ok(tally)
+    tools::count_missing(root, tally);
+    Ok(())
 }
 
 /// What takes cargo beside the build of the programs.
@@ -88,7 +87,7 @@ fn compiled(root: &Path, environment: &Environment, tier: Tier) -> Tally {
     let name = "examples in the documentation".to_owned();
     let command = || {
         let mut command = cargo(root);
-        command.args(["test", "--quiet", "--workspace", "--doc", "--no-fail-fast", "--"]);
+        command.args(["test", "--workspace", "--doc", "--no-fail-fast", "--"]);
         environment.apply(&mut command);
         command
     };
@@ -162,13 +161,20 @@ impl Queue {
 impl Program {
     /// As cargo starts it, and ended after so many seconds.
     pub(crate) fn command(&self, environment: &Environment, seconds_max: u64) -> Command {
-        let mut command = Command::new("timeout");
+        let mut command = ends_with_us("timeout");
         command.args(["--kill-after=10", &seconds_max.to_string()]);
         command.arg(&self.path).current_dir(&self.folder);
         command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
         environment.apply(&mut command);
         command
     }
+}
+
+/// A command that ends when this program does, however that ends.
+fn ends_with_us(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig=TERM", "--"]).arg(program);
+    command
 }
 
 /// Makes the image of the virtual machine; what is wrong is told when it is to boot.
@@ -189,7 +195,7 @@ fn machine(kernel_tests: &Path, tier: Tier) -> Tally {
     for part in parts {
         let start = now();
         let mut own = Tally::default();
-        let mut command = Command::new(kernel_tests);
+        let mut command = ends_with_us(kernel_tests);
         let (output, error) = match compare(command.args(["--part", part]), &mut own) {
             Ok(output) => (output, None),
             Err(error) => (String::new(), Some(error)),

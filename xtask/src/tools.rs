@@ -70,26 +70,13 @@ pub fn search_path(root: &Path) -> OsString {
     with_front(&root.join("target/tools/bin"))
 }
 
-/// A program that something cannot do without, and the Debian package that has it.
-pub struct Program {
-    /// Its name.
-    pub name: &'static str,
-    /// The package.
-    pub package: &'static str,
-}
-
-/// Finds all of `programs`, or installs their packages; an error says what is missing.
-pub fn require(programs: &[Program]) -> anyhow::Result<()> {
+/// Finds `program`, or installs its package; an error says that it is missing.
+pub fn require(program: &str, package: &str) -> anyhow::Result<()> {
     let path = with_front(Path::new("/usr/bin"));
-    let missing = || programs.iter().filter(|program| find(program.name, &path).is_none());
-    let packages: Vec<&str> = missing().map(|program| program.package).collect();
-    if !packages.is_empty() {
-        apt_get(&packages).with_context(|| format!("installing {}", packages.join(", ")))?;
+    if find(program, &path).is_none() {
+        apt_get(&[package]).with_context(|| format!("installing {package}"))?;
     }
-    match missing().next() {
-        Some(program) => anyhow::bail!("{} is not installed", program.name),
-        None => Ok(()),
-    }
+    find(program, &path).map(drop).with_context(|| format!("{program} is not installed"))
 }
 
 /// Installs the first of `packages` that this release has.

@@ -29,6 +29,7 @@ fn measured(name: &str, program: &str, arguments: &[&str]) -> String {
     } else {
         Command::new(program)
     };
+    command.env("LC_ALL", "C");
     let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
     let seconds = start.elapsed().as_secs_f64();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -19,12 +19,21 @@ fn daemon() {
 }
 
 #[test]
-#[ignore = "needs root and minutes; run by cargo xtask test"]
+#[ignore = "needs root; run by cargo xtask test"]
+fn a_directory_of_many_files() {
+    directory_of(10_000);
+}
+
+#[test]
+#[ignore = "needs root and minutes; run by cargo xtask test --all"]
 fn a_directory_of_very_many_files() {
+    directory_of(count());
+}
+
+fn directory_of(count: u64) {
     let Some(mut mounted) = mounted::mount() else { return };
     let dir = mounted.path("dir");
     fs::create_dir(&dir).unwrap();
-    let count = count();
     let tenth = count / 10;
     let clock = SystemClock::new();
     let mut took = Vec::new();

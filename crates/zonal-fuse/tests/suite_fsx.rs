@@ -4,6 +4,7 @@
 mod mounted;
 
 use std::fs;
+use std::ops::Range;
 use std::process::Command;
 
 use mounted::tools;
@@ -90,6 +91,17 @@ fn daemon() {
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]
 fn fsx() {
+    every_profile(0..1);
+}
+
+#[test]
+#[ignore = "needs root, external tools and a minute; run by cargo xtask test --all"]
+fn fsx_with_more_seeds() {
+    every_profile(1..4);
+}
+
+/// Seeds, counted from the one of this run.
+fn every_profile(seeds: Range<u64>) {
     let Some(program) = tools::find("fsx") else { return };
     let Some(mounted) = mounted::mount() else { return };
     let first = tools::seed();
@@ -102,7 +114,7 @@ fn fsx() {
     for (name, config, operations) in profiles {
         let file = mounted.outside("fsx.toml");
         fs::write(&file, config).unwrap();
-        for seed in first..first + 4 {
+        for seed in seeds.clone().map(|more| first + more) {
             let target = mounted.path(&format!("{name}-{seed}"));
             tools::run(
                 Command::new(&program)
@@ -115,6 +127,6 @@ fn fsx() {
             );
             fs::remove_file(&target).unwrap();
         }
-        println!("{name}: 4 × {operations} operations");
+        println!("{name}: {} × {operations} operations", seeds.clone().count());
     }
 }

@@ -111,7 +111,17 @@ print(last)
 
 #[test]
 #[ignore = "needs root and external tools; run by cargo xtask test"]
+fn sqlite_survives_a_killed_writer_and_a_killed_daemon() {
+    kill_writers_and_daemons(2);
+}
+
+#[test]
+#[ignore = "needs root, external tools and a minute; run by cargo xtask test --all"]
 fn sqlite_survives_killed_writers_and_daemons() {
+    kill_writers_and_daemons(6);
+}
+
+fn kill_writers_and_daemons(rounds: u32) {
     if tools::find("python3").is_none() {
         return;
     }
@@ -119,7 +129,7 @@ fn sqlite_survives_killed_writers_and_daemons() {
     for mode in ["delete", "truncate", "persist", "wal"] {
         let base = mounted.path(&format!("{mode}.db"));
         let mut committed = 0;
-        for round in 0..6_u32 {
+        for round in 0..rounds {
             let (mut writer, acknowledged) = write_rows(&base, mode, committed + 50 + 37 * round);
             if round % 2 == 0 {
                 writer.kill().unwrap();

@@ -20,7 +20,7 @@
 //! | `together` | what does a cut leave of what several threads did? |
 //!
 //! In the environment: `SEED` chooses the random workloads (it is printed), `COUNT` multiplies how
-//! many there are. Tests that take long are ignored by default; `cargo xtask crash` runs them too.
+//! many there are. Tests that take long are ignored by default; `cargo xtask test --soak` runs them too.
 #![expect(clippy::print_stdout, reason = "how much was tried is a part of the result")]
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small limits")]
 
