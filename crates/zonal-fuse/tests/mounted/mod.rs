@@ -14,11 +14,13 @@ pub(crate) mod tools;
 use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::SeekFrom;
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
@@ -86,14 +88,18 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
-    /// Everything in the drive file.
-    pub(crate) fn drive_bytes(&self) -> Vec<u8> {
-        fs::read(&self.drive).unwrap()
-    }
-
-    /// The drive file.
-    pub(crate) fn drive(&self) -> &Path {
-        &self.drive
+    /// Everything in the drive file that is stored, with its place: most of the file is a hole.
+    pub(crate) fn drive_bytes(&self) -> Vec<(u64, Vec<u8>)> {
+        let file = File::open(&self.drive).unwrap();
+        let (mut parts, mut from) = (Vec::new(), 0);
+        // There is no data behind the last part.
+        while let Ok(start) = rustix::fs::seek(&file, SeekFrom::Data(from)) {
+            from = rustix::fs::seek(&file, SeekFrom::Hole(start)).unwrap();
+            let mut bytes = vec![0; usize::try_from(from - start).unwrap()];
+            file.read_exact_at(&mut bytes, start).unwrap();
+            parts.push((start, bytes));
+        }
+        parts
     }
 
     /// The daemon's process id.
