@@ -1,14 +1,14 @@
 //! File systems on simulated SSDs: the same files on each, and what wears out the flash.
 //!
 //! The simulator knows no file system and the file systems know no simulator; this crate is where
-//! they meet. [`compare`] runs one workload of files ([`zonal_sim::files`]) on every set-up: Furrow and
+//! they meet. [`compare()`] runs one workload of files ([`zonal_sim::files`]) on every set-up: Furrow and
 //! a log on zonefs on a ZNS SSD, and file systems that overwrite in place on ZNS, conventional and
 //! FDP drives. What a file system writes per byte of its programs, times what the drive makes of it,
 //! is what wears out the flash.
 //!
 //! | module | question |
 //! | --- | --- |
-//! | [`compare`](mod@compare) | which set-ups are there, and what did each write? |
+//! | [`compare()`](mod@compare) | which set-ups are there, and what did each write? |
 //! | `furrow`, `zonefs` | how is a workload run on these file systems? |
 //! | `content` | is what is read what was written last? |
 
