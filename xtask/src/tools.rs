@@ -70,13 +70,26 @@ pub fn search_path(root: &Path) -> OsString {
     with_front(&root.join("target/tools/bin"))
 }
 
-/// Finds `program`, or installs its package; an error says that it is missing.
-pub fn require(program: &str, package: &str) -> anyhow::Result<()> {
+/// A program that something cannot do without, and the Debian package that has it.
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// The package.
+    pub package: &'static str,
+}
+
+/// Finds all of `programs`, or installs their packages; an error says what is missing.
+pub fn require(programs: &[Program]) -> anyhow::Result<()> {
     let path = with_front(Path::new("/usr/bin"));
-    if find(program, &path).is_none() {
-        apt_get(&[package]).with_context(|| format!("installing {package}"))?;
+    let missing = || programs.iter().filter(|program| find(program.name, &path).is_none());
+    let packages: Vec<&str> = missing().map(|program| program.package).collect();
+    if !packages.is_empty() {
+        apt_get(&packages).with_context(|| format!("installing {}", packages.join(", ")))?;
     }
-    find(program, &path).map(drop).with_context(|| format!("{program} is not installed"))
+    match missing().next() {
+        Some(program) => anyhow::bail!("{} is not installed", program.name),
+        None => Ok(()),
+    }
 }
 
 /// Installs the first of `packages` that this release has.

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use super::cpio::Cpio;
 use super::debian::{self, Apt};
 use xtask::run;
-use xtask::tools;
+use xtask::tools::{self, Program};
 
 /// A kernel and its root file systems.
 pub(crate) struct Image {
@@ -67,8 +67,10 @@ impl Image {
             return Self::open(&folder.join("image"));
         }
         println!("building the image of the virtual machine, 5 to 10 minutes at the most:");
-        tools::require("depmod", "kmod")?;
-        tools::require("mke2fs", "e2fsprogs")?;
+        tools::require(&[
+            Program { name: "depmod", package: "kmod" },
+            Program { name: "mke2fs", package: "e2fsprogs" },
+        ])?;
         for stale in ["image", "kernel", "root", "apt"] {
             remove(&folder.join(stale))?;
         }

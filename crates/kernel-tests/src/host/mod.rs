@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use xtask::run;
 use xtask::tally::Tally;
-use xtask::tools;
+use xtask::tools::{self, Program};
 
 use self::boot::{Accelerator, GuestClock, Job, Output};
 use self::image::Image;
@@ -254,7 +254,7 @@ fn fill_share(root: &Path, image: &Image) -> Result<PathBuf> {
 
 /// Everything there is before a machine can be booted; an error says what is missing.
 fn prepare(root: &Path) -> Result<Image> {
-    tools::require("qemu-system-x86_64", "qemu-system-x86")?;
+    tools::require(&[Program { name: "qemu-system-x86_64", package: "qemu-system-x86" }])?;
     share::require()?;
     Image::prepare(root)
 }
