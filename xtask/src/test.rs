@@ -23,8 +23,7 @@ use crate::{check, dist, vm};
 const ALL_ADDS_MINUTES: u32 = 15;
 
 /// Programs of tests that take long: they start first, so that none is left over at the end.
-const LONG: [&str; 6] =
-    ["zonefs", "suite_pjdfstest", "suite_programs", "crash", "experiments", "suite_fsx"];
+const LONG: [&str; 6] = ["space", "crash", "zonefs", "suite_programs", "experiments", "suite_fsx"];
 
 /// A program of tests is ended after this many seconds.
 const SECONDS_MAX: u64 = 2400;
