@@ -102,6 +102,11 @@ impl Mounted {
         parts
     }
 
+    /// The drive file.
+    pub(crate) fn drive(&self) -> &Path {
+        &self.drive
+    }
+
     /// The daemon's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.daemon.id()
