@@ -1,11 +1,18 @@
-//! Names and attributes through a real mount: what POSIX and Linux promise.
+//! Names and attributes through a real mount: what POSIX and Linux promise. What volumes promise
+//! too is in `rules`.
+
+#[path = "../../zonal-fs/tests/posix/rules.rs"]
+#[macro_use]
+mod rules;
 
 mod mounted;
+#[path = "mounted/place.rs"]
+mod place;
 
 use std::fs::{self, File, Metadata, Permissions};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::{
-    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink,
+    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown,
 };
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -14,8 +21,8 @@ use std::process::Command;
 
 use mounted::tools;
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags, getxattr, listxattr,
-    mkfifoat, openat, removexattr, renameat_with, setxattr, statvfs, utimensat,
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags, getxattr, listxattr, mkfifoat,
+    openat, removexattr, setxattr, statvfs, utimensat,
 };
 use rustix::io::Errno;
 
@@ -27,12 +34,11 @@ fn daemon() {
     mounted::daemon();
 }
 
-/// The error number of what must have failed.
-fn errno<T>(result: std::io::Result<T>) -> i32 {
-    match result {
-        Ok(_) => panic!("succeeded"),
-        Err(error) => error.raw_os_error().expect("from the system"),
-    }
+tests_of_every_rule! { on_a_mount }
+
+fn on_a_mount(rule: fn(&dyn rules::Place)) {
+    let Some(mounted) = mounted::mount() else { return };
+    rule(&mounted);
 }
 
 fn mode(path: &Path) -> u32 {
@@ -53,81 +59,6 @@ fn as_nobody(script: &str, path: &Path) -> bool {
         .status()
         .expect("sh runs")
         .success()
-}
-
-#[test]
-fn files_come_and_go() {
-    let Some(mounted) = mounted::mount() else { return };
-    let file = mounted.path("file");
-    assert_eq!(errno(File::open(&file)), 2);
-    fs::write(&file, "content").unwrap();
-    assert_eq!(errno(File::create_new(&file)), 17);
-    assert_eq!(fs::read_to_string(&file).unwrap(), "content");
-    fs::remove_file(&file).unwrap();
-    assert_eq!(errno(File::open(&file)), 2);
-    fs::write(&file, "again").unwrap();
-    assert_eq!(fs::metadata(&file).unwrap().len(), 5);
-}
-
-#[test]
-fn names_have_255_bytes_of_anything() {
-    let Some(mounted) = mounted::mount() else { return };
-    let longest = "n".repeat(255);
-    fs::write(mounted.path(&longest), "x").unwrap();
-    assert_eq!(errno(fs::write(mounted.path(&"n".repeat(256)), "x")), 36);
-    assert_eq!(errno(fs::create_dir(mounted.path(&"n".repeat(4000)))), 36);
-    fs::write(mounted.path("tab\tline\nü"), "x").unwrap();
-    assert_eq!(fs::read_dir(mounted.root()).unwrap().count(), 2);
-}
-
-#[test]
-fn directories_count_their_links() {
-    let Some(mounted) = mounted::mount() else { return };
-    let (dir, sub) = (mounted.path("dir"), mounted.path("dir/sub"));
-    fs::create_dir(&dir).unwrap();
-    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 2);
-    fs::create_dir(&sub).unwrap();
-    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 3);
-    assert_eq!(errno(fs::remove_dir(&dir)), 39);
-    assert_eq!(errno(fs::remove_file(&dir)), 21);
-    fs::rename(&sub, mounted.path("moved")).unwrap();
-    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 2);
-    let up = fs::metadata(mounted.path("moved/..")).unwrap();
-    assert_eq!(up.ino(), fs::metadata(mounted.root()).unwrap().ino());
-    fs::remove_dir(&dir).unwrap();
-}
-
-#[test]
-fn hard_links_share_an_inode() {
-    let Some(mounted) = mounted::mount() else { return };
-    let (one, two) = (mounted.path("one"), mounted.path("two"));
-    fs::write(&one, "shared").unwrap();
-    let before = fs::metadata(&one).unwrap();
-    fs::hard_link(&one, &two).unwrap();
-    let after = fs::metadata(&one).unwrap();
-    assert_eq!((after.ino(), after.nlink()), (fs::metadata(&two).unwrap().ino(), 2));
-    assert!(changed(&before, &after));
-    fs::remove_file(&one).unwrap();
-    assert_eq!(fs::metadata(&two).unwrap().nlink(), 1);
-    assert_eq!(fs::read_to_string(&two).unwrap(), "shared");
-    assert_eq!(errno(fs::hard_link(mounted.root(), mounted.path("dir"))), 1);
-}
-
-#[test]
-fn symbolic_links_keep_their_target() {
-    let Some(mounted) = mounted::mount() else { return };
-    let link = mounted.path("link");
-    symlink("some where/else", &link).unwrap();
-    assert_eq!(fs::read_link(&link).unwrap(), Path::new("some where/else"));
-    let meta = fs::symlink_metadata(&link).unwrap();
-    assert_eq!((meta.len(), meta.mode() & 0o7777), (15, 0o777));
-    assert_eq!(errno(File::open(&link)), 2);
-    symlink("t".repeat(4095), mounted.path("longest")).unwrap();
-    assert_eq!(fs::read_link(mounted.path("longest")).unwrap().as_os_str().len(), 4095);
-    symlink("link", mounted.path("loop")).unwrap();
-    fs::remove_file(&link).unwrap();
-    symlink("loop", &link).unwrap();
-    assert_eq!(errno(File::open(&link)), 40);
 }
 
 #[test]
@@ -154,54 +85,6 @@ fn fifos_and_sockets_carry_data() {
     let Some(mounted) = mounted::mount() else { return };
     let out = tools::shell(&mounted.root(), "mkfifo f; (echo through > f &) ; cat f", &[]);
     assert_eq!(out, "through\n");
-}
-
-#[test]
-fn renames_replace_refuse_and_exchange() {
-    let Some(mounted) = mounted::mount() else { return };
-    let (a, b) = (mounted.path("a"), mounted.path("b"));
-    let write = || {
-        fs::write(&a, "A").unwrap();
-        fs::write(&b, "B").unwrap();
-    };
-    write();
-    let refused = renameat_with(CWD, &a, CWD, &b, RenameFlags::NOREPLACE);
-    assert_eq!(refused, Err(Errno::EXIST));
-    renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
-    assert_eq!(
-        (fs::read_to_string(&a).unwrap(), fs::read_to_string(&b).unwrap()),
-        ("B".into(), "A".into())
-    );
-    fs::rename(&a, &b).unwrap();
-    assert_eq!(fs::read_to_string(&b).unwrap(), "B");
-    assert_eq!(errno(File::open(&a)), 2);
-    let gone = renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE);
-    assert_eq!(gone, Err(Errno::NOENT));
-    fs::create_dir(mounted.path("dir")).unwrap();
-    fs::create_dir(mounted.path("dir/sub")).unwrap();
-    assert_eq!(errno(fs::rename(mounted.path("dir"), mounted.path("dir/sub/x"))), 22);
-    renameat_with(CWD, mounted.path("dir"), CWD, &b, RenameFlags::EXCHANGE).unwrap();
-    assert!(b.join("sub").is_dir());
-}
-
-#[test]
-fn deleted_files_live_while_open() {
-    let Some(mounted) = mounted::mount() else { return };
-    let path = mounted.path("file");
-    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    file.write_all(b"before").unwrap();
-    fs::remove_file(&path).unwrap();
-    file.write_all(b" after").unwrap();
-    fs::write(&path, "another").unwrap();
-    assert_eq!(file.metadata().unwrap().nlink(), 0);
-    let text =
-        fs::read_to_string(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)));
-    assert_eq!(text.unwrap(), "before after");
-    // The same by replacing.
-    let kept = File::open(&path).unwrap();
-    fs::write(mounted.path("new"), "new").unwrap();
-    fs::rename(mounted.path("new"), &path).unwrap();
-    assert_eq!(std::io::read_to_string(kept).unwrap(), "another");
 }
 
 #[test]
@@ -417,38 +300,6 @@ fn big_directories_list_everything_once() {
     }
     assert_eq!(seen.len(), count);
     assert_eq!(list(), 0);
-}
-
-#[test]
-fn listings_show_what_has_just_changed() {
-    let Some(mounted) = mounted::mount() else { return };
-    let names = || {
-        let entries = fs::read_dir(mounted.root()).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names.concat()
-    };
-    // Listings may be kept, so each is taken twice.
-    let twice = || {
-        assert_eq!(names(), names());
-        names()
-    };
-    fs::write(mounted.path("a"), "").unwrap();
-    assert_eq!(twice(), "a");
-    fs::create_dir(mounted.path("b")).unwrap();
-    assert_eq!(twice(), "ab");
-    fs::rename(mounted.path("a"), mounted.path("c")).unwrap();
-    assert_eq!(twice(), "bc");
-    fs::rename(mounted.path("c"), mounted.path("b/c")).unwrap();
-    assert_eq!(twice(), "b");
-    fs::hard_link(mounted.path("b/c"), mounted.path("d")).unwrap();
-    assert_eq!(twice(), "bd");
-    fs::remove_file(mounted.path("d")).unwrap();
-    assert_eq!(twice(), "b");
-    mkfifoat(CWD, mounted.path("e"), Mode::from_raw_mode(0o600)).unwrap();
-    symlink("x", mounted.path("f")).unwrap();
-    assert_eq!(twice(), "bef");
 }
 
 #[test]
