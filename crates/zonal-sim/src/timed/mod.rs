@@ -105,7 +105,7 @@ pub struct Timed<T> {
 /// Events between two words on how far a run is: some milliseconds.
 const PROGRESS_EVENTS: u32 = 1 << 16;
 
-/// Timers of the host in the flash_array's calendar.
+/// Timers of the host in the flash array's calendar.
 const TIMERS: usize = 3;
 
 /// Points to note down.
