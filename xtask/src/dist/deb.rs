@@ -35,7 +35,8 @@ pub(super) fn make(place: &Place, package: &Staged) -> Result<PathBuf> {
             fs::set_permissions(control.join(script), Permissions::from_mode(mode))?;
         }
     }
-    let file = place.dist.join(format!("{name}_{VERSION}-1_{}.deb", architecture()?));
+    let file =
+        place.dist.join(format!("{name}_{VERSION}-1_{}.deb", architecture("DEB_HOST_ARCH")?));
     run::quietly(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "--build"])
@@ -52,7 +53,7 @@ fn control_file(given: &Path, place: &Place, package: &Staged) -> Result<String>
     let size =
         run::quietly(Command::new("du").args(["-sk", "--apparent-size"]).arg(&package.folder))?;
     let size = size.split_whitespace().next().context("du printed no size")?;
-    let architecture = architecture()?;
+    let architecture = architecture("DEB_HOST_ARCH")?;
     Ok(text
         .replace("${libraries}", &libraries(place, &package.folder)?)
         .replace("${version}", &format!("{VERSION}-1"))

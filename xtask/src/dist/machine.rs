@@ -15,7 +15,7 @@ use xtask::run;
 use xtask::tally::Tally;
 use xtask::tools::{self, Program};
 
-use super::fresh;
+use super::{architecture, fresh};
 
 /// A Debian that boots and runs what lies on its second disk.
 pub(super) struct Image {
@@ -23,7 +23,7 @@ pub(super) struct Image {
 }
 
 /// How many tests `packaging/test/guest` has.
-pub(super) const COUNT: u64 = 17;
+pub(super) const COUNT: u64 = 18;
 
 /// What the tests may take, with a machine that is interpreted.
 const SECONDS_MAX: &str = "1800";
@@ -99,6 +99,7 @@ impl Image {
             fs::copy(file, share.join(name))
                 .with_context(|| format!("copying {}", name.display()))?;
         }
+        compile(root, &share.join("zones"))?;
         disk(&share, &self.at("share.img"), "1G")?;
         let said = self.boot()?;
         let ran = tally.total();
@@ -186,6 +187,17 @@ fn newest(folder: &Path, name: &str) -> Result<PathBuf> {
         Some(path) => Ok(path),
         None => bail!("the Debian has no {name} in /boot"),
     }
+}
+
+/// Compiles an example of the C library against what the packages contain.
+fn compile(root: &Path, program: &Path) -> Result<()> {
+    let (dev, multiarch) =
+        (root.join("target/dist/libzonal-dev/usr"), architecture("DEB_HOST_MULTIARCH")?);
+    let runtime = root.join("target/dist/libzonal0/usr/lib").join(&multiarch);
+    let mut cc = Command::new("cc");
+    cc.arg(dev.join("share/doc/libzonal-dev/examples/zones.c")).arg("-I").arg(dev.join("include"));
+    cc.arg(runtime.join("libzonal.so.0")).arg("-o").arg(program);
+    run::quietly(&mut cc).map(drop)
 }
 
 /// A disk of that size with an ext4 file system of what lies in `folder`.

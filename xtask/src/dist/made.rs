@@ -20,7 +20,21 @@ pub(super) fn all(place: &Place) -> Result<()> {
     fresh(&made)?;
     let zonal = made.join("zonal");
     strip(&place.built.join("zonal"), &zonal)?;
+    library(place, &made)?;
     documents(&place.root, &zonal, &made)
+}
+
+/// The C library in both forms, and what tells a compiler where it is.
+fn library(place: &Place, made: &Path) -> Result<()> {
+    strip(&place.built.join("libzonal_c.so"), &made.join("libzonal.so.0"))?;
+    let mut archive = Command::new("strip");
+    archive.args(["--strip-debug", "--enable-deterministic-archives", "-o"]);
+    run::quietly(archive.args([made.join("libzonal.a"), place.built.join("libzonal_c.a")]))?;
+    let config = fs::read_to_string(place.root.join("crates/zonal-ffi/zonal.pc.in"))?
+        .replace("@prefix@", "/usr")
+        .replace("@version@", VERSION)
+        .replace("${prefix}/lib", &format!("${{prefix}}/lib/{}", place.multiarch));
+    Ok(fs::write(made.join("zonal.pc"), config)?)
 }
 
 /// Copies a program or a shared library without what only debuggers read.
@@ -41,8 +55,9 @@ pub(super) fn documents(root: &Path, zonal: &Path, made: &Path) -> Result<()> {
     fs::copy(root.join("CHANGELOG.md"), made.join("changelog"))?;
     fs::write(made.join("changelog.Debian"), debian_changelog(root)?)?;
     fs::write(made.join("copyright"), copyright(root)?)?;
+    fs::write(made.join("third-party"), third_party(root)?)?;
     let mut pages = fs::read_dir(&man)?.map(|page| Ok(page?.path())).collect::<Result<Vec<_>>>()?;
-    pages.extend(["changelog", "changelog.Debian"].map(|name| made.join(name)));
+    pages.extend(["changelog", "changelog.Debian", "third-party"].map(|name| made.join(name)));
     run::quietly(Command::new("gzip").args(["-9", "-n"]).args(&pages)).map(drop)
 }
 
@@ -57,18 +72,24 @@ fn debian_changelog(root: &Path) -> Result<String> {
     ))
 }
 
-/// Our licence, and below it those of every crate that is compiled in, each text once.
+/// Our licence. Debian wants no second copy of Apache's.
 fn copyright(root: &Path) -> Result<String> {
-    let mut all = format!(
+    let ours = fs::read_to_string(root.join("LICENSE-MIT"))?;
+    Ok(format!(
         "Zonal is copyright (c) 2026 The Zonal authors. Licence: MIT or Apache-2.0, as you like; \
-         on\nDebian systems the second is in /usr/share/common-licenses/Apache-2.0.\n\n{}",
-        fs::read_to_string(root.join("LICENSE-MIT"))?
-    );
+         on\nDebian systems the second is in /usr/share/common-licenses/Apache-2.0. The licences \
+         of\nwhat is compiled in are in third-party.gz.\n\n{ours}"
+    ))
+}
+
+/// The licences of every crate that is compiled in, each text once.
+fn third_party(root: &Path) -> Result<String> {
+    let mut all = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for crate_ in compiled_in(root)? {
         let folder = Path::new(text(&crate_, "manifest_path")).parent().context("no folder")?;
         let name = format!("{} {}", text(&crate_, "name"), text(&crate_, "version"));
-        writeln!(all, "\n{name}: {}", text(&crate_, "license"))?;
+        writeln!(all, "{name}: {}", text(&crate_, "license"))?;
         for file in fs::read_dir(folder)? {
             let file = file?.path();
             let is_licence = file.file_name().is_some_and(|name| {

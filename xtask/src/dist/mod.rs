@@ -35,9 +35,12 @@ const PROGRAMS: [Program; 3] = [
 /// Makes the packages, or tests them.
 #[derive(Args)]
 pub(crate) struct Dist {
-    /// Only packages, no static archive
+    /// Only packages
     #[arg(long)]
     deb: bool,
+    /// Only the static archive
+    #[arg(long, conflicts_with = "deb")]
+    archive: bool,
     /// What the static archive is built for; a glibc target makes a static program too
     #[arg(long, value_name = "TRIPLE", default_value = "x86_64-unknown-linux-musl")]
     target: String,
@@ -55,6 +58,8 @@ struct Place {
     dist: PathBuf,
     /// Where cargo has put the program and the libraries.
     built: PathBuf,
+    /// The folder of libraries of this architecture in Debian's `/usr/lib`.
+    multiarch: String,
 }
 
 /// Does what the command line asks for.
@@ -62,8 +67,10 @@ pub(crate) fn main(root: &Path, dist: &Dist) -> Result<std::process::ExitCode> {
     if dist.test {
         return Ok(tallied(|tally| tally.join(tests(root, Tier::All))));
     }
-    for file in packages(root, "release")? {
-        println!("{}", file.display());
+    if !dist.archive {
+        for file in packages(root, "release")? {
+            println!("{}", file.display());
+        }
     }
     if !dist.deb {
         println!("{}", archive::make(root, &dist.target)?.display());
@@ -100,14 +107,15 @@ fn packages(root: &Path, profile: &str) -> Result<Vec<PathBuf>> {
         root: root.to_owned(),
         dist: root.join("target/dist"),
         built: root.join("target").join(folder),
+        multiarch: architecture("DEB_HOST_MULTIARCH")?,
     };
     made::all(&place)?;
     let staged = stage::all(&place)?;
     staged.iter().map(|package| deb::make(&place, package)).collect()
 }
 
-/// What is built: the command.
-const BUILT: [&str; 1] = ["--package=zonal-cli"];
+/// What is built: the command and the C library.
+const BUILT: [&str; 2] = ["--package=zonal-cli", "--package=zonal-ffi"];
 
 /// An empty folder, whatever was there.
 fn fresh(folder: &Path) -> Result<()> {
@@ -124,8 +132,8 @@ fn epoch(root: &Path) -> Result<String> {
     Ok(told.trim().to_owned())
 }
 
-/// Debian's name of this architecture.
-fn architecture() -> Result<String> {
-    let told = run::quietly(Command::new("dpkg").arg("--print-architecture"))?;
+/// What Debian calls this architecture, somewhere.
+fn architecture(variable: &str) -> Result<String> {
+    let told = run::quietly(Command::new("dpkg-architecture").arg("--query").arg(variable))?;
     Ok(told.trim().to_owned())
 }

@@ -53,7 +53,7 @@ fn rows(list: &str) -> Result<Vec<Row<'_>>> {
 
 impl Row<'_> {
     fn lay_out(&self, place: &Place, package: &Path) -> Result<()> {
-        let to = package.join(self.destination);
+        let to = package.join(self.destination.replace("@multiarch@", &place.multiarch));
         fs::create_dir_all(to.parent().context("a destination lies in a folder")?)?;
         if self.mode == "link" {
             return Ok(symlink(self.source, to)?);
