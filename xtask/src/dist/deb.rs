@@ -15,8 +15,14 @@ use super::{Place, VERSION, architecture, epoch};
 /// Who answers for the packages.
 pub(super) const MAINTAINER: &str = "The Zonal authors <zonal@packages.invalid>";
 
-/// Scripts that dpkg runs.
-const SCRIPTS: [&str; 4] = ["postinst", "prerm", "postrm", "triggers"];
+/// What dpkg is told beside the control file, with its mode: scripts that it runs, and lists.
+const CONTROL: [(&str, u32); 5] = [
+    ("postinst", 0o755),
+    ("prerm", 0o755),
+    ("postrm", 0o755),
+    ("triggers", 0o644),
+    ("shlibs", 0o644),
+];
 
 /// Makes the package and returns its file.
 pub(super) fn make(place: &Place, package: &Staged) -> Result<PathBuf> {
@@ -27,12 +33,11 @@ pub(super) fn make(place: &Place, package: &Staged) -> Result<PathBuf> {
     fs::create_dir_all(&control)?;
     fs::write(control.join("md5sums"), sums)?;
     fs::write(control.join("control"), control_file(&given, place, package)?)?;
-    for script in SCRIPTS {
-        let from = given.join(format!("{name}.{script}"));
+    for (part, mode) in CONTROL {
+        let from = given.join(format!("{name}.{part}"));
         if from.exists() {
-            fs::copy(&from, control.join(script))?;
-            let mode = if script == "triggers" { 0o644 } else { 0o755 };
-            fs::set_permissions(control.join(script), Permissions::from_mode(mode))?;
+            fs::copy(&from, control.join(part))?;
+            fs::set_permissions(control.join(part), Permissions::from_mode(mode))?;
         }
     }
     let file =

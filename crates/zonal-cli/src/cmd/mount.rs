@@ -5,6 +5,7 @@
 //! system is in `mount/kind.rs`.
 
 mod counts;
+mod helper;
 mod kind;
 mod remount;
 
@@ -136,7 +137,10 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     kind.name().clone_into(&mut config.kind);
     let mounted = Mounted::mount(kind, &stack, &config, &of_kind)
         .with_context(|| format!("the file system on {}", args.device))?;
-    let served = serve(mounted.controlled(&stack), &config, ready);
+    let served = serve(mounted.controlled(&stack), &config, || {
+        helper::record(&config);
+        ready();
+    });
     if let (Some(path), Some(counts)) = (&args.counts, mounted.counts()) {
         counts.write(path)?;
     }
