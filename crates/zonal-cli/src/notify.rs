@@ -1,5 +1,5 @@
 //! Tells systemd that a server is ready: a unit of `Type=notify` counts as started from then on,
-//! and what is ordered after it finds the mount or the device there. sd_notify(3) is the protocol.
+//! and what is ordered after it finds the mount or the device there. `sd_notify(3)` is the protocol.
 
 use std::ffi::OsStr;
 use std::io;

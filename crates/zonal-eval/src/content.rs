@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use zonal_sim::files::{BLOCK_BYTES, FileOp};
 
-use crate::{EvalError, Result, verify};
+use crate::{Result, mismatch};
 
 /// For each file, the version of each of its blocks.
 #[derive(Default)]
@@ -51,15 +51,18 @@ impl Content {
     /// Compares what was read of a file, all of it.
     pub(super) fn compare(&self, file: u32, data: &[u8]) -> Result<()> {
         let Some(versions) = self.files.get(&file) else {
-            return Err(EvalError::Mismatch { what: format!("file {file} is deleted") });
+            return Err(mismatch(format!("file {file} is deleted")));
         };
-        verify(data.len() == versions.len() * BLOCK, || {
-            format!("file {file} has {} bytes", data.len())
-        })?;
+        if data.len() != versions.len() * BLOCK {
+            return Err(mismatch(format!("file {file} has {} bytes", data.len())));
+        }
         for (at, (block, &version)) in data.chunks_exact(BLOCK).zip(versions).enumerate() {
             let (head, rest) = block.split_at(24);
             let right = head == stamp(file, at, version) && rest.iter().all(|&byte| byte == 0);
-            verify(right, || format!("block {at} of file {file} is not what was written last"))?;
+            if !right {
+                let what = format!("block {at} of file {file} is not what was written last");
+                return Err(mismatch(what));
+            }
         }
         Ok(())
     }

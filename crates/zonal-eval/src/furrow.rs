@@ -11,7 +11,7 @@ use zonal_sim::ssd::Account;
 use zonal_sim::{Config, SimSsd};
 
 use crate::content::{BLOCK, Content};
-use crate::{During, EvalError, Result, verify};
+use crate::{During, EvalError, Result, mismatch};
 
 /// Bytes of a request, as FUSE has it.
 const REQUEST: usize = 1 << 20;
@@ -57,9 +57,11 @@ impl FurrowStore {
     pub(super) fn verify(self) -> Result<()> {
         let (stats, drive) = (self.fs.stats(), self.drive.account().host_bytes - self.made_bytes);
         let wrote = stats.user_bytes + stats.reclaim_bytes + stats.meta_bytes;
-        verify(wrote == drive, || {
-            format!("the file system counts {wrote} bytes, its drive {drive}")
-        })?;
+        if wrote != drive {
+            return Err(mismatch(format!(
+                "the file system counts {wrote} bytes, its drive {drive}"
+            )));
+        }
         for (file, blocks) in self.content.files() {
             let mut data = vec![0; blocks * BLOCK];
             let read = self.fs.read(self.inodes[&file], 0, &mut data);
@@ -67,7 +69,10 @@ impl FurrowStore {
         }
         self.fs.shutdown().during("unmounting")?;
         let report = furrow::check(self.drive, DataCheck::Read, &mut |_| ()).during("checking")?;
-        verify(report.is_clean(), || format!("the check finds {:?}", report.problems.first()))
+        if !report.is_clean() {
+            return Err(mismatch(format!("the check finds {:?}", report.problems.first())));
+        }
+        Ok(())
     }
 }
 

@@ -74,7 +74,7 @@ impl<T> During<T> for std::result::Result<T, FsError> {
     }
 }
 
-/// An error unless `holds`.
-fn verify(holds: bool, what: impl FnOnce() -> String) -> Result<()> {
-    if holds { Ok(()) } else { Err(EvalError::Mismatch { what: what() }) }
+/// A drive or a file does not hold what it should.
+fn mismatch(what: impl Into<String>) -> EvalError {
+    EvalError::Mismatch { what: what.into() }
 }

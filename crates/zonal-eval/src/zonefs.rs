@@ -18,7 +18,7 @@ use zonal_sim::ssd::Account;
 use zonal_sim::{Config, SimSsd};
 
 use crate::content::{BLOCK, Content, count};
-use crate::{During, EvalError, Result, verify};
+use crate::{During, EvalError, Result, mismatch};
 
 /// Blocks that are copied with one read: 1 MiB of a zone, what has died in it included.
 const COPY_BLOCKS: u32 = 256;
@@ -171,7 +171,10 @@ impl ZonefsStore {
         let (log, drive) = (self.log.counters(), self.drive.account().host_bytes);
         // One block more: the super block.
         let wrote = (log.host + log.moved + 1) * BLOCK as u64;
-        verify(wrote == drive, || format!("the log counts {wrote} bytes, its drive {drive}"))?;
+        if wrote != drive {
+            let what = format!("the log counts {wrote} bytes, its drive {drive}");
+            return Err(mismatch(what));
+        }
         for (file, _) in self.content.files() {
             let mut data = Vec::new();
             for unit in units(&self.files[&file].1) {

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `stats` | type of the file system, its settings and all its counters, as JSON |
 //! | `zones` | the zone report, one line for each zone |
-//! | `command` | for writing: one [command] for each write(2) |
+//! | `command` | for writing: one command for each write(2) |
 //! | others | one counter each, as Linux has them in sysfs: see [`Inspect::attributes`] |
 //!
 //! It is found by its name and never listed, and takes no part in sizes. It lies over the file system:

@@ -2,7 +2,7 @@
 //! noted down as it goes on.
 //!
 //! Nothing takes time here. [`Counting`] can stop at any point, so the same drive can be filled by
-//! counting and then be handed to timed mode; [`counting`] does a whole config.
+//! counting and then be handed to timed mode; [`run`] does a whole config.
 
 use serde::Serialize;
 

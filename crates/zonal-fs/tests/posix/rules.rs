@@ -1,6 +1,8 @@
 //! What POSIX and Linux promise about names, the same for a volume and for a mount: the tests of
 //! both call these.
 
+#![allow(clippy::unwrap_used, reason = "this is test code")]
+
 /// The error number of what failed.
 pub(crate) type Outcome<T> = Result<T, i32>;
 
