@@ -1,6 +1,8 @@
 //! fsx: random reads, writes, mappings and truncations of one file, each checked, in four profiles
 //! and with several seeds.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+
 mod mounted;
 
 use std::fs;
