@@ -89,7 +89,9 @@ impl Tally {
             last.split_once(" passed, ").and_then(|(count, _)| count.parse().ok());
         let Some(passed) = passed else { anyhow::bail!("it did not run to its end") };
         self.passed += passed;
-        let after = |mark| printed.lines().filter_map(move |line: &str| line.strip_prefix(mark));
+        // Before the last paragraph it may have passed on what others counted.
+        let names = printed.rsplit("\n\n").next().unwrap_or_default();
+        let after = |mark| names.lines().filter_map(move |line: &str| line.strip_prefix(mark));
         self.failed.extend(after("FAILED   ").map(str::to_owned));
         self.skipped.extend(after("skipped  ").map(str::to_owned));
         self.left += after("left     ").filter_map(|count| count.parse::<u64>().ok()).sum::<u64>();
@@ -134,7 +136,8 @@ mod tests {
     #[test]
     fn adds_what_another_run_printed() {
         let mut tally = Tally::default();
-        let printed = "a ... ok (0.1 s)\n\nFAILED   b\nleft     7\n2 passed, 1 failed, 0 skipped\n";
+        let printed = "a ... ok (0.1 s)\n\nFAILED   b\n2 passed, 1 failed, 0 skipped\n\n\
+                       FAILED   b\nleft     7\n2 passed, 1 failed, 0 skipped\n";
         tally.add(printed).unwrap();
         assert_eq!(tally.counts(), "2 passed, 1 failed, 0 skipped");
         assert_eq!((tally.total(), tally.left()), (3, 7));
