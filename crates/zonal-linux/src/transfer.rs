@@ -35,10 +35,12 @@ fn with_buffer<T>(step: impl FnOnce(&mut [u8]) -> T) -> T {
 }
 
 /// What direct I/O on `file` wants memory to be a multiple of, if the kernel tells (`STATX_DIOALIGN`,
-/// Linux 6.1, not on every file system).
+/// Linux 6.1, not on every file system), but whole blocks: `null_blk` says that it takes any memory, and
+/// returns wrong data when a page of it ends inside a block.
 fn memory_alignment(file: &File) -> Option<usize> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    let bytes = usize::try_from(found.stx_dio_mem_align).ok()?;
+    let bytes = found.stx_dio_mem_align.max(found.stx_dio_offset_align);
+    let bytes = usize::try_from(bytes).ok()?;
     // 0 stands for no direct I/O at all.
     (found.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && bytes.is_power_of_two()).then_some(bytes)
 }
