@@ -1,5 +1,7 @@
 //! Very many files in one directory: it stays fast, and everything is found again.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+
 mod mounted;
 
 use std::fs::{self, File};

@@ -1,5 +1,7 @@
 //! pjdfstest, 398 tests of POSIX semantics, through a real mount: none may fail.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+
 mod mounted;
 
 use std::fs;

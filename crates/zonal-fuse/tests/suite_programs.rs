@@ -1,5 +1,7 @@
 //! Real programs through a real mount: git, SQLite and fio, with writers and daemons killed.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+
 mod mounted;
 
 use std::fs;
