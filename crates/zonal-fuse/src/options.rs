@@ -197,7 +197,7 @@ fn is_for_mount(option: &str) -> bool {
         "silent",
         "loud",
     ];
-    const PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "user="];
+    const PREFIXES: [&str; 5] = ["x-", "X-", "comment=", "uhelper=", "user="];
     SKIPPED.contains(&option) || PREFIXES.iter().any(|prefix| option.starts_with(prefix))
 }
 
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn options_of_mount_are_skipped() {
         let plain = config("").unwrap();
-        let fstab = "defaults,noauto,user=joe,_netdev,nofail,x-systemd.automount,comment=a";
+        let fstab = "defaults,noauto,user=joe,_netdev,nofail,x-systemd.automount,uhelper=a";
         assert_eq!(config(fstab).unwrap(), plain);
     }
 
