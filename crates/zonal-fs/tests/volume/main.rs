@@ -301,7 +301,7 @@ fn an_error_names_what_was_tried_and_the_path() {
     let error = file.try_lock().and_then(|()| volume.open("file")?.try_lock()).unwrap_err();
     assert!(error.to_string().starts_with("locking file: "), "{error}");
     let refused = Volume::mount(drive(), clock(), &QUIET).err().unwrap();
-    assert!(refused.to_string().contains("not a Furrow file system"), "{refused}");
+    assert!(refused.to_string().contains("no Furrow on the device"), "{refused}");
 }
 
 #[test]

@@ -180,6 +180,13 @@ impl Queue {
         }
     }
 
+    /// The end of whichever command ends next.
+    pub fn next_completion(&mut self) -> CompletionEntry {
+        let (frame, pdu) = self.receive().expect("the connection holds");
+        assert_eq!(frame.kind, PduType::CapsuleResp, "{pdu:02x?}");
+        CompletionEntry::read_from_bytes(&pdu[8..24]).unwrap()
+    }
+
     /// Whether nothing arrives for a moment.
     pub fn is_silent(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
