@@ -52,7 +52,7 @@ pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// What a new inode starts with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Birth {
+pub struct InitialAttrs {
     /// Permission bits, setuid, setgid, sticky.
     pub perm: u16,
     /// Owner.
@@ -76,13 +76,13 @@ pub fn new_inode(
     parent_default: Option<&[u8]>,
     kind: FileKind,
     perm: u16,
-) -> Result<Birth> {
+) -> Result<InitialAttrs> {
     let parent_gives_group = parent.perm & SETGID != 0;
     let gid = if parent_gives_group { parent.gid } else { caller.gid };
-    let mut birth =
-        Birth { perm: 0o777, uid: caller.uid, gid, access_acl: None, default_acl: None };
+    let mut initial =
+        InitialAttrs { perm: 0o777, uid: caller.uid, gid, access_acl: None, default_acl: None };
     if kind == FileKind::Symlink {
-        return Ok(birth);
+        return Ok(initial);
     }
     let mut perm = perm & PERM_MASK;
     let runs_as_group = perm & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
@@ -99,13 +99,13 @@ pub fn new_inode(
     if let Some(default) = default {
         let (access, allowed) = default.inherit(perm);
         perm = (perm & !0o777) | allowed;
-        birth.access_acl = (!access.is_plain()).then(|| access.encode());
-        birth.default_acl = (kind == FileKind::Directory).then(|| default.encode());
+        initial.access_acl = (!access.is_plain()).then(|| access.encode());
+        initial.default_acl = (kind == FileKind::Directory).then(|| default.encode());
     } else {
         perm &= !(caller.umask & 0o777);
     }
-    birth.perm = perm;
-    Ok(birth)
+    initial.perm = perm;
+    Ok(initial)
 }
 
 /// The permission bits of an inode after `set`: `chown` of anything but a directory clears setuid

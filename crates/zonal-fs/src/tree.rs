@@ -29,8 +29,13 @@ impl Tree {
     /// An empty file system whose root belongs to the superuser, with mode 755.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let now = Timestamp::from_ns(clock.wall_ns());
-        let root =
-            rules::Birth { perm: 0o755, uid: 0, gid: 0, access_acl: None, default_acl: None };
+        let root = rules::InitialAttrs {
+            perm: 0o755,
+            uid: 0,
+            gid: 0,
+            access_acl: None,
+            default_acl: None,
+        };
         let body = Body::Directory(Directory::new(Ino::ROOT));
         let root = Inode::new(Ino::ROOT, FileKind::Directory, &root, body, now);
         let state =
@@ -114,14 +119,20 @@ impl Directory {
 }
 
 impl Inode {
-    fn new(ino: Ino, kind: FileKind, birth: &rules::Birth, body: Body, now: Timestamp) -> Self {
+    fn new(
+        ino: Ino,
+        kind: FileKind,
+        initial: &rules::InitialAttrs,
+        body: Body,
+        now: Timestamp,
+    ) -> Self {
         let attr = Attr {
             ino,
             kind,
-            perm: birth.perm,
+            perm: initial.perm,
             nlink: if kind == FileKind::Directory { 2 } else { 1 },
-            uid: birth.uid,
-            gid: birth.gid,
+            uid: initial.uid,
+            gid: initial.gid,
             rdev: 0,
             size: if let Body::Symlink(target) = &body { target.len() as u64 } else { 0 },
             blocks: 0,
@@ -132,8 +143,8 @@ impl Inode {
             flags: InodeFlags::empty(),
         };
         let mut inode = Self { attr, body, xattrs: BTreeMap::new(), pins: 0 };
-        inode.put_xattr(acl::ACCESS, birth.access_acl.clone());
-        inode.put_xattr(acl::DEFAULT, birth.default_acl.clone());
+        inode.put_xattr(acl::ACCESS, initial.access_acl.clone());
+        inode.put_xattr(acl::DEFAULT, initial.default_acl.clone());
         inode
     }
 
@@ -256,10 +267,11 @@ impl State {
     }
 
     fn enter_whiteout(&mut self, parent: Ino, name: &[u8], now: Timestamp) -> Result<()> {
-        let birth = rules::Birth { perm: 0, uid: 0, gid: 0, access_acl: None, default_acl: None };
+        let initial =
+            rules::InitialAttrs { perm: 0, uid: 0, gid: 0, access_acl: None, default_acl: None };
         self.last_ino += 1;
         let ino = Ino::new(self.last_ino);
-        let whiteout = Inode::new(ino, FileKind::CharDevice, &birth, Body::Node, now);
+        let whiteout = Inode::new(ino, FileKind::CharDevice, &initial, Body::Node, now);
         self.inodes.insert(ino, whiteout);
         self.enter(parent, name, ino, now)
     }
@@ -299,13 +311,13 @@ impl State {
         })
     }
 
-    fn birth(
+    fn initial(
         &self,
         caller: &Caller,
         parent: Ino,
         kind: FileKind,
         perm: u16,
-    ) -> Result<rules::Birth> {
+    ) -> Result<rules::InitialAttrs> {
         let parent = self.inode(parent)?;
         let default = parent.xattrs.get(acl::DEFAULT).map(Vec::as_slice);
         rules::new_inode(caller, &parent.attr, default, kind, perm)

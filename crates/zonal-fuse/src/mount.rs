@@ -80,7 +80,7 @@ struct Life {
 enum Asked {
     No,
     Once,
-    Again,
+    Twice,
 }
 
 impl Life {
@@ -156,7 +156,7 @@ impl Life {
                         end_mount(point);
                     }
                     Asked::Once => self.insist(signal),
-                    Asked::Again => return Ok(()),
+                    Asked::Twice => return Ok(()),
                 },
                 Some(Event::Closed(_)) => unreachable!("nothing has been closed yet"),
                 None => {
@@ -164,7 +164,7 @@ impl Life {
                     return Ok(());
                 }
             }
-            if self.asked == Asked::Again {
+            if self.asked == Asked::Twice {
                 return Ok(());
             }
         }
@@ -181,7 +181,7 @@ impl Life {
             let _ = events.send(Event::Closed(closed));
         })?;
         loop {
-            if self.asked == Asked::Again {
+            if self.asked == Asked::Twice {
                 return Err(ServeError::Stuck);
             }
             let limit = if self.asked == Asked::No { None } else { Some(CLOSE_TIMEOUT) };
@@ -211,7 +211,7 @@ impl Life {
         self.asked = match self.asked {
             Asked::No => Asked::Once,
             asked if signal == SIGHUP => asked,
-            Asked::Once | Asked::Again => Asked::Again,
+            Asked::Once | Asked::Twice => Asked::Twice,
         };
     }
 

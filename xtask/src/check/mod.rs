@@ -6,6 +6,7 @@ mod leftovers;
 mod licences;
 mod links;
 mod sizes;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +30,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("leftovers", || leftovers::check(root));
     tally.check("file sizes and headers", || sizes::check(root));
     tally.check("links between documents", || links::check(root));
+    tally.check("retired words", || words::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
     match metadata(root) {
         Ok(metadata) => {

@@ -27,7 +27,7 @@ pub(super) enum Role {
     /// Holds data; not written again before a reset.
     Sealed,
     /// No data lives in it; reset after the next commit.
-    Dying,
+    PendingReset,
     /// Failed: what lives in it may be readable, but it is never reset.
     Failed,
 }
@@ -42,7 +42,7 @@ impl Role {
             Self::Open(Stream::User) => "open",
             Self::Open(Stream::Reclaim) => "open-reclaim",
             Self::Sealed => "data",
-            Self::Dying => "dying",
+            Self::PendingReset => "pending-reset",
             Self::Failed => "failed",
         }
     }
@@ -231,8 +231,8 @@ impl Zones {
     }
 
     /// Whether a commit under way will give zones back.
-    pub(super) fn has_dying(&self) -> bool {
-        self.slots.iter().any(|slot| slot.role == Role::Dying)
+    pub(super) fn has_pending_reset(&self) -> bool {
+        self.slots.iter().any(|slot| slot.role == Role::PendingReset)
     }
 
     /// Blocks left in the zone that a stream writes.
@@ -380,7 +380,7 @@ impl Zones {
         let zones: Vec<u32> = self.emptied.iter().copied().filter(|&zone| idle(zone)).collect();
         for &zone in &zones {
             self.emptied.remove(&zone);
-            self.slot_mut(zone).role = Role::Dying;
+            self.slot_mut(zone).role = Role::PendingReset;
         }
         zones
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::Furrow;
 use super::alloc::{Stream, Urgency};
 use super::commit::Ending;
-use super::data::{Hold, Purpose, Source};
+use super::data::{Purpose, Source, StateAccess};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Rows;
@@ -128,7 +128,7 @@ impl Furrow {
     /// Checks that `growth` more blocks are within what files may fill.
     pub(super) fn check_space(&self, state: &State, growth: u64) -> Result<()> {
         let totals = &state.totals;
-        let used = totals.live + totals.promised + totals.reserved;
+        let used = totals.live + totals.preallocated + totals.reserved;
         if growth > 0 && used + growth > self.user_blocks(state, totals.rows()) {
             return Err(FsError::NoSpace);
         }
@@ -198,18 +198,18 @@ impl Furrow {
 
     /// Places every buffered block of every file. The caller has its turn at
     /// [`flushing`](Furrow::flushing).
-    pub(super) fn write_back_all(&self, hold: &mut Hold<'_>) -> Result<()> {
-        let inos: Vec<Ino> = hold.with(|state| state.buffered.iter().copied().collect());
+    pub(super) fn write_back_all(&self, access: &mut StateAccess<'_>) -> Result<()> {
+        let inos: Vec<Ino> = access.with(|state| state.buffered.iter().copied().collect());
         for ino in inos {
-            self.write_back(hold, ino)?;
+            self.write_back(access, ino)?;
         }
         Ok(())
     }
 
     /// Places every buffered block of a file. The caller has its turn at
     /// [`flushing`](Furrow::flushing).
-    pub(super) fn write_back(&self, hold: &mut Hold<'_>, ino: Ino) -> Result<()> {
-        let outgoing: Vec<Outgoing> = hold.with(|state| {
+    pub(super) fn write_back(&self, access: &mut StateAccess<'_>, ino: Ino) -> Result<()> {
+        let outgoing: Vec<Outgoing> = access.with(|state| {
             let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else {
                 return Vec::new();
             };
@@ -225,9 +225,9 @@ impl Furrow {
             for block in group {
                 data.extend_from_slice(&block.data[..]);
             }
-            let placed = self.place_data(hold, Purpose::WriteBack, &data)?;
+            let placed = self.place_data(access, Purpose::WriteBack, &data)?;
             let crcs = checksums(&data);
-            hold.with(|state| publish(state, ino, group, &placed, &crcs));
+            access.with(|state| publish(state, ino, group, &placed, &crcs));
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ impl Furrow {
             let _turn = self.flushing.lock().expect("no holder panicked");
             // Another thread may have emptied it meanwhile.
             if self.is_buffer_full() {
-                self.write_back_all(&mut Hold::Free(&self.state))
+                self.write_back_all(&mut StateAccess::Unlocked(&self.state))
             } else {
                 Ok(())
             }
@@ -288,7 +288,7 @@ fn stored_at(state: &State, ino: Ino, block: u64) -> Result<Option<(ExtentId, u3
         return Ok(None);
     }
     let Some((start, entry)) = file.covering(block) else { return Ok(None) };
-    if entry.extent == ExtentId::PROMISED {
+    if entry.extent == ExtentId::PREALLOCATED {
         return Ok(None);
     }
     let within = u32::try_from(block - start).expect("inside the entry");

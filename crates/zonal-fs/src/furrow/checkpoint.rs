@@ -154,7 +154,7 @@ impl Committer {
     ) -> Result<()> {
         let epoch = self.journal.epoch + 1;
         let uuid = self.journal.uuid;
-        if drive.layout.thrift {
+        if drive.layout.few_active_zones {
             // Their two active zones are needed for the copies of the checkpoint.
             self.finish_journal(drive);
         }
@@ -207,7 +207,7 @@ impl Committer {
             }
         }
         self.superlog.write(drive, &self.superblock)?;
-        if drive.layout.thrift {
+        if drive.layout.few_active_zones {
             for at in self.checkpoints.next.iter().flatten() {
                 drive.finish(at.zone);
             }
@@ -226,7 +226,8 @@ impl Committer {
         let mut journal = self.journal.clone();
         journal.epoch += 1;
         journal.blocks = 0;
-        let healthy = !drive.layout.thrift && !journal.zones.is_empty() && !journal.is_impaired();
+        let healthy =
+            !drive.layout.few_active_zones && !journal.zones.is_empty() && !journal.is_impaired();
         if healthy && journal.room(drive) >= drive.layout.zone_blocks / 2 {
             journal.zones = journal.zones.split_off(journal.index);
             journal.index = 0;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::Furrow;
 use super::alloc::Role;
 use super::checkpoint::{CheckpointLog, Image, MountedZones};
-use super::data::Hold;
+use super::data::StateAccess;
 use super::format::BLOCK_BYTES;
 use super::format::record::{PaddedRecord, RecordBuffer};
 use super::format::superblock::Superblock;
@@ -90,7 +90,7 @@ impl Furrow {
             let _turn = self.flushing.lock().expect("no holder panicked");
             let passes = if self.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
             for _ in 0..passes {
-                self.write_back_all(&mut Hold::Free(&self.state))?;
+                self.write_back_all(&mut StateAccess::Unlocked(&self.state))?;
             }
             self.take(&committer, ending)?
         };
@@ -105,7 +105,7 @@ impl Furrow {
     fn take(&self, committer: &Committer, ending: Ending) -> Result<Taken> {
         let mut state = self.write_state();
         if !self.has_planted(PlantedBug::SkipWriteBack) {
-            self.write_back_all(&mut Hold::Held(&mut state))?;
+            self.write_back_all(&mut StateAccess::Locked(&mut state))?;
         }
         let whole = ending != Ending::Record || committer.needs_checkpoint != Need::None;
         let image = whole.then(|| Image::of(&state, &self.drive, self.options.planted));
@@ -180,7 +180,7 @@ impl Furrow {
         let image = {
             let _turn = self.flushing.lock().expect("no holder panicked");
             let mut state = self.write_state();
-            self.write_back_all(&mut Hold::Held(&mut state))?;
+            self.write_back_all(&mut StateAccess::Locked(&mut state))?;
             Image::of(&state, &self.drive, self.options.planted)
         };
         self.drive.flush()?;
@@ -192,7 +192,7 @@ impl Furrow {
         for &zone in zones {
             let outcome = self.drive.reset(zone);
             let mut state = self.write_state();
-            if state.zones.slot(zone).role != Role::Dying {
+            if state.zones.slot(zone).role != Role::PendingReset {
                 continue;
             }
             match outcome {

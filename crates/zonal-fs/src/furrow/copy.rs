@@ -2,7 +2,7 @@
 
 use super::Furrow;
 use super::commit::Ending;
-use super::data::Hold;
+use super::data::StateAccess;
 use super::format::BLOCK_BYTES;
 use super::layout::ROW_COPIES;
 use super::state::{ExtentId, MAP_BYTES, MapEntry, State};
@@ -90,7 +90,7 @@ impl Furrow {
         loop {
             {
                 let _turn = self.flushing.lock().expect("no holder panicked");
-                self.write_back(&mut Hold::Free(&self.state), source)?;
+                self.write_back(&mut StateAccess::Unlocked(&self.state), source)?;
             }
             let mut guard = self.write_state();
             let state = &mut *guard;
@@ -125,8 +125,8 @@ impl Furrow {
 }
 
 fn share_piece(state: &mut State, target: Ino, first: u64, entry: MapEntry) {
-    // A promise is the source's own: the copy has a hole there, which reads the same.
-    if entry.extent != ExtentId::PROMISED {
+    // Preallocated space belongs to the source: the copy has a hole there, which reads the same.
+    if entry.extent != ExtentId::PREALLOCATED {
         state.map(target, first, entry);
     }
 }

@@ -22,19 +22,19 @@ use crate::vfs::{Ino, Result};
 const REFUSALS_MAX: usize = 8;
 
 /// A way to the state: locked for each step, or already locked by the caller.
-pub(super) enum Hold<'a> {
+pub(super) enum StateAccess<'a> {
     /// Each step takes the lock.
-    Free(&'a RwLock<State>),
+    Unlocked(&'a RwLock<State>),
     /// The caller has it.
-    Held(&'a mut State),
+    Locked(&'a mut State),
 }
 
-impl Hold<'_> {
+impl StateAccess<'_> {
     /// Runs one step on the state.
     pub(super) fn with<R>(&mut self, step: impl FnOnce(&mut State) -> R) -> R {
         match self {
-            Self::Free(lock) => step(&mut lock.write().expect("no holder panicked")),
-            Self::Held(state) => step(state),
+            Self::Unlocked(lock) => step(&mut lock.write().expect("no holder panicked")),
+            Self::Locked(state) => step(state),
         }
     }
 }
@@ -74,7 +74,7 @@ impl Furrow {
     /// Writes whole blocks to data zones. What it returns is in flight until it is settled.
     pub(super) fn place_data(
         &self,
-        hold: &mut Hold<'_>,
+        access: &mut StateAccess<'_>,
         purpose: Purpose,
         data: &[u8],
     ) -> Result<Vec<Placed>> {
@@ -84,7 +84,7 @@ impl Furrow {
         while !rest.is_empty() {
             let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
             let want = want.min(self.layout().extent_max);
-            let outcome = match hold.with(|state| self.grant(state, purpose, want)) {
+            let outcome = match access.with(|state| self.grant(state, purpose, want)) {
                 None => Err(FsError::NoSpace),
                 Some(grant) => {
                     let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
@@ -97,12 +97,12 @@ impl Furrow {
                         }
                         // No fault of the zone's: the next one would find none either.
                         Err(error @ DeviceError::NoSpace { .. }) => {
-                            hold.with(|state| state.zones.give_back(grant));
+                            access.with(|state| state.zones.give_back(grant));
                             Err(error.into())
                         }
                         Err(error) => {
-                            hold.with(|state| state.zones.settle(grant.zone, grant.blocks));
-                            self.retire_zone(hold, grant.zone, &error);
+                            access.with(|state| state.zones.settle(grant.zone, grant.blocks));
+                            self.retire_zone(access, grant.zone, &error);
                             Err(error.into())
                         }
                     }
@@ -110,7 +110,7 @@ impl Furrow {
             };
             refusals += 1;
             if refusals >= REFUSALS_MAX || is_final(&outcome) {
-                hold.with(|state| {
+                access.with(|state| {
                     for part in &placed {
                         state.zones.settle(part.zone, part.blocks);
                     }
@@ -148,14 +148,14 @@ impl Furrow {
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.
-    fn retire_zone(&self, hold: &mut Hold<'_>, zone: u32, error: &DeviceError) {
+    fn retire_zone(&self, access: &mut StateAccess<'_>, zone: u32, error: &DeviceError) {
         if matches!(error, DeviceError::PowerCut) {
             return;
         }
         tracing::warn!(zone, %error, "a write failed; going on in another zone");
         let cond = self.drive.device.zone(ZoneId::new(zone)).map(|zone| zone.cond);
         let dead = matches!(cond, Ok(ZoneCond::ReadOnly | ZoneCond::Offline));
-        hold.with(|state| if dead { state.zones.fail(zone) } else { state.zones.seal(zone) });
+        access.with(|state| if dead { state.zones.fail(zone) } else { state.zones.seal(zone) });
         if !dead {
             self.drive.finish(zone);
         }

@@ -80,8 +80,9 @@ impl Furrow {
     ) -> Result<Inode> {
         let directory = state.inode(parent)?;
         let default = directory.xattrs.get(acl::DEFAULT).map(|value| &value[..]);
-        let birth = rules::new_inode(caller, &directory.attr(parent), default, new.kind, new.perm)?;
-        let acls = [(acl::ACCESS, birth.access_acl), (acl::DEFAULT, birth.default_acl)];
+        let initial =
+            rules::new_inode(caller, &directory.attr(parent), default, new.kind, new.perm)?;
+        let acls = [(acl::ACCESS, initial.access_acl), (acl::DEFAULT, initial.default_acl)];
         let now = self.now();
         let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
         let body = match new.kind {
@@ -97,10 +98,10 @@ impl Furrow {
         };
         Ok(Inode {
             kind: new.kind,
-            perm: birth.perm,
+            perm: initial.perm,
             nlink: if new.kind == FileKind::Directory { 2 } else { 1 },
-            uid: birth.uid,
-            gid: birth.gid,
+            uid: initial.uid,
+            gid: initial.gid,
             rdev: if is_device { new.rdev } else { 0 },
             size: new.target.len() as u64,
             atime: now,

@@ -100,10 +100,10 @@ impl State {
             extent.owner = (ino, first);
             self.changes.mark(RowKey::Extent(entry.extent));
         } else {
-            assert!(entry.extent == ExtentId::PROMISED, "a map entry leads to an extent");
-            // A piece cut off a promise is a promise like any other: there is nothing to skip.
+            assert!(entry.extent == ExtentId::PREALLOCATED, "a map entry leads to an extent");
+            // A piece of preallocated space is preallocated too: there is nothing to skip.
             entry.skip = 0;
-            self.totals.promised += u64::from(entry.blocks);
+            self.totals.preallocated += u64::from(entry.blocks);
         }
         let file = self.file_mut(ino);
         file.mapped += u64::from(entry.blocks);
@@ -180,8 +180,8 @@ impl State {
         let file = self.file_mut(ino);
         let entry = file.map.remove(&start).expect("the caller has found the entry");
         file.mapped -= u64::from(entry.blocks);
-        if entry.extent == ExtentId::PROMISED {
-            self.totals.promised -= u64::from(entry.blocks);
+        if entry.extent == ExtentId::PREALLOCATED {
+            self.totals.preallocated -= u64::from(entry.blocks);
         }
         self.totals.remove_place_bytes(MAP_BYTES);
         self.changes.mark(RowKey::Map(ino, start));

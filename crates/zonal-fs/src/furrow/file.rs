@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::Furrow;
 use super::buffer::{Admission, Base};
 use super::commit::Ending;
-use super::data::{Hold, Purpose};
+use super::data::{Purpose, StateAccess};
 use super::extent::{Placed, checksums};
 use super::format::BLOCK_BYTES;
 use super::inode::{change_attributes, plan_attributes};
@@ -187,7 +187,8 @@ impl Furrow {
             state.totals.reserved += growth;
             growth
         };
-        let outcome = self.place_data(&mut Hold::Free(&self.state), Purpose::Write, straight);
+        let outcome =
+            self.place_data(&mut StateAccess::Unlocked(&self.state), Purpose::Write, straight);
         let outcome = outcome.and_then(|placed| {
             let crcs = checksums(straight);
             let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
@@ -328,7 +329,7 @@ impl Furrow {
             inode.file()?;
             protect::check_allocate(inode.flags, how)?;
         }
-        let (zeroes, promises, grows) = match how {
+        let (zeroes, allocates, grows) = match how {
             Allocate::Extend => (false, true, true),
             Allocate::KeepSize => (false, true, false),
             Allocate::Punch => (true, false, false),
@@ -348,7 +349,7 @@ impl Furrow {
                 continue;
             }
             let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-            if promises {
+            if allocates {
                 let growth = state.growth(ino, blocks.start, blocks.end)?;
                 self.check_space(state, growth)?;
             }
@@ -366,8 +367,8 @@ impl Furrow {
             if zeroes && offset.div_ceil(BLOCK) < end / BLOCK {
                 state.unmap(ino, offset.div_ceil(BLOCK), end / BLOCK);
             }
-            if promises {
-                promise(state, ino, blocks)?;
+            if allocates {
+                preallocate(state, ino, blocks)?;
             }
             let now = self.now();
             let inode = state.change_inode(ino)?;
@@ -396,7 +397,8 @@ fn are_current(state: &State, ino: Ino, bases: &[(u64, Option<Base>)]) -> Result
 /// Whether a block has content that is not known to be zeroes.
 fn holds_data(state: &State, ino: Ino, block: u64) -> Result<bool> {
     let file = state.inode(ino)?.file()?;
-    let stored = file.covering(block).is_some_and(|(_, entry)| entry.extent != ExtentId::PROMISED);
+    let stored =
+        file.covering(block).is_some_and(|(_, entry)| entry.extent != ExtentId::PREALLOCATED);
     Ok(stored || file.dirty.contains_key(&block))
 }
 
@@ -432,8 +434,8 @@ fn partial_edges(offset: u64, end: u64) -> Vec<(u64, std::ops::Range<usize>)> {
     edges
 }
 
-/// Promises space for every block of a range that has none.
-fn promise(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) -> Result<()> {
+/// Preallocates every block of a range that has none.
+fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) -> Result<()> {
     let file = state.inode(ino)?.file()?;
     let mut holes = Vec::new();
     let mut at = blocks.start;
@@ -450,7 +452,7 @@ fn promise(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) -> Result<
         let mut first = hole.start;
         while first < hole.end {
             let blocks = u32::try_from(hole.end - first).unwrap_or(u32::MAX);
-            state.map(ino, first, MapEntry { extent: ExtentId::PROMISED, skip: 0, blocks });
+            state.map(ino, first, MapEntry { extent: ExtentId::PREALLOCATED, skip: 0, blocks });
             first += u64::from(blocks);
         }
     }

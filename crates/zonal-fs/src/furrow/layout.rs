@@ -55,7 +55,7 @@ pub(super) struct Layout {
     pub(super) zone_blocks: u32,
     /// Zones are finished as soon as they are not written for a while, because the drive allows
     /// few active ones.
-    pub(super) thrift: bool,
+    pub(super) few_active_zones: bool,
     /// Zones that data is written to at once: one for files and one for reclaim, or one for both.
     pub(super) streams: usize,
 }
@@ -105,7 +105,7 @@ impl Layout {
             extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
             piece_bytes: (zone_blocks as usize / 4 * BLOCK_BYTES).min(1 << 20) - 4096,
             zone_blocks,
-            thrift: active < 12,
+            few_active_zones: active < 12,
             streams: if active < 6 { 1 } else { 2 },
         })
     }

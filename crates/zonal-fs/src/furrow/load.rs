@@ -260,7 +260,7 @@ fn build_maps(state: &mut State, rows: BTreeMap<(u64, u64), MapRow>, problems: &
         let extent = state.extents.get(&id);
         let inside = match extent {
             _ if entry.blocks == 0 => false,
-            None => id == ExtentId::PROMISED && entry.skip == 0,
+            None => id == ExtentId::PREALLOCATED && entry.skip == 0,
             Some(extent) => {
                 entry.skip.checked_add(entry.blocks).is_some_and(|end| end <= extent.blocks())
             }
@@ -287,7 +287,7 @@ fn build_maps(state: &mut State, rows: BTreeMap<(u64, u64), MapRow>, problems: &
             extent.refs += 1;
             extent.owner = (ino, first);
         } else {
-            state.totals.promised += u64::from(entry.blocks);
+            state.totals.preallocated += u64::from(entry.blocks);
         }
     }
 }

@@ -243,7 +243,7 @@ impl Furrow {
             batches: self.durable_batch.load(Ordering::Relaxed),
             zones_free: count(&|role| role == Role::Free),
             zones_open: count(&|role| matches!(role, Role::Open(_))),
-            zones_sealed: count(&|role| matches!(role, Role::Sealed | Role::Dying)),
+            zones_sealed: count(&|role| matches!(role, Role::Sealed | Role::PendingReset)),
             zones_metadata: count(&|role| matches!(role, Role::Super | Role::Meta)),
             zones_failed: count(&|role| role == Role::Failed),
         }

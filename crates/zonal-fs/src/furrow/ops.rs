@@ -132,7 +132,7 @@ impl FileSystem for Furrow {
         let state = self.read_state();
         let totals = &state.totals;
         let blocks = self.user_blocks(&state, Rows::default());
-        let used = totals.live + totals.promised + totals.reserved;
+        let used = totals.live + totals.preallocated + totals.reserved;
         let free = self.user_blocks(&state, totals.rows()).saturating_sub(used);
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),

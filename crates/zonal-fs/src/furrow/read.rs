@@ -110,7 +110,7 @@ impl Furrow {
             return Err(FsError::SeekBeyondEnd);
         }
         let block = offset / BLOCK;
-        let is_data = |entry: &MapEntry| entry.extent != ExtentId::PROMISED;
+        let is_data = |entry: &MapEntry| entry.extent != ExtentId::PREALLOCATED;
         match what {
             Seek::Data => {
                 let stored = file

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use super::Furrow;
 use super::alloc::{Role, Urgency};
 use super::commit::Ending;
-use super::data::{Hold, Purpose};
+use super::data::{Purpose, StateAccess};
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
 use super::planted::PlantedBug;
@@ -41,14 +41,18 @@ impl Live {
 impl Furrow {
     /// Frees at least one zone, or says that there is no space.
     pub(super) fn make_room(&self) -> Result<()> {
-        let (dying, emptied, meta) = {
+        let (pending, emptied, meta) = {
             let state = self.read_state();
             let set = self.layout().meta_set(state.totals.row_bytes);
             let meta = state.zones.meta();
             // Two more than a set is what a checkpoint may take that begins inside a zone.
-            (state.zones.has_dying(), state.zones.has_emptied(), (meta > set + 2).then_some(meta))
+            (
+                state.zones.has_pending_reset(),
+                state.zones.has_emptied(),
+                (meta > set + 2).then_some(meta),
+            )
         };
-        if dying {
+        if pending {
             // A commit is about to give zones back.
             drop(self.committer.lock().expect("no holder panicked"));
             return Ok(());
@@ -135,7 +139,8 @@ impl Furrow {
             }
             rest = later;
         }
-        let placed = self.place_data(&mut Hold::Free(&self.state), Purpose::Reclaim, &data)?;
+        let placed =
+            self.place_data(&mut StateAccess::Unlocked(&self.state), Purpose::Reclaim, &data)?;
         let mut state = self.write_state();
         let rows =
             self.has_planted(PlantedBug::ForgetRelocation).then(|| state.changes.rows.clone());

@@ -416,7 +416,7 @@ pub(super) fn resume_checkpoints(drive: &Drive, loaded: &Loaded) -> CheckpointLo
         // Behind a torn checkpoint the next one would be unreadable only by accident, but a
         // finished zone takes no more writes.
         if let Some(block) = written
-            && !drive.layout.thrift
+            && !drive.layout.few_active_zones
             && report.cond != ZoneCond::Full
             && block as usize >= end
         {
@@ -446,7 +446,7 @@ impl Furrow {
         {
             let mut state = self.write_state();
             self.settle_zones(&mut state, &loaded.zones);
-            if self.layout().thrift {
+            if self.layout().few_active_zones {
                 self.finish_metadata(&state, loaded);
             }
             // F3: what was read is durable, so nothing durable refers to them.
@@ -515,7 +515,7 @@ impl Furrow {
                 | Role::Meta
                 | Role::Free
                 | Role::Failed
-                | Role::Dying
+                | Role::PendingReset
                 | Role::Open(_) => continue,
             }
             let written = zone.written().and_then(|written| layout.whole_blocks(written));

@@ -72,7 +72,7 @@ fn encode_change(state: &State, key: &RowKey, body: &mut Vec<u8>, planted: Optio
             match file.and_then(|file| file.map.get(first)) {
                 Some(entry) => encode(body, RowOp::Put, &Row::Map(map_row(*ino, *first, *entry))),
                 None => {
-                    let entry = MapEntry { extent: ExtentId::PROMISED, skip: 0, blocks: 0 };
+                    let entry = MapEntry { extent: ExtentId::PREALLOCATED, skip: 0, blocks: 0 };
                     encode(body, RowOp::Delete, &Row::Map(map_row(*ino, *first, entry)));
                 }
             }

@@ -17,13 +17,13 @@ use super::layout::Rows;
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
-/// Number of an extent. 0 stands for promised space.
+/// Number of an extent. 0 stands for preallocated space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ExtentId(pub(super) u64);
 
 impl ExtentId {
-    /// Space that is promised to a file but not written.
-    pub(super) const PROMISED: Self = Self(0);
+    /// Space that is preallocated to a file and not written yet.
+    pub(super) const PREALLOCATED: Self = Self(0);
 }
 
 /// A run of blocks in a zone.
@@ -70,7 +70,7 @@ pub(super) struct DirtyBlock {
 pub(super) struct File {
     pub(super) map: BTreeMap<u64, MapEntry>,
     pub(super) dirty: BTreeMap<u64, DirtyBlock>,
-    /// Blocks mapped, promised ones included.
+    /// Blocks mapped, preallocated ones included.
     pub(super) mapped: u64,
     /// Sum of the buffered blocks' `reserved`: what the file will grow by.
     pub(super) growing: u64,
@@ -236,8 +236,8 @@ impl Changes {
 pub(super) struct Totals {
     /// In extents (F2: the sum of all zones' live blocks).
     pub(super) live: u64,
-    /// Promised to files.
-    pub(super) promised: u64,
+    /// Preallocated to files.
+    pub(super) preallocated: u64,
     /// Held for buffered or running writes that will add to `live`.
     pub(super) reserved: u64,
     /// Buffered or running writes: room that must be found in open or free zones.

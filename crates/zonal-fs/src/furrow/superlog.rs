@@ -72,7 +72,7 @@ impl SuperLog {
             let zone = drive.device.zone(ZoneId::new(pair.zones[pair.current]))?;
             pair.next = zone.written().and_then(|written| drive.layout.whole_blocks(written));
             let is_begun = pair.next != Some(0);
-            if zone.cond == ZoneCond::Full || (drive.layout.thrift && is_begun) {
+            if zone.cond == ZoneCond::Full || (drive.layout.few_active_zones && is_begun) {
                 pair.next = None;
             }
         }
@@ -143,7 +143,7 @@ fn write_to_pair(drive: &Drive, pair: &mut Pair, superblock: &Superblock) -> Res
         && drive.blocks_after(Address { zone, block }) > 0
     {
         if write_at(drive, superblock, Address { zone, block }).is_ok() {
-            pair.next = if drive.layout.thrift { None } else { Some(block + 1) };
+            pair.next = if drive.layout.few_active_zones { None } else { Some(block + 1) };
             return Ok(None);
         }
         pair.next = None;
@@ -152,13 +152,13 @@ fn write_to_pair(drive: &Drive, pair: &mut Pair, superblock: &Superblock) -> Res
     drive.reset(other)?;
     write_at(drive, superblock, Address { zone: other, block: 0 })?;
     pair.current = 1 - pair.current;
-    pair.next = if drive.layout.thrift { None } else { Some(1) };
+    pair.next = if drive.layout.few_active_zones { None } else { Some(1) };
     Ok(Some(zone))
 }
 
 fn write_at(drive: &Drive, superblock: &Superblock, at: Address) -> Result<()> {
     drive.write(at, &superblock.encode(at))?;
-    if drive.layout.thrift {
+    if drive.layout.few_active_zones {
         drive.finish(at.zone);
     }
     Ok(())

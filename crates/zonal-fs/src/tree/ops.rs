@@ -92,10 +92,10 @@ impl FileSystem for Tree {
                 Body::Node
             }
         };
-        let birth = state.birth(caller, parent, new.kind, new.perm)?;
+        let initial = state.initial(caller, parent, new.kind, new.perm)?;
         state.last_ino += 1;
         let ino = Ino::new(state.last_ino);
-        let mut inode = Inode::new(ino, new.kind, &birth, body, now);
+        let mut inode = Inode::new(ino, new.kind, &initial, body, now);
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             inode.attr.rdev = new.rdev;
         }

@@ -111,9 +111,9 @@ pub(super) struct Writer {
     pub(super) held: Held,
     /// Whether it counts as active.
     pub(super) active: bool,
-    /// Appends on their way, and where the room they have been promised ends.
+    /// Appends on their way, and where the room reserved for them ends.
     appends: u32,
-    promised: u64,
+    reserved: u64,
     /// Appends that came back before one that lies below them: start and end.
     early: BTreeMap<u64, u64>,
 }
@@ -159,7 +159,7 @@ impl ZoneFile {
                 held: Held::No,
                 active: false,
                 appends: 0,
-                promised: size,
+                reserved: size,
                 early: BTreeMap::new(),
             }),
             idle: Condvar::new(),
@@ -237,29 +237,29 @@ impl ZoneFile {
 
     /// Publishes what a write in turn has added.
     pub(super) fn grow(&self, writer: &mut Writer, size: u64) {
-        writer.promised = size;
+        writer.reserved = size;
         self.size.store(size, Ordering::Release);
     }
 
     /// Publishes a new size. What is cut off may be under a reader's eyes.
     pub(super) fn set_size(&self, writer: &mut Writer, size: u64) {
         debug_assert_eq!(writer.appends, 0, "nobody else changes the size");
-        writer.promised = size;
+        writer.reserved = size;
         writer.early.clear();
         if size < self.size.swap(size, Ordering::AcqRel) {
             self.resets.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Bytes that are neither written nor promised to an append.
+    /// Bytes that are neither written nor reserved for an append.
     pub(super) fn room(&self, writer: &Writer) -> u64 {
-        self.capacity - writer.promised
+        self.capacity - writer.reserved
     }
 
     /// Starts an append of `len` bytes, for which there is room.
     pub(super) fn start_append(&self, writer: &mut Writer, len: u64) {
-        assert!(len <= self.room(writer), "promised what is there");
-        writer.promised += len;
+        assert!(len <= self.room(writer), "no more is reserved than there is");
+        writer.reserved += len;
         writer.appends += 1;
     }
 
@@ -271,12 +271,12 @@ impl ZoneFile {
             self.idle.notify_all();
         }
         let mut size = self.size();
-        let promised = size..writer.promised;
-        let Some(start) = landed.filter(|start| promised.contains(start)) else {
+        let reserved = size..writer.reserved;
+        let Some(start) = landed.filter(|start| reserved.contains(start)) else {
             return Landed::Elsewhere;
         };
         let end = start + len;
-        if end > promised.end {
+        if end > reserved.end {
             return Landed::Elsewhere;
         }
         if start == size {

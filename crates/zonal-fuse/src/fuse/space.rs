@@ -12,7 +12,7 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 
 /// One wait.
-const MOMENT: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How often to wait at most, half a second in all: a program may keep a deleted file open.
 const WAITS_MAX: usize = 50;
@@ -76,7 +76,7 @@ impl Releases {
         let may_wait = self.waiting.fetch_add(1, Ordering::SeqCst) < WAITING_MAX;
         if may_wait {
             let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(self.changed.wait_timeout_while(turn, MOMENT, none_came));
+            drop(self.changed.wait_timeout_while(turn, POLL_INTERVAL, none_came));
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         may_wait

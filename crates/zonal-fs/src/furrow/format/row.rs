@@ -144,7 +144,7 @@ pub struct MapRow {
     pub ino: U64,
     /// First block of the file.
     pub first: U64,
-    /// Extent that holds it; 0: space that is promised but not written, which reads as zeroes.
+    /// Extent that holds it; 0: preallocated space, which reads as zeroes.
     pub extent: U64,
     /// Blocks of the extent before it.
     pub skip: U32,

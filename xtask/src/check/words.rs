@@ -1,0 +1,66 @@
+//! Words that were retired: the table at the end of `docs/terms.md` lists them, and they appear nowhere
+//! else.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{files, shown};
+
+const TERMS: &str = "docs/terms.md";
+const HEADING: &str = "## Retired";
+
+/// Looks for retired words in source and documents.
+pub(super) fn check(root: &Path) -> Result<()> {
+    let terms = std::fs::read_to_string(root.join(TERMS)).context(TERMS)?;
+    let retired = retired(&terms);
+    ensure!(!retired.is_empty(), "{TERMS} lists no words under `{HEADING}`");
+    let mut found = Vec::new();
+    for path in files(root, &[".rs", ".md", ".toml", ".trycmd"])? {
+        if path == root.join(TERMS) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
+        for (index, line) in text.lines().enumerate() {
+            for word in retired.iter().filter(|word| has_word(line, word)) {
+                found.push(format!("{}:{}: {word}", shown(root, &path), index + 1));
+            }
+        }
+    }
+    if found.is_empty() { Ok(()) } else { bail!("see {TERMS}\n{}", found.join("\n")) }
+}
+
+/// The words in the first column of the table below the heading.
+fn retired<'a>(terms: &'a str) -> Vec<&'a str> {
+    let Some((_, table)) = terms.split_once(HEADING) else { return Vec::new() };
+    let word = |line: &'a str| Some(line.strip_prefix("| `")?.split_once('`')?.0);
+    table.lines().filter_map(word).collect()
+}
+
+/// Whether `word` is in `line`, and no part of a longer one.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_edge =
+        |next: Option<char>| next.is_none_or(|next| !next.is_alphanumeric() && next != '_');
+    line.match_indices(word).any(|(at, _)| {
+        is_edge(line[..at].chars().next_back()) && is_edge(line[at + word.len()..].chars().next())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_column_is_retired() {
+        let terms = "# Terms\n| `kept` | a |\n## Retired\n| not | we write |\n| `old` | `new` |\n";
+        assert_eq!(retired(terms), ["old"]);
+    }
+
+    #[test]
+    fn only_whole_words_count() {
+        assert!(has_word("fn old() {", "old"));
+        assert!(has_word("in two words", "two words"));
+        assert!(!has_word("bold, older, old_age", "old"));
+    }
+}
