@@ -13,6 +13,7 @@ pub mod mkfs;
 pub mod protect;
 pub mod rules;
 pub mod signature;
+#[cfg(feature = "testing")]
 pub mod tree;
 pub mod vfs;
 pub mod volume;

@@ -9,6 +9,7 @@ use super::format::{Address, BLOCK_BYTES};
 use super::invariant::{self as rule, Problem, Problems};
 use super::io::Drive;
 use super::layout::Layout;
+use super::planted::Planted;
 use super::recover::{self, Copies, Loaded, Loss};
 use super::state::{Extent, ExtentId, MapEntry};
 use crate::mkfs::Progress;
@@ -70,7 +71,7 @@ pub fn check(
     let layout = Layout::new(device.geometry())?;
     let drive = Drive::new(device, layout);
     let mut problems = Problems::default();
-    let loaded = recover::read(&drive, Copies::Both, None, &mut problems)?;
+    let loaded = recover::read(&drive, Copies::Both, Planted::default(), &mut problems)?;
     check_zones(&drive, &loaded, &mut problems);
     let blocks_read = match data {
         DataCheck::Skip => 0,

@@ -13,7 +13,7 @@ use super::format::manifest::{JournalZone, Manifest, ManifestHeader, PiecePointe
 use super::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
 use super::format::superblock::ManifestPointer;
 use super::io::Drive;
-use super::planted::PlantedBug;
+use super::planted::{Planted, PlantedBug};
 use super::state::State;
 use crate::FsError;
 use crate::vfs::Result;
@@ -52,7 +52,7 @@ pub(super) struct Image {
 
 impl Image {
     /// Takes it. `last_batch` is the last batch whose changes are in it.
-    pub(super) fn of(state: &State, drive: &Drive, planted: Option<PlantedBug>) -> Self {
+    pub(super) fn of(state: &State, drive: &Drive, planted: Planted) -> Self {
         let (pieces, rows) = super::rows::all_rows(state, drive.layout.piece_bytes, planted);
         let header = ManifestHeader {
             next_ino: U64::new(state.next_ino),
@@ -326,7 +326,7 @@ impl Committer {
 
     /// Whether a mistake is switched on.
     pub(super) fn has_planted(&self, bug: PlantedBug) -> bool {
-        self.planted == Some(bug)
+        self.planted.has(bug)
     }
 }
 

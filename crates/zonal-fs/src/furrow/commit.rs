@@ -15,7 +15,7 @@ use super::format::BLOCK_BYTES;
 use super::format::record::{PaddedRecord, RecordBuffer};
 use super::format::superblock::Superblock;
 use super::journal::{Appended, Journal};
-use super::planted::PlantedBug;
+use super::planted::{Planted, PlantedBug};
 use super::superlog::SuperLog;
 use crate::FsError;
 use crate::vfs::Result;
@@ -35,7 +35,7 @@ pub(super) struct Committer {
     pub(super) checkpoints: CheckpointLog,
     pub(super) journal: Journal,
     pub(super) needs_checkpoint: Need,
-    pub(super) planted: Option<PlantedBug>,
+    pub(super) planted: Planted,
 }
 
 /// Whether the next commit must be a checkpoint.

@@ -10,6 +10,7 @@ use super::format::superblock::Superblock;
 use super::invariant::Problems;
 use super::io::Drive;
 use super::layout::Layout;
+use super::planted::Planted;
 use super::recover::{self, Copies, Loaded};
 use super::replay::Reader;
 use super::state::{Body, Inode};
@@ -68,9 +69,10 @@ pub fn dump(
         for found in &found {
             each(superblock(&found.superblock));
         }
-        return superlog::newest(&found, &bad, None).map(drop);
+        return superlog::newest(&found, &bad, Planted::default()).map(drop);
     }
-    let loaded = recover::read(&drive, Copies::First, None, &mut Problems::default())?;
+    let loaded =
+        recover::read(&drive, Copies::First, Planted::default(), &mut Problems::default())?;
     match what {
         DumpWhat::Superblock => {}
         DumpWhat::Manifest => each(manifest(&loaded)),
@@ -148,7 +150,8 @@ fn manifest(loaded: &Loaded) -> Value {
 
 fn journal(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
     let identity = (loaded.superblock.uuid, loaded.superblock.epoch.get());
-    let mut reader = Reader::new(drive, &loaded.zones, identity, &loaded.manifest, None);
+    let mut reader =
+        Reader::new(drive, &loaded.zones, identity, &loaded.manifest, Planted::default());
     let corrupt = |why| FsError::Corrupt { what: "journal", why };
     while let Some(batch) = reader.next().map_err(corrupt)? {
         let mut body = &batch.body[..];

@@ -14,6 +14,7 @@ use super::format::superblock::Superblock;
 use super::io::Drive;
 use super::journal::Journal;
 use super::layout::{Layout, Rows};
+use super::planted::Planted;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
 use crate::FsError;
@@ -120,7 +121,7 @@ fn format(
 /// An error that names what is on the device, if anything.
 fn refuse_used(drive: &Drive, zones: &[Zone], held: Option<&Signature>) -> Result<()> {
     let found = superlog::find_all(drive).found;
-    if let Ok(superblock) = superlog::newest(&found, &[], None) {
+    if let Ok(superblock) = superlog::newest(&found, &[], Planted::default()) {
         let label = String::from_utf8_lossy(&superblock.label);
         let label = label.trim_end_matches('\0');
         return Err(FsError::InUse { what: format!("a Furrow file system, label {label:?}") });
@@ -224,9 +225,9 @@ fn write_first_checkpoint(
             blocks: 0,
         },
         needs_checkpoint: Need::None,
-        planted: None,
+        planted: Planted::default(),
     };
-    let image = Image::of(state, drive, None);
+    let image = Image::of(state, drive, Planted::default());
     committer.checkpoint(drive, &mut EmptyZones(state), image, Ending::Clean)
 }
 

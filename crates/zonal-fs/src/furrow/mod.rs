@@ -57,7 +57,10 @@ pub use self::check::{CheckReport, DataCheck, check};
 pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
-pub use self::planted::PlantedBug;
+#[cfg(feature = "testing")]
+pub use self::planted::{Planted, PlantedBug};
+#[cfg(not(feature = "testing"))]
+use self::planted::{Planted, PlantedBug};
 pub use self::recover::Loss;
 pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
@@ -95,7 +98,7 @@ pub struct MountOptions {
     /// When to move access times.
     pub atime: AtimePolicy,
     /// A mistake to make on purpose. For tests of tests only.
-    pub planted: Option<PlantedBug>,
+    pub planted: Planted,
 }
 
 /// A mounted Furrow file system.
@@ -270,7 +273,7 @@ impl Furrow {
     }
 
     fn has_planted(&self, bug: PlantedBug) -> bool {
-        self.options.planted == Some(bug)
+        self.options.planted.has(bug)
     }
 
     /// Commits if the last commit is `age_ns` old.

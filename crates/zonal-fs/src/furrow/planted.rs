@@ -2,9 +2,14 @@
 //!
 //! A crash test that finds nothing proves something only if it finds these. Each names one place
 //! where an order or a check matters; [`MountOptions::planted`](super::MountOptions) switches one
-//! on. Nothing but tests sets it.
+//! on. Only with the feature `testing`, which tests switch on, can there be one: otherwise
+//! [`Planted::has`] is `false` for the compiler too.
 
 /// A mistake to make.
+#[cfg_attr(
+    not(feature = "testing"),
+    expect(unreachable_pub, reason = "exported with the feature only")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedBug {
     /// A batch is written without flushing the data it refers to.
@@ -49,6 +54,44 @@ pub enum PlantedBug {
     ForgetLinkCount,
 }
 
+/// The mistake to make, if there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "testing")]
+    bug: Option<PlantedBug>,
+}
+
+#[cfg(feature = "testing")]
+impl Planted {
+    /// Whether there is one.
+    pub fn is_some(self) -> bool {
+        self.bug.is_some()
+    }
+}
+
+#[cfg(feature = "testing")]
+impl From<Option<PlantedBug>> for Planted {
+    fn from(bug: Option<PlantedBug>) -> Self {
+        Self { bug }
+    }
+}
+
+impl Planted {
+    /// Whether this one is to be made.
+    #[cfg(feature = "testing")]
+    pub(super) fn has(self, bug: PlantedBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// Whether this one is to be made: never.
+    #[cfg(not(feature = "testing"))]
+    #[expect(clippy::unused_self, reason = "as with the feature")]
+    pub(super) const fn has(self, _: PlantedBug) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "testing")]
 impl PlantedBug {
     /// All of them.
     pub const ALL: [Self; 20] = [

@@ -19,7 +19,7 @@ use super::invariant::{self as rule, Problems};
 use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
 use super::load::Rows;
-use super::planted::PlantedBug;
+use super::planted::{Planted, PlantedBug};
 use super::replay::Reader;
 use super::state::{ExtentId, State};
 use super::superlog::{self, Found};
@@ -94,7 +94,7 @@ pub(super) enum Copies {
 pub(super) fn read(
     drive: &Drive,
     copies: Copies,
-    planted: Option<PlantedBug>,
+    planted: Planted,
     problems: &mut Problems,
 ) -> Result<Loaded> {
     let superlog::Search { found, bad, is_stale } = superlog::find_all(drive);
@@ -260,7 +260,7 @@ fn replay(
     mut reader: Reader<'_>,
     rows: &mut Rows,
     problems: &mut Problems,
-    planted: Option<PlantedBug>,
+    planted: Planted,
 ) -> Result<(Journal, u64)> {
     let mut count = 0;
     let mut held: Option<Vec<u8>> = None;
@@ -283,7 +283,7 @@ fn replay(
         }
     }
     if let Some(body) = held
-        && planted != Some(PlantedBug::ReplayStopsEarly)
+        && !planted.has(PlantedBug::ReplayStopsEarly)
     {
         apply_batch(rows, &body)?;
         count += 1;

@@ -4,7 +4,7 @@ use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
 use super::format::record::RecordBuffer;
 use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, Row, RowOp, XattrRow, encode};
-use super::planted::PlantedBug;
+use super::planted::{Planted, PlantedBug};
 use super::state::{Body, Extent, ExtentId, Inode, MapEntry, RowKey, State};
 use crate::vfs::{FileKind, Ino};
 
@@ -20,12 +20,12 @@ pub(super) const KINDS: [(u8, FileKind); 7] = [
 ];
 
 /// The rows that changed, with their present values. Forgets that they changed.
-pub(super) fn take_batch(state: &mut State, planted: Option<PlantedBug>) -> RecordBuffer {
+pub(super) fn take_batch(state: &mut State, planted: Planted) -> RecordBuffer {
     let changes = std::mem::take(&mut state.changes);
     let mut record = RecordBuffer::new();
     let body = record.body();
     for key in &changes.rows {
-        if planted == Some(PlantedBug::ForgetXattrRows) && matches!(key, RowKey::Xattr(..)) {
+        if planted.has(PlantedBug::ForgetXattrRows) && matches!(key, RowKey::Xattr(..)) {
             continue;
         }
         encode_change(state, key, body, planted);
@@ -33,7 +33,7 @@ pub(super) fn take_batch(state: &mut State, planted: Option<PlantedBug>) -> Reco
     record
 }
 
-fn encode_change(state: &State, key: &RowKey, body: &mut Vec<u8>, planted: Option<PlantedBug>) {
+fn encode_change(state: &State, key: &RowKey, body: &mut Vec<u8>, planted: Planted) {
     match key {
         RowKey::Inode(ino) => match state.inodes.get(ino) {
             Some(inode) => encode_inode(body, *ino, inode, planted),
@@ -47,7 +47,7 @@ fn encode_change(state: &State, key: &RowKey, body: &mut Vec<u8>, planted: Optio
             let directory = state.inodes.get(parent).and_then(|inode| inode.directory().ok());
             match directory.and_then(|directory| directory.by_name.get(name)) {
                 Some(entry) => encode_entry(body, *parent, name, (entry.ino, entry.cookie)),
-                None if planted == Some(PlantedBug::ForgetEntryDeletes) => {}
+                None if planted.has(PlantedBug::ForgetEntryDeletes) => {}
                 None => {
                     let row = entry_row(*parent, (Ino::default(), 0));
                     encode(body, RowOp::Delete, &Row::Entry(row, name));
@@ -84,7 +84,7 @@ fn encode_change(state: &State, key: &RowKey, body: &mut Vec<u8>, planted: Optio
 pub(super) fn all_rows(
     state: &State,
     piece_bytes: usize,
-    planted: Option<PlantedBug>,
+    planted: Planted,
 ) -> (Vec<RecordBuffer>, u64) {
     let mut pieces = vec![RecordBuffer::new()];
     let mut rows = 0;
@@ -110,7 +110,7 @@ pub(super) fn all_rows(
             }
         }
     }
-    if planted != Some(PlantedBug::CheckpointWithoutXattrs) {
+    if !planted.has(PlantedBug::CheckpointWithoutXattrs) {
         for (&ino, inode) in &state.inodes {
             for (name, value) in &inode.xattrs {
                 each(&|body| encode_xattr(body, RowOp::Put, ino, (name, value)));
@@ -130,7 +130,7 @@ pub(super) fn all_rows(
     (pieces, rows)
 }
 
-fn encode_inode(body: &mut Vec<u8>, ino: Ino, inode: &Inode, planted: Option<PlantedBug>) {
+fn encode_inode(body: &mut Vec<u8>, ino: Ino, inode: &Inode, planted: Planted) {
     let (kind, _) =
         KINDS.into_iter().find(|(_, kind)| *kind == inode.kind).expect("every kind has a number");
     let (parent, next_cookie) = match &inode.body {
@@ -141,7 +141,7 @@ fn encode_inode(body: &mut Vec<u8>, ino: Ino, inode: &Inode, planted: Option<Pla
         Body::Symlink(target) => target,
         Body::File(_) | Body::Directory(_) | Body::Special => &[],
     };
-    let nlink = if planted == Some(PlantedBug::ForgetLinkCount) { 1 } else { inode.nlink };
+    let nlink = if planted.has(PlantedBug::ForgetLinkCount) { 1 } else { inode.nlink };
     let row = InodeRow {
         ino: U64::new(ino.get()),
         size: U64::new(inode.size),

@@ -10,7 +10,7 @@ use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;
 use super::journal::Unread;
 use super::layout::Layout;
-use super::planted::PlantedBug;
+use super::planted::{Planted, PlantedBug};
 use crate::FsError;
 use crate::vfs::Result;
 
@@ -21,7 +21,7 @@ const TRIES_MAX: u8 = 8;
 #[derive(Clone, Debug)]
 pub(super) struct SuperLog {
     pairs: [Pair; 2],
-    planted: Option<PlantedBug>,
+    planted: Planted,
 }
 
 /// A pair of zones.
@@ -50,15 +50,11 @@ impl SuperLog {
     pub(super) fn new(pairs: [[u32; 2]; 2]) -> Self {
         let pairs =
             pairs.map(|zones| Pair { zones, current: 0, next: Some(0), lags: false, tries: 0 });
-        Self { pairs, planted: None }
+        Self { pairs, planted: Planted::default() }
     }
 
     /// Goes on after the newest superblock of each pair.
-    pub(super) fn resume(
-        drive: &Drive,
-        found: &[Found],
-        planted: Option<PlantedBug>,
-    ) -> Result<Self> {
+    pub(super) fn resume(drive: &Drive, found: &[Found], planted: Planted) -> Result<Self> {
         let mut log = Self::new(drive.layout.superblock_pairs);
         log.planted = planted;
         for pair in &mut log.pairs {
@@ -97,7 +93,7 @@ impl SuperLog {
         if let Some((error, true)) = failure {
             return Err(error);
         }
-        if self.planted == Some(PlantedBug::SuperblockResetEarly) {
+        if self.planted.has(PlantedBug::SuperblockResetEarly) {
             reset_all(drive, &old);
         }
         drive.flush()?;
@@ -268,10 +264,10 @@ fn read_at(drive: &Drive, at: Address) -> std::result::Result<Superblock, Unread
 pub(super) fn newest<'a>(
     found: &'a [Found],
     bad: &[String],
-    planted: Option<PlantedBug>,
+    planted: Planted,
 ) -> Result<&'a Superblock> {
     let by_epoch = |found: &&Found| found.superblock.epoch.get();
-    let newest = if planted == Some(PlantedBug::StaleSuperblock) {
+    let newest = if planted.has(PlantedBug::StaleSuperblock) {
         found.iter().min_by_key(by_epoch)
     } else {
         found.iter().max_by_key(by_epoch)

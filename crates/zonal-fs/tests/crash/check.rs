@@ -187,7 +187,7 @@ impl Checker {
     }
 
     fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, Violation> {
-        let options = MountOptions { planted: self.planted, ..MountOptions::default() };
+        let options = MountOptions { planted: self.planted.into(), ..MountOptions::default() };
         Furrow::mount(drive, self.clock.clone(), options)
             .map_err(|error| format!("does not mount: {error}"))
     }

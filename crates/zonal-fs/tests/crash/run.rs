@@ -82,7 +82,7 @@ impl Start {
         let recorder = Arc::new(Recorder::new(self.image.clone()));
         let clock = Arc::clone(&self.clock);
         clock.set(self.now_ns);
-        let options = MountOptions { planted, ..MountOptions::default() };
+        let options = MountOptions { planted: planted.into(), ..MountOptions::default() };
         let fs = Furrow::mount(recorder.clone(), clock.clone(), options);
         let fs = fs.expect("a clean drive can be mounted");
         let mut work = Workload::new(fs, self.tree.clone(), recorder, clock, self.now_ns);

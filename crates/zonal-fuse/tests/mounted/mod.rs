@@ -251,7 +251,7 @@ pub(crate) fn daemon() {
     };
     let below = FileDrive::open(&drive, mode).unwrap();
     let device = Arc::new(held::Held { below, path: drive });
-    let options = MountOptions { access, atime, planted: None };
+    let options = MountOptions { access, atime, ..MountOptions::default() };
     let fs = Furrow::mount(device, Arc::new(SystemClock::new()), options).unwrap();
     zonal_fuse::serve(Arc::new(fs), &config, || println!("READY")).unwrap();
 }
