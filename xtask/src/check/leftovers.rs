@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use super::{files, shown};
+use super::refuse_lines;
 
 /// Written in two halves, so that this file passes its own check.
 const MARKS: &[&str] = &[
@@ -20,15 +20,7 @@ const MARKS: &[&str] = &[
 
 /// Looks for the marks in source and documents.
 pub(super) fn check(root: &Path) -> Result<()> {
-    let mut found = Vec::new();
-    for path in files(root, &[".rs", ".md", ".toml", ".sh", ".trycmd"])? {
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("reading {}", path.display()))?;
-        for (index, line) in text.lines().enumerate() {
-            if let Some(mark) = MARKS.iter().find(|mark| line.contains(**mark)) {
-                found.push(format!("{}:{}: {mark}", shown(root, &path), index + 1));
-            }
-        }
-    }
-    if found.is_empty() { Ok(()) } else { bail!("{}", found.join("\n")) }
+    refuse_lines(root, &[".rs", ".md", ".toml", ".sh", ".trycmd"], |_, line| {
+        MARKS.iter().find(|mark| line.contains(**mark)).map(|mark| (*mark).to_owned())
+    })
 }

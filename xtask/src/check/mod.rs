@@ -11,7 +11,7 @@ mod words;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use xtask::tally::Tally;
 use xtask::{cargo, run};
@@ -119,6 +119,25 @@ fn files(root: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
         .collect();
     found.sort();
     Ok(found)
+}
+
+/// Fails if `wrong` says of a line in one of these files what is wrong with it; lists all such lines.
+fn refuse_lines(
+    root: &Path,
+    endings: &[&str],
+    wrong: impl Fn(&Path, &str) -> Option<String>,
+) -> Result<()> {
+    let mut found = Vec::new();
+    for path in files(root, endings)? {
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
+        for (index, line) in text.lines().enumerate() {
+            if let Some(what) = wrong(&path, line) {
+                found.push(format!("{}:{}: {what}", shown(root, &path), index + 1));
+            }
+        }
+    }
+    if found.is_empty() { Ok(()) } else { bail!("{}", found.join("\n")) }
 }
 
 /// `path` as a person would name it.

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::{files, shown};
+use super::refuse_lines;
 
 const TERMS: &str = "docs/terms.md";
 const HEADING: &str = "## Retired";
@@ -15,20 +15,10 @@ pub(super) fn check(root: &Path) -> Result<()> {
     let terms = std::fs::read_to_string(root.join(TERMS)).context(TERMS)?;
     let retired = retired(&terms);
     ensure!(!retired.is_empty(), "{TERMS} lists no words under `{HEADING}`");
-    let mut found = Vec::new();
-    for path in files(root, &[".rs", ".md", ".toml", ".trycmd"])? {
-        if path == root.join(TERMS) {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("reading {}", path.display()))?;
-        for (index, line) in text.lines().enumerate() {
-            for word in retired.iter().filter(|word| has_word(line, word)) {
-                found.push(format!("{}:{}: {word}", shown(root, &path), index + 1));
-            }
-        }
-    }
-    if found.is_empty() { Ok(()) } else { bail!("see {TERMS}\n{}", found.join("\n")) }
+    refuse_lines(root, &[".rs", ".md", ".toml", ".trycmd"], |path, line| {
+        let word = retired.iter().find(|word| has_word(line, word))?;
+        (path != root.join(TERMS)).then(|| format!("{word}, see {TERMS}"))
+    })
 }
 
 /// The words in the first column of the table below the heading.
