@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::Furrow;
 use super::alloc::{Stream, Urgency};
 use super::commit::Ending;
-use super::data::{Purpose, Source, StateAccess};
+use super::data::{Purpose, Source};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Rows;
@@ -44,7 +44,7 @@ impl Drop for Admission<'_> {
     fn drop(&mut self) {
         // After a panic the lock is poisoned, and a second panic would hide the first.
         if self.blocks > 0 && !std::thread::panicking() {
-            self.fs.write_state().totals.pending -= self.blocks;
+            self.fs.write_accounts().totals.pending -= self.blocks;
         }
     }
 }
@@ -89,13 +89,13 @@ impl Furrow {
     pub(super) fn admit_shrinking(&self, blocks: u64) -> Admission<'_> {
         self.admit(blocks).unwrap_or_else(|error| {
             tracing::debug!(%error, "no room can be made; space is given back all the same");
-            self.write_state().totals.pending += blocks;
+            self.write_accounts().totals.pending += blocks;
             Admission { fs: self, blocks }
         })
     }
 
     fn admit_at_once(&self, blocks: u64) -> Option<Admission<'_>> {
-        let mut state = self.write_state();
+        let mut state = self.write_accounts();
         if self.room(&state) < state.totals.pending + blocks {
             return None;
         }
@@ -198,36 +198,38 @@ impl Furrow {
 
     /// Places every buffered block of every file. The caller has its turn at
     /// [`flushing`](Furrow::flushing).
-    pub(super) fn write_back_all(&self, access: &mut StateAccess<'_>) -> Result<()> {
-        let inos: Vec<Ino> = access.with(|state| state.buffered.iter().copied().collect());
+    pub(super) fn write_back_all(&self) -> Result<()> {
+        let inos: Vec<Ino> = self.read_state().buffered.iter().copied().collect();
         for ino in inos {
-            self.write_back(access, ino)?;
+            self.write_back(ino)?;
         }
         Ok(())
     }
 
     /// Places every buffered block of a file. The caller has its turn at
-    /// [`flushing`](Furrow::flushing).
-    pub(super) fn write_back(&self, access: &mut StateAccess<'_>, ino: Ino) -> Result<()> {
-        let outgoing: Vec<Outgoing> = access.with(|state| {
-            let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else {
-                return Vec::new();
-            };
-            let outgoing = file.dirty.iter().map(|(&block, dirty)| Outgoing {
-                block,
-                id: dirty.id,
-                data: Arc::clone(&dirty.data),
-            });
-            outgoing.collect()
-        });
+    /// [`flushing`](Furrow::flushing), as a commit has while it takes a batch: what is mapped
+    /// here cannot come in between.
+    pub(super) fn write_back(&self, ino: Ino) -> Result<()> {
+        let outgoing: Vec<Outgoing> = {
+            let state = self.read_state();
+            let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
+            let dirty = file.into_iter().flat_map(|file| &file.dirty);
+            dirty
+                .map(|(&block, dirty)| Outgoing {
+                    block,
+                    id: dirty.id,
+                    data: Arc::clone(&dirty.data),
+                })
+                .collect()
+        };
         for group in gather(&outgoing) {
             let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
             for block in group {
                 data.extend_from_slice(&block.data[..]);
             }
-            let placed = self.place_data(access, Purpose::WriteBack, &data)?;
+            let placed = self.place_data(Purpose::WriteBack, &data)?;
             let crcs = checksums(&data);
-            access.with(|state| publish(state, ino, group, &placed, &crcs));
+            publish(&mut self.write_accounts(), ino, group, &placed, &crcs);
         }
         Ok(())
     }
@@ -242,11 +244,7 @@ impl Furrow {
         } else if self.is_buffer_full() {
             let _turn = self.flushing.lock().expect("no holder panicked");
             // Another thread may have emptied it meanwhile.
-            if self.is_buffer_full() {
-                self.write_back_all(&mut StateAccess::Unlocked(&self.state))
-            } else {
-                Ok(())
-            }
+            if self.is_buffer_full() { self.write_back_all() } else { Ok(()) }
         } else {
             Ok(())
         };

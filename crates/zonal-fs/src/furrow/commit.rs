@@ -4,13 +4,15 @@
 //! *flush* → zones in which nothing lives any more are reset (F3). When the journal has no room, a
 //! checkpoint takes the record's place. Who waits for the lock while another commits finds its
 //! changes durable when it gets it: that is the group commit.
+//!
+//! The batch is the tree at one moment: from the last blocks that leave the buffer until the rows
+//! are encoded nothing else changes it. Who reads goes on meanwhile, device I/O or not.
 
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
 use super::alloc::Role;
 use super::checkpoint::{CheckpointLog, Image, MountedZones};
-use super::data::StateAccess;
 use super::format::BLOCK_BYTES;
 use super::format::record::{PaddedRecord, RecordBuffer};
 use super::format::superblock::Superblock;
@@ -20,7 +22,7 @@ use super::superlog::SuperLog;
 use crate::FsError;
 use crate::vfs::Result;
 
-/// Passes over the write buffer before a commit shuts out writers to finish it.
+/// Passes over the write buffer before a commit holds off changes to finish it.
 const PASSES: usize = 2;
 
 /// Bytes of journal below which no checkpoint is written to shorten it: read in a fraction of a
@@ -90,7 +92,7 @@ impl Furrow {
             let _turn = self.flushing.lock().expect("no holder panicked");
             let passes = if self.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
             for _ in 0..passes {
-                self.write_back_all(&mut StateAccess::Unlocked(&self.state))?;
+                self.write_back_all()?;
             }
             self.take(&committer, ending)?
         };
@@ -103,16 +105,21 @@ impl Furrow {
 
     /// Takes the batch: from here on changes belong to the next one.
     fn take(&self, committer: &Committer, ending: Ending) -> Result<Taken> {
-        let mut state = self.write_state();
+        let _unchanged = self.hold_off_changes();
         if !self.has_planted(PlantedBug::SkipWriteBack) {
-            self.write_back_all(&mut StateAccess::Locked(&mut state))?;
+            self.write_back_all()?;
         }
+        let (changes, emptied, batch) = {
+            let mut state = self.write_accounts();
+            let changes = std::mem::take(&mut state.changes);
+            let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
+            state.batch += 1;
+            (changes, emptied, state.batch - 1)
+        };
+        let state = self.read_state();
+        let record = super::rows::batch(&state, &changes, self.options.planted);
         let whole = ending != Ending::Record || committer.needs_checkpoint != Need::None;
         let image = whole.then(|| Image::of(&state, &self.drive, self.options.planted));
-        let record = super::rows::take_batch(&mut state, self.options.planted);
-        let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
-        let batch = state.batch;
-        state.batch += 1;
         self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
         Ok(Taken { batch, record, image, emptied })
     }
@@ -179,9 +186,9 @@ impl Furrow {
     fn checkpoint_now(&self, committer: &mut Committer) -> Result<()> {
         let image = {
             let _turn = self.flushing.lock().expect("no holder panicked");
-            let mut state = self.write_state();
-            self.write_back_all(&mut StateAccess::Locked(&mut state))?;
-            Image::of(&state, &self.drive, self.options.planted)
+            let _unchanged = self.hold_off_changes();
+            self.write_back_all()?;
+            Image::of(&self.read_state(), &self.drive, self.options.planted)
         };
         self.drive.flush()?;
         committer.checkpoint(&self.drive, &mut MountedZones(self), image, Ending::Checkpoint)

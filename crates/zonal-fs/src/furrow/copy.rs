@@ -2,7 +2,6 @@
 
 use super::Furrow;
 use super::commit::Ending;
-use super::data::StateAccess;
 use super::format::BLOCK_BYTES;
 use super::layout::ROW_COPIES;
 use super::state::{ExtentId, MAP_BYTES, MapEntry, State};
@@ -90,7 +89,7 @@ impl Furrow {
         loop {
             {
                 let _turn = self.flushing.lock().expect("no holder panicked");
-                self.write_back(&mut StateAccess::Unlocked(&self.state), source)?;
+                self.write_back(source)?;
             }
             let mut guard = self.write_state();
             let state = &mut *guard;

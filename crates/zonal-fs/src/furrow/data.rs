@@ -4,7 +4,6 @@
 //! it goes to under the state lock, so that none is reset before the read is done, and verifies
 //! every block's checksum.
 
-use std::sync::RwLock;
 use std::sync::atomic::Ordering;
 
 use zonal::{DeviceError, ZoneCond, ZoneId};
@@ -20,24 +19,6 @@ use crate::vfs::{Ino, Result};
 
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
-
-/// A way to the state: locked for each step, or already locked by the caller.
-pub(super) enum StateAccess<'a> {
-    /// Each step takes the lock.
-    Unlocked(&'a RwLock<State>),
-    /// The caller has it.
-    Locked(&'a mut State),
-}
-
-impl StateAccess<'_> {
-    /// Runs one step on the state.
-    pub(super) fn with<R>(&mut self, step: impl FnOnce(&mut State) -> R) -> R {
-        match self {
-            Self::Unlocked(lock) => step(&mut lock.write().expect("no holder panicked")),
-            Self::Locked(state) => step(state),
-        }
-    }
-}
 
 /// What data is placed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,20 +52,17 @@ pub(super) struct Source {
 }
 
 impl Furrow {
-    /// Writes whole blocks to data zones. What it returns is in flight until it is settled.
-    pub(super) fn place_data(
-        &self,
-        access: &mut StateAccess<'_>,
-        purpose: Purpose,
-        data: &[u8],
-    ) -> Result<Vec<Placed>> {
+    /// Writes whole blocks to data zones, never with the state locked. What it returns is in flight
+    /// until it is settled.
+    pub(super) fn place_data(&self, purpose: Purpose, data: &[u8]) -> Result<Vec<Placed>> {
         let mut placed = Vec::new();
         let mut rest = data;
         let mut refusals = 0;
         while !rest.is_empty() {
             let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
             let want = want.min(self.layout().extent_max);
-            let outcome = match access.with(|state| self.grant(state, purpose, want)) {
+            let granted = self.grant(&mut self.write_accounts(), purpose, want);
+            let outcome = match granted {
                 None => Err(FsError::NoSpace),
                 Some(grant) => {
                     let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
@@ -97,12 +75,12 @@ impl Furrow {
                         }
                         // No fault of the zone's: the next one would find none either.
                         Err(error @ DeviceError::NoSpace { .. }) => {
-                            access.with(|state| state.zones.give_back(grant));
+                            self.write_accounts().zones.give_back(grant);
                             Err(error.into())
                         }
                         Err(error) => {
-                            access.with(|state| state.zones.settle(grant.zone, grant.blocks));
-                            self.retire_zone(access, grant.zone, &error);
+                            self.write_accounts().zones.settle(grant.zone, grant.blocks);
+                            self.retire_zone(grant.zone, &error);
                             Err(error.into())
                         }
                     }
@@ -110,11 +88,10 @@ impl Furrow {
             };
             refusals += 1;
             if refusals >= REFUSALS_MAX || is_final(&outcome) {
-                access.with(|state| {
-                    for part in &placed {
-                        state.zones.settle(part.zone, part.blocks);
-                    }
-                });
+                let mut state = self.write_accounts();
+                for part in &placed {
+                    state.zones.settle(part.zone, part.blocks);
+                }
                 return outcome.map(|()| Vec::new());
             }
         }
@@ -148,15 +125,17 @@ impl Furrow {
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.
-    fn retire_zone(&self, access: &mut StateAccess<'_>, zone: u32, error: &DeviceError) {
+    fn retire_zone(&self, zone: u32, error: &DeviceError) {
         if matches!(error, DeviceError::PowerCut) {
             return;
         }
         tracing::warn!(zone, %error, "a write failed; going on in another zone");
         let cond = self.drive.device.zone(ZoneId::new(zone)).map(|zone| zone.cond);
         let dead = matches!(cond, Ok(ZoneCond::ReadOnly | ZoneCond::Offline));
-        access.with(|state| if dead { state.zones.fail(zone) } else { state.zones.seal(zone) });
-        if !dead {
+        if dead {
+            self.write_accounts().zones.fail(zone);
+        } else {
+            self.write_accounts().zones.seal(zone);
             self.drive.finish(zone);
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::Furrow;
 use super::buffer::{Admission, Base};
 use super::commit::Ending;
-use super::data::{Purpose, StateAccess};
+use super::data::Purpose;
 use super::extent::{Placed, checksums};
 use super::format::BLOCK_BYTES;
 use super::inode::{change_attributes, plan_attributes};
@@ -181,19 +181,18 @@ impl Furrow {
         let mut admission = self.admit(chunk.limit - chunk.first)?;
         let straight = chunk.straight_bytes();
         let growth = {
-            let mut state = self.write_state();
+            let mut state = self.write_accounts();
             let growth = state.growth(chunk.ino, chunk.first, chunk.limit)?;
             self.check_space(&state, growth)?;
             state.totals.reserved += growth;
             growth
         };
-        let outcome =
-            self.place_data(&mut StateAccess::Unlocked(&self.state), Purpose::Write, straight);
+        let outcome = self.place_data(Purpose::Write, straight);
         let outcome = outcome.and_then(|placed| {
             let crcs = checksums(straight);
             let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
             if !matches!(outcome, Ok(Published::Done)) {
-                let mut state = self.write_state();
+                let mut state = self.write_accounts();
                 for part in &placed {
                     state.zones.settle(part.zone, part.blocks);
                 }
@@ -201,7 +200,7 @@ impl Furrow {
             outcome
         });
         // The buffer and the extents have their own account of it by now.
-        self.write_state().totals.reserved -= growth;
+        self.write_accounts().totals.reserved -= growth;
         outcome
     }
 

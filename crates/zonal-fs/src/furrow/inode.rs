@@ -103,16 +103,19 @@ impl Furrow {
     }
 
     pub(super) fn pin_inode(&self, ino: Ino) -> Result<()> {
-        self.write_state().inode_mut(ino)?.pins += 1;
+        self.write_accounts().inode_mut(ino)?.pins += 1;
         Ok(())
     }
 
     pub(super) fn unpin_inode(&self, ino: Ino) {
-        let mut state = self.write_state();
-        let Ok(inode) = state.inode_mut(ino) else { return };
-        inode.pins = inode.pins.saturating_sub(1);
-        if !self.is_read_only() {
-            state.delete_if_unused(ino);
+        let is_unused = {
+            let mut state = self.write_accounts();
+            let Ok(inode) = state.inode_mut(ino) else { return };
+            inode.pins = inode.pins.saturating_sub(1);
+            inode.pins == 0 && inode.nlink == 0
+        };
+        if is_unused && !self.is_read_only() {
+            self.write_state().delete_if_unused(ino);
         }
     }
 }

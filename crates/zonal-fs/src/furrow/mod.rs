@@ -48,8 +48,9 @@ mod state;
 mod superlog;
 mod verify;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zonal::{Clock, ZonedDevice};
 
@@ -133,6 +134,11 @@ pub struct Furrow {
     clock: Arc<dyn Clock>,
     options: MountOptions,
     state: RwLock<State>,
+    /// Held by who changes the tree, and by a commit as long as the tree must not change. Taken
+    /// before the state. See [`write_state`](Self::write_state).
+    changing: Mutex<()>,
+    /// Whether a commit holds it.
+    is_held_off: AtomicBool,
     committer: Mutex<Committer>,
     /// One reclaims at a time; the victim it is at.
     reclaiming: Mutex<Option<u32>>,
@@ -201,6 +207,8 @@ impl Furrow {
             clock,
             options,
             state: RwLock::new(loaded.state),
+            changing: Mutex::new(()),
+            is_held_off: AtomicBool::new(false),
             committer: Mutex::new(committer),
             reclaiming: Mutex::new(None),
             flushing: Mutex::new(()),
@@ -264,8 +272,28 @@ impl Furrow {
         self.state.read().expect("no holder panicked")
     }
 
-    fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+    /// The state, to change the tree. Waits while a commit holds off changes.
+    fn write_state(&self) -> Changing<'_> {
+        let turn = self.changing.lock().expect("no holder panicked");
+        Changing { state: self.write_accounts(), _turn: turn }
+    }
+
+    /// The state, to change what no row tells: room given out, users of an inode. And for a
+    /// commit, which holds off all others.
+    fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().expect("no holder panicked")
+    }
+
+    /// Holds off changes of the tree. Readers go on: so device I/O is possible meanwhile.
+    fn hold_off_changes(&self) -> HoldingOff<'_> {
+        let turn = self.changing.lock().expect("no holder panicked");
+        self.is_held_off.store(true, Ordering::Release);
+        HoldingOff { fs: self, _turn: turn }
+    }
+
+    /// Whether who changes something would have to wait for a commit.
+    fn is_held_off(&self) -> bool {
+        self.is_held_off.load(Ordering::Acquire)
     }
 
     fn is_read_only(&self) -> bool {
@@ -283,6 +311,38 @@ impl Furrow {
             return Ok(());
         }
         self.commit(Ending::Record)
+    }
+}
+
+/// The state of one who changes the tree. Lets go of the state first.
+struct Changing<'a> {
+    state: RwLockWriteGuard<'a, State>,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+/// As long as it lives, the tree does not change.
+struct HoldingOff<'a> {
+    fs: &'a Furrow,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Drop for HoldingOff<'_> {
+    fn drop(&mut self) {
+        self.fs.is_held_off.store(false, Ordering::Release);
     }
 }
 

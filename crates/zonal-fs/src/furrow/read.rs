@@ -154,7 +154,9 @@ impl Furrow {
                 !attr.flags.contains(NO_ATIME) && rules::atime_is_due(&attr, now)
             }
         };
-        if is_due {
+        // A read waits for no commit. As long as it is due, the next one moves it.
+        let can_wait = self.options.atime == AtimePolicy::Always;
+        if is_due && (can_wait || !self.is_held_off()) {
             self.write_state().change_inode(ino)?.atime = now;
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use super::Furrow;
 use super::alloc::{Role, Urgency};
 use super::commit::Ending;
-use super::data::{Purpose, StateAccess};
+use super::data::Purpose;
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
 use super::planted::PlantedBug;
@@ -139,8 +139,7 @@ impl Furrow {
             }
             rest = later;
         }
-        let placed =
-            self.place_data(&mut StateAccess::Unlocked(&self.state), Purpose::Reclaim, &data)?;
+        let placed = self.place_data(Purpose::Reclaim, &data)?;
         let mut state = self.write_state();
         let rows =
             self.has_planted(PlantedBug::ForgetRelocation).then(|| state.changes.rows.clone());

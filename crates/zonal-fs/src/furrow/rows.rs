@@ -5,7 +5,7 @@ use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use super::format::record::RecordBuffer;
 use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, Row, RowOp, XattrRow, encode};
 use super::planted::{Planted, PlantedBug};
-use super::state::{Body, Extent, ExtentId, Inode, MapEntry, RowKey, State};
+use super::state::{Body, Changes, Extent, ExtentId, Inode, MapEntry, RowKey, State};
 use crate::vfs::{FileKind, Ino};
 
 /// Kinds by their number on disk.
@@ -19,9 +19,8 @@ pub(super) const KINDS: [(u8, FileKind); 7] = [
     (7, FileKind::BlockDevice),
 ];
 
-/// The rows that changed, with their present values. Forgets that they changed.
-pub(super) fn take_batch(state: &mut State, planted: Planted) -> RecordBuffer {
-    let changes = std::mem::take(&mut state.changes);
+/// The rows that changed, with their present values.
+pub(super) fn batch(state: &State, changes: &Changes, planted: Planted) -> RecordBuffer {
     let mut record = RecordBuffer::new();
     let body = record.body();
     for key in &changes.rows {

@@ -19,7 +19,7 @@ use zonal_fs::vfs::{Caller, FileSystem, Ino, SyncKind, WriteFlags};
 use crate::hooked::{Hook, Hooked};
 use crate::ops::content;
 use crate::ops::drives::{self, SMALL, StepClock};
-use crate::run::Start;
+use crate::run::{Start, end_of};
 use crate::seed;
 use crate::zones::PLAIN;
 
@@ -102,6 +102,54 @@ fn an_fsync_flushes_a_write_that_another_threads_flush_came_too_early_for() {
             assert!(legal, "after change {}: neither content", outage.at());
         }
     }
+}
+
+#[test]
+fn who_reads_waits_for_no_device_write_of_a_commit() {
+    let recorder = recorder();
+    let (entered, has_entered) = channel();
+    let (let_go, release) = channel();
+    let armed = AtomicBool::new(true);
+    let hook = HoldAppend { armed, entered: Mutex::new(entered), release: Mutex::new(release) };
+    let device = Hooked::new(recorder.clone(), hook);
+    let clock = Arc::new(StepClock::default());
+    let fs = Furrow::mount(device.clone(), clock, MountOptions::default()).expect("mount");
+    let fs = Arc::new(fs);
+    let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &PLAIN).expect("create").ino;
+    let write = |block: u64| {
+        fs.write(file, block * 8192, &[7; 4096], WriteFlags::empty()).expect("it is buffered");
+    };
+    write(0);
+    let committing = Arc::clone(&fs);
+    let commit = std::thread::spawn(move || committing.sync());
+    // Two passes over the buffer, each of which leaves a block that came meanwhile. The third is
+    // the last: no change comes in between any more.
+    for block in [1, 2] {
+        has_entered.recv().expect("the commit writes");
+        write(block);
+        device.hook.armed.store(true, Ordering::Release);
+        let_go.send(()).expect("the commit waits");
+    }
+    has_entered.recv().expect("the commit writes");
+    let reading = Arc::clone(&fs);
+    let (done, has_read) = channel();
+    std::thread::spawn(move || {
+        let size = reading.getattr(file).expect("getattr").size;
+        let mut data = vec![0; 4096];
+        reading.read(file, 2 * 8192, &mut data).expect("read");
+        reading.lookup(Ino::ROOT, b"file").expect("lookup");
+        reading.pin(file).expect("pin");
+        reading.unpin(file);
+        done.send((size, data == [7; 4096])).expect("the test listens");
+    });
+    let seen = has_read.recv_timeout(std::time::Duration::from_secs(10));
+    assert_eq!(seen, Ok((2 * 8192 + 4096, true)), "readers go on");
+    let_go.send(()).expect("the commit waits");
+    commit.join().expect("no panic").expect("commit");
+    let image = end_of(&recorder.recording());
+    let expected: Vec<u8> =
+        (0..2 * 8192 + 4096).map(|at| if at % 8192 < 4096 { 7 } else { 0 }).collect();
+    assert_eq!(content_after(&image, b"file"), Ok(Some(expected)), "all of it is durable");
 }
 
 /// Bytes of a file whose content a thread replaces as a whole, again and again.
