@@ -15,6 +15,7 @@
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`load`] | how is the state found again? |
+//! | [`table`] | how do rows lie sorted on the drive? |
 //! | [`reclaim`] | how does space come back? |
 //! | `mkfs`, `check`, `dump` | the tools |
 
@@ -46,6 +47,7 @@ mod replay;
 mod rows;
 mod state;
 mod superlog;
+pub mod table;
 mod verify;
 
 use std::ops::{Deref, DerefMut};

@@ -1,0 +1,154 @@
+//! Keys: the order of all rows.
+//!
+//! A key has a fixed size, so names are in values: an entry is found by its cookie and an attribute
+//! by its slot. All rows of an inode are neighbours, and so are all entries of a directory.
+
+/// What a row describes. The number is group and kind, a hexadecimal digit each.
+///
+/// Group 1 belongs to inodes, group 2 to extents that several files share. Kind 3 of group 1 is kept
+/// for finding an entry by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum RowKind {
+    /// An inode.
+    Inode = 0x10,
+    /// An extended attribute.
+    Xattr = 0x11,
+    /// A piece of a file.
+    Map = 0x12,
+    /// An entry of a directory.
+    Entry = 0x14,
+    /// An extent that several files share.
+    Extent = 0x20,
+}
+
+impl RowKind {
+    /// All of them, in their order.
+    pub const ALL: [Self; 5] = [Self::Inode, Self::Xattr, Self::Map, Self::Entry, Self::Extent];
+
+    /// The kind with this number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// Group and kind as one number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The first part of the key's order.
+    pub const fn group(self) -> u8 {
+        self.code() >> 4
+    }
+}
+
+/// Where a row lies among all rows: by group, owner, kind within the group, and place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    // The order of the fields is the order of keys.
+    group: u8,
+    owner: u64,
+    kind: RowKind,
+    at: u64,
+}
+
+impl Key {
+    /// Not above any key.
+    pub const MIN: Self = Self::new(RowKind::Inode, 0, 0);
+
+    /// Above every row: a bound only, no row has this key.
+    pub const MAX: Self = Self::new(RowKind::Extent, u64::MAX, u64::MAX);
+
+    /// The key of a row. `owner` is an inode's or an extent's number; `at` is the first block of a
+    /// piece of a file, the cookie of an entry, the slot of an attribute, else 0.
+    pub const fn new(kind: RowKind, owner: u64, at: u64) -> Self {
+        Self { group: kind.group(), owner, kind, at }
+    }
+
+    /// What the row describes.
+    pub const fn kind(self) -> RowKind {
+        self.kind
+    }
+
+    /// Number of the inode, directory or extent.
+    pub const fn owner(self) -> u64 {
+        self.owner
+    }
+
+    /// Place within the owner and kind.
+    pub const fn at(self) -> u64 {
+        self.at
+    }
+
+    /// The least key above this one; [`Key::MAX`] stays what it is.
+    #[must_use]
+    pub const fn successor(self) -> Self {
+        if let Some(at) = self.at.checked_add(1) {
+            return Self::new(self.kind, self.owner, at);
+        }
+        match (self.kind, self.owner.checked_add(1)) {
+            (RowKind::Inode, _) => Self::new(RowKind::Xattr, self.owner, 0),
+            (RowKind::Xattr, _) => Self::new(RowKind::Map, self.owner, 0),
+            (RowKind::Map, _) => Self::new(RowKind::Entry, self.owner, 0),
+            (RowKind::Entry, Some(owner)) => Self::new(RowKind::Inode, owner, 0),
+            (RowKind::Entry, None) => Self::new(RowKind::Extent, 0, 0),
+            (RowKind::Extent, Some(owner)) => Self::new(RowKind::Extent, owner, 0),
+            (RowKind::Extent, None) => Self::MAX,
+        }
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {}/{}", self.kind, self.owner, self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_rows_of_an_inode_are_neighbours() {
+        let keys = [
+            Key::MIN,
+            Key::new(RowKind::Inode, 1, 0),
+            Key::new(RowKind::Xattr, 1, 0),
+            Key::new(RowKind::Xattr, 1, 9),
+            Key::new(RowKind::Map, 1, 0),
+            Key::new(RowKind::Map, 1, 1 << 40),
+            Key::new(RowKind::Entry, 1, 3),
+            Key::new(RowKind::Inode, 2, 0),
+            Key::new(RowKind::Extent, 0, 0),
+            Key::new(RowKind::Extent, 7, 0),
+            Key::MAX,
+        ];
+        assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
+    }
+
+    #[test]
+    fn the_successor_is_the_least_key_above() {
+        let last = u64::MAX;
+        let pairs = [
+            (Key::MIN, Key::new(RowKind::Inode, 0, 1)),
+            (Key::new(RowKind::Inode, 5, last), Key::new(RowKind::Xattr, 5, 0)),
+            (Key::new(RowKind::Xattr, 5, last), Key::new(RowKind::Map, 5, 0)),
+            (Key::new(RowKind::Map, 5, last), Key::new(RowKind::Entry, 5, 0)),
+            (Key::new(RowKind::Entry, 5, last), Key::new(RowKind::Inode, 6, 0)),
+            (Key::new(RowKind::Entry, last, last), Key::new(RowKind::Extent, 0, 0)),
+            (Key::new(RowKind::Extent, 0, last), Key::new(RowKind::Extent, 1, 0)),
+            (Key::MAX, Key::MAX),
+        ];
+        for (key, next) in pairs {
+            assert_eq!(key.successor(), next, "after {key:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_found_by_their_number() {
+        for kind in RowKind::ALL {
+            assert_eq!(RowKind::from_code(kind.code()), Some(kind));
+        }
+        assert_eq!(RowKind::from_code(0x13), None, "kept for names");
+    }
+}

@@ -1,0 +1,627 @@
+//! The leaf: neighbouring rows as bytes, for journal batches and for parts of runs.
+//!
+//! Rows lie in columns, because a row's neighbours are like it: first one tag for each row, then
+//! what the tags do not say of keys and lengths, then the values of each kind, byte 0 of all of them,
+//! byte 1 of all of them, and so on. zstd then finds the columns that repeat. Decoding checks all it
+//! reads and allocates per leaf, not per row. Byte tables: `docs/format/furrow-v3.md`.
+
+use std::mem::size_of;
+
+use zerocopy::byteorder::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zstd::bulk::{Compressor, Decompressor};
+
+use super::key::{Key, RowKind};
+
+/// Head of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct LeafHead {
+    /// Rows, deleted ones included.
+    pub rows: U32,
+    /// Bytes of the columns, at most 262,144.
+    pub raw_bytes: U32,
+    /// Bytes after this head: as many as `raw_bytes`, which are the columns as they are, or fewer,
+    /// which are the columns as one zstd frame.
+    pub stored_bytes: U32,
+}
+
+const _: () = assert!(size_of::<LeafHead>() == 12);
+
+/// Bytes of columns from which a leaf is finished. Larger ones hardly get smaller per row (64 KiB:
+/// 0.3 %), and a point read pays for all of it.
+pub const LEAF_BYTES: usize = 16 << 10;
+
+/// Longest value: twice the largest extended attribute.
+pub const VALUE_BYTES_MAX: usize = 128 << 10;
+
+/// Most bytes of columns: a leaf that lacked a byte and then got the longest value fits.
+const RAW_BYTES_MAX: usize = 256 << 10;
+
+/// Columns of a kind at most; what a value has beyond lies behind them, row by row.
+const COLUMNS_MAX: usize = 256;
+
+/// Place of the row's kind in [`RowKind::ALL`].
+const TAG_KIND: u8 = 0b0000_0111;
+/// The row is deleted: no value and no length.
+const TAG_DELETED: u8 = 0b0000_1000;
+/// The owner is the next one.
+const TAG_OWNER_NEXT: u8 = 0b0001_0000;
+/// The owner is further on: the difference is a number.
+const TAG_OWNER_FAR: u8 = 0b0010_0000;
+/// The place is further on than the next: the difference is a number.
+const TAG_AT_FAR: u8 = 0b0100_0000;
+/// The value's length differs from that of the kind's row before: it is a number.
+const TAG_LENGTH: u8 = 0b1000_0000;
+
+const KINDS: usize = RowKind::ALL.len();
+
+/// Place of a kind in [`RowKind::ALL`].
+const fn index_of(kind: RowKind) -> u8 {
+    match kind {
+        RowKind::Inode => 0,
+        RowKind::Xattr => 1,
+        RowKind::Map => 2,
+        RowKind::Entry => 3,
+        RowKind::Extent => 4,
+    }
+}
+
+/// Columns for values of these lengths: as many bytes as all of them have. One value alone has none.
+fn columns_of(lengths: impl ExactSizeIterator<Item = u32>) -> usize {
+    if lengths.len() < 2 { 0 } else { (lengths.min().unwrap_or(0) as usize).min(COLUMNS_MAX) }
+}
+
+/// What the owner and the place of a row are counted from: the row before it, or nothing.
+fn bases(before: Option<Key>, kind: RowKind, owner: u64) -> (u64, Option<u64>) {
+    match before {
+        Some(key) if key.kind() == kind && key.owner() == owner => (owner, key.at().checked_add(1)),
+        Some(key) if key.kind().group() == kind.group() => (key.owner(), Some(0)),
+        Some(_) | None => (0, Some(0)),
+    }
+}
+
+/// The values of one kind, one after the other.
+#[derive(Default)]
+struct Values {
+    lengths: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+/// Rows that are becoming a leaf. After [`LeafBuilder::finish`] it is empty and can be filled again.
+pub struct LeafBuilder {
+    tags: Vec<u8>,
+    owners: Vec<u8>,
+    ats: Vec<u8>,
+    lengths: Vec<u8>,
+    values: [Values; KINDS],
+    last: Option<Key>,
+    compressor: Compressor<'static>,
+}
+
+impl LeafBuilder {
+    /// Without rows.
+    pub fn new() -> Self {
+        Self {
+            tags: Vec::new(),
+            owners: Vec::new(),
+            ats: Vec::new(),
+            lengths: Vec::new(),
+            values: Default::default(),
+            last: None,
+            compressor: Compressor::new(1).expect("zstd has a level 1"),
+        }
+    }
+
+    /// Adds a row, which is above all before it; `None` is a deleted one.
+    pub fn push(&mut self, key: Key, value: Option<&[u8]>) {
+        assert!(self.last.is_none_or(|last| last < key) && key < Key::MAX, "{key:?} is not sorted");
+        let kind = index_of(key.kind());
+        let mut tag = kind;
+        let (owner, at) = bases(self.last, key.kind(), key.owner());
+        match key.owner() - owner {
+            0 => {}
+            1 => tag |= TAG_OWNER_NEXT,
+            further => {
+                tag |= TAG_OWNER_FAR;
+                put_number(&mut self.owners, further);
+            }
+        }
+        let at = key.at() - at.expect("the row before has a lower place");
+        if at > 0 {
+            tag |= TAG_AT_FAR;
+            put_number(&mut self.ats, at);
+        }
+        match value {
+            None => tag |= TAG_DELETED,
+            Some(value) => {
+                assert!(value.len() <= VALUE_BYTES_MAX, "a value of {} bytes", value.len());
+                let length = u32::try_from(value.len()).expect("under 4 GiB");
+                let values = &mut self.values[usize::from(kind)];
+                if values.lengths.last().copied().unwrap_or(0) != length {
+                    tag |= TAG_LENGTH;
+                    put_number(&mut self.lengths, length.into());
+                }
+                values.lengths.push(length);
+                values.bytes.extend_from_slice(value);
+            }
+        }
+        self.tags.push(tag);
+        self.last = Some(key);
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.tags.is_empty()
+    }
+
+    /// Bytes of the columns so far, but for up to 32 a kind that tell differences from values. From
+    /// [`LEAF_BYTES`] on the leaf is to be finished.
+    pub fn raw_bytes(&self) -> usize {
+        let keys = self.tags.len() + self.owners.len() + self.ats.len() + self.lengths.len();
+        keys + self.values.iter().map(|values| values.bytes.len()).sum::<usize>()
+    }
+
+    /// The leaf's bytes. Begins the next leaf.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let mut raw = Vec::with_capacity(self.raw_bytes() + KINDS * COLUMNS_MAX / 8);
+        for column in [&mut self.tags, &mut self.owners, &mut self.ats, &mut self.lengths] {
+            raw.extend_from_slice(column);
+        }
+        for values in &mut self.values {
+            put_columns(&mut raw, values);
+            values.lengths.clear();
+            values.bytes.clear();
+        }
+        assert!(raw.len() <= RAW_BYTES_MAX, "a leaf of {} bytes", raw.len());
+        let packed = self.compressor.compress(&raw).expect("the buffer has zstd's bound");
+        let stored = if packed.len() < raw.len() { &packed } else { &raw };
+        let count = |count: usize| U32::new(u32::try_from(count).expect("a leaf is small"));
+        let head = LeafHead {
+            rows: count(self.tags.len()),
+            raw_bytes: count(raw.len()),
+            stored_bytes: count(stored.len()),
+        };
+        for column in [&mut self.tags, &mut self.owners, &mut self.ats, &mut self.lengths] {
+            column.clear();
+        }
+        self.last = None;
+        [head.as_bytes(), stored].concat()
+    }
+}
+
+impl Default for LeafBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for LeafBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LeafBuilder of {} rows up to {:?}", self.tags.len(), self.last)
+    }
+}
+
+/// Appends a number: seven bits a byte, the low ones first, the high bit if more follow.
+fn put_number(column: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        column.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    column.push(number.to_le_bytes()[0]);
+}
+
+/// Appends the values of a kind: which columns are differences, the columns, what lies behind them.
+fn put_columns(raw: &mut Vec<u8>, values: &Values) {
+    let columns = columns_of(values.lengths.iter().copied());
+    let flags_at = raw.len();
+    raw.resize(flags_at + columns.div_ceil(8), 0);
+    let mut starts = Vec::with_capacity(values.lengths.len());
+    let mut end = 0;
+    for &length in &values.lengths {
+        starts.push(end);
+        end += length as usize;
+    }
+    for column in 0..columns {
+        let from = raw.len();
+        raw.extend(starts.iter().map(|start| values.bytes[start + column]));
+        if is_steady(&raw[from..]) {
+            raw[flags_at + column / 8] |= 1 << (column % 8);
+            let mut before = 0;
+            for byte in &mut raw[from..] {
+                (before, *byte) = (*byte, byte.wrapping_sub(before));
+            }
+        }
+    }
+    for (start, &length) in starts.iter().zip(&values.lengths) {
+        raw.extend_from_slice(&values.bytes[start + columns..start + length as usize]);
+    }
+}
+
+/// Whether a column's differences repeat clearly more often than its bytes, as those of a counter do.
+fn is_steady(column: &[u8]) -> bool {
+    let mut repeats = 0usize;
+    let mut steady = 0usize;
+    for three in column.windows(3) {
+        repeats += usize::from(three[1] == three[2]);
+        steady += usize::from(three[1].wrapping_sub(three[0]) == three[2].wrapping_sub(three[1]));
+    }
+    steady > repeats + column.len() / 8
+}
+
+/// A decoded leaf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leaf {
+    keys: Vec<Key>,
+    tags: Vec<u8>,
+    /// Where the value of each row ends in `bytes`; that of a deleted one is empty.
+    ends: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Leaf {
+    /// Rows, deleted ones included.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Key of a row.
+    pub fn key(&self, row: usize) -> Key {
+        self.keys[row]
+    }
+
+    /// Value of a row; `None`: it is deleted.
+    pub fn value(&self, row: usize) -> Option<&[u8]> {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let value = &self.bytes[start as usize..self.ends[row] as usize];
+        (self.tags[row] & TAG_DELETED == 0).then_some(value)
+    }
+
+    /// The first row whose key is not below `key`; [`Leaf::len`] if there is none.
+    pub fn lower_bound(&self, key: Key) -> usize {
+        self.keys.partition_point(|&other| other < key)
+    }
+
+    /// All rows, in order.
+    pub fn rows(&self) -> impl Iterator<Item = (Key, Option<&[u8]>)> {
+        (0..self.len()).map(|row| (self.key(row), self.value(row)))
+    }
+}
+
+/// Decodes one leaf.
+pub fn decode(bytes: &[u8]) -> Result<Leaf, String> {
+    match take_leaf(bytes)? {
+        (leaf, []) => Ok(leaf),
+        (_, rest) => Err(format!("{} bytes behind a leaf", rest.len())),
+    }
+}
+
+/// Encodes any number of sorted rows, as leaves one after the other.
+pub fn encode_rows<'a>(rows: impl IntoIterator<Item = (Key, Option<&'a [u8]>)>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut leaf = LeafBuilder::new();
+    for (key, value) in rows {
+        leaf.push(key, value);
+        if leaf.raw_bytes() >= LEAF_BYTES {
+            bytes.extend_from_slice(&leaf.finish());
+        }
+    }
+    if !leaf.is_empty() {
+        bytes.extend_from_slice(&leaf.finish());
+    }
+    bytes
+}
+
+/// Decodes what [`encode_rows`] made. Rows before a fault have been handed to `each`.
+pub fn decode_rows(
+    mut bytes: &[u8],
+    mut each: impl FnMut(Key, Option<&[u8]>) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut last = None;
+    while !bytes.is_empty() {
+        let (leaf, rest) = take_leaf(bytes)?;
+        if leaf.keys.first().is_none_or(|&first| last.is_some_and(|last| first <= last)) {
+            return Err(format!("a leaf does not go on after {last:?}"));
+        }
+        for (key, value) in leaf.rows() {
+            each(key, value)?;
+        }
+        last = leaf.keys.last().copied();
+        bytes = rest;
+    }
+    Ok(())
+}
+
+/// Decodes the leaf at the start of `bytes`, and gives what lies behind it.
+fn take_leaf(bytes: &[u8]) -> Result<(Leaf, &[u8]), String> {
+    let Ok((head, rest)) = LeafHead::read_from_prefix(bytes) else {
+        return Err("too short for a leaf".into());
+    };
+    let [rows, raw_bytes, stored_bytes] =
+        [head.rows, head.raw_bytes, head.stored_bytes].map(|count| count.get() as usize);
+    // What is allocated below is bounded by `raw_bytes`: a row has a tag, and a value is not shorter
+    // than what it is decoded from.
+    if raw_bytes > RAW_BYTES_MAX || rows > raw_bytes || stored_bytes > raw_bytes {
+        return Err(format!("a leaf of {rows} rows in {stored_bytes} of {raw_bytes} bytes"));
+    }
+    let Some((stored, rest)) = rest.split_at_checked(stored_bytes) else {
+        return Err(format!("a leaf of {stored_bytes} bytes in {}", rest.len()));
+    };
+    if stored_bytes == raw_bytes {
+        return Ok((decode_columns(stored, rows)?, rest));
+    }
+    let mut raw = vec![0; raw_bytes];
+    let unpacked = Decompressor::new()
+        .and_then(|mut zstd| zstd.decompress_to_buffer(stored, &mut raw[..]))
+        .map_err(|error| format!("zstd: {error}"))?;
+    if unpacked != raw_bytes {
+        return Err(format!("{unpacked} bytes from zstd, {raw_bytes} are stated"));
+    }
+    Ok((decode_columns(&raw, rows)?, rest))
+}
+
+fn decode_columns(raw: &[u8], rows: usize) -> Result<Leaf, &'static str> {
+    let mut rest = raw;
+    let tags = take(&mut rest, rows)?;
+    let keys = take_keys(tags, &mut rest)?;
+    let ends = take_ends(tags, &mut rest)?;
+    let value_bytes = ends.last().copied().unwrap_or(0) as usize;
+    if value_bytes > rest.len() {
+        return Err("values beyond the leaf's end");
+    }
+    let mut bytes = vec![0; value_bytes];
+    let mut values = Vec::with_capacity(rows);
+    for kind in RowKind::ALL.map(index_of) {
+        values.clear();
+        let mut start = 0;
+        for (&tag, &end) in tags.iter().zip(&ends) {
+            if tag & (TAG_KIND | TAG_DELETED) == kind {
+                values.push((start as usize, end - start));
+            }
+            start = end;
+        }
+        take_columns(&mut rest, &values, &mut bytes)?;
+    }
+    if !rest.is_empty() {
+        return Err("bytes behind the values");
+    }
+    Ok(Leaf { keys, tags: tags.to_vec(), ends, bytes })
+}
+
+/// Owners are all before places, so each gets a turn of its own.
+fn take_keys(tags: &[u8], rest: &mut &[u8]) -> Result<Vec<Key>, &'static str> {
+    let mut keys: Vec<Key> = Vec::with_capacity(tags.len());
+    for &tag in tags {
+        let kind = RowKind::ALL.get(usize::from(tag & TAG_KIND)).ok_or("an unknown kind")?;
+        let (owner, _) = bases(keys.last().copied(), *kind, 0);
+        let further = match tag & (TAG_OWNER_NEXT | TAG_OWNER_FAR) {
+            0 => 0,
+            TAG_OWNER_NEXT => 1,
+            TAG_OWNER_FAR => take_number(rest)?,
+            _ => return Err("a tag with two owners"),
+        };
+        let owner = owner.checked_add(further).ok_or("an owner beyond the last")?;
+        keys.push(Key::new(*kind, owner, 0));
+    }
+    let mut before = None;
+    for (key, &tag) in keys.iter_mut().zip(tags) {
+        let further = if tag & TAG_AT_FAR == 0 { 0 } else { take_number(rest)? };
+        let (_, at) = bases(before, key.kind(), key.owner());
+        let at = at.and_then(|at| at.checked_add(further)).ok_or("a place beyond the last")?;
+        *key = Key::new(key.kind(), key.owner(), at);
+        if before.is_some_and(|before| before >= *key) || *key == Key::MAX {
+            return Err("rows out of order");
+        }
+        before = Some(*key);
+    }
+    Ok(keys)
+}
+
+fn take_ends(tags: &[u8], rest: &mut &[u8]) -> Result<Vec<u32>, &'static str> {
+    let mut ends = Vec::with_capacity(tags.len());
+    let mut lengths = [0; KINDS];
+    let mut end = 0u32;
+    for &tag in tags {
+        if tag & TAG_DELETED == 0 {
+            let length = &mut lengths[usize::from(tag & TAG_KIND)];
+            if tag & TAG_LENGTH != 0 {
+                *length = u32::try_from(take_number(rest)?).map_err(|_| "a value too long")?;
+            }
+            end = end.checked_add(*length).ok_or("values too long")?;
+        } else if tag & TAG_LENGTH != 0 {
+            return Err("a deleted row with a length");
+        }
+        ends.push(end);
+    }
+    Ok(ends)
+}
+
+/// Puts the values of one kind where they belong: `values` are their places and lengths in `bytes`.
+fn take_columns(
+    rest: &mut &[u8],
+    values: &[(usize, u32)],
+    bytes: &mut [u8],
+) -> Result<(), &'static str> {
+    let columns = columns_of(values.iter().map(|&(_, length)| length));
+    let flags = take(rest, columns.div_ceil(8))?;
+    for column in 0..columns {
+        let is_steady = flags[column / 8] & 1 << (column % 8) != 0;
+        let keep = if is_steady { 0xff } else { 0 };
+        let mut byte = 0u8;
+        for (&(start, _), &stored) in values.iter().zip(take(rest, values.len())?) {
+            byte = (byte & keep).wrapping_add(stored);
+            bytes[start + column] = byte;
+        }
+    }
+    for &(start, length) in values {
+        let length = length as usize;
+        bytes[start + columns..start + length].copy_from_slice(take(rest, length - columns)?);
+    }
+    Ok(())
+}
+
+fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Result<&'a [u8], &'static str> {
+    rest.split_off(..bytes).ok_or("the leaf ends too early")
+}
+
+fn take_number(rest: &mut &[u8]) -> Result<u64, &'static str> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let byte = *rest.split_off_first().ok_or("the leaf ends in a number")?;
+        let bits = u64::from(byte & 0x7f);
+        if bits << shift >> shift != bits {
+            break;
+        }
+        number |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err("a number beyond 64 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::sample::{Maps, Rows, any_rows, borrowed, file_rows, map_rows};
+    use super::*;
+
+    fn leaf_of(rows: &Rows) -> Vec<u8> {
+        let mut builder = LeafBuilder::new();
+        borrowed(rows).for_each(|(key, value)| builder.push(key, value));
+        builder.finish()
+    }
+
+    fn rows_of(leaf: &Leaf) -> Rows {
+        leaf.rows().map(|(key, value)| (key, value.map(Vec::from))).collect()
+    }
+
+    fn decoded(bytes: &[u8]) -> Result<Rows, String> {
+        let mut rows = Rows::new();
+        decode_rows(bytes, |key, value| {
+            let before = rows.insert(key, value.map(Vec::from));
+            if before.is_none() { Ok(()) } else { Err("twice".into()) }
+        })
+        .map(|()| rows)
+    }
+
+    proptest! {
+        #[test]
+        fn rows_come_back_as_they_were(rows in any_rows(60)) {
+            prop_assume!(rows.values().flatten().map(Vec::len).sum::<usize>() < VALUE_BYTES_MAX);
+            let leaf = decode(&leaf_of(&rows)).unwrap();
+            prop_assert_eq!(&rows_of(&leaf), &rows);
+            for (index, &key) in rows.keys().enumerate() {
+                prop_assert_eq!(leaf.lower_bound(key), index);
+                prop_assert_eq!(leaf.lower_bound(key.successor()), index + 1);
+            }
+            prop_assert_eq!(leaf.lower_bound(Key::MAX), leaf.len());
+        }
+
+        #[test]
+        fn a_batch_of_any_length_comes_back(rows in any_rows(400)) {
+            let bytes = encode_rows(borrowed(&rows));
+            prop_assert_eq!(decoded(&bytes), Ok(rows));
+        }
+
+        #[test]
+        fn any_bytes_are_a_leaf_or_an_error(bytes in vec(any::<u8>(), 0..400), rows in 0u32..40) {
+            let _ = decode(&bytes);
+            let stored = U32::new(u32::try_from(bytes.len()).unwrap());
+            let head = LeafHead { rows: U32::new(rows), raw_bytes: stored, stored_bytes: stored };
+            if let Ok(leaf) = decode(&[head.as_bytes(), &bytes].concat()) {
+                prop_assert!(leaf.keys.is_sorted_by(|a, b| a < b));
+                // What was read is also written and read the same way.
+                let rows = rows_of(&leaf);
+                prop_assert_eq!(rows_of(&decode(&leaf_of(&rows)).unwrap()), rows);
+            }
+        }
+
+        #[test]
+        fn changed_leaves_are_a_leaf_or_an_error(
+            rows in any_rows(40),
+            changes in vec((any::<u16>(), any::<u8>()), 1..4),
+        ) {
+            let mut bytes = encode_rows(borrowed(&rows));
+            prop_assume!(!bytes.is_empty());
+            for (at, byte) in changes {
+                let at = usize::from(at) % bytes.len();
+                bytes[at] = byte;
+            }
+            let _ = decoded(&bytes);
+            let _ = decoded(&bytes[..bytes.len() / 2]);
+        }
+    }
+
+    /// A head may state what its bytes cannot hold; what is allocated follows the bytes or the bound.
+    #[test]
+    fn counts_beyond_the_bytes_are_refused() {
+        let head = |rows: u32, raw: u32, stored: u32| {
+            let head =
+                LeafHead { rows: rows.into(), raw_bytes: raw.into(), stored_bytes: stored.into() };
+            [head.as_bytes(), &[0; 40]].concat()
+        };
+        let max = u32::try_from(RAW_BYTES_MAX).unwrap();
+        for (rows, raw, stored) in [
+            (41, 40, 40),
+            (1, max + 1, 40),
+            (1, u32::MAX, 40),
+            (u32::MAX, u32::MAX, 40),
+            (1, 40, 41),
+        ] {
+            let error = decode(&head(rows, raw, stored)).unwrap_err();
+            assert!(error.starts_with("a leaf of"), "{error}");
+        }
+        // zstd stops at what is stated, however much the frame holds.
+        let bomb = zstd::bulk::compress(&vec![0; 10 << 20], 1).unwrap();
+        let stored = u32::try_from(bomb.len()).unwrap();
+        let head = LeafHead { rows: 1.into(), raw_bytes: max.into(), stored_bytes: stored.into() };
+        let error = decode(&[head.as_bytes(), &bomb[..]].concat()).unwrap_err();
+        assert!(error.starts_with("zstd"), "{error}");
+    }
+
+    #[test]
+    fn the_longest_value_fits_behind_a_leaf_that_lacks_a_byte() {
+        let mut builder = LeafBuilder::new();
+        let mut at = 0;
+        while builder.raw_bytes() + 18 < LEAF_BYTES {
+            builder.push(Key::new(RowKind::Map, 1, at), Some(&at.to_le_bytes().repeat(2)));
+            at += 1;
+        }
+        let value: Vec<u8> = (0..VALUE_BYTES_MAX).map(|at| at.to_le_bytes()[0]).collect();
+        builder.push(Key::new(RowKind::Xattr, u64::MAX, u64::MAX), Some(&value));
+        let leaf = decode(&builder.finish()).unwrap();
+        assert_eq!(leaf.value(leaf.len() - 1), Some(&value[..]));
+        assert!(builder.is_empty() && builder.raw_bytes() == 0);
+    }
+
+    fn bytes_per_row(rows: &Rows, per: f64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let bytes = encode_rows(borrowed(rows)).len() as f64;
+        bytes / per
+    }
+
+    /// What metadata costs rests on these.
+    #[test]
+    fn bytes_per_row_stay_small() {
+        let count = 20_000u32;
+        let map = |maps| bytes_per_row(&map_rows(count.into(), maps), count.into());
+        let measured = [
+            ("map rows, scattered", map(Maps::Scattered), 8.2),
+            ("map rows, 1 of 16", map(Maps::OneOf16), 9.2),
+            ("map rows, sequential", map(Maps::Sequential), 4.2),
+            ("small files", bytes_per_row(&file_rows(count.into()), count.into()), 23.0),
+        ];
+        for (what, bytes, most) in measured {
+            println!("{what}: {bytes:.2} bytes");
+            assert!(bytes <= most, "{what}: {bytes:.2} bytes, at most {most}");
+        }
+    }
+}
