@@ -2,7 +2,9 @@
 //!
 //! What a subcommand does is in `cmd/`, one file each.
 
+pub(crate) mod features;
 pub(crate) mod sim;
+pub(crate) mod simulated;
 pub(crate) mod sweep;
 
 use std::net::SocketAddr;
@@ -13,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zonal::{ByteCount, Profile, size};
 use zonal_fs::furrow::DumpWhat;
 
-use crate::cmd::mkzonefs::Features;
+use features::Features;
 
 /// Zoned storage in user space: emulated zoned drives, and file systems on zoned drives.
 ///

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use zonal_sim::config::Setting;
 use zonal_sim::experiment::Name;
 
+use super::simulated::Simulated;
 use super::sweep::{SimMerge, SimReplay, SimSweep};
 
 #[derive(Subcommand)]
@@ -30,20 +31,6 @@ pub(crate) enum SimCommand {
     Experiment(SimExperiment),
     /// Run all experiments and write one page that compares published values with ours
     Reproduce(SimReproduce),
-}
-
-/// A config, and the fields to change.
-#[derive(Args, Clone)]
-pub(crate) struct Simulated {
-    /// A TOML file, or the name of a preset
-    #[arg(value_name = "CONFIG")]
-    pub(crate) config: String,
-    /// Change a field, as in `drive.op=0.28`
-    #[arg(long, value_name = "PATH=VALUE")]
-    pub(crate) set: Vec<Setting>,
-    /// Seed of the random numbers, instead of the config's
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
 }
 
 #[derive(Args)]

@@ -8,7 +8,7 @@ use zonal_sim::config::Setting;
 use zonal_sim::sweep::{Over, Shard};
 use zonal_sim::trace::{Fit, Format};
 
-use super::sim::Simulated;
+use super::simulated::Simulated;
 
 #[derive(Args)]
 pub(crate) struct SimSweep {

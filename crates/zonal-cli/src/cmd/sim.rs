@@ -18,7 +18,8 @@ use zonal_sim::experiment::Name;
 use zonal_sim::preset::Preset;
 
 use crate::args::Global;
-use crate::args::sim::{SimCommand, SimConfig, Simulated};
+use crate::args::sim::{SimCommand, SimConfig};
+use crate::args::simulated::Simulated;
 use crate::output::{json, table};
 
 /// Runs the subcommand.

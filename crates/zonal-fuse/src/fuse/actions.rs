@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fuser::{
     Errno, FileAttr, FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request,
 };
+use zonal_fs::rules::{SETGID, SETUID};
 use zonal_fs::vfs::{
     Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
 };
@@ -17,8 +18,6 @@ use super::reply::{GENERATION, ttl};
 use super::{Front, convert};
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-pub(super) const SETUID: u16 = 0o4000;
-pub(super) const SETGID: u16 = 0o2000;
 
 /// Bytes of the largest directory reply that is filled in one go.
 const REPLY_BYTES: usize = 128 << 10;

@@ -8,10 +8,10 @@ use fuser::{
 };
 
 use super::TTL;
-use super::actions::{SETGID, SETUID};
 use super::nodes::ELSEWHERE;
 use crate::control;
 use crate::options::Atime;
+use zonal_fs::rules::{SETGID, SETUID};
 use zonal_fs::vfs::Ino;
 
 /// Inode numbers are never used twice.

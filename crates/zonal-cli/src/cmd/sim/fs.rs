@@ -9,7 +9,8 @@ use zonal_eval::{Comparison, Verify, compare};
 use zonal_sim::report::svg;
 
 use crate::args::Global;
-use crate::args::sim::{SimFs, Simulated};
+use crate::args::sim::SimFs;
+use crate::args::simulated::Simulated;
 use crate::output::progress::{self, Unit};
 use crate::output::table::Table;
 use crate::output::{json, size};

@@ -9,7 +9,7 @@ use zonal_sim::counting::{self, Report};
 use zonal_sim::trace::{BadLines, Times};
 
 use crate::args::Global;
-use crate::args::sim::Simulated;
+use crate::args::simulated::Simulated;
 use crate::args::sweep::SimReplay;
 use crate::output::{count, json, progress, size, table};
 
