@@ -14,7 +14,7 @@ use zonal::nvme::identify::{
 };
 use zonal::nvme::{self, Nsid, NvmeStatus, Opcode, SubmissionEntry, command_set, status};
 
-use super::controller::{COMMAND_CAPSULE, VERSION};
+use super::controller::{COMMAND_CAPSULE, Features, VERSION};
 use super::events::ERRORS_MAX;
 use super::namespace::Usage;
 use super::{
@@ -30,24 +30,6 @@ const ANY_COMMAND_KEEPS_ALIVE: u32 = 1 << 6;
 const EVENTS_MAX: u8 = 4;
 /// The temperature that is reported, in kelvin: 25 °C.
 const TEMPERATURE: u16 = 298;
-
-/// Features that a host can change.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Features {
-    /// Asynchronous Event Configuration.
-    async_events: u32,
-    /// Arbitration: stored without effect; queues are served by threads.
-    arbitration: u32,
-    /// Error Recovery: stored without effect; nothing is retried.
-    error_recovery: u32,
-}
-
-impl Features {
-    /// Whether the host enabled these events.
-    pub(super) const fn wants(&self, events: u32) -> bool {
-        self.async_events & events == events
-    }
-}
 
 /// Validates a command and says what data it transfers.
 pub(super) fn plan(controller: &Controller, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {

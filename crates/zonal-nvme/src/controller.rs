@@ -15,10 +15,7 @@ use zonal::Lba;
 use zonal::nvme::{Nsid, NvmeStatus, SubmissionEntry, status};
 
 use super::events::{AsyncEvents, ErrorLog};
-use super::{
-    ENTRIES_MAX, Executed, IN_CAPSULE_MAX, Namespace, Payload, Plan, QUEUES_MAX, Subsystem, admin,
-    io,
-};
+use super::{ENTRIES_MAX, IN_CAPSULE_MAX, Namespace, QUEUES_MAX, Subsystem};
 
 /// The transport's end of a queue.
 pub(crate) trait Link: Send + Sync {
@@ -62,10 +59,28 @@ pub(crate) struct Controller {
 #[derive(Default)]
 struct State {
     queues: BTreeMap<u16, Arc<dyn Link>>,
-    features: admin::Features,
+    features: Features,
     events: AsyncEvents,
     errors: ErrorLog,
     ended: bool,
+}
+
+/// Features that a host can change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Features {
+    /// Asynchronous Event Configuration.
+    pub(super) async_events: u32,
+    /// Arbitration: stored without effect; queues are served by threads.
+    pub(super) arbitration: u32,
+    /// Error Recovery: stored without effect; nothing is retried.
+    pub(super) error_recovery: u32,
+}
+
+impl Features {
+    /// Whether the host enabled these events.
+    const fn wants(&self, events: u32) -> bool {
+        self.async_events & events == events
+    }
 }
 
 /// CC bit 0: enabled.
@@ -180,28 +195,6 @@ impl Controller {
         self.used.swap(false, Ordering::Relaxed)
     }
 
-    /// Validates a command and says what data it transfers.
-    pub(crate) fn plan(&self, queue: u16, entry: &SubmissionEntry) -> Result<Plan, NvmeStatus> {
-        if !self.is_ready() {
-            return Err(status::SEQUENCE);
-        }
-        if queue == 0 { admin::plan(self, entry) } else { io::plan(&self.subsystem, entry) }
-    }
-
-    /// Executes a planned command.
-    pub(crate) fn execute(
-        &self,
-        queue: u16,
-        entry: &SubmissionEntry,
-        payload: Payload<'_>,
-    ) -> Executed {
-        if queue == 0 {
-            admin::execute(self, entry, payload)
-        } else {
-            io::execute(&self.subsystem, entry, payload)
-        }
-    }
-
     /// A property's value.
     pub(crate) fn property(&self, property: Property) -> u64 {
         match property {
@@ -245,7 +238,7 @@ impl Controller {
     /// Controller reset: closes the I/O queues and resets the features.
     fn reset(&self) {
         let mut state = self.state();
-        state.features = admin::Features::default();
+        state.features = Features::default();
         state.events.reset();
         for (_, link) in state.queues.iter().filter(|(queue, _)| **queue != 0) {
             link.close();
@@ -264,7 +257,7 @@ impl Controller {
         status
     }
 
-    fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.status() & READY != 0
     }
 
@@ -273,11 +266,11 @@ impl Controller {
         self.configuration.load(Ordering::Acquire) >> 4 & 7 == COMMAND_SETS_ALL
     }
 
-    pub(super) fn features(&self) -> admin::Features {
+    pub(super) fn features(&self) -> Features {
         self.state().features
     }
 
-    pub(super) fn set_features(&self, change: impl FnOnce(&mut admin::Features)) {
+    pub(super) fn set_features(&self, change: impl FnOnce(&mut Features)) {
         change(&mut self.state().features);
     }
 

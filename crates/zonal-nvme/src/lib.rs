@@ -5,16 +5,17 @@
 //! - [`namespace`]: a device as a zoned namespace; [`extension`]: its zone descriptor extensions.
 //! - `controller`: the properties, queues and features that belong to one host; `events`:
 //!   asynchronous events and the error log.
-//! - `admin` and `io`: the commands of the two kinds of queue.
+//! - `command`: what a queue is sent; `admin` and `io`: the commands of the two kinds of queue.
 //! - [`wire`]: structures of fabrics, features, events and log pages.
 //!
-//! A transport asks a controller to *plan* a command, which validates it and says what data it
-//! transfers; transfers the data; and has the controller *execute* the command. Commands block, and
-//! run on as many threads as the transport has.
+//! A transport has a command *planned*, which validates it and says what data it transfers; transfers
+//! the data; and has the command *executed*. Commands block, and run on as many threads as the
+//! transport has.
 
 #![forbid(unsafe_code)]
 
 mod admin;
+mod command;
 mod controller;
 pub mod error;
 mod events;

@@ -3,15 +3,17 @@
 //! Unknown fields are refused. Sweeps set fields by their path, as in `drive.op`; that is why the
 //! sections are flat and a section that does not concern the drive is ignored.
 
+mod layout;
 mod set;
 
 use serde::{Deserialize, Serialize};
 
+pub use layout::Layout;
 pub use set::Setting;
 
 use crate::error::{Result, SimError};
 use crate::flash::{Flash, refused, within};
-use crate::ftl::{Frontier, Isolation, Layout, Victim};
+use crate::ftl::{Frontier, Isolation, Victim};
 use crate::size::Size;
 use crate::trace::Trace;
 
@@ -331,11 +333,6 @@ impl Config {
         within("run.sample", run.sample, 1e-4, 1e6)?;
         within("run.seconds", run.seconds, 0.0, 1e7)?;
         self.layout().map(|_| ())
-    }
-
-    /// How much there is of what, in mapping units.
-    pub fn layout(&self) -> Result<Layout> {
-        Layout::new(self)
     }
 }
 

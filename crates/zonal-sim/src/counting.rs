@@ -7,12 +7,10 @@
 use serde::Serialize;
 
 use crate::Progress;
-use crate::config::{Config, Kind, Pattern};
+use crate::config::{Config, Kind, Layout, Pattern};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{
-    Amplification, Counters, Layout, PageMapped, Translation, Unit, Wear, ZoneMapped,
-};
+use crate::ftl::{Amplification, Counters, PageMapped, Translation, Unit, Wear, ZoneMapped};
 use crate::host::HostLog;
 use crate::load::{self, Op, Request, Workload};
 use crate::report::{Cell, Table};

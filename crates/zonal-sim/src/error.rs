@@ -1,5 +1,7 @@
 //! What can go wrong in a simulation: a config that cannot be, a trace that cannot be read.
 
+use std::path::Path;
+
 /// An error of the simulator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,6 +50,14 @@ pub enum SimError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+impl SimError {
+    /// Of the CSV of a sweep; line 0 stands for the whole file.
+    pub(crate) fn sweep(path: &Path, line: u64, what: &str) -> Self {
+        let path = path.display().to_string();
+        Self::Sweep { path, line, what: what.to_owned() }
+    }
 }
 
 /// A result of the simulator.

@@ -11,10 +11,10 @@
 
 use std::collections::VecDeque;
 
-use crate::config::{Config, Kind};
+use crate::config::{Config, Kind, Layout};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Block, Counters, Layout, PageMapped, Slot, Translation, Unit, Work, ZoneMapped};
+use crate::ftl::{Block, Counters, PageMapped, Slot, Translation, Unit, Work, ZoneMapped};
 
 /// The mark of a superblock that is in no zone.
 const NONE: u32 = u32::MAX;

@@ -36,6 +36,7 @@ pub mod host;
 pub mod load;
 pub mod preset;
 pub mod report;
+mod request;
 mod scheme;
 pub mod size;
 pub mod ssd;

@@ -28,10 +28,10 @@ pub use block::BlockSsd;
 pub use dies::Operations;
 
 use self::dies::Dies;
-use crate::config::{Config, Kind};
+use crate::config::{Config, Kind, Layout};
 use crate::error::{Result, SimError};
 use crate::flash::refused;
-use crate::ftl::{Counters, Layout, Translation, Work, ZoneMapped};
+use crate::ftl::{Counters, Translation, Work, ZoneMapped};
 use crate::size::Size;
 
 /// Bytes of the largest append. 1 MiB: assumed.

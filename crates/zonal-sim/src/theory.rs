@@ -1,7 +1,7 @@
 //! What write amplification should be: published formulas, to which counting mode is held.
 //!
 //! Everywhere `op` is (raw − user) / user of the flash in which data can rest
-//! ([`Layout::op_effective`](crate::ftl::Layout::op_effective)), and α = 1 + `op` = raw / user.
+//! ([`Layout::op_effective`](crate::config::Layout::op_effective)), and α = 1 + `op` = raw / user.
 //!
 //! | function | policy, workload | after |
 //! | --- | --- | --- |

@@ -20,6 +20,7 @@ use super::pdu::{ConnectionParams, IcPdu, PduType, flag};
 use super::stream::{self, Input, QUEUE_BUFFER, SMALL_BUFFER, Wait};
 use super::transfers::{OWN_BYTES, Transfers};
 use super::{Shared, discovery};
+use crate::command;
 use crate::wire::fabrics::{
     Connect, ConnectData, ConnectFault, FlowControl, Property, command_type,
 };
@@ -307,7 +308,7 @@ impl<'a> Session<'a> {
             return self.fabrics(&entry, data);
         }
         let Some(queue) = &self.queue else { return self.respond(id, Err(status::SEQUENCE)) };
-        let planned = queue.controller.plan(queue.id, &entry);
+        let planned = command::plan(&queue.controller, queue.id, &entry);
         match planned.and_then(|plan| locate(&entry, plan, data)) {
             Ok(Located::Here(payload)) => self.execute(&entry, payload),
             Ok(Located::ToHost(bytes)) => self.execute_to_host(&entry, bytes),
@@ -319,7 +320,7 @@ impl<'a> Session<'a> {
     /// Executes a command that sends no data to the host.
     fn execute(&mut self, entry: &SubmissionEntry, payload: Payload<'_>) {
         let queue = self.queue.as_ref().expect("planned by its controller");
-        let executed = queue.controller.execute(queue.id, entry, payload);
+        let executed = command::execute(&queue.controller, queue.id, entry, payload);
         self.answer(entry, executed);
     }
 
@@ -330,7 +331,7 @@ impl<'a> Session<'a> {
         self.output.reserve_exact(bytes + OUTPUT_SLACK);
         let data = pdu::begin_data(&mut self.output, id, bytes, self.params);
         let payload = Payload::ToHost(&mut self.output[data.clone()]);
-        let executed = queue.controller.execute(queue.id, entry, payload);
+        let executed = command::execute(&queue.controller, queue.id, entry, payload);
         if executed.is_err() {
             self.output.truncate(start);
             return self.answer(entry, executed);

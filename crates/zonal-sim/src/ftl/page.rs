@@ -17,9 +17,9 @@ use rand_chacha::ChaCha8Rng;
 
 use super::blocks::{Blocks, State, Wear};
 use super::map::{BATCH, Map, NOWHERE};
-use super::steps::Progress;
-use super::{Block, Counters, Frontier, Isolation, Layout, Slot, Unit, Victim};
-use crate::config::{Config, Kind};
+use super::progress::Progress;
+use super::{Block, Counters, Frontier, Isolation, Slot, Unit, Victim};
+use crate::config::{Config, Kind, Layout};
 use crate::error::Result;
 
 /// The superblock that a frontier fills: slots `next..limit` are left. None of them: no superblock.

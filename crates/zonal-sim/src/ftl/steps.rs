@@ -5,64 +5,12 @@
 //! no superblock that this needs, nor the last one.
 
 use std::hint::black_box;
-use std::ops::Range;
 
 use super::blocks::State;
-use super::map::{BATCH, Map, NOWHERE};
+use super::map::NOWHERE;
 use super::page::{For, PageMapped};
+use super::progress::Progress;
 use super::{Block, Counters, Slot, Translation, Unit, Work};
-
-/// A victim whose data is being moved.
-pub(super) struct Progress {
-    pub(super) block: Block,
-    /// Slots below this have been handed out, or are in `from`.
-    next: Slot,
-    limit: Slot,
-    /// Slots that were valid when they were listed, and their units. Listing them brings their
-    /// entries of the map into the cache, all together: one by one, each copy would wait for its own.
-    from: [Slot; BATCH],
-    units: [Unit; BATCH],
-    /// Which of these are still to be handed out.
-    listed: Range<usize>,
-    /// Copies that are not answered.
-    copies: u32,
-}
-
-impl Progress {
-    fn new(block: Block, first: Slot, limit: Slot) -> Self {
-        let (from, units) = ([0; BATCH], [0; BATCH]);
-        Self { block, next: first, limit, from, units, listed: 0..0, copies: 0 }
-    }
-
-    /// The next copy, if one is left.
-    #[inline]
-    fn next_copy(&mut self, map: &Map) -> Option<(Unit, Slot)> {
-        loop {
-            for at in self.listed.by_ref() {
-                // The host may have overwritten it since.
-                if map.is_valid(self.from[at]) {
-                    return Some((self.units[at], self.from[at]));
-                }
-            }
-            if self.next == self.limit {
-                return None;
-            }
-            self.list(map);
-        }
-    }
-
-    fn list(&mut self, map: &Map) {
-        let Self { next, limit, from, units, .. } = self;
-        let (found, rest) = map.valid_in(*next, *limit, units, from);
-        map.check(&units[..found], &from[..found]);
-        (self.next, self.listed) = (rest, 0..found);
-    }
-
-    /// Whether nothing valid is left, and nothing is on its way.
-    fn is_done(&self) -> bool {
-        self.next == self.limit && self.listed.is_empty() && self.copies == 0
-    }
-}
 
 impl PageMapped {
     /// Whether a frontier may take a unit; gives it a superblock if it needs one.

@@ -13,8 +13,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::{Block, Counters, Layout, Slot, Translation, Unit, Work};
-use crate::config::Config;
+use super::{Block, Counters, Slot, Translation, Unit, Work};
+use crate::config::{Config, Layout};
 use crate::error::Result;
 
 /// The mark of a superblock that a zone does not have yet.

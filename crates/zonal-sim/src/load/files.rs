@@ -12,11 +12,10 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Exp1, LogNormal};
 
-use super::{Op, Request, Space, Workload, handles};
-use crate::config::Config;
+use super::{Op, Request, Space, Workload};
+use crate::config::{Config, Layout};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::Layout;
 use crate::size::Size;
 
 /// Classes of lives. Each is written at the same rate.
@@ -102,7 +101,7 @@ impl Files {
         let life = f64::from(limit) * f64::from(CLASSES) / lives;
         let mut files = Self {
             space,
-            handles: handles(config),
+            handles: config.handles(),
             limit,
             used: 0,
             free: BTreeMap::from([(0, space.places)]),

@@ -15,52 +15,13 @@ mod zones;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use crate::config::{Config, Kind, Pattern};
+pub use crate::request::{Op, Request, Workload};
+
+use crate::config::{Config, Layout, Pattern};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::Layout;
 use crate::size::Size;
-use crate::trace::{Replay, Seen};
-
-/// What a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Read.
-    Read,
-    /// Write.
-    Write,
-    /// The data is not needed any more; drives may use that.
-    Trim,
-    /// A whole zone is not needed any more. A zoned drive resets it; others take no notice.
-    Reset,
-}
-
-/// One request. Offsets are bytes of the user capacity; on a zoned drive zones follow each other
-/// there without the gap between capacity and size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// When it arrives, for workloads with times of their own; otherwise 0.
-    pub at_ns: u64,
-    /// The first byte.
-    pub offset: u64,
-    /// Bytes.
-    pub bytes: u32,
-    /// What for.
-    pub op: Op,
-    /// Stream or reclaim unit handle.
-    pub handle: u8,
-}
-
-/// A source of requests. It may be endless.
-pub trait Workload: Send {
-    /// Clears `batch` and fills it up to its capacity; fewer requests than that only at the end.
-    fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()>;
-
-    /// What the replay of a trace has met so far; `None` for generators.
-    fn seen(&self) -> Option<Seen> {
-        None
-    }
-}
+use crate::trace::Replay;
 
 /// The workload of a config, for a drive of this layout. The same config gives the same requests.
 ///
@@ -83,12 +44,12 @@ pub fn build(config: &Config, layout: &Layout) -> Result<Box<dyn Workload>> {
         Pattern::Uniform => Box::new(address::Random::new(space()?, address::Uniform, rng)),
         Pattern::Sequential => Box::new(address::Sequential::new(space()?)),
         Pattern::Zipf => {
-            let zipf = address::Zipf::new(space()?, workload.theta, handles(config));
+            let zipf = address::Zipf::new(space()?, workload.theta, config.handles());
             Box::new(address::Random::new(space()?, zipf, rng))
         }
         Pattern::HotCold => {
             let (part, share) = (workload.hot_part, workload.hot_share);
-            let classes = address::HotCold::new(space()?, part, share, handles(config));
+            let classes = address::HotCold::new(space()?, part, share, config.handles());
             Box::new(address::Random::new(space()?, classes, rng))
         }
         Pattern::Mixed => Box::new(address::Mixed::new(space()?, workload.read_share, rng)),
@@ -103,16 +64,6 @@ fn generator(seed: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(1);
     rng
-}
-
-/// How many streams or reclaim unit handles the host can name.
-pub(crate) fn handles(config: &Config) -> u8 {
-    let handles = match config.drive.kind {
-        // On a zoned drive, those of the host's log.
-        Kind::Conventional | Kind::Zns => config.gc.streams,
-        Kind::Fdp => config.fdp.handles,
-    };
-    u8::try_from(handles).unwrap_or(u8::MAX)
 }
 
 /// The user capacity as places for one write each. What is left behind the last one stays unused.

@@ -10,11 +10,10 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Op, Request, Workload, handles};
-use crate::config::{Config, Kind, Permutation};
+use super::{Op, Request, Workload};
+use crate::config::{Config, Kind, Layout, Permutation};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::Layout;
 use crate::size::Size;
 
 /// A zone that is being written.
@@ -94,7 +93,7 @@ impl Zones {
             zone_bytes,
             user_bytes,
             io,
-            handles: handles(config),
+            handles: config.handles(),
             open: Vec::new(),
             is_open: vec![false; zones as usize],
             resets: Vec::new(),

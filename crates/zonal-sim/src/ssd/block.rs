@@ -7,10 +7,10 @@
 
 use super::dies::Dies;
 use super::{Account, COMMAND_NS};
-use crate::config::{Config, Kind};
+use crate::config::{Config, Kind, Layout};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Layout, PageMapped, Slot, Translation, Unit, Work};
+use crate::ftl::{PageMapped, Slot, Translation, Unit, Work};
 use crate::host::HostLog;
 use crate::size::Size;
 

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
-use crate::config::Config;
-use crate::ftl::{Layout, Slot};
+use crate::config::{Config, Layout};
+use crate::ftl::Slot;
 
 /// A read waits for at most this much of another transfer. 16 KiB: a page, as in timed mode.
 const CHUNK_BYTES: u64 = 16 << 10;

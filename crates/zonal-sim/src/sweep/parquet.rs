@@ -14,8 +14,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
-use super::store::wrong;
-use crate::error::Result;
+use crate::error::{Result, SimError};
 
 /// The values of a column, and for each row 1, or 0 where it is empty.
 struct Column {
@@ -58,7 +57,7 @@ impl Column {
 
 /// Writes rows, the first of which names the columns, to a new file.
 pub(super) fn write(rows: &[Vec<String>], out: &Path, file: File) -> Result<()> {
-    written(rows, file).map_err(|error| wrong(out, 0, &error.to_string()))
+    written(rows, file).map_err(|error| SimError::sweep(out, 0, &error.to_string()))
 }
 
 fn written(rows: &[Vec<String>], file: File) -> std::result::Result<(), ParquetError> {

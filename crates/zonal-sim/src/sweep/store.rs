@@ -26,7 +26,7 @@ impl Store {
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).create(true).open(path).map_err(&failed)?;
         if file.try_lock().is_err() {
-            return Err(wrong(path, 0, "another sweep is writing it"));
+            return Err(SimError::sweep(path, 0, "another sweep is writing it"));
         }
         let mut store = Self { path: path.to_owned(), file };
         if store.file.metadata().map_err(&failed)?.len() == 0 {
@@ -53,12 +53,12 @@ impl Store {
             return Ok(0);
         };
         if *head != sweep.columns() {
-            return Err(wrong(&self.path, 1, "the columns are those of another sweep"));
+            return Err(SimError::sweep(&self.path, 1, "the columns are those of another sweep"));
         }
         for (at, row) in rows.iter().enumerate() {
             let line = at as u64 + 2;
             let Some(run) = runs.get(at) else {
-                return Err(wrong(&self.path, line, "more runs than belong here"));
+                return Err(SimError::sweep(&self.path, line, "more runs than belong here"));
             };
             let expected = sweep.head(run);
             if row[..expected.len()] != expected {
@@ -66,7 +66,7 @@ impl Store {
                     "run {} of sweep {}, where run {} of sweep {} belongs: take another file",
                     row[0], row[2], expected[0], expected[2]
                 );
-                return Err(wrong(&self.path, line, &what));
+                return Err(SimError::sweep(&self.path, line, &what));
             }
         }
         Ok(rows.len())
@@ -90,7 +90,11 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<usize> {
         #[cfg(feature = "parquet")]
         super::parquet::write(&rows, out, File::create_new(out).map_err(&failed)?)?;
         #[cfg(not(feature = "parquet"))]
-        return Err(wrong(out, 0, "this build has no Parquet: build with --features parquet"));
+        return Err(SimError::sweep(
+            out,
+            0,
+            "this build has no Parquet: build with --features parquet",
+        ));
         #[cfg(feature = "parquet")]
         return Ok(rows.len() - 1);
     }
@@ -110,12 +114,12 @@ fn joined(parts: &[PathBuf]) -> Result<Vec<Vec<String>>> {
     for path in parts {
         let text = std::fs::read(path).map_err(io_error(path))?;
         let mut read = parse(path, &text)?.into_iter();
-        let head = read.next().ok_or_else(|| wrong(path, 1, "there is nothing in it"))?;
+        let head = read.next().ok_or_else(|| SimError::sweep(path, 1, "there is nothing in it"))?;
         if head.len() < 5 || head[..4] != ["run", "runs", "sweep", "config"] {
-            return Err(wrong(path, 1, "this is no CSV of a sweep"));
+            return Err(SimError::sweep(path, 1, "this is no CSV of a sweep"));
         }
         if *columns.get_or_insert_with(|| head.clone()) != head {
-            return Err(wrong(path, 1, "the columns are those of another sweep"));
+            return Err(SimError::sweep(path, 1, "the columns are those of another sweep"));
         }
         for (at, row) in read.enumerate() {
             let line = at as u64 + 2;
@@ -124,26 +128,28 @@ fn joined(parts: &[PathBuf]) -> Result<Vec<Vec<String>>> {
             if (&row[1], &row[2]) != (&known.0, &known.1) {
                 let what =
                     format!("of sweep {}; that in {} is {}", row[2], known.2.display(), known.1);
-                return Err(wrong(path, line, &what));
+                return Err(SimError::sweep(path, line, &what));
             }
             let number = row[0].parse().ok().filter(|number| *number > 0);
-            let number = number.ok_or_else(|| wrong(path, line, "the run is no number"))?;
+            let number =
+                number.ok_or_else(|| SimError::sweep(path, line, "the run is no number"))?;
             if let Some((_, other)) = rows.insert(number, (row, path)) {
                 let what = format!("run {number} is in {} too", other.display());
-                return Err(wrong(path, line, &what));
+                return Err(SimError::sweep(path, line, &what));
             }
         }
     }
     let first = parts.first().map_or(Path::new(""), PathBuf::as_path);
     let runs = sweep.and_then(|(runs, _, _)| runs.parse::<usize>().ok());
-    let runs = runs.ok_or_else(|| wrong(first, 1, "there is no run in any of the files"))?;
+    let runs =
+        runs.ok_or_else(|| SimError::sweep(first, 1, "there is no run in any of the files"))?;
     if let Some(missing) = (1..=runs).find(|number| !rows.contains_key(number)) {
         let what =
             format!("{} of {runs} runs are there; the first missing is {missing}", { rows.len() });
-        return Err(wrong(first, 0, &what));
+        return Err(SimError::sweep(first, 0, &what));
     }
     if rows.len() > runs {
-        return Err(wrong(first, 0, "there are more runs than the sweep has"));
+        return Err(SimError::sweep(first, 0, "there are more runs than the sweep has"));
     }
     Ok(columns.into_iter().chain(rows.into_values().map(|(row, _)| row)).collect())
 }
@@ -157,7 +163,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<Vec<String>>> {
             Ok(record) => Ok(record.iter().map(str::to_owned).collect()),
             Err(error) => {
                 let line = error.position().map_or(0, csv::Position::line);
-                Err(wrong(path, line, &error.to_string()))
+                Err(SimError::sweep(path, line, &error.to_string()))
             }
         })
         .collect()
@@ -167,11 +173,6 @@ fn line(row: &[String]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(row).expect("a vector takes all");
     writer.into_inner().expect("a vector takes all")
-}
-
-pub(super) fn wrong(path: &Path, line: u64, what: &str) -> SimError {
-    let path = path.display().to_string();
-    SimError::Sweep { path, line, what: what.to_owned() }
 }
 
 fn io_error(path: &Path) -> impl Fn(io::Error) -> SimError + use<> {

@@ -4,8 +4,9 @@
 //! [`Flash`] says. A superblock is a whole number of stripes, so programs can be numbered through
 //! the whole drive: program `p` is on die `p mod dies`.
 
+use crate::config::Layout;
 use crate::flash::Flash;
-use crate::ftl::{Block, Layout, Slot};
+use crate::ftl::{Block, Slot};
 
 /// Division by a number that is only known at run time, by one multiplication.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use crate::Progress;
-use crate::config::{Config, Pattern};
+use crate::config::{Config, Layout, Pattern};
 use crate::counting::{Counting, Drive};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::{Layout, Translation, Wear};
+use crate::ftl::{Translation, Wear};
 use crate::load::Workload;
 use crate::report::{Cell, Table};
 use crate::timed::{Job, LatencySummary, Outcome, Pacing, Reads, Timed, Until};

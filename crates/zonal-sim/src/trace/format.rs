@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::load::Op;
+use crate::request::Op;
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,9 +24,11 @@ pub use fit::Fit;
 pub use format::{Event, Format, Line, Parser};
 pub(crate) use replay::{Replay, from_now};
 
+pub use crate::request::Seen;
+
 use crate::error::{Result, SimError};
 use crate::flash::within;
-use crate::load::Op;
+use crate::request::Op;
 use file::{LineError, Text};
 
 /// How a trace is replayed. Its path is `workload.trace`.
@@ -90,26 +92,6 @@ pub enum BadLines {
     Refuse,
     /// They are passed over and counted.
     Skip,
-}
-
-/// What a replay has met so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Seen {
-    /// Requests of the trace.
-    pub requests: u64,
-    /// Of these, reads.
-    pub reads: u64,
-    /// Bytes that were read.
-    pub read_bytes: u64,
-    /// Lines that were passed over because they could not be read.
-    pub bad_lines: u64,
-    /// Times the trace was begun.
-    pub loops: u32,
-    /// Bytes of the drive that the trace has reached; 0 for `fit = "modulo"`.
-    pub reached_bytes: u64,
-    /// Places of the trace that share their room on the drive with another, because the drive is
-    /// too small for all.
-    pub shared: u64,
 }
 
 /// A request of a trace, as it is there.

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 
 use super::fit::Fitting;
 use super::{Reader, Record, Seen, Times, Trace};
-use crate::config::Config;
+use crate::config::{Config, Layout};
 use crate::error::Result;
 use crate::flash::refused;
-use crate::ftl::Layout;
-use crate::load::{Op, Request, Workload, handles};
+use crate::request::{Op, Request, Workload};
 
 /// A trace on its way to a drive.
 pub(crate) struct Replay {
@@ -65,7 +64,7 @@ impl Replay {
         Ok(Self {
             reader: Reader::open(&path, &options)?,
             fitting: Fitting::new(options.fit, layout.user_bytes()),
-            handles: u32::from(handles(config)),
+            handles: u32::from(config.handles()),
             path,
             options,
             rest: None,

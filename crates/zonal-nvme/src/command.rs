@@ -1,0 +1,33 @@
+//! A command of a controller's queue: queue 0 takes those of `admin`, the others those of `io`.
+
+use zonal::nvme::{NvmeStatus, SubmissionEntry, status};
+
+use super::{Controller, Executed, Payload, Plan, admin, io};
+
+/// Validates a command and says what data it transfers.
+pub(crate) fn plan(
+    controller: &Controller,
+    queue: u16,
+    entry: &SubmissionEntry,
+) -> Result<Plan, NvmeStatus> {
+    if !controller.is_ready() {
+        return Err(status::SEQUENCE);
+    }
+    match queue {
+        0 => admin::plan(controller, entry),
+        _ => io::plan(controller.subsystem(), entry),
+    }
+}
+
+/// Executes a planned command.
+pub(crate) fn execute(
+    controller: &Controller,
+    queue: u16,
+    entry: &SubmissionEntry,
+    payload: Payload<'_>,
+) -> Executed {
+    match queue {
+        0 => admin::execute(controller, entry, payload),
+        _ => io::execute(controller.subsystem(), entry, payload),
+    }
+}

@@ -1,0 +1,65 @@
+//! Requests of a host, and what yields them: generators (`load/`) and traces (`trace/`).
+
+use serde::Serialize;
+
+use crate::error::Result;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// The data is not needed any more; drives may use that.
+    Trim,
+    /// A whole zone is not needed any more. A zoned drive resets it; others take no notice.
+    Reset,
+}
+
+/// One request. Offsets are bytes of the user capacity; on a zoned drive zones follow each other
+/// there without the gap between capacity and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it arrives, for workloads with times of their own; otherwise 0.
+    pub at_ns: u64,
+    /// The first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u32,
+    /// What for.
+    pub op: Op,
+    /// Stream or reclaim unit handle.
+    pub handle: u8,
+}
+
+/// A source of requests. It may be endless.
+pub trait Workload: Send {
+    /// Clears `batch` and fills it up to its capacity; fewer requests than that only at the end.
+    fn fill(&mut self, batch: &mut Vec<Request>) -> Result<()>;
+
+    /// What the replay of a trace has met so far; `None` for generators.
+    fn seen(&self) -> Option<Seen> {
+        None
+    }
+}
+
+/// What a replay has met so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// Requests of the trace.
+    pub requests: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Lines that were passed over because they could not be read.
+    pub bad_lines: u64,
+    /// Times the trace was begun.
+    pub loops: u32,
+    /// Bytes of the drive that the trace has reached; 0 for `fit = "modulo"`.
+    pub reached_bytes: u64,
+    /// Places of the trace that share their room on the drive with another, because the drive is
+    /// too small for all.
+    pub shared: u64,
+}
