@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
@@ -26,16 +26,10 @@ enum Way {
 /// The library in a directory of its own, as a package would install it.
 struct Installed {
     place: TempDir,
-    _turn: MutexGuard<'static, ()>,
 }
-
-/// One test at a time: a program that another one starts has the descriptors of this process until it
-/// runs, and with them the lock of a drive file that this one has closed.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// Installs what cargo has built; `None` where there is no C compiler.
 fn install() -> Option<Installed> {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if Command::new("cc").arg("--version").output().is_err() {
         println!("SKIP: there is no C compiler, cc");
         return None;
@@ -56,7 +50,7 @@ fn install() -> Option<Installed> {
     let config = config.replace("@prefix@", at.to_str().unwrap());
     let config = config.replace("@version@", env!("CARGO_PKG_VERSION"));
     fs::write(at.join("lib/pkgconfig/zonal.pc"), config).unwrap();
-    Some(Installed { place, _turn: turn })
+    Some(Installed { place })
 }
 
 impl Installed {

@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use contract::CHECKS;
 use zonal::file::{self, CreateOptions, Overwrite};
@@ -28,16 +29,23 @@ struct Disk {
     node: PathBuf,
     file: PathBuf,
     _dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// One test at a time. A disk is opened with `O_EXCL`, and whoever has a copy of the descriptor keeps
+/// others from opening it so: until it runs, also a `losetup` that another test starts. The lock of a
+/// file can be given back from under such a copy; this cannot.
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Disk {
     /// Attaches a disk full of `byte`; `None`, and says so, where that is not possible.
     fn new(byte: u8) -> Option<Self> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("disk");
         fs::write(&file, vec![byte; DISK_BYTES]).unwrap();
         match attach(&file) {
-            Ok(node) => Some(Self { node, file, _dir: dir }),
+            Ok(node) => Some(Self { node, file, _dir: dir, _turn: turn }),
             Err(why) => {
                 println!("SKIP: no loop device: {why}");
                 None

@@ -140,8 +140,9 @@ impl FileDrive {
         }
         .open(path)
         .map_err(|source| io_error("creating", path, source))?;
-        lock_for_writing(&file, path)?;
-        write_new(&file, path, &drive).map_err(|source| io_error("creating", path, source))
+        let file = HostFile(file);
+        lock_for_writing(&file.0, path)?;
+        write_new(&file.0, path, &drive).map_err(|source| io_error("creating", path, source))
     }
 
     /// Opens a drive file, or a disk that was made a drive.

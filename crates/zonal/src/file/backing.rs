@@ -2,7 +2,7 @@
 //! whose host loses power.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::FallocateFlags;
@@ -29,12 +29,27 @@ pub(crate) trait Backing: Send + Sync {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 }
 
-/// A file of the host.
+/// Bytes of a file or of a disk, whose metadata does not tell.
+pub(super) fn host_len(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+/// A file of the host, and its lock, if it has one.
 pub(crate) struct HostFile(pub(crate) File);
+
+/// Unlocks it. A program that another thread starts at this moment has a copy of every descriptor until
+/// it runs (`O_CLOEXEC` closes them no earlier), and such a copy would keep the lock beyond our close.
+/// Unlocking takes the lock from all copies (flock(2)).
+impl Drop for HostFile {
+    fn drop(&mut self) {
+        // Where there is no lock, nothing is lost.
+        let _ = self.0.unlock();
+    }
+}
 
 impl Backing for HostFile {
     fn len(&self) -> io::Result<u64> {
-        super::disk::len(&self.0)
+        host_len(&self.0)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -79,5 +94,23 @@ impl Backing for HostFile {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The copy is that of a program which another thread starts and which does not run yet.
+    #[test]
+    fn a_file_is_unlocked_when_it_is_closed_though_a_copy_of_its_descriptor_is_left() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let held = HostFile(file.reopen().unwrap());
+        held.0.try_lock().unwrap();
+        let copy = held.0.try_clone().unwrap();
+        assert!(file.as_file().try_lock().is_err());
+        drop(held);
+        file.as_file().try_lock().unwrap();
+        drop(copy);
     }
 }

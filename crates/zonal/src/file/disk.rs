@@ -5,13 +5,14 @@
 //! written before, it is opened exclusively, and it must be empty unless its owner says otherwise.
 
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use zerocopy::IntoBytes;
 
+use super::backing::host_len;
 use super::format::{self, Description, Layout};
 use super::table::BootId;
 use super::{CreateOptions, OpenMode, Overwrite, io_error};
@@ -45,16 +46,11 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> Result<File> {
     }
 }
 
-/// Bytes of a disk or a file.
-pub(super) fn len(mut file: &File) -> io::Result<u64> {
-    file.seek(SeekFrom::End(0))
-}
-
 /// Bytes of a disk.
 pub fn disk_len(path: &Path) -> Result<ByteCount> {
     let failed = |source| io_error("opening", path, source);
     let file = File::open(path).map_err(failed)?;
-    len(&file).map(ByteCount::new).map_err(failed)
+    host_len(&file).map(ByteCount::new).map_err(failed)
 }
 
 /// How many zones of a size have room on a disk, beside what the format needs.
@@ -101,7 +97,7 @@ pub(super) fn create(
 ) -> Result<()> {
     let failed = |source| io_error("creating", path, source);
     let file = open(path, OpenMode::ReadWrite)?;
-    let (layout, disk_len) = (Layout::new(drive), len(&file).map_err(failed)?);
+    let (layout, disk_len) = (Layout::new(drive), host_len(&file).map_err(failed)?);
     if layout.file_len > disk_len {
         let (path, needed) = (path.display(), layout.file_len);
         let what = format!("{path} has {disk_len} bytes; the zones and their table need {needed}");
