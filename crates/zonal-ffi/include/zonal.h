@@ -400,8 +400,9 @@ const char *zonal_version(void);
 
 /*
  Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers in
- front of one, as the command `zonal` takes them. `flags` is `O_RDONLY` or `O_RDWR`. The handle is
- written to `device`; if `info` is not NULL, what the device is, to that.
+ front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
+ library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
+ NULL, what the device is, to that.
  */
 int zonal_open(const char *spec,
                int flags,

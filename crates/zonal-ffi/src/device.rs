@@ -40,8 +40,9 @@ pub(crate) fn open(spec: &CStr, flags: c_int) -> Outcome<Arc<dyn ZonedDevice>> {
 }
 
 /// Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers in
-/// front of one, as the command `zonal` takes them. `flags` is `O_RDONLY` or `O_RDWR`. The handle is
-/// written to `device`; if `info` is not NULL, what the device is, to that.
+/// front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
+/// library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
+/// NULL, what the device is, to that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_open(
     spec: *const c_char,

@@ -3,6 +3,9 @@
 //! Calls block, take `&self` and may come from any thread. A layer wraps a device and is a device:
 //! nothing here knows how many layers lie below.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::{Geometry, Lba, Zone, ZoneId};
 
@@ -95,79 +98,63 @@ pub trait ZonedDevice: Send + Sync {
     }
 }
 
-/// Methods of [`ZonedDevice`] that pass the call on to a field, inside of an `impl`.
+/// Methods of [`ZonedDevice`] that pass the call on, inside of an `impl`: to a field, or to what `self`
+/// points to.
 macro_rules! pass_on {
     ($field:ident: $($method:ident),+) => {
         $(crate::device::pass_on! { @$method $field })+
     };
-    (@geometry $field:ident) => {
+    (deref(): $($method:ident),+) => {
+        $(crate::device::pass_on! { @$method deref() })+
+    };
+    (@geometry $($to:tt)+) => {
         fn geometry(&self) -> &crate::Geometry {
-            self.$field.geometry()
+            self.$($to)+.geometry()
         }
     };
-    (@report $field:ident) => {
+    (@report $($to:tt)+) => {
         fn report(
             &self,
             first: crate::ZoneId,
             zones: &mut Vec<crate::Zone>,
             limit: usize,
         ) -> crate::error::Result<()> {
-            self.$field.report(first, zones, limit)
+            self.$($to)+.report(first, zones, limit)
         }
     };
-    (@read $field:ident) => {
+    (@read $($to:tt)+) => {
         fn read(&self, lba: crate::Lba, buffer: &mut [u8]) -> crate::error::Result<()> {
-            self.$field.read(lba, buffer)
+            self.$($to)+.read(lba, buffer)
         }
     };
-    (@write $field:ident) => {
+    (@write $($to:tt)+) => {
         fn write(&self, lba: crate::Lba, data: &[u8]) -> crate::error::Result<()> {
-            self.$field.write(lba, data)
+            self.$($to)+.write(lba, data)
         }
     };
-    (@append $field:ident) => {
+    (@append $($to:tt)+) => {
         fn append(&self, zone: crate::ZoneId, data: &[u8]) -> crate::error::Result<crate::Lba> {
-            self.$field.append(zone, data)
+            self.$($to)+.append(zone, data)
         }
     };
-    (@manage $field:ident) => {
+    (@manage $($to:tt)+) => {
         fn manage(
             &self,
             zones: crate::Select,
             action: crate::ZoneAction,
         ) -> crate::error::Result<()> {
-            self.$field.manage(zones, action)
+            self.$($to)+.manage(zones, action)
         }
     };
-    (@flush $field:ident) => {
+    (@flush $($to:tt)+) => {
         fn flush(&self) -> crate::error::Result<()> {
-            self.$field.flush()
+            self.$($to)+.flush()
         }
     };
 }
 pub(crate) use pass_on;
 
 /// A shared device is a device.
-impl<D: ZonedDevice + ?Sized> ZonedDevice for std::sync::Arc<D> {
-    fn geometry(&self) -> &Geometry {
-        (**self).geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        (**self).report(first, zones, limit)
-    }
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        (**self).read(lba, buffer)
-    }
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        (**self).write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        (**self).append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        (**self).manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        (**self).flush()
-    }
+impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
+    pass_on!(deref(): geometry, report, read, write, append, manage, flush);
 }

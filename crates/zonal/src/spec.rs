@@ -13,8 +13,10 @@ use crate::layer::meter::Counters;
 use crate::{
     Clock, DeviceError, FailZone, FileDrive, ManualClock, MemoryDrive, OpenMode, ZonedDevice,
 };
+use read_only::ReadOnly;
 
 mod builtin;
+mod read_only;
 
 /// Result of opening a device.
 pub type Result<T> = std::result::Result<T, OpenError>;
@@ -112,7 +114,8 @@ pub struct Scheme {
 pub enum Opener {
     /// What follows the colon is a path, whatever it looks like.
     Path,
-    /// A device, from what follows the colon.
+    /// A device, from what follows the colon. What was not opened for writing is kept from changes,
+    /// whether it knows of modes itself or not.
     Device(fn(&str, OpenMode) -> Result<Stack>),
     /// A layer on the device that follows the colon.
     Layer(Wrap),
@@ -229,7 +232,10 @@ impl Openers {
     fn open_innermost(&self, spec: &str, mode: OpenMode) -> Result<Stack> {
         let scheme = spec.split_once(':').and_then(|(name, rest)| Some((self.find(name)?, rest)));
         match scheme.map(|(scheme, rest)| (scheme.opener, rest)) {
-            Some((Opener::Device(open), rest)) => open(rest, mode),
+            Some((Opener::Device(open), rest)) => open(rest, mode).map(|stack| match mode {
+                OpenMode::ReadWrite => stack,
+                OpenMode::ReadOnly | OpenMode::ReadLocked => ReadOnly::put_on(stack),
+            }),
             Some((Opener::Path, path)) => self.open_path(path, mode),
             // Layers are off already.
             Some((Opener::Layer(_) | Opener::LayerWith(_), _)) | None => self.open_path(spec, mode),
@@ -335,6 +341,26 @@ mod tests {
         let zone = crate::ZoneId::new(2);
         stack.failing.unwrap().fail_zone(zone, crate::ZoneFailure::Offline).unwrap();
         assert_eq!(stack.device.zone(zone).unwrap().cond, crate::ZoneCond::Offline);
+    }
+
+    #[test]
+    fn a_device_in_memory_that_is_opened_read_only_takes_no_writes() {
+        for mode in [OpenMode::ReadOnly, OpenMode::ReadLocked] {
+            let clock = Arc::new(ManualClock::new(0));
+            let Stack { device, failing, .. } =
+                open_stack("meter:mem:zone=3M,zones=4", mode, clock).unwrap();
+            let (zone, block) = (crate::ZoneId::new(1), [1; 4096]);
+            for refused in [
+                device.write(crate::Lba::ZERO, &block),
+                device.append(zone, &block).map(drop),
+                device.manage(crate::Select::One(zone), crate::ZoneAction::Finish),
+            ] {
+                assert!(matches!(refused, Err(DeviceError::OpenedReadOnly)), "{refused:?}");
+            }
+            device.flush().unwrap();
+            assert_eq!(device.zone(zone).unwrap().cond, crate::ZoneCond::Empty);
+            assert!(failing.is_none());
+        }
     }
 
     #[test]

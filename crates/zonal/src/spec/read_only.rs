@@ -1,0 +1,37 @@
+//! A device that was opened read-only, where what opens it makes no difference: `mem:` and others.
+
+use std::sync::Arc;
+
+use super::Stack;
+use crate::error::Result;
+use crate::{DeviceError, Lba, Select, ZoneAction, ZoneId, ZonedDevice};
+
+/// Reports and reads; whatever would change the device is refused.
+pub(super) struct ReadOnly {
+    below: Arc<dyn ZonedDevice>,
+}
+
+impl ReadOnly {
+    /// Keeps the device of a stack without layers from changes.
+    pub(super) fn put_on(stack: Stack) -> Stack {
+        Stack { device: Arc::new(Self { below: stack.device }), failing: None, ..stack }
+    }
+}
+
+impl ZonedDevice for ReadOnly {
+    crate::device::pass_on!(below: geometry, report, read);
+
+    fn write(&self, _lba: Lba, _data: &[u8]) -> Result<()> {
+        Err(DeviceError::OpenedReadOnly)
+    }
+    fn append(&self, _zone: ZoneId, _data: &[u8]) -> Result<Lba> {
+        Err(DeviceError::OpenedReadOnly)
+    }
+    fn manage(&self, _zones: Select, _action: ZoneAction) -> Result<()> {
+        Err(DeviceError::OpenedReadOnly)
+    }
+    /// There is nothing to flush.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
