@@ -374,6 +374,9 @@ pub struct StatFs {
     pub inodes_unlinked: u64,
 }
 
+/// Wakes who does the work in the background.
+pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
+
 /// A mounted file system.
 ///
 /// Every method may come from any thread. A method that returns an inode's [`Attr`] returns it as
@@ -499,9 +502,15 @@ pub trait FileSystem: Send + Sync {
     /// Removes an extended attribute.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 
-    /// Work that is due by time, such as a commit of what was written five seconds ago. Front ends
-    /// call it about once a second.
+    /// Work that is due by time, such as a commit of what was written five seconds ago, and some of
+    /// what can be done in the background. Front ends call it about once a second, and when they are
+    /// [woken](Self::on_work).
     fn tick(&self) -> Result<()>;
+
+    /// Sets how to hear of work in the background that need not wait for the next second. Called
+    /// once, by who will call [`tick`](Self::tick) then. `wake` is called at any time from any
+    /// thread, and returns at once.
+    fn on_work(&self, _wake: Wake) {}
 
     /// Makes everything durable and leaves the device clean. Nothing may be called after it but
     /// [`unpin`](Self::unpin).

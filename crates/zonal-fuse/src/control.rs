@@ -25,8 +25,8 @@ use zonal::{Clock, FailZone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileModel, FileSystem, Ino, Listing, NewInode,
-    OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags, Written,
-    XattrMode,
+    OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake, WriteFlags,
+    Written, XattrMode,
 };
 
 pub use self::inspect::Inspect;
@@ -284,6 +284,10 @@ impl FileSystem for Control {
 
     fn tick(&self) -> Result<()> {
         self.fs.tick()
+    }
+
+    fn on_work(&self, wake: Wake) {
+        self.fs.on_work(wake);
     }
 
     fn shutdown(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The life of a mount: mounted, ready, served, unmounted, closed cleanly.
 //!
 //! [`serve`] runs all of it and returns when it is over. Beside the threads that answer requests,
-//! one calls [`FileSystem::tick`] every second and one waits for SIGTERM and SIGINT. A device that
+//! one calls [`FileSystem::tick`] every second, or sooner where there is work, and one waits for SIGTERM and SIGINT. A device that
 //! hangs holds up any of them, but not the end: the main thread waits for nothing without a limit once
 //! it has been asked to end.
 
@@ -25,7 +25,7 @@ use crate::options::{Access, Atime, Audience, MountConfig, Restrict};
 use crate::unmount::detach;
 use crate::{ServeError, read_only};
 
-/// Between two calls of [`FileSystem::tick`].
+/// Between two calls of [`FileSystem::tick`] without need.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How long a daemon that was asked to end waits for mapped pages to be written, and again for running
@@ -76,6 +76,14 @@ struct Life {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// What the thread that ticks waits for.
+enum Upkeep {
+    /// There is work.
+    Work,
+    /// The mount has ended.
+    End,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     No,
@@ -97,9 +105,11 @@ impl Life {
         let session = Session::new(self.front.clone(), &point, &session_config(config))
             .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
         self.front.connect(session.notifier());
-        let (ticking, tick_end) = channel::<()>();
-        let front = self.front.clone();
-        self.spawn("tick", move || tick(&front, &tick_end))?;
+        let (upkeep, needs) = channel();
+        let (front, wake) = (self.front.clone(), upkeep.clone());
+        // The channel is open as long as the thread lives, and needed no longer.
+        front.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
+        self.spawn("tick", move || tick(&front, &needs))?;
         let (kernel, pages) = (session.notifier(), self.front.page_tasks());
         self.spawn("pages", move || pages.run(&kernel))?;
         let (front, root, watched) = (self.front.clone(), point.clone(), config.clone());
@@ -109,7 +119,7 @@ impl Life {
         self.serve_in_background(session)?;
         ready();
         let served = self.wait(&point);
-        drop(ticking);
+        let _ = upkeep.send(Upkeep::End);
         served
     }
 
@@ -235,8 +245,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
         .map_err(|source| ServeError::Io { what: "starting a thread".to_owned(), source })
 }
 
-fn tick(front: &Front, end: &Receiver<()>) {
-    while end.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+fn tick(front: &Front, needs: &Receiver<Upkeep>) {
+    while let Ok(Upkeep::Work) | Err(RecvTimeoutError::Timeout) = needs.recv_timeout(TICK) {
         front.tick();
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum Role {
     Open(Stream),
     /// Holds data; not written again before a reset.
     Sealed,
-    /// No data lives in it; reset after the next commit.
+    /// No data lives in it; reset once a commit has made that durable.
     PendingReset,
     /// Failed: what lives in it may be readable, but it is never reset.
     Failed,
@@ -115,6 +115,10 @@ pub(super) struct Zones {
     free_blocks: u64,
     /// Sealed zones in which nothing lives.
     emptied: BTreeSet<u32>,
+    /// How many are [`Role::PendingReset`].
+    pending: usize,
+    /// Those of them that may be reset now.
+    resets: BTreeSet<u32>,
     /// Zones of journal and checkpoint.
     meta: u64,
     /// Those of them that the checkpoint being written has taken.
@@ -143,6 +147,8 @@ impl Zones {
             free: BTreeSet::new(),
             free_blocks: 0,
             emptied: BTreeSet::new(),
+            pending: 0,
+            resets: BTreeSet::new(),
             meta: 0,
             meta_taken: 0,
             open: [None; 2],
@@ -230,9 +236,33 @@ impl Zones {
         self.emptied.iter().any(|&zone| idle(zone))
     }
 
-    /// Whether a commit under way will give zones back.
+    /// Whether zones will be free without more to be done than a commit under way and resets.
     pub(super) fn has_pending_reset(&self) -> bool {
-        self.slots.iter().any(|slot| slot.role == Role::PendingReset)
+        self.pending > 0
+    }
+
+    /// How many zones can be reset now.
+    pub(super) fn reset_count(&self) -> usize {
+        self.resets.len()
+    }
+
+    /// The next zone to be reset. The caller resets it.
+    pub(super) fn next_reset(&mut self) -> Option<u32> {
+        self.resets.pop_first()
+    }
+
+    /// F3: no durable row refers to these zones any more.
+    pub(super) fn allow_resets(&mut self, zones: &[u32]) {
+        self.resets.extend(zones);
+    }
+
+    /// Changes a zone's role from one that is counted apart.
+    fn leave_role(&mut self, zone: u32, role: Role) {
+        let slot = self.slot_mut(zone);
+        let before = std::mem::replace(&mut slot.role, role);
+        self.meta -= u64::from(before == Role::Meta);
+        self.pending -= usize::from(before == Role::PendingReset);
+        self.resets.remove(&zone);
     }
 
     /// Blocks left in the zone that a stream writes.
@@ -342,11 +372,9 @@ impl Zones {
         self.emptied.remove(&zone);
         let slot = self.slot_mut(zone);
         if !matches!(slot.role, Role::Super | Role::Failed) {
-            let was_meta = slot.role == Role::Meta;
-            slot.role = Role::Failed;
             let dead = u64::from(slot.capacity - slot.live);
             self.usable -= dead;
-            self.meta -= u64::from(was_meta);
+            self.leave_role(zone, Role::Failed);
         }
     }
 
@@ -366,11 +394,9 @@ impl Zones {
     pub(super) fn release(&mut self, zone: u32) {
         let slot = self.slot_mut(zone);
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
-        let was_meta = slot.role == Role::Meta;
-        slot.role = Role::Free;
         slot.written = 0;
         slot.unreadable = false;
-        self.meta -= u64::from(was_meta);
+        self.leave_role(zone, Role::Free);
         self.insert_free(zone);
     }
 
@@ -382,13 +408,14 @@ impl Zones {
             self.emptied.remove(&zone);
             self.slot_mut(zone).role = Role::PendingReset;
         }
+        self.pending += zones.len();
         zones
     }
 
     /// Takes back what [`take_emptied`](Self::take_emptied) gave, because the commit failed.
     pub(super) fn put_back_emptied(&mut self, zones: &[u32]) {
         for &zone in zones {
-            self.slot_mut(zone).role = Role::Sealed;
+            self.leave_role(zone, Role::Sealed);
             self.emptied.insert(zone);
         }
     }

@@ -261,7 +261,13 @@ impl Furrow {
             let state = self.read_state();
             self.room(&state) < self.low_mark(&state)
         };
-        if is_low && let Err(error) = self.reclaim_some(2 * blocks, Urgency::Normal) {
+        if is_low {
+            self.wake_worker();
+        }
+        if is_low
+            && !self.reset_one()
+            && let Err(error) = self.reclaim_some(2 * blocks, Urgency::Normal)
+        {
             // The writer has its room already.
             tracing::warn!(%error, "reclaim ahead of a write failed");
         }

@@ -335,11 +335,17 @@ pub(super) struct MountedZones<'a>(pub(super) &'a Furrow);
 
 impl MetaZones for MountedZones<'_> {
     fn take(&mut self) -> Option<u32> {
-        self.0.write_state().zones.take_meta()
+        loop {
+            let zone = self.0.write_accounts().zones.take_meta();
+            if zone.is_some() || !self.0.reset_one() {
+                return zone;
+            }
+        }
     }
 
     fn available(&self) -> usize {
-        self.0.read_state().zones.free_count()
+        let zones = &self.0.read_state().zones;
+        zones.free_count() + zones.reset_count()
     }
 
     fn fail(&mut self, zone: u32) {

@@ -1,7 +1,8 @@
 //! The commit: what makes everything before it durable, and nothing in part.
 //!
 //! Order: buffered data to data zones → *flush* → the changed rows as one journal record, twice →
-//! *flush* → zones in which nothing lives any more are reset (F3). When the journal has no room, a
+//! *flush* → zones in which nothing lives any more may be reset (F3), which [`step`](super::step)
+//! does later. When the journal has no room, a
 //! checkpoint takes the record's place. Who waits for the lock while another commits finds its
 //! changes durable when it gets it: that is the group commit.
 //!
@@ -11,7 +12,6 @@
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::alloc::Role;
 use super::checkpoint::{CheckpointLog, Image, MountedZones};
 use super::format::BLOCK_BYTES;
 use super::format::record::{PaddedRecord, RecordBuffer};
@@ -127,7 +127,9 @@ impl Furrow {
     fn make_durable(&self, committer: &mut Committer, taken: Taken, ending: Ending) -> Result<()> {
         let Taken { batch, record, image, emptied } = taken;
         if self.has_planted(PlantedBug::ResetBeforeDurable) {
-            self.reset_emptied(&emptied);
+            for &zone in &emptied {
+                self.reset_zone(zone);
+            }
         }
         let outcome = match &image {
             // It writes both copies.
@@ -136,13 +138,14 @@ impl Furrow {
         };
         let outcome = outcome.and_then(|()| self.write_batch(committer, record, image, ending));
         if let Err(error) = outcome {
-            self.write_state().zones.put_back_emptied(&emptied);
+            self.write_accounts().zones.put_back_emptied(&emptied);
             tracing::error!(%error, "a commit failed");
             return Err(error);
         }
         self.durable_batch.store(batch, Ordering::Release);
-        if !self.has_planted(PlantedBug::ResetBeforeDurable) {
-            self.reset_emptied(&emptied);
+        if !emptied.is_empty() && !self.has_planted(PlantedBug::ResetBeforeDurable) {
+            self.write_accounts().zones.allow_resets(&emptied);
+            self.wake_worker();
         }
         let journal_bytes = committer.journal.blocks * BLOCK_BYTES as u64;
         let is_long = journal_bytes > JOURNAL_BYTES_MIN.max(4 * self.read_state().totals.row_bytes);
@@ -192,24 +195,6 @@ impl Furrow {
         };
         self.drive.flush()?;
         committer.checkpoint(&self.drive, &mut MountedZones(self), image, Ending::Checkpoint)
-    }
-
-    /// Resets zones in which nothing lives. One that cannot be reset is taken out of use.
-    pub(super) fn reset_emptied(&self, zones: &[u32]) {
-        for &zone in zones {
-            let outcome = self.drive.reset(zone);
-            let mut state = self.write_state();
-            if state.zones.slot(zone).role != Role::PendingReset {
-                continue;
-            }
-            match outcome {
-                Ok(()) => state.zones.release(zone),
-                Err(error) => {
-                    tracing::warn!(zone, %error, "a zone could not be reset");
-                    state.zones.fail(zone);
-                }
-            }
-        }
     }
 
     /// An error if the mount does not write.

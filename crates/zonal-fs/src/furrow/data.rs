@@ -63,6 +63,7 @@ impl Furrow {
             let want = want.min(self.layout().extent_max);
             let granted = self.grant(&mut self.write_accounts(), purpose, want);
             let outcome = match granted {
+                None if self.reset_one() => continue,
                 None => Err(FsError::NoSpace),
                 Some(grant) => {
                     let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);

@@ -17,6 +17,7 @@
 //! | [`recover`], [`replay`], [`load`] | how is the state found again? |
 //! | [`table`] | how do rows lie sorted on the drive? |
 //! | [`reclaim`] | how does space come back? |
+//! | [`step`] | what is done in the background, and when? |
 //! | `mkfs`, `check`, `dump` | the tools |
 
 mod alloc;
@@ -46,6 +47,7 @@ mod recover;
 mod replay;
 mod rows;
 mod state;
+mod step;
 mod superlog;
 pub mod table;
 mod verify;
@@ -65,16 +67,18 @@ pub use self::planted::{Planted, PlantedBug};
 #[cfg(not(feature = "testing"))]
 use self::planted::{Planted, PlantedBug};
 pub use self::recover::Loss;
+pub use self::step::{StepProgress, Work};
 pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
 
 use self::alloc::Role;
-use self::commit::{Committer, Ending, Need};
+use self::commit::{Committer, Need};
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
 use self::recover::{Copies, RecoveryFacts};
 use self::state::State;
+use self::step::Steps;
 use self::superlog::SuperLog;
 use crate::FsError;
 use crate::vfs::{Result, Timestamp};
@@ -149,6 +153,7 @@ pub struct Furrow {
     flushing: Mutex<()>,
     /// Who finds no room makes some, one at a time; others wait behind, and take nothing of it.
     making_room: Mutex<()>,
+    steps: Steps,
     /// How many do or wait.
     short_of_room: AtomicU32,
     /// Readers of each zone.
@@ -215,6 +220,7 @@ impl Furrow {
             reclaiming: Mutex::new(None),
             flushing: Mutex::new(()),
             making_room: Mutex::new(()),
+            steps: Steps::default(),
             short_of_room: AtomicU32::new(0),
             idle_waiters: AtomicU32::new(0),
             idle_turn: Mutex::new(()),
@@ -304,15 +310,6 @@ impl Furrow {
 
     fn has_planted(&self, bug: PlantedBug) -> bool {
         self.options.planted.has(bug)
-    }
-
-    /// Commits if the last commit is `age_ns` old.
-    fn commit_if_older(&self, age_ns: u64) -> Result<()> {
-        let last = self.last_commit_ns.load(Ordering::Acquire);
-        if self.clock.monotonic_ns().saturating_sub(last) < age_ns || self.is_read_only() {
-            return Ok(());
-        }
-        self.commit(Ending::Record)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::alloc::Urgency;
 use super::commit::Ending;
 use super::format::BLOCK_BYTES;
 use super::layout::Rows;
@@ -11,11 +10,8 @@ use super::state::Body;
 use crate::FsError;
 use crate::vfs::{
     Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, RenameFlags,
-    Result, Seek, SetAttr, StatFs, SyncKind, WriteFlags, Written, XattrMode,
+    Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags, Written, XattrMode,
 };
-
-/// Age at which what was written is committed without being asked for.
-const COMMIT_AGE_NS: u64 = 4_000_000_000;
 
 impl FileSystem for Furrow {
     fn access(&self) -> Access {
@@ -173,12 +169,11 @@ impl FileSystem for Furrow {
         if self.is_read_only() {
             return Ok(());
         }
-        // The commit is promised; reclaim is a convenience that may fail without it.
-        let committed = self.commit_if_older(COMMIT_AGE_NS);
-        if let Err(error) = self.reclaim_ahead() {
-            tracing::warn!(%error, "reclaim ahead of the writers failed");
-        }
-        committed
+        self.run_steps()
+    }
+
+    fn on_work(&self, wake: Wake) {
+        self.set_wake(wake);
     }
 
     fn shutdown(&self) -> Result<()> {
@@ -191,21 +186,6 @@ impl FileSystem for Furrow {
     }
 }
 
-impl Furrow {
-    /// Moves a few megabytes while nobody waits, so that writers find room.
-    fn reclaim_ahead(&self) -> Result<()> {
-        const BLOCKS: u64 = 2048;
-        let is_low = {
-            let state = self.read_state();
-            state.zones.free_blocks() < 2 * self.low_mark(&state)
-        };
-        if is_low {
-            self.reclaim_some(BLOCKS, Urgency::Normal)?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -213,6 +193,7 @@ mod tests {
     use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
 
     use super::*;
+    use crate::furrow::step::COMMIT_AGE_NS;
     use crate::furrow::{MkfsOptions, MountOptions, mkfs};
     use crate::vfs::FileKind;
 
@@ -238,12 +219,13 @@ mod tests {
             fs.write(ino, offset, &vec![1; 150 * 4096], WriteFlags::empty()).unwrap();
         }
         fs.sync().unwrap();
+        while fs.reset_one() {}
         // There is a victim, and nowhere to move it to.
         while fs.write_state().zones.take_meta().is_some() {}
         fs.setattr(&Caller::ROOT, ino, &SetAttr { perm: Some(0o421), ..SetAttr::default() })
             .unwrap();
         clock.advance_ns(2 * COMMIT_AGE_NS);
-        assert!(fs.reclaim_ahead().is_err(), "reclaim was meant to fail");
+        assert!(fs.reclaim_step().is_err(), "reclaim was meant to fail");
         fs.tick().unwrap();
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         assert_eq!(fs.getattr(ino).unwrap().perm, 0o421, "the tick has committed it");

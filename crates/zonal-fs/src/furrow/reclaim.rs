@@ -21,7 +21,7 @@ use crate::FsError;
 use crate::vfs::{Ino, Result};
 
 /// Blocks copied at once: 1 MiB.
-const COPY_BLOCKS: u32 = 256;
+pub(super) const COPY_BLOCKS: u32 = 256;
 
 /// An extent to be copied.
 #[derive(Clone, Debug)]
@@ -53,8 +53,11 @@ impl Furrow {
             )
         };
         if pending {
-            // A commit is about to give zones back.
-            drop(self.committer.lock().expect("no holder panicked"));
+            // A commit is about to give zones back, or has done.
+            if !self.reset_one() {
+                drop(self.committer.lock().expect("no holder panicked"));
+                self.reset_one();
+            }
             return Ok(());
         }
         if emptied {
@@ -121,6 +124,7 @@ impl Furrow {
         };
         if is_short && urgency == Urgency::Normal {
             self.commit(Ending::Record)?;
+            self.reset_one();
         }
         Ok(moved)
     }

@@ -452,7 +452,16 @@ impl Furrow {
             // F3: what was read is durable, so nothing durable refers to them.
             let emptied = state.zones.take_emptied(|_| true);
             drop(state);
-            self.reset_emptied(&emptied);
+            let is_active = |zone: u32| {
+                loaded.zones.get(zone as usize).is_some_and(|zone| zone.cond.is_active())
+            };
+            let (active, others): (Vec<u32>, Vec<u32>) =
+                emptied.into_iter().partition(|&zone| is_active(zone));
+            // Active zones are few, and each is needed; the others can wait until after the mount.
+            for zone in active {
+                self.reset_zone(zone);
+            }
+            self.write_accounts().zones.allow_resets(&others);
             let mut state = self.write_state();
             if !self.has_planted(PlantedBug::ForgetOrphans) {
                 let orphans: Vec<Ino> = state

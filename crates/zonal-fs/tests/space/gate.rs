@@ -1,6 +1,6 @@
 //! A drive whose calls a test can hold back, and whose host can be full.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub(crate) struct Gate {
     held: Mutex<Held>,
     changed: Condvar,
     host_full: AtomicBool,
+    resets: AtomicU64,
 }
 
 impl Gate {
@@ -40,6 +41,7 @@ impl Gate {
             held: Mutex::default(),
             changed: Condvar::new(),
             host_full: AtomicBool::new(false),
+            resets: AtomicU64::new(0),
         })
     }
 
@@ -69,6 +71,11 @@ impl Gate {
     /// The host has space again.
     pub(crate) fn empty_host(&self) {
         self.host_full.store(false, Ordering::Release);
+    }
+
+    /// Resets so far.
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Acquire)
     }
 
     fn pass(&self, kind: Call) {
@@ -111,6 +118,9 @@ impl ZonedDevice for Gate {
         self.inner.append(zone, data)
     }
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        if action == ZoneAction::Reset {
+            self.resets.fetch_add(1, Ordering::AcqRel);
+        }
         self.inner.manage(zones, action)
     }
     fn flush(&self) -> Result<()> {

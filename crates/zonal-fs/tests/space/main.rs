@@ -6,6 +6,7 @@
 mod full;
 mod gate;
 mod host;
+mod steps;
 mod turns;
 
 use std::sync::Arc;

@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use fuser::{Errno, FileAttr, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino};
+use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino, Wake};
 
 use crate::options::{Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
 use crate::read_only::RemountTrigger;
@@ -176,6 +176,11 @@ impl Front {
         if let Some(Err(error)) = self.inside(|fs| fs.tick()) {
             tracing::error!(%error, "regular commit failed");
         }
+    }
+
+    /// Sets how to hear of work for [`tick`](Self::tick).
+    pub fn on_work(&self, wake: Wake) {
+        self.shared.fs.on_work(wake);
     }
 
     /// Calls the file system, unless stopped.

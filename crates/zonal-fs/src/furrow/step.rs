@@ -1,0 +1,169 @@
+//! Work in the background, in steps.
+//!
+//! Nothing that takes long is done while somebody waits, unless they wait for just that. What a
+//! change leaves behind, such as zones to be reset, is done later by whoever calls
+//! [`step`](Furrow::step): the worker of a mount or of a volume through `tick`, or a test. A step
+//! is short and holds no lock that readers and writers need for longer than that.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use super::Furrow;
+use super::alloc::{Role, Urgency};
+use super::reclaim::COPY_BLOCKS;
+use crate::vfs::{Result, Wake};
+
+/// Age at which what was written is committed without being asked for.
+pub(super) const COMMIT_AGE_NS: u64 = 4_000_000_000;
+
+/// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
+const ROUNDS: usize = 64;
+
+/// Steps of reclaim in one tick, 8 MiB in all: as much as even a disk moves in a fraction of the
+/// second until the next.
+const RECLAIMS: usize = 8;
+
+/// A kind of work that is done in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Makes durable what was written four seconds ago.
+    Commit,
+    /// Resets a zone in which nothing lives.
+    Reset,
+    /// Moves a mebibyte out of a victim, if free zones run low.
+    Reclaim,
+}
+
+impl Work {
+    /// What is to be done as soon as somebody has the time.
+    const BACKGROUND: [Self; 2] = [Self::Reset, Self::Reclaim];
+}
+
+/// What is left of a kind of work after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepProgress {
+    /// Nothing.
+    Idle,
+    /// The next step can follow at once.
+    More,
+    /// It is not due yet.
+    Wait,
+}
+
+/// What the work in the background needs beside the state.
+#[derive(Default)]
+pub(super) struct Steps {
+    /// One resets at a time. Taken before the state.
+    resetting: Mutex<()>,
+    /// How a worker hears of work.
+    wake: OnceLock<Wake>,
+    /// It was told, and has not come yet.
+    is_woken: AtomicBool,
+}
+
+impl Furrow {
+    /// Does a step of some work.
+    pub fn step(&self, work: Work) -> Result<StepProgress> {
+        if self.is_read_only() {
+            return Ok(StepProgress::Idle);
+        }
+        match work {
+            Work::Commit => self.commit_step(),
+            Work::Reset => {
+                self.reset_one();
+                let more = self.read_state().zones.reset_count() > 0;
+                Ok(if more { StepProgress::More } else { StepProgress::Idle })
+            }
+            Work::Reclaim => self.reclaim_step(),
+        }
+    }
+
+    /// The work of a tick: what is due, and of the rest as much as is short.
+    pub(super) fn run_steps(&self) -> Result<()> {
+        self.steps.is_woken.store(false, Ordering::Release);
+        let committed = self.step(Work::Commit);
+        let mut reclaims = RECLAIMS;
+        for _ in 0..ROUNDS {
+            let mut more = false;
+            for work in Work::BACKGROUND {
+                if work == Work::Reclaim {
+                    let Some(left) = reclaims.checked_sub(1) else { continue };
+                    reclaims = left;
+                }
+                match self.step(work) {
+                    Ok(progress) => more |= progress == StepProgress::More,
+                    // The commit is promised; the rest is a convenience that may fail without it.
+                    Err(error) => tracing::warn!(?work, %error, "work in the background failed"),
+                }
+            }
+            if !more {
+                return committed.map(drop);
+            }
+        }
+        self.wake_worker();
+        committed.map(drop)
+    }
+
+    /// Sets how a worker hears of work.
+    pub(super) fn set_wake(&self, wake: Wake) {
+        let first = self.steps.wake.set(wake);
+        assert!(first.is_ok(), "a file system has one worker");
+    }
+
+    /// Tells the worker, if there is one, that there is work.
+    pub(super) fn wake_worker(&self) {
+        if let Some(wake) = self.steps.wake.get()
+            && !self.steps.is_woken.swap(true, Ordering::AcqRel)
+        {
+            wake();
+        }
+    }
+
+    /// Commits if the last commit is old enough.
+    fn commit_step(&self) -> Result<StepProgress> {
+        let last = self.last_commit_ns.load(Ordering::Acquire);
+        if self.clock.monotonic_ns().saturating_sub(last) < COMMIT_AGE_NS {
+            return Ok(StepProgress::Wait);
+        }
+        self.commit(super::commit::Ending::Record)?;
+        Ok(StepProgress::Idle)
+    }
+
+    /// Moves a little while nobody waits, so that writers find room.
+    pub(super) fn reclaim_step(&self) -> Result<StepProgress> {
+        let is_low = {
+            let state = self.read_state();
+            state.zones.free_blocks() < 2 * self.low_mark(&state)
+        };
+        if !is_low {
+            return Ok(StepProgress::Idle);
+        }
+        let moved = self.reclaim_some(u64::from(COPY_BLOCKS), Urgency::Normal)?;
+        Ok(if moved > 0 { StepProgress::More } else { StepProgress::Idle })
+    }
+
+    /// Resets one of the zones that no durable row refers to any more (F3), and says whether there
+    /// was one. Who runs short of free zones calls it too.
+    pub(super) fn reset_one(&self) -> bool {
+        let _turn = self.steps.resetting.lock().expect("no holder panicked");
+        let Some(zone) = self.write_accounts().zones.next_reset() else { return false };
+        self.reset_zone(zone);
+        true
+    }
+
+    /// Resets a zone in which nothing lives. One that cannot be reset is taken out of use.
+    pub(super) fn reset_zone(&self, zone: u32) {
+        let outcome = self.drive.reset(zone);
+        let mut state = self.write_accounts();
+        if state.zones.slot(zone).role != Role::PendingReset {
+            return;
+        }
+        match outcome {
+            Ok(()) => state.zones.release(zone),
+            Err(error) => {
+                tracing::warn!(zone, %error, "a zone could not be reset");
+                state.zones.fail(zone);
+            }
+        }
+    }
+}
