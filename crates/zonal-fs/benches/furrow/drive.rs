@@ -1,0 +1,356 @@
+//! A drive in memory on which blocks of one repeated byte take no room, so that files of a hundred
+//! gigabytes fit: the benchmarks write such blocks as data, and only metadata is stored.
+//!
+//! It keeps to the zone state machine and counts what is done to it. It does not enforce the limits
+//! of open and active zones: the tests do that.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Result as IoResult, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use zonal::error::Result;
+use zonal::state::{Event, Rules, ZoneState, next};
+use zonal::{
+    BlockSize, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId,
+    ZoneKind, ZonedDevice,
+};
+
+const BLOCK: usize = 4096;
+
+/// The drive.
+pub(crate) struct SparseDrive {
+    geometry: Geometry,
+    zones: Box<[Mutex<Slot>]>,
+    counts: Atomics,
+}
+
+#[derive(Default)]
+struct Atomics {
+    writes: AtomicU64,
+    written: AtomicU64,
+    reads: AtomicU64,
+    read: AtomicU64,
+    flushes: AtomicU64,
+    resets: AtomicU64,
+}
+
+/// What was done to a drive.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Writes and appends.
+    pub(crate) writes: u64,
+    /// Bytes of them.
+    pub(crate) written: u64,
+    /// Reads.
+    pub(crate) reads: u64,
+    /// Bytes of them.
+    pub(crate) read: u64,
+    /// Flushes.
+    pub(crate) flushes: u64,
+    /// Zones reset.
+    pub(crate) resets: u64,
+}
+
+impl std::ops::Sub for Counts {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            writes: self.writes - earlier.writes,
+            written: self.written - earlier.written,
+            reads: self.reads - earlier.reads,
+            read: self.read - earlier.read,
+            flushes: self.flushes - earlier.flushes,
+            resets: self.resets - earlier.resets,
+        }
+    }
+}
+
+struct Slot {
+    state: ZoneState,
+    /// In the order of writing, so sorted by start; each reaches to the start of the next.
+    pieces: Vec<Piece>,
+}
+
+struct Piece {
+    start: u64,
+    content: Content,
+}
+
+enum Content {
+    /// Every byte is this one.
+    Same(u8),
+    Stored(Vec<u8>),
+}
+
+impl SparseDrive {
+    /// `zones` zones of `zone_mib` MiB, and the limits that most drives have.
+    pub(crate) fn new(zones: u64, zone_mib: u64) -> Self {
+        let zone_size = LbaCount::new(zone_mib << 8);
+        let geometry = Geometry::new(GeometrySpec {
+            block_size: BlockSize::B4096,
+            block_count: LbaCount::new(zones * zone_size.get()),
+            zone_size,
+            zone_capacity: zone_size,
+            conventional_zones: 0,
+            max_open: Some(14),
+            max_active: Some(14),
+            max_append: LbaCount::new(256),
+        });
+        let geometry = geometry.expect("a possible shape");
+        let empty = || Slot {
+            state: ZoneState { cond: ZoneCond::Empty, written: LbaCount::ZERO },
+            pieces: Vec::new(),
+        };
+        let zones = geometry.zones().map(|_| Mutex::new(empty())).collect();
+        Self { geometry, zones, counts: Atomics::default() }
+    }
+
+    /// Bytes of all zones.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.geometry.block_count().get() * BLOCK as u64
+    }
+
+    /// What was done to it so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        Counts {
+            writes: get(&counts.writes),
+            written: get(&counts.written),
+            reads: get(&counts.reads),
+            read: get(&counts.read),
+            flushes: get(&counts.flushes),
+            resets: get(&counts.resets),
+        }
+    }
+
+    /// Bytes of this program's memory that its content takes.
+    pub(crate) fn stored(&self) -> u64 {
+        let of = |piece: &Piece| match &piece.content {
+            Content::Same(_) => 0,
+            Content::Stored(bytes) => bytes.len() as u64,
+        };
+        let pieces = (0..self.zones.len()).map(|zone| {
+            self.slot(ZoneId::new(u32::try_from(zone).expect("a zone")))
+                .pieces
+                .iter()
+                .map(of)
+                .sum::<u64>()
+        });
+        pieces.sum()
+    }
+
+    /// Writes what it holds to a file.
+    pub(crate) fn save(&self, path: &Path) -> IoResult<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        let zone_mib = self.geometry.zone_size().get() >> 8;
+        put(&mut file, &[u64::from(self.geometry.zone_count()), zone_mib])?;
+        for slot in &self.zones {
+            let slot = slot.lock().expect("no holder panicked");
+            let cond = ZoneCond::ALL.iter().position(|cond| *cond == slot.state.cond);
+            let cond = cond.expect("every condition is in the list") as u64;
+            put(&mut file, &[cond, slot.state.written.get(), slot.pieces.len() as u64])?;
+            for piece in &slot.pieces {
+                match &piece.content {
+                    Content::Same(byte) => put(&mut file, &[piece.start, 0, u64::from(*byte)])?,
+                    Content::Stored(bytes) => {
+                        put(&mut file, &[piece.start, 1, bytes.len() as u64])?;
+                        file.write_all(bytes)?;
+                    }
+                }
+            }
+        }
+        file.flush()
+    }
+
+    /// A drive that holds what a file says.
+    pub(crate) fn load(path: &Path) -> IoResult<Self> {
+        let mut file = BufReader::new(File::open(path)?);
+        let [zones, zone_mib] = get(&mut file)?;
+        let drive = Self::new(zones, zone_mib);
+        for slot in &drive.zones {
+            let mut slot = slot.lock().expect("no holder panicked");
+            let [cond, written, pieces] = get(&mut file)?;
+            let cond = ZoneCond::ALL[usize::try_from(cond).expect("a condition")];
+            slot.state = ZoneState { cond, written: LbaCount::new(written) };
+            for _ in 0..pieces {
+                let [start, kind, value] = get(&mut file)?;
+                let content = if kind == 0 {
+                    Content::Same(u8::try_from(value).expect("a byte"))
+                } else {
+                    let mut bytes = vec![0; usize::try_from(value).expect("it was in memory")];
+                    file.read_exact(&mut bytes)?;
+                    Content::Stored(bytes)
+                };
+                slot.pieces.push(Piece { start, content });
+            }
+        }
+        Ok(drive)
+    }
+
+    fn slot(&self, zone: ZoneId) -> MutexGuard<'_, Slot> {
+        self.zones[zone.index()].lock().expect("no holder panicked")
+    }
+
+    fn store(&self, zone: ZoneId, at: Option<LbaCount>, data: &[u8]) -> Lba {
+        let mut slot = self.slot(zone);
+        let offset = at.unwrap_or(slot.state.written);
+        let blocks = LbaCount::new((data.len() / BLOCK) as u64);
+        let event = Event::Write { offset, blocks };
+        slot.state = next(Rules::Zns, slot.state, event, self.geometry.capacity_of(zone))
+            .unwrap_or_else(|refusal| panic!("a write to zone {zone} is refused: {refusal:?}"));
+        if is_same(data) {
+            slot.push(offset.get(), &data[..BLOCK]);
+        } else {
+            for (block, start) in data.chunks_exact(BLOCK).zip(offset.get()..) {
+                slot.push(start, block);
+            }
+        }
+        self.counts.writes.fetch_add(1, Ordering::Relaxed);
+        self.counts.written.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.geometry.zone_start(zone) + offset
+    }
+
+    fn manage_one(&self, zone: ZoneId, action: ZoneAction) {
+        let mut slot = self.slot(zone);
+        let capacity = self.geometry.capacity_of(zone);
+        slot.state = next(Rules::Zns, slot.state, Event::Manage(action), capacity)
+            .unwrap_or_else(|refusal| panic!("{action:?} of zone {zone} is refused: {refusal:?}"));
+        if action == ZoneAction::Reset {
+            slot.pieces = Vec::new();
+            self.counts.resets.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether all bytes are the same one.
+fn is_same(data: &[u8]) -> bool {
+    data[1..] == data[..data.len() - 1]
+}
+
+fn put(file: &mut impl Write, words: &[u64]) -> IoResult<()> {
+    words.iter().try_for_each(|word| file.write_all(&word.to_le_bytes()))
+}
+
+fn get<const N: usize>(file: &mut impl Read) -> IoResult<[u64; N]> {
+    let mut words = [0; N];
+    for word in &mut words {
+        let mut bytes = [0; 8];
+        file.read_exact(&mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
+impl Slot {
+    /// One block, or many that are all the same byte, at the end of what is stored.
+    fn push(&mut self, start: u64, block: &[u8]) {
+        let last = self.pieces.last_mut().map(|piece| &mut piece.content);
+        let is_same = is_same(block);
+        match last {
+            Some(Content::Same(byte)) if is_same && *byte == block[0] => {}
+            Some(Content::Stored(bytes)) if !is_same => bytes.extend_from_slice(block),
+            Some(Content::Same(_) | Content::Stored(_)) | None => {
+                let content =
+                    if is_same { Content::Same(block[0]) } else { Content::Stored(block.to_vec()) };
+                self.pieces.push(Piece { start, content });
+            }
+        }
+    }
+
+    /// Blocks from `start` on, zeroes where nothing is written.
+    fn read(&self, start: u64, buffer: &mut [u8]) {
+        let mut at = start;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let after = self.pieces.partition_point(|piece| piece.start <= at);
+            let end = self.pieces.get(after).map_or(self.state.written.get(), |next| next.start);
+            let blocks = usize::try_from(end.saturating_sub(at)).expect("a zone in memory");
+            let room = if blocks == 0 { rest.len() } else { rest.len().min(blocks * BLOCK) };
+            let (head, tail) = rest.split_at_mut(room);
+            match after.checked_sub(1).map(|piece| &self.pieces[piece]) {
+                Some(piece) if blocks > 0 => match &piece.content {
+                    Content::Same(byte) => head.fill(*byte),
+                    Content::Stored(bytes) => {
+                        let from = usize::try_from(at - piece.start).expect("inside") * BLOCK;
+                        head.copy_from_slice(&bytes[from..from + head.len()]);
+                    }
+                },
+                Some(_) | None => head.fill(0),
+            }
+            at += (head.len() / BLOCK) as u64;
+            rest = tail;
+        }
+    }
+}
+
+impl ZonedDevice for SparseDrive {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        for id in self.geometry.zones().skip(first.index()).take(limit) {
+            let state = self.slot(id).state;
+            let (start, capacity) = (self.geometry.zone_start(id), self.geometry.capacity_of(id));
+            let end = if state.cond == ZoneCond::Full { capacity } else { state.written };
+            zones.push(Zone {
+                id,
+                kind: ZoneKind::SequentialRequired,
+                cond: state.cond,
+                start,
+                size: self.geometry.size_of(id),
+                capacity,
+                wp: Some(start + end),
+            });
+        }
+        Ok(())
+    }
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        let (mut lba, mut rest) = (lba, buffer);
+        while !rest.is_empty() {
+            let (zone, offset) = self.geometry.locate(lba);
+            let left = self.geometry.size_of(zone) - offset;
+            let room = usize::try_from(left.get()).expect("a zone in memory") * BLOCK;
+            let (head, tail) = rest.split_at_mut(room.min(rest.len()));
+            self.slot(zone).read(offset.get(), head);
+            lba += LbaCount::new((head.len() / BLOCK) as u64);
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        let (zone, offset) = self.geometry.locate(lba);
+        self.store(zone, Some(offset), data);
+        Ok(())
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        Ok(self.store(zone, None, data))
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        match zones {
+            Select::One(zone) => self.manage_one(zone, action),
+            Select::All => {
+                for zone in self.geometry.zones() {
+                    if self.slot(zone).state.cond != ZoneCond::Empty {
+                        self.manage_one(zone, action);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

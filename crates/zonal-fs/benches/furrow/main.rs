@@ -1,0 +1,97 @@
+//! What does Furrow cost as a library, on a drive that costs nearly nothing?
+//!
+//! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part of
+//! their name. `--json FILE` writes the figures; `--before FILE`, which may be given more than once,
+//! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB.
+//! `--rounds N` is how often what takes time is measured.
+//!
+//! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock of
+//! its own. Times are the median of the rounds, with the least and the greatest.
+//!
+//! | subject | question |
+//! | --- | --- |
+//! | `names` | how many names are made, found and deleted in a second? |
+//! | `overwrites` | how many blocks, with reclaim and metadata included? |
+//! | `unlink` | who waits while a large file is deleted? |
+//! | `commit` | what does an fsync write, and how long does it take? |
+//! | `pauses` | how long does a call wait for others, at worst? |
+//! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
+//! | `metadata` | how many bytes of metadata for each byte of data? |
+
+#![expect(clippy::print_stdout, reason = "it is its result")]
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+mod commit;
+mod drive;
+mod metadata;
+mod names;
+mod pauses;
+mod report;
+mod scale;
+mod volume;
+
+use std::env;
+use std::path::PathBuf;
+
+use report::Report;
+
+/// Measures one subject.
+type Measure = fn(&Args, &mut Report);
+
+/// What is asked for.
+pub(crate) struct Args {
+    rounds: usize,
+    is_large: bool,
+    words: Vec<String>,
+    json: Option<PathBuf>,
+}
+
+impl Args {
+    fn wants(&self, subject: &str) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| subject.contains(word.as_str()))
+    }
+}
+
+fn parse(report: &mut Report) -> Args {
+    let mut args = Args { rounds: 5, is_large: false, words: Vec::new(), json: None };
+    let mut given = env::args().skip(1);
+    while let Some(arg) = given.next() {
+        let mut value = || given.next().unwrap_or_else(|| panic!("{arg} needs a value"));
+        match arg.as_str() {
+            // Cargo says it to every benchmark.
+            "--bench" => {}
+            "--before" => report.compare(&PathBuf::from(value())),
+            "--json" => args.json = Some(value().into()),
+            "--rounds" => args.rounds = value().parse().expect("a number of rounds"),
+            "--large" => args.is_large = true,
+            word => args.words.push(word.to_owned()),
+        }
+    }
+    args
+}
+
+fn main() {
+    if scale::is_child() {
+        return;
+    }
+    let mut report = Report::default();
+    let args = parse(&mut report);
+    let subjects: [(&str, Measure); 8] = [
+        ("names", names::names),
+        ("overwrites", names::overwrites),
+        ("unlink", pauses::unlink),
+        ("commit", commit::commit),
+        ("pauses", pauses::pauses),
+        ("files", scale::files),
+        ("extents", scale::extents),
+        ("metadata", metadata::metadata),
+    ];
+    for (name, measure) in subjects {
+        if args.wants(name) {
+            measure(&args, &mut report);
+        }
+    }
+    if let Some(path) = &args.json {
+        report.write(path);
+    }
+}

@@ -1,0 +1,213 @@
+//! Bytes of metadata for each byte that programs write. One thread and a clock that the work moves: the
+//! same bytes each time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use zonal::ManualClock;
+use zonal_fs::furrow::Furrow;
+use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
+
+use crate::Args;
+use crate::drive::{Counts, SparseDrive};
+use crate::report::Report;
+use crate::volume::{
+    BLOCK, BLOCK_BYTES, Dice, Made, create_directory, create_file, fill, make, overwrite,
+};
+
+/// A file system whose clock is moved by what is done: a second for so many operations.
+struct Paced {
+    drive: Arc<SparseDrive>,
+    fs: Furrow,
+    clock: Arc<ManualClock>,
+    per_second: u64,
+    done: u64,
+}
+
+/// What was written by whom since a start.
+struct Mark {
+    drive: Counts,
+    user: u64,
+    reclaim: u64,
+}
+
+impl Paced {
+    fn new(zones: u64, zone_mib: u64, per_second: u64) -> Self {
+        let clock = Arc::new(ManualClock::new(1));
+        let Made { drive, fs } = make(zones, zone_mib, clock.clone());
+        Self { drive, fs, clock, per_second, done: 0 }
+    }
+
+    /// An operation is done.
+    fn step(&mut self) {
+        self.done += 1;
+        if self.done.is_multiple_of(self.per_second) {
+            self.clock.advance_ns(1_000_000_000);
+            self.fs.tick().expect("periodic work");
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        let stats = self.fs.stats();
+        Mark { drive: self.drive.counts(), user: stats.user_bytes, reclaim: stats.reclaim_bytes }
+    }
+
+    /// Bytes of users, of reclaim and of everything else since then.
+    fn since(&self, mark: &Mark) -> [f64; 3] {
+        let now = self.mark();
+        let (user, reclaim) = (now.user - mark.user, now.reclaim - mark.reclaim);
+        let metadata = (now.drive - mark.drive).written - user - reclaim;
+        [user as f64, reclaim as f64, metadata as f64]
+    }
+}
+
+/// Five workloads.
+pub(crate) fn metadata(_args: &Args, report: &mut Report) {
+    overwrites(report, "uniform", Dice::below);
+    let zipf = Zipf::new(0.99, 2 * 1024 * 1024 * 1024 / BLOCK * 8 / 10);
+    overwrites(report, "Zipf 0.99", |dice, blocks| zipf.block(dice, blocks));
+    churn(report);
+    small_files(report);
+    empty_files(report);
+}
+
+fn ratios(report: &mut Report, name: &str, [user, reclaim, metadata]: [f64; 3]) {
+    report.count(&format!("{name}: metadata"), "bytes per byte written", metadata / user);
+    report.count(&format!("{name}: reclaim"), "bytes per byte written", reclaim / user);
+}
+
+/// Two turns of a drive of 2 GiB that is filled to 80 %, after two that bring it to its steady state.
+fn overwrites(report: &mut Report, name: &str, mut block: impl FnMut(&mut Dice, u64) -> u64) {
+    let mut paced = Paced::new(256, 8, 10_000);
+    let file = create_file(&paced.fs, Ino::ROOT, "file");
+    let all = paced.drive.bytes() / BLOCK;
+    let blocks = (all * 8 / 10).min(paced.fs.statfs().expect("it says").blocks_free);
+    fill(&paced.fs, file, blocks * BLOCK);
+    let mut dice = Dice(5);
+    let mut mark = paced.mark();
+    for nth in 0..4 * all {
+        if nth == 2 * all {
+            paced.fs.sync().expect("synced");
+            mark = paced.mark();
+        }
+        overwrite(&paced.fs, file, block(&mut dice, blocks));
+        paced.step();
+    }
+    paced.fs.sync().expect("synced");
+    let name = format!("4 KiB overwrites, {name}, {} % of raw", blocks * 100 / all);
+    ratios(report, &name, paced.since(&mark));
+}
+
+/// Ranks with a probability of rank to the power of minus `skew`, after Gray et al., "Quickly generating
+/// billion-record synthetic databases" (1994).
+struct Zipf {
+    items: u64,
+    skew: f64,
+    zeta: f64,
+    eta: f64,
+}
+
+impl Zipf {
+    fn new(skew: f64, items: u64) -> Self {
+        let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-skew)).sum::<f64>();
+        let all = zeta(items);
+        let eta = (1.0 - (2.0 / items as f64).powf(1.0 - skew)) / (1.0 - zeta(2) / all);
+        Self { items, skew, zeta: all, eta }
+    }
+
+    /// A block; which ones are hot has nothing to do with where they lie.
+    fn block(&self, dice: &mut Dice, blocks: u64) -> u64 {
+        let share = dice.share();
+        let scaled = share * self.zeta;
+        let rank = if scaled < 1.0 {
+            0
+        } else if scaled < 1.0 + 0.5_f64.powf(self.skew) {
+            1
+        } else {
+            let base = self.eta * share - self.eta + 1.0;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
+            let rank = (self.items as f64 * base.powf(1.0 / (1.0 - self.skew))) as u64;
+            rank.min(self.items - 1)
+        };
+        rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks
+    }
+}
+
+/// Files of 16 KiB to 2 MiB, made and deleted in a drive of 4 GiB that stays half full.
+fn churn(report: &mut Report) {
+    let mut paced = Paced::new(256, 16, 200);
+    let home = create_directory(&paced.fs, "home");
+    let all = paced.drive.bytes();
+    let mut dice = Dice(6);
+    let mut alive: VecDeque<(u64, u64)> = VecDeque::new();
+    let (mut held, mut written) = (0, 0);
+    let mut mark = paced.mark();
+    let data = vec![7; 2 << 20];
+    let mut number = 0;
+    let mut is_measured = false;
+    while written < 3 * all {
+        if !is_measured && written >= all {
+            (is_measured, mark) = (true, paced.mark());
+        }
+        // As many of 16 to 32 KiB as of 1 to 2 MiB.
+        let bytes = (16 << 10 << dice.below(7)) * (64 + dice.below(64)) / 64;
+        let file = create_file(&paced.fs, home, &number.to_string());
+        let len = usize::try_from(bytes).expect("at most 2 MiB");
+        paced.fs.write(file, 0, &data[..len], WriteFlags::empty()).expect("written");
+        alive.push_back((number, bytes));
+        (number, held, written) = (number + 1, held + bytes, written + bytes);
+        while held > all / 2 {
+            let at = usize::try_from(dice.below(alive.len() as u64)).expect("an index");
+            let (number, bytes) = alive.swap_remove_back(at).expect("it is there");
+            paced.fs.unlink(home, number.to_string().as_bytes()).expect("deleted");
+            held -= bytes;
+        }
+        paced.step();
+    }
+    paced.fs.sync().expect("synced");
+    ratios(report, "files of 16 KiB to 2 MiB made and deleted", paced.since(&mark));
+}
+
+/// Four hundred thousand files of 4 KiB, directory by directory.
+fn small_files(report: &mut Report) {
+    let mut paced = Paced::new(256, 16, 10_000);
+    let mark = paced.mark();
+    for directory in 0..400 {
+        let home = create_directory(&paced.fs, &format!("directory-{directory}"));
+        for number in 0..1000 {
+            let file = create_file(&paced.fs, home, &format!("file-{number:04}"));
+            paced.fs.write(file, 0, &[8; BLOCK_BYTES], WriteFlags::empty()).expect("written");
+            paced.step();
+        }
+    }
+    paced.fs.sync().expect("synced");
+    let [user, _, metadata] = paced.since(&mark);
+    report.count("files of 4 KiB: metadata", "bytes per byte written", metadata / user);
+    report.count("files of 4 KiB: metadata per file", "bytes", metadata / 4e5);
+}
+
+/// A million empty files made; each is deleted when 200,000 later ones are there.
+fn empty_files(report: &mut Report) {
+    const FILES: u64 = 1_000_000;
+    const ALIVE: u64 = 200_000;
+    let mut paced = Paced::new(256, 16, 20_000);
+    let home = create_directory(&paced.fs, "home");
+    let mark = paced.mark();
+    let name = |number: u64| format!("file-{number:07}");
+    for number in 0..FILES + ALIVE {
+        if number < FILES {
+            create_file(&paced.fs, home, &name(number));
+        }
+        if let Some(earlier) = number.checked_sub(ALIVE) {
+            paced.fs.unlink(home, name(earlier).as_bytes()).expect("deleted");
+        }
+        paced.step();
+    }
+    paced.fs.sync().expect("synced");
+    let [_, _, metadata] = paced.since(&mark);
+    report.count(
+        "empty files made and deleted: metadata per file",
+        "bytes",
+        metadata / FILES as f64,
+    );
+}

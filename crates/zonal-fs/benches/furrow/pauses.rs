@@ -1,0 +1,201 @@
+//! How long a call waits for what others do: pauses by the clock, so on a machine that does nothing else.
+//!
+//! Beside each the same calls go to another file system, on which nothing else is done: what these
+//! wait for is the machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use zonal::Clock;
+use zonal_fs::furrow::Furrow;
+use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
+
+use crate::Args;
+use crate::report::{Latencies, Report, Rounds};
+use crate::volume::{
+    BLOCK, BLOCK_BYTES, Dice, Machine, Made, create_directory, create_file, fill, make, overwrite,
+    timed, with_ticks,
+};
+
+/// How long the calls are watched, in each round.
+const WATCHED_NS: u64 = 5_000_000_000;
+
+fn time(latencies: &mut Latencies, call: impl FnOnce()) {
+    let start = Machine.monotonic_ns();
+    call();
+    latencies.push(Machine.monotonic_ns() - start);
+}
+
+/// A file of 100 GB is deleted while another thread asks for attributes.
+pub(crate) fn unlink(args: &Args, report: &mut Report) {
+    const BYTES: u64 = 100_000_000_000;
+    let mut rounds = Rounds::default();
+    for _ in 0..args.rounds.min(3) {
+        let made = make(512, 256, Arc::new(Machine));
+        let fs = &made.fs;
+        let watched = create_file(fs, Ino::ROOT, "watched");
+        let file = create_file(fs, Ino::ROOT, "large");
+        fill(fs, file, BYTES);
+        fs.sync().expect("synced");
+        let is_done = AtomicBool::new(false);
+        let (took, mut latencies) = std::thread::scope(|scope| {
+            let stat = scope.spawn(|| {
+                let mut latencies = Latencies::default();
+                while !is_done.load(Ordering::Acquire) {
+                    time(&mut latencies, || drop(fs.getattr(watched)));
+                }
+                latencies
+            });
+            std::thread::park_timeout(Duration::from_millis(50));
+            let (took, ()) = timed(|| fs.unlink(Ino::ROOT, b"large").expect("deleted"));
+            let (synced, ()) = timed(|| fs.sync().expect("synced"));
+            is_done.store(true, Ordering::Release);
+            ((took, synced), stat.join().expect("it watches"))
+        });
+        rounds.push("unlink of 100 GB", "ms", took.0.wall * 1e3);
+        rounds.push("sync after the unlink of 100 GB", "ms", took.1.wall * 1e3);
+        let longest = latencies.quantile_us(1.0) / 1e3;
+        rounds.push("longest stat during both", "ms", longest);
+    }
+    rounds.report(report);
+}
+
+/// What a program calls.
+#[derive(Clone, Copy, PartialEq)]
+enum Call {
+    Stat,
+    Read,
+    Write,
+    Create,
+}
+
+const CALLS: [(Call, &str); 4] = [
+    (Call::Stat, "stat"),
+    (Call::Read, "4 KiB read"),
+    (Call::Write, "4 KiB write"),
+    (Call::Create, "create"),
+];
+
+/// Files of the watching thread.
+struct Watched {
+    home: Ino,
+    file: Ino,
+    made: AtomicU64,
+}
+
+const WATCHED_BLOCKS: u64 = 4096;
+
+impl Watched {
+    fn new(fs: &Furrow) -> Self {
+        let home = create_directory(fs, "watched");
+        let file = create_file(fs, home, "file");
+        fill(fs, file, WATCHED_BLOCKS * BLOCK);
+        Self { home, file, made: AtomicU64::new(0) }
+    }
+
+    fn call(&self, fs: &Furrow, call: Call, dice: &mut Dice) {
+        let at = dice.below(WATCHED_BLOCKS) * BLOCK;
+        match call {
+            Call::Stat => {
+                fs.getattr(self.file).expect("it is there");
+            }
+            Call::Read => {
+                fs.read(self.file, at, &mut [0; BLOCK_BYTES]).expect("read");
+            }
+            Call::Write => {
+                fs.write(self.file, at, &[5; BLOCK_BYTES], WriteFlags::empty()).expect("written");
+            }
+            Call::Create => {
+                let number = self.made.fetch_add(1, Ordering::Relaxed);
+                create_file(fs, self.home, &number.to_string());
+            }
+        }
+    }
+}
+
+/// Half a million files, and one of 1 GiB in pieces of 4 KiB.
+fn prepare() -> (Made, Ino) {
+    let made = make(512, 16, Arc::new(Machine));
+    for directory in 0..500 {
+        let home = create_directory(&made.fs, &format!("d{directory}"));
+        for number in 0..1000 {
+            create_file(&made.fs, home, &number.to_string());
+        }
+    }
+    let file = create_file(&made.fs, Ino::ROOT, "file");
+    fill(&made.fs, file, 1 << 30);
+    (made, file)
+}
+
+/// Overwrites, creates, deletes and syncs until `is_done`.
+fn disturb(fs: &Furrow, file: Ino, is_done: &AtomicBool) {
+    let home = create_directory(fs, "disturbed");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut dice = Dice(3);
+            while !is_done.load(Ordering::Acquire) {
+                overwrite(fs, file, dice.below((1 << 30) / BLOCK));
+            }
+        });
+        scope.spawn(|| {
+            let data = vec![4; 256 << 10];
+            let mut number = 0_u64;
+            while !is_done.load(Ordering::Acquire) {
+                let made = create_file(fs, home, &number.to_string());
+                fs.write(made, 0, &data, WriteFlags::empty()).expect("written");
+                if let Some(earlier) = number.checked_sub(100) {
+                    fs.unlink(home, earlier.to_string().as_bytes()).expect("deleted");
+                }
+                number += 1;
+            }
+            for number in number.saturating_sub(100)..number {
+                fs.unlink(home, number.to_string().as_bytes()).expect("deleted");
+            }
+        });
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                fs.sync().expect("synced");
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+    });
+    fs.rmdir(Ino::ROOT, b"disturbed").expect("deleted");
+}
+
+/// Each kind of call, in turn with the same call to an idle file system.
+pub(crate) fn pauses(args: &Args, report: &mut Report) {
+    let (made, file) = prepare();
+    let idle = make(64, 16, Arc::new(Machine));
+    let watched = [Watched::new(&made.fs), Watched::new(&idle.fs)];
+    let mut rounds = Rounds::default();
+    for _ in 0..args.rounds.min(3) {
+        let is_done = AtomicBool::new(false);
+        let mut latencies: [[Latencies; 2]; CALLS.len()] = Default::default();
+        with_ticks(&made.fs, || {
+            std::thread::scope(|scope| {
+                scope.spawn(|| disturb(&made.fs, file, &is_done));
+                let end = Machine.monotonic_ns() + WATCHED_NS;
+                let mut dice = Dice(4);
+                while Machine.monotonic_ns() < end {
+                    for ((call, _), [busy, idling]) in CALLS.iter().zip(&mut latencies) {
+                        time(busy, || watched[0].call(&made.fs, *call, &mut dice));
+                        time(idling, || watched[1].call(&idle.fs, *call, &mut dice));
+                    }
+                    // Programs do something else too, and pauses count by time.
+                    std::thread::park_timeout(Duration::from_micros(50));
+                }
+                is_done.store(true, Ordering::Release);
+            });
+        });
+        for ((_, name), kinds) in CALLS.iter().zip(&mut latencies) {
+            for (what, found) in ["", ", idle file system"].into_iter().zip(kinds) {
+                for (share, word) in [(0.5, "p50"), (0.999, "p99.9"), (1.0, "longest")] {
+                    let name = format!("{name} beside writes and syncs{what}: {word}");
+                    rounds.push(&name, "µs", found.quantile_us(share));
+                }
+            }
+        }
+    }
+    rounds.report(report);
+}

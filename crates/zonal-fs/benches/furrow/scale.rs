@@ -1,0 +1,185 @@
+//! What mount, unmount and memory cost, by the number of files and of extents.
+//!
+//! Each step is a process of its own: the first makes a drive and writes it to a file, others read and
+//! mount it, so that their memory is that of the mount. Files lie in the directory for temporary files.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zonal_fs::furrow::Furrow;
+use zonal_fs::vfs::{FileSystem, Ino};
+
+use crate::Args;
+use crate::drive::SparseDrive;
+use crate::report::{Report, Rounds};
+use crate::volume::{
+    BLOCK, Machine, Made, create_directory, create_file, fill, make, mount, overwrite, timed,
+};
+
+/// What a child is to do.
+const TASK: &str = "ZONAL_BENCH_TASK";
+
+/// Does the task of a child, if this process is one.
+pub(crate) fn is_child() -> bool {
+    let Ok(task) = env::var(TASK) else { return false };
+    let words: Vec<&str> = task.split('\n').collect();
+    let [what, size, path] = words[..] else { panic!("{task}: not a task") };
+    let (size, path) = (size.parse().expect("a number"), Path::new(path));
+    let answer = match what {
+        "files" => save(&make_files(size), path),
+        "extents" => save(&make_extents(size), path),
+        "mount" => mount_file(path),
+        _ => panic!("{what}: not a task"),
+    };
+    println!("{answer}");
+    true
+}
+
+fn start(what: &str, size: u64, path: &Path) -> Value {
+    let output = Command::new(env::current_exe().expect("a program knows its path"))
+        .env(TASK, format!("{what}\n{size}\n{}", path.display()))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{what} failed");
+    serde_json::from_slice(&output.stdout).expect("it answers in JSON")
+}
+
+/// A thousand files of a block to each directory.
+fn make_files(count: u64) -> Made {
+    let made = make((count / 4000).max(256), 64, Arc::new(Machine));
+    let fs = &made.fs;
+    for directory in 0..count / 1000 {
+        put_files(fs, &format!("d{directory}"), 1000);
+    }
+    fs.sync().expect("synced");
+    // What the journal holds when the power fails.
+    put_files(fs, "last", 10_000);
+    made
+}
+
+fn put_files(fs: &Furrow, home: &str, count: u64) {
+    let home = create_directory(fs, home);
+    for number in 0..count {
+        let file = create_file(fs, home, &format!("file-{number:05}"));
+        overwrite(fs, file, 0);
+    }
+}
+
+/// A file whose every block was written alone, in an order that puts no two neighbours together.
+fn make_extents(count: u64) -> Made {
+    assert!(count.is_power_of_two(), "the generator below goes through powers of two");
+    let bytes = count * BLOCK;
+    let made = make((bytes / (32 << 20)).max(64), 64, Arc::new(Machine));
+    let file = create_file(&made.fs, Ino::ROOT, "file");
+    fill(&made.fs, file, bytes);
+    // A linear congruential generator of full period takes each block once.
+    let mut block = 1_u64;
+    for _ in 0..count {
+        overwrite(&made.fs, file, block);
+        block =
+            (block.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f)) % count;
+    }
+    made
+}
+
+/// The drive as a power cut after a sync leaves it, and as an unmount does.
+fn save(made: &Made, path: &Path) -> Value {
+    made.fs.sync().expect("synced");
+    made.drive.save(&path.with_extension("cut")).expect("room for the drive");
+    let before = made.drive.counts();
+    let (took, ()) = timed(|| made.fs.shutdown().expect("unmounted"));
+    let written = (made.drive.counts() - before).written;
+    made.drive.save(&path.with_extension("clean")).expect("room for the drive");
+    json!({ "seconds": took.wall, "processor": took.processor, "written": written })
+}
+
+fn mount_file(path: &Path) -> Value {
+    let drive = Arc::new(SparseDrive::load(path).expect("it was saved"));
+    // From here on the peak is that of the mount.
+    std::fs::write("/proc/self/clear_refs", "5").expect("the kernel counts anew");
+    let (stored, resident) = (drive.stored(), status("VmRSS"));
+    let (took, fs) = timed(|| mount(drive.clone(), Arc::new(Machine)));
+    let grown = drive.stored() as f64 - stored as f64;
+    let peak = status("VmHWM") - resident - grown;
+    let kept = status("VmRSS") - resident - grown;
+    let counts = drive.counts();
+    drop(fs);
+    json!({
+        "seconds": took.wall,
+        "processor": took.processor,
+        "kept": kept,
+        "peak": peak,
+        "read": counts.read,
+        "reads": counts.reads,
+    })
+}
+
+/// A line of this process's status, in bytes.
+fn status(line: &str) -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let found = text.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':'));
+    let kib = found.and_then(|found| found.trim().strip_suffix(" kB")).expect("it is in KiB");
+    kib.trim().parse::<f64>().expect("a number") * 1024.0
+}
+
+struct Subject<'a> {
+    task: &'a str,
+    size: u64,
+    name: String,
+    unit: &'static str,
+}
+
+fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
+    let Subject { task, size, name, unit } = subject;
+    let path = env::temp_dir().join(format!("zonal-bench-{}-{task}", std::process::id()));
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let mut rounds = Rounds::default();
+    let unmounted = start(task, *size, &path);
+    rounds.push(&format!("unmount, {name}"), "s", number(&unmounted["seconds"]));
+    rounds.push(&format!("unmount, {name}: written"), "bytes", number(&unmounted["written"]));
+    for _ in 0..args.rounds.min(3) {
+        for (end, what) in [("clean", "an unmount"), ("cut", "a power cut")] {
+            let mounted = start("mount", 0, &path.with_extension(end));
+            let row = format!("mount after {what}, {name}");
+            rounds.push(&row, "s", number(&mounted["seconds"]));
+            rounds.push(&format!("{row}: processor time"), "s", number(&mounted["processor"]));
+            rounds.push(&format!("{row}: read"), "bytes", number(&mounted["read"]));
+            if end == "clean" {
+                let each = |of: &str| number(&mounted[of]) / *size as f64;
+                rounds.push(&format!("memory, {name}"), unit, each("kept"));
+                rounds.push(&format!("memory while mounting, {name}"), unit, each("peak"));
+            }
+        }
+    }
+    for end in ["clean", "cut"] {
+        remove(&path.with_extension(end));
+    }
+    rounds.report(report);
+}
+
+fn remove(path: &PathBuf) {
+    std::fs::remove_file(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// Files of a block.
+pub(crate) fn files(args: &Args, report: &mut Report) {
+    let sizes: &[u64] = if args.is_large { &[1_000_000, 10_000_000] } else { &[1_000_000] };
+    for &size in sizes {
+        let name = format!("{} M files of 4 KiB", size / 1_000_000);
+        measure(args, report, &Subject { task: "files", size, name, unit: "bytes per file" });
+    }
+}
+
+/// A file in pieces of a block.
+pub(crate) fn extents(args: &Args, report: &mut Report) {
+    let sizes: &[u64] = if args.is_large { &[1, 64] } else { &[1] };
+    for &gib in sizes {
+        let name = format!("{gib} GiB overwritten in 4 KiB pieces");
+        let size = (gib << 30) / BLOCK;
+        measure(args, report, &Subject { task: "extents", size, name, unit: "bytes per extent" });
+    }
+}

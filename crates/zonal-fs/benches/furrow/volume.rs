@@ -1,0 +1,145 @@
+//! A file system on a sparse drive, and what the benchmarks do with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use zonal::{Clock, ManualClock, ZonedDevice};
+use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+
+use crate::drive::SparseDrive;
+
+pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const BLOCK_BYTES: usize = 4096;
+
+/// A file system and its drive.
+pub(crate) struct Made {
+    pub(crate) drive: Arc<SparseDrive>,
+    pub(crate) fs: Furrow,
+}
+
+/// Formats a drive and mounts it.
+pub(crate) fn make(zones: u64, zone_mib: u64, clock: Arc<dyn Clock>) -> Made {
+    let drive = Arc::new(SparseDrive::new(zones, zone_mib));
+    // No reserve, so that the benchmark says itself how full the drive is.
+    let options = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
+    mkfs(drive.clone(), &ManualClock::new(1), &options, &mut |_| ()).expect("formatted");
+    let fs = mount(drive.clone(), clock);
+    Made { drive, fs }
+}
+
+pub(crate) fn mount(drive: Arc<dyn ZonedDevice>, clock: Arc<dyn Clock>) -> Furrow {
+    // An access time would be a change to commit.
+    let options = MountOptions { atime: AtimePolicy::Never, ..MountOptions::default() };
+    Furrow::mount(drive, clock, options).expect("mounted")
+}
+
+pub(crate) fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
+    let new = NewInode { kind, perm: 0o755, rdev: 0, target: b"" };
+    fs.create(&Caller::ROOT, parent, name.as_bytes(), &new).expect("created").ino
+}
+
+pub(crate) fn create_file(fs: &Furrow, parent: Ino, name: &str) -> Ino {
+    create(fs, parent, name, FileKind::Regular)
+}
+
+pub(crate) fn create_directory(fs: &Furrow, name: &str) -> Ino {
+    create(fs, Ino::ROOT, name, FileKind::Directory)
+}
+
+/// Writes the first `bytes` of a file, a megabyte at a time.
+pub(crate) fn fill(fs: &Furrow, ino: Ino, bytes: u64) {
+    let data = vec![1; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let len = data.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
+        fs.write(ino, at, &data[..len], WriteFlags::DIRECT).expect("written");
+        at += len as u64;
+    }
+}
+
+/// Writes one block of a file, past the write buffer.
+pub(crate) fn overwrite(fs: &Furrow, ino: Ino, block: u64) {
+    fs.write(ino, block * BLOCK, &[2; BLOCK_BYTES], WriteFlags::DIRECT).expect("overwritten");
+}
+
+/// Does `work` while another thread does what is due by time, as a mount has it.
+pub(crate) fn with_ticks<R>(fs: &Furrow, work: impl FnOnce() -> R) -> R {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ticker = scope.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                fs.tick().expect("periodic work");
+                std::thread::park_timeout(Duration::from_secs(1));
+            }
+        });
+        let _end = Ending { is_done: &is_done, ticker: ticker.thread() };
+        work()
+    })
+}
+
+/// Ends the thread that ticks, also when the work panics.
+struct Ending<'a> {
+    is_done: &'a AtomicBool,
+    ticker: &'a Thread,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Release);
+        self.ticker.unpark();
+    }
+}
+
+/// Numbers that are the same in each run.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 20) % limit
+    }
+
+    /// From 0 to 1.
+    pub(crate) fn share(&mut self) -> f64 {
+        self.below(1 << 32) as f64 / (1_u64 << 32) as f64
+    }
+}
+
+/// The machine's clock.
+pub(crate) struct Machine;
+
+impl Clock for Machine {
+    fn wall_ns(&self) -> i64 {
+        ns(ClockId::Realtime).cast_signed()
+    }
+    fn monotonic_ns(&self) -> u64 {
+        ns(ClockId::Monotonic)
+    }
+}
+
+/// What of time and processor time some work took, in seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Took {
+    pub(crate) wall: f64,
+    /// Of all threads.
+    pub(crate) processor: f64,
+}
+
+pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (Took, R) {
+    let now = || (ns(ClockId::Monotonic), ns(ClockId::ProcessCPUTime));
+    let start = now();
+    let outcome = work();
+    let end = now();
+    let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
+    (Took { wall: seconds(start.0, end.0), processor: seconds(start.1, end.1) }, outcome)
+}
+
+fn ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("after 1970")
+}
