@@ -2,10 +2,13 @@
 //! nobody writes a block twice.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::print_stdout, reason = "what overwriting costs is a part of the result")]
+#![expect(clippy::cast_precision_loss, reason = "ratios of bytes")]
 
 mod full;
 mod gate;
 mod host;
+mod share;
 mod steps;
 mod turns;
 
