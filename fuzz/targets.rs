@@ -6,6 +6,9 @@
 
 #![allow(dead_code, reason = "a fuzzer's binary uses one target")]
 
+#[path = "table.rs"]
+mod table;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +38,7 @@ use zonal_fs::zonefs::{self, format::RawSuperblock};
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 8] = [
+pub(crate) const TARGETS: [Target; 10] = [
     ("superblock", superblock),
     ("record", record),
     ("manifest", manifest),
@@ -44,6 +47,8 @@ pub(crate) const TARGETS: [Target; 8] = [
     ("trace", trace),
     ("mount_image", mount_image),
     ("zonefs_superblock", zonefs_superblock),
+    ("leaf", table::leaf),
+    ("part", table::part),
 ];
 
 /// A superblock as it is, and with magic, address and checksum put right.
