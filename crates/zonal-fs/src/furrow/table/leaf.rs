@@ -3,7 +3,7 @@
 //! Rows lie in columns, because a row's neighbours are like it: first one tag for each row, then
 //! what the tags do not say of keys and lengths, then the values of each kind, byte 0 of all of them,
 //! byte 1 of all of them, and so on. zstd then finds the columns that repeat. Decoding checks all it
-//! reads and allocates per leaf, not per row. Byte tables: `docs/format/furrow-v3.md`.
+//! reads and allocates per leaf, not per row. Byte tables: `docs/format/furrow-table.md`.
 
 use std::mem::size_of;
 
