@@ -8,10 +8,12 @@
 //! than it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeBounds;
 
 use zonal::victim::{Candidate, Policy, choose};
 
-use super::state::ExtentId;
+use super::layout::ZoneLimits;
+use super::place::{Owner, PackedOwner};
 
 /// What a zone is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +67,18 @@ pub(super) struct ZoneSlot {
     pub(super) capacity: u32,
     /// Blocks given out, whether or not the device has taken them yet.
     pub(super) written: u32,
-    /// Blocks in extents.
+    /// Blocks that somebody has.
     pub(super) live: u32,
-    /// Blocks given out that are neither in an extent nor given up.
+    /// Blocks given out that nobody has yet and that are not given up.
     pub(super) in_flight: u32,
     /// The data clock at the last write, for the age of a victim.
     pub(super) last_write: u64,
-    /// Extents by first block: the reverse map.
-    pub(super) extents: BTreeMap<u32, ExtentId>,
+    /// Whose the runs of live blocks are, by first block: the reverse map.
+    owners: BTreeMap<u32, PackedOwner>,
     /// Part of it cannot be read: reclaim cannot empty it.
     pub(super) unreadable: bool,
+    /// Times it was emptied since the mount: tells a block from one that lay there before.
+    pub(super) resets: u32,
 }
 
 impl ZoneSlot {
@@ -86,9 +90,23 @@ impl ZoneSlot {
             live: 0,
             in_flight: 0,
             last_write: 0,
-            extents: BTreeMap::new(),
+            owners: BTreeMap::new(),
             unreadable: false,
+            resets: 0,
         }
+    }
+
+    /// Runs of live blocks that begin in a range, in order, with whose they are.
+    pub(super) fn owners(
+        &self,
+        range: impl RangeBounds<u32>,
+    ) -> impl DoubleEndedIterator<Item = (u32, Owner)> {
+        self.owners.range(range).map(|(&block, &owner)| (block, owner.into()))
+    }
+
+    /// How many there are.
+    pub(super) fn runs(&self) -> usize {
+        self.owners.len()
     }
 
     /// Blocks that can still be given out.
@@ -127,17 +145,6 @@ pub(super) struct Zones {
     limits: ZoneLimits,
     /// Blocks that data can use: all of working zones, what lives in failed ones.
     usable: u64,
-}
-
-/// What the layout says about the use of zones.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ZoneLimits {
-    /// First zone that metadata may use: the first sequential one.
-    pub(super) first_sequential: u32,
-    /// Blocks that a zone for metadata has; a smaller last one is not used for it.
-    pub(super) zone_blocks: u32,
-    /// Zones that data is written to at once: 2, or 1 for files and reclaim together.
-    pub(super) streams: usize,
 }
 
 impl Zones {
@@ -214,6 +221,11 @@ impl Zones {
     /// The checkpoint that took zones is complete, or given up.
     pub(super) fn end_checkpoint(&mut self) {
         self.meta_taken = 0;
+    }
+
+    /// Blocks of the longest extent.
+    pub(super) fn extent_max(&self) -> u32 {
+        self.limits.extent_max
     }
 
     /// Blocks that data can use.
@@ -313,7 +325,7 @@ impl Zones {
         Some(Grant { zone, block, blocks })
     }
 
-    /// The blocks of a grant are in an extent now, or given up.
+    /// The blocks of a grant have an owner now, or are given up.
     pub(super) fn settle(&mut self, zone: u32, blocks: u32) {
         self.slot_mut(zone).in_flight -= blocks;
         self.note_emptied(zone);
@@ -396,6 +408,7 @@ impl Zones {
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
         slot.written = 0;
         slot.unreadable = false;
+        slot.resets = slot.resets.wrapping_add(1);
         self.leave_role(zone, Role::Free);
         self.insert_free(zone);
     }
@@ -420,24 +433,24 @@ impl Zones {
         }
     }
 
-    /// An extent is in the zone now.
-    pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32, id: ExtentId) {
+    /// Somebody has a run of blocks now.
+    pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32, owner: Owner) {
         self.emptied.remove(&zone);
         let slot = self.slot_mut(zone);
         slot.live += blocks;
         let has_failed = slot.role == Role::Failed;
-        let before = slot.extents.insert(block, id);
-        assert!(before.is_none(), "two extents cannot begin at one block");
+        let before = slot.owners.insert(block, owner.into());
+        assert!(before.is_none(), "a block has one owner");
         if has_failed {
             self.usable += u64::from(blocks);
         }
     }
 
-    /// An extent has left the zone.
+    /// Nobody has a run of blocks any more.
     pub(super) fn remove_live(&mut self, zone: u32, block: u32, blocks: u32) {
         let slot = self.slot_mut(zone);
         slot.live -= blocks;
-        slot.extents.remove(&block);
+        slot.owners.remove(&block);
         if slot.role == Role::Failed {
             self.usable -= u64::from(blocks);
         }

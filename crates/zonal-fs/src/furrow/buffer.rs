@@ -14,7 +14,8 @@ use super::data::{Purpose, Source};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Rows;
-use super::state::{DirtyBlock, ExtentId, MapEntry, State};
+use super::place::{Crcs, MapEntry, Stored};
+use super::state::{DirtyBlock, State};
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -51,8 +52,16 @@ impl Drop for Admission<'_> {
 
 /// A stored block, read so that part of it can be replaced.
 pub(super) struct Base {
-    at: (ExtentId, u32),
+    at: StoredAt,
     data: Box<BlockData>,
+}
+
+/// Where a block is stored, and since when: another one may lie there after a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StoredAt {
+    at: Address,
+    resets: u32,
+    crc: u32,
 }
 
 /// A buffered block on its way to the drive.
@@ -146,11 +155,8 @@ impl Furrow {
         let source = {
             let state = self.read_state();
             let Some(at) = stored_at(&state, ino, block)? else { return Ok(None) };
-            let extent = &state.extents[&at.0];
-            self.pin_zone(extent.zone);
-            let crcs = vec![extent.crcs[at.1 as usize]];
-            let place = Address { zone: extent.zone, block: extent.block + at.1 };
-            (at, Source { at: place, crcs, ino, first: block })
+            self.pin_zone(at.at.zone);
+            (at, Source { at: at.at, crcs: vec![at.crc], ino, first: block })
         };
         let mut data = Box::new([0; BLOCK_BYTES]);
         let outcome = self.read_blocks(&source.1, &mut data[..]);
@@ -286,17 +292,18 @@ impl Furrow {
 }
 
 /// Where a block is stored; `None` if nowhere, or if the buffer has it.
-fn stored_at(state: &State, ino: Ino, block: u64) -> Result<Option<(ExtentId, u32)>> {
+fn stored_at(state: &State, ino: Ino, block: u64) -> Result<Option<StoredAt>> {
     let file = state.inode(ino)?.file()?;
     if file.dirty.contains_key(&block) {
         return Ok(None);
     }
     let Some((start, entry)) = file.covering(block) else { return Ok(None) };
-    if entry.extent == ExtentId::PREALLOCATED {
-        return Ok(None);
-    }
     let within = u32::try_from(block - start).expect("inside the entry");
-    Ok(Some((entry.extent, entry.skip + within)))
+    Ok(state.stored(entry).map(|Stored { zone, block, crcs }| StoredAt {
+        at: Address { zone, block: block + within },
+        resets: state.zones.slot(zone).resets,
+        crc: crcs[within as usize],
+    }))
 }
 
 /// Runs of consecutive blocks, each short enough for one buffer.
@@ -320,7 +327,7 @@ fn publish(state: &mut State, ino: Ino, group: &[Outgoing], placed: &[Placed], c
                 let narrow = |count| u32::try_from(count).expect("inside a zone");
                 let block = part.block + narrow(from - first);
                 let place = Placed { zone: part.zone, block, blocks: narrow(to - from) };
-                map_run(state, ino, &group[from..to], (place, crcs[from..to].to_vec()));
+                map_run(state, ino, &group[from..to], (place, &crcs[from..to]));
             }
             from = to;
         }
@@ -336,11 +343,11 @@ fn is_wanted(state: &State, ino: Ino, outgoing: &Outgoing) -> bool {
     dirty.is_some_and(|dirty| dirty.id == outgoing.id)
 }
 
-fn map_run(state: &mut State, ino: Ino, run: &[Outgoing], (place, crcs): (Placed, Vec<u32>)) {
+fn map_run(state: &mut State, ino: Ino, run: &[Outgoing], (place, crcs): (Placed, &[u32])) {
     let first = run[0].block;
     state.unmap_stored(ino, first, first + run.len() as u64);
-    let extent = state.insert_extent(place, crcs);
-    state.map(ino, first, MapEntry { extent, skip: 0, blocks: place.blocks });
+    let Placed { zone, block, .. } = place;
+    state.map(ino, first, MapEntry::At { zone, block, crcs: Crcs::from(crcs) });
     let Some(file) = state.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
         return;
     };

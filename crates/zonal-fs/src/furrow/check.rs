@@ -9,9 +9,9 @@ use super::format::{Address, BLOCK_BYTES};
 use super::invariant::{self as rule, Problem, Problems};
 use super::io::Drive;
 use super::layout::Layout;
+use super::place::{ExtentId, MapEntry, Owner, Stored};
 use super::planted::Planted;
 use super::recover::{self, Copies, Loaded, Loss};
-use super::state::{Extent, ExtentId, MapEntry};
 use crate::mkfs::Progress;
 use crate::vfs::{Ino, Result};
 
@@ -46,7 +46,7 @@ pub struct CheckReport {
     pub inodes: u64,
     /// Inodes without a link, which the next mount deletes.
     pub orphans: u64,
-    /// Extents.
+    /// Extents: runs of blocks that a map entry has alone, or that several share.
     pub extents: u64,
     /// Blocks in extents.
     pub blocks: u64,
@@ -87,7 +87,7 @@ pub fn check(
         batches: loaded.batches,
         inodes: state.inodes.len() as u64,
         orphans: state.inodes.values().filter(|inode| inode.nlink == 0).count() as u64,
-        extents: state.extents.len() as u64,
+        extents: state.zones.slots.iter().map(|slot| slot.runs() as u64).sum(),
         blocks: state.totals.live,
         blocks_read,
         losses: loaded.losses.found,
@@ -97,28 +97,35 @@ pub fn check(
 
 /// Compares extents with the zone report.
 fn check_zones(drive: &Drive, loaded: &Loaded, problems: &mut Problems) {
-    for (&id, extent) in &loaded.state.extents {
-        let Some(zone) = loaded.zones.get(extent.zone as usize) else { continue };
+    let state = &loaded.state;
+    for zone in &loaded.zones {
+        let slot = state.zones.slot(zone.id.get());
         if zone.cond == ZoneCond::Offline {
+            if slot.live > 0 {
+                let what = format!("zone {} is offline and held {} blocks", zone.id, slot.live);
+                problems.add(rule::ZONES, what);
+            }
             continue;
         }
         let Some(written) = zone.written() else { continue };
-        let end = u64::from(extent.block) + u64::from(extent.blocks());
         let written = written.get() / drive.layout.per_block;
-        if end > written {
-            let what = format!(
-                "extent {} ends at block {end} of zone {}, written up to {written}",
-                id.0, zone.id
-            );
-            problems.add(rule::WRITTEN, what);
+        for (block, owner) in slot.owners(..) {
+            let blocks = state.stored_by(owner).map_or(0, |run| run.crcs.len() as u64);
+            let end = u64::from(block) + blocks;
+            if end > written {
+                let (zone, text) = (zone.id, owner_text(owner));
+                let what =
+                    format!("{text} ends at block {end} of zone {zone}, written up to {written}");
+                problems.add(rule::WRITTEN, what);
+            }
         }
     }
-    for zone in &loaded.zones {
-        let slot = loaded.state.zones.slot(zone.id.get());
-        if zone.cond == ZoneCond::Offline && slot.live > 0 {
-            let what = format!("zone {} is offline and held {} blocks", zone.id, slot.live);
-            problems.add(rule::ZONES, what);
-        }
+}
+
+fn owner_text(owner: Owner) -> String {
+    match owner {
+        Owner::Entry(ino, first) => format!("inode {ino} block {first}"),
+        Owner::Extent(id) => format!("extent {}", id.0),
     }
 }
 
@@ -132,14 +139,17 @@ fn check_data(
     let slots = &loaded.state.zones.slots;
     let total = slots.iter().filter(|slot| slot.live > 0).count() as u64;
     let (mut done, mut blocks) = (0, 0);
-    let owners = OnceCell::new();
+    let sharers = OnceCell::new();
     for slot in slots.iter().filter(|slot| slot.live > 0) {
         progress(Progress { done, total });
-        for id in slot.extents.values() {
-            let Some(extent) = loaded.state.extents.get(id) else { continue };
-            let owner_of = |index| owners.get_or_init(|| Owners::of(loaded)).find(*id, index);
-            check_extent(drive, extent, owner_of, problems);
-            blocks += u64::from(extent.blocks());
+        for (_, owner) in slot.owners(..) {
+            let Some(run) = loaded.state.stored_by(owner) else { continue };
+            let owner_of = |index| match owner {
+                Owner::Entry(ino, first) => Some((ino, first + u64::from(index))),
+                Owner::Extent(id) => sharers.get_or_init(|| Sharers::of(loaded)).find(id, index),
+            };
+            check_run(drive, run, owner_of, problems);
+            blocks += run.crcs.len() as u64;
         }
         done += 1;
     }
@@ -147,15 +157,15 @@ fn check_data(
     blocks
 }
 
-fn check_extent(
+fn check_run(
     drive: &Drive,
-    extent: &Extent,
+    run: Stored<'_>,
     owner_of: impl Fn(u32) -> Option<(Ino, u64)>,
     problems: &mut Problems,
 ) {
-    let at = Address { zone: extent.zone, block: extent.block };
-    let mut buffer = vec![0; extent.crcs.len() * BLOCK_BYTES];
-    let wrong = match drive.read_verified(at, &extent.crcs, &mut buffer) {
+    let at = Address { zone: run.zone, block: run.block };
+    let mut buffer = vec![0; run.crcs.len() * BLOCK_BYTES];
+    let wrong = match drive.read_verified(at, run.crcs, &mut buffer) {
         Ok(wrong) => wrong,
         Err(error) => {
             problems.add(rule::DATA, format!("zone {} block {}: {error}", at.zone, at.block));
@@ -175,31 +185,41 @@ fn check_extent(
     }
 }
 
-/// Map entries by extent, made when the first wrong block is found: a drive can have millions of
-/// both.
-struct Owners(Vec<(ExtentId, MapEntry, Ino, u64)>);
+/// Map entries of shared extents, made when the first wrong block of one is found: a drive can have
+/// millions.
+struct Sharers(Vec<Sharer>);
 
-impl Owners {
+/// In the order of extents and of blocks in them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sharer {
+    extent: ExtentId,
+    skip: u32,
+    ino: Ino,
+    first: u64,
+    blocks: u32,
+}
+
+impl Sharers {
     fn of(loaded: &Loaded) -> Self {
-        let mut owners = Vec::new();
+        let mut sharers = Vec::new();
         for (&ino, inode) in &loaded.state.inodes {
             let Ok(file) = inode.file() else { continue };
-            owners
-                .extend(file.map.iter().map(|(&first, &entry)| (entry.extent, entry, ino, first)));
+            for (&first, entry) in &file.map {
+                if let MapEntry::Shared { extent, skip, blocks } = *entry {
+                    sharers.push(Sharer { extent, skip, ino, first, blocks });
+                }
+            }
         }
-        owners
-            .sort_unstable_by_key(|&(extent, entry, ino, first)| (extent, entry.skip, ino, first));
-        Self(owners)
+        sharers.sort_unstable();
+        Self(sharers)
     }
 
     /// A file that has a block of an extent, and which of its blocks it is.
     fn find(&self, id: ExtentId, index: u32) -> Option<(Ino, u64)> {
-        let start = self.0.partition_point(|&(extent, ..)| extent < id);
-        let of_extent = self.0[start..].iter().take_while(|&&(extent, ..)| extent == id);
-        let mut of_extent = of_extent.take_while(|(_, entry, ..)| entry.skip <= index);
-        of_extent.find_map(|&(_, entry, ino, first)| {
-            let is_it = index < entry.skip + entry.blocks;
-            is_it.then(|| (ino, first + u64::from(index - entry.skip)))
-        })
+        let start = self.0.partition_point(|sharer| sharer.extent < id);
+        let of_extent = self.0[start..].iter().take_while(|sharer| sharer.extent == id);
+        let mut of_extent = of_extent.take_while(|sharer| sharer.skip <= index);
+        let sharer = of_extent.find(|sharer| index < sharer.skip + sharer.blocks)?;
+        Some((sharer.ino, sharer.first + u64::from(index - sharer.skip)))
     }
 }

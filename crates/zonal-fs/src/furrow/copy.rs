@@ -4,7 +4,7 @@ use super::Furrow;
 use super::commit::Ending;
 use super::format::BLOCK_BYTES;
 use super::layout::ROW_COPIES;
-use super::state::{ExtentId, MAP_BYTES, MapEntry, State};
+use super::state::State;
 use crate::FsError;
 use crate::protect;
 use crate::rules;
@@ -94,20 +94,23 @@ impl Furrow {
             let mut guard = self.write_state();
             let state = &mut *guard;
             if state.inode(source)?.file()?.dirty.range(from..from + count).next().is_some() {
-                // Written to meanwhile: what is buffered has no extent to share.
+                // Written to meanwhile: what is buffered has no place to share.
                 continue;
             }
             state.inode(target)?.file()?;
             state.split_map(source, from);
             state.split_map(source, from + count);
-            let pieces: Vec<(u64, MapEntry)> =
-                state.inode(source)?.file()?.overlapping(from, from + count).collect();
+            let file = state.inode(source)?.file()?;
+            let (mut pieces, mut rows) = (Vec::new(), 0);
+            for (start, entry) in file.overlapping(from, from + count) {
+                pieces.push(start);
+                rows += State::sharing_bytes(entry);
+            }
             // Shared blocks take no space, but their rows do, in all copies that there are of them.
-            let rows = pieces.len() as u64 * MAP_BYTES * ROW_COPIES;
-            self.check_space(state, rows.div_ceil(BLOCK))?;
+            self.check_space(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
             state.unmap(target, to, to + count);
-            for (start, entry) in pieces {
-                share_piece(state, target, to + (start - from), entry);
+            for start in pieces {
+                state.share_entry((source, start), (target, to + (start - from)));
             }
             let now = self.now();
             let inode = state.change_inode(target)?;
@@ -120,12 +123,5 @@ impl Furrow {
         }
         self.after_change();
         Ok(())
-    }
-}
-
-fn share_piece(state: &mut State, target: Ino, first: u64, entry: MapEntry) {
-    // Preallocated space belongs to the source: the copy has a hole there, which reads the same.
-    if entry.extent != ExtentId::PREALLOCATED {
-        state.map(target, first, entry);
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zonal::ZonedDevice;
 
-use super::format::row::{Row, RowOp, decode};
+use super::format::row::{Place, Row, RowOp, decode};
 use super::format::superblock::Superblock;
 use super::invariant::Problems;
 use super::io::Drive;
 use super::layout::Layout;
+use super::place::MapEntry;
 use super::planted::Planted;
 use super::recover::{self, Copies, Loaded};
 use super::replay::Reader;
@@ -33,7 +34,7 @@ pub enum DumpWhat {
     Entries,
     /// Extended attributes.
     Xattrs,
-    /// Extents.
+    /// Shared extents.
     Extents,
     /// Map entries.
     Maps,
@@ -178,14 +179,27 @@ fn row(row: &Row<'_>) -> Value {
         Row::Xattr(row, name, value) => json!({
             "inode": row.ino.get(), "name": text(name), "bytes": value.len(),
         }),
-        Row::Extent(row, _) => json!({
+        Row::Extent(row, crcs) => json!({
             "extent": row.id.get(), "zone": row.zone.get(), "block": row.block.get(),
-            "blocks": row.blocks.get(), "refs": row.refs.get(),
+            "blocks": crcs.len(), "refs": row.refs.get(),
         }),
-        Row::Map(row) => json!({
-            "inode": row.ino.get(), "first": row.first.get(), "extent": row.extent.get(),
-            "skip": row.skip.get(), "blocks": row.blocks.get(),
-        }),
+        Row::Map(row, place) => {
+            let mut value = json!({
+                "inode": row.ino.get(), "first": row.first.get(), "blocks": row.blocks.get(),
+            });
+            match place {
+                Place::Preallocated => {}
+                Place::Zone(place, _) => {
+                    (value["zone"], value["block"]) =
+                        (place.zone.get().into(), place.block.get().into());
+                }
+                Place::Shared(place) => {
+                    (value["extent"], value["skip"]) =
+                        (place.extent.get().into(), place.skip.get().into());
+                }
+            }
+            value
+        }
     }
 }
 
@@ -255,7 +269,7 @@ fn extents(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
     for (id, extent) in &loaded.state.extents {
         each(json!({
             "extent": id.0, "zone": extent.zone, "block": extent.block,
-            "blocks": extent.blocks(), "refs": extent.refs, "crc32c": extent.crcs,
+            "blocks": extent.crcs.blocks(), "refs": extent.refs, "crc32c": extent.crcs.as_slice(),
         }));
     }
 }
@@ -264,10 +278,20 @@ fn maps(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
     for (ino, inode) in &loaded.state.inodes {
         let Ok(file) = inode.file() else { continue };
         for (first, entry) in &file.map {
-            each(json!({
-                "inode": ino.get(), "first": first, "extent": entry.extent.0,
-                "skip": entry.skip, "blocks": entry.blocks,
-            }));
+            let mut value = json!({ "inode": ino.get(), "first": first, "blocks": entry.blocks() });
+            match entry {
+                MapEntry::Preallocated { .. } => {}
+                MapEntry::At { zone, block, crcs } => {
+                    value["zone"] = json!(zone);
+                    value["block"] = json!(block);
+                    value["crc32c"] = json!(crcs.as_slice());
+                }
+                MapEntry::Shared { extent, skip, .. } => {
+                    value["extent"] = json!(extent.0);
+                    value["skip"] = json!(skip);
+                }
+            }
+            each(value);
         }
     }
 }
@@ -278,7 +302,7 @@ fn zones(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
         each(json!({
             "zone": zone.id.get(), "cond": zone.cond.name(), "role": slot.role.name(),
             "capacity_blocks": slot.capacity, "live_blocks": slot.live,
-            "extents": slot.extents.len(),
+            "extents": slot.runs(),
         }));
     }
 }

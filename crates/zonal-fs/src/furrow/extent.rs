@@ -1,11 +1,13 @@
-//! The two maps of file data: file block → extent, extent → zone.
+//! What is done with the places of file data: mapping, cutting, sharing, moving.
 //!
-//! An extent with one reference is *exclusive*: cutting its map entry cuts the extent, and the
-//! blocks cut off are dead at once. A shared extent lives as a whole until its last reference goes.
-//! Zone live counts are the sum of the extents in the zone (F2).
+//! Blocks of an entry that has them alone die as soon as the entry is cut. A shared extent lives as
+//! a whole until one reference is left: who touches that one next has the blocks for itself. Zone
+//! live counts are the sum of the runs in the zone (F2).
 
 use super::format::BLOCK_BYTES;
-use super::state::{Extent, ExtentId, File, MAP_BYTES, MapEntry, RowKey, State, extent_bytes};
+use super::format::row::extent_bytes;
+use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
+use super::state::{File, RowKey, State};
 use crate::vfs::{Ino, Result};
 
 /// A run of blocks that the device has taken, not yet mapped.
@@ -23,9 +25,9 @@ pub(super) fn checksums(data: &[u8]) -> Vec<u32> {
 
 impl File {
     /// The map entry that covers `block`, with its first block.
-    pub(super) fn covering(&self, block: u64) -> Option<(u64, MapEntry)> {
-        let (&first, &entry) = self.map.range(..=block).next_back()?;
-        (block < first + u64::from(entry.blocks)).then_some((first, entry))
+    pub(super) fn covering(&self, block: u64) -> Option<(u64, &MapEntry)> {
+        let (&first, entry) = self.map.range(..=block).next_back()?;
+        (block < first + u64::from(entry.blocks())).then_some((first, entry))
     }
 
     /// Map entries that overlap `first..limit`, with their first blocks.
@@ -33,32 +35,69 @@ impl File {
         &self,
         first: u64,
         limit: u64,
-    ) -> impl Iterator<Item = (u64, MapEntry)> {
+    ) -> impl Iterator<Item = (u64, &MapEntry)> {
         // An empty range overlaps nothing, not even the entry it lies in.
         let from = if first < limit {
             self.covering(first).map_or(first, |(start, _)| start)
         } else {
             limit
         };
-        self.map.range(from..limit).map(|(&start, &entry)| (start, entry))
+        self.map.range(from..limit).map(|(&start, entry)| (start, entry))
     }
 }
 
 impl State {
+    /// Where the blocks of an entry are stored; `None` for preallocated space.
+    pub(super) fn stored<'a>(&'a self, entry: &'a MapEntry) -> Option<Stored<'a>> {
+        match entry {
+            MapEntry::Preallocated { .. } => None,
+            MapEntry::At { zone, block, crcs } => {
+                Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
+            }
+            MapEntry::Shared { extent, skip, blocks } => {
+                let extent = self.extents.get(extent)?;
+                let crcs = &extent.crcs.as_slice()[*skip as usize..(skip + blocks) as usize];
+                Some(Stored { zone: extent.zone, block: extent.block + skip, crcs })
+            }
+        }
+    }
+
+    /// The run of blocks that an owner has.
+    pub(super) fn stored_by(&self, owner: Owner) -> Option<Stored<'_>> {
+        match owner {
+            Owner::Entry(ino, first) => {
+                self.stored(self.inodes.get(&ino)?.file().ok()?.map.get(&first)?)
+            }
+            Owner::Extent(id) => {
+                let Extent { zone, block, crcs, .. } = self.extents.get(&id)?;
+                Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
+            }
+        }
+    }
+
     /// Blocks of logical space that writing `first..limit` of a file would add: those that are
-    /// not mapped, and those whose extent is shared and so stays when they are replaced.
+    /// not mapped, and those that are shared and so stay when they are replaced.
     pub(super) fn growth(&self, ino: Ino, first: u64, limit: u64) -> Result<u64> {
         let file = self.inode(ino)?.file()?;
         let mut held = 0;
         for (start, entry) in file.overlapping(first, limit) {
-            let shared = self.extents.get(&entry.extent).is_some_and(|extent| extent.refs > 1);
-            if !shared {
-                let end = (start + u64::from(entry.blocks)).min(limit);
+            if !self.is_shared(entry) {
+                let end = (start + u64::from(entry.blocks())).min(limit);
                 held += end - start.max(first);
             }
         }
         let buffered: u64 = file.dirty.range(first..limit).map(|(_, block)| block.reserved).sum();
         Ok((limit - first).saturating_sub(held + buffered))
+    }
+
+    /// Whether another entry has blocks of the same extent.
+    fn is_shared(&self, entry: &MapEntry) -> bool {
+        match entry {
+            MapEntry::Preallocated { .. } | MapEntry::At { .. } => false,
+            MapEntry::Shared { extent, .. } => {
+                self.extents.get(extent).is_some_and(|extent| extent.refs > 1)
+            }
+        }
     }
 
     /// Removes what is mapped or buffered in `first..limit` of a file.
@@ -70,9 +109,9 @@ impl State {
     /// Removes what is mapped in `first..limit` of a file; what is buffered stays.
     pub(super) fn unmap_stored(&mut self, ino: Ino, first: u64, limit: u64) {
         let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
-        let cut: Vec<(u64, MapEntry)> = file.overlapping(first, limit).collect();
-        for (start, entry) in cut {
-            self.cut_entry(ino, (start, entry), first, limit);
+        let cut: Vec<u64> = file.overlapping(first, limit).map(|(start, _)| start).collect();
+        for start in cut {
+            self.cut_entry(ino, start, first, limit);
         }
     }
 
@@ -93,79 +132,106 @@ impl State {
         }
     }
 
-    /// Maps `first..` of a file, where nothing is mapped, to a piece of an extent.
-    pub(super) fn map(&mut self, ino: Ino, first: u64, mut entry: MapEntry) {
-        if let Some(extent) = self.extents.get_mut(&entry.extent) {
-            extent.refs += 1;
-            extent.owner = (ino, first);
-            self.changes.mark(RowKey::Extent(entry.extent));
-        } else {
-            assert!(entry.extent == ExtentId::PREALLOCATED, "a map entry leads to an extent");
-            // A piece of preallocated space is preallocated too: there is nothing to skip.
-            entry.skip = 0;
-            self.totals.preallocated += u64::from(entry.blocks);
-        }
+    /// Maps `first..` of a file, where nothing is mapped. An entry that goes on in file and zone
+    /// where another ends becomes one with it: one row, however many writes it came in.
+    pub(super) fn map(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
+        let blocks_max = self.zones.extent_max();
         let file = self.file_mut(ino);
-        file.mapped += u64::from(entry.blocks);
-        let before = file.map.insert(first, entry);
-        assert!(before.is_none(), "a range is unmapped before it is mapped");
-        self.totals.add_place_bytes(MAP_BYTES);
-        self.changes.mark(RowKey::Map(ino, first));
+        let before = file.map.range(..first).next_back();
+        let before = before.and_then(|(&start, before)| {
+            let is_next = start + u64::from(before.blocks()) == first;
+            let joined = is_next.then(|| before.joined(&entry, blocks_max)).flatten();
+            joined.map(|joined| (start, joined))
+        });
+        if let Some((start, joined)) = before {
+            self.take_entry(ino, start);
+            (first, entry) = (start, joined);
+        }
+        let end = first + u64::from(entry.blocks());
+        let after = self.file_mut(ino).map.get(&end);
+        if let Some(joined) = after.and_then(|after| entry.joined(after, blocks_max)) {
+            self.take_entry(ino, end);
+            entry = joined;
+        }
+        self.put_entry(ino, first, entry);
     }
 
-    /// Makes an extent of blocks that the device has taken. Nothing refers to it yet.
-    pub(super) fn insert_extent(&mut self, placed: Placed, crcs: Vec<u32>) -> ExtentId {
-        let id = ExtentId(self.next_extent);
+    /// Cuts the map entry at `block` of a file in two, so that one begins there.
+    pub(super) fn split_map(&mut self, ino: Ino, block: u64) {
+        let covering = self.file_mut(ino).covering(block).map(|(start, _)| start);
+        let Some(start) = covering.filter(|&start| start < block) else { return };
+        let left = narrow(block - start);
+        let entry = self.take_entry(ino, start);
+        self.put_entry(ino, start, entry.part(0, left));
+        self.put_entry(ino, block, entry.part(left, entry.blocks() - left));
+    }
+
+    /// What the rows grow by when an entry is shared once more.
+    pub(super) fn sharing_bytes(entry: &MapEntry) -> u64 {
+        let shared = super::format::row::shared_map_bytes();
+        match entry {
+            MapEntry::Preallocated { .. } => 0,
+            MapEntry::At { crcs, .. } => {
+                (extent_bytes(crcs.blocks()) + 2 * shared).saturating_sub(entry.row_bytes())
+            }
+            MapEntry::Shared { .. } => shared,
+        }
+    }
+
+    /// Maps `to..` of a file, where nothing is mapped, to the blocks of an entry, which become a
+    /// shared extent if they are none. Preallocated space stays with its file: the other has a
+    /// hole there, which reads the same.
+    pub(super) fn share_entry(&mut self, (source, start): (Ino, u64), (target, to): (Ino, u64)) {
+        let entry = self.file_mut(source).map.get(&start).expect("the caller has found it").clone();
+        let shared = match &entry {
+            MapEntry::Preallocated { .. } => return,
+            MapEntry::Shared { .. } => entry,
+            MapEntry::At { .. } => {
+                self.take_entry(source, start);
+                let shared = self.insert_extent(entry);
+                self.put_entry(source, start, shared.clone());
+                shared
+            }
+        };
+        self.put_entry(target, to, shared);
+    }
+
+    /// Makes a shared extent of the blocks of an entry that was taken out; returns the entry that
+    /// refers to all of it. Nothing does yet.
+    fn insert_extent(&mut self, entry: MapEntry) -> MapEntry {
+        let MapEntry::At { zone, block, crcs } = entry else { return entry };
+        let (id, blocks) = (ExtentId(self.next_extent), crcs.blocks());
         self.next_extent += 1;
-        let Placed { zone, block, blocks } = placed;
-        assert!(crcs.len() == blocks as usize, "a checksum per block");
-        self.zones.add_live(zone, block, blocks, id);
+        self.zones.add_live(zone, block, blocks, Owner::Extent(id));
         self.totals.live += u64::from(blocks);
         self.totals.add_place_bytes(extent_bytes(blocks));
-        self.changes.bytes += 4 * crcs.len();
-        self.changes.mark(RowKey::Extent(id));
-        let owner = (Ino::default(), 0);
-        self.extents.insert(id, Extent { zone, block, refs: 0, owner, crcs });
-        id
-    }
-
-    /// Cuts the map entry at `block` of a file in two, so that one begins there. Cuts the extent
-    /// too if it is exclusive, so that what is shared later is shared whole.
-    pub(super) fn split_map(&mut self, ino: Ino, block: u64) {
-        let Some((start, entry)) = self.file_mut(ino).covering(block) else { return };
-        if start == block {
-            return;
-        }
-        let left = u32::try_from(block - start).expect("inside the entry");
-        self.take_entry(ino, start);
-        let keep = MapEntry { blocks: left, ..entry };
-        let rest = MapEntry { skip: entry.skip + left, blocks: entry.blocks - left, ..entry };
-        if self.is_whole(entry) {
-            let right = self.split_extent(entry.extent, left);
-            self.restore_entry(ino, start, keep);
-            self.map(ino, block, MapEntry { extent: right, skip: 0, blocks: rest.blocks });
-        } else {
-            self.restore_entry(ino, start, keep);
-            self.map(ino, block, rest);
-        }
-    }
-
-    /// Moves an extent, or the part of it that reclaim has copied, to its new place.
-    pub(super) fn relocate(&mut self, id: ExtentId, zone: u32, block: u32) {
-        let Some(extent) = self.extents.get_mut(&id) else { return };
-        let blocks = extent.blocks();
-        self.zones.remove_live(extent.zone, extent.block, blocks);
-        (extent.zone, extent.block) = (zone, block);
-        self.zones.add_live(zone, block, blocks, id);
         self.changes.bytes += 4 * blocks as usize;
         self.changes.mark(RowKey::Extent(id));
+        self.extents.insert(id, Extent { zone, block, refs: 0, crcs });
+        MapEntry::Shared { extent: id, skip: 0, blocks }
     }
 
-    /// Whether an entry maps all of an exclusive extent.
-    pub(super) fn is_whole(&self, entry: MapEntry) -> bool {
-        self.extents.get(&entry.extent).is_some_and(|extent| {
-            extent.refs == 1 && entry.skip == 0 && entry.blocks == extent.blocks()
-        })
+    /// Moves a run of blocks that reclaim has copied to its new place.
+    pub(super) fn relocate(&mut self, owner: Owner, zone: u32, block: u32) {
+        match owner {
+            Owner::Entry(ino, first) => match self.take_entry(ino, first) {
+                MapEntry::At { crcs, .. } => {
+                    self.map(ino, first, MapEntry::At { zone, block, crcs });
+                }
+                other @ (MapEntry::Preallocated { .. } | MapEntry::Shared { .. }) => {
+                    self.put_entry(ino, first, other);
+                }
+            },
+            Owner::Extent(id) => {
+                let Some(extent) = self.extents.get_mut(&id) else { return };
+                let blocks = extent.crcs.blocks();
+                self.zones.remove_live(extent.zone, extent.block, blocks);
+                (extent.zone, extent.block) = (zone, block);
+                self.zones.add_live(zone, block, blocks, owner);
+                self.changes.bytes += 4 * blocks as usize;
+                self.changes.mark(RowKey::Extent(id));
+            }
+        }
     }
 
     fn file_mut(&mut self, ino: Ino) -> &mut File {
@@ -175,100 +241,87 @@ impl State {
             .expect("the caller has found the file under this lock")
     }
 
-    /// Takes a map entry out without touching its extent.
-    fn take_entry(&mut self, ino: Ino, start: u64) {
-        let file = self.file_mut(ino);
-        let entry = file.map.remove(&start).expect("the caller has found the entry");
-        file.mapped -= u64::from(entry.blocks);
-        if entry.extent == ExtentId::PREALLOCATED {
-            self.totals.preallocated -= u64::from(entry.blocks);
+    /// Enters an entry where nothing is mapped.
+    fn put_entry(&mut self, ino: Ino, first: u64, entry: MapEntry) {
+        let blocks = u64::from(entry.blocks());
+        self.totals.add_place_bytes(entry.row_bytes());
+        self.changes.mark(RowKey::Map(ino, first));
+        match &entry {
+            MapEntry::Preallocated { .. } => self.totals.preallocated += blocks,
+            MapEntry::At { zone, block, crcs } => {
+                self.zones.add_live(*zone, *block, crcs.blocks(), Owner::Entry(ino, first));
+                self.totals.live += blocks;
+                self.changes.bytes += 4 * crcs.as_slice().len();
+            }
+            MapEntry::Shared { extent, .. } => {
+                let shared = self.extents.get_mut(extent).expect("as long as it has references");
+                shared.refs += 1;
+                self.changes.mark(RowKey::Extent(*extent));
+            }
         }
-        self.totals.remove_place_bytes(MAP_BYTES);
-        self.changes.mark(RowKey::Map(ino, start));
+        let file = self.file_mut(ino);
+        file.mapped += blocks;
+        let before = file.map.insert(first, entry);
+        assert!(before.is_none(), "a range is unmapped before it is mapped");
     }
 
-    /// Puts a shortened entry back: the extent's reference is the one it had.
-    fn restore_entry(&mut self, ino: Ino, start: u64, entry: MapEntry) {
-        if let Some(extent) = self.extents.get_mut(&entry.extent) {
-            extent.refs -= 1;
+    /// Takes an entry out. What was the last reference to a shared extent comes back as blocks of
+    /// its own; the rest of the extent is dead.
+    fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
+        let file = self.file_mut(ino);
+        let entry = file.map.remove(&start).expect("the caller has found the entry");
+        let blocks = u64::from(entry.blocks());
+        file.mapped -= blocks;
+        self.totals.remove_place_bytes(entry.row_bytes());
+        self.changes.mark(RowKey::Map(ino, start));
+        match &entry {
+            MapEntry::Preallocated { .. } => self.totals.preallocated -= blocks,
+            MapEntry::At { zone, block, crcs } => {
+                self.zones.remove_live(*zone, *block, crcs.blocks());
+                self.totals.live -= blocks;
+            }
+            MapEntry::Shared { extent, skip, blocks } => {
+                if let Some(Extent { zone, block, crcs, .. }) = self.release(*extent) {
+                    let crcs = crcs.part(*skip, *blocks);
+                    return MapEntry::At { zone, block: block + skip, crcs };
+                }
+            }
         }
-        self.map(ino, start, entry);
+        entry
     }
 
     /// Removes the part of a map entry that lies in `first..limit`.
-    fn cut_entry(&mut self, ino: Ino, (start, entry): (u64, MapEntry), first: u64, limit: u64) {
-        let end = start + u64::from(entry.blocks);
-        let narrow = |blocks: u64| u32::try_from(blocks).expect("inside the entry");
+    fn cut_entry(&mut self, ino: Ino, start: u64, first: u64, limit: u64) {
+        let entry = self.take_entry(ino, start);
+        let end = start + u64::from(entry.blocks());
         let left = narrow(first.saturating_sub(start));
         let right = narrow(end.saturating_sub(limit));
-        let dead = entry.blocks - left - right;
-        let whole = self.is_whole(entry);
-        self.take_entry(ino, start);
-        let tail = MapEntry { skip: entry.skip + left + dead, blocks: right, ..entry };
-        if whole {
-            self.cut_extent(ino, (start, entry), (left, dead), right);
-            return;
-        }
         if left > 0 {
-            self.map(ino, start, MapEntry { blocks: left, ..entry });
+            self.put_entry(ino, start, entry.part(0, left));
         }
         if right > 0 {
-            self.map(ino, limit, tail);
-        }
-        self.release(entry.extent);
-    }
-
-    /// Cuts the middle out of an exclusive extent whose map entry was just taken out.
-    fn cut_extent(
-        &mut self,
-        ino: Ino,
-        (start, entry): (u64, MapEntry),
-        (left, dead): (u32, u32),
-        right: u32,
-    ) {
-        let first = start + u64::from(left);
-        let middle = if left > 0 { self.split_extent(entry.extent, left) } else { entry.extent };
-        let tail = (right > 0).then(|| self.split_extent(middle, dead));
-        if left > 0 {
-            self.restore_entry(ino, start, MapEntry { blocks: left, ..entry });
-        }
-        self.remove_extent(middle);
-        if let Some(extent) = tail {
-            let limit = first + u64::from(dead);
-            self.map(ino, limit, MapEntry { extent, skip: 0, blocks: right });
+            self.put_entry(ino, limit, entry.part(entry.blocks() - right, right));
         }
     }
 
-    /// Cuts an extent after `left` blocks; the new one holds the rest and has no references.
-    pub(super) fn split_extent(&mut self, id: ExtentId, left: u32) -> ExtentId {
-        let extent = self.extents.get_mut(&id).expect("the caller has found the extent");
-        let (zone, block, blocks) = (extent.zone, extent.block, extent.blocks());
-        let crcs = extent.crcs.split_off(left as usize);
-        self.zones.remove_live(zone, block, blocks);
-        self.zones.add_live(zone, block, left, id);
-        self.totals.live -= u64::from(blocks - left);
-        self.totals.remove_place_bytes(extent_bytes(blocks) - extent_bytes(left));
-        self.changes.mark(RowKey::Extent(id));
-        let placed = Placed { zone, block: block + left, blocks: blocks - left };
-        self.insert_extent(placed, crcs)
-    }
-
-    /// Drops one reference; the last one frees the extent.
-    fn release(&mut self, id: ExtentId) {
-        let Some(extent) = self.extents.get_mut(&id) else { return };
+    /// Drops one reference; the last one takes the extent out.
+    fn release(&mut self, id: ExtentId) -> Option<Extent> {
+        let extent = self.extents.get_mut(&id).expect("as long as it has references");
         extent.refs -= 1;
         self.changes.mark(RowKey::Extent(id));
-        if extent.refs == 0 {
-            self.remove_extent(id);
+        if extent.refs > 0 {
+            return None;
         }
-    }
-
-    fn remove_extent(&mut self, id: ExtentId) {
-        let extent = self.extents.remove(&id).expect("the caller has found the extent");
-        let blocks = extent.blocks();
+        let extent = self.extents.remove(&id)?;
+        let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, extent.block, blocks);
         self.totals.live -= u64::from(blocks);
         self.totals.remove_place_bytes(extent_bytes(blocks));
-        self.changes.mark(RowKey::Extent(id));
+        Some(extent)
     }
+}
+
+/// A number of blocks inside an entry.
+fn narrow(blocks: u64) -> u32 {
+    u32::try_from(blocks).expect("inside the entry")
 }

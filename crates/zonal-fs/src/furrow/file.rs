@@ -13,8 +13,9 @@ use super::data::Purpose;
 use super::extent::{Placed, checksums};
 use super::format::BLOCK_BYTES;
 use super::inode::{change_attributes, plan_attributes};
+use super::place::{Crcs, MapEntry};
 use super::planted::PlantedBug;
-use super::state::{ExtentId, MapEntry, State};
+use super::state::State;
 use crate::FsError;
 use crate::protect;
 use crate::rules::{self, FILE_SIZE_MAX};
@@ -396,8 +397,7 @@ fn are_current(state: &State, ino: Ino, bases: &[(u64, Option<Base>)]) -> Result
 /// Whether a block has content that is not known to be zeroes.
 fn holds_data(state: &State, ino: Ino, block: u64) -> Result<bool> {
     let file = state.inode(ino)?.file()?;
-    let stored =
-        file.covering(block).is_some_and(|(_, entry)| entry.extent != ExtentId::PREALLOCATED);
+    let stored = file.covering(block).is_some_and(|(_, entry)| !entry.is_preallocated());
     Ok(stored || file.dirty.contains_key(&block))
 }
 
@@ -407,8 +407,8 @@ fn map_placed(state: &mut State, (ino, mut first): (Ino, u64), placed: &[Placed]
     for part in placed {
         let (now, later) = rest.split_at(part.blocks as usize);
         rest = later;
-        let extent = state.insert_extent(*part, now.to_vec());
-        state.map(ino, first, MapEntry { extent, skip: 0, blocks: part.blocks });
+        let Placed { zone, block, .. } = *part;
+        state.map(ino, first, MapEntry::At { zone, block, crcs: Crcs::from(now) });
         state.zones.settle(part.zone, part.blocks);
         first += u64::from(part.blocks);
     }
@@ -442,7 +442,7 @@ fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) -> Res
         if start > at {
             holes.push(at..start);
         }
-        at = start + u64::from(entry.blocks);
+        at = start + u64::from(entry.blocks());
     }
     if at < blocks.end {
         holes.push(at..blocks.end);
@@ -451,7 +451,7 @@ fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) -> Res
         let mut first = hole.start;
         while first < hole.end {
             let blocks = u32::try_from(hole.end - first).unwrap_or(u32::MAX);
-            state.map(ino, first, MapEntry { extent: ExtentId::PREALLOCATED, skip: 0, blocks });
+            state.map(ino, first, MapEntry::Preallocated { blocks });
             first += u64::from(blocks);
         }
     }

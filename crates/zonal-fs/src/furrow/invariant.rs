@@ -38,9 +38,9 @@ invariants! {
     EXTENTS "C20" "every extent lies inside a data zone's capacity";
     WRITTEN "C21" "every extent lies below its zone's write pointer";
     DISJOINT "C22" "no two extents overlap";
-    MAPS "C23" "every map entry belongs to a file and lies inside an extent";
+    MAPS "C23" "every map entry belongs to a file, and what it shares lies inside an extent";
     MAP_ORDER "C24" "map entries of a file do not overlap";
-    REFERENCES "C25" "an extent's reference count is the number of its map entries, never 0";
+    REFERENCES "C25" "a shared extent's reference count is the number of its map entries, never 0";
     SIZES "C26" "no file is mapped beyond the largest size";
     META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the checkpoint";
     DATA "C30" "every mapped block is what its checksum says";

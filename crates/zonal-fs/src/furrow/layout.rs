@@ -3,9 +3,8 @@
 
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 
-use super::alloc::ZoneLimits;
+use super::format::row::map_bytes;
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
-use super::state::{MAP_BYTES, extent_bytes};
 use crate::FsError;
 
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 4 for the journal's two copies
@@ -22,8 +21,8 @@ pub const ACTIVE_ZONES_MIN: u32 = 4;
 /// Largest extent, in blocks: 1 MiB, a FUSE request's worth.
 const EXTENT_BLOCKS_MAX: u32 = 256;
 
-/// Bytes of the rows of a block that is an extent by itself.
-const ROW_BYTES_MAX: u64 = extent_bytes(1) + MAP_BYTES;
+/// Bytes of the row of a block that is an extent by itself.
+const ROW_BYTES_MAX: u64 = map_bytes(1);
 
 /// Times that a row is on the drive at most: in two copies of a checkpoint and in two of the next
 /// one, with the unused ends of their zones.
@@ -32,10 +31,23 @@ pub(super) const ROW_COPIES: u64 = 6;
 /// Bytes of all rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rows {
-    /// Of extents and maps: where data lies.
+    /// Of maps and shared extents: where data lies.
     pub(super) places: u64,
     /// Of everything else.
     pub(super) others: u64,
+}
+
+/// What the layout says about the use of zones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ZoneLimits {
+    /// First zone that metadata may use: the first sequential one.
+    pub(super) first_sequential: u32,
+    /// Blocks that a zone for metadata has; a smaller last one is not used for it.
+    pub(super) zone_blocks: u32,
+    /// Zones that data is written to at once: 2, or 1 for files and reclaim together.
+    pub(super) streams: usize,
+    /// Largest extent, in blocks.
+    pub(super) extent_max: u32,
 }
 
 /// The fixed numbers of a file system on a given drive.
@@ -112,8 +124,8 @@ impl Layout {
 
     /// What the zone bookkeeping needs to know.
     pub(super) fn zone_limits(&self) -> ZoneLimits {
-        let Self { first_sequential, zone_blocks, streams, .. } = *self;
-        ZoneLimits { first_sequential, zone_blocks, streams }
+        let Self { first_sequential, zone_blocks, streams, extent_max, .. } = *self;
+        ZoneLimits { first_sequential, zone_blocks, streams, extent_max }
     }
 
     /// Whether a zone belongs to the superblock log.
@@ -164,7 +176,7 @@ impl Layout {
     /// Blocks that files may fill, of `usable` blocks in zones.
     ///
     /// Overwriting takes no space, but it cuts extents until each is a block, and rows then take a
-    /// tenth of what data takes. That has to fit as well: it may use half the reserve.
+    /// sixteenth of what data takes. That has to fit as well: it may use half the reserve.
     pub(super) fn user_blocks(&self, usable: u64, reserve_percent: u32, rows: Rows) -> u64 {
         let percent = u64::from(reserve_percent.min(90));
         let left = |row_bytes: u64| {

@@ -6,14 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::alloc::Zones;
-use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, Row, RowOp, decode};
-use super::invariant::{self as rule, Problems};
-use super::rows::KINDS;
-use super::state::{
-    Body, Directory, Entry, Extent, ExtentId, File, Inode, MAP_BYTES, MapEntry, State, entry_bytes,
-    extent_bytes, inode_bytes,
+use zerocopy::byteorder::little_endian::U32;
+
+use super::alloc::{Role, Zones};
+use super::format::row::{
+    EntryRow, ExtentRow, InodeRow, MapRow, Place, Row, RowOp, SharedPlace, ZonePlace, decode,
+    extent_bytes,
 };
+use super::invariant::{self as rule, Invariant, Problems};
+use super::place::{Crcs, Extent, ExtentId, MapEntry, Owner};
+use super::rows::KINDS;
+use super::state::{Body, Directory, Entry, File, Inode, State, entry_bytes, inode_bytes};
 use crate::rules;
 use crate::vfs::{FileKind, Ino, InodeFlags, Timestamp};
 
@@ -26,8 +29,8 @@ pub(super) struct Rows {
     pub(super) inodes: BTreeMap<u64, (InodeRow, Box<[u8]>)>,
     pub(super) entries: BTreeMap<(u64, Box<[u8]>), EntryRow>,
     pub(super) xattrs: XattrRows,
-    pub(super) extents: BTreeMap<u64, (ExtentRow, Vec<u32>)>,
-    pub(super) maps: BTreeMap<(u64, u64), MapRow>,
+    pub(super) extents: BTreeMap<u64, Extent>,
+    pub(super) maps: BTreeMap<(u64, u64), MapEntry>,
 }
 
 impl Rows {
@@ -56,11 +59,10 @@ impl Rows {
                 self.xattrs.insert((row.ino.get(), name.into()), value.into());
             }
             Row::Extent(row, crcs) => {
-                let crcs = crcs.iter().map(|crc| crc.get()).collect();
-                self.extents.insert(row.id.get(), (row, crcs));
+                self.extents.insert(row.id.get(), extent_of(&row, crcs));
             }
-            Row::Map(row) => {
-                self.maps.insert((row.ino.get(), row.first.get()), row);
+            Row::Map(row, place) => {
+                self.maps.insert((row.ino.get(), row.first.get()), entry_of(&row, &place));
             }
         }
     }
@@ -79,7 +81,7 @@ impl Rows {
             Row::Extent(row, _) => {
                 self.extents.remove(&row.id.get());
             }
-            Row::Map(row) => {
+            Row::Map(row, _) => {
                 self.maps.remove(&(row.ino.get(), row.first.get()));
             }
         }
@@ -92,9 +94,9 @@ impl Rows {
         build_inodes(&mut state, self.inodes, problems);
         build_xattrs(&mut state, self.xattrs, problems);
         build_entries(&mut state, self.entries, problems);
-        build_extents(&mut state, &self.extents, problems);
-        build_maps(&mut state, self.maps, problems);
-        check_references(&mut state, &self.extents, problems);
+        build_extents(&mut state, self.extents, problems);
+        let references = build_maps(&mut state, self.maps, problems);
+        check_references(&mut state, &references, problems);
         check_links(&state, problems);
         for inode in state.inodes.values() {
             state.totals.row_bytes += inode_bytes(inode);
@@ -210,84 +212,129 @@ fn build_entries(
     }
 }
 
-fn build_extents(
-    state: &mut State,
-    rows: &BTreeMap<u64, (ExtentRow, Vec<u32>)>,
-    problems: &mut Problems,
-) {
-    use super::alloc::Role;
-    for (&id, (row, crcs)) in rows {
-        let (zone, block, blocks) = (row.zone.get(), row.block.get(), row.blocks.get());
-        let text = || format!("extent {id} at zone {zone} block {block}, {blocks} blocks");
-        let slot = state.zones.slots.get(zone as usize);
-        let inside = slot
-            .is_some_and(|slot| block.checked_add(blocks).is_some_and(|end| end <= slot.capacity));
-        let sane = id != 0 && id < state.next_extent && blocks > 0 && row.unit_shift == 0;
-        if !inside || !sane || crcs.len() != blocks as usize {
-            problems.add(rule::EXTENTS, text());
+fn crcs_of(raw: &[U32]) -> Crcs {
+    let crcs: Vec<u32> = raw.iter().map(|crc| crc.get()).collect();
+    Crcs::from(&crcs[..])
+}
+
+fn extent_of(row: &ExtentRow, crcs: &[U32]) -> Extent {
+    let ExtentRow { zone, block, refs, .. } = row;
+    Extent { zone: zone.get(), block: block.get(), refs: refs.get(), crcs: crcs_of(crcs) }
+}
+
+fn entry_of(row: &MapRow, place: &Place<'_>) -> MapEntry {
+    let blocks = row.blocks.get();
+    match place {
+        Place::Preallocated => MapEntry::Preallocated { blocks },
+        Place::Zone(ZonePlace { zone, block }, crcs) => {
+            MapEntry::At { zone: zone.get(), block: block.get(), crcs: crcs_of(crcs) }
+        }
+        Place::Shared(SharedPlace { extent, skip }) => {
+            MapEntry::Shared { extent: ExtentId(extent.get()), skip: skip.get(), blocks }
+        }
+    }
+}
+
+/// The rule that a run of blocks breaks, beside those that are there already.
+fn check_run(state: &State, zone: u32, block: u32, crcs: &Crcs) -> Result<(), Invariant> {
+    let blocks = crcs.blocks();
+    let slot = state.zones.slots.get(zone as usize).ok_or(rule::EXTENTS)?;
+    let end = block.checked_add(blocks).filter(|end| *end <= slot.capacity).ok_or(rule::EXTENTS)?;
+    if blocks == 0 {
+        return Err(rule::EXTENTS);
+    }
+    if matches!(slot.role, Role::Super | Role::Meta) {
+        return Err(rule::META_ZONES);
+    }
+    let before = slot.owners(..=block).next_back();
+    let before_ends = before
+        .and_then(|(_, owner)| state.stored_by(owner))
+        .map_or(0, |run| run.block as usize + run.crcs.len());
+    if before_ends > block as usize || slot.owners(block..end).next().is_some() {
+        return Err(rule::DISJOINT);
+    }
+    Ok(())
+}
+
+fn build_extents(state: &mut State, rows: BTreeMap<u64, Extent>, problems: &mut Problems) {
+    for (id, extent) in rows {
+        let Extent { zone, block, ref crcs, .. } = extent;
+        let blocks = crcs.blocks();
+        let sane = id != 0 && id < state.next_extent;
+        let checked = if sane { Ok(()) } else { Err(rule::EXTENTS) };
+        if let Err(broken) = checked.and_then(|()| check_run(state, zone, block, crcs)) {
+            let what = format!("extent {id} at zone {zone} block {block}, {blocks} blocks");
+            problems.add(broken, what);
             continue;
         }
-        let slot = state.zones.slot(zone);
-        if matches!(slot.role, Role::Super | Role::Meta) {
-            problems.add(rule::META_ZONES, text());
-            continue;
-        }
-        let end_of = |other: &ExtentId| {
-            state.extents.get(other).map_or(0, |extent| extent.block + extent.blocks())
-        };
-        let before = slot.extents.range(..=block).next_back();
-        let after = slot.extents.range(block..).next();
-        if before.is_some_and(|(_, other)| end_of(other) > block)
-            || after.is_some_and(|(&start, _)| start < block + blocks)
-        {
-            problems.add(rule::DISJOINT, text());
-            continue;
-        }
-        state.zones.add_live(zone, block, blocks, ExtentId(id));
+        state.zones.add_live(zone, block, blocks, Owner::Extent(ExtentId(id)));
         state.totals.live += u64::from(blocks);
         state.totals.add_place_bytes(extent_bytes(blocks));
-        let owner = (Ino::default(), 0);
-        let extent = Extent { zone, block, refs: 0, owner, crcs: crcs.clone() };
         state.extents.insert(ExtentId(id), extent);
     }
 }
 
-fn build_maps(state: &mut State, rows: BTreeMap<(u64, u64), MapRow>, problems: &mut Problems) {
-    for ((raw, first), row) in rows {
-        let (ino, id) = (Ino::new(raw), ExtentId(row.extent.get()));
-        let entry = MapEntry { extent: id, skip: row.skip.get(), blocks: row.blocks.get() };
-        let text = || format!("inode {raw} block {first}: {entry:?}");
-        let extent = state.extents.get(&id);
-        let inside = match extent {
-            _ if entry.blocks == 0 => false,
-            None => id == ExtentId::PREALLOCATED && entry.skip == 0,
-            Some(extent) => {
-                entry.skip.checked_add(entry.blocks).is_some_and(|end| end <= extent.blocks())
+/// The rule that a map entry breaks by itself.
+fn check_entry(state: &State, entry: &MapEntry) -> Result<(), Invariant> {
+    match entry {
+        MapEntry::Preallocated { blocks } => (*blocks > 0).then_some(()).ok_or(rule::MAPS),
+        MapEntry::At { zone, block, crcs } => check_run(state, *zone, *block, crcs),
+        MapEntry::Shared { extent, skip, blocks } => {
+            let extent = state.extents.get(extent).ok_or(rule::MAPS)?;
+            let end = skip.checked_add(*blocks).filter(|_| *blocks > 0);
+            end.filter(|end| *end <= extent.crcs.blocks()).map(drop).ok_or(rule::MAPS)
+        }
+    }
+}
+
+/// Returns how many entries refer to each shared extent.
+fn build_maps(
+    state: &mut State,
+    rows: BTreeMap<(u64, u64), MapEntry>,
+    problems: &mut Problems,
+) -> BTreeMap<ExtentId, u32> {
+    let mut references = BTreeMap::new();
+    let limit = rules::FILE_SIZE_MAX.div_ceil(super::format::BLOCK_BYTES as u64);
+    for ((raw, first), entry) in rows {
+        let (ino, blocks) = (Ino::new(raw), u64::from(entry.blocks()));
+        let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
+        let checked = match file.map(|file| file.map.iter().next_back()) {
+            None => Err(rule::MAPS),
+            Some(_) if first.checked_add(blocks).is_none_or(|end| end > limit) => Err(rule::SIZES),
+            Some(Some((start, other))) if start + u64::from(other.blocks()) > first => {
+                Err(rule::MAP_ORDER)
             }
+            Some(_) => check_entry(state, &entry),
         };
         let file = state.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok());
-        let (Some(file), true) = (file, inside) else {
-            problems.add(rule::MAPS, text());
+        let (Some(file), Ok(())) = (file, checked) else {
+            let broken = checked.err().unwrap_or(rule::MAPS);
+            problems.add(broken, format!("inode {raw} block {first}: {}", entry_text(&entry)));
             continue;
         };
-        let limit = rules::FILE_SIZE_MAX.div_ceil(super::format::BLOCK_BYTES as u64);
-        if first.checked_add(u64::from(entry.blocks)).is_none_or(|end| end > limit) {
-            problems.add(rule::SIZES, text());
-            continue;
-        }
-        let before = file.map.iter().next_back();
-        if before.is_some_and(|(start, other)| start + u64::from(other.blocks) > first) {
-            problems.add(rule::MAP_ORDER, text());
-            continue;
+        state.totals.add_place_bytes(entry.row_bytes());
+        file.mapped += blocks;
+        match &entry {
+            MapEntry::Preallocated { .. } => state.totals.preallocated += blocks,
+            MapEntry::At { zone, block, crcs } => {
+                state.zones.add_live(*zone, *block, crcs.blocks(), Owner::Entry(ino, first));
+                state.totals.live += blocks;
+            }
+            MapEntry::Shared { extent, .. } => *references.entry(*extent).or_default() += 1,
         }
         file.map.insert(first, entry);
-        file.mapped += u64::from(entry.blocks);
-        state.totals.add_place_bytes(MAP_BYTES);
-        if let Some(extent) = state.extents.get_mut(&id) {
-            extent.refs += 1;
-            extent.owner = (ino, first);
-        } else {
-            state.totals.preallocated += u64::from(entry.blocks);
+    }
+    references
+}
+
+fn entry_text(entry: &MapEntry) -> String {
+    match entry {
+        MapEntry::Preallocated { blocks } => format!("{blocks} blocks, preallocated"),
+        MapEntry::At { zone, block, crcs } => {
+            format!("{} blocks at zone {zone} block {block}", crcs.blocks())
+        }
+        MapEntry::Shared { extent, skip, blocks } => {
+            format!("{blocks} blocks behind {skip} of extent {}", extent.0)
         }
     }
 }
@@ -295,25 +342,26 @@ fn build_maps(state: &mut State, rows: BTreeMap<(u64, u64), MapRow>, problems: &
 /// Compares reference counts, and drops extents that nothing refers to.
 fn check_references(
     state: &mut State,
-    rows: &BTreeMap<u64, (ExtentRow, Vec<u32>)>,
+    references: &BTreeMap<ExtentId, u32>,
     problems: &mut Problems,
 ) {
     let mut unused = Vec::new();
-    for (&id, extent) in &state.extents {
-        let stored = rows.get(&id.0).map_or(0, |(row, _)| row.refs.get());
-        if stored != extent.refs || extent.refs == 0 {
-            let what = format!("extent {} says {stored} references and has {}", id.0, extent.refs);
+    for (&id, extent) in &mut state.extents {
+        let refs = references.get(&id).copied().unwrap_or(0);
+        if extent.refs != refs || refs == 0 {
+            let what = format!("extent {} says {} references and has {refs}", id.0, extent.refs);
             problems.add(rule::REFERENCES, what);
         }
-        if extent.refs == 0 {
+        extent.refs = refs;
+        if refs == 0 {
             unused.push(id);
         }
     }
     for id in unused {
-        let extent = state.extents.remove(&id).expect("just seen");
-        state.zones.remove_live(extent.zone, extent.block, extent.blocks());
-        state.totals.live -= u64::from(extent.blocks());
-        state.totals.remove_place_bytes(extent_bytes(extent.blocks()));
+        let Extent { zone, block, crcs, .. } = state.extents.remove(&id).expect("just seen");
+        state.zones.remove_live(zone, block, crcs.blocks());
+        state.totals.live -= u64::from(crcs.blocks());
+        state.totals.remove_place_bytes(extent_bytes(crcs.blocks()));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Furrow: a POSIX file system on zones alone.
 //!
 //! Everything on the drive is written once and in order. A read goes from `ops` to `file` (file
-//! block → extent → zone, in memory) to `data` (device, checksums). A write goes to a buffer, or
+//! block → zone and block, in memory) to `data` (device, checksums). A write goes to a buffer, or
 //! straight to a data zone if it is large, and changes rows in memory; a commit makes all changes
 //! before it durable together. What each file answers:
 //!
@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `format/` | what do the bytes on the drive mean? |
 //! | [`layout`] | where do things lie, and how much is kept back? |
-//! | [`state`], [`extent`] | what is known of files and their blocks? |
+//! | [`state`], [`place`], [`extent`] | what is known of files and their blocks? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
@@ -40,6 +40,7 @@ pub mod layout;
 mod load;
 mod mkfs;
 mod ops;
+mod place;
 mod planted;
 mod read;
 mod reclaim;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::buffer::BlockData;
 use super::data::Source;
 use super::format::{Address, BLOCK_BYTES};
-use super::state::{ExtentId, MapEntry, State};
+use super::place::MapEntry;
+use super::state::State;
 use super::{AtimePolicy, Furrow};
 use crate::FsError;
 use crate::rules;
@@ -110,12 +111,12 @@ impl Furrow {
             return Err(FsError::SeekBeyondEnd);
         }
         let block = offset / BLOCK;
-        let is_data = |entry: &MapEntry| entry.extent != ExtentId::PREALLOCATED;
+        let is_data = |entry: &MapEntry| !entry.is_preallocated();
         match what {
             Seek::Data => {
                 let stored = file
                     .overlapping(block, u64::MAX)
-                    .find(|(_, entry)| is_data(entry))
+                    .find(|&(_, entry)| is_data(entry))
                     .map(|(start, _)| start.max(block));
                 let buffered = file.dirty.range(block..).next().map(|(&block, _)| block);
                 let found = stored.into_iter().chain(buffered).min();
@@ -126,9 +127,9 @@ impl Furrow {
                 let mut block = block;
                 loop {
                     if let Some((start, entry)) =
-                        file.covering(block).filter(|(_, entry)| is_data(entry))
+                        file.covering(block).filter(|&(_, entry)| is_data(entry))
                     {
-                        block = start + u64::from(entry.blocks);
+                        block = start + u64::from(entry.blocks());
                     } else if file.dirty.contains_key(&block) {
                         block += 1;
                     } else {
@@ -167,16 +168,15 @@ impl Furrow {
 fn piece(
     state: &State,
     ino: Ino,
-    (start, entry): (u64, MapEntry),
+    (start, entry): (u64, &MapEntry),
     blocks: std::ops::Range<u64>,
 ) -> Option<Piece> {
-    let extent = state.extents.get(&entry.extent)?;
+    let stored = state.stored(entry)?;
     let first = start.max(blocks.start);
-    let limit = (start + u64::from(entry.blocks)).min(blocks.end);
+    let limit = (start + u64::from(entry.blocks())).min(blocks.end);
     let narrow = |blocks: u64| u32::try_from(blocks).expect("inside the entry");
-    let skip = entry.skip + narrow(first - start);
-    let count = narrow(limit - first);
-    let crcs = extent.crcs[skip as usize..(skip + count) as usize].to_vec();
-    let at = Address { zone: extent.zone, block: extent.block + skip };
+    let (skip, count) = (narrow(first - start), narrow(limit - first));
+    let crcs = stored.crcs[skip as usize..(skip + count) as usize].to_vec();
+    let at = Address { zone: stored.zone, block: stored.block + skip };
     Some(Piece { source: Source { at, crcs, ino, first }, block: first })
 }

@@ -19,9 +19,10 @@ use super::invariant::{self as rule, Problems};
 use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
 use super::load::Rows;
+use super::place::MapEntry;
 use super::planted::{Planted, PlantedBug};
 use super::replay::Reader;
-use super::state::{ExtentId, State};
+use super::state::State;
 use super::superlog::{self, Found};
 use crate::FsError;
 use crate::vfs::{Ino, Result};
@@ -370,24 +371,25 @@ fn zone_slots(
     slots
 }
 
-/// Extents that the drive cannot give back.
+/// Blocks that the drive cannot give back.
 fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Losses {
     let mut losses = Losses::default();
-    let lost = |id: &ExtentId| -> Option<(ZoneId, &'static str)> {
-        let extent = state.extents.get(id)?;
-        let zone = zones.get(extent.zone as usize)?;
+    let lost = |entry: &MapEntry| -> Option<(ZoneId, &'static str)> {
+        let stored = state.stored(entry)?;
+        let zone = zones.get(stored.zone as usize)?;
         if zone.cond == ZoneCond::Offline {
             return Some((zone.id, "the zone is offline"));
         }
         let written = zone.written()?.get() / drive.layout.per_block;
-        let end = u64::from(extent.block) + u64::from(extent.blocks());
+        let end = u64::from(stored.block) + stored.crcs.len() as u64;
         (end > written).then_some((zone.id, "the zone's write pointer is below it"))
     };
     for (&ino, inode) in &state.inodes {
         let Ok(file) = inode.file() else { continue };
         for (&first, entry) in &file.map {
-            if let Some((zone, why)) = lost(&entry.extent) {
-                let (offset, len) = (first << BLOCK_SHIFT, u64::from(entry.blocks) << BLOCK_SHIFT);
+            if let Some((zone, why)) = lost(entry) {
+                let len = u64::from(entry.blocks()) << BLOCK_SHIFT;
+                let offset = first << BLOCK_SHIFT;
                 losses.add(Loss { ino, offset, len, zone, why });
             }
         }
@@ -578,11 +580,12 @@ impl RecoveryFacts {
     }
 }
 
-/// The block behind the last extent of a zone.
+/// The block behind the last one of a zone that somebody has.
 fn live_end(state: &State, zone: u32) -> u32 {
-    let last = state.zones.slot(zone).extents.values().next_back();
-    let extent = last.and_then(|id| state.extents.get(id));
-    extent.map_or(0, |extent| extent.block + extent.blocks())
+    let last = state.zones.slot(zone).owners(..).next_back();
+    let run = last.and_then(|(_, owner)| state.stored_by(owner));
+    let end = run.map_or(0, |run| run.block as usize + run.crcs.len());
+    u32::try_from(end).expect("inside the zone")
 }
 
 #[cfg(test)]

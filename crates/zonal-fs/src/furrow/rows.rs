@@ -3,9 +3,13 @@
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
 use super::format::record::RecordBuffer;
-use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, Row, RowOp, XattrRow, encode};
+use super::format::row::{
+    EntryRow, ExtentRow, InodeRow, MapRow, Place, Row, RowOp, SharedPlace, XattrRow, ZonePlace,
+    encode,
+};
+use super::place::{Crcs, Extent, ExtentId, MapEntry};
 use super::planted::{Planted, PlantedBug};
-use super::state::{Body, Changes, Extent, ExtentId, Inode, MapEntry, RowKey, State};
+use super::state::{Body, Changes, Inode, RowKey, State};
 use crate::vfs::{FileKind, Ino};
 
 /// Kinds by their number on disk.
@@ -69,10 +73,10 @@ fn encode_change(state: &State, key: &RowKey, body: &mut Vec<u8>, planted: Plant
         RowKey::Map(ino, first) => {
             let file = state.inodes.get(ino).and_then(|inode| inode.file().ok());
             match file.and_then(|file| file.map.get(first)) {
-                Some(entry) => encode(body, RowOp::Put, &Row::Map(map_row(*ino, *first, *entry))),
+                Some(entry) => encode_map(body, *ino, *first, entry),
                 None => {
-                    let entry = MapEntry { extent: ExtentId::PREALLOCATED, skip: 0, blocks: 0 };
-                    encode(body, RowOp::Delete, &Row::Map(map_row(*ino, *first, entry)));
+                    let row = MapRow::new(ino.get(), *first, 0);
+                    encode(body, RowOp::Delete, &Row::Map(row, Place::Preallocated));
                 }
             }
         }
@@ -121,8 +125,8 @@ pub(super) fn all_rows(
     }
     for (&ino, inode) in &state.inodes {
         if let Body::File(file) = &inode.body {
-            for (&first, &entry) in &file.map {
-                each(&|body| encode(body, RowOp::Put, &Row::Map(map_row(ino, first, entry))));
+            for (&first, entry) in &file.map {
+                each(&|body| encode_map(body, ino, first, entry));
             }
         }
     }
@@ -184,26 +188,34 @@ fn encode_xattr(body: &mut Vec<u8>, op: RowOp, ino: Ino, (name, value): (&[u8], 
     encode(body, op, &Row::Xattr(row, name, value));
 }
 
+fn raw_crcs(crcs: &Crcs) -> Vec<U32> {
+    crcs.as_slice().iter().map(|&crc| U32::new(crc)).collect()
+}
+
 fn encode_extent(body: &mut Vec<u8>, id: ExtentId, extent: &Extent) {
     let row = ExtentRow {
         id: U64::new(id.0),
         zone: U32::new(extent.zone),
         block: U32::new(extent.block),
-        blocks: U32::new(extent.blocks()),
         refs: U32::new(extent.refs),
-        unit_shift: 0,
-        reserved: [0; 7],
+        reserved: U32::new(0),
     };
-    let crcs: Vec<U32> = extent.crcs.iter().map(|&crc| U32::new(crc)).collect();
-    encode(body, RowOp::Put, &Row::Extent(row, &crcs));
+    encode(body, RowOp::Put, &Row::Extent(row, &raw_crcs(&extent.crcs)));
 }
 
-fn map_row(ino: Ino, first: u64, entry: MapEntry) -> MapRow {
-    MapRow {
-        ino: U64::new(ino.get()),
-        first: U64::new(first),
-        extent: U64::new(entry.extent.0),
-        skip: U32::new(entry.skip),
-        blocks: U32::new(entry.blocks),
+fn encode_map(body: &mut Vec<u8>, ino: Ino, first: u64, entry: &MapEntry) {
+    let row = MapRow::new(ino.get(), first, entry.blocks());
+    match entry {
+        MapEntry::Preallocated { .. } => {
+            encode(body, RowOp::Put, &Row::Map(row, Place::Preallocated));
+        }
+        MapEntry::At { zone, block, crcs } => {
+            let place = ZonePlace { zone: U32::new(*zone), block: U32::new(*block) };
+            encode(body, RowOp::Put, &Row::Map(row, Place::Zone(place, &raw_crcs(crcs))));
+        }
+        MapEntry::Shared { extent, skip, .. } => {
+            let place = SharedPlace { extent: U64::new(extent.0), skip: U32::new(*skip) };
+            encode(body, RowOp::Put, &Row::Map(row, Place::Shared(place)));
+        }
     }
 }

@@ -4,55 +4,19 @@
 //! current values of the marked rows as one batch. So whatever happens between two commits becomes
 //! durable as a whole or not at all. Nothing here does I/O.
 //!
-//! Structure of a file: [`File::map`] leads from file blocks to extents, [`State::extents`] leads
-//! from extents to zones. Reclaim changes only the second. See [`extent`](super::extent).
+//! Structure of a file: [`File::map`] leads from file blocks to zones, by way of
+//! [`State::extents`] where several files have the same blocks. See [`place`](super::place).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use super::alloc::Zones;
 use super::format::BLOCK_BYTES;
-use super::format::row::{EntryRow, ExtentRow, InodeRow, MapRow, RowHeader, XattrRow};
+use super::format::row::{EntryRow, InodeRow, RowHeader, XattrRow, extent_bytes, shared_map_bytes};
 use super::layout::Rows;
+use super::place::{Extent, ExtentId, MapEntry};
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
-
-/// Number of an extent. 0 stands for preallocated space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ExtentId(pub(super) u64);
-
-impl ExtentId {
-    /// Space that is preallocated to a file and not written yet.
-    pub(super) const PREALLOCATED: Self = Self(0);
-}
-
-/// A run of blocks in a zone.
-#[derive(Clone, Debug)]
-pub(super) struct Extent {
-    pub(super) zone: u32,
-    pub(super) block: u32,
-    /// Map entries that refer to it.
-    pub(super) refs: u32,
-    /// The file and file block of the entry made last: where the extent is mapped if `refs` is 1.
-    pub(super) owner: (Ino, u64),
-    /// One per block; its length is the extent's.
-    pub(super) crcs: Vec<u32>,
-}
-
-impl Extent {
-    pub(super) fn blocks(&self) -> u32 {
-        u32::try_from(self.crcs.len()).expect("an extent is shorter than a zone")
-    }
-}
-
-/// A piece of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MapEntry {
-    pub(super) extent: ExtentId,
-    /// Blocks of the extent before the piece.
-    pub(super) skip: u32,
-    pub(super) blocks: u32,
-}
 
 /// A block in the write buffer.
 #[derive(Clone, Debug)]
@@ -199,17 +163,16 @@ pub(super) enum RowKey {
 }
 
 impl RowKey {
-    /// Bytes its row may take in a batch, extents' checksums aside.
+    /// Bytes its row may take in a batch, checksums aside.
     fn bytes(&self) -> usize {
         let header = size_of::<RowHeader>();
-        header
-            + match self {
-                Self::Inode(_) => size_of::<InodeRow>(),
-                Self::Entry(_, name) => size_of::<EntryRow>() + name.len(),
-                Self::Xattr(_, name) => size_of::<XattrRow>() + name.len(),
-                Self::Extent(_) => size_of::<ExtentRow>(),
-                Self::Map(..) => size_of::<MapRow>(),
-            }
+        match self {
+            Self::Inode(_) => header + size_of::<InodeRow>(),
+            Self::Entry(_, name) => header + size_of::<EntryRow>() + name.len(),
+            Self::Xattr(_, name) => header + size_of::<XattrRow>() + name.len(),
+            Self::Extent(_) => usize::try_from(extent_bytes(0)).expect("tens"),
+            Self::Map(..) => usize::try_from(shared_map_bytes()).expect("tens"),
+        }
     }
 }
 
@@ -234,7 +197,7 @@ impl Changes {
 /// Sums over everything, in blocks of 4 KiB unless named otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
-    /// In extents (F2: the sum of all zones' live blocks).
+    /// Stored (F2: the sum of all zones' live blocks).
     pub(super) live: u64,
     /// Preallocated to files.
     pub(super) preallocated: u64,
@@ -273,6 +236,7 @@ impl Totals {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) inodes: BTreeMap<Ino, Inode>,
+    /// Blocks that several map entries have.
     pub(super) extents: BTreeMap<ExtentId, Extent>,
     pub(super) zones: Zones,
     pub(super) changes: Changes,
@@ -423,11 +387,3 @@ fn xattr_bytes(name: &[u8], value: &[u8]) -> u64 {
 pub(super) fn entry_bytes(name: &[u8]) -> u64 {
     (size_of::<RowHeader>() + size_of::<EntryRow>() + name.len()) as u64
 }
-
-/// Bytes of the row of an extent of `blocks` blocks.
-pub(super) const fn extent_bytes(blocks: u32) -> u64 {
-    (size_of::<RowHeader>() + size_of::<ExtentRow>()) as u64 + 4 * blocks as u64
-}
-
-/// Bytes of a map entry's row.
-pub(super) const MAP_BYTES: u64 = (size_of::<RowHeader>() + size_of::<MapRow>()) as u64;

@@ -42,7 +42,7 @@ pub struct RecordHeader {
     pub magic: [u8; 4],
     /// CRC-32C of bytes 8.. of the record, body included, padding not.
     pub crc: U32,
-    /// Format version, 2.
+    /// Format version, 3.
     pub version: U16,
     /// Zero when written, ignored when read.
     pub reserved: U16,

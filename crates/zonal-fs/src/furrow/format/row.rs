@@ -20,7 +20,7 @@ pub enum RowKind {
     Xattr = 3,
     /// [`ExtentRow`], then a CRC-32C for each block.
     Extent = 4,
-    /// [`MapRow`].
+    /// [`MapRow`], then its [`Place`].
     Map = 5,
 }
 
@@ -116,7 +116,7 @@ pub struct XattrRow {
     pub reserved: U32,
 }
 
-/// A run of data blocks in a zone. Key: `id`.
+/// A run of blocks in a zone that several map entries share. Key: `id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ExtentRow {
@@ -126,14 +126,10 @@ pub struct ExtentRow {
     pub zone: U32,
     /// First block in the zone.
     pub block: U32,
-    /// Blocks.
-    pub blocks: U32,
     /// Map rows that refer to it.
     pub refs: U32,
-    /// Blocks that one checksum covers, log₂; 0 in this version.
-    pub unit_shift: u8,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 7],
+    pub reserved: U32,
 }
 
 /// A piece of a file. Key: `ino`, `first`.
@@ -144,12 +140,77 @@ pub struct MapRow {
     pub ino: U64,
     /// First block of the file.
     pub first: U64,
-    /// Extent that holds it; 0: preallocated space, which reads as zeroes.
+    /// Blocks.
+    pub blocks: U32,
+    /// 0 preallocated space, which reads as zeroes; 1 blocks in a zone; 2 blocks of a shared extent.
+    pub place: u8,
+    /// Zero when written, ignored when read.
+    pub reserved: [u8; 3],
+}
+
+/// Blocks of a map row in a zone, its own alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct ZonePlace {
+    /// Zone.
+    pub zone: U32,
+    /// First block in the zone.
+    pub block: U32,
+}
+
+/// Blocks of a map row in a shared extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct SharedPlace {
+    /// The extent.
     pub extent: U64,
     /// Blocks of the extent before it.
     pub skip: U32,
-    /// Blocks.
-    pub blocks: U32,
+}
+
+/// What follows a [`MapRow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// Nothing: the space is preallocated.
+    Preallocated,
+    /// Where the blocks lie, and the checksum of each.
+    Zone(ZonePlace, &'a [U32]),
+    /// Whose blocks they are.
+    Shared(SharedPlace),
+}
+
+impl Place<'_> {
+    const fn raw(&self) -> u8 {
+        match self {
+            Self::Preallocated => 0,
+            Self::Zone(..) => 1,
+            Self::Shared(_) => 2,
+        }
+    }
+}
+
+impl MapRow {
+    /// The row of `blocks` blocks; its place is filled in when it is encoded.
+    pub const fn new(ino: u64, first: u64, blocks: u32) -> Self {
+        let (ino, first, blocks) = (U64::new(ino), U64::new(first), U32::new(blocks));
+        Self { ino, first, blocks, place: 0, reserved: [0; 3] }
+    }
+}
+
+/// Bytes of the row of a map entry with `blocks` blocks in a zone; none for preallocated space.
+pub const fn map_bytes(blocks: u32) -> u64 {
+    let place = if blocks == 0 { 0 } else { size_of::<ZonePlace>() };
+    (size_of::<RowHeader>() + size_of::<MapRow>() + place) as u64 + 4 * blocks as u64
+}
+
+/// Bytes of the row of a map entry whose blocks are shared.
+pub const fn shared_map_bytes() -> u64 {
+    (size_of::<RowHeader>() + size_of::<MapRow>() + size_of::<SharedPlace>()) as u64
+}
+
+/// Bytes of the row of a shared extent of `blocks` blocks.
+pub const fn extent_bytes(blocks: u32) -> u64 {
+    (size_of::<RowHeader>() + size_of::<ExtentRow>()) as u64 + 4 * blocks as u64
 }
 
 impl InodeRow {
@@ -166,8 +227,10 @@ const _: () = assert!(size_of::<RowHeader>() == 8);
 const _: () = assert!(size_of::<InodeRow>() == 104);
 const _: () = assert!(size_of::<EntryRow>() == 24);
 const _: () = assert!(size_of::<XattrRow>() == 16);
-const _: () = assert!(size_of::<ExtentRow>() == 32);
-const _: () = assert!(size_of::<MapRow>() == 32);
+const _: () = assert!(size_of::<ExtentRow>() == 24);
+const _: () = assert!(size_of::<MapRow>() == 24);
+const _: () = assert!(size_of::<ZonePlace>() == 8);
+const _: () = assert!(size_of::<SharedPlace>() == 12);
 
 /// A decoded row with its tail borrowed from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,8 +243,8 @@ pub enum Row<'a> {
     Xattr(XattrRow, &'a [u8], &'a [u8]),
     /// An extent and the checksums of its blocks.
     Extent(ExtentRow, &'a [U32]),
-    /// A piece of a file.
-    Map(MapRow),
+    /// A piece of a file and where it is.
+    Map(MapRow, Place<'a>),
 }
 
 /// Whether a row is there or gone.
@@ -195,12 +258,21 @@ pub enum RowOp {
 
 /// Appends a row.
 pub fn encode(body: &mut Vec<u8>, op: RowOp, row: &Row<'_>) {
+    let map;
     let (kind, fixed, tails): (RowKind, &[u8], [&[u8]; 2]) = match row {
         Row::Inode(row, target) => (RowKind::Inode, row.as_bytes(), [*target, &[]]),
         Row::Entry(row, name) => (RowKind::Entry, row.as_bytes(), [*name, &[]]),
         Row::Xattr(row, name, value) => (RowKind::Xattr, row.as_bytes(), [*name, *value]),
         Row::Extent(row, crcs) => (RowKind::Extent, row.as_bytes(), [crcs.as_bytes(), &[]]),
-        Row::Map(row) => (RowKind::Map, row.as_bytes(), [&[], &[]]),
+        Row::Map(row, place) => {
+            map = MapRow { place: place.raw(), ..*row };
+            let tails: [&[u8]; 2] = match place {
+                Place::Preallocated => [&[], &[]],
+                Place::Zone(place, crcs) => [place.as_bytes(), crcs.as_bytes()],
+                Place::Shared(place) => [place.as_bytes(), &[]],
+            };
+            (RowKind::Map, map.as_bytes(), tails)
+        }
     };
     let bytes = fixed.len() + tails[0].len() + tails[1].len();
     let header = RowHeader {
@@ -226,7 +298,8 @@ pub fn decode<'a>(body: &mut &'a [u8]) -> Result<Option<(RowOp, Row<'a>)>, Strin
     let (payload, rest) = rest.split_at_checked(bytes).ok_or_else(short)?;
     let kind = RowKind::from_raw(header.kind)
         .ok_or_else(|| format!("a row of unknown kind {}", header.kind))?;
-    let row = decode_payload(kind, payload).ok_or_else(|| format!("a short {kind:?} row"))?;
+    let row = decode_payload(kind, payload)
+        .ok_or_else(|| format!("a {kind:?} row of {bytes} bytes that makes no sense"))?;
     let op = if header.deleted == 0 { RowOp::Put } else { RowOp::Delete };
     *body = rest;
     Ok(Some((op, row)))
@@ -251,6 +324,22 @@ fn decode_payload(kind: RowKind, payload: &[u8]) -> Option<Row<'_>> {
             let (row, tail) = ExtentRow::read_from_prefix(payload).ok()?;
             Row::Extent(row, <[U32]>::ref_from_bytes(tail).ok()?)
         }
-        RowKind::Map => Row::Map(MapRow::read_from_bytes(payload).ok()?),
+        RowKind::Map => {
+            let (row, tail) = MapRow::read_from_prefix(payload).ok()?;
+            Row::Map(row, decode_place(&row, tail)?)
+        }
     })
+}
+
+fn decode_place<'a>(row: &MapRow, tail: &'a [u8]) -> Option<Place<'a>> {
+    match row.place {
+        0 => tail.is_empty().then_some(Place::Preallocated),
+        1 => {
+            let (place, tail) = ZonePlace::read_from_prefix(tail).ok()?;
+            let crcs = <[U32]>::ref_from_bytes(tail).ok()?;
+            (crcs.len() == row.blocks.get() as usize).then_some(Place::Zone(place, crcs))
+        }
+        2 => Some(Place::Shared(SharedPlace::read_from_bytes(tail).ok()?)),
+        _ => None,
+    }
 }

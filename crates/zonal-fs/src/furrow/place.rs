@@ -1,0 +1,217 @@
+//! Where the blocks of files are: map entries, shared extents, and the way back from a zone.
+//!
+//! A map entry says itself where its blocks lie and what their checksums are. Only blocks that
+//! several entries share have an extent of their own, which all of them name: so reclaim moves
+//! shared blocks by changing one row. What is done with these is in [`extent`](super::extent).
+
+use super::format::row::{map_bytes, shared_map_bytes};
+use crate::vfs::Ino;
+
+/// Number of a shared extent, never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ExtentId(pub(super) u64);
+
+/// Checksums of consecutive blocks, one each. There are as many entries of a block as there are
+/// blocks in a file that was written at random, so one needs no memory beside the entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Crcs(Repr);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Repr {
+    One(u32),
+    Many(Box<[u32]>),
+}
+
+impl Crcs {
+    pub(super) fn as_slice(&self) -> &[u32] {
+        match &self.0 {
+            Repr::One(crc) => std::slice::from_ref(crc),
+            Repr::Many(crcs) => crcs,
+        }
+    }
+
+    /// Blocks that have their checksums here.
+    pub(super) fn blocks(&self) -> u32 {
+        u32::try_from(self.as_slice().len()).expect("shorter than a zone")
+    }
+
+    /// Those of `blocks` blocks behind the first `skip`.
+    pub(super) fn part(&self, skip: u32, blocks: u32) -> Self {
+        Self::from(&self.as_slice()[skip as usize..(skip + blocks) as usize])
+    }
+
+    /// These and then the others.
+    pub(super) fn joined(&self, others: &Self) -> Self {
+        Self::from(&[self.as_slice(), others.as_slice()].concat()[..])
+    }
+}
+
+impl From<&[u32]> for Crcs {
+    fn from(crcs: &[u32]) -> Self {
+        Self(match crcs {
+            [crc] => Repr::One(*crc),
+            crcs => Repr::Many(crcs.into()),
+        })
+    }
+}
+
+/// A piece of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MapEntry {
+    /// Space that is kept for the file and not written yet: it reads as zeroes.
+    Preallocated {
+        /// Its length.
+        blocks: u32,
+    },
+    /// Blocks that belong to this entry alone.
+    At {
+        zone: u32,
+        /// The first one in the zone.
+        block: u32,
+        /// One per block: its length is the entry's.
+        crcs: Crcs,
+    },
+    /// Blocks of a shared extent.
+    Shared {
+        extent: ExtentId,
+        /// Blocks of the extent before the piece.
+        skip: u32,
+        blocks: u32,
+    },
+}
+
+impl MapEntry {
+    pub(super) fn blocks(&self) -> u32 {
+        match self {
+            Self::Preallocated { blocks } | Self::Shared { blocks, .. } => *blocks,
+            Self::At { crcs, .. } => crcs.blocks(),
+        }
+    }
+
+    pub(super) fn is_preallocated(&self) -> bool {
+        matches!(self, Self::Preallocated { .. })
+    }
+
+    /// The piece of it that begins behind `ahead` blocks.
+    pub(super) fn part(&self, ahead: u32, blocks: u32) -> Self {
+        match self {
+            Self::Preallocated { .. } => Self::Preallocated { blocks },
+            Self::At { zone, block, crcs } => {
+                Self::At { zone: *zone, block: block + ahead, crcs: crcs.part(ahead, blocks) }
+            }
+            Self::Shared { extent, skip, .. } => {
+                Self::Shared { extent: *extent, skip: skip + ahead, blocks }
+            }
+        }
+    }
+
+    /// This and `next` as one entry, if `next` goes on in the zone where this ends and together
+    /// they are no longer than `blocks_max`.
+    pub(super) fn joined(&self, next: &Self, blocks_max: u32) -> Option<Self> {
+        let (
+            Self::At { zone, block, crcs },
+            Self::At { zone: next_zone, block: next_block, crcs: next_crcs },
+        ) = (self, next)
+        else {
+            return None;
+        };
+        let blocks = crcs.blocks();
+        let goes_on = zone == next_zone && block + blocks == *next_block;
+        (goes_on && blocks + next_crcs.blocks() <= blocks_max).then(|| Self::At {
+            zone: *zone,
+            block: *block,
+            crcs: crcs.joined(next_crcs),
+        })
+    }
+
+    /// Bytes of its row.
+    pub(super) fn row_bytes(&self) -> u64 {
+        match self {
+            Self::Preallocated { .. } => map_bytes(0),
+            Self::At { crcs, .. } => map_bytes(crcs.blocks()),
+            Self::Shared { .. } => shared_map_bytes(),
+        }
+    }
+}
+
+/// A run of blocks in a zone that several map entries share.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    pub(super) zone: u32,
+    pub(super) block: u32,
+    /// Map entries that refer to it.
+    pub(super) refs: u32,
+    /// One per block; its length is the extent's.
+    pub(super) crcs: Crcs,
+}
+
+/// Stored blocks of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored<'a> {
+    pub(super) zone: u32,
+    pub(super) block: u32,
+    pub(super) crcs: &'a [u32],
+}
+
+/// Whose a run of blocks in a zone is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// The map entry of a file that begins at a block of it.
+    Entry(Ino, u64),
+    /// A shared extent.
+    Extent(ExtentId),
+}
+
+/// An [`Owner`] in 16 bytes: there is one for every run of blocks on the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PackedOwner {
+    /// 0, which no file has, for a shared extent.
+    ino: Ino,
+    /// The file's block or the extent's number.
+    at: u64,
+}
+
+impl From<Owner> for PackedOwner {
+    fn from(owner: Owner) -> Self {
+        match owner {
+            Owner::Entry(ino, first) => Self { ino, at: first },
+            Owner::Extent(id) => Self { ino: Ino::default(), at: id.0 },
+        }
+    }
+}
+
+impl From<PackedOwner> for Owner {
+    fn from(PackedOwner { ino, at }: PackedOwner) -> Self {
+        if ino == Ino::default() { Self::Extent(ExtentId(at)) } else { Self::Entry(ino, at) }
+    }
+}
+
+const _: () = assert!(size_of::<MapEntry>() == 32);
+const _: () = assert!(size_of::<PackedOwner>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(block: u32, crcs: &[u32]) -> MapEntry {
+        MapEntry::At { zone: 3, block, crcs: crcs.into() }
+    }
+
+    #[test]
+    fn what_is_cut_can_be_joined_again() {
+        let whole = at(10, &[1, 2, 3, 4]);
+        let (left, right) = (whole.part(0, 1), whole.part(1, 3));
+        assert_eq!((&left, &right), (&at(10, &[1]), &at(11, &[2, 3, 4])));
+        assert_eq!(left.joined(&right, 4), Some(whole));
+        assert_eq!(left.joined(&right, 3), None, "longer than an extent may be");
+        assert_eq!(left.joined(&at(12, &[5]), 4), None, "a block lies between");
+        assert_eq!(left.joined(&MapEntry::Preallocated { blocks: 1 }, 4), None);
+    }
+
+    #[test]
+    fn an_owner_survives_packing() {
+        for owner in [Owner::Entry(Ino::new(7), 0), Owner::Extent(ExtentId(7))] {
+            assert_eq!(Owner::from(PackedOwner::from(owner)), owner);
+        }
+    }
+}
