@@ -12,13 +12,14 @@ use crate::Args;
 use crate::drive::{Counts, SparseDrive};
 use crate::report::Report;
 use crate::volume::{
-    BLOCK, BLOCK_BYTES, Dice, Made, create_directory, create_file, fill, make, overwrite,
+    BLOCK, BLOCK_BYTES, Dice, Made, Worker, create_directory, create_file, fill, make, overwrite,
 };
 
 /// A file system whose clock is moved by what is done: a second for so many operations.
 struct Paced {
     drive: Arc<SparseDrive>,
     fs: Furrow,
+    worker: Arc<Worker>,
     clock: Arc<ManualClock>,
     per_second: u64,
     done: u64,
@@ -34,16 +35,19 @@ struct Mark {
 impl Paced {
     fn new(zones: u64, zone_mib: u64, per_second: u64) -> Self {
         let clock = Arc::new(ManualClock::new(1));
-        let Made { drive, fs } = make(zones, zone_mib, clock.clone());
-        Self { drive, fs, clock, per_second, done: 0 }
+        let Made { drive, fs, worker } = make(zones, zone_mib, clock.clone());
+        Self { drive, fs, worker, clock, per_second, done: 0 }
     }
 
-    /// An operation is done.
+    /// An operation is done. What can be done in the background is done at once.
     fn step(&mut self) {
         self.done += 1;
-        if self.done.is_multiple_of(self.per_second) {
+        let is_due = self.done.is_multiple_of(self.per_second);
+        if is_due {
             self.clock.advance_ns(1_000_000_000);
-            self.fs.tick().expect("periodic work");
+        }
+        if self.worker.take_need() || is_due {
+            self.fs.tick().expect("work in the background");
         }
     }
 

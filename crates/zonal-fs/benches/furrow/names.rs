@@ -9,7 +9,7 @@ use crate::Args;
 use crate::report::{Report, Rounds};
 use crate::volume::{
     BLOCK, Dice, Machine, Took, create_directory, create_file, fill, make, overwrite, timed,
-    with_ticks,
+    with_worker,
 };
 
 const NAMES: u64 = 200_000;
@@ -22,7 +22,7 @@ pub(crate) fn names(args: &Args, report: &mut Report) {
         let made = make(256, 64, Arc::new(Machine));
         let fs = &made.fs;
         let homes = ["one", "two", "three"].map(|name| create_directory(fs, name));
-        let (one, ()) = with_ticks(fs, || timed(|| create_all(fs, homes[0])));
+        let (one, ()) = with_worker(&made, || timed(|| create_all(fs, homes[0])));
         rate(&mut rounds, "creates, one thread", NAMES, one);
         let (found, ()) = timed(|| {
             let mut dice = Dice(1);
@@ -32,7 +32,7 @@ pub(crate) fn names(args: &Args, report: &mut Report) {
             }
         });
         rate(&mut rounds, "lookups, one thread", NAMES, found);
-        let (two, ()) = with_ticks(fs, || {
+        let (two, ()) = with_worker(&made, || {
             timed(|| {
                 std::thread::scope(|scope| {
                     for home in &homes[1..] {
@@ -44,7 +44,7 @@ pub(crate) fn names(args: &Args, report: &mut Report) {
         rate(&mut rounds, "creates, two threads in two directories", 2 * NAMES, two);
         let ratio = 2.0 * one.wall / two.wall;
         rounds.push("creates, two threads ÷ one", "", ratio);
-        let (deleted, ()) = with_ticks(fs, || {
+        let (deleted, ()) = with_worker(&made, || {
             timed(|| {
                 for number in 0..NAMES {
                     fs.unlink(homes[0], name(number).as_bytes()).expect("deleted");
@@ -83,7 +83,7 @@ pub(crate) fn overwrites(args: &Args, report: &mut Report) {
     fill(fs, file, blocks * BLOCK);
     let mut dice = Dice(2);
     let mut rounds = Rounds::default();
-    with_ticks(fs, || {
+    with_worker(&made, || {
         // Until reclaim has what it will have.
         for _ in 0..blocks {
             overwrite(fs, file, dice.below(blocks));

@@ -15,7 +15,7 @@ use crate::Args;
 use crate::report::{Latencies, Report, Rounds};
 use crate::volume::{
     BLOCK, BLOCK_BYTES, Dice, Machine, Made, create_directory, create_file, fill, make, overwrite,
-    timed, with_ticks,
+    timed, with_worker,
 };
 
 /// How long the calls are watched, in each round.
@@ -172,7 +172,7 @@ pub(crate) fn pauses(args: &Args, report: &mut Report) {
     for _ in 0..args.rounds.min(3) {
         let is_done = AtomicBool::new(false);
         let mut latencies: [[Latencies; 2]; CALLS.len()] = Default::default();
-        with_ticks(&made.fs, || {
+        with_worker(&made, || {
             std::thread::scope(|scope| {
                 scope.spawn(|| disturb(&made.fs, file, &is_done));
                 let end = Machine.monotonic_ns() + WATCHED_NS;

@@ -1,7 +1,7 @@
 //! A file system on a sparse drive, and what the benchmarks do with it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -15,10 +15,37 @@ use crate::drive::SparseDrive;
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// A file system and its drive.
+/// A file system, its drive, and who works for it in the background.
 pub(crate) struct Made {
     pub(crate) drive: Arc<SparseDrive>,
     pub(crate) fs: Furrow,
+    pub(crate) worker: Arc<Worker>,
+}
+
+/// Hears of work in the background.
+#[derive(Default)]
+pub(crate) struct Worker {
+    /// The thread that does it, while there is one.
+    thread: Mutex<Option<Thread>>,
+    is_needed: AtomicBool,
+}
+
+impl Worker {
+    /// Whether there was work since the last time.
+    pub(crate) fn take_need(&self) -> bool {
+        self.is_needed.swap(false, Ordering::AcqRel)
+    }
+
+    fn wake(&self) {
+        self.is_needed.store(true, Ordering::Release);
+        if let Some(thread) = &*self.thread.lock().expect("no holder panicked") {
+            thread.unpark();
+        }
+    }
+
+    fn set_thread(&self, thread: Option<Thread>) {
+        *self.thread.lock().expect("no holder panicked") = thread;
+    }
 }
 
 /// Formats a drive and mounts it.
@@ -28,7 +55,10 @@ pub(crate) fn make(zones: u64, zone_mib: u64, clock: Arc<dyn Clock>) -> Made {
     let options = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
     mkfs(drive.clone(), &ManualClock::new(1), &options, &mut |_| ()).expect("formatted");
     let fs = mount(drive.clone(), clock);
-    Made { drive, fs }
+    let worker = Arc::new(Worker::default());
+    let woken = Arc::clone(&worker);
+    fs.on_work(Arc::new(move || woken.wake()));
+    Made { drive, fs, worker }
 }
 
 pub(crate) fn mount(drive: Arc<dyn ZonedDevice>, clock: Arc<dyn Clock>) -> Furrow {
@@ -66,17 +96,21 @@ pub(crate) fn overwrite(fs: &Furrow, ino: Ino, block: u64) {
     fs.write(ino, block * BLOCK, &[2; BLOCK_BYTES], WriteFlags::DIRECT).expect("overwritten");
 }
 
-/// Does `work` while another thread does what is due by time, as a mount has it.
-pub(crate) fn with_ticks<R>(fs: &Furrow, work: impl FnOnce() -> R) -> R {
+/// Does `work` while another thread does what is due by time or can be done in the background, as a
+/// mount has it.
+pub(crate) fn with_worker<R>(made: &Made, work: impl FnOnce() -> R) -> R {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let ticker = scope.spawn(|| {
             while !is_done.load(Ordering::Acquire) {
-                fs.tick().expect("periodic work");
-                std::thread::park_timeout(Duration::from_secs(1));
+                made.fs.tick().expect("work in the background");
+                if !made.worker.take_need() {
+                    std::thread::park_timeout(Duration::from_secs(1));
+                }
             }
         });
-        let _end = Ending { is_done: &is_done, ticker: ticker.thread() };
+        made.worker.set_thread(Some(ticker.thread().clone()));
+        let _end = Ending { is_done: &is_done, worker: &made.worker };
         work()
     })
 }
@@ -84,13 +118,14 @@ pub(crate) fn with_ticks<R>(fs: &Furrow, work: impl FnOnce() -> R) -> R {
 /// Ends the thread that ticks, also when the work panics.
 struct Ending<'a> {
     is_done: &'a AtomicBool,
-    ticker: &'a Thread,
+    worker: &'a Worker,
 }
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.is_done.store(true, Ordering::Release);
-        self.ticker.unpark();
+        self.worker.wake();
+        self.worker.set_thread(None);
     }
 }
 
