@@ -80,7 +80,9 @@ fn check_all(zones: u64, zone_blocks: u64, turns: u64) {
 
 #[test]
 fn overwriting_blocks_is_never_refused_however_much_is_live() {
-    check_all(256, 64, 2);
+    for (zones, zone_blocks) in [(256, 64), (128, 128)] {
+        check_all(zones, zone_blocks, 2);
+    }
 }
 
 #[test]
