@@ -1,7 +1,8 @@
 //! The write buffer: blocks of files that are newer than the drive.
 //!
 //! Small and unaligned writes gather here, a block at a time, so that a file written in pieces of
-//! a hundred bytes does not become an extent per piece. A block stays until its content has been
+//! a hundred bytes does not become an extent per piece, and many small files do not become a write
+//! to the drive each. A block stays until its content has been
 //! placed on the drive and mapped; what is written to it meanwhile stays with it.
 
 use std::sync::Arc;
@@ -66,6 +67,7 @@ struct StoredAt {
 
 /// A buffered block on its way to the drive.
 struct Outgoing {
+    ino: Ino,
     block: u64,
     id: u64,
     data: Arc<BlockData>,
@@ -205,37 +207,26 @@ impl Furrow {
     /// Places every buffered block of every file. The caller has its turn at
     /// [`flushing`](Furrow::flushing).
     pub(super) fn write_back_all(&self) -> Result<()> {
-        let inos: Vec<Ino> = self.read_state().buffered.iter().copied().collect();
-        for ino in inos {
-            self.write_back(ino)?;
-        }
-        Ok(())
+        let files: Vec<Ino> = self.read_state().buffered.iter().copied().collect();
+        self.write_back(&files)
     }
 
-    /// Places every buffered block of a file. The caller has its turn at
-    /// [`flushing`](Furrow::flushing), as a commit has while it takes a batch: what is mapped
-    /// here cannot come in between.
-    pub(super) fn write_back(&self, ino: Ino) -> Result<()> {
-        let outgoing: Vec<Outgoing> = {
+    /// Places every buffered block of some files, those of many small ones in one write. The
+    /// caller has its turn at [`flushing`](Furrow::flushing), as a commit has while it takes a
+    /// batch: what is mapped here cannot come in between.
+    pub(super) fn write_back(&self, files: &[Ino]) -> Result<()> {
+        let outgoing = {
             let state = self.read_state();
-            let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
-            let dirty = file.into_iter().flat_map(|file| &file.dirty);
-            dirty
-                .map(|(&block, dirty)| Outgoing {
-                    block,
-                    id: dirty.id,
-                    data: Arc::clone(&dirty.data),
-                })
-                .collect()
+            files.iter().flat_map(|&ino| outgoing(&state, ino)).collect::<Vec<_>>()
         };
-        for group in gather(&outgoing) {
+        for group in outgoing.chunks(GATHER_BLOCKS) {
             let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
             for block in group {
                 data.extend_from_slice(&block.data[..]);
             }
             let placed = self.place_data(Purpose::WriteBack, &data)?;
             let crcs = checksums(&data);
-            publish(&mut self.write_accounts(), ino, group, &placed, &crcs);
+            publish(&mut self.write_accounts(), group, &placed, &crcs);
         }
         Ok(())
     }
@@ -306,28 +297,36 @@ fn stored_at(state: &State, ino: Ino, block: u64) -> Result<Option<StoredAt>> {
     }))
 }
 
-/// Runs of consecutive blocks, each short enough for one buffer.
-fn gather(outgoing: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
-    outgoing
-        .chunk_by(|left, right| left.block + 1 == right.block)
-        .flat_map(|run| run.chunks(GATHER_BLOCKS))
+/// The buffered blocks of a file, in order.
+fn outgoing(state: &State, ino: Ino) -> impl Iterator<Item = Outgoing> {
+    let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
+    file.into_iter().flat_map(|file| &file.dirty).map(move |(&block, dirty)| Outgoing {
+        ino,
+        block,
+        id: dirty.id,
+        data: Arc::clone(&dirty.data),
+    })
 }
 
-/// Maps what was placed, block by block still the one in the buffer, and clears the buffer of
-/// those that were not changed meanwhile.
-fn publish(state: &mut State, ino: Ino, group: &[Outgoing], placed: &[Placed], crcs: &[u32]) {
-    let wanted: Vec<bool> = group.iter().map(|block| is_wanted(state, ino, block)).collect();
+/// Maps what was placed, run by run of each file, where it is still what the buffer holds, and
+/// clears the buffer of what was not changed meanwhile.
+fn publish(state: &mut State, group: &[Outgoing], placed: &[Placed], crcs: &[u32]) {
+    let wanted: Vec<(&Outgoing, bool)> =
+        group.iter().map(|block| (block, is_wanted(state, block))).collect();
+    let is_run = |(left, left_is): &(&Outgoing, bool), (right, right_is): &(&Outgoing, bool)| {
+        left.ino == right.ino && left.block + 1 == right.block && left_is == right_is
+    };
     let mut first = 0;
     for part in placed {
         let limit = first + part.blocks as usize;
         let mut from = first;
-        for flags in wanted[first..limit].chunk_by(PartialEq::eq) {
-            let to = from + flags.len();
-            if flags[0] {
+        for run in wanted[first..limit].chunk_by(is_run) {
+            let to = from + run.len();
+            if run[0].1 {
                 let narrow = |count| u32::try_from(count).expect("inside a zone");
                 let block = part.block + narrow(from - first);
                 let place = Placed { zone: part.zone, block, blocks: narrow(to - from) };
-                map_run(state, ino, &group[from..to], (place, &crcs[from..to]));
+                map_run(state, &group[from..to], (place, &crcs[from..to]));
             }
             from = to;
         }
@@ -337,14 +336,15 @@ fn publish(state: &mut State, ino: Ino, group: &[Outgoing], placed: &[Placed], c
 }
 
 /// Whether the buffer still holds the block that was placed, or a later content of it.
-fn is_wanted(state: &State, ino: Ino, outgoing: &Outgoing) -> bool {
-    let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());
+fn is_wanted(state: &State, outgoing: &Outgoing) -> bool {
+    let file = state.inodes.get(&outgoing.ino).and_then(|inode| inode.file().ok());
     let dirty = file.and_then(|file| file.dirty.get(&outgoing.block));
     dirty.is_some_and(|dirty| dirty.id == outgoing.id)
 }
 
-fn map_run(state: &mut State, ino: Ino, run: &[Outgoing], (place, crcs): (Placed, &[u32])) {
-    let first = run[0].block;
+/// Maps a run of blocks of one file.
+fn map_run(state: &mut State, run: &[Outgoing], (place, crcs): (Placed, &[u32])) {
+    let Outgoing { ino, block: first, .. } = run[0];
     state.unmap_stored(ino, first, first + run.len() as u64);
     let Placed { zone, block, .. } = place;
     state.map(ino, first, MapEntry::At { zone, block, crcs: Crcs::from(crcs) });

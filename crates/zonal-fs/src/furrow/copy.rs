@@ -89,7 +89,7 @@ impl Furrow {
         loop {
             {
                 let _turn = self.flushing.lock().expect("no holder panicked");
-                self.write_back(source)?;
+                self.write_back(&[source])?;
             }
             let mut guard = self.write_state();
             let state = &mut *guard;

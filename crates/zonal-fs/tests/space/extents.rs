@@ -6,14 +6,7 @@ use zonal::{MemoryDrive, ZonedDevice};
 use zonal_fs::furrow::{DataCheck, DumpWhat, check, dump};
 use zonal_fs::vfs::{FileSystem, WriteFlags};
 
-use super::{BLOCK, assert_clean, create, format, mount, shape};
-
-/// Lengths of a drive's map entries, in the order of files and of blocks in them.
-fn map_lengths(drive: Arc<dyn ZonedDevice>) -> Vec<u64> {
-    let mut lengths = Vec::new();
-    dump(drive, DumpWhat::Maps, &mut |map| lengths.push(map["blocks"].as_u64().unwrap())).unwrap();
-    lengths
-}
+use super::{BLOCK, assert_clean, create, format, map_lengths, mount, shape};
 
 #[test]
 fn a_file_written_in_order_has_the_largest_extents_whatever_it_is_written_in() {

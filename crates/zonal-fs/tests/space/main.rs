@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "what overwriting costs is a part of the result")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of bytes")]
 
+mod calls;
 mod extents;
 mod full;
 mod gate;
@@ -16,7 +17,9 @@ mod turns;
 use std::sync::Arc;
 
 use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, ZonedDevice};
-use zonal_fs::furrow::{AtimePolicy, DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
+use zonal_fs::furrow::{
+    AtimePolicy, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs,
+};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
 const BLOCK: u64 = 4096;
@@ -75,4 +78,11 @@ impl Dice {
 fn assert_clean(drive: Arc<dyn ZonedDevice>) {
     let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
+}
+
+/// Lengths of a drive's map entries, in the order of files and of blocks in them.
+fn map_lengths(drive: Arc<dyn ZonedDevice>) -> Vec<u64> {
+    let mut lengths = Vec::new();
+    dump(drive, DumpWhat::Maps, &mut |map| lengths.push(map["blocks"].as_u64().unwrap())).unwrap();
+    lengths
 }
