@@ -204,6 +204,11 @@ impl Zones {
         self.free.len()
     }
 
+    /// Blocks of a zone of full capacity.
+    pub(super) fn zone_blocks(&self) -> u32 {
+        self.limits.zone_blocks
+    }
+
     /// Zones of journal and checkpoint.
     pub(super) fn meta(&self) -> u64 {
         self.meta

@@ -234,7 +234,13 @@ impl Furrow {
     /// What an operation does when it has changed something: keeps the buffer and the batch
     /// within bounds. The operation itself has succeeded.
     pub(super) fn after_change(&self) {
-        let batch_bytes = self.read_state().changes.bytes;
+        let (batch_bytes, waits) = {
+            let state = self.read_state();
+            (state.changes.bytes, !state.reaping.is_empty())
+        };
+        if waits {
+            self.wake_worker();
+        }
         let zone_bytes = self.layout().zone_blocks as usize * BLOCK_BYTES;
         let outcome = if batch_bytes > (4 << 20).min(zone_bytes / 4) {
             self.commit(Ending::Record)

@@ -91,8 +91,14 @@ impl Furrow {
                 let _turn = self.flushing.lock().expect("no holder panicked");
                 self.write_back(&[source])?;
             }
+            self.let_reaper_pass(source, from + count);
+            self.let_reaper_pass(target, to + count);
             let mut guard = self.write_state();
             let state = &mut *guard;
+            if state.awaits_reaper(source, from + count) || state.awaits_reaper(target, to + count)
+            {
+                continue;
+            }
             if state.inode(source)?.file()?.dirty.range(from..from + count).next().is_some() {
                 // Written to meanwhile: what is buffered has no place to share.
                 continue;

@@ -164,7 +164,8 @@ impl Furrow {
             // Where an append begins is settled with its first chunk.
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
             let chunk = Chunk::new(ino, at, &data[index(at)..index(next)], flags);
-            if self.write_chunk(&chunk, flags)? == Published::EndMoved {
+            let published = self.with_reaped_space(|| self.write_chunk(&chunk, flags))?;
+            if published == Published::EndMoved {
                 return Ok(Published::EndMoved);
             }
             self.after_change();
@@ -174,6 +175,7 @@ impl Furrow {
     }
 
     fn write_chunk(&self, chunk: &Chunk<'_>, flags: WriteFlags) -> Result<Published> {
+        self.let_reaper_pass(chunk.ino, chunk.limit);
         {
             // Before room is made: no reclaim for a write that has no space.
             let state = self.read_state();
@@ -227,6 +229,11 @@ impl Furrow {
             if flags.contains(WriteFlags::APPEND) && inode.size != chunk.offset {
                 return Ok(Published::EndMoved);
             }
+            if state.awaits_reaper(ino, chunk.limit) {
+                drop(guard);
+                self.let_reaper_pass(ino, chunk.limit);
+                continue;
+            }
             if !are_current(state, ino, &bases)? {
                 continue;
             }
@@ -269,6 +276,11 @@ impl Furrow {
             let state = &mut *guard;
             let change = plan_attributes(state, caller, ino, set)?;
             let shrinks = size < state.inode(ino)?.size;
+            if !shrinks && state.awaits_reaper(ino, size.div_ceil(BLOCK)) {
+                drop(guard);
+                self.let_reaper_pass(ino, size.div_ceil(BLOCK));
+                continue;
+            }
             let keeps_tail = self.has_planted(PlantedBug::ForgetTailZeroing);
             if let Some(block) = tail
                 && shrinks
@@ -287,7 +299,7 @@ impl Furrow {
                 Self::zero_in_block(state, (ino, block), base.as_ref(), admission, from..)?;
             }
             if shrinks {
-                state.unmap(ino, size.div_ceil(BLOCK), u64::MAX);
+                state.cut_off(ino, size.div_ceil(BLOCK));
             }
             let now = self.now();
             let inode = state.change_inode(ino)?;
@@ -345,6 +357,11 @@ impl Furrow {
                 .collect::<Result<_>>()?;
             let mut guard = self.write_state();
             let state = &mut *guard;
+            if state.awaits_reaper(ino, end.div_ceil(BLOCK)) {
+                drop(guard);
+                self.let_reaper_pass(ino, end.div_ceil(BLOCK));
+                continue;
+            }
             if !are_current(state, ino, &bases)? {
                 continue;
             }

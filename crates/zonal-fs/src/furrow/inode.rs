@@ -116,6 +116,7 @@ impl Furrow {
         };
         if is_unused && !self.is_read_only() {
             self.write_state().delete_if_unused(ino);
+            self.after_change();
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use zerocopy::byteorder::little_endian::U32;
 
 use super::alloc::{Role, Zones};
+use super::format::BLOCK_BYTES;
 use super::format::row::{
     EntryRow, ExtentRow, InodeRow, MapRow, Place, Row, RowOp, SharedPlace, ZonePlace, decode,
     extent_bytes,
@@ -131,7 +132,12 @@ fn build_inodes(
             continue;
         };
         let body = match kind {
-            FileKind::Regular => Body::File(File::default()),
+            FileKind::Regular => {
+                let reap_from =
+                    (row.reaping != 0).then(|| row.size.get().div_ceil(BLOCK_BYTES as u64));
+                state.reaping.extend(reap_from.map(|_| Ino::new(raw)));
+                Body::File(File { reap_from, ..File::default() })
+            }
             FileKind::Directory => Body::Directory(Directory {
                 parent: Ino::new(row.parent.get()),
                 next_cookie: row.next_cookie.get(),
@@ -294,7 +300,7 @@ fn build_maps(
     problems: &mut Problems,
 ) -> BTreeMap<ExtentId, u32> {
     let mut references = BTreeMap::new();
-    let limit = rules::FILE_SIZE_MAX.div_ceil(super::format::BLOCK_BYTES as u64);
+    let limit = rules::FILE_SIZE_MAX.div_ceil(BLOCK_BYTES as u64);
     for ((raw, first), entry) in rows {
         let (ino, blocks) = (Ino::new(raw), u64::from(entry.blocks()));
         let file = state.inodes.get(&ino).and_then(|inode| inode.file().ok());

@@ -16,7 +16,7 @@
 //! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`load`] | how is the state found again? |
 //! | [`table`] | how do rows lie sorted on the drive? |
-//! | [`reclaim`] | how does space come back? |
+//! | [`reclaim`], [`reap`] | how does space come back? |
 //! | [`step`] | what is done in the background, and when? |
 //! | `mkfs`, `check`, `dump` | the tools |
 
@@ -43,6 +43,7 @@ mod ops;
 mod place;
 mod planted;
 mod read;
+mod reap;
 mod reclaim;
 mod recover;
 mod replay;

@@ -27,7 +27,7 @@ impl FileSystem for Furrow {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.set_attributes(caller, ino, set)
+        self.with_reaped_space(|| self.set_attributes(caller, ino, set))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -48,7 +48,7 @@ impl FileSystem for Furrow {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attr> {
-        self.create_entry(caller, parent, name, new)
+        self.with_reaped_space(|| self.create_entry(caller, parent, name, new))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -60,11 +60,11 @@ impl FileSystem for Furrow {
     }
 
     fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.move_entry(source, target, flags)
+        self.with_reaped_space(|| self.move_entry(source, target, flags))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.add_link(ino, parent, name)
+        self.with_reaped_space(|| self.add_link(ino, parent, name))
     }
 
     fn pin(&self, ino: Ino) -> Result<()> {
@@ -107,7 +107,7 @@ impl FileSystem for Furrow {
     }
 
     fn fallocate(&self, ino: Ino, how: crate::vfs::Allocate, offset: u64, len: u64) -> Result<()> {
-        self.allocate(ino, how, offset, len)
+        self.with_reaped_space(|| self.allocate(ino, how, offset, len))
     }
 
     fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
@@ -121,7 +121,7 @@ impl FileSystem for Furrow {
         len: u64,
         flags: WriteFlags,
     ) -> Result<u64> {
-        self.copy_blocks(source, target, len, flags)
+        self.with_reaped_space(|| self.copy_blocks(source, target, len, flags))
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -130,12 +130,14 @@ impl FileSystem for Furrow {
         let blocks = self.user_blocks(&state, Rows::default());
         let used = totals.live + totals.preallocated + totals.reserved;
         let free = self.user_blocks(&state, totals.rows()).saturating_sub(used);
+        let waiting = state.reaping.iter().filter_map(|ino| state.inodes.get(ino));
+        let deleted = waiting.filter(|inode| inode.is_deleted()).count();
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
             name_max: NAME_MAX,
             blocks,
             blocks_free: free,
-            inodes: state.inodes.len() as u64,
+            inodes: (state.inodes.len() - deleted) as u64,
             // A small file takes a block and a few hundred bytes of rows.
             inodes_free: free,
             inodes_unlinked: state.unlinked.len() as u64,
@@ -154,7 +156,7 @@ impl FileSystem for Furrow {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.put_xattr(caller, ino, (name, value), mode)
+        self.with_reaped_space(|| self.put_xattr(caller, ino, (name, value), mode))
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -180,6 +182,8 @@ impl FileSystem for Furrow {
         if self.is_read_only() {
             return Ok(());
         }
+        // A clean drive holds nothing of deleted files.
+        while self.reap_one() {}
         let outcome = self.commit(Ending::Clean);
         self.read_only.store(true, Ordering::Release);
         outcome

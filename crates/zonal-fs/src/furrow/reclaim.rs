@@ -54,6 +54,8 @@ impl Furrow {
                 (meta > set + 2).then_some(meta),
             )
         };
+        // What is deleted already costs nothing to move.
+        while !self.read_state().zones.has_emptied() && self.reap_one() {}
         if pending {
             // A commit is about to give zones back, or has done.
             if !self.reset_one() {

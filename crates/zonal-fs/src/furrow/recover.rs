@@ -386,7 +386,9 @@ fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Losses {
     };
     for (&ino, inode) in &state.inodes {
         let Ok(file) = inode.file() else { continue };
-        for (&first, entry) in &file.map {
+        // What waits to be removed is no loss.
+        let end = if inode.is_deleted() { 0 } else { file.reap_from.unwrap_or(u64::MAX) };
+        for (&first, entry) in file.map.range(..end) {
             if let Some((zone, why)) = lost(entry) {
                 let len = u64::from(entry.blocks()) << BLOCK_SHIFT;
                 let offset = first << BLOCK_SHIFT;
@@ -473,7 +475,7 @@ impl Furrow {
                     .map(|(&ino, _)| ino)
                     .collect();
                 for ino in orphans {
-                    state.remove_inode(ino);
+                    state.delete_if_unused(ino);
                 }
             }
         }

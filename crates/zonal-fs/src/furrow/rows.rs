@@ -165,7 +165,8 @@ fn encode_inode(body: &mut Vec<u8>, ino: Ino, inode: &Inode, planted: Planted) {
         perm: U16::new(inode.perm),
         kind,
         flags: inode.flags.bits(),
-        reserved: [0; 4],
+        reaping: u8::from(inode.file().is_ok_and(|file| file.reap_from.is_some())),
+        reserved: [0; 3],
     };
     encode(body, RowOp::Put, &Row::Inode(row, target));
 }

@@ -38,6 +38,8 @@ pub(super) struct File {
     pub(super) mapped: u64,
     /// Sum of the buffered blocks' `reserved`: what the file will grow by.
     pub(super) growing: u64,
+    /// What is mapped from this block on waits to be removed. See [`reap`](super::reap).
+    pub(super) reap_from: Option<u64>,
     /// Held by who appends; made by the first who does.
     pub(super) appending: Option<Arc<Mutex<()>>>,
 }
@@ -111,6 +113,11 @@ impl Inode {
             btime: self.btime,
             flags: self.flags,
         }
+    }
+
+    /// Whether nothing leads to it any more: what is left of it waits to be removed.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.nlink == 0 && self.pins == 0
     }
 
     /// The directory's content, or an error.
@@ -245,6 +252,8 @@ pub(super) struct State {
     pub(super) buffered: BTreeSet<Ino>,
     /// Inodes without a link that pins keep alive.
     pub(super) unlinked: BTreeSet<Ino>,
+    /// Files of which something waits to be removed.
+    pub(super) reaping: BTreeSet<Ino>,
     /// Number of the batch that collects [`Self::changes`].
     pub(super) batch: u64,
     pub(super) next_ino: u64,
@@ -262,6 +271,7 @@ impl State {
             totals: Totals::default(),
             buffered: BTreeSet::new(),
             unlinked: BTreeSet::new(),
+            reaping: BTreeSet::new(),
             batch: 1,
             next_ino: Ino::ROOT.get() + 1,
             next_extent: 1,
@@ -270,18 +280,18 @@ impl State {
     }
 
     pub(super) fn inode(&self, ino: Ino) -> Result<&Inode> {
-        self.inodes.get(&ino).ok_or(FsError::NotFound)
+        self.inodes.get(&ino).filter(|inode| !inode.is_deleted()).ok_or(FsError::NotFound)
     }
 
     pub(super) fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode> {
-        self.inodes.get_mut(&ino).ok_or(FsError::NotFound)
+        self.inodes.get_mut(&ino).filter(|inode| !inode.is_deleted()).ok_or(FsError::NotFound)
     }
 
     /// An inode that is about to change: its row is marked.
     pub(super) fn change_inode(&mut self, ino: Ino) -> Result<&mut Inode> {
-        let inode = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        self.inode(ino)?;
         self.changes.mark(RowKey::Inode(ino));
-        Ok(inode)
+        self.inode_mut(ino)
     }
 
     /// Enters a new inode.
@@ -308,6 +318,7 @@ impl State {
         }
         self.buffered.remove(&ino);
         self.unlinked.remove(&ino);
+        self.reaping.remove(&ino);
     }
 
     /// Sets or, with `None`, removes an extended attribute.
@@ -360,10 +371,13 @@ impl State {
     /// Deletes an inode that nothing leads to any more.
     pub(super) fn delete_if_unused(&mut self, ino: Ino) {
         let Some(inode) = self.inodes.get(&ino).filter(|inode| inode.nlink == 0) else { return };
-        if inode.pins == 0 {
-            self.remove_inode(ino);
-        } else {
+        if inode.pins > 0 {
             self.unlinked.insert(ino);
+        } else if self.is_deleted_in_steps(ino) {
+            self.unlinked.remove(&ino);
+            self.cut_off(ino, 0);
+        } else {
+            self.remove_inode(ino);
         }
     }
 }

@@ -30,13 +30,15 @@ pub enum Work {
     Commit,
     /// Resets a zone in which nothing lives.
     Reset,
+    /// Removes up to 1,024 map entries of what was deleted or cut off.
+    Reap,
     /// Moves a mebibyte out of a victim, if free zones run low.
     Reclaim,
 }
 
 impl Work {
     /// What is to be done as soon as somebody has the time.
-    const BACKGROUND: [Self; 2] = [Self::Reset, Self::Reclaim];
+    const BACKGROUND: [Self; 3] = [Self::Reap, Self::Reset, Self::Reclaim];
 }
 
 /// What is left of a kind of work after a step.
@@ -72,6 +74,11 @@ impl Furrow {
             Work::Reset => {
                 self.reset_one();
                 let more = self.read_state().zones.reset_count() > 0;
+                Ok(if more { StepProgress::More } else { StepProgress::Idle })
+            }
+            Work::Reap => {
+                self.reap_one();
+                let more = !self.read_state().reaping.is_empty();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Reclaim => self.reclaim_step(),

@@ -34,6 +34,7 @@ mod hooked;
 mod journal;
 mod nth;
 mod planted;
+mod reap;
 mod reclaim;
 mod run;
 mod together;

@@ -6,7 +6,7 @@ use std::thread;
 
 use rustix::io::Errno;
 use zonal::{MemoryDrive, ZoneCond, ZoneFailure, ZonedDevice};
-use zonal_fs::furrow::Furrow;
+use zonal_fs::furrow::{Furrow, Work};
 use zonal_fs::vfs::{Allocate, Caller, FileSystem, Ino, SetAttr, SyncKind, WriteFlags};
 
 use super::gate::{Call, Gate};
@@ -45,6 +45,7 @@ fn fragment(zones: u64, zone_blocks: u64, turns: u64) {
     let fs = mount(drive.clone());
     overwrite(&fs, file, blocks / 2, 1000, 8);
     fs.unlink(Ino::ROOT, b"file").unwrap();
+    super::steps::finish(&fs, Work::Reap);
     fs.sync().unwrap();
     // An inode takes space too.
     let file = create(&fs, "again");

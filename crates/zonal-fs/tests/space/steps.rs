@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::{create, fill, format, shape};
 
 /// Does all of some work, and returns the number of steps.
-fn finish(fs: &Furrow, work: Work) -> u64 {
+pub(crate) fn finish(fs: &Furrow, work: Work) -> u64 {
     let mut steps = 1;
     while fs.step(work).unwrap() == StepProgress::More {
         steps += 1;

@@ -88,8 +88,10 @@ pub struct InodeRow {
     pub ctime_ns: U32,
     /// Nanoseconds after `btime`.
     pub btime_ns: U32,
+    /// 1: what is mapped from the size on waits to be removed, which goes on after a mount. 0 else.
+    pub reaping: u8,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 4],
+    pub reserved: [u8; 3],
 }
 
 /// A directory entry. Key: `parent`, name.

@@ -1,0 +1,267 @@
+//! The rest of files that were deleted or cut off: removed in steps.
+//!
+//! A deletion or a truncation of a file of many extents is done at once for who looks, but most of
+//! its map entries stay, and are removed some at a time. Until then the file is marked, in memory
+//! and in its row, so that a mount after a crash goes on. Nobody sees what waits: readers end at the
+//! size, a file without name and users is not found, and who would grow a file over what waits lets
+//! the reaper pass first.
+
+use std::collections::btree_map::Range;
+
+use super::Furrow;
+use super::place::MapEntry;
+use super::state::State;
+use crate::vfs::Ino;
+
+/// Map entries that are removed at once, and up to which nothing is left to the reaper: well under a
+/// millisecond's work. Fewer on small drives, so that the path is the same.
+const ENTRIES_MAX: usize = 1024;
+
+impl State {
+    /// Removes what a file has from block `first` on, or most of it later.
+    pub(super) fn cut_off(&mut self, ino: Ino, first: u64) {
+        self.drop_buffered(ino, first, u64::MAX);
+        let max = self.reap_max();
+        let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
+            return;
+        };
+        if file.reap_from.is_none() && file.map.range(first..).nth(max).is_none() {
+            self.unmap_stored(ino, first, u64::MAX);
+            return;
+        }
+        file.reap_from = Some(file.reap_from.map_or(first, |before| before.min(first)));
+        let covering = file.covering(first).filter(|(start, _)| *start < first);
+        let end = covering.map(|(start, entry)| start + u64::from(entry.blocks()));
+        if let Some(end) = end {
+            self.unmap_stored(ino, first, end);
+        }
+        self.mark_reaping(ino);
+    }
+
+    /// Removes some of what waits in a file, and the file itself where nothing keeps it.
+    pub(super) fn reap_some(&mut self, ino: Ino) {
+        let max = self.reap_max();
+        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
+        let Some((file, first)) = file.and_then(|file| Some((file, file.reap_from?))) else {
+            self.reaping.remove(&ino);
+            return;
+        };
+        let mut waiting: Range<'_, u64, MapEntry> = file.map.range(first..);
+        let last = waiting.nth(max - 1).map(|(&start, entry)| start + u64::from(entry.blocks()));
+        if let Some(limit) = last
+            && waiting.next().is_some()
+        {
+            self.unmap_stored(ino, first, limit);
+            return;
+        }
+        self.unmap_stored(ino, first, u64::MAX);
+        self.mark_reaping(ino);
+        self.reaping.remove(&ino);
+        if let Some(inode) = self.inodes.get_mut(&ino)
+            && let Ok(file) = inode.file_mut()
+        {
+            file.reap_from = None;
+        }
+        self.delete_if_unused(ino);
+    }
+
+    /// Whether blocks below `limit` of a file wait to be removed.
+    pub(super) fn awaits_reaper(&self, ino: Ino, limit: u64) -> bool {
+        self.reaping.contains(&ino)
+            && self
+                .inodes
+                .get(&ino)
+                .and_then(|inode| inode.file().ok()?.reap_from)
+                .is_some_and(|from| from < limit)
+    }
+
+    /// Whether deleting a file is more than one step.
+    pub(super) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
+        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
+        file.is_some_and(|file| file.reap_from.is_some() || file.map.len() > self.reap_max())
+    }
+
+    fn mark_reaping(&mut self, ino: Ino) {
+        self.reaping.insert(ino);
+        self.changes.mark(super::state::RowKey::Inode(ino));
+    }
+
+    fn reap_max(&self) -> usize {
+        ENTRIES_MAX.min(self.zones.zone_blocks() as usize)
+    }
+}
+
+impl Furrow {
+    /// Removes some of what waits in some file, and says whether there was anything. Who finds no
+    /// space calls it too.
+    pub(super) fn reap_one(&self) -> bool {
+        let first = self.read_state().reaping.first().copied();
+        let Some(ino) = first else { return false };
+        self.write_state().reap_some(ino);
+        self.after_change();
+        true
+    }
+
+    /// Waits, and works, until no blocks below `limit` of a file wait to be removed. Never with the
+    /// state locked.
+    pub(super) fn let_reaper_pass(&self, ino: Ino, limit: u64) {
+        while self.read_state().awaits_reaper(ino, limit) {
+            self.write_state().reap_some(ino);
+            self.after_change();
+        }
+    }
+
+    /// Runs an operation, which changes nothing where it finds no space, again as long as there is
+    /// space that waits.
+    pub(super) fn with_reaped_space<T>(
+        &self,
+        mut run: impl FnMut() -> crate::vfs::Result<T>,
+    ) -> crate::vfs::Result<T> {
+        loop {
+            match run() {
+                Err(crate::FsError::NoSpace) if self.reap_one() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+
+    use super::*;
+    use crate::furrow::{MkfsOptions, MountOptions, StepProgress, Work, mkfs};
+    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
+
+    /// A file of so many map entries, which share one block, and the free blocks before it.
+    fn many_entries(count: u64) -> (Furrow, Ino, u64) {
+        let spec = GeometrySpec {
+            block_size: BlockSize::B4096,
+            block_count: LbaCount::new(128 * 4096),
+            zone_size: LbaCount::new(4096),
+            zone_capacity: LbaCount::new(4096),
+            conventional_zones: 0,
+            max_open: Some(14),
+            max_active: Some(14),
+            max_append: LbaCount::new(64),
+        };
+        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).unwrap());
+        let clock = Arc::new(ManualClock::new(0));
+        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
+        let (source, file) = (create(b"source"), create(b"file"));
+        fs.write(source, 0, &[1; 4096], WriteFlags::DIRECT).unwrap();
+        fs.sync().unwrap();
+        let free = fs.statfs().unwrap().blocks_free;
+        for at in 0..count {
+            fs.copy_range((source, 0), (file, at * 8192), 4096, WriteFlags::empty()).unwrap();
+        }
+        assert_eq!(entries(&fs, file), usize::try_from(count).unwrap());
+        (fs, file, free)
+    }
+
+    fn entries(fs: &Furrow, ino: Ino) -> usize {
+        let state = fs.read_state();
+        state.inodes.get(&ino).map_or(0, |inode| inode.file().unwrap().map.len())
+    }
+
+    /// Steps to the end. Each takes the lock once, and must not find much to do there.
+    fn reap(fs: &Furrow, ino: Ino, keep: usize) {
+        let mut free = fs.statfs().unwrap().blocks_free;
+        loop {
+            let before = entries(fs, ino);
+            let progress = fs.step(Work::Reap).unwrap();
+            let removed = before - entries(fs, ino);
+            assert!(removed <= ENTRIES_MAX, "{removed} entries in one step");
+            let now = fs.statfs().unwrap().blocks_free;
+            assert!(now >= free, "space comes back and does not go");
+            free = now;
+            if progress == StepProgress::Idle {
+                assert_eq!(entries(fs, ino), keep);
+                return;
+            }
+            assert_eq!(removed, ENTRIES_MAX, "a step does its part");
+        }
+    }
+
+    #[test]
+    fn a_file_of_100_000_extents_is_deleted_in_steps() {
+        let (fs, file, free) = many_entries(100_000);
+        fs.pin(file).unwrap();
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        assert_eq!(fs.step(Work::Reap).unwrap(), StepProgress::Idle, "it is in use");
+        assert_eq!(entries(&fs, file), 100_000);
+        let inodes = fs.statfs().unwrap().inodes;
+        fs.unpin(file);
+        assert!(fs.getattr(file).is_err() && fs.pin(file).is_err(), "nobody finds it");
+        assert_eq!(fs.statfs().unwrap().inodes, inodes - 1);
+        assert_eq!(entries(&fs, file), 100_000, "the deletion itself removes nothing");
+        reap(&fs, file, 0);
+        assert_eq!(fs.statfs().unwrap().blocks_free, free);
+        assert!(!fs.read_state().inodes.contains_key(&file));
+    }
+
+    #[test]
+    fn a_file_of_100_000_extents_is_cut_off_in_steps() {
+        let (fs, file, _) = many_entries(100_000);
+        let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        fs.setattr(&Caller::ROOT, file, &set(100 * 8192 + 5)).unwrap();
+        assert!(entries(&fs, file) >= 100_000 - ENTRIES_MAX);
+        assert_eq!(fs.getattr(file).unwrap().size, 100 * 8192 + 5);
+        // Cut further while it goes on.
+        assert_eq!(fs.step(Work::Reap).unwrap(), StepProgress::More);
+        fs.setattr(&Caller::ROOT, file, &set(10 * 8192)).unwrap();
+        reap(&fs, file, 10);
+    }
+
+    #[test]
+    fn who_grows_a_file_over_what_waits_finds_zeroes() {
+        for how in ["truncate", "write", "allocate", "copy"] {
+            let (fs, file, _) = many_entries(5000);
+            let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+            fs.setattr(&Caller::ROOT, file, &set(3)).unwrap();
+            assert!(entries(&fs, file) > 3000);
+            let end = 4000 * 8192;
+            let source = fs.lookup(Ino::ROOT, b"source").unwrap().ino;
+            match how {
+                "truncate" => drop(fs.setattr(&Caller::ROOT, file, &set(end)).unwrap()),
+                "write" => drop(fs.write(file, end, b"end", WriteFlags::empty()).unwrap()),
+                "allocate" => {
+                    fs.fallocate(file, crate::vfs::Allocate::Extend, end - 100, 100).unwrap();
+                }
+                _ => drop(fs.copy_range((source, 0), (file, end), 4096, WriteFlags::empty())),
+            }
+            assert!(fs.getattr(file).unwrap().size >= end, "{how}");
+            for block in [0, 2, 1000, 4096, 7998] {
+                let mut found = [9; 4096];
+                fs.read(file, block * 4096, &mut found).unwrap();
+                let old = if block == 0 { 3 } else { 0 };
+                assert!(found[..old].iter().all(|byte| *byte == 1), "{how}, block {block}");
+                assert!(found[old..].iter().all(|byte| *byte == 0), "{how}, block {block}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_finds_no_space_reaps_for_itself() {
+        let (fs, file, _) = many_entries(1);
+        let other = fs.lookup(Ino::ROOT, b"source").unwrap().ino;
+        let allocate = |ino, first: u64, blocks: u64| {
+            fs.fallocate(ino, crate::vfs::Allocate::Extend, first * 4096, blocks * 4096)
+        };
+        for piece in 0..5000 {
+            allocate(file, 20 * piece, 10).unwrap();
+        }
+        let free = fs.statfs().unwrap().blocks_free;
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        assert_eq!(fs.statfs().unwrap().blocks_free, free, "nothing is back yet");
+        allocate(other, 1, free + 40_000).unwrap();
+        let left = entries(&fs, file);
+        assert!((1..=1000).contains(&left), "as much as it needs: {left} entries are left");
+    }
+}
