@@ -35,11 +35,11 @@ pub(crate) fn build(root: &Path, targets: &[&str]) -> Result<Vec<Program>> {
 pub(crate) fn built(build: &mut Command) -> Result<Vec<Program>> {
     let output = build.stderr(Stdio::inherit()).output().context("could not start cargo")?;
     ensure!(output.status.success(), "{build:?} failed");
-    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(parsed).collect())
 }
 
 /// The program that a message of cargo is about.
-fn program(line: &str) -> Option<Program> {
+fn parsed(line: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     let path = message["executable"].as_str()?;
     let manifest = Path::new(message["manifest_path"].as_str()?);
@@ -51,6 +51,12 @@ fn program(line: &str) -> Option<Program> {
         folder: folder.to_path_buf(),
         tests: message["profile"]["test"].as_bool()?,
     })
+}
+
+/// Builds one program, which is no test, and says where it is.
+pub(crate) fn program(root: &Path, name: &str) -> Result<PathBuf> {
+    let programs = build(root, &[&format!("--bin={name}")])?;
+    find(&programs, name).map(Path::to_path_buf)
 }
 
 /// The path of the program that is no test.
@@ -66,7 +72,7 @@ mod tests {
 
     #[test]
     fn programs_are_taken_from_messages_of_cargo() {
-        let found = program(
+        let found = parsed(
             r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/zonal-fs/Cargo.toml",
             "target":{"kind":["test"],"name":"crash"},"profile":{"test":true},
             "executable":"/w/target/debug/deps/crash-1"}"#,
@@ -74,6 +80,6 @@ mod tests {
         .unwrap();
         assert_eq!((&*found.package, &*found.name, found.tests), ("zonal-fs", "crash", true));
         assert_eq!(found.folder, Path::new("/w/crates/zonal-fs"));
-        assert!(program(r#"{"reason":"build-script-executed"}"#).is_none());
+        assert!(parsed(r#"{"reason":"build-script-executed"}"#).is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! What the programs that test the workspace share: `cargo xtask`, and those of `kernel-tests`.
+//! What the programs that build and test the workspace share: `cargo xtask`, and those that it starts,
+//! `kernel-tests` and `packaging`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "they are command-line programs")]
@@ -6,6 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
+pub mod metadata;
 pub mod run;
 pub mod tally;
 pub mod tools;

@@ -15,8 +15,8 @@ use xtask::tally::{Tally, now};
 /// How a test says on its own line of output that it could not run; the reason follows.
 const SKIP_MARK: &str = "SKIP: ";
 
-/// The reason of an ignored "test" that is no test: a program that tests of the same file start.
-const NO_TEST: &str = "the daemon of the other tests";
+/// A program of tests is ended after this many seconds.
+const SECONDS_MAX: u64 = 2400;
 
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,12 +31,10 @@ pub(crate) enum Tier {
 
 /// What runs a test that libtest ignores unless it is asked for.
 enum Runner {
-    /// Tests of the same file.
-    OtherTests,
-    /// The virtual machine.
-    Machine,
     /// A tier, and those above it.
     Tier(Tier),
+    /// The virtual machine, or tests of the same file.
+    Others,
     /// Only people.
     Nothing,
 }
@@ -44,15 +42,14 @@ enum Runner {
 impl Runner {
     /// What the reason of an ignored test says.
     fn of(why: &str) -> Self {
-        let Some((_, options)) = why.split_once("run by cargo xtask test") else {
-            return if why == NO_TEST { Self::OtherTests } else { Self::Nothing };
-        };
-        match options {
-            "" => Self::Tier(Tier::Standard),
-            " --all" => Self::Tier(Tier::All),
-            " --soak" => Self::Tier(Tier::Soak),
-            " in a virtual machine" => Self::Machine,
-            _ => Self::Nothing,
+        match why.split_once("run by cargo xtask test") {
+            Some((_, "")) => Self::Tier(Tier::Standard),
+            Some((_, " --all")) => Self::Tier(Tier::All),
+            Some((_, " --soak")) => Self::Tier(Tier::Soak),
+            Some((_, " in a virtual machine")) => Self::Others,
+            // It is no test, but a program that tests start.
+            None if why == "the daemon of the other tests" => Self::Others,
+            Some(_) | None => Self::Nothing,
         }
     }
 }
@@ -63,9 +60,9 @@ pub(crate) struct Tests<'a> {
     pub(crate) name: String,
     /// Where its output is kept.
     pub(crate) log: PathBuf,
-    /// Makes the command.
-    pub(crate) command: &'a dyn Fn() -> Command,
-    /// Whoever has not ended by then is ended, and has not failed by that.
+    /// Makes the command, which ends after so many seconds.
+    pub(crate) command: &'a dyn Fn(u64) -> Command,
+    /// What has not ended by then is ended, and has not failed by that.
     pub(crate) until: Option<Instant>,
 }
 
@@ -73,11 +70,10 @@ impl Tests<'_> {
     /// Runs the tests, then those that are ignored unless asked for and that `tier` includes. Prints
     /// a line, or all of the output if something failed.
     pub(crate) fn run(&self, tier: Tier, tally: &mut Tally) {
-        let start = now();
-        let mut own = Tally::default();
+        let (start, mut own) = (now(), Tally::default());
         let (mut output, seen) = self.run_once(&self.log, &["--show-output"], tier, &mut own);
         let later = seen.later(tier);
-        if !later.is_empty() {
+        if !later.is_empty() && self.seconds_left() > 0 {
             // They are heavy, and other programs of tests run beside them.
             let mut arguments = vec!["--ignored", "--exact", "--show-output", "--test-threads=1"];
             arguments.extend(later);
@@ -93,6 +89,11 @@ impl Tests<'_> {
         tally.join(own);
     }
 
+    /// Whole seconds until time is up.
+    fn seconds_left(&self) -> u64 {
+        self.until.map_or(SECONDS_MAX, |until| until.saturating_duration_since(now()).as_secs())
+    }
+
     /// Runs to the end and counts; what was printed, and what it means.
     fn run_once(
         &self,
@@ -101,8 +102,7 @@ impl Tests<'_> {
         tier: Tier,
         tally: &mut Tally,
     ) -> (String, Seen) {
-        let mut seen = Seen::default();
-        let name = &self.name;
+        let (mut seen, name) = (Seen::default(), &self.name);
         let (output, success) = match self.output(log, arguments) {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -113,7 +113,7 @@ impl Tests<'_> {
         output.lines().for_each(|line| seen.line(line));
         seen.count(tier, tally);
         if !success && seen.failed == 0 {
-            if self.until.is_some_and(|until| now() >= until) && seen.failing.is_empty() {
+            if self.seconds_left() == 0 && seen.failing.is_empty() {
                 println!("{name}: ended because time is up");
             } else {
                 let failing = seen.failing.join(", ");
@@ -127,7 +127,7 @@ impl Tests<'_> {
     /// file: what a test leaves running may keep it open, and a pipe would not end.
     fn output(&self, log: &Path, arguments: &[&str]) -> Result<(String, bool)> {
         let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
-        let mut command = (self.command)();
+        let mut command = (self.command)(self.seconds_left());
         command.args(arguments).stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
         let success = command.status().context("could not start it")?.success();
         let bytes = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
@@ -162,18 +162,15 @@ impl Seen {
             self.listed = Some(Vec::new());
         } else if let (Some(name), Some(listed)) = (line.strip_prefix("    "), &mut self.listed) {
             listed.push(name.to_owned());
-        } else if let Some(name) =
-            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
-        {
-            name.clone_into(&mut self.current);
+        } else if let Some(rest) = line.strip_prefix("---- ") {
+            rest.strip_suffix(" stdout ----").unwrap_or(rest).clone_into(&mut self.current);
         } else if let Some((name, end)) =
             line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         {
             name.clone_into(&mut self.current);
             if end == "FAILED" {
                 self.failing.push(name.to_owned());
-            }
-            if let Some(why) = end.strip_prefix("ignored") {
+            } else if let Some(why) = end.strip_prefix("ignored") {
                 let why = why.strip_prefix(", ").unwrap_or("marked as ignored");
                 self.ignored.push((name.to_owned(), why.to_owned()));
             }
@@ -187,20 +184,16 @@ impl Seen {
     fn count(&self, tier: Tier, tally: &mut Tally) {
         // A test that prints why it cannot run still passes in libtest's eyes.
         tally.pass(self.passed.saturating_sub(self.skipped.len() as u64));
-        for (name, why) in &self.skipped {
-            tally.skip(name, why);
-        }
-        for name in &self.failed_names {
-            tally.fail(name.clone());
-        }
+        self.skipped.iter().for_each(|(name, why)| tally.skip(name, why));
+        self.failed_names.iter().for_each(|name| tally.fail(name.clone()));
         for _ in self.failed_names.len() as u64..self.failed {
             tally.fail("a test without a name");
         }
         for (name, why) in &self.ignored {
             match Runner::of(why) {
-                Runner::OtherTests | Runner::Machine | Runner::Tier(Tier::Soak) => {}
-                Runner::Tier(wanted) if wanted <= tier => {}
+                Runner::Tier(wanted) if wanted <= tier || wanted == Tier::Soak => {}
                 Runner::Tier(_) => tally.leave(1),
+                Runner::Others => {}
                 Runner::Nothing => tally.skip(name, why),
             }
         }
@@ -282,18 +275,33 @@ test result: FAILED. 3 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out
         assert_eq!(seen().later(Tier::Soak), ["big", "huge", "years"]);
     }
 
-    fn outcome(program: &str) -> String {
+    fn run(command: &dyn Fn(u64) -> Command, until: Option<Instant>) -> String {
         let mut tally = Tally::default();
-        let log = tempfile::NamedTempFile::new().unwrap();
-        let command = || Command::new(program);
-        let (name, log) = ("tests".to_owned(), log.path().to_path_buf());
-        Tests { name, log, command: &command, until: None }.run(Tier::Standard, &mut tally);
+        let dir = tempfile::tempdir().unwrap();
+        let (name, log) = ("tests".to_owned(), dir.path().join("log"));
+        Tests { name, log, command, until }.run(Tier::Soak, &mut tally);
         tally.counts()
     }
 
     #[test]
     fn a_program_that_runs_no_test_is_a_failure() {
-        assert_eq!(outcome("/nonexistent/program"), "0 passed, 1 failed, 0 skipped");
-        assert_eq!(outcome("false"), "0 passed, 1 failed, 0 skipped");
+        for program in ["/nonexistent/program", "false"] {
+            assert_eq!(run(&|_| Command::new(program), None), "0 passed, 1 failed, 0 skipped");
+        }
+    }
+
+    #[test]
+    fn the_ignored_tests_get_only_the_time_that_is_left() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let command = |seconds| {
+            asked.borrow_mut().push(seconds);
+            let mut sleep = Command::new("sh");
+            let ignored = "test long ... ignored, run by cargo xtask test --soak";
+            sleep.args(["-c", &format!("echo '{ignored}'; sleep {seconds}")]);
+            sleep
+        };
+        let until = now() + std::time::Duration::from_millis(1500);
+        assert_eq!(run(&command, Some(until)), "0 passed, 0 failed, 0 skipped");
+        assert_eq!(*asked.borrow(), [1]);
     }
 }

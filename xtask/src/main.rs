@@ -3,8 +3,8 @@
 //! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did, and
 //!   their last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
-//! - `dist` makes packages (`dist/`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
+//! - `dist` makes packages: it starts `packaging`.
 //! - `bench` starts the benchmarks.
 
 #![forbid(unsafe_code)]
@@ -12,7 +12,6 @@
 
 mod artifacts;
 mod check;
-mod dist;
 mod docs;
 mod libtest;
 mod soak;
@@ -20,7 +19,7 @@ mod test;
 mod vm;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -62,7 +61,12 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Make the packages and the static archive, in target/dist
-    Dist(dist::Dist),
+    #[command(disable_help_flag = true)]
+    Dist {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run the benchmarks of the device and the file system, in release
     Bench {
         /// Only benchmarks whose name contains this
@@ -80,7 +84,7 @@ fn main() -> ExitCode {
         Task::Docs { check: false } => docs::refresh(&root).map(|()| ExitCode::SUCCESS),
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
         Task::Vm { arguments } => vm::main(&root, &arguments),
-        Task::Dist(arguments) => dist::main(&root, &arguments),
+        Task::Dist { arguments } => dist(&root, &arguments),
         Task::Bench { filter } => bench(&root, filter.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
@@ -95,6 +99,13 @@ fn root() -> PathBuf {
         .parent()
         .expect("xtask lies one directory below the root")
         .to_path_buf()
+}
+
+/// Builds what makes packages, and hands the arguments on.
+fn dist(root: &Path, arguments: &[String]) -> Result<ExitCode> {
+    let program = artifacts::program(root, "packaging")?;
+    let status = Command::new(program).args(arguments).status().context("starting packaging")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Every benchmark whose name contains `filter`.

@@ -1,16 +1,16 @@
-//! Starts programs quietly, and keeps their output for a failure.
+//! Starts programs.
 
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs to the end; an error carries all that was printed.
+/// Runs to the end, and returns what was printed; an error carries all of it.
 pub fn quietly(command: &mut Command) -> Result<String> {
-    let shown = show(command);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("could not start `{shown}`"))?;
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let shown = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("could not start `{shown}`"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -19,8 +19,9 @@ pub fn quietly(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-fn show(command: &Command) -> String {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let arguments = command.get_args().map(|argument| argument.to_string_lossy().into_owned());
-    std::iter::once(program).chain(arguments).collect::<Vec<_>>().join(" ")
+/// A command that ends when this program does, however that ends.
+pub fn ends_with_us(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig=TERM", "--"]).arg(program);
+    command
 }

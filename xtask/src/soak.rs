@@ -19,15 +19,6 @@ use crate::artifacts::{self, Program};
 use crate::libtest::{Tests, Tier};
 use crate::test::Environment;
 
-/// What libFuzzer needs of the compiler: it counts edges and sees comparisons. No nightly compiler is
-/// needed, because Rust checks memory itself where the targets are.
-const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
-     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
-
-/// With a target of its own, the flags do not reach build scripts.
-const FUZZ_TARGET: &str = "x86_64-unknown-linux-gnu";
-
 /// Runs for so many minutes after the build, and says how it went.
 pub(crate) fn main(root: &Path, minutes: u32) -> ExitCode {
     xtask::tally::tallied(|tally| {
@@ -42,17 +33,26 @@ fn soak(root: &Path, minutes: u32, tally: &mut Tally) -> Result<()> {
     println!("SEED={seed}");
     tools::install_packages(root);
     tools::build(root);
-    let programs = artifacts::build(root, &["--lib", "--bins", "--tests"])?;
-    let targets = fuzz_targets(root)?;
+    let mut programs = artifacts::build(root, &["--lib", "--bins", "--tests"])?;
+    programs.retain(|program| program.tests);
+    programs.sort_by_key(|program| program.name != "crash");
+    // Its `.cargo/config.toml` says how they are compiled.
+    let targets = artifacts::built(cargo(&root.join("fuzz")).args([
+        "build",
+        "--quiet",
+        "--release",
+        "--message-format=json-render-diagnostics",
+    ]))?;
+    ensure!(!targets.is_empty(), "fuzz/ has no target");
     let environment = Environment::new(root)?;
     let time = Duration::from_secs(u64::from(minutes) * 60);
     let until = now() + time;
     let fuzzed = thread::scope(|scope| {
         let fuzzed = scope.spawn(|| {
             let mut tally = Tally::default();
-            let share = time / u32::try_from(targets.len().max(1)).unwrap_or(u32::MAX);
+            let share = time.as_secs() / targets.len() as u64;
             for target in &targets {
-                let name = format!("fuzz {}, {} s", target.name, share.as_secs());
+                let name = format!("fuzz {}, {share} s", target.name);
                 tally.check(&name, || fuzz(root, target, share, seed));
             }
             tally
@@ -75,7 +75,7 @@ fn seed() -> Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// All tests again and again, each time with another seed; those of power cuts first.
+/// All tests again and again, each time with another seed.
 fn rounds(
     programs: &[Program],
     environment: &Environment,
@@ -83,20 +83,17 @@ fn rounds(
     until: Instant,
     tally: &mut Tally,
 ) {
-    let is_crash = |program: &&Program| program.name == "crash";
     for round in 0.. {
         let seed = first.wrapping_add(round).to_string();
         println!("round {round}: SEED={seed}");
-        let tests = || programs.iter().filter(|program| program.tests);
-        for program in tests().filter(is_crash).chain(tests().filter(|program| !is_crash(program)))
-        {
-            let left = until.saturating_duration_since(now()).as_secs();
-            if left == 0 {
+        for program in programs {
+            // A program that has no second left would be ended as it starts.
+            if now() + Duration::from_secs(1) > until {
                 return;
             }
             let name = format!("{} {}, SEED={seed}", program.package, program.name);
-            let command = || {
-                let mut command = program.command(environment, left);
+            let command = |seconds| {
+                let mut command = environment.command(program, seconds);
                 command.env("SEED", &seed).env("PROPTEST_RNG_SEED", &seed);
                 command
             };
@@ -106,35 +103,21 @@ fn rounds(
     }
 }
 
-/// Builds every target of `fuzz/`.
-fn fuzz_targets(root: &Path) -> Result<Vec<Program>> {
-    let mut build = cargo(root);
-    build.args(["build", "--quiet", "--release", "--manifest-path=fuzz/Cargo.toml"]);
-    build.args(["--message-format=json-render-diagnostics", "--target", FUZZ_TARGET]);
-    build.env("RUSTFLAGS", FUZZ_FLAGS).env("CARGO_TARGET_DIR", root.join("target/fuzz/build"));
-    let targets = artifacts::built(&mut build).context("building the fuzz targets")?;
-    ensure!(!targets.is_empty(), "fuzz/ has no target");
-    Ok(targets)
-}
-
 /// Runs one target for a while, on what is in the repository and what earlier runs have found.
-fn fuzz(root: &Path, target: &Program, time: Duration, seed: u32) -> Result<()> {
+fn fuzz(root: &Path, target: &Program, seconds: u64, seed: u32) -> Result<()> {
     let folder = root.join("target/fuzz");
     let corpus = folder.join("corpus").join(&target.name);
     fs::create_dir_all(&corpus).with_context(|| format!("making {}", corpus.display()))?;
-    let mut command = Command::new(&target.path);
-    command.arg(&corpus);
     let given = root.join("fixtures/corpus").join(&target.name);
-    if given.exists() {
-        command.arg(given);
-    }
-    // 0 would be another seed each time.
-    command.arg(format!("-seed={}", seed.max(1)));
-    command.arg(format!("-max_total_time={}", time.as_secs().max(1)));
-    command.args(["-timeout=60", "-rss_limit_mb=4096", "-print_final_stats=1"]);
-    command.arg(format!("-artifact_prefix={}/{}-", folder.display(), target.name));
     let log = folder.join(format!("{}.log", target.name));
     let file = File::create(&log)?;
+    let mut command = Command::new(&target.path);
+    command.arg(&corpus).args(given.exists().then_some(given));
+    // 0 would be another seed each time, and no limit of time.
+    command.arg(format!("-seed={}", seed.max(1)));
+    command.arg(format!("-max_total_time={}", seconds.max(1)));
+    command.args(["-timeout=60", "-rss_limit_mb=4096", "-print_final_stats=1"]);
+    command.arg(format!("-artifact_prefix={}/{}-", folder.display(), target.name));
     command.stderr(file.try_clone()?).stdout(file);
     let status = command.status().context("could not start it")?;
     let output = fs::read(&log).unwrap_or_default();

@@ -6,13 +6,16 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, Result, ensure};
 
 use crate::tally::Tally;
 use crate::{cargo, run};
 
-/// Programs of the distribution, with the Debian package that has them.
-const PACKAGED: &[(&str, &str)] = &[
+/// A program, and the Debian package that has it.
+pub type Packaged = (&'static str, &'static str);
+
+/// Of the suites.
+const PACKAGED: [Packaged; 7] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
@@ -22,34 +25,34 @@ const PACKAGED: &[(&str, &str)] = &[
     ("python3", "python3"),
 ];
 
-/// Programs from the Rust registry, with the version that the suites are written for.
-const BUILT: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+/// Of the virtual machine.
+const MACHINE: [Packaged; 3] =
+    [("qemu-system-x86_64", "qemu-system-x86"), ("depmod", "kmod"), ("mke2fs", "e2fsprogs")];
 
-/// Programs that make and run the virtual machine.
-const MACHINE: &[(&str, &str)] =
-    &[("qemu-system-x86_64", "qemu-system-x86"), ("depmod", "kmod"), ("mke2fs", "e2fsprogs")];
+/// Programs from the Rust registry, with the version that the suites are written for.
+const BUILT: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
 /// Installs the packages that are absent, of the suites and of the virtual machine, in one go: apt
 /// runs once at a time.
 pub fn install_packages(root: &Path) {
-    let path = search_path(root);
-    let wanted = PACKAGED.iter().chain(MACHINE);
-    let missing = wanted.filter(|(program, _)| find(program, &path).is_none());
-    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    if !packages.is_empty()
-        && let Err(error) = apt_get(&packages)
+    let wanted = [&PACKAGED[..], &MACHINE].concat();
+    let missing: Vec<&str> = absent(&wanted, &search_path(root)).map(|(_, name)| name).collect();
+    if !missing.is_empty()
+        && let Err(error) = install(&missing)
     {
-        println!("could not install {}: {error:#}", packages.join(", "));
+        println!("could not install {}: {error:#}", missing.join(", "));
     }
 }
 
 /// Builds the programs from the registry that are absent.
 pub fn build(root: &Path) {
-    let path = search_path(root);
-    for (program, version) in BUILT {
-        if find(program, &path).is_none()
-            && let Err(error) = cargo_install(root, program, version)
-        {
+    for (program, version) in absent(&BUILT, &search_path(root)) {
+        println!("building {program} {version}");
+        let tools = root.join("target/tools");
+        let mut command = cargo(root);
+        command.args(["install", "--quiet", "--locked", "--version", version, program, "--root"]);
+        command.arg(&tools).env("CARGO_TARGET_DIR", tools.join("build"));
+        if let Err(error) = run::quietly(&mut command) {
             println!("could not build {program} {version}: {error:#}");
         }
     }
@@ -57,11 +60,8 @@ pub fn build(root: &Path) {
 
 /// Counts every program that the suites lack as skipped.
 pub fn count_missing(root: &Path, tally: &mut Tally) {
-    let path = search_path(root);
-    for (program, _) in PACKAGED.iter().chain(BUILT) {
-        if find(program, &path).is_none() {
-            tally.skip(program, "not installed, and could not be: see above");
-        }
+    for (program, _) in absent(&[&PACKAGED[..], &BUILT].concat(), &search_path(root)) {
+        tally.skip(program, "not installed, and could not be: see above");
     }
 }
 
@@ -70,62 +70,32 @@ pub fn search_path(root: &Path) -> OsString {
     with_front(&root.join("target/tools/bin"))
 }
 
-/// A program that something cannot do without, and the Debian package that has it.
-pub struct Program {
-    /// Its name.
-    pub name: &'static str,
-    /// The package.
-    pub package: &'static str,
-}
-
 /// Finds all of `programs`, or installs their packages; an error says what is missing.
-pub fn require(programs: &[Program]) -> anyhow::Result<()> {
+pub fn require(programs: &[Packaged]) -> Result<()> {
     let path = with_front(Path::new("/usr/bin"));
-    let missing = || programs.iter().filter(|program| find(program.name, &path).is_none());
-    let packages: Vec<&str> = missing().map(|program| program.package).collect();
+    let packages: Vec<&str> = absent(programs, &path).map(|(_, package)| package).collect();
     if !packages.is_empty() {
-        apt_get(&packages).with_context(|| format!("installing {}", packages.join(", ")))?;
+        install(&packages)?;
     }
-    match missing().next() {
-        Some(program) => anyhow::bail!("{} is not installed", program.name),
-        None => Ok(()),
-    }
+    let missing = absent(programs, &path).next();
+    ensure!(missing.is_none(), "{} is not installed", missing.unwrap_or_default().0);
+    Ok(())
 }
 
-/// Installs the first of `packages` that this release has.
-pub fn install_first_of(packages: &[&str]) -> anyhow::Result<()> {
-    let mut outcome = Ok(());
-    for package in packages {
-        outcome = apt_get(&[package]).with_context(|| format!("installing {package}"));
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    outcome
-}
-
-fn apt_get(packages: &[&str]) -> anyhow::Result<()> {
-    let command = |arguments: &[&str]| {
+/// Installs packages of Debian.
+pub fn install(packages: &[&str]) -> Result<()> {
+    let install = [&["install", "-q", "-y", "--no-install-recommends"], packages].concat();
+    for arguments in [&["update", "-q"][..], &install] {
         let mut command = Command::new("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments);
-        run::quietly(&mut command)
-    };
-    command(&["update", "-q"])?;
-    command(&[&["install", "-q", "-y", "--no-install-recommends"], packages].concat())?;
+        run::quietly(command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
+            .with_context(|| format!("installing {}", packages.join(", ")))?;
+    }
     Ok(())
 }
 
-fn cargo_install(root: &Path, program: &str, version: &str) -> anyhow::Result<()> {
-    println!("building {program} {version}");
-    let tools = root.join("target/tools");
-    run::quietly(
-        cargo(root)
-            .args(["install", "--quiet", "--locked", "--version", version, "--root"])
-            .arg(&tools)
-            .arg(program)
-            .env("CARGO_TARGET_DIR", tools.join("build")),
-    )?;
-    Ok(())
+/// Those of `programs` that are not on `path`.
+fn absent<'a>(programs: &'a [Packaged], path: &'a OsStr) -> impl Iterator<Item = Packaged> + 'a {
+    programs.iter().copied().filter(|(program, _)| find(program, path).is_none())
 }
 
 /// The search path with `folder` in front, and with the places where administration programs lie.

@@ -1,11 +1,14 @@
 //! `cargo xtask vm`: builds what compares Zonal with a real kernel, and starts it. The rest is in
 //! `crates/kernel-tests`.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use xtask::run;
+use xtask::tally::{Tally, now};
 
 use crate::artifacts::{self, Program};
 
@@ -31,25 +34,45 @@ pub(crate) fn main(root: &Path, arguments: &[String]) -> Result<ExitCode> {
 pub(crate) fn share(root: &Path, programs: &[Program]) -> Result<()> {
     let folder = root.join("target/vm/share");
     fs::create_dir_all(&folder)?;
-    let copy = |from: &Path, name: &str| {
+    let tests = |name| programs.iter().find(|program| program.tests && program.name == name);
+    let found = PROGRAMS.map(|name| Ok((name, artifacts::find(programs, name)?)));
+    let found = found.into_iter().chain(TESTS.map(|name| {
+        Ok((name, &*tests(name).with_context(|| format!("cargo built no tests {name}"))?.path))
+    }));
+    for found in found.collect::<Result<Vec<_>>>()? {
         // A guest may run the old one: this makes a new file.
-        let (to, new) = (folder.join(name), folder.join(format!("{name}.new")));
+        let (name, from) = found;
+        let new = folder.join(format!("{name}.new"));
         fs::copy(from, &new).with_context(|| format!("copying {}", from.display()))?;
-        fs::rename(&new, &to).with_context(|| format!("making {}", to.display()))
-    };
-    for name in PROGRAMS {
-        copy(artifacts::find(programs, name)?, name)?;
-    }
-    for name in TESTS {
-        let mut tests = programs.iter().filter(|program| program.tests && program.name == name);
-        let program = tests.next().with_context(|| format!("cargo built no tests {name}"))?;
-        copy(&program.path, name)?;
+        fs::rename(&new, folder.join(name)).with_context(|| format!("making {name}"))?;
     }
     Ok(())
 }
 
-/// The program that boots the machine.
-pub(crate) fn program(root: &Path) -> Result<PathBuf> {
-    let programs = artifacts::build(root, &["--bin=kernel-tests"])?;
-    artifacts::find(&programs, "kernel-tests").map(Path::to_path_buf)
+/// Makes the image of the virtual machine; what is wrong is told when it is to boot.
+pub(crate) fn prepare(program: &Path) {
+    let status = Command::new(program).arg("prepare").status();
+    if !status.is_ok_and(|status| status.success()) {
+        println!("the virtual machine is not ready");
+    }
+}
+
+/// Has the program test something, and counts what it says.
+pub(crate) fn count(program: &Path, arguments: &[impl AsRef<OsStr>], name: &str) -> Tally {
+    let (start, mut tally) = (now(), Tally::default());
+    let mut printed = String::new();
+    let output = run::ends_with_us(program).args(arguments).output();
+    let counted = output.context("could not start it").and_then(|output| {
+        printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = || String::from_utf8_lossy(&output.stderr).into_owned();
+        tally.add(&printed).with_context(errors)
+    });
+    if let Err(error) = counted {
+        tally.fail(format!("{name}: {error:#}"));
+    }
+    let (counts, seconds) = (tally.counts(), start.elapsed().as_secs_f64());
+    // The counts of a part are no last line of ours.
+    let printed = printed.trim_end().replace('\n', "\n  ");
+    println!("\n== {name}: {counts} ({seconds:.1} s)\n  {printed}");
+    tally
 }

@@ -1,51 +1,54 @@
-//! Which crate may depend on which: the arrows of `ARCHITECTURE.md`, compared with what
+//! Which crate may depend on which: the table of `ARCHITECTURE.md`, compared with what
 //! `cargo metadata` says.
 
-use anyhow::{Result, bail};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::{list, text};
-
-/// Every crate of the workspace, with the crates of the workspace that it may use.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("zonal", &[]),
-    ("zonal-eval", &["zonal", "zonal-fs", "zonal-sim"]),
-    ("zonal-ffi", &["zonal", "zonal-fs", "zonal-linux"]),
-    ("zonal-fs", &["zonal"]),
-    ("zonal-fuse", &["zonal", "zonal-fs"]),
-    ("zonal-linux", &["zonal"]),
-    ("zonal-nvme", &["zonal"]),
-    ("zonal-sim", &["zonal"]),
-    (
-        "zonal-cli",
-        &[
-            "zonal",
-            "zonal-eval",
-            "zonal-fs",
-            "zonal-fuse",
-            "zonal-linux",
-            "zonal-nvme",
-            "zonal-sim",
-        ],
-    ),
-    ("xtask", &[]),
-    ("kernel-tests", &["xtask"]),
-];
+use xtask::metadata::{list, text};
 
 /// Compares.
-pub(super) fn check(metadata: &Value) -> Result<()> {
+pub(super) fn check(root: &Path, metadata: &Value) -> Result<()> {
+    let table = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("ARCHITECTURE.md")?;
+    compare(&arrows(&table), metadata)
+}
+
+/// Every crate of the table, with the crates of the workspace that it may use.
+fn arrows(table: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    let rows = table.split_once("## Crates").map_or("", |(_, rest)| rest).lines();
+    for row in rows.take_while(|line| !line.starts_with("## ")) {
+        let cells: Vec<&str> = row.split(" |").collect();
+        let [name, .., uses, _] = cells[..] else { continue };
+        let Some(name) = quoted(name).next() else { continue };
+        let uses = match uses.trim() {
+            "all of these" => found.iter().map(|(name, _)| *name).collect(),
+            uses => quoted(uses).collect(),
+        };
+        found.push((name, uses));
+    }
+    found
+}
+
+/// What stands between backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn compare(arrows: &[(&str, Vec<&str>)], metadata: &Value) -> Result<()> {
+    ensure!(!arrows.is_empty(), "ARCHITECTURE.md has no table of crates");
     let members: Vec<&str> =
         list(metadata, "workspace_members").iter().filter_map(Value::as_str).collect();
-    let packages: Vec<&Value> = list(metadata, "packages")
-        .iter()
-        .filter(|package| members.contains(&text(package, "id")))
-        .collect();
+    let packages = list(metadata, "packages").iter();
+    let packages: Vec<&Value> =
+        packages.filter(|package| members.contains(&text(package, "id"))).collect();
     let names: Vec<&str> = packages.iter().map(|package| text(package, "name")).collect();
     let mut wrong = Vec::new();
     for package in &packages {
         let name = text(package, "name");
-        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
-            wrong.push(format!("{name} is not in the list of {}", file!()));
+        let Some((_, allowed)) = arrows.iter().find(|(known, _)| *known == name) else {
+            wrong.push(format!("{name} is not in the table of ARCHITECTURE.md"));
             continue;
         };
         for dependency in list(package, "dependencies") {
@@ -65,25 +68,31 @@ mod tests {
 
     use super::*;
 
-    fn metadata(name: &str, dependency: &str) -> Value {
-        json!({
-            "workspace_members": ["a", "b"],
-            "packages": [
-                { "id": "a", "name": name, "dependencies": [{ "name": dependency }] },
-                { "id": "b", "name": "zonal-fs", "dependencies": [{ "name": "serde" }] },
-            ],
-        })
+    const TABLE: &str = "| `x` | y | |\n## Crates\n| crate | one line | may use |\n| --- | --- | --- |\n\
+        | `low` | at the bottom | |\n| `mid` | the middle | `low` |\n| `top` | `mid` and more | all of these |\n\
+        ## Else\n| `z` | a | |\n";
+
+    #[test]
+    fn arrows_are_rows_of_the_table() {
+        let expected = [("low", vec![]), ("mid", vec!["low"]), ("top", vec!["low", "mid"])];
+        assert_eq!(arrows(TABLE), expected);
     }
 
     #[test]
-    fn an_arrow_upwards_is_refused() {
-        assert!(check(&metadata("zonal-fuse", "zonal-fs")).is_ok());
-        assert!(check(&metadata("zonal-fuse", "bitflags")).is_ok());
-        assert!(check(&metadata("zonal", "zonal-fs")).is_err());
-    }
-
-    #[test]
-    fn a_crate_that_is_not_listed_is_refused() {
-        assert!(check(&metadata("zonal-util", "serde")).is_err());
+    fn an_arrow_that_is_not_in_the_table_is_refused() {
+        let compared = |name: &str, dependency: &str| {
+            let metadata = json!({
+                "workspace_members": ["a", "b"],
+                "packages": [
+                    { "id": "a", "name": name, "dependencies": [{ "name": dependency }] },
+                    { "id": "b", "name": "mid", "dependencies": [{ "name": "serde" }] },
+                ],
+            });
+            compare(&arrows(TABLE), &metadata)
+        };
+        assert!(compared("top", "mid").is_ok());
+        assert!(compared("top", "bitflags").is_ok());
+        assert!(compared("low", "mid").is_err());
+        assert!(compared("util", "serde").is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::refuse_lines;
+use super::{by_line, refuse};
 
 /// Written in two halves, so that this file passes its own check.
 const MARKS: &[&str] = &[
@@ -20,7 +20,7 @@ const MARKS: &[&str] = &[
 
 /// Looks for the marks in source and documents.
 pub(super) fn check(root: &Path) -> Result<()> {
-    refuse_lines(root, &[".rs", ".md", ".toml", ".sh", ".trycmd"], |_, line| {
-        MARKS.iter().find(|mark| line.contains(**mark)).map(|mark| (*mark).to_owned())
-    })
+    let mark =
+        |line: &str| MARKS.iter().find(|mark| line.contains(**mark)).map(ToString::to_string);
+    refuse(root, &[".rs", ".md", ".toml", ".sh", ".trycmd"], |_, text| by_line(text, mark))
 }

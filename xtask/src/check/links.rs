@@ -2,24 +2,17 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use super::{files, shown};
+use super::refuse;
 
 /// Follows every relative link.
 pub(super) fn check(root: &Path) -> Result<()> {
-    let mut broken = Vec::new();
-    for path in files(root, &[".md"])? {
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("reading {}", path.display()))?;
+    refuse(root, &[".md"], |path, text| {
         let folder = path.parent().unwrap_or(root);
-        for target in targets(&text) {
-            if !folder.join(target).exists() {
-                broken.push(format!("{}: {target} does not exist", shown(root, &path)));
-            }
-        }
-    }
-    if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }
+        let broken = targets(text).filter(|target| !folder.join(target).exists());
+        broken.map(|target| format!(": {target} does not exist")).collect()
+    })
 }
 
 /// Targets of `[text](target)` that are files: no address of the web, no bare anchor.

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 use xtask::tally::Tally;
-use xtask::{cargo, run};
+use xtask::{cargo, metadata, run};
 
 use crate::docs;
 
@@ -32,9 +31,9 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
-    match metadata(root) {
+    match metadata::metadata(root) {
         Ok(metadata) => {
-            tally.check("dependency arrows", || arrows::check(&metadata));
+            tally.check("dependency arrows", || arrows::check(root, &metadata));
             tally.check("licences", || licences::check(&metadata));
         }
         Err(error) => tally.fail(format!("cargo metadata: {error:#}")),
@@ -44,14 +43,8 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
 /// Those that take the compiler.
 pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
     tally.check("clippy", || {
-        quiet(cargo(root).args([
-            "clippy",
-            "--quiet",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-Dwarnings",
-        ]))
+        let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-Dwarnings"];
+        quiet(cargo(root).args(clippy))
     });
     tally.check("crates can be packaged", || packaged(root));
     tally.check("documentation builds", || {
@@ -66,7 +59,7 @@ pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
 
 /// Every crate that is more than a tool of this workspace, without as much as a warning.
 fn packaged(root: &Path) -> Result<()> {
-    let tools = ["xtask", "kernel-tests"].map(|name| format!("--exclude={name}"));
+    let tools = ["xtask", "kernel-tests", "packaging"].map(|name| format!("--exclude={name}"));
     let mut package = cargo(root);
     package.args(["package", "--workspace", "--offline", "--no-verify", "--allow-dirty"]);
     let output = package.args(tools).output().context("starting cargo package")?;
@@ -77,31 +70,6 @@ fn packaged(root: &Path) -> Result<()> {
 
 fn quiet(command: &mut Command) -> Result<()> {
     run::quietly(command).map(|_| ())
-}
-
-pub(crate) fn metadata(root: &Path) -> Result<Value> {
-    let version = run::quietly(Command::new("rustc").arg("-vV").current_dir(root))?;
-    let host = version
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .context("rustc -vV names no host")?;
-    let json = run::quietly(cargo(root).args([
-        "metadata",
-        "--format-version=1",
-        "--filter-platform",
-        host,
-    ]))?;
-    serde_json::from_str(&json).context("cargo metadata is not JSON")
-}
-
-/// The string under `key`, or nothing.
-pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_default()
-}
-
-/// The elements of the array under `key`.
-pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Files of ours below `root` whose name ends in one of `endings`, sorted.
@@ -121,26 +89,20 @@ fn files(root: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Fails if `wrong` says of a line in one of these files what is wrong with it; lists all such lines.
-fn refuse_lines(
-    root: &Path,
-    endings: &[&str],
-    wrong: impl Fn(&Path, &str) -> Option<String>,
-) -> Result<()> {
+/// Fails with all that `wrong` finds in the text of these files, if that is anything.
+fn refuse(root: &Path, endings: &[&str], wrong: impl Fn(&Path, &str) -> Vec<String>) -> Result<()> {
     let mut found = Vec::new();
     for path in files(root, endings)? {
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("reading {}", path.display()))?;
-        for (index, line) in text.lines().enumerate() {
-            if let Some(what) = wrong(&path, line) {
-                found.push(format!("{}:{}: {what}", shown(root, &path), index + 1));
-            }
-        }
+        let shown = path.strip_prefix(root).unwrap_or(&path).display();
+        found.extend(wrong(&path, &text).iter().map(|what| format!("{shown}{what}")));
     }
     if found.is_empty() { Ok(()) } else { bail!("{}", found.join("\n")) }
 }
 
-/// `path` as a person would name it.
-fn shown<'a>(root: &Path, path: &'a Path) -> std::path::Display<'a> {
-    path.strip_prefix(root).unwrap_or(path).display()
+/// What `wrong` finds in each line, with the number of the line.
+fn by_line(text: &str, wrong: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let numbered = text.lines().zip(1..);
+    numbered.filter_map(|(line, at)| wrong(line).map(|what| format!(":{at}: {what}"))).collect()
 }

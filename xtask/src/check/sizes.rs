@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use super::{files, shown};
+use super::refuse;
 
 /// Lines of a file without its tests: beyond this nobody keeps it in mind.
 const LINES_MAX: usize = 600;
@@ -14,22 +14,20 @@ const LINES_NOTED: usize = 450;
 
 /// Measures every source file.
 pub(super) fn check(root: &Path) -> Result<()> {
-    let mut wrong = Vec::new();
-    for path in files(root, &[".rs"])? {
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("reading {}", path.display()))?;
-        let name = shown(root, &path);
+    refuse(root, &[".rs"], |path, text| {
+        let mut wrong = Vec::new();
         if !text.starts_with("//! ") {
-            wrong.push(format!("{name} does not begin with `//!`: what it is, what it guarantees"));
+            wrong.push(" does not begin with `//!`: what it is, what it guarantees".to_owned());
         }
-        let lines = lines_without_tests(&text);
+        let lines = lines_without_tests(text);
         if lines > LINES_MAX {
-            wrong.push(format!("{name} has {lines} lines without tests, over {LINES_MAX}"));
+            wrong.push(format!(" has {lines} lines without tests, over {LINES_MAX}"));
         } else if lines > LINES_NOTED {
+            let name = path.strip_prefix(root).unwrap_or(path).display();
             println!("  {name} has {lines} lines without tests");
         }
-    }
-    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
+        wrong
+    })
 }
 
 /// Lines up to the test module, which is the last thing in a file.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::refuse_lines;
+use super::{by_line, refuse};
 
 const TERMS: &str = "docs/terms.md";
 const HEADING: &str = "## Retired";
@@ -15,9 +15,12 @@ pub(super) fn check(root: &Path) -> Result<()> {
     let terms = std::fs::read_to_string(root.join(TERMS)).context(TERMS)?;
     let retired = retired(&terms);
     ensure!(!retired.is_empty(), "{TERMS} lists no words under `{HEADING}`");
-    refuse_lines(root, &[".rs", ".md", ".toml", ".trycmd"], |path, line| {
+    let word = |line: &str| {
         let word = retired.iter().find(|word| has_word(line, word))?;
-        (path != root.join(TERMS)).then(|| format!("{word}, see {TERMS}"))
+        Some(format!("{word}, see {TERMS}"))
+    };
+    refuse(root, &[".rs", ".md", ".toml", ".trycmd"], |path, text| {
+        if path == root.join(TERMS) { Vec::new() } else { by_line(text, word) }
     })
 }
 

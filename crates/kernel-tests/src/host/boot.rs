@@ -12,6 +12,8 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
+use xtask::run;
+
 use super::cpio::Cpio;
 use super::image::Image;
 use super::share::Daemon;
@@ -39,9 +41,7 @@ impl Accelerator {
     /// KVM, if a guest comes to its end on it. There are hosts whose KVM starts a machine and then
     /// cannot run a kernel that was not built for it: they have no virtualisation in hardware.
     pub(crate) fn detect(image: &Image, root: &Path) -> Self {
-        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let hardware = processors.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
-        if !hardware || !Path::new("/dev/kvm").exists() {
+        if Self::likely() == Self::Tcg {
             return Self::Tcg;
         }
         let job = Job {
@@ -63,7 +63,15 @@ impl Accelerator {
         }
     }
 
-    fn options(self) -> &'static [&'static str] {
+    /// KVM, if the processor has virtualization and the kernel offers it.
+    pub(crate) fn likely() -> Self {
+        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let hardware = processors.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
+        if hardware && Path::new("/dev/kvm").exists() { Self::Kvm } else { Self::Tcg }
+    }
+
+    /// For QEMU's command line.
+    pub(crate) fn options(self) -> &'static [&'static str] {
         match self {
             Self::Kvm => &["-accel", "kvm", "-cpu", "host", "-smp", "2"],
             // One processor: with two, an interpreted kernel that patches its code may see half a
@@ -76,7 +84,7 @@ impl Accelerator {
     }
 
     /// For the kernel's command line.
-    fn kernel_options(self) -> &'static str {
+    pub(crate) fn kernel_options(self) -> &'static str {
         match self {
             Self::Kvm => "",
             // The counter is no clock to calibrate by on a busy interpreter.
@@ -226,10 +234,8 @@ impl Files {
 
 fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> Command {
     let memory = format!("{}M", job.memory_mib);
-    // However this program ends, the machine ends with it.
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig=TERM", "--", "timeout", "--kill-after=5"]);
-    command.args([&job.seconds_max.to_string(), "qemu-system-x86_64"]);
+    let mut command = run::ends_with_us("timeout");
+    command.args(["--kill-after=5", &job.seconds_max.to_string(), "qemu-system-x86_64"]);
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     command.args(["-machine", "q35", "-m", &memory]);
     let accelerator = match job.clock {

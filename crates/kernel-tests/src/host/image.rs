@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use super::cpio::Cpio;
 use super::debian::{self, Apt};
 use xtask::run;
-use xtask::tools::{self, Program};
+use xtask::tools;
 
 /// A kernel and its root file systems.
 pub(crate) struct Image {
@@ -67,10 +67,7 @@ impl Image {
             return Self::open(&folder.join("image"));
         }
         println!("building the image of the virtual machine, 5 to 10 minutes at the most:");
-        tools::require(&[
-            Program { name: "depmod", package: "kmod" },
-            Program { name: "mke2fs", package: "e2fsprogs" },
-        ])?;
+        tools::require(&[("depmod", "kmod"), ("mke2fs", "e2fsprogs")])?;
         for stale in ["image", "kernel", "root", "apt"] {
             remove(&folder.join(stale))?;
         }
@@ -245,7 +242,8 @@ fn link_if_absent(link: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-fn remove(folder: &Path) -> Result<()> {
+/// Removes a folder that may not be there.
+pub(crate) fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
     }

@@ -2,11 +2,13 @@
 //!
 //! `debian.rs` takes packages, `image.rs` makes a kernel and a root of them, `boot.rs` runs it with a
 //! directory of `share.rs`. What the guest runs lies in `target/vm/share`: `cargo xtask` puts it there.
+//! `packages.rs` boots another Debian, to use the packages of `cargo xtask dist` in it.
 
 mod boot;
 mod cpio;
 mod debian;
 mod image;
+mod packages;
 mod share;
 
 use std::collections::VecDeque;
@@ -20,8 +22,8 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use xtask::run;
-use xtask::tally::Tally;
-use xtask::tools::{self, Program};
+use xtask::tally::{Tally, tallied};
+use xtask::tools;
 
 use self::boot::{Accelerator, GuestClock, Job, Output};
 use self::image::Image;
@@ -48,6 +50,9 @@ struct Args {
 enum Action {
     /// Make the image of the machine, unless it is there
     Prepare,
+    /// Install these packages in a fresh Debian, and use them there
+    #[command(hide = true)]
+    Packages { files: Vec<PathBuf> },
     /// Run one command in the machine, as root; its output and exit code are this command's
     Run(Run),
     /// Measure what a served drive costs the kernel that uses it, as ratios
@@ -90,9 +95,12 @@ pub fn main() -> ExitCode {
     let accelerator = args.accelerator;
     let outcome = match &args.action {
         Some(Action::Prepare) => prepare(&root).map(|_| ExitCode::SUCCESS),
+        Some(Action::Packages { files }) => {
+            Ok(tallied(|tally| packages::test(&root, files, tally)))
+        }
         Some(Action::Run(run)) => run_command(&root, run, accelerator),
         Some(Action::Bench(bench)) => run_bench(&root, bench, accelerator),
-        None => Ok(xtask::tally::tallied(|tally| {
+        None => Ok(tallied(|tally| {
             let wanted = Wanted { subjects: &args.only, part: args.part };
             all(&root, &wanted, accelerator, tally);
         })),
@@ -143,6 +151,7 @@ fn all(root: &Path, wanted: &Wanted, accelerator: Option<Accelerator>, tally: &m
     if wanted.part == Some(Part::Essential) {
         let rest = MACHINES.iter().filter(|machine| machine.part == Part::Rest);
         tally.leave(rest.flat_map(|machine| machine.subjects).map(|subject| subject.checks).sum());
+        tally.leave(packages::COUNT);
     }
 }
 
@@ -254,7 +263,7 @@ fn fill_share(root: &Path, image: &Image) -> Result<PathBuf> {
 
 /// Everything there is before a machine can be booted; an error says what is missing.
 fn prepare(root: &Path) -> Result<Image> {
-    tools::require(&[Program { name: "qemu-system-x86_64", package: "qemu-system-x86" }])?;
+    tools::require(&[("qemu-system-x86_64", "qemu-system-x86")])?;
     share::require()?;
     Image::prepare(root)
 }

@@ -23,7 +23,7 @@ enum Dialect {
 pub(crate) fn require() -> Result<()> {
     if program().is_err() {
         // Debian 12 has it in a package of QEMU, later ones by itself.
-        tools::install_first_of(&["virtiofsd", "qemu-system-common"])?;
+        tools::install(&["virtiofsd"]).or_else(|_| tools::install(&["qemu-system-common"]))?;
         program()?;
     }
     Ok(())

@@ -1,40 +1,41 @@
 //! `cargo xtask dist`: packages for Debian and a static archive, under `target/dist`.
 //!
-//! - `packaging/files` says what lies where; `stage.rs` lays it out.
+//! - `packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs` makes.
 //! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux.
-//! - `--test` installs the packages into a fresh Debian in a virtual machine: `machine.rs`.
+//! - `--test` has the packages used in a fresh Debian in a virtual machine, by `crates/kernel-tests`.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
 
 mod archive;
 mod deb;
-mod machine;
 mod made;
 mod stage;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
-use clap::Args;
-use xtask::tally::{Tally, tallied};
-use xtask::tools::{self, Program};
+use clap::Parser;
+use xtask::tally::tallied;
+use xtask::tools::{self, Packaged};
 use xtask::{cargo, run};
-
-use crate::libtest::Tier;
 
 /// The version of every package: that of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What this is done with.
-const PROGRAMS: [Program; 3] = [
-    Program { name: "dpkg-deb", package: "dpkg" },
-    Program { name: "dpkg-shlibdeps", package: "dpkg-dev" },
-    Program { name: "strip", package: "binutils" },
-];
+const PROGRAMS: [Packaged; 3] =
+    [("dpkg-deb", "dpkg"), ("dpkg-gencontrol", "dpkg-dev"), ("strip", "binutils")];
 
-/// Makes the packages, or tests them.
-#[derive(Args)]
-pub(crate) struct Dist {
+/// What is built: the command and the C library.
+const BUILT: [&str; 2] = ["--package=zonal-cli", "--package=zonal-ffi"];
+
+#[derive(Parser)]
+#[command(name = "cargo xtask dist")]
+#[command(about = "Make the packages and the static archive, in target/dist")]
+struct Args {
     /// Only packages
     #[arg(long)]
     deb: bool,
@@ -62,40 +63,40 @@ struct Place {
     multiarch: String,
 }
 
-/// Does what the command line asks for.
-pub(crate) fn main(root: &Path, dist: &Dist) -> Result<std::process::ExitCode> {
-    if dist.test {
-        return Ok(tallied(|tally| tally.join(tests(root, Tier::All))));
-    }
-    if !dist.archive {
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it lies one folder below");
+    let outcome = if args.test { test(root) } else { make(root, &args) };
+    outcome.unwrap_or_else(|error| {
+        println!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn make(root: &Path, args: &Args) -> Result<ExitCode> {
+    if !args.archive {
         for file in packages(root, "release")? {
             println!("{}", file.display());
         }
     }
-    if !dist.deb {
-        println!("{}", archive::make(root, &dist.target)?.display());
+    if !args.deb {
+        println!("{}", archive::make(root, &args.target)?.display());
     }
-    Ok(std::process::ExitCode::SUCCESS)
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Installs the packages into a fresh Debian in a virtual machine and uses them there.
-pub(crate) fn tests(root: &Path, tier: Tier) -> Tally {
-    let mut tally = Tally::default();
-    if tier != Tier::All {
-        tally.leave(machine::COUNT);
-        return tally;
+/// Makes packages of the development profile, and has them used in a fresh Debian.
+fn test(root: &Path) -> Result<ExitCode> {
+    // Elsewhere than on Debian there is nothing to make them with.
+    if let Err(error) = tools::require(&PROGRAMS) {
+        let skip = |why: &str| tallied(|tally| tally.skip("packages in a fresh Debian", why));
+        return Ok(skip(&format!("{error:#}")));
     }
-    match machine::Image::prepare(root) {
-        Ok(image) => {
-            let tested =
-                packages(root, "dev").and_then(|packages| image.test(root, &packages, &mut tally));
-            if let Err(error) = tested {
-                tally.fail(format!("packages in a fresh Debian: {error:#}"));
-            }
-        }
-        Err(error) => tally.skip("packages in a fresh Debian", &format!("{error:#}")),
-    }
-    tally
+    let files = packages(root, "dev")?;
+    run::quietly(cargo(root).args(["build", "--quiet", "--bin=kernel-tests"]).arg("--workspace"))?;
+    let mut machine = run::ends_with_us(root.join("target/debug/kernel-tests"));
+    let status = machine.arg("packages").args(files).status().context("starting kernel-tests")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Builds with this profile of cargo's and makes all packages.
@@ -113,9 +114,6 @@ fn packages(root: &Path, profile: &str) -> Result<Vec<PathBuf>> {
     let staged = stage::all(&place)?;
     staged.iter().map(|package| deb::make(&place, package)).collect()
 }
-
-/// What is built: the command and the C library.
-const BUILT: [&str; 2] = ["--package=zonal-cli", "--package=zonal-ffi"];
 
 /// An empty folder, whatever was there.
 fn fresh(folder: &Path) -> Result<()> {

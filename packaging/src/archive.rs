@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use xtask::{cargo, run};
 
-use super::{VERSION, epoch, fresh, made};
+use crate::{VERSION, epoch, fresh, made};
 
 /// Builds for `target` and returns the archive.
 pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {

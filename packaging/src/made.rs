@@ -1,7 +1,7 @@
 //! What packages contain and the repository does not: the program without its debug information,
 //! what it says about its own command line, changelogs, and the licences of all that is compiled in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -9,18 +9,25 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use xtask::metadata::{self, list, text};
 use xtask::{cargo, run};
 
-use super::{Place, VERSION, epoch, fresh};
-use crate::check::{self, list, text};
+use crate::{Place, VERSION, epoch, fresh};
 
-/// Makes all of it in `made`.
+/// What Debian is told about the packages.
+const CONTROL: &str = include_str!("../debian/control");
+
+/// Makes all of it in `made`, and the source package that dpkg-dev's tools want to be in.
 pub(super) fn all(place: &Place) -> Result<()> {
     let made = place.dist.join("made");
     fresh(&made)?;
     let zonal = made.join("zonal");
     strip(&place.built.join("zonal"), &zonal)?;
     library(place, &made)?;
+    let source = made.join("source/debian");
+    fs::create_dir_all(&source)?;
+    fs::write(source.join("control"), CONTROL)?;
+    fs::write(source.join("changelog"), debian_changelog(&place.root)?)?;
     documents(&place.root, &zonal, &made)
 }
 
@@ -62,13 +69,13 @@ pub(super) fn documents(root: &Path, zonal: &Path, made: &Path) -> Result<()> {
 }
 
 fn debian_changelog(root: &Path) -> Result<String> {
-    let date = run::quietly(
-        Command::new("date").args(["--utc", "-R", "-d"]).arg(format!("@{}", epoch(root)?)),
-    )?;
+    let mut date = Command::new("date");
+    let date = run::quietly(date.args(["--utc", "-R", "-d"]).arg(format!("@{}", epoch(root)?)))?;
+    let (_, maintainer) = CONTROL.split_once("Maintainer: ").context("there is a maintainer")?;
+    let maintainer = maintainer.lines().next().unwrap_or_default();
     Ok(format!(
         "zonal ({VERSION}-1) unstable; urgency=medium\n\n  * See changelog.gz.\n\n \
-         -- {}  {date}",
-        super::deb::MAINTAINER
+         -- {maintainer}  {date}"
     ))
 }
 
@@ -85,27 +92,23 @@ fn copyright(root: &Path) -> Result<String> {
 /// The licences of every crate that is compiled in, each text once.
 fn third_party(root: &Path) -> Result<String> {
     let mut all = String::new();
-    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for crate_ in compiled_in(root)? {
         let folder = Path::new(text(&crate_, "manifest_path")).parent().context("no folder")?;
         let name = format!("{} {}", text(&crate_, "name"), text(&crate_, "version"));
         writeln!(all, "{name}: {}", text(&crate_, "license"))?;
         for file in fs::read_dir(folder)? {
-            let file = file?.path();
-            let is_licence = file.file_name().is_some_and(|name| {
-                let name = name.to_string_lossy().to_uppercase();
-                ["LICEN", "COPYING", "NOTICE"].iter().any(|start| name.starts_with(start))
-            });
-            if is_licence && let Ok(licence) = fs::read_to_string(&file) {
-                let names = texts.entry(licence.trim().to_owned()).or_default();
-                if !names.contains(&name) {
-                    names.push(name.clone());
-                }
+            let file = file?;
+            let what = file.file_name().to_string_lossy().to_uppercase();
+            if ["LICEN", "COPYING", "NOTICE"].iter().any(|start| what.starts_with(start))
+                && let Ok(licence) = fs::read_to_string(file.path())
+            {
+                texts.entry(licence.trim().to_owned()).or_default().insert(name.clone());
             }
         }
     }
-    for (licence, mut crates) in texts {
-        crates.sort();
+    for (licence, crates) in texts {
+        let crates: Vec<String> = crates.into_iter().collect();
         write!(all, "\n{}\n{}:\n\n{licence}\n", "-".repeat(76), crates.join(", "))?;
     }
     Ok(all)
@@ -113,28 +116,16 @@ fn third_party(root: &Path) -> Result<String> {
 
 /// The crates of others that the command contains, by name, as `cargo metadata` describes them.
 fn compiled_in(root: &Path) -> Result<Vec<Value>> {
-    let tree = run::quietly(cargo(root).args([
-        "tree",
-        "--package=zonal-cli",
-        "--edges=normal",
-        "--prefix=none",
-        "--format={p}",
-    ]))?;
-    // `NAME vVERSION (more)`
-    let used: Vec<(&str, &str)> = tree
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split(' ');
-            Some((words.next()?, words.next()?.strip_prefix('v')?))
-        })
-        .collect();
-    let metadata = check::metadata(root)?;
-    let mut crates: Vec<Value> = list(&metadata, "packages")
-        .iter()
-        .filter(|package| !package["source"].is_null())
-        .filter(|package| used.contains(&(text(package, "name"), text(package, "version"))))
-        .cloned()
-        .collect();
+    let arguments = ["tree", "--package=zonal-cli", "--edges=normal", "--prefix=none"];
+    let tree = run::quietly(cargo(root).args(arguments).arg("--format={p} "))?;
+    let used: BTreeSet<&str> = tree.lines().collect();
+    let is_used = |package: &&Value| {
+        let start = format!("{} v{} ", text(package, "name"), text(package, "version"));
+        !package["source"].is_null() && used.iter().any(|line| line.starts_with(&start))
+    };
+    let metadata = metadata::metadata(root)?;
+    let mut crates: Vec<Value> =
+        list(&metadata, "packages").iter().filter(is_used).cloned().collect();
     crates.sort_by_key(|package| text(package, "name").to_owned());
     Ok(crates)
 }

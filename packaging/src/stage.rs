@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Place, fresh};
+use crate::{Place, fresh};
 
 /// A package whose files lie where they belong, below `folder`.
 pub(super) struct Staged {

@@ -13,12 +13,25 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use xtask::run;
 use xtask::tally::Tally;
-use xtask::tools::{self, Program};
+use xtask::tools;
 
-use super::{architecture, fresh};
+use super::boot::Accelerator;
+use super::image::remove;
+
+/// Boots, and counts what the guest says about `packages`, or says what is missing for that.
+pub(super) fn test(root: &Path, packages: &[PathBuf], tally: &mut Tally) {
+    match Image::prepare(root) {
+        Ok(image) => {
+            if let Err(error) = image.test(root, packages, tally) {
+                tally.fail(format!("packages in a fresh Debian: {error:#}"));
+            }
+        }
+        Err(error) => tally.skip("packages in a fresh Debian", &format!("{error:#}")),
+    }
+}
 
 /// A Debian that boots and runs what lies on its second disk.
-pub(super) struct Image {
+struct Image {
     folder: PathBuf,
 }
 
@@ -38,9 +51,9 @@ const UNIT: &str = "[Unit]\nAfter=multi-user.target\n\n[Service]\nType=oneshot\n
 
 impl Image {
     /// Takes the one of an earlier run, or makes it; an error says what is missing.
-    pub(super) fn prepare(root: &Path) -> Result<Self> {
+    fn prepare(root: &Path) -> Result<Self> {
         ensure!(std::env::consts::ARCH == "x86_64", "the machine is an x86-64 one");
-        tools::require(&[Program { name: "qemu-system-x86_64", package: "qemu-system-x86" }])?;
+        tools::require(&[("qemu-system-x86_64", "qemu-system-x86")])?;
         let list = fs::read_to_string(root.join("packaging/test/packages"))?;
         let suite = suite()?;
         let (folder, key) = (root.join("target/dist/machine"), format!("{suite}\n{list}{UNIT}"));
@@ -49,10 +62,7 @@ impl Image {
             return Ok(image);
         }
         ensure!(fs::metadata("/proc/self")?.uid() == 0, "only root can make a Debian");
-        tools::require(&[
-            Program { name: "mmdebstrap", package: "mmdebstrap" },
-            Program { name: "mke2fs", package: "e2fsprogs" },
-        ])?;
+        tools::require(&[("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs")])?;
         println!("making a Debian {suite}, two minutes or so");
         image.make(&suite, &list.lines().collect::<Vec<_>>())?;
         fs::write(image.at("key"), key)?;
@@ -64,7 +74,7 @@ impl Image {
     }
 
     fn make(&self, suite: &str, packages: &[&str]) -> Result<()> {
-        fresh(&self.folder)?;
+        emptied(&self.folder)?;
         let root = self.at("root");
         run::quietly(
             Command::new("mmdebstrap")
@@ -91,9 +101,9 @@ impl Image {
     }
 
     /// Boots, and counts what the guest says.
-    pub(super) fn test(&self, root: &Path, packages: &[PathBuf], tally: &mut Tally) -> Result<()> {
+    fn test(&self, root: &Path, packages: &[PathBuf], tally: &mut Tally) -> Result<()> {
         let share = self.at("share");
-        fresh(&share)?;
+        emptied(&share)?;
         for file in packages.iter().chain([&root.join("packaging/test/guest")]) {
             let name = file.file_name().context("a file has a name")?;
             fs::copy(file, share.join(name))
@@ -117,24 +127,14 @@ impl Image {
     /// Runs the machine to its end, and returns what came out of its second serial port.
     fn boot(&self) -> Result<String> {
         println!("booting it");
-        // However this program ends, the machine ends with it.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig=TERM", "--", "timeout", SECONDS_MAX, "qemu-system-x86_64"]);
+        let mut command = run::ends_with_us("timeout");
+        command.args([SECONDS_MAX, "qemu-system-x86_64"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-m", "1024"]);
-        command.args(["-machine", "q35", "-cpu", "max", "-device", "virtio-rng-pci"]);
-        // A host that has KVM and no virtualisation in hardware runs no kernel but its own kind's.
-        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let hardware = processors.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
-        let mut kernel_options = KERNEL_OPTIONS.to_owned();
-        if hardware && Path::new("/dev/kvm").exists() {
-            command.args(["-accel", "kvm", "-smp", "2"]);
-        } else {
-            // As in `crates/kernel-tests/src/host/boot.rs`.
-            command.args(["-accel", "tcg", "-smp", "1,maxcpus=2"]);
-            kernel_options.push_str(" tsc=unstable clocksource=acpi_pm no_timer_check");
-        }
+        command.args(["-machine", "q35", "-device", "virtio-rng-pci"]);
+        let accelerator = Accelerator::likely();
+        command.args(accelerator.options());
         command.arg("-kernel").arg(self.at("vmlinuz")).arg("-initrd").arg(self.at("initrd.img"));
-        command.args(["-append", &kernel_options]);
+        command.args(["-append", &format!("{KERNEL_OPTIONS}{}", accelerator.kernel_options())]);
         for name in ["console", "results"] {
             command.arg("-serial").arg(format!("file:{}", self.at(name).display()));
         }
@@ -153,7 +153,7 @@ impl Image {
 
 /// Counts `ok NAME` and `FAILED NAME`, and demands the guest's last line.
 fn count(said: &str, tally: &mut Tally) -> Result<()> {
-    println!("\n== packages in a fresh Debian\n{said}");
+    println!("{said}");
     for line in said.lines() {
         if line.starts_with("ok ") {
             tally.pass(1);
@@ -191,13 +191,18 @@ fn newest(folder: &Path, name: &str) -> Result<PathBuf> {
 
 /// Compiles an example of the C library against what the packages contain.
 fn compile(root: &Path, program: &Path) -> Result<()> {
-    let (dev, multiarch) =
-        (root.join("target/dist/libzonal-dev/usr"), architecture("DEB_HOST_MULTIARCH")?);
-    let runtime = root.join("target/dist/libzonal0/usr/lib").join(&multiarch);
+    let dev = root.join("target/dist/libzonal-dev/usr");
+    let runtime = root.join("target/dist/libzonal0/usr/lib/x86_64-linux-gnu");
     let mut cc = Command::new("cc");
     cc.arg(dev.join("share/doc/libzonal-dev/examples/zones.c")).arg("-I").arg(dev.join("include"));
     cc.arg(runtime.join("libzonal.so.0")).arg("-o").arg(program);
     run::quietly(&mut cc).map(drop)
+}
+
+/// An empty folder, whatever was there.
+fn emptied(folder: &Path) -> Result<()> {
+    remove(folder)?;
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))
 }
 
 /// A disk of that size with an ext4 file system of what lies in `folder`.
