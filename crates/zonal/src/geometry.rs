@@ -4,6 +4,10 @@
 //! multiplication by a precomputed reciprocal, the same code for every zone size: a zone size that
 //! is a power of two gets no branch of its own and no advantage.
 
+mod bytes;
+
+pub use bytes::GeometryBytes;
+
 use crate::{ByteCount, DeviceError, Lba, LbaCount, ZoneId, ZoneKind};
 
 /// Size of a logical block.
@@ -84,7 +88,7 @@ pub struct Geometry {
     zone_count: u32,
     /// `floor((2^64 - 1) / zone_size)`, see [`Geometry::locate`].
     reciprocal: u64,
-    /// Writable blocks of a conventional zone: its size, except under an adapter.
+    /// Writable blocks of a conventional zone: its size, except under `PowerOfTwo`.
     conventional_capacity: LbaCount,
 }
 
@@ -214,7 +218,7 @@ impl Geometry {
         rest.min(self.spec.zone_size)
     }
 
-    /// Capacity of this zone. Conventional zones have no gap, except where an adapter made one.
+    /// Capacity of this zone. Conventional zones have no gap, except under `PowerOfTwo`.
     pub fn capacity_of(&self, zone: ZoneId) -> LbaCount {
         match self.kind(zone) {
             ZoneKind::Conventional => self.size_of(zone).min(self.conventional_capacity),

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use zonal::file::format::{DriveHeader, LiveHeader, RecordHeader, SnapshotHeader, ZoneEntry};
 use zonal::layer::trace::{TraceHeader, TraceRecord};
 
+/// What both headers have of the shape of a device.
+const GEOMETRY: &str = include_str!("../src/geometry/bytes.rs");
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -56,9 +59,12 @@ fn fields(source: &str, name: &str) -> Vec<(usize, String)> {
         }
     };
     body.lines()
-        .map(|line| {
+        .flat_map(|line| {
             let (field, kind) = line.trim().trim_start_matches("pub ").split_once(": ").unwrap();
-            (size(kind.trim_end_matches(',')), field.to_owned())
+            match kind.trim_end_matches(',') {
+                "GeometryBytes" => fields(GEOMETRY, "GeometryBytes"),
+                kind => vec![(size(kind), field.to_owned())],
+            }
         })
         .collect()
 }

@@ -36,7 +36,7 @@ pub enum Format {
 /// An event in the life of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Queued by whoever made it.
+    /// Queued by the program that issued it.
     Queued,
     /// Given to the driver.
     Issued,

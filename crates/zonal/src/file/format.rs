@@ -9,8 +9,9 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::emulated::initial_state;
+use crate::geometry::GeometryBytes;
 use crate::state::ZoneState;
-use crate::{BlockSize, Geometry, GeometrySpec, LbaCount, Rules, ZoneCond, ZoneId, ZoneKind};
+use crate::{Geometry, LbaCount, Rules, ZoneCond, ZoneId, ZoneKind};
 
 /// First bytes of a drive file.
 pub const MAGIC: [u8; 8] = *b"ZONALDRV";
@@ -68,14 +69,7 @@ pub struct DriveHeader {
     pub uuid: [u8; 16],
     pub block_size: U32,
     pub rules: U32,
-    pub block_count: U64,
-    pub zone_size: U64,
-    pub zone_capacity: U64,
-    pub conventional_zones: U32,
-    pub max_open: U32,
-    pub max_active: U32,
-    pub reserved: U32,
-    pub max_append: U64,
+    pub geometry: GeometryBytes,
     pub live_at: U64,
     pub snapshot_at: U64,
     pub snapshot_len: U64,
@@ -86,8 +80,7 @@ pub struct DriveHeader {
 }
 const _: () = assert!(size_of::<DriveHeader>() == 256);
 const _: () = assert!(offset_of!(DriveHeader, copy) == 20);
-const _: () = assert!(offset_of!(DriveHeader, block_count) == 48);
-const _: () = assert!(offset_of!(DriveHeader, max_append) == 88);
+const _: () = assert!(offset_of!(DriveHeader, geometry) == 48);
 const _: () = assert!(offset_of!(DriveHeader, reserved_end) == 144);
 
 /// Head of the live table; the entries begin one page later.
@@ -190,7 +183,7 @@ pub(super) const CHECKED_FROM: usize = 12;
 pub struct Description {
     /// Shape of the drive.
     pub geometry: Geometry,
-    /// Whose state machine it follows.
+    /// The command set whose rules its zones follow.
     pub rules: Rules,
     /// Identity of the drive.
     pub uuid: [u8; 16],
@@ -247,7 +240,8 @@ pub(super) const fn data_at(zones: u64, journal_len: u64) -> u64 {
 
 /// The header block of copy 0 or 1.
 pub(crate) fn encode_header(drive: &Description, copy: u32) -> DriveHeader {
-    let (spec, layout) = (drive.geometry.spec(), Layout::new(drive));
+    let (block_size, geometry) = GeometryBytes::encode(drive.geometry.spec());
+    let layout = Layout::new(drive);
     let mut header = DriveHeader {
         magic: MAGIC,
         version: VERSION.into(),
@@ -255,19 +249,12 @@ pub(crate) fn encode_header(drive: &Description, copy: u32) -> DriveHeader {
         crc: U32::ZERO,
         copy: copy.into(),
         uuid: drive.uuid,
-        block_size: (1_u32 << spec.block_size.shift()).into(),
+        block_size,
         rules: match drive.rules {
             Rules::Zns => 0.into(),
             Rules::Zbc => 1.into(),
         },
-        block_count: spec.block_count.get().into(),
-        zone_size: spec.zone_size.get().into(),
-        zone_capacity: spec.zone_capacity.get().into(),
-        conventional_zones: spec.conventional_zones.into(),
-        max_open: spec.max_open.unwrap_or(0).into(),
-        max_active: spec.max_active.unwrap_or(0).into(),
-        reserved: U32::ZERO,
-        max_append: spec.max_append.get().into(),
+        geometry,
         live_at: layout.live_at.into(),
         snapshot_at: layout.snapshot_at.into(),
         snapshot_len: layout.snapshot_len.into(),
@@ -318,19 +305,8 @@ fn parse_copy(header: &DriveHeader, copy: u32, host_len: HostLen) -> Result<Desc
     if header.length != 256 || header.copy != copy {
         return Err(format!("header copy {} of {} bytes", header.copy, header.length));
     }
-    let limit = |raw: U32| if raw == 0 { None } else { Some(raw.get()) };
-    let geometry = Geometry::new(GeometrySpec {
-        block_size: BlockSize::from_bytes(header.block_size.get().into())
-            .ok_or_else(|| format!("blocks of {} bytes", header.block_size))?,
-        block_count: LbaCount::new(header.block_count.get()),
-        zone_size: LbaCount::new(header.zone_size.get()),
-        zone_capacity: LbaCount::new(header.zone_capacity.get()),
-        conventional_zones: header.conventional_zones.get(),
-        max_open: limit(header.max_open),
-        max_active: limit(header.max_active),
-        max_append: LbaCount::new(header.max_append.get()),
-    })
-    .map_err(|error| error.to_string())?;
+    let spec = header.geometry.decode(header.block_size)?;
+    let geometry = Geometry::new(spec).map_err(|error| error.to_string())?;
     let rules = match header.rules.get() {
         0 => Rules::Zns,
         1 => Rules::Zbc,

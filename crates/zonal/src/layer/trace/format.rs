@@ -5,7 +5,8 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{BlockSize, Geometry, GeometrySpec, LbaCount};
+use crate::geometry::GeometryBytes;
+use crate::{Geometry, GeometrySpec};
 
 pub(super) const MAGIC: [u8; 8] = *b"ZONTRACE";
 pub(super) const RECORD_MAGIC: [u8; 4] = *b"TREC";
@@ -37,14 +38,7 @@ pub struct TraceHeader {
     pub crc: U32,
     pub content: U32,
     pub block_size: U32,
-    pub block_count: U64,
-    pub zone_size: U64,
-    pub zone_capacity: U64,
-    pub conventional_zones: U32,
-    pub max_open: U32,
-    pub max_active: U32,
-    pub reserved: U32,
-    pub max_append: U64,
+    pub geometry: GeometryBytes,
 }
 const _: () = assert!(size_of::<TraceHeader>() == 72);
 
@@ -83,21 +77,14 @@ const _: () = assert!(size_of::<TraceRecord>() == 48);
 const _: () = assert!(offset_of!(TraceRecord, lba) == 24);
 
 pub(super) fn encode_header(geometry: &Geometry, content: super::TraceContent) -> TraceHeader {
-    let spec = geometry.spec();
+    let (block_size, geometry) = GeometryBytes::encode(geometry.spec());
     let mut header = TraceHeader {
         magic: MAGIC,
         version: VERSION.into(),
         crc: U32::ZERO,
         content: (content as u32).into(),
-        block_size: (1_u32 << spec.block_size.shift()).into(),
-        block_count: spec.block_count.get().into(),
-        zone_size: spec.zone_size.get().into(),
-        zone_capacity: spec.zone_capacity.get().into(),
-        conventional_zones: spec.conventional_zones.into(),
-        max_open: spec.max_open.unwrap_or(0).into(),
-        max_active: spec.max_active.unwrap_or(0).into(),
-        reserved: U32::ZERO,
-        max_append: spec.max_append.get().into(),
+        block_size,
+        geometry,
     };
     header.crc = crc32c::crc32c(&header.as_bytes()[16..]).into();
     header
@@ -120,19 +107,7 @@ pub(super) fn decode_header(
         1 => super::TraceContent::Data,
         other => return Err(format!("content {other}")),
     };
-    let limit = |raw: U32| if raw == 0 { None } else { Some(raw.get()) };
-    let spec = GeometrySpec {
-        block_size: BlockSize::from_bytes(header.block_size.get().into())
-            .ok_or_else(|| format!("blocks of {} bytes", header.block_size))?,
-        block_count: LbaCount::new(header.block_count.get()),
-        zone_size: LbaCount::new(header.zone_size.get()),
-        zone_capacity: LbaCount::new(header.zone_capacity.get()),
-        conventional_zones: header.conventional_zones.get(),
-        max_open: limit(header.max_open),
-        max_active: limit(header.max_active),
-        max_append: LbaCount::new(header.max_append.get()),
-    };
-    Ok((spec, content))
+    Ok((header.geometry.decode(header.block_size)?, content))
 }
 
 pub(super) fn seal(record: &mut TraceRecord) {

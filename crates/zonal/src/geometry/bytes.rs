@@ -1,0 +1,56 @@
+//! A device's shape in bytes, as the headers of drive files and of traces have it.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::GeometrySpec;
+use crate::{BlockSize, LbaCount};
+
+/// A shape without its block size. The tables of the headers show its fields as theirs.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the tables of the headers document the fields")]
+pub struct GeometryBytes {
+    pub block_count: U64,
+    pub zone_size: U64,
+    pub zone_capacity: U64,
+    pub conventional_zones: U32,
+    pub max_open: U32,
+    pub max_active: U32,
+    pub reserved: U32,
+    pub max_append: U64,
+}
+const _: () = assert!(size_of::<GeometryBytes>() == 48);
+
+impl GeometryBytes {
+    /// The block size and the rest of a shape.
+    pub(crate) fn encode(spec: &GeometrySpec) -> (U32, Self) {
+        let rest = Self {
+            block_count: spec.block_count.get().into(),
+            zone_size: spec.zone_size.get().into(),
+            zone_capacity: spec.zone_capacity.get().into(),
+            conventional_zones: spec.conventional_zones.into(),
+            max_open: spec.max_open.unwrap_or(0).into(),
+            max_active: spec.max_active.unwrap_or(0).into(),
+            reserved: U32::ZERO,
+            max_append: spec.max_append.get().into(),
+        };
+        ((1_u32 << spec.block_size.shift()).into(), rest)
+    }
+
+    /// The shape with this block size. Whether it is possible is for `Geometry::new` to say.
+    pub(crate) fn decode(&self, block_size: U32) -> Result<GeometrySpec, String> {
+        let limit = |raw: U32| if raw == 0 { None } else { Some(raw.get()) };
+        Ok(GeometrySpec {
+            block_size: BlockSize::from_bytes(block_size.get().into())
+                .ok_or_else(|| format!("blocks of {block_size} bytes"))?,
+            block_count: LbaCount::new(self.block_count.get()),
+            zone_size: LbaCount::new(self.zone_size.get()),
+            zone_capacity: LbaCount::new(self.zone_capacity.get()),
+            conventional_zones: self.conventional_zones.get(),
+            max_open: limit(self.max_open),
+            max_active: limit(self.max_active),
+            max_append: LbaCount::new(self.max_append.get()),
+        })
+    }
+}
