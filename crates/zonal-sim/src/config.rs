@@ -39,7 +39,7 @@ pub struct Config {
     pub workload: Workload,
     /// How a trace is replayed.
     pub trace: Trace,
-    /// How long, and what is noted down.
+    /// How long it runs, and how often it is sampled.
     pub run: Run,
 }
 
@@ -224,7 +224,7 @@ pub enum Pattern {
     /// Every address alike.
     #[default]
     Uniform,
-    /// Address after address, around and around.
+    /// Sequential addresses, from the start again at the end.
     Sequential,
     /// Few addresses often, by Zipf's law.
     Zipf,
@@ -286,7 +286,7 @@ pub enum Mode {
 }
 
 impl Config {
-    /// Reads a config, and refuses one that cannot be.
+    /// Reads a config, and refuses an impossible one.
     pub fn parse(text: &str) -> Result<Self> {
         Self::parse_with(text, &[])
     }
@@ -300,7 +300,7 @@ impl Config {
         toml::to_string(self).expect("every field has a form in TOML")
     }
 
-    /// Refuses what cannot be.
+    /// Refuses fields outside their range and impossible combinations.
     pub fn check(&self) -> Result<()> {
         self.flash.check()?;
         let (drive, gc, run) = (&self.drive, &self.gc, &self.run);

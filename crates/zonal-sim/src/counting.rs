@@ -1,5 +1,5 @@
-//! Counting mode from end to end: a workload drives a translation layer, and what came out is
-//! noted down as it goes on.
+//! Counting mode from end to end: a workload drives a translation layer, and results are sampled on
+//! the way.
 //!
 //! Nothing takes time here. [`Counting`] can stop at any point, so the same drive can be filled by
 //! counting and then be handed to timed mode; [`run`] does a whole config.
@@ -172,7 +172,7 @@ impl Counting {
     }
 }
 
-/// What is noted down now and then.
+/// One sample of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Writes of the whole user capacity so far.
@@ -185,7 +185,7 @@ pub struct Sample {
     pub wa_total: f64,
 }
 
-/// What a config came to in counting mode.
+/// Results of a config in counting mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// All of the config.
@@ -212,7 +212,7 @@ pub struct Report {
     pub wa: f64,
     /// Erase counts at the end.
     pub erases: Wear,
-    /// What the trace came to, if one was replayed.
+    /// Figures of the trace, if one was replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Seen>,
     /// What was measured at intervals, in order.

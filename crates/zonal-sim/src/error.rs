@@ -1,4 +1,4 @@
-//! What can go wrong in a simulation: a config that cannot be, a trace that cannot be read.
+//! Errors of a simulation: an impossible config, an unreadable trace.
 
 use std::path::Path;
 

@@ -4,10 +4,10 @@
 //! may be written at any time, goes to the end of a log of whole zones, and is found by a map in
 //! the host's memory. When few zones are empty, the log chooses a victim, moves what lives in it
 //! and resets it. That is GC in another place, so it is the same algorithm: a [`PageMapped`] layer
-//! whose superblocks are zones, with the same choices (`gc.victim`, `gc.frontier`, `gc.streams`) and
-//! the same room to spare (`drive.op` or `drive.user`, of the flash). Below it, a [`ZoneMapped`]
-//! drive moves nothing. The whole is a [`Translation`], and [`HostLog::host_wa`] times
-//! [`HostLog::drive_wa`] is what the flash sees.
+//! whose superblocks are zones, with the same choices (`gc.victim`, `gc.frontier`, `gc.streams`)
+//! and the same room to spare (`drive.op` or `drive.user`, of the flash). The [`ZoneMapped`] drive
+//! below moves nothing. Together they are a [`Translation`], whose write amplification is
+//! [`HostLog::host_wa`] times [`HostLog::drive_wa`].
 
 use std::collections::VecDeque;
 
@@ -87,7 +87,7 @@ impl HostLog {
         }
     }
 
-    /// Puts what the log has placed where the drive has it.
+    /// Maps the slots that the log has written to those of the drive.
     fn store(&mut self, at: Slot) -> Slot {
         let slot = self.zones.try_place(at).expect("the log fills zones in order");
         let block = slot / self.zones.layout().block_units;
@@ -95,7 +95,7 @@ impl HostLog {
         slot
     }
 
-    /// Where in zones a place of the flash is.
+    /// The place in zones of a slot of the flash.
     fn log_slot(&self, slot: Slot) -> Slot {
         let block_units = self.zones.layout().block_units;
         let owner = self.owners[(slot / block_units) as usize];

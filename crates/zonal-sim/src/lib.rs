@@ -51,7 +51,7 @@ pub use scheme::SCHEME;
 pub use size::Size;
 pub use ssd::SimSsd;
 
-/// How far some work is: `done` of `total`, in whatever the work counts.
+/// Progress of some work: `done` of `total`, in the unit of that work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Done so far.

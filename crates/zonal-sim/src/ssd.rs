@@ -1,5 +1,5 @@
-//! A zoned SSD as a [`ZonedDevice`]: file systems run on it, in virtual time, and its flash keeps
-//! account of every program and erase.
+//! A zoned SSD as a [`ZonedDevice`]: file systems run on it, in virtual time, and every program and
+//! erase of its flash is counted.
 //!
 //! Data and zone conditions are those of [`MemoryDrive`]; placement and wear are those of
 //! [`ZoneMapped`]. Memory is taken as data arrives, so a drive of 2 TiB needs only what is written.
@@ -7,12 +7,12 @@
 //! Time: a call begins at what the [clock](SimSsd::clock) shows and moves it to its own end. Writes
 //! end when the write buffer has taken them, which outlives a power cut (assumed, as in data-centre
 //! drives), so a flush has nothing to wait for. Reads end with the last byte. Erases go on after a
-//! reset has returned. Calls of several threads are done one after the other: the drive never has
-//! two commands at once, and which comes first is for the threads to settle. A run is repeated
-//! exactly only if one thread makes the calls.
+//! reset has returned. Calls of several threads are executed one after the other, in the order in
+//! which they take the lock: the queue depth is 1. A run is repeated exactly only if one thread
+//! makes the calls.
 //!
-//! [`BlockSsd`] is its rival: a drive of the same flash, with the same times, that takes writes in
-//! any order.
+//! [`BlockSsd`] is what it is compared with: a drive of the same flash, with the same times, that
+//! takes writes in any order.
 
 mod block;
 mod dies;
@@ -70,7 +70,7 @@ struct Flash {
     read_firmware_ns: u64,
 }
 
-/// What a drive's flash has been through.
+/// Counts of a drive's flash since the drive was made.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Account {
     /// Bytes the host wrote.
@@ -132,7 +132,7 @@ impl SimSsd {
         Arc::clone(&self.clock)
     }
 
-    /// The account of the flash.
+    /// Counts of the flash so far.
     pub fn account(&self) -> Account {
         let flash = self.flash();
         let (zones, now) = (&flash.zones, self.clock.monotonic_ns());
@@ -153,7 +153,7 @@ impl SimSsd {
         self.clock.advance_ns(end.saturating_sub(begin));
     }
 
-    /// Does a write or an append with the memory drive, then books it.
+    /// Writes or appends on the memory drive, then places and times it on the flash.
     fn store<T>(
         &self,
         bytes: usize,
@@ -268,7 +268,7 @@ impl Flash {
         done
     }
 
-    /// Books what an action has changed about a zone.
+    /// Applies what an action has changed about a zone to the flash.
     fn follow(&mut self, now: u64, (before, after): (&Zone, &Zone)) -> u64 {
         let zone = before.id.get();
         match (before.cond, after.cond) {

@@ -1,4 +1,4 @@
-//! What write amplification should be: published formulas, to which counting mode is held.
+//! Published formulas of write amplification, which counting mode is tested against.
 //!
 //! Everywhere `op` is (raw − user) / user of the flash in which data can rest
 //! ([`Layout::op_effective`](crate::config::Layout::op_effective)), and α = 1 + `op` = raw / user.
@@ -151,8 +151,8 @@ pub fn separated(op: f64, classes: &[Class]) -> f64 {
     classes.iter().map(|class| class.share * (1.0 + above(class, price))).sum()
 }
 
-/// Where a falling function is zero, between two places: by halving, in proportion where they are
-/// far apart.
+/// The zero of a falling function between two points, by bisection; geometric where they are far
+/// apart.
 fn falling(first: f64, last: f64, function: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (first, last);
     for _ in 0..200 {

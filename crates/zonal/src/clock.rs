@@ -14,8 +14,8 @@ pub trait Clock: Send + Sync {
     fn monotonic_ns(&self) -> u64;
 }
 
-/// A clock that moves only when told to; each reading is one nanosecond later than the one before,
-/// so that order can be seen.
+/// A clock that moves only when it is advanced; each reading is one nanosecond later than the one
+/// before, so that events are ordered.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 

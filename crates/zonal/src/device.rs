@@ -26,7 +26,7 @@ impl ZoneAction {
     /// Every action, in the order of the state table.
     pub const ALL: [Self; 4] = [Self::Open, Self::Close, Self::Finish, Self::Reset];
 
-    /// The word the command line uses.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",

@@ -40,11 +40,11 @@ pub(crate) trait Medium: Send + Sync {
     /// Stores bytes.
     fn write(&self, part: &mut Self::ZoneData, at: BlockInZone, data: &[u8]) -> Result<()>;
 
-    /// Remembers that a zone's state changes. Called before the change is visible; a failure
-    /// cancels it.
+    /// Records that a zone's state changes. Called before the change is visible; a failure cancels
+    /// it.
     fn record(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()>;
 
-    /// Forgets a zone's data after a reset.
+    /// Discards a zone's data after a reset.
     fn erase(&self, part: &mut Self::ZoneData, zone: ZoneId) -> Result<()>;
 
     /// Makes everything that returned before this call durable. While `conditions` is locked, no
@@ -333,9 +333,9 @@ impl<M: Medium> Emulated<M> {
     /// Changes a zone's condition as soon as the limits have room for it. The caller holds the
     /// zone's lock.
     ///
-    /// If every zone that could be closed is being written right now, this waits for the least
-    /// recently used one. That cannot deadlock: who waits holds a zone that is not open, and is
-    /// waited for only by those who want an open one.
+    /// If every zone that could be closed implicitly is being written, this waits for the lock of
+    /// the least recently used one. That cannot deadlock: the waiting thread holds the lock of a
+    /// zone that is not open, and a thread that writes an open zone needs no other lock of a zone.
     fn transition(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()> {
         loop {
             let mut limits = self.limits();

@@ -125,7 +125,7 @@ pub enum DeviceError {
         /// The zone.
         zone: ZoneId,
     },
-    /// An access to the addresses that an adapter made up between capacity and zone size.
+    /// An access to the gap that `PowerOfTwo` adds behind a zone's blocks.
     #[error("block {lba} is in the gap between the capacity and the size of zone {zone}")]
     Gap {
         /// The zone.

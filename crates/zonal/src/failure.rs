@@ -14,7 +14,7 @@ pub enum ZoneFailure {
 }
 
 impl ZoneFailure {
-    /// The word the command line uses.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",

@@ -50,8 +50,8 @@ pub enum OpenMode {
     ReadWrite,
     /// Reports and reads, also while another process writes.
     ReadOnly,
-    /// Reports and reads what nobody changes meanwhile: fails while a process has it open for writing,
-    /// and keeps all from opening it so.
+    /// Reports and reads, without a writer beside: opening fails while a process has the drive open
+    /// for writing, and keeps others from opening it for writing.
     ReadLocked,
 }
 
@@ -79,7 +79,7 @@ pub enum Overwrite {
 pub struct CreateOptions {
     /// Its shape.
     pub geometry: GeometrySpec,
-    /// Whose state machine it follows.
+    /// The command set whose rules its zones follow.
     pub rules: Rules,
     /// Its identity.
     pub uuid: [u8; 16],
@@ -207,7 +207,7 @@ impl FileDrive {
         self.description.uuid
     }
 
-    /// Whose state machine it follows.
+    /// The command set whose rules its zones follow.
     pub fn rules(&self) -> Rules {
         self.description.rules
     }
@@ -256,12 +256,12 @@ impl Drop for FileDrive {
     }
 }
 
-/// Whose changes the states follow.
+/// Where changes of zone states can come from while the drive is open.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follow {
     /// Only this process changes them.
     Nobody,
-    /// A process that may have the drive open for writing.
+    /// Another process may have the drive open for writing: its live table is read.
     Writer,
 }
 

@@ -34,8 +34,8 @@ struct ImageZone {
 /// What was written to a zone. What lies beyond the write pointer is not there.
 #[derive(Clone)]
 enum Extents {
-    /// Sequential zone: in the order of writing, so sorted by start. A piece hides what the ones
-    /// before it have from its start on.
+    /// Sequential zone: in the order of writing, so sorted by start. A piece replaces all earlier
+    /// ones from its start on.
     Sequential(Vec<Piece>),
     /// Conventional zone: every block on its own.
     Conventional(BTreeMap<u64, Piece>),
@@ -193,8 +193,8 @@ fn block_bytes(block_size: BlockSize) -> usize {
     1 << block_size.shift()
 }
 
-/// A block of which only the first thirty-second part was written: a header may be whole, what it
-/// heads is not. The noise is not zero, so that nobody takes it for a block that was never written.
+/// A torn block: its first 1/32 is written, enough for a header but not for what follows it. The
+/// rest is noise and not zeroes, so it differs from a block that was never written.
 fn tear(block: &[u8]) -> Arc<[u8]> {
     let kept = block.len() / 32;
     block[..kept].iter().copied().chain(std::iter::repeat_n(0xa5, block.len() - kept)).collect()

@@ -1,9 +1,9 @@
 //! Open and active accounting (D2): how many zones are open and active, and which of them the
 //! device may close on its own.
 //!
-//! The numbers change in one place, [`Limits::apply`], with the condition of the zone. Which
-//! implicitly open zone is the least recently used is known to the caller, who has the zones'
-//! times of use.
+//! The numbers change in one place, [`Limits::apply`], with the condition of the zone. The caller
+//! knows when each zone was last used, and so which implicitly open zone is the least recently
+//! used.
 
 use std::collections::BTreeSet;
 

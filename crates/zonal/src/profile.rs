@@ -40,7 +40,7 @@ impl Profile {
         }
     }
 
-    /// Whose state machine such a drive follows.
+    /// The command set whose rules the zones of such a drive follow.
     pub const fn rules(self) -> Rules {
         match self {
             Self::Zns | Self::ZnsNpo2 | Self::Small => Rules::Zns,

@@ -9,7 +9,7 @@
 //! | `kB`, `MB`, `GB`, `TB`, `PB` | 1000, 1000², and so on |
 //!
 //! The number may have a fraction; what is no whole number of bytes is rounded down. A space may
-//! stand before the unit. `KB` and `k` are refused, because nobody knows which of the two they mean.
+//! stand before the unit. `KB` and `k` are refused, because they are used for both.
 
 use crate::ByteCount;
 

@@ -9,7 +9,7 @@
 
 use crate::{LbaCount, ZoneAction, ZoneCond};
 
-/// Whose rules a drive follows where the two command sets differ.
+/// The command set whose rules a drive follows where NVMe and SCSI differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
     /// NVMe Zoned Namespaces.

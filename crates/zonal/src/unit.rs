@@ -1,6 +1,6 @@
 //! Units: block addresses, block counts, byte counts and zone numbers as distinct types.
 //!
-//! A value of one space cannot be passed where another is meant. Conversions between spaces go
+//! A value of one type cannot be passed where another is expected. Conversions between spaces go
 //! through [`Geometry`](crate::Geometry), because only it knows the block size and the zone size.
 //! Arithmetic is checked: an overflow is a bug of ours and panics with the operation's name.
 

@@ -13,9 +13,9 @@ pub enum Policy {
     /// The one that gives back the most blocks: capacity minus live.
     Greedy,
     /// The one with the highest (1 − u) × age / (1 + u), where u is the live share of the capacity:
-    /// reading it costs 1, writing back what lives costs u, and the older the data is, the longer the
-    /// space that is won stays won (M. Rosenblum and J. Ousterhout, "The Design and Implementation of
-    /// a Log-Structured File System", ACM TOCS 10(1), 1992, section 3.5).
+    /// reading it costs 1, writing back what lives costs u, and the older the data is, the longer
+    /// the freed space is expected to stay free (M. Rosenblum and J. Ousterhout, "The Design and
+    /// Implementation of a Log-Structured File System", ACM TOCS 10(1), 1992, section 3.5).
     CostBenefit,
 }
 

@@ -12,7 +12,7 @@ use crate::{
     ByteCount, Clock, DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
 };
 
-/// Longest latency that is told apart: an hour. What takes longer counts as this.
+/// Longest latency that is recorded: an hour. A longer one counts as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// What each thread does, over and over.

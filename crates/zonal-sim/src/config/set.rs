@@ -36,8 +36,8 @@ impl std::str::FromStr for Setting {
 }
 
 impl Config {
-    /// Reads a config, changes fields of it, and refuses a result that cannot be. Fields that
-    /// are only possible together can be set together.
+    /// Reads a config, changes fields of it, and refuses an impossible result. Fields that are only
+    /// possible together can be set together.
     pub fn parse_with(text: &str, settings: &[Setting]) -> Result<Self> {
         let mut config = Self::parse_unchecked(text)?;
         for setting in settings {

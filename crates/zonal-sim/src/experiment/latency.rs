@@ -17,7 +17,7 @@ pub(super) struct Latency {
     rates_mb_s: Vec<f64>,
     /// Simulated seconds at each.
     seconds: f64,
-    /// Name of the drive that the others are held against.
+    /// Name of the drive that the others are compared with.
     reference: String,
 }
 
@@ -79,7 +79,7 @@ impl Measure for Latency {
 }
 
 impl Plan<Latency> {
-    /// As many as are only counted: how long time passes is told in seconds.
+    /// All drive writes are warm-up: the measured part is given in seconds.
     fn drive_writes(&self, drive: &Variant) -> Result<String> {
         let config = self.config(drive, &[("run.drive_writes", "1000".into())])?;
         Ok(config.run.warm_up.to_string())

@@ -1,4 +1,4 @@
-//! How much can be written before the flash is worn: TBW and DWPD.
+//! How much can be written before the flash is worn out: TBW and DWPD.
 
 use serde::Deserialize;
 

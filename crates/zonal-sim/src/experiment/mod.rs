@@ -7,13 +7,13 @@
 //! | `latency.rs` | how long does a read take while something writes? |
 //! | `lifetime.rs` | how much can be written before the flash is worn? |
 //! | `cost.rs` | what do flash and DRAM of a usable TB cost? |
-//! | `ways.rs` | conventional, FDP or zones: who moves how much? |
+//! | `ways.rs` | conventional, FDP or zones: how much do drive and host move? |
 //! | [`reproduce`] | what is on the page of all of them? |
 //! | `plan.rs` | what is in a config file of an experiment? |
 //! | `pool.rs` | how do all runs share the machine? |
 //!
-//! An experiment is a list of tasks, each one run of one config, and what is concluded from their
-//! answers. Tasks of all experiments are run together. What was published, how it was measured and
+//! An experiment is a list of tasks, each one run of one config, and the conclusions from their
+//! results. Tasks of all experiments are run together. What was published, how it was measured and
 //! where it is from stands in the config files, not in the code.
 
 mod amplification;

@@ -35,7 +35,7 @@ pub(super) struct Plan<M> {
     pub(super) drives: Vec<Variant>,
     /// What to measure.
     pub(super) measure: M,
-    /// Published values that are held against ours.
+    /// Published values that are compared with ours.
     #[serde(default)]
     claims: Vec<ClaimPlan>,
     /// Published points for the picture.
@@ -63,7 +63,7 @@ pub(super) struct Variant {
     set: Vec<Setting>,
 }
 
-/// A published value, and which of ours is held against it.
+/// A published value, and the one of ours that is compared with it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClaimPlan {
@@ -111,7 +111,7 @@ impl ClaimPlan {
     }
 }
 
-/// What becomes of two values.
+/// How a value is computed from two.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Comparison {
@@ -167,7 +167,7 @@ pub struct Changes {
 pub struct Overlay {
     /// What the legend calls it.
     name: String,
-    /// Over whose picture.
+    /// The experiment whose picture it belongs to.
     pub of: Name,
     points: Vec<(f64, f64)>,
 }
@@ -197,7 +197,7 @@ impl Values {
     }
 }
 
-/// What became of the claims.
+/// Results of the claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     /// Those whose values were measured.

@@ -1,5 +1,5 @@
-//! A file system that overwrites in place: the rival, as ext4 or XFS are on a conventional drive.
-//! On a zoned drive it needs the host's log below it.
+//! A file system that overwrites in place, as ext4 and XFS do: the baseline for file systems on
+//! zones. On a zoned drive it needs the host's log below it.
 //!
 //! What it models: files lie in extents, found first-fit; a block is overwritten where it lies.
 //! Inodes, directories and the block bitmap have fixed places; whatever of them has changed is
@@ -71,7 +71,7 @@ pub struct InPlace {
     dirty: BTreeSet<u32>,
     /// Where the journal goes on.
     journal_next: u32,
-    /// How full it is meant to be, for who asks too much.
+    /// Share of the capacity that the workload fills: named in the error when space runs out.
     fill: f64,
 }
 

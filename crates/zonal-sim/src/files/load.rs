@@ -1,4 +1,4 @@
-//! The operations: files are created until the drive is as full as it shall be; then some are
+//! The operations: files are created until the drive is filled to `workload.fill`; then some are
 //! overwritten in part, others deleted and replaced, at the same live size.
 //!
 //! A part of the files is hot (`workload.hot_part` of the bytes) and gets its share of the writes
@@ -39,7 +39,7 @@ struct File {
 #[derive(Default)]
 struct Class {
     files: Vec<File>,
-    /// Bytes they have, and shall have.
+    /// Bytes they take, and the target.
     bytes: u64,
     target: u64,
 }
@@ -98,7 +98,7 @@ impl FileLoad {
         })
     }
 
-    /// Whether files take as much as they shall.
+    /// Whether files take as much as their target.
     pub const fn is_filled(&self) -> bool {
         self.filled
     }
@@ -119,7 +119,7 @@ impl FileLoad {
         op
     }
 
-    /// A file for the class that lacks most of what it shall have.
+    /// A file of the class that is furthest below its target.
     fn fill(&mut self) -> FileOp {
         let done = |class: &Class| class.bytes * 1000 / class.target.max(1);
         let hot = done(&self.classes[0]) <= done(&self.classes[1]);

@@ -1,9 +1,9 @@
 //! Files as a workload for whole set-ups: the same creates, overwrites and deletes for every file
 //! system and drive, and one form of result, so that they can be compared.
 //!
-//! [`FileLoad`] makes the operations; what carries them out is a [`FileStore`]. The rival of the
-//! zoned file systems is here too: [`InPlace`], on a conventional or FDP drive. Stores on real file
-//! systems are in `zonal-eval`, because this crate knows none.
+//! [`FileLoad`] makes the operations; what carries them out is a [`FileStore`]. The baseline that
+//! file systems on zones are compared with is here too: [`InPlace`], on a conventional or FDP
+//! drive. Stores on real file systems are in `zonal-eval`, because this crate knows none.
 
 mod in_place;
 mod load;
@@ -81,7 +81,7 @@ pub fn check(config: &Config) -> Result<()> {
     Err(refused("drive.unit", config.drive.unit, "4KiB below a file system"))
 }
 
-/// What carries out operations: a file system on a drive.
+/// A file system on a drive, which carries out operations.
 pub trait FileStore {
     /// What went wrong.
     type Error: From<crate::SimError>;
@@ -89,11 +89,11 @@ pub trait FileStore {
     /// Carries one out.
     fn apply(&mut self, op: &FileOp) -> std::result::Result<(), Self::Error>;
 
-    /// The account of the drive's flash.
+    /// Programs and erases of the drive's flash so far.
     fn account(&self) -> Account;
 }
 
-/// What a set-up made of a workload, once it was running for a while.
+/// Results of a workload on a set-up, after the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The set-up.
@@ -113,7 +113,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What changed between two accounts, for `app_bytes` of the application's.
+    /// The difference of two measurements, for `app_bytes` of the application's.
     pub fn between(name: &str, app_bytes: u64, before: &Account, after: &Account) -> Self {
         let flash =
             |account: &Account| account.host_bytes + account.moved_bytes + account.padded_bytes;

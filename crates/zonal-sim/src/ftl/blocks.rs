@@ -30,7 +30,7 @@ pub(super) enum Wear {
     Most,
 }
 
-/// Superblocks whose least rank is kept together.
+/// Superblocks in a group, of which the least rank is kept.
 const GROUP: u32 = 64;
 
 /// Added to the rank of what cannot be a victim. Far above any count of valid units: a drive has

@@ -16,7 +16,7 @@ pub(super) const NOWHERE: Slot = Slot::MAX;
 
 /// Forward map, reverse map, validity.
 pub(super) struct Map {
-    /// Unit → slot, complemented: fresh memory is zero, and so says [`NOWHERE`].
+    /// Unit → slot, complemented: zero, as memory is when it is allocated, stands for [`NOWHERE`].
     slots: Words<u32>,
     /// Slot → the unit put there last.
     units: Words<u32>,

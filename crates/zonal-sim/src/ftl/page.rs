@@ -7,8 +7,8 @@
 //! units into slots by the same code.
 //!
 //! Conservation, at every erase: each valid slot is what its unit's entry says; the bits, the
-//! counts of superblocks and the number of mapped units agree; free + open + closed + erasing
-//! superblocks are all.
+//! counts of superblocks and the number of mapped units agree; every superblock is free, open,
+//! closed, a victim or erasing.
 
 use std::ops::RangeInclusive;
 
@@ -29,7 +29,7 @@ struct Filling {
     limit: Slot,
 }
 
-/// Whose superblock it is.
+/// What a superblock is filled with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {
     /// The host's writes: they leave GC what it needs.

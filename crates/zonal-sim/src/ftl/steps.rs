@@ -1,8 +1,8 @@
 //! The page-mapped layer step by step, as timed mode drives it: the host and GC take turns, erases
 //! take time, and the host may overwrite what GC is moving.
 //!
-//! GC always comes to an end: a victim is begun only when its data finds room, and the host takes
-//! no superblock that this needs, nor the last one.
+//! GC cannot run out of space: a victim is begun only when there is room for its valid units, and
+//! the host takes neither a superblock that GC needs for that nor the last free one.
 
 use std::hint::black_box;
 

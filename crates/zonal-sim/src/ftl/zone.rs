@@ -6,9 +6,9 @@
 //! [`Request`](crate::load::Request): zones follow each other without the gap between capacity
 //! and size.
 //!
-//! Open zones are not told apart from closed ones here: a drive that has its open limit reached
-//! closes another zone by itself, and that moves nothing. Active zones are counted.
-//! The drive above this layer keeps both limits, as the command set has them.
+//! Open and Closed zones are the same here: at its open limit a drive closes another zone
+//! implicitly, which moves no data. Active zones are counted. The drive above this layer keeps both
+//! limits, as the command set has them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,7 +17,7 @@ use super::{Block, Counters, Slot, Translation, Unit, Work};
 use crate::config::{Config, Layout};
 use crate::error::Result;
 
-/// The mark of a superblock that a zone does not have yet.
+/// Entry of a superblock that the zone does not have yet.
 const NONE: Block = Block::MAX;
 
 /// Why a unit cannot be placed.

@@ -92,8 +92,8 @@ impl Pick for HotCold {
     }
 }
 
-/// A permutation of places: neighbours by rank become strangers by address, as hot data is
-/// scattered over a drive.
+/// A permutation of places: neighbours by rank are scattered over the addresses, as hot data is on
+/// a drive.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     places: u64,
@@ -180,7 +180,7 @@ impl<P: Pick> Workload for Random<P> {
     }
 }
 
-/// Place after place, around and around.
+/// Sequential places, from the first again after the last.
 pub(super) struct Sequential {
     space: Space,
     next: u32,

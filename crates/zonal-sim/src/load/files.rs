@@ -1,5 +1,5 @@
-//! Files: several are written at once, each as a whole, and die at very different times. It is the
-//! workload for which drives that are told about lifetimes are made.
+//! Files: several are written at once, each as a whole, and their lifetimes differ by orders of
+//! magnitude. It is the workload that streams and FDP are made for.
 //!
 //! A file belongs to a class by its expected life, and its handle is that of its class. When it
 //! dies it is written again in place, or deleted with TRIM and its room given to others. Sizes and

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::{Cell, Table, escape, number, svg};
 use crate::report::Picture;
 
-/// How a figure of ours came about.
+/// How a figure of ours was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// A constant of the model was fitted so that it comes out.
     Calibrated,
-    /// It comes out of one of several readings of how it was measured: the one that is named.
+    /// Predicted, under one of several readings of how it was measured: the one that is named.
     Reading,
-    /// It comes out of the model without having been aimed at.
+    /// Predicted by the model, with no constant fitted to it.
     Predicted,
     /// It is a product of a few numbers, without simulation.
     Arithmetic,

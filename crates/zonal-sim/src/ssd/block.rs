@@ -1,6 +1,6 @@
-//! An SSD that takes writes in any order, in virtual time: counts and times, no data. The rival of
-//! [`SimSsd`](super::SimSsd) on the same flash: conventional, FDP, or a zoned drive below the host's
-//! log.
+//! An SSD that takes writes in any order, in virtual time: counts and times, no data. It is
+//! compared with [`SimSsd`](super::SimSsd) on the same flash: conventional, FDP, or a zoned drive
+//! below the host's log.
 //!
 //! GC runs in the foreground, a victim at a time, as soon as too few superblocks are free: total
 //! time and wear are right, the latency of single writes is not. Timed mode paces GC.
@@ -113,7 +113,8 @@ impl BlockSsd {
         }
     }
 
-    /// The account of the flash. What the host's log moves is a write of the host's for the drive.
+    /// Counts of the flash so far. What the host's log moves is a write of the host's for the
+    /// drive.
     pub fn account(&self) -> Account {
         let (counters, layout, erases) = match &self.map {
             Below::Pages(pages) => (pages.counters(), pages.layout(), pages.erases()),

@@ -16,7 +16,7 @@ const CHUNK_BYTES: u64 = 16 << 10;
 /// A time or a span, in nanoseconds.
 type Ns = u64;
 
-/// What the dies have done.
+/// Operations of the dies so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Operations {
     /// Programs, of one die each.

@@ -9,10 +9,10 @@
 //! | `store.rs` | what is in the CSV already, what belongs there, how are shards merged? |
 //!
 //! Runs are numbered from 1 in the order of the combinations, the last field changing fastest. A
-//! run's seed follows from the config's and its number. So a run is the same wherever and in
-//! whatever company it is done: the CSV has the same bytes for 1 job and for 8, and shards merged
-//! are the same as all runs at once. Rows are written in order, so a sweep that was stopped is
-//! taken up where it was.
+//! run's seed follows from the config's and its number. So the result of a run does not depend on
+//! which others run beside it, nor on which machine: the CSV has the same bytes for 1 job and for
+//! 8, and shards merged are the same as all runs at once. Rows are written in order, so a sweep
+//! that was stopped is resumed at the first missing row.
 
 mod figures;
 mod over;

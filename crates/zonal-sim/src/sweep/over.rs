@@ -1,4 +1,4 @@
-//! What is swept over: a field and its values, as in `op=5..100:5` or `victim=greedy,fifo`.
+//! A swept field and its values, as in `op=5..100:5` or `victim=greedy,fifo`.
 
 use std::str::FromStr;
 

@@ -20,7 +20,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens or makes a file, and holds it against other sweeps.
+    /// Opens or makes a file, and locks it against other sweeps.
     pub(super) fn open(path: &Path, sweep: &Sweep) -> Result<Self> {
         let failed = io_error(path);
         let mut options = OpenOptions::new();

@@ -1,8 +1,7 @@
 //! A channel: one transfer at a time, in chunks, so that a read waits for at most one chunk.
 //!
-//! A transfer is one event, however many chunks it has. Only when something more urgent asks for
-//! the bus is it cut at the end of the chunk that is on its way; the rest goes to the head of its
-//! queue.
+//! A transfer is one event, however many chunks it has. It is split only when a more urgent
+//! transfer arrives, at the end of the current chunk; the rest goes to the head of its queue.
 
 use std::collections::VecDeque;
 
@@ -11,7 +10,7 @@ use super::calendar::NEVER;
 /// What a transfer is cut into. 16 KiB: a page of one plane.
 const CHUNK: u64 = 16 << 10;
 
-/// Whose data comes first.
+/// Which transfers come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     /// Out of a die, for the host.
@@ -45,7 +44,7 @@ impl Pace {
         (bytes * self.0) >> 24
     }
 
-    /// The bytes that have gone over after so long.
+    /// The bytes that are transferred in this time.
     const fn bytes(self, ns: u64) -> u64 {
         (ns << 24) / self.0
     }
@@ -69,7 +68,7 @@ struct Running {
     until: u64,
 }
 
-/// What a bus has done.
+/// Counts of a bus so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BusTime {
     /// Bytes moved.
@@ -114,7 +113,7 @@ impl Bus {
         }
     }
 
-    /// Takes back what a die asked for, if it has not begun.
+    /// Cancels the transfer of a die, if it has not begun.
     pub(super) fn take_back(&mut self, class: Class, die: usize, now_ns: u64) -> Option<()> {
         let waiting = &mut self.waiting[class as usize];
         let at = waiting.iter().position(|waits| waits.die == die && waits.done == 0)?;

@@ -1,19 +1,19 @@
-//! What happens next: a tournament of slots, one for each thing that can have one event to come.
+//! The event queue: a tournament tree of slots, one for each die, bus and timer.
 //!
-//! A die, a bus or a timer has at most one event to come, so an event is moved or taken back in
-//! its place: none is ever stale, nothing is allocated, and one change costs as many rounds as
-//! the tree is high. Of two events at the same time the one in the lower slot comes first, so the
-//! order never depends on anything but the config and the seed (S1).
+//! Each has at most one pending event, so an event is moved or cancelled in its slot: none is ever
+//! stale, nothing is allocated, and a change costs one comparison of a group per level of the tree.
+//! Of two events at the same time the one in the lower slot comes first, so the order never depends
+//! on anything but the config and the seed (S1).
 
 use std::hint::select_unpredictable;
 
 /// A time that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// How many play against each other at once: a drive of 32 dies then has three rounds.
+/// Slots of a group: the tree of a drive of 32 dies then has three levels.
 const GROUP: usize = 4;
 
-/// Slots that play against each other, or the winners of lower groups.
+/// A group: slots, or the earliest of each lower group.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     at_ns: [u64; GROUP],
@@ -24,7 +24,7 @@ impl Group {
     /// The earliest; of several the lowest.
     #[inline]
     fn winner(&self) -> (u64, u32) {
-        // Nobody could foresee who wins: choices, not branches.
+        // The result is random: conditional moves instead of mispredicted branches.
         let duel = |one: (u64, u32), other: (u64, u32)| {
             let wins = other.0 < one.0;
             (one.0.min(other.0), select_unpredictable(wins, other.1, one.1))
@@ -46,7 +46,7 @@ pub(super) struct Calendar {
 }
 
 impl Calendar {
-    /// A calendar in which nothing is to come.
+    /// A calendar without a pending event.
     pub(super) fn new(slots: usize) -> Self {
         let (mut above, mut lowest) = (0, 1);
         while lowest * GROUP < slots {
@@ -59,7 +59,7 @@ impl Calendar {
         Self { groups, leaves: above * GROUP, first: (NEVER, 0) }
     }
 
-    /// When the next event comes, and whose it is.
+    /// The time of the next event, and its source.
     #[inline]
     pub(super) fn first(&self) -> (u64, usize) {
         (self.first.0, self.first.1 as usize)

@@ -1,4 +1,4 @@
-//! A die: one operation at a time, and who comes first.
+//! A die: one operation at a time, and in which order.
 //!
 //! | first | what | |
 //! | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | 3 | read for GC | suspends nothing |
 //! | 4 | program, erase | in order |
 //!
-//! Reads cannot starve the rest: after [`READS_AHEAD`] of them in a row something else goes on,
-//! and one operation is suspended at most [`SUSPENDS_MAX`] times.
+//! Reads cannot starve programs and erases: after [`READS_AHEAD`] reads in a row one of those goes
+//! on, and an operation is suspended at most [`SUSPENDS_MAX`] times.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ const READS_AHEAD: u8 = 16;
 /// Times one program or erase can be suspended. Assumed.
 const SUSPENDS_MAX: u8 = 16;
 
-/// What a die does, and for whom.
+/// What a die does, and for the host or for GC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Read for the host.
@@ -43,11 +43,11 @@ pub(super) struct Op {
     pub(super) pages: u16,
     /// Bytes that go over the bus.
     pub(super) bytes: u32,
-    /// Whatever the caller knows it by.
+    /// The identifier that the caller gave it.
     pub(super) tag: u32,
 }
 
-/// How long things take, in ns.
+/// Times of operations, in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) read: u64,
@@ -70,9 +70,9 @@ pub(super) enum Stage {
     In,
     /// Programming or erasing, until `ends_ns`.
     Array,
-    /// On the way to a halt, for a read.
+    /// Suspending a program or erase, for a read.
     Suspend,
-    /// On the way back.
+    /// Resuming it.
     Resume,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum Next {
     Bus,
 }
 
-/// Time a die spent, by what for. A read or a program includes its time on the bus and waiting
+/// Time a die was busy, by operation. A read or a program includes its time on the bus and waiting
 /// for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DieTime {
@@ -101,7 +101,7 @@ pub(super) struct DieTime {
     pub(super) suspend_ns: u64,
     /// Suspensions.
     pub(super) suspends: u64,
-    /// What went on again: what was suspended, or let reads go first before it began.
+    /// Operations that were resumed after a suspension, or delayed because reads went first.
     pub(super) resumes: u64,
 }
 
@@ -150,7 +150,7 @@ impl Die {
         }
     }
 
-    /// Puts an operation where it waits for its turn.
+    /// Queues an operation.
     #[inline]
     pub(super) fn queue(&mut self, op: Op) {
         match op.kind {
@@ -160,7 +160,7 @@ impl Die {
         }
     }
 
-    /// Puts back what only waits for the bus.
+    /// Requeues an operation that only waits for the bus.
     pub(super) fn put_back(&mut self, now_ns: u64) {
         assert_eq!(self.stage, Stage::In, "only programs wait before they begin");
         self.settle(now_ns);
@@ -200,7 +200,7 @@ impl Die {
         Next::Bus
     }
 
-    /// A read for the host has come: what is under way makes way for it if it can.
+    /// A read for the host has arrived: suspends the current operation if that is possible.
     pub(super) fn suspend(&mut self, times: &Times, now_ns: u64) -> Next {
         let left_ns = self.ends_ns - now_ns;
         if self.stage != Stage::Array || self.suspends >= SUSPENDS_MAX || left_ns <= times.suspend {
@@ -225,7 +225,7 @@ impl Die {
         self.begin(times, now_ns)
     }
 
-    /// What was suspended goes on.
+    /// Resumes the suspended operation.
     pub(super) fn resumed(&mut self, times: &Times, now_ns: u64) -> Next {
         self.settle(now_ns);
         self.time.resumes += 1;
@@ -241,7 +241,7 @@ impl Die {
         }
     }
 
-    /// Books the time since it was last booked.
+    /// Adds the time since the last call to the counter of the current activity.
     #[inline]
     pub(super) fn settle(&mut self, now_ns: u64) {
         let passed_ns = now_ns - self.since_ns;

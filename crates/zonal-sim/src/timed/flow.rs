@@ -1,4 +1,4 @@
-//! The way of a request through the drive: sent, in the firmware, placed or read, completed.
+//! The path of a request through the drive: sent, in the firmware, placed or read, completed.
 
 use std::collections::VecDeque;
 

@@ -33,7 +33,7 @@ pub(super) struct Collector {
     open: Option<u32>,
     /// A step that has to wait.
     step: Option<(Unit, Slot)>,
-    /// Whether it keeps to its pace at all.
+    /// Whether GC is paced at all.
     urgency: Urgency,
     /// Complete programs of GC that are not in the flash yet.
     complete: u32,
@@ -44,7 +44,7 @@ pub(super) struct Collector {
     credit: f64,
     /// Copies on their way, each of which brings more.
     copying: u32,
-    /// Credit to come at which GC is far enough ahead of the host.
+    /// Credit at which GC is far enough ahead of the host.
     credit_enough: f64,
 }
 
@@ -71,7 +71,7 @@ impl Collector {
         }
     }
 
-    /// Keeps to no pace any more: comes to the end of what it wants.
+    /// Stops pacing and finishes all that is wanted.
     pub(super) const fn finish(&mut self) {
         self.urgency = Urgency::Urgent;
     }
@@ -84,7 +84,7 @@ impl Collector {
             || !self.erasing.is_empty()
     }
 
-    /// Whether the host and GC go by each other's pace.
+    /// Whether the host and GC are paced by each other.
     #[inline]
     pub(super) fn paced(&mut self, pace: f64) -> bool {
         if pace.is_infinite() {
@@ -142,8 +142,8 @@ impl Collector {
 }
 
 impl<T: Translation> Timed<T> {
-    /// Begins what GC wants and can begin, unless it is ahead of the host, so that it works as
-    /// evenly as the host writes. Whether units were moved at once.
+    /// Begins the next steps of GC, unless it is ahead of the host, so that it works as evenly as
+    /// the host writes. Returns whether units were moved at once.
     #[inline]
     pub(super) fn collect(&mut self, urgency: Urgency) -> bool {
         let mut moved = false;
@@ -234,7 +234,7 @@ impl<T: Translation> Timed<T> {
         self.flash_array.read(self.places.die(pages.program), op);
     }
 
-    /// A read for GC is done: its copies go where they belong.
+    /// A read for GC is done: its copies are placed.
     pub(super) fn copied(&mut self, read: u32) {
         let first = read as usize * self.gc.read_units;
         for at in first..first + self.gc.reads[read as usize].copies {

@@ -36,7 +36,7 @@ pub enum Pacing {
         depth: u32,
     },
     /// When each arrives by its own time, this many times as fast; with 65,536 in flight it waits.
-    /// Latency counts from the arrival.
+    /// Latency is measured from the arrival.
     Arrivals {
         /// Speed-up; 1: as recorded.
         speed: f64,
@@ -219,7 +219,7 @@ impl Host {
         self.dry = false;
     }
 
-    /// Whether every job that has an end is at it.
+    /// Whether every job that has an end has reached it.
     pub(super) fn at_end(&self) -> bool {
         let at_end = |job: &Running| match job.source {
             Source::Workload { .. } => job.dry && job.in_flight == 0,
@@ -301,7 +301,7 @@ pub(super) enum Completion {
 }
 
 impl Running {
-    /// The next request, if it may be sent now, and from when its latency counts.
+    /// The next request, if it may be sent now, and the time from which its latency is measured.
     fn take(
         &mut self,
         now_ns: u64,

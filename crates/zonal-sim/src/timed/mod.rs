@@ -7,9 +7,9 @@
 //! ```
 //!
 //! [`Timed::new`] takes any [`Translation`], new or warmed up in counting mode, and a list of
-//! [`Job`]s; [`Timed::run`] lets time pass and says what came of it. It may be called again: each
-//! call measures from where the one before ended, so a ramp is a run whose [`Outcome`] is dropped.
-//! [`Timed::set_pacing`] and [`Timed::set_jobs`] change what the host does in between,
+//! [`Job`]s; [`Timed::run`] simulates for a while and returns the results. It may be called again:
+//! each call measures from where the one before ended, so a ramp is a run whose [`Outcome`] is
+//! dropped. [`Timed::set_pacing`] and [`Timed::set_jobs`] change what the host does in between,
 //! [`Timed::into_ftl`] gives the layer back.
 //!
 //! What is modelled, and what not:
@@ -57,7 +57,7 @@ use crate::config::{self, Config};
 use crate::error::Result;
 use crate::ftl::{Amplification, Counters, Translation, Wear};
 
-/// Until when time passes.
+/// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Until {
     /// So many simulated seconds more.
@@ -102,13 +102,13 @@ pub struct Timed<T> {
     begin: Mark,
 }
 
-/// Events between two words on how far a run is: some milliseconds.
+/// Events between two reports of progress: some milliseconds.
 const PROGRESS_EVENTS: u32 = 1 << 16;
 
 /// Timers of the host in the flash array's calendar.
 const TIMERS: usize = 3;
 
-/// Points to note down.
+/// Samples to take.
 struct Samples {
     every_bytes: u64,
     next_bytes: u64,
@@ -199,12 +199,12 @@ impl<T: Translation> Timed<T> {
         }
     }
 
-    /// Lets time pass.
+    /// Simulates.
     pub fn run(&mut self, until: Until) -> Result<Outcome> {
         self.run_watched(until, &mut |_| {})
     }
 
-    /// The same, and says now and then how far it is: in simulated nanoseconds, or in bytes written.
+    /// The same, with reports of progress, in simulated nanoseconds or in bytes written.
     pub fn run_watched(
         &mut self,
         until: Until,
@@ -351,7 +351,7 @@ impl<T: Translation> Timed<T> {
         }
     }
 
-    /// Notes a point down, if it is time.
+    /// Takes a sample, if one is due.
     #[expect(clippy::cast_precision_loss, reason = "rates for people")]
     fn sample(&mut self) {
         if self.written_bytes < self.samples.next_bytes {

@@ -1,4 +1,4 @@
-//! What a timed run came to.
+//! Results of a timed run.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::die::{DieTime, Kind};
 use crate::ftl::{Amplification, Counters, Wear};
 
-/// The longest latency told apart: one hour.
+/// The longest latency that is recorded: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Latencies of one kind of request.
@@ -99,7 +99,7 @@ pub struct LatencySummary {
     pub max_us: f64,
 }
 
-/// What one job came to.
+/// Results of one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobOutcome {
     /// Its name.
@@ -114,7 +114,7 @@ pub struct JobOutcome {
     pub refused: u64,
 }
 
-/// Where the time of a die went, as shares of the run.
+/// How the time of a die was used, as shares of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Busy {
     /// Reads for the host, their time on the bus included.
@@ -192,13 +192,13 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
-    /// It came to where it was to end.
+    /// It reached its end.
     Reached,
     /// Nothing was left to do before that.
     Idle,
 }
 
-/// What a run came to, from its begin to its end.
+/// Results of a run, from its begin to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Simulated seconds.
@@ -225,7 +225,7 @@ pub struct Outcome {
     pub amplification: Amplification,
     /// Erase counts at the end, since the drive was new.
     pub erases: Wear,
-    /// Where the time of each die went.
+    /// How the time of each die was used.
     pub dies: Vec<Busy>,
     /// The mean of `dies`.
     pub busy: Busy,

@@ -1,4 +1,5 @@
-//! Timed mode from end to end: the drive is brought to its state by counting, then time passes.
+//! Timed mode from end to end: counting mode brings the drive into its steady state, then timed
+//! mode measures.
 
 use serde::Serialize;
 
@@ -17,14 +18,14 @@ use crate::trace::{Times, from_now};
 /// zbdbench's `fio_zone_mixed`.
 const RAMP: f64 = 1.0 / 6.0;
 
-/// How finely progress is told: parts of each half, and of the first one steps.
+/// Progress is reported in so many parts of each half, and of the first one in so many steps.
 const HALF: u64 = 1000;
 const WARM_UP_STEPS: u64 = 100;
 
 /// Bytes of the random reads.
 const READ_BYTES: u32 = 4096;
 
-/// What a config came to in timed mode.
+/// Results of a config in timed mode.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// All of the config.
@@ -88,7 +89,7 @@ impl Measured {
         }
     }
 
-    /// The course as a table.
+    /// The time series as a table.
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     pub fn table(&self) -> Table {
         let columns = ["seconds", "drive_writes", "written_bytes", "mb_s", "wa"];
@@ -114,7 +115,7 @@ pub fn run(config: &Config) -> Result<Measured> {
     run_watched(config, &mut |_| {})
 }
 
-/// The same, and says now and then how far it is: the first half is the drive's way to its state.
+/// The same, with reports of progress: the first half is the warm-up of the drive.
 pub fn run_watched(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Measured> {
     config.check()?;
     let mut half = |first, at: Progress| {
@@ -150,7 +151,7 @@ pub fn run_watched(config: &Config, progress: &mut dyn FnMut(Progress)) -> Resul
     })
 }
 
-/// Lets time pass.
+/// Simulates.
 fn pass<T: Translation>(
     config: &Config,
     drive: T,

@@ -84,7 +84,7 @@ enum Skimmed {
     End,
 }
 
-/// Passes over what is buffered, up to the end of the line.
+/// Skips to the end of the line.
 fn skim(source: &mut impl BufRead) -> io::Result<Skimmed> {
     let buffer = source.fill_buf()?;
     let end = buffer.iter().position(|byte| *byte == b'\n');

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// long. Assumed.
 const REGION: u64 = 1 << 20;
 
-/// Largest request: longer ones are taken apart.
+/// Largest request: longer ones are split.
 const REQUEST_MAX: u64 = 1 << 30;
 
 /// How addresses of a trace fit on a drive.

@@ -48,7 +48,7 @@ pub struct Trace {
     pub speed: f64,
     /// Times the trace is replayed; 0: until the drive writes of `run` are done.
     pub loops: u32,
-    /// What becomes of a line that cannot be read.
+    /// How a line that cannot be read is treated.
     pub bad_lines: BadLines,
 }
 
@@ -83,14 +83,14 @@ pub enum Times {
     Closed,
 }
 
-/// What becomes of a line that cannot be read.
+/// How a line that cannot be read is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BadLines {
     /// The replay fails, and says which line and why.
     #[default]
     Refuse,
-    /// They are passed over and counted.
+    /// They are skipped and counted.
     Skip,
 }
 

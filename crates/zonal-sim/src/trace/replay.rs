@@ -13,14 +13,14 @@ use crate::error::Result;
 use crate::flash::refused;
 use crate::request::{Op, Request, Workload};
 
-/// A trace on its way to a drive.
+/// A trace that is being replayed on a drive.
 pub(crate) struct Replay {
     path: PathBuf,
     options: Trace,
     reader: Reader,
     fitting: Fitting,
     handles: u32,
-    /// What is left of a request that became several.
+    /// The rest of a request that is split.
     rest: Option<(Record, u64)>,
     clock: Clock,
     seen: Seen,

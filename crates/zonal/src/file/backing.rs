@@ -1,5 +1,5 @@
-//! The plain file or disk under a drive file: what is needed of it, so that a test can put a file there
-//! whose host loses power.
+//! The plain file or disk that stores a drive, behind a trait: tests put a file there whose host
+//! loses power.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -29,7 +29,7 @@ pub(crate) trait Backing: Send + Sync {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 }
 
-/// Bytes of a file or of a disk, whose metadata does not tell.
+/// Bytes of a file or disk. The metadata of a disk has no length.
 pub(super) fn host_len(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }

@@ -1,8 +1,9 @@
 //! A drive in a block device without zones: the bytes of a drive file on a whole disk or partition,
 //! which then has virtual zones.
 //!
-//! What a file gets for nothing has to be done here: the disk is zeroed where what is read was not
-//! written before, it is opened exclusively, and it must be empty unless its owner says otherwise.
+//! A new file reads as zeroes and can be locked. A disk is zeroed where it is read before it is
+//! written, and opened with `O_EXCL`; one that holds data is refused unless it is to be
+//! overwritten.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +20,7 @@ use super::{CreateOptions, OpenMode, Overwrite, io_error};
 use crate::error::Result;
 use crate::{ByteCount, DeviceError, LbaCount, ZoneKind};
 
-/// Bytes that one call zeroes: some are written one by one, and somebody waits for the bar.
+/// Bytes zeroed per call, so that progress can be reported in between.
 const STEP: u64 = 64 << 20;
 
 /// Bytes at the disk's end that are zeroed, where partition tables and others keep copies.
@@ -30,8 +31,8 @@ pub(super) fn is_disk(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Opens a disk: exclusively, so not while it is mounted or in use otherwise, unless it is only to be
-/// looked at.
+/// Opens a disk. Except in mode `ReadOnly` with `O_EXCL`, which fails while it is mounted or
+/// otherwise in use.
 pub(super) fn open(path: &Path, mode: OpenMode) -> Result<File> {
     let (read, no_create) = (OFlags::RDONLY, rustix::fs::Mode::empty());
     let flags = match mode {
@@ -123,8 +124,8 @@ fn is_empty(file: &File, disk_len: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Zeroes what is read before it is written, and what a reader of signatures would find; then, when
-/// that is durable, writes the headers.
+/// Zeroes what is read before it is written and where signatures of earlier content may be; writes
+/// the headers when that is durable.
 fn write_new(
     file: &File,
     drive: &Description,

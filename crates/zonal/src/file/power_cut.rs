@@ -134,7 +134,7 @@ impl Backing for SharedHost {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut host = self.lock();
         let alive = host.operate();
-        // Who stops during a write may leave some of it, but does not split a sector.
+        // A process that is killed during a write may leave a part of it, in whole sectors.
         let middle = (offset + data.len() as u64 / 2) / SECTOR as u64 * SECTOR as u64;
         let done = match (&alive, host.last_part) {
             (Ok(()), _) | (Err(_), LastPart::All) => data.len(),

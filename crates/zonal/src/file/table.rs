@@ -63,7 +63,7 @@ pub(crate) struct Table {
     emptied: Mutex<BTreeSet<ZoneId>>,
     /// Whether data was written since the last flush.
     data: AtomicBool,
-    /// Held by who flushes. Taken before the journal.
+    /// Held during a flush. Taken before the lock of the journal.
     flushing: Mutex<()>,
     journal: Mutex<Journal>,
 }

@@ -1,11 +1,11 @@
-//! `Fault`: errors on request, failing zones, bad bits, power cuts. For tests, and for anyone who
-//! wants to see what their program does on a bad drive. [`FaultPlan`] says what can be asked for.
+//! `Fault`: errors on request, failing zones, bad bits, power cuts. For tests, and to see how a
+//! program behaves on a failing drive. [`FaultPlan`] says what can be asked for.
 //!
 //! A power cut stops everything: each call fails with [`DeviceError::PowerCut`] from then on. Of
-//! what was not flushed, the device below keeps what a real one may keep (D4): each zone a beginning
-//! of it, which one the seed decides. To be able to take the rest away, a plan with a power cut in it
-//! passes changes down one at a time, and holds in memory what zones held that were reset since the
-//! last flush. [`record`](super::record) makes every such state of a drive in memory.
+//! what was not flushed, each zone of the device below keeps a prefix, as D4 allows; the seed
+//! decides how long. To be able to undo the rest, a plan with a power cut passes changes down one
+//! at a time, and keeps in memory the data of zones that were reset since the last flush.
+//! [`record`](super::record) makes every such state of a drive in memory.
 
 mod plan;
 mod power;

@@ -44,7 +44,7 @@ impl OpKind {
         Self::Flush,
     ];
 
-    /// The word for it.
+    /// Its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Report => "report",

@@ -5,7 +5,7 @@
 //!
 //! - reads return zeroes there; a read that touches the gap is split;
 //! - writes that reach the gap fail with [`DeviceError::Gap`] or [`DeviceError::CrossesZone`];
-//! - P1: the gap is never read from or written to below, since there is nothing below.
+//! - P1: the gap is never read or written below: there are no blocks for it.
 //!
 //! Zones keep their numbers, so actions pass through; addresses in reports, append results and
 //! errors are translated. A smaller last zone stays as small as it is. Conventional zones get a gap

@@ -2,11 +2,11 @@
 //! power cut at any moment can leave of them.
 //!
 //! What a cut leaves (D4). Everything that returned before the last completed flush is there. Of
-//! what came later, each zone keeps a beginning: its writes, resets, finishes, opens and closes
-//! happened in their order up to some point, zones independently of each other. So a reset may not
-//! have happened, and the zone comes back with its old data and pointer. A write is cut at block
-//! grain; its last block may be torn ([`Tail`]). A conventional zone keeps any blocks. No zone
-//! stays open, and no state has more active zones than the drive allows.
+//! what came later, each zone keeps a prefix: its writes, resets, finishes, opens and closes in
+//! their order up to some point, zones independently of each other. So a reset may be undone, and
+//! the zone comes back with its old data and write pointer. A write is cut between blocks; its last
+//! block may be torn ([`Tail`]). A conventional zone keeps any blocks. No zone stays open, and no
+//! state has more active zones than the drive allows.
 //!
 //! ```
 //! use zonal::layer::record::{Outage, Recorder};

@@ -2,11 +2,11 @@
 //! loses it.
 //!
 //! Changes go to the device below at once, one at a time, and what they change is remembered until
-//! the next flush. A cut puts the zones below back into a state that a real one can leave (D4).
-//! Each sequential zone keeps a beginning of its writes, resets and finishes since the flush, each
-//! zone for itself: a reset may not have happened, and the zone has its old data and pointer again.
-//! A conventional zone keeps any blocks. No zone stays open, and no more zones are active than may
-//! be. Zones that are read-only or offline stay as they are.
+//! the next flush. A cut puts the zones below into a state that D4 allows. Each sequential zone,
+//! independently of the others, keeps a prefix of its writes, resets and finishes since the flush:
+//! a reset may be undone, and the zone has its old data and write pointer again. A conventional
+//! zone keeps any blocks. No zone stays open, and no more zones are active than may be. Zones that
+//! are read-only or offline stay as they are.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -75,7 +75,7 @@ pub struct TraceReader<R> {
 pub enum TraceEnd {
     /// After a whole record.
     Whole,
-    /// In the middle of one: whoever recorded it was stopped.
+    /// In the middle of a record: the recording process was stopped.
     Cut,
 }
 
