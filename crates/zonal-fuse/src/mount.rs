@@ -1,7 +1,7 @@
 //! The life of a mount: mounted, ready, served, unmounted, closed cleanly.
 //!
 //! [`serve`] runs all of it and returns when it is over. Beside the threads that answer requests,
-//! one calls [`FileSystem::tick`] every second, or sooner where there is work, and one waits for SIGTERM and SIGINT. A device that
+//! one calls [`FileSystem::tick`] every second, or sooner where there is work, one commits for all who wait for that, and one waits for SIGTERM and SIGINT. A device that
 //! hangs holds up any of them, but not the end: the main thread waits for nothing without a limit once
 //! it has been asked to end.
 
@@ -112,6 +112,8 @@ impl Life {
         self.spawn("tick", move || tick(&front, &needs))?;
         let (kernel, pages) = (session.notifier(), self.front.page_tasks());
         self.spawn("pages", move || pages.run(&kernel))?;
+        let syncs = self.front.sync_tasks();
+        self.spawn("commit", move || syncs.run())?;
         let (front, root, watched) = (self.front.clone(), point.clone(), config.clone());
         self.spawn("read-only", move || {
             read_only::watch(front.became_read_only(), &root, &watched);
@@ -183,6 +185,7 @@ impl Life {
     /// Closes the file system. Without being asked to end, this takes as long as it takes.
     fn close(mut self) -> Result<()> {
         self.front.end_page_tasks();
+        self.front.end_sync_tasks();
         self.front.became_read_only().close();
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("close", move || {
@@ -342,7 +345,7 @@ fn session_config(config: &MountConfig) -> Config {
     session
 }
 
-/// One thread per processor, and two more that may sit in an fsync while the others read.
+/// One thread per processor, and two more that may wait for the device while the others read.
 fn threads() -> usize {
     thread::available_parallelism().map_or(2, usize::from).min(14) + 2
 }

@@ -2,11 +2,15 @@
 
 mod mounted;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open, pattern};
+use mounted::held::{held, hold, until};
 use mounted::tools;
 
 #[test]
@@ -44,6 +48,45 @@ fn synchronous_writes_survive_a_kill() {
         assert!(fs::read(mounted.path(name)).unwrap() == data, "{name}");
     }
     assert_eq!(fs::read(mounted.path("direct")).unwrap(), vec![7; 65536]);
+}
+
+#[test]
+fn a_read_waits_for_no_fsync_however_many_there_are() {
+    // More than there are threads that serve.
+    let fsyncs = thread::available_parallelism().unwrap().get().min(14) + 4;
+    let Some(mounted) = mounted::mount() else { return };
+    let (data, range) = aligned(65536, 9);
+    let mut file = open(&mounted.path("file"), O_DIRECT);
+    file.write_all(&data[range.clone()]).unwrap();
+    file.sync_all().unwrap();
+    let files: Vec<_> =
+        (0..fsyncs).map(|number| open(&mounted.path(&format!("{number}")), O_SYNC)).collect();
+    let drive = mounted.outside("drive");
+    File::create(hold(&drive, "write")).unwrap();
+    let (done, finished) = channel();
+    for (number, mut file) in files.into_iter().enumerate() {
+        let done = done.clone();
+        // Half of them as synchronous writes.
+        thread::spawn(move || {
+            let outcome = if number % 2 == 0 { file.write_all(b"now") } else { file.sync_all() };
+            done.send(outcome).unwrap();
+        });
+    }
+    until(|| held(&drive, "write").exists());
+    // The others have come as well by now, or they will not disturb.
+    assert!(finished.recv_timeout(Duration::from_millis(300)).is_err(), "the drive is held");
+    let (read, has_read) = channel();
+    thread::spawn(move || {
+        let (mut found, range) = aligned(65536, 0);
+        file.read_exact_at(&mut found[range.clone()], 0).unwrap();
+        read.send(found[range] == vec![9; 65536]).unwrap();
+    });
+    let right = has_read.recv_timeout(Duration::from_secs(20));
+    fs::remove_file(hold(&drive, "write")).unwrap();
+    assert_eq!(right, Ok(true));
+    for _ in 0..fsyncs {
+        finished.recv().unwrap().unwrap();
+    }
 }
 
 #[test]

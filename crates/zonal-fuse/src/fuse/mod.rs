@@ -9,6 +9,7 @@
 //! - `pins`: how often the kernel has looked each inode up.
 //! - `pages`: pages of the page cache that direct writes make stale, or fill.
 //! - `process`: groups and capabilities of a caller, which requests do not carry.
+//! - `syncs`: waiting for a commit, without a serving thread.
 //! - `space`: waiting for the space of deleted files.
 //!
 //! # What the kernel does itself
@@ -33,6 +34,7 @@ mod pins;
 mod process;
 mod reply;
 mod space;
+mod syncs;
 mod zone_files;
 
 use std::io;
@@ -52,6 +54,7 @@ pub(crate) use pages::PageTasks;
 use pages::Pages;
 use pins::Pins;
 use space::Releases;
+use syncs::Syncs;
 use zone_files::ZoneWrites;
 
 /// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
@@ -83,6 +86,7 @@ struct Shared {
     pins: Pins,
     releases: Releases,
     pages: Pages,
+    syncs: Syncs,
     direct_writes: DirectWrites,
     async_direct: AsyncDirect,
     zone_writes: ZoneWrites,
@@ -115,6 +119,7 @@ impl Front {
             pins: Pins::default(),
             releases: Releases::default(),
             pages: Pages::default(),
+            syncs: Syncs::default(),
             direct_writes: config.direct_writes,
             async_direct: match config.access {
                 Access::ReadWrite => config.async_direct,

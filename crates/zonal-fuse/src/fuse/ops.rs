@@ -293,8 +293,11 @@ impl Filesystem for Front {
             how |= convert::append(write_flags, flags);
         }
         let model = self.shared.fs.model(self.ino(ino));
+        let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
         let written = match model {
-            FileModel::Posix => self.run("write", ino, |fs, ino| fs.write(ino, offset, data, how)),
+            FileModel::Posix => self.run("write", ino, |fs, ino| {
+                fs.write(ino, offset, data, how - WriteFlags::DURABLE)
+            }),
             FileModel::Zones => self.write_zone(request, ino, offset, data, how),
         };
         let written = match written {
@@ -307,6 +310,13 @@ impl Filesystem for Front {
         let warm = warms.then(|| (written.offset, Box::from(&data[..len as usize])));
         let front = self.clone();
         let answer = move || {
+            if durable {
+                let synced = front.clone();
+                return front.sync_then(ino, SyncKind::Data, move |outcome| match outcome {
+                    Ok(()) => reply.written(len),
+                    Err(error) => synced.after_failed_write(ino, reply, error),
+                });
+            }
             reply.written(len);
             if let Some((offset, data)) = warm {
                 front.shared.pages.store(ino, offset, data);
@@ -345,7 +355,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let kind = if datasync { SyncKind::Data } else { SyncKind::Full };
-        reply::empty(reply, self.run("fsync", ino, |fs, ino| fs.fsync(ino, kind)));
+        self.sync_then(ino, kind, move |synced| reply::empty(reply, synced));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {

@@ -2,7 +2,10 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
 
 use zonal_fs::vfs::{
     Allocate, Caller, DirEntry, FileKind, InodeFlags, Listing, NewInode, OpenFor, RenameFlags,
@@ -15,6 +18,8 @@ use super::*;
 #[derive(Default)]
 struct Closed {
     pins: AtomicI64,
+    /// Commits so far. One is made when the test lets go of this.
+    commits: Mutex<u32>,
 }
 
 fn unsupported<T>() -> Result<T> {
@@ -82,10 +87,11 @@ impl FileSystem for Closed {
         unsupported()
     }
     fn fsync(&self, _: Ino, _: SyncKind) -> Result<()> {
-        unsupported()
+        self.sync()
     }
     fn sync(&self) -> Result<()> {
-        unsupported()
+        *self.commits.lock().unwrap() += 1;
+        Ok(())
     }
     fn readdir(&self, _: Ino, _: u64, _: &mut dyn FnMut(DirEntry<'_>) -> Listing) -> Result<()> {
         unsupported()
@@ -130,4 +136,34 @@ fn a_created_file_that_cannot_be_opened_is_not_kept() {
     let refused = front.create_and_open(&Caller::ROOT, INodeNo::ROOT, name, 0o644, 2);
     assert_eq!(refused.err().map(Errno::code), Some(1), "EPERM");
     assert_eq!(fs.pins.load(Ordering::Relaxed), 0, "the kernel will not forget what it never knew");
+}
+
+#[test]
+fn fsyncs_hold_no_thread_and_share_a_commit() {
+    const FSYNCS: usize = 100;
+    let fs = Arc::new(Closed::default());
+    let front = Front::new(Arc::clone(&fs) as _, &MountConfig::new("", Path::new("/")));
+    let tasks = front.sync_tasks();
+    let thread = thread::spawn(move || tasks.run());
+    let (answer, answers) = channel();
+    let ask = || {
+        let answer = answer.clone();
+        front.sync_then(INodeNo(7), SyncKind::Full, move |outcome| answer.send(outcome).unwrap());
+    };
+    let device_hangs = fs.commits.lock().unwrap();
+    // This one thread serves them all, and then others.
+    (0..FSYNCS).for_each(|_| ask());
+    assert!(front.run("getattr", INodeNo(7), |fs, ino| fs.getattr(ino)).is_ok());
+    assert!(answers.try_recv().is_err(), "none is durable yet");
+    drop(device_hangs);
+    for answered in 0..FSYNCS {
+        assert_eq!(answers.recv().unwrap().map_err(Errno::code), Ok(()), "{answered}");
+    }
+    let commits = *fs.commits.lock().unwrap();
+    assert!((1..=2).contains(&commits), "the first may have gone alone: {commits} commits");
+    front.end_sync_tasks();
+    thread.join().unwrap();
+    // At the end of the mount there is nobody to wait for.
+    ask();
+    assert!(answers.try_recv().unwrap().is_ok());
 }

@@ -1,0 +1,98 @@
+//! Requests that wait for a commit.
+//!
+//! A commit takes as long as the device does. So that it holds up nobody else, who asks for one
+//! leaves the answer here, and the serving thread goes on to the next request. One thread commits
+//! for all that have come meanwhile, and answers them.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use fuser::{Errno, INodeNo};
+use zonal_fs::vfs::{FileModel, SyncKind};
+
+use super::Front;
+
+/// An answer to be given once a commit has ended.
+type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+
+/// Somebody who waits.
+struct Waiting {
+    ino: INodeNo,
+    kind: SyncKind,
+    then: Then,
+}
+
+/// Where they are handed in.
+#[derive(Default)]
+pub(super) struct Syncs {
+    waiting: Mutex<Option<Sender<Waiting>>>,
+}
+
+/// What the thread works on; it ends when the [`Syncs`] it belongs to are closed.
+pub(crate) struct SyncTasks {
+    front: Front,
+    waiting: Receiver<Waiting>,
+}
+
+impl Syncs {
+    fn sender(&self) -> std::sync::MutexGuard<'_, Option<Sender<Waiting>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the thread once all who wait have their answer.
+    pub(super) fn close(&self) {
+        *self.sender() = None;
+    }
+}
+
+impl Front {
+    /// What waits for a commit, for the thread that makes them. The thread ends with
+    /// [`end_sync_tasks`](Self::end_sync_tasks).
+    pub(crate) fn sync_tasks(&self) -> SyncTasks {
+        let (sender, waiting) = channel();
+        *self.shared.syncs.sender() = Some(sender);
+        SyncTasks { front: self.clone(), waiting }
+    }
+
+    /// From now on everybody commits for themselves.
+    pub(crate) fn end_sync_tasks(&self) {
+        self.shared.syncs.close();
+    }
+
+    /// Makes a file durable, then runs `then`. Where a thread commits for all, this returns before.
+    pub(super) fn sync_then(
+        &self,
+        ino: INodeNo,
+        kind: SyncKind,
+        then: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        // A zone file has nothing to commit, and each its own condition.
+        let shares = self.shared.fs.model(self.ino(ino)) == FileModel::Posix;
+        let waiting = Waiting { ino, kind, then: Box::new(then) };
+        let unsent = match &*self.shared.syncs.sender() {
+            Some(sender) if shares => sender.send(waiting).err().map(|unsent| unsent.0),
+            Some(_) | None => Some(waiting),
+        };
+        if let Some(Waiting { ino, kind, then }) = unsent {
+            then(self.run("fsync", ino, |fs, ino| fs.fsync(ino, kind)));
+        }
+    }
+}
+
+impl SyncTasks {
+    /// Commits for those who wait, until the end.
+    pub(crate) fn run(&self) {
+        for first in &self.waiting {
+            let mut all = vec![first];
+            all.extend(self.waiting.try_iter());
+            let outcome = match &all[..] {
+                [one] => self.front.run("fsync", one.ino, |fs, ino| fs.fsync(ino, one.kind)),
+                [one, ..] => self.front.run("fsync", one.ino, |fs, _| fs.sync()),
+                [] => unreachable!("it begins with one"),
+            };
+            for waiting in all {
+                (waiting.then)(outcome);
+            }
+        }
+    }
+}
