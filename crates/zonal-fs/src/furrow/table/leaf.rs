@@ -600,6 +600,52 @@ mod tests {
         assert!(error.starts_with("zstd"), "{error}");
     }
 
+    /// What a sound leaf never has, whatever its checksum says.
+    #[test]
+    fn malformed_columns_are_refused() {
+        let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        let beyond = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
+        let (entry, extent) = (index_of(RowKind::Entry), index_of(RowKind::Extent));
+        let far = TAG_DELETED | TAG_OWNER_FAR;
+        let cases: [(&[u8], &[u8], &str); 13] = [
+            (&[5], &[], "an unknown kind"),
+            (&[TAG_OWNER_NEXT | TAG_OWNER_FAR], &[0], "a tag with two owners"),
+            (&[far], &beyond, "a number beyond 64 bits"),
+            (&[far], &[0xff, 0xff], "the leaf ends in a number"),
+            (&[far, TAG_DELETED | TAG_OWNER_NEXT], &most, "an owner beyond the last"),
+            (&[entry, 0], &[], "rows out of order"),
+            (&[far | extent | TAG_AT_FAR], &[most, most].concat(), "rows out of order"),
+            (&[TAG_AT_FAR, 0], &most, "a place beyond the last"),
+            (&[TAG_DELETED | TAG_LENGTH], &[1], "a deleted row with a length"),
+            (&[TAG_LENGTH], &most, "a value too long"),
+            (&[TAG_LENGTH], &[2, 7], "values beyond the leaf's end"),
+            (&[TAG_LENGTH, 0], &[1, 7, 7], "the leaf ends too early"),
+            (&[TAG_LENGTH], &[1, 7, 7], "bytes behind the values"),
+        ];
+        for (tags, rest, error) in cases {
+            assert_eq!(decode_columns(&[tags, rest].concat(), tags.len()), Err(error), "{tags:?}");
+        }
+        let packed = zstd::bulk::compress(&[0; 30], 1).unwrap();
+        let stored = u32::try_from(packed.len()).unwrap();
+        let head = LeafHead { rows: 30.into(), raw_bytes: 40.into(), stored_bytes: stored.into() };
+        let error = decode(&[head.as_bytes(), &packed].concat()).unwrap_err();
+        assert_eq!(error, "30 bytes from zstd, 40 are stated");
+    }
+
+    #[test]
+    fn leaves_of_a_batch_rise() {
+        let [low, high] = [1, 2].map(|owner| {
+            let rows = Rows::from([(Key::new(RowKind::Inode, owner, 0), Some(vec![1]))]);
+            leaf_of(&rows)
+        });
+        let none = leaf_of(&Rows::new());
+        assert!(decoded(&[&low[..], &high].concat()).is_ok());
+        for batch in [[&high, &low], [&low, &low], [&low, &none], [&none, &low]] {
+            let error = decoded(&batch.map(Vec::as_slice).concat()).unwrap_err();
+            assert!(error.starts_with("a leaf does not go on"), "{error}");
+        }
+    }
+
     #[test]
     fn the_longest_value_fits_behind_a_leaf_that_lacks_a_byte() {
         let mut builder = LeafBuilder::new();

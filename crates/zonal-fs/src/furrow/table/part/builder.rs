@@ -1,0 +1,131 @@
+//! Making a part: rows become leaves as they come, the index follows at the end.
+
+use zerocopy::IntoBytes;
+
+use super::{
+    BuiltPart, ENTRY_BYTES, HEADER_BYTES, IndexEntry, PART_BYTES_MAX, PartHeader, PartId,
+    PartSummary, checksum, count,
+};
+use crate::furrow::format::{BLOCK_BYTES, VERSION};
+use crate::furrow::table::key::Key;
+use crate::furrow::table::leaf::{LEAF_BYTES, LeafBuilder};
+
+/// What a part keeps free for its next row: more than any row takes but a large attribute.
+const NEXT_ROW_BYTES: usize = 8 << 10;
+
+/// Rows that are becoming a part.
+#[derive(Debug)]
+pub struct PartBuilder {
+    id: PartId,
+    bytes_max: usize,
+    bytes: Vec<u8>,
+    index: Vec<IndexEntry>,
+    leaf: LeafBuilder,
+    /// First key of the part and of the leaf that is being filled.
+    first: Option<(Key, Key)>,
+    last: Key,
+    rows: u32,
+    tombstones: u32,
+}
+
+impl PartBuilder {
+    /// Without rows. More than half of [`PART_BYTES_MAX`] is never used of `bytes_max`.
+    pub fn new(id: PartId, bytes_max: usize) -> Self {
+        Self {
+            id,
+            bytes_max: bytes_max.min(PART_BYTES_MAX as usize / 2),
+            bytes: Vec::new(),
+            index: Vec::new(),
+            leaf: LeafBuilder::new(),
+            first: None,
+            last: Key::MIN,
+            rows: 0,
+            tombstones: 0,
+        }
+    }
+
+    /// Adds a row, which is above all before it; `None` is a deleted one.
+    pub fn push(&mut self, key: Key, value: Option<&[u8]>) {
+        assert!(self.rows == 0 || key > self.last, "{key:?} after {:?}", self.last);
+        let (first, _) = self.first.unwrap_or((key, key));
+        if self.leaf.is_empty() {
+            self.first = Some((first, key));
+        }
+        self.leaf.push(key, value);
+        self.last = key;
+        self.rows += 1;
+        self.tombstones += u32::from(value.is_none());
+        if self.leaf.raw_bytes() >= LEAF_BYTES {
+            self.end_leaf();
+        }
+    }
+
+    /// Whether the next row is to begin another part. A part is not larger than `bytes_max` then,
+    /// unless its last row is of more than 8 KiB, or it has one row.
+    pub fn is_full(&self) -> bool {
+        let index = HEADER_BYTES + (self.index.len() + 2) * ENTRY_BYTES;
+        // Columns are never stored in more bytes than they have.
+        let leaf = 2 * HEADER_BYTES + self.leaf.raw_bytes() + NEXT_ROW_BYTES;
+        self.bytes.len() + leaf + index > self.bytes_max
+    }
+
+    /// The part. It has at least one row.
+    pub fn finish(mut self) -> BuiltPart {
+        if !self.leaf.is_empty() {
+            self.end_leaf();
+        }
+        let (first, _) = self.first.expect("a part has rows");
+        let index_at = self.bytes.len();
+        let leaves = count(self.index.len());
+        let index = std::mem::take(&mut self.index);
+        let index_crc = self.put(*b"FRIX", leaves, index.as_bytes());
+        let index_bytes = self.bytes.len() - index_at;
+        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+        let summary = PartSummary {
+            number: self.id.number,
+            first,
+            last: self.last,
+            rows: self.rows,
+            tombstones: self.tombstones,
+            bytes: count(self.bytes.len()),
+            index_at: count(index_at),
+            index_bytes: count(index_bytes),
+            index_crc,
+        };
+        BuiltPart { bytes: self.bytes, summary }
+    }
+
+    fn end_leaf(&mut self) {
+        let (_, first) = self.first.expect("it has rows");
+        let (offset, number) = (self.bytes.len(), count(self.index.len()));
+        let leaf = self.leaf.finish();
+        let crc = self.put(*b"FRLF", number, &leaf);
+        self.index.push(IndexEntry {
+            owner: first.owner().into(),
+            at: first.at().into(),
+            offset: count(offset).into(),
+            bytes: count(self.bytes.len() - offset).into(),
+            crc: crc.into(),
+            kind: first.kind().code(),
+            reserved: [0; 3],
+        });
+    }
+
+    /// Appends a header and what follows it, and gives the checksum of both.
+    fn put(&mut self, magic: [u8; 4], leaf: u32, body: &[u8]) -> u32 {
+        let mut header = PartHeader {
+            magic,
+            crc: 0.into(),
+            version: VERSION.into(),
+            reserved: 0.into(),
+            leaf: leaf.into(),
+            part: self.id.number.into(),
+            body_bytes: count(body.len()).into(),
+        };
+        let crc = crc32c::crc32c_append(checksum(self.id.uuid, header.as_bytes()), body);
+        header.crc = crc.into();
+        self.bytes.extend_from_slice(header.as_bytes());
+        self.bytes.extend_from_slice(body);
+        crc
+    }
+}

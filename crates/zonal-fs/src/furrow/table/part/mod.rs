@@ -1,0 +1,179 @@
+//! Parts: a few MiB of sorted rows, written in one go in two copies.
+//!
+//! A part is leaves one behind the other, then the index: where each leaf lies and with which key it
+//! begins. Each has a header with a checksum, so it is read and verified alone, and where a copy of it
+//! is bad the other copy's is taken. A part is found by its [`PartSummary`], which the manifest keeps.
+//!
+//! Here is what a part consists of; [`builder`] makes one, [`reader`] finds rows in it.
+
+pub mod builder;
+pub mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::mem::size_of;
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zonal::DeviceError;
+
+use super::key::Key;
+
+pub use self::builder::PartBuilder;
+pub use self::reader::{PartCursor, PartReader};
+
+/// Copies of a part.
+pub const COPIES: usize = 2;
+
+/// Largest part that is read: four times what is ever written, so a damaged size cannot ask for more.
+pub const PART_BYTES_MAX: u32 = 32 << 20;
+
+/// Head of each leaf of a part, and of its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct PartHeader {
+    /// `FRLF` a leaf, `FRIX` the index.
+    pub magic: [u8; 4],
+    /// CRC-32C of the file system's identity and bytes 8.. of header and body.
+    pub crc: U32,
+    /// Format version, 2.
+    pub version: U16,
+    /// Zero when written, ignored when read.
+    pub reserved: U16,
+    /// Leaf: its number in the part, from 0 on. Index: how many leaves there are.
+    pub leaf: U32,
+    /// Number of the part, never used again.
+    pub part: U64,
+    /// Bytes after this header.
+    pub body_bytes: U32,
+}
+
+/// A leaf, in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct IndexEntry {
+    /// First key: owner.
+    pub owner: U64,
+    /// First key: place.
+    pub at: U64,
+    /// Where its header begins, in bytes from the part's start.
+    pub offset: U32,
+    /// Bytes, header included.
+    pub bytes: U32,
+    /// `crc` of its header.
+    pub crc: U32,
+    /// First key: group and kind.
+    pub kind: u8,
+    /// Zero when written, ignored when read.
+    pub reserved: [u8; 3],
+}
+
+const HEADER_BYTES: usize = size_of::<PartHeader>();
+const ENTRY_BYTES: usize = size_of::<IndexEntry>();
+
+const _: () = assert!(size_of::<PartHeader>() == 28);
+const _: () = assert!(size_of::<IndexEntry>() == 32);
+
+/// Which part it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartId {
+    /// Identity of the file system.
+    pub uuid: [u8; 16],
+    /// Number of the part, never used again.
+    pub number: u64,
+}
+
+/// What is known of a part without reading it, beside its two addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartSummary {
+    /// Number of the part.
+    pub number: u64,
+    /// Lowest key.
+    pub first: Key,
+    /// Highest key.
+    pub last: Key,
+    /// Rows, deleted ones included.
+    pub rows: u32,
+    /// Deleted ones of these.
+    pub tombstones: u32,
+    /// Bytes, in whole blocks.
+    pub bytes: u32,
+    /// Where the index begins, in bytes from the part's start.
+    pub index_at: u32,
+    /// Bytes of the index, its header included.
+    pub index_bytes: u32,
+    /// `crc` of the index's header.
+    pub index_crc: u32,
+}
+
+/// A part that is ready to be written.
+#[derive(Debug)]
+pub struct BuiltPart {
+    /// Whole blocks; the same in both copies.
+    pub bytes: Vec<u8>,
+    /// What the manifest keeps.
+    pub summary: PartSummary,
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).expect("a part is under 4 GiB")
+}
+
+/// CRC-32C of a file system's identity, then of a header and what follows it, but for magic and CRC.
+fn checksum(uuid: [u8; 16], section: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&uuid), &section[8..])
+}
+
+/// Both copies of one part.
+pub trait PartSource {
+    /// Reads from a copy: whole blocks, from a whole block on, `offset` in bytes from its start.
+    fn read(&self, copy: usize, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
+}
+
+impl<S: PartSource + ?Sized> PartSource for &S {
+    fn read(&self, copy: usize, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read(copy, offset, buffer)
+    }
+}
+
+/// What is read of a part in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Section {
+    /// The index.
+    Index,
+    /// The leaf with this number.
+    Leaf(u32),
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index => write!(f, "the index"),
+            Self::Leaf(leaf) => write!(f, "leaf {leaf}"),
+        }
+    }
+}
+
+/// Something of a part that no copy gives.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{section} of part {part}: {}; the other copy: {}", copies[0], copies[1])]
+pub struct PartError {
+    /// Number of the part.
+    pub part: u64,
+    /// What could not be read.
+    pub section: Section,
+    /// Why not, for each copy.
+    pub copies: [String; COPIES],
+}
+
+/// One copy of something in a part that was bad, although the other may have been good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadCopy {
+    /// Which copy.
+    pub copy: usize,
+    /// What of it.
+    pub section: Section,
+    /// What is wrong with it.
+    pub why: String,
+}
