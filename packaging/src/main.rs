@@ -33,7 +33,7 @@ const PROGRAMS: [Packaged; 3] =
 const BUILT: [&str; 2] = ["--package=zonal-cli", "--package=zonal-ffi"];
 
 #[derive(Parser)]
-#[command(name = "cargo xtask dist")]
+#[command(name = "cargo xtask dist", bin_name = "cargo xtask dist")]
 #[command(about = "Make the packages and the static archive, in target/dist")]
 struct Args {
     /// Only packages

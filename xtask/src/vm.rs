@@ -34,17 +34,18 @@ pub(crate) fn main(root: &Path, arguments: &[String]) -> Result<ExitCode> {
 pub(crate) fn share(root: &Path, programs: &[Program]) -> Result<()> {
     let folder = root.join("target/vm/share");
     fs::create_dir_all(&folder)?;
-    let tests = |name| programs.iter().find(|program| program.tests && program.name == name);
-    let found = PROGRAMS.map(|name| Ok((name, artifacts::find(programs, name)?)));
-    let found = found.into_iter().chain(TESTS.map(|name| {
-        Ok((name, &*tests(name).with_context(|| format!("cargo built no tests {name}"))?.path))
-    }));
-    for found in found.collect::<Result<Vec<_>>>()? {
+    let copy = |from: &Path, name: &str| {
         // A guest may run the old one: this makes a new file.
-        let (name, from) = found;
         let new = folder.join(format!("{name}.new"));
         fs::copy(from, &new).with_context(|| format!("copying {}", from.display()))?;
-        fs::rename(&new, folder.join(name)).with_context(|| format!("making {name}"))?;
+        fs::rename(&new, folder.join(name)).with_context(|| format!("making {name}"))
+    };
+    for name in PROGRAMS {
+        copy(artifacts::find(programs, name)?, name)?;
+    }
+    for name in TESTS {
+        let program = programs.iter().find(|program| program.tests && program.name == name);
+        copy(&program.with_context(|| format!("cargo built no tests {name}"))?.path, name)?;
     }
     Ok(())
 }

@@ -31,7 +31,8 @@ use crate::guest::{MACHINES, Machine, Part};
 
 /// Without an action, everything that is tested with a real kernel.
 #[derive(Parser)]
-#[command(name = "cargo xtask vm", about = "Compare with a real kernel in a virtual machine")]
+#[command(name = "cargo xtask vm", bin_name = "cargo xtask vm")]
+#[command(about = "Compare with a real kernel in a virtual machine")]
 struct Args {
     #[command(subcommand)]
     action: Option<Action>,
