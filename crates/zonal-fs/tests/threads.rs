@@ -130,9 +130,13 @@ fn threads_do_not_disturb_each_other() {
     let (drive, clock) = (drive(), Arc::new(ManualClock::new(0)));
     mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
     let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
-    let stat = fs.statfs().unwrap();
-    // Together the files fill seven eighths of what there is.
-    let size_max = usize::try_from(stat.blocks_free * 4096 / THREADS * 7 / 8).unwrap();
+    // Half of the drive stays as it is, so that the rest is written often enough for reclaim.
+    let ballast = create(&fs, Ino::ROOT, "ballast", FileKind::Regular);
+    let half = usize::try_from(fs.statfs().unwrap().blocks_free * 4096 / 2).unwrap();
+    fs.write(ballast, 0, &vec![1; half], WriteFlags::DIRECT).unwrap();
+    // Together the files fill seven eighths of what is left.
+    let size_max = usize::try_from(fs.statfs().unwrap().blocks_free * 4096 / THREADS * 7 / 8);
+    let size_max = size_max.unwrap();
     let shared = create(&fs, Ino::ROOT, "shared", FileKind::Directory);
     let mut workers: Vec<Worker> = (0..THREADS)
         .map(|thread| Worker {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::Furrow;
 use super::buffer::{Admission, Base};
+use super::chunk::{CHUNK_BYTES, Chunk, LastBlock};
 use super::commit::Ending;
 use super::data::Purpose;
 use super::extent::{Placed, checksums};
@@ -23,13 +24,6 @@ use crate::vfs::{Allocate, Caller, Ino, InodeFlags, Result, SetAttr, WriteFlags}
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// A write is published in steps of at most this: a FUSE request's worth.
-const CHUNK_BYTES: u64 = 1 << 20;
-
-/// Whole blocks from which on a write goes to the drive at once instead of through the buffer:
-/// it makes an extent worth having as it is.
-const STRAIGHT_BLOCKS: u64 = 16;
-
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Published {
@@ -37,66 +31,9 @@ enum Published {
     Done,
     /// It was to be appended, but the end of the file is not where it was: nothing has changed.
     EndMoved,
-}
-
-/// A write of at most [`CHUNK_BYTES`], cut into blocks.
-struct Chunk<'a> {
-    ino: Ino,
-    offset: u64,
-    data: &'a [u8],
-    /// Blocks touched.
-    first: u64,
-    limit: u64,
-    /// Whole blocks that go straight to the drive; empty if none do.
-    straight: std::ops::Range<u64>,
-}
-
-impl<'a> Chunk<'a> {
-    fn new(ino: Ino, offset: u64, data: &'a [u8], flags: WriteFlags) -> Self {
-        let end = offset + data.len() as u64;
-        let whole = offset.div_ceil(BLOCK)..end / BLOCK;
-        let count = whole.end.saturating_sub(whole.start);
-        let is_straight =
-            count >= STRAIGHT_BLOCKS || (flags.contains(WriteFlags::DIRECT) && count > 0);
-        let first = offset / BLOCK;
-        let straight = if is_straight { whole } else { first..first };
-        Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight }
-    }
-
-    fn end(&self) -> u64 {
-        self.offset + self.data.len() as u64
-    }
-
-    /// Blocks that go through the buffer.
-    fn buffered(&self) -> impl Iterator<Item = u64> + use<> {
-        let straight = self.straight.clone();
-        (self.first..self.limit).filter(move |block| !straight.contains(block))
-    }
-
-    /// The first and the last block, where they are written only in part.
-    fn edges(&self) -> impl Iterator<Item = u64> {
-        let head = (!self.offset.is_multiple_of(BLOCK)).then_some(self.first);
-        let tail = (!self.end().is_multiple_of(BLOCK)).then_some(self.limit - 1);
-        head.into_iter().chain(tail.filter(|tail| Some(*tail) != head))
-    }
-
-    /// The bytes that go to `block`, and where in it.
-    fn bytes_of(&self, block: u64) -> (usize, &'a [u8]) {
-        let from = (block * BLOCK).max(self.offset);
-        let to = ((block + 1) * BLOCK).min(self.end());
-        let index = |position: u64| usize::try_from(position - self.offset).expect("in memory");
-        let at = usize::try_from(from % BLOCK).expect("inside a block");
-        (at, &self.data[index(from)..index(to)])
-    }
-
-    /// The bytes that go straight to the drive.
-    fn straight_bytes(&self) -> &'a [u8] {
-        if self.straight.is_empty() {
-            return &[];
-        }
-        let index = |block: u64| usize::try_from(block * BLOCK - self.offset).expect("in memory");
-        &self.data[index(self.straight.start)..index(self.straight.end)]
-    }
+    /// Its last block was filled up with zeroes, but the file does not end in it any more: nothing
+    /// has changed.
+    NotLast,
 }
 
 impl Furrow {
@@ -163,24 +100,27 @@ impl Furrow {
             let index = |position: u64| usize::try_from(position - start).expect("in memory");
             // Where an append begins is settled with its first chunk.
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
-            let chunk = Chunk::new(ino, at, &data[index(at)..index(next)], flags);
-            let published = self.with_reaped_space(|| self.write_chunk(&chunk, flags))?;
-            if published == Published::EndMoved {
-                return Ok(Published::EndMoved);
+            let bytes = &data[index(at)..index(next)];
+            let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags), flags);
+            match self.with_reaped_space(write)? {
+                Published::Done => at = next,
+                Published::EndMoved => return Ok(Published::EndMoved),
+                Published::NotLast => {}
             }
             self.after_change();
-            at = next;
         }
         Ok(Published::Done)
     }
 
-    fn write_chunk(&self, chunk: &Chunk<'_>, flags: WriteFlags) -> Result<Published> {
+    fn write_chunk(&self, chunk: Chunk<'_>, flags: WriteFlags) -> Result<Published> {
         self.let_reaper_pass(chunk.ino, chunk.limit);
-        {
+        let chunk = {
             // Before room is made: no reclaim for a write that has no space.
             let state = self.read_state();
             self.check_space(&state, state.growth(chunk.ino, chunk.first, chunk.limit)?)?;
-        }
+            let size = state.inode(chunk.ino)?.size;
+            chunk.padded(size)
+        };
         let mut admission = self.admit(chunk.limit - chunk.first)?;
         let straight = chunk.straight_bytes();
         let growth = {
@@ -190,10 +130,10 @@ impl Furrow {
             state.totals.reserved += growth;
             growth
         };
-        let outcome = self.place_data(Purpose::Write, straight);
+        let outcome = self.place_data(Purpose::Write, &straight);
         let outcome = outcome.and_then(|placed| {
-            let crcs = checksums(straight);
-            let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
+            let crcs = checksums(&straight);
+            let outcome = self.publish_chunk(&chunk, flags, (&placed, &crcs), &mut admission);
             if !matches!(outcome, Ok(Published::Done)) {
                 let mut state = self.write_accounts();
                 for part in &placed {
@@ -207,8 +147,8 @@ impl Furrow {
         outcome
     }
 
-    /// Makes a placed chunk part of the file. Nothing has changed if it fails, or if the chunk is
-    /// to be appended and the file's end is elsewhere by now.
+    /// Makes a placed chunk part of the file. Nothing has changed if it fails, or if the file's end
+    /// is elsewhere by now and the chunk was made for where it was.
     fn publish_chunk(
         &self,
         chunk: &Chunk<'_>,
@@ -233,6 +173,9 @@ impl Furrow {
                 drop(guard);
                 self.let_reaper_pass(ino, chunk.limit);
                 continue;
+            }
+            if chunk.last == LastBlock::Padded && inode.size > chunk.end() {
+                return Ok(Published::NotLast);
             }
             if !are_current(state, ino, &bases)? {
                 continue;

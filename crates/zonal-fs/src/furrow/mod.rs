@@ -11,7 +11,7 @@
 //! | [`layout`] | where do things lie, and how much is kept back? |
 //! | [`state`], [`place`], [`extent`] | what is known of files and their blocks? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
-//! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`buffer`] | what does each POSIX action do? |
+//! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`load`] | how is the state found again? |
@@ -24,6 +24,7 @@ mod alloc;
 mod buffer;
 mod check;
 mod checkpoint;
+mod chunk;
 mod commit;
 mod copy;
 mod data;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use zonal::{
     DeviceError, Geometry, Lba, MemoryDrive, Select, Zone, ZoneAction, ZoneId, ZonedDevice,
 };
-use zonal_fs::vfs::{FileSystem, WriteFlags};
+use zonal_fs::vfs::{Caller, FileSystem, SetAttr, WriteFlags};
 
+use super::gate::{Call, Gate};
 use super::{BLOCK, assert_clean, create, format, map_lengths, shape};
 
 type Result<T> = std::result::Result<T, DeviceError>;
@@ -97,6 +99,53 @@ fn the_blocks_of_many_small_files_are_one_write() {
             [content(file), content(file + 1), content(file + 2), hole, content(file + 4)];
         assert_eq!(data, expected.concat(), "file {file}");
     }
+    drop(fs);
+    assert_clean(drive);
+}
+
+#[test]
+fn the_last_block_of_a_file_goes_with_the_others() {
+    let drive = Counted::new();
+    let fs = format(drive.clone());
+    let (ino, other) = (create(&fs, "file"), create(&fs, "other"));
+    drive.appends();
+    let data = vec![7; 100_100];
+    fs.write(ino, 0, &data, WriteFlags::empty()).unwrap();
+    // What comes between would keep a last block that follows later apart from the others.
+    fs.write(other, 0, &data, WriteFlags::empty()).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(drive.appends(), 2);
+    assert_eq!(map_lengths(drive.clone()), [25, 25]);
+    // What it was filled up with are zeroes, and what a file has behind the write stays.
+    fs.write(ino, 0, &vec![8; 90_000], WriteFlags::empty()).unwrap();
+    let longer = SetAttr { size: Some(110_000), ..SetAttr::default() };
+    fs.setattr(&Caller::ROOT, ino, &longer).unwrap();
+    fs.sync().unwrap();
+    let mut found = vec![1; 110_000];
+    assert_eq!(fs.read(ino, 0, &mut found).unwrap(), found.len());
+    assert_eq!(found, [vec![8; 90_000], vec![7; 10_100], vec![0; 9900]].concat());
+    drop(fs);
+    assert_clean(drive);
+}
+
+#[test]
+fn a_file_that_grows_while_its_last_block_is_on_its_way_keeps_both_writes() {
+    let drive = Gate::new(shape(32, 1024));
+    let fs = format(drive.clone());
+    let ino = create(&fs, "file");
+    let len = (16 << 12) + 100;
+    drive.hold(Call::Append);
+    std::thread::scope(|scope| {
+        let write = scope.spawn(|| fs.write(ino, 0, &vec![1; len], WriteFlags::empty()));
+        assert!(drive.wait_for(1, Duration::from_mins(1)), "nothing goes to the drive");
+        fs.write(ino, len as u64 + 50, &[2; 50], WriteFlags::empty()).unwrap();
+        drive.open();
+        write.join().unwrap().unwrap();
+    });
+    let mut found = vec![9; len + 100];
+    fs.read(ino, 0, &mut found).unwrap();
+    assert_eq!(found, [vec![1; len], vec![0; 50], vec![2; 50]].concat());
+    fs.sync().unwrap();
     drop(fs);
     assert_clean(drive);
 }
