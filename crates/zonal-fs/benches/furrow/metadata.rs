@@ -12,7 +12,8 @@ use crate::Args;
 use crate::drive::{Counts, SparseDrive};
 use crate::report::Report;
 use crate::volume::{
-    BLOCK, BLOCK_BYTES, Dice, Made, Worker, create_directory, create_file, fill, make, overwrite,
+    BLOCK, Dice, Made, Worker, create_directory, create_file, fill, make, new_block, overwrite,
+    scrambled,
 };
 
 /// A file system whose clock is moved by what is done: a second for so many operations.
@@ -23,6 +24,7 @@ struct Paced {
     clock: Arc<ManualClock>,
     per_second: u64,
     done: u64,
+    dice: Dice,
 }
 
 /// What was written by whom since a start.
@@ -36,16 +38,15 @@ impl Paced {
     fn new(zones: u64, zone_mib: u64, per_second: u64) -> Self {
         let clock = Arc::new(ManualClock::new(1));
         let Made { drive, fs, worker } = make(zones, zone_mib, clock.clone());
-        Self { drive, fs, worker, clock, per_second, done: 0 }
+        Self { drive, fs, worker, clock, per_second, done: 0, dice: Dice(9) }
     }
 
     /// An operation is done. What can be done in the background is done at once.
     fn step(&mut self) {
         self.done += 1;
         let is_due = self.done.is_multiple_of(self.per_second);
-        if is_due {
-            self.clock.advance_ns(1_000_000_000);
-        }
+        // On average its share of the second: times in rows are as irregular as real ones.
+        self.clock.advance_ns(self.dice.below(2_000_000_000 / self.per_second));
         if self.worker.take_need() || is_due {
             self.fs.tick().expect("work in the background");
         }
@@ -180,8 +181,8 @@ fn small_files(report: &mut Report) {
     for directory in 0..400 {
         let home = create_directory(&paced.fs, &format!("directory-{directory}"));
         for number in 0..1000 {
-            let file = create_file(&paced.fs, home, &format!("file-{number:04}"));
-            paced.fs.write(file, 0, &[8; BLOCK_BYTES], WriteFlags::empty()).expect("written");
+            let file = create_file(&paced.fs, home, &format!("{:09x}", scrambled(number) >> 28));
+            paced.fs.write(file, 0, &new_block(), WriteFlags::empty()).expect("written");
             paced.step();
         }
     }
@@ -198,7 +199,7 @@ fn empty_files(report: &mut Report) {
     let mut paced = Paced::new(256, 16, 20_000);
     let home = create_directory(&paced.fs, "home");
     let mark = paced.mark();
-    let name = |number: u64| format!("file-{number:07}");
+    let name = |number: u64| format!("{:012x}", scrambled(number) >> 16);
     for number in 0..FILES + ALIVE {
         if number < FILES {
             create_file(&paced.fs, home, &name(number));

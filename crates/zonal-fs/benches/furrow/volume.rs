@@ -1,6 +1,6 @@
 //! A file system on a sparse drive, and what the benchmarks do with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::Duration;
@@ -93,7 +93,20 @@ pub(crate) fn fill(fs: &Furrow, ino: Ino, bytes: u64) {
 
 /// Writes one block of a file, past the write buffer.
 pub(crate) fn overwrite(fs: &Furrow, ino: Ino, block: u64) {
-    fs.write(ino, block * BLOCK, &[2; BLOCK_BYTES], WriteFlags::DIRECT).expect("overwritten");
+    fs.write(ino, block * BLOCK, &new_block(), WriteFlags::DIRECT).expect("overwritten");
+}
+
+/// A block that no call before has returned: of a word of its own, so of a checksum of its own.
+pub(crate) fn new_block() -> [u8; BLOCK_BYTES] {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let word = scrambled(COUNT.fetch_add(1, Ordering::Relaxed)).to_le_bytes();
+    std::array::from_fn(|at| word[at % 8])
+}
+
+/// A number that looks like any other, another one for each.
+pub(crate) fn scrambled(number: u64) -> u64 {
+    let mixed = (number ^ number >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
 /// Does `work` while another thread does what is due by time or can be done in the background, as a
