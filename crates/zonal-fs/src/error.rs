@@ -42,6 +42,12 @@ pub enum FsError {
     /// The file would pass the largest size.
     #[error("file too large")]
     FileTooLarge,
+    /// Room is needed in zones that are being read, and the reads do not come back.
+    #[error("the device does not answer: reads have not ended for {} seconds", waited.as_secs())]
+    ReadsHang {
+        /// How long was waited for them.
+        waited: std::time::Duration,
+    },
     /// Every block that files can have is taken.
     #[error("no space left on device")]
     NoSpace,
@@ -201,9 +207,11 @@ impl FsError {
             | Self::TooManyOpen { .. }
             | Self::Device(DeviceError::Locked { .. }) => Errno::BUSY,
             Self::ZoneLimit(error) => error.errno(),
-            Self::Checksum { .. } | Self::Corrupt { .. } | Self::NotDirect | Self::Device(_) => {
-                Errno::IO
-            }
+            Self::Checksum { .. }
+            | Self::Corrupt { .. }
+            | Self::NotDirect
+            | Self::ReadsHang { .. }
+            | Self::Device(_) => Errno::IO,
         };
         errno.raw_os_error()
     }
@@ -223,6 +231,7 @@ mod tests {
             (FsError::Device(DeviceError::TooManyActive { zone, limit: 4 }), 5, "EIO"),
             (FsError::Checksum { ino: Ino::ROOT, offset: 0, zone, block: 0 }, 5, "EIO"),
             (FsError::Corrupt { what: "journal", why: String::new() }, 5, "EIO"),
+            (FsError::ReadsHang { waited: std::time::Duration::ZERO }, 5, "EIO"),
             (FsError::SeekBeyondEnd, 6, "ENXIO"),
             (FsError::NotPermitted { what: "this" }, 1, "EPERM"),
             (FsError::AttributeTooLarge, 7, "E2BIG"),

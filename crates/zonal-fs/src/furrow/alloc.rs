@@ -475,11 +475,7 @@ impl Zones {
     pub(super) fn find_victim(&self, data_clock: u64, urgency: Urgency) -> Option<u32> {
         let candidates = self.ids().filter(|&zone| {
             let slot = self.slot(zone);
-            slot.role == Role::Sealed
-                && slot.in_flight == 0
-                && !slot.unreadable
-                && slot.live > 0
-                && slot.live < slot.capacity
+            self.is_victim(zone, urgency) && slot.live < slot.capacity
         });
         let candidate = |zone: u32| {
             let slot = self.slot(zone);
@@ -489,8 +485,19 @@ impl Zones {
         let policy = match urgency {
             Urgency::Emergency => Policy::Greedy,
             Urgency::Normal => Policy::CostBenefit,
+            Urgency::Rescue => return self.ids().find(|&zone| self.is_victim(zone, urgency)),
         };
         choose(policy, candidates.map(candidate))
+    }
+
+    /// Whether a zone has something that reclaim would move.
+    pub(super) fn is_victim(&self, zone: u32, urgency: Urgency) -> bool {
+        let slot = self.slot(zone);
+        let role = match urgency {
+            Urgency::Normal | Urgency::Emergency => Role::Sealed,
+            Urgency::Rescue => Role::Failed,
+        };
+        slot.role == role && slot.in_flight == 0 && !slot.unreadable && slot.live > 0
     }
 }
 
@@ -501,4 +508,7 @@ pub(super) enum Urgency {
     Normal,
     /// A writer waits.
     Emergency,
+    /// Not at all, but a zone that can only be read holds data that the next failure takes away. It
+    /// is emptied where there is room, and never reset.
+    Rescue,
 }

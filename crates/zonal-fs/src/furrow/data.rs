@@ -5,6 +5,7 @@
 //! every block's checksum.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use zonal::{DeviceError, ZoneCond, ZoneId};
 
@@ -16,6 +17,10 @@ use super::planted::PlantedBug;
 use super::state::State;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
+
+/// How long who needs a zone waits for reads of it: as long as Linux lets a command of a disk take
+/// before it resets the disk (`SD_TIMEOUT`).
+pub(super) const READ_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
@@ -135,6 +140,8 @@ impl Furrow {
         let dead = matches!(cond, Ok(ZoneCond::ReadOnly | ZoneCond::Offline));
         if dead {
             self.write_accounts().zones.fail(zone);
+            // What it holds is to be moved.
+            self.wake_worker();
         } else {
             self.write_accounts().zones.seal(zone);
             self.drive.finish(zone);
@@ -156,16 +163,23 @@ impl Furrow {
     }
 
     /// Waits until one of the zones in which nothing lives can be reset, if there are any: those
-    /// who read them began before their blocks died, and nobody begins anew.
-    pub(super) fn wait_for_idle(&self) {
+    /// who read them began before their blocks died, and nobody begins anew. Only a device that
+    /// hangs lets them wait for longer than [`READ_PATIENCE`]: that is an error then, and at once
+    /// for who comes after.
+    pub(super) fn wait_for_idle(&self) -> Result<()> {
+        let hangs = self.reads_hang.load(Ordering::Acquire);
+        let patience = if hangs { Duration::ZERO } else { self.read_patience };
         self.idle_waiters.fetch_add(1, Ordering::SeqCst);
         let turn = self.idle_turn.lock().expect("no holder panicked");
         let all_are_read = |(): &mut ()| {
             let zones = &self.read_state().zones;
             zones.has_emptied() && !zones.has_idle_emptied(|zone| self.is_idle(zone))
         };
-        drop(self.became_idle.wait_while(turn, all_are_read).expect("no holder panicked"));
+        let waited = self.became_idle.wait_timeout_while(turn, patience, all_are_read);
+        let hangs = waited.expect("no holder panicked").1.timed_out();
         self.idle_waiters.fetch_sub(1, Ordering::SeqCst);
+        self.reads_hang.store(hangs, Ordering::Release);
+        if hangs { Err(FsError::ReadsHang { waited: self.read_patience }) } else { Ok(()) }
     }
 
     /// Whether nobody reads a zone.
@@ -197,4 +211,39 @@ fn is_final(outcome: &Result<()>) -> bool {
         outcome,
         Err(FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. } | DeviceError::PowerCut))
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zonal::{ManualClock, MemoryDrive, Profile, ZonedDevice};
+
+    use super::*;
+    use crate::furrow::{MkfsOptions, MountOptions, mkfs};
+    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
+
+    #[test]
+    fn a_read_that_hangs_is_an_error_for_who_needs_its_zone_and_no_hang() {
+        let drive: Arc<dyn ZonedDevice> =
+            Arc::new(MemoryDrive::new(Profile::Small.geometry()).unwrap());
+        let clock = Arc::new(ManualClock::new(0));
+        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let mut fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.read_patience = Duration::from_millis(20);
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        fs.write(ino, 0, &[1; 1 << 20], WriteFlags::DIRECT).unwrap();
+        let zone = fs.read_state().zones.slots.iter().position(|slot| slot.live > 0).unwrap();
+        let zone = u32::try_from(zone).unwrap();
+        fs.pin_zone(zone);
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        fs.write_state().zones.seal(zone);
+        for _ in 0..2 {
+            let error = fs.make_room().unwrap_err();
+            assert!(matches!(error, FsError::ReadsHang { .. }), "{error}");
+        }
+        fs.unpin_zone(zone);
+        fs.make_room().unwrap();
+    }
 }

@@ -59,6 +59,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use std::time::Duration;
+
 use zonal::{Clock, ZonedDevice};
 
 pub use self::check::{CheckReport, DataCheck, check};
@@ -165,6 +167,10 @@ pub struct Furrow {
     idle_waiters: AtomicU32,
     idle_turn: Mutex<()>,
     became_idle: Condvar,
+    /// How long who needs a zone waits for its readers.
+    read_patience: Duration,
+    /// Somebody has waited for so long, and nothing has come back since.
+    reads_hang: AtomicBool,
     /// The last batch that is durable.
     durable_batch: AtomicU64,
     /// When the last batch was taken.
@@ -228,6 +234,8 @@ impl Furrow {
             idle_waiters: AtomicU32::new(0),
             idle_turn: Mutex::new(()),
             became_idle: Condvar::new(),
+            read_patience: data::READ_PATIENCE,
+            reads_hang: AtomicBool::new(false),
             pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
             durable_batch: AtomicU64::new(last_batch),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::alloc::{Role, Urgency};
+use super::alloc::Urgency;
 use super::commit::Ending;
 use super::data::Purpose;
 use super::extent::Placed;
@@ -65,7 +65,7 @@ impl Furrow {
             return Ok(());
         }
         if emptied {
-            self.wait_for_idle();
+            self.wait_for_idle()?;
             return self.commit(Ending::Record);
         }
         if let Some(before) = meta {
@@ -89,17 +89,14 @@ impl Furrow {
         let mut current = match urgency {
             Urgency::Emergency => self.reclaiming.lock().expect("no holder panicked"),
             // Somebody is at it already.
-            Urgency::Normal => match self.reclaiming.try_lock() {
+            Urgency::Normal | Urgency::Rescue => match self.reclaiming.try_lock() {
                 Ok(guard) => guard,
                 Err(_) => return Ok(0),
             },
         };
         let victim = {
             let state = self.read_state();
-            let goes_on = current.filter(|&zone| {
-                let slot = state.zones.slot(zone);
-                slot.role == Role::Sealed && slot.live > 0 && !slot.unreadable
-            });
+            let goes_on = current.filter(|&zone| state.zones.is_victim(zone, urgency));
             goes_on.or_else(|| state.zones.find_victim(state.totals.data_clock, urgency))
         };
         *current = victim;

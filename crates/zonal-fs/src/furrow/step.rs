@@ -32,7 +32,8 @@ pub enum Work {
     Reset,
     /// Removes up to 1,024 map entries of what was deleted or cut off.
     Reap,
-    /// Moves a mebibyte out of a victim, if free zones run low.
+    /// Moves a mebibyte out of a victim if free zones run low, else out of a zone that has become
+    /// read-only.
     Reclaim,
 }
 
@@ -142,10 +143,8 @@ impl Furrow {
             let state = self.read_state();
             state.zones.free_blocks() < 2 * self.low_mark(&state)
         };
-        if !is_low {
-            return Ok(StepProgress::Idle);
-        }
-        let moved = self.reclaim_some(u64::from(COPY_BLOCKS), Urgency::Normal)?;
+        let urgency = if is_low { Urgency::Normal } else { Urgency::Rescue };
+        let moved = self.reclaim_some(u64::from(COPY_BLOCKS), urgency)?;
         Ok(if moved > 0 { StepProgress::More } else { StepProgress::Idle })
     }
 

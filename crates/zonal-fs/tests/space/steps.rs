@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zonal::MemoryDrive;
+use zonal::{MemoryDrive, ZoneCond, ZoneFailure, ZonedDevice};
 use zonal_fs::furrow::{Furrow, StepProgress, Work};
 use zonal_fs::vfs::{Caller, FileSystem, Ino, SetAttr};
 
 use super::gate::Gate;
-use super::{create, fill, format, shape};
+use super::{create, fill, format, mount, shape};
 
 /// Does all of some work, and returns the number of steps.
 pub(crate) fn finish(fs: &Furrow, work: Work) -> u64 {
@@ -67,6 +67,66 @@ fn a_worker_is_woken_once_until_it_comes() {
             fs.tick().unwrap();
         }
     }
+}
+
+#[test]
+fn a_zone_that_has_become_read_only_is_emptied_in_the_background() {
+    let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
+    let fs = format(drive.clone());
+    let file = create(&fs, "file");
+    fill(&fs, file, 5 * 64);
+    fs.sync().unwrap();
+    assert_eq!(finish(&fs, Work::Reclaim), 1, "nothing to be moved");
+    drop(fs);
+    let data: Vec<_> = drive
+        .report_all()
+        .unwrap()
+        .into_iter()
+        .filter(|zone| zone.cond == ZoneCond::Full)
+        .map(|zone| zone.id)
+        .collect();
+    let failed = data[1];
+    drive.fail_zone(failed, ZoneFailure::ReadOnly).unwrap();
+    let fs = mount(drive.clone());
+    let free = fs.statfs().unwrap().blocks_free;
+    let steps = finish(&fs, Work::Reclaim);
+    assert!(steps >= 2, "a zone of 64 blocks and a look: {steps} steps");
+    assert_eq!(fs.stats().reclaim_bytes, 64 * 4096, "what was in it and no more");
+    let taken = free - fs.statfs().unwrap().blocks_free;
+    assert!((56..=64).contains(&taken), "it takes space elsewhere now, less the reserve: {taken}");
+    fs.sync().unwrap();
+    // The next failure takes nothing away.
+    drop(fs);
+    drive.fail_zone(failed, ZoneFailure::Offline).unwrap();
+    let fs = mount(drive.clone());
+    assert!(fs.losses().is_empty(), "{:?}", fs.losses());
+    let mut found = vec![0; 5 * 64 * 4096];
+    fs.read(file, 0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 1));
+    assert_eq!(finish(&fs, Work::Reclaim), 1, "nothing to be moved");
+}
+
+#[test]
+fn a_zone_that_refuses_a_write_is_emptied_while_writes_go_on_elsewhere() {
+    let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
+    let fs = format(drive.clone());
+    let file = create(&fs, "file");
+    fill(&fs, file, 64 + 32);
+    fs.sync().unwrap();
+    let is_open = |zone: &zonal::Zone| {
+        zone.cond == ZoneCond::ImplicitOpen && zone.written().is_some_and(|w| w.get() == 32)
+    };
+    let open = drive.report_all().unwrap().into_iter().find(is_open).unwrap().id;
+    drive.fail_zone(open, ZoneFailure::ReadOnly).unwrap();
+    fill(&fs, create(&fs, "other"), 64);
+    assert_eq!(fs.stats().zones_failed, 1);
+    finish(&fs, Work::Reclaim);
+    fs.sync().unwrap();
+    assert_eq!(fs.stats().reclaim_bytes, 32 * 4096);
+    drive.fail_zone(open, ZoneFailure::Offline).unwrap();
+    let mut found = vec![0; (64 + 32) * 4096];
+    fs.read(file, 0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 1));
 }
 
 #[test]
