@@ -440,6 +440,7 @@ pub trait FileSystem: Send + Sync {
     fn unpin(&self, ino: Ino);
 
     /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
+    /// There zeroes may follow in `buffer`.
     fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Like [`read`](Self::read), with the alignment that `O_DIRECT` asks for where there is one.

@@ -1,106 +1,146 @@
 //! Reading a file: its bytes, where data and holes are, and the access time that reading moves.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::buffer::BlockData;
 use super::data::Source;
 use super::format::{Address, BLOCK_BYTES};
 use super::place::MapEntry;
-use super::state::State;
+use super::state::{Inode, State};
 use super::{AtimePolicy, Furrow};
 use crate::FsError;
 use crate::rules;
-use crate::vfs::{Ino, InodeFlags, Result, Seek};
+use crate::vfs::{Ino, InodeFlags, Result, Seek, Timestamp};
 
 const NO_ATIME: InodeFlags = InodeFlags::NO_ATIME;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Bytes below which a read at odd offsets is copied rather than cut into calls of the device: a
+/// copy of so many takes microseconds.
+const SHORT_BYTES: u64 = 64 << 10;
+
 /// Part of a read that comes from the drive.
 struct Piece {
     source: Source,
-    /// Where it goes in the buffer of whole blocks.
+    /// Its first block in the file.
     block: u64,
 }
 
 /// What is to be read, found in one look at the state: a truncation is before it or after it.
+#[derive(Default)]
 struct Look {
     /// Bytes of the file in the range asked for.
     len: usize,
-    /// First block.
-    first: u64,
+    /// Blocks that they are in.
+    blocks: Range<u64>,
+    /// Of these, the ones that are read to where the caller wants them.
+    straight: Range<u64>,
     pieces: Vec<Piece>,
     buffered: Vec<(u64, Arc<BlockData>)>,
+    /// What the access time becomes, if it is due.
+    atime: Option<Timestamp>,
+}
+
+/// Memory for blocks of a file, from `first` on.
+struct Part<'a> {
+    first: u64,
+    bytes: &'a mut [u8],
+}
+
+impl Part<'_> {
+    fn blocks(&self) -> Range<u64> {
+        self.first..self.first + (self.bytes.len() / BLOCK_BYTES) as u64
+    }
+
+    fn index(&self, block: u64) -> usize {
+        usize::try_from(block - self.first).expect("inside the part") * BLOCK_BYTES
+    }
 }
 
 impl Furrow {
     pub(super) fn read_file(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let look = self.look(ino, offset, buffer.len())?;
-        let len = look.len;
-        if len == 0 {
+        if look.len == 0 {
             return Ok(0);
         }
-        let buffer = &mut buffer[..len];
-        if offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK_BYTES) {
-            self.read_look(&look, buffer)?;
-        } else {
-            let skip = usize::try_from(offset % BLOCK).expect("inside a block");
-            let mut whole = vec![0; (skip + len).next_multiple_of(BLOCK_BYTES)];
-            self.read_look(&look, &mut whole)?;
-            buffer.copy_from_slice(&whole[skip..skip + len]);
+        let bytes = |blocks: Range<u64>| {
+            usize::try_from(blocks.end - blocks.start).expect("about the buffer") * BLOCK_BYTES
+        };
+        let Range { start, end } = look.straight;
+        let mut head = vec![0; bytes(look.blocks.start..start)];
+        let mut tail = vec![0; bytes(end..look.blocks.end)];
+        let from = usize::try_from((start * BLOCK).saturating_sub(offset)).expect("in the buffer");
+        let straight = &mut buffer[from..from + bytes(start..end)];
+        self.read_parts(
+            &look,
+            &mut [
+                Part { first: look.blocks.start, bytes: &mut head },
+                Part { first: start, bytes: straight },
+                Part { first: end, bytes: &mut tail },
+            ],
+        )?;
+        let buffer = &mut buffer[..look.len];
+        copy_part(look.blocks.start, &head, offset, buffer);
+        copy_part(end, &tail, offset, buffer);
+        if let Some(atime) = look.atime {
+            self.move_atime(ino, atime)?;
         }
-        self.touch_atime(ino)?;
-        Ok(len)
+        Ok(look.len)
     }
 
     /// Finds what the bytes at `offset` are, and pins the zones that they are in.
-    fn look(&self, ino: Ino, offset: u64, len: usize) -> Result<Look> {
+    fn look(&self, ino: Ino, offset: u64, room: usize) -> Result<Look> {
         let state = self.read_state();
         let inode = state.inode(ino)?;
         let file = inode.file()?;
-        let len = inode.size.saturating_sub(offset).min(len as u64);
-        let (first, limit) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
-        let len = usize::try_from(len).expect("no longer than the buffer");
+        let len = inode.size.saturating_sub(offset).min(room as u64);
         if len == 0 {
-            return Ok(Look { len, first, pieces: Vec::new(), buffered: Vec::new() });
+            return Ok(Look::default());
         }
-        let pieces: Vec<Piece> = file
-            .overlapping(first, limit)
-            .filter_map(|entry| piece(&state, ino, entry, first..limit))
-            .collect();
-        let dirty = file.dirty.range(first..limit);
+        let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
+        let straight = straight_blocks(offset, len, room as u64);
+        let mut pieces = Vec::new();
+        // Cut where the memory that they are read to is.
+        for part in [blocks.start..straight.start, straight.clone(), straight.end..blocks.end] {
+            let entries = file.overlapping(part.start, part.end);
+            pieces.extend(entries.filter_map(|entry| piece(&state, ino, entry, part.clone())));
+        }
+        let dirty = file.dirty.range(blocks.clone());
         let buffered = dirty.map(|(&block, dirty)| (block, Arc::clone(&dirty.data))).collect();
         for piece in &pieces {
             self.pin_zone(piece.source.at.zone);
         }
-        Ok(Look { len, first, pieces, buffered })
+        let len = usize::try_from(len).expect("no longer than the buffer");
+        let atime = self.atime_due(ino, inode);
+        Ok(Look { len, blocks, straight, pieces, buffered, atime })
     }
 
-    /// Reads whole blocks, and unpins their zones.
-    fn read_look(&self, look: &Look, buffer: &mut [u8]) -> Result<()> {
-        let place = |block: u64| {
-            let index = usize::try_from(block - look.first).expect("inside the buffer");
-            index * BLOCK_BYTES
-        };
+    /// Reads whole blocks to the parts of memory in which they belong, and unpins their zones.
+    fn read_parts(&self, look: &Look, parts: &mut [Part<'_>]) -> Result<()> {
         let mut outcome = Ok(());
-        let mut filled = 0;
-        for piece in &look.pieces {
-            let from = place(piece.block);
-            let to = from + piece.source.crcs.len() * BLOCK_BYTES;
-            buffer[filled..from].fill(0);
-            filled = to;
-            if outcome.is_ok() {
-                outcome = self.read_blocks(&piece.source, &mut buffer[from..to]);
+        let mut pieces = look.pieces.iter().peekable();
+        for part in parts {
+            let blocks = part.blocks();
+            let mut filled = 0;
+            while let Some(piece) = pieces.next_if(|piece| piece.block < blocks.end) {
+                let from = part.index(piece.block);
+                let to = from + piece.source.crcs.len() * BLOCK_BYTES;
+                part.bytes[filled..from].fill(0);
+                filled = to;
+                if outcome.is_ok() {
+                    outcome = self.read_blocks(&piece.source, &mut part.bytes[from..to]);
+                }
+                self.unpin_zone(piece.source.at.zone);
             }
-            self.unpin_zone(piece.source.at.zone);
+            part.bytes[filled..].fill(0);
+            for (block, data) in look.buffered.iter().filter(|(block, _)| blocks.contains(block)) {
+                let from = part.index(*block);
+                part.bytes[from..from + BLOCK_BYTES].copy_from_slice(&data[..]);
+            }
         }
-        outcome?;
-        buffer[filled..].fill(0);
-        for (block, data) in &look.buffered {
-            let from = place(*block);
-            buffer[from..from + BLOCK_BYTES].copy_from_slice(&data[..]);
-        }
-        Ok(())
+        outcome
     }
 
     pub(super) fn seek_file(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
@@ -143,24 +183,60 @@ impl Furrow {
 
     /// Moves the access time, if the policy says so.
     pub(super) fn touch_atime(&self, ino: Ino) -> Result<()> {
-        if self.is_read_only() {
-            return Ok(());
+        let due = {
+            let state = self.read_state();
+            self.atime_due(ino, state.inode(ino)?)
+        };
+        due.map_or(Ok(()), |atime| self.move_atime(ino, atime))
+    }
+
+    /// What the access time becomes when an inode is read now; `None` if it stays.
+    fn atime_due(&self, ino: Ino, inode: &Inode) -> Option<Timestamp> {
+        if self.is_read_only() || inode.flags.contains(NO_ATIME) {
+            return None;
         }
         let now = self.now();
         let is_due = match self.options.atime {
             AtimePolicy::Never => false,
-            AtimePolicy::Always => !self.read_state().inode(ino)?.flags.contains(NO_ATIME),
-            AtimePolicy::Relative => {
-                let attr = self.read_state().inode(ino)?.attr(ino);
-                !attr.flags.contains(NO_ATIME) && rules::atime_is_due(&attr, now)
-            }
+            AtimePolicy::Always => true,
+            AtimePolicy::Relative => rules::atime_is_due(&inode.attr(ino), now),
         };
+        is_due.then_some(now)
+    }
+
+    fn move_atime(&self, ino: Ino, atime: Timestamp) -> Result<()> {
         // A read waits for no commit. As long as it is due, the next one moves it.
         let can_wait = self.options.atime == AtimePolicy::Always;
-        if is_due && (can_wait || !self.is_held_off()) {
-            self.write_state().change_inode(ino)?.atime = now;
+        if can_wait || !self.is_held_off() {
+            self.write_state().change_inode(ino)?.atime = atime;
         }
         Ok(())
+    }
+}
+
+/// Blocks that can be read to where the caller wants them: those that it wants whole, and one in
+/// which the file ends where there is room for all of it. Of a short read at odd offsets none, so
+/// that it is one call of the device.
+fn straight_blocks(offset: u64, len: u64, room: u64) -> Range<u64> {
+    let first = offset / BLOCK;
+    let limit = (offset + len).div_ceil(BLOCK);
+    if offset.is_multiple_of(BLOCK) && (limit - first) * BLOCK <= room {
+        first..limit
+    } else if len < SHORT_BYTES {
+        first..first
+    } else {
+        offset.div_ceil(BLOCK)..(offset + len) / BLOCK
+    }
+}
+
+/// Copies what a part from block `first` on has of the bytes at `offset`.
+fn copy_part(first: u64, part: &[u8], offset: u64, buffer: &mut [u8]) {
+    let start = (first * BLOCK).max(offset);
+    let end = (first * BLOCK + part.len() as u64).min(offset + buffer.len() as u64);
+    if start < end {
+        let index = |from: u64| usize::try_from(from).expect("in memory");
+        let from = index(start - first * BLOCK)..index(end - first * BLOCK);
+        buffer[index(start - offset)..index(end - offset)].copy_from_slice(&part[from]);
     }
 }
 
@@ -169,7 +245,7 @@ fn piece(
     state: &State,
     ino: Ino,
     (start, entry): (u64, &MapEntry),
-    blocks: std::ops::Range<u64>,
+    blocks: Range<u64>,
 ) -> Option<Piece> {
     let stored = state.stored(entry)?;
     let first = start.max(blocks.start);

@@ -1,7 +1,7 @@
 //! How many calls of the device an operation makes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use zonal::{
@@ -18,18 +18,28 @@ type Result<T> = std::result::Result<T, DeviceError>;
 struct Counted {
     below: MemoryDrive,
     appends: AtomicU64,
-    reads: AtomicU64,
+    /// Where in memory reads went, and how many bytes.
+    reads: Mutex<Vec<(usize, usize)>>,
 }
 
 impl Counted {
     fn new() -> Arc<Self> {
         let below = MemoryDrive::new(shape(32, 2048)).unwrap();
-        Arc::new(Self { below, appends: AtomicU64::new(0), reads: AtomicU64::new(0) })
+        Arc::new(Self { below, appends: AtomicU64::new(0), reads: Mutex::default() })
     }
 
     /// Appends since the last time.
     fn appends(&self) -> u64 {
         self.appends.swap(0, Ordering::Relaxed)
+    }
+
+    /// Reads since the last time, and how many of their bytes went straight into `buffer`.
+    fn reads(&self, buffer: &[u8]) -> (usize, usize) {
+        let reads = std::mem::take(&mut *self.reads.lock().unwrap());
+        let range = buffer.as_ptr_range();
+        let range = range.start.addr()..range.end.addr();
+        let straight = reads.iter().filter(|(at, _)| range.contains(at)).map(|(_, len)| len).sum();
+        (reads.len(), straight)
     }
 }
 
@@ -43,7 +53,7 @@ impl ZonedDevice for Counted {
     }
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.reads.lock().unwrap().push((buffer.as_ptr().addr(), buffer.len()));
         self.below.read(lba, buffer)
     }
 
@@ -148,4 +158,49 @@ fn a_file_that_grows_while_its_last_block_is_on_its_way_keeps_both_writes() {
     fs.sync().unwrap();
     drop(fs);
     assert_clean(drive);
+}
+
+#[test]
+fn whole_blocks_are_read_to_where_the_reader_wants_them() {
+    let drive = Counted::new();
+    let fs = format(drive.clone());
+    let ino = create(&fs, "file");
+    let content: Vec<u8> = (0..600_100_u32).map(|at| (at / 7 % 251) as u8).collect();
+    fs.write(ino, 0, &content, WriteFlags::empty()).unwrap();
+    fs.sync().unwrap();
+    let kib = |kib: usize| kib << 10;
+    // Offset, room, calls of the device, bytes that are not copied.
+    for (offset, room, calls, straight) in [
+        // The end of the file, with room for all of its last block: 147 blocks.
+        (0, kib(1024), 1, 147 << 12),
+        // The same without that room.
+        (0, 600_100, 2, 146 << 12),
+        // The last block alone, and a short read at odd offsets.
+        (146 << 12, kib(128), 1, 1 << 12),
+        (1000, 20_000, 1, 0),
+        // A long one, cut at both ends, at one end, and not at all.
+        (1000, kib(256), 3, 63 << 12),
+        (kib(64), kib(128) + 1, 2, 32 << 12),
+        (kib(64), kib(128), 1, 32 << 12),
+    ] {
+        let mut buffer = vec![0xa5; room];
+        drive.reads(&buffer);
+        let read = fs.read(ino, offset as u64, &mut buffer).unwrap();
+        let found = drive.reads(&buffer);
+        assert_eq!(found, (calls, straight), "{room} bytes at {offset}");
+        let end = content.len().min(offset + room);
+        assert!(buffer[..read] == content[offset..end], "{room} bytes at {offset}");
+    }
+    // Holes and buffered blocks are in the same places.
+    fs.write(ino, 700_000, &[3; 10], WriteFlags::empty()).unwrap();
+    fs.write(ino, 5000, &[4; 10], WriteFlags::empty()).unwrap();
+    let mut expected = content;
+    expected[5000..5010].fill(4);
+    expected.resize(700_000, 0);
+    expected.extend_from_slice(&[3; 10]);
+    for (offset, room) in [(0, 700_010), (4999, 695_011), (4096, 90_000), (604_000, 96_010)] {
+        let mut buffer = vec![0xa5; room];
+        assert_eq!(fs.read(ino, offset as u64, &mut buffer).unwrap(), room);
+        assert!(buffer == expected[offset..offset + room], "{room} bytes at {offset}");
+    }
 }
