@@ -20,12 +20,18 @@ use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive,
     OpenMode, Select, Zone, ZoneAction, ZoneId, ZonedDevice, spec,
 };
-use zonal_fs::furrow::format::manifest::Manifest;
+use zonal_fs::furrow::format::manifest::{KeyBytes, Manifest, PartPointer};
 use zonal_fs::furrow::format::record::{
     HEADER_BYTES, RecordBuffer, RecordHeader, RecordId, RecordKind, decode_header, verify,
 };
 use zonal_fs::furrow::format::superblock::Superblock;
 use zonal_fs::furrow::format::{Address, BLOCK_BYTES, row};
+use zonal_fs::furrow::table::key::{Key, RowKind};
+use zonal_fs::furrow::table::leaf::decode_rows;
+use zonal_fs::furrow::table::merge::Cursor;
+use zonal_fs::furrow::table::part::{
+    BuiltPart, PartBuilder, PartId, PartReader, PartSource, PartSummary,
+};
 use zonal_fs::furrow::{
     Access, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, Problem, check, dump, mkfs,
 };
@@ -84,7 +90,7 @@ pub(crate) fn zonefs_superblock(data: &[u8]) {
 /// A record as it is; and `data` as the body of a sound one, with all its rows.
 pub(crate) fn record(data: &[u8]) {
     let own = Address { zone: 3, block: 7 };
-    for kind in [RecordKind::Batch, RecordKind::Run, RecordKind::Manifest] {
+    for kind in [RecordKind::Batch, RecordKind::Manifest] {
         if let Ok(header) = decode_header(data, kind, own) {
             let _ = verify(data, &header);
         }
@@ -93,12 +99,16 @@ pub(crate) fn record(data: &[u8]) {
     buffer.body().extend_from_slice(data);
     let mut padded = buffer.pad();
     let bytes = padded.record_bytes();
-    let id = RecordId { kind: RecordKind::Batch, uuid: [1; 16], epoch: 1, seq: 1, prev: 0 };
+    let id = RecordId { kind: RecordKind::Batch, uuid: [1; 16], continues: false, seq: 1, prev: 0 };
     let (sealed, _) = padded.seal(&id, own);
     let header = decode_header(sealed, RecordKind::Batch, own).expect("it was just sealed");
     verify(&sealed[..bytes], &header).expect("it was just sealed");
-    let mut body = &sealed[HEADER_BYTES..bytes];
-    while let Ok(Some(_)) = row::decode(&mut body) {}
+    let _ = decode_rows(&sealed[HEADER_BYTES..bytes], &mut |key, value: Option<&[u8]>| {
+        value.map_or(Ok(()), |value| row::decode(key, value).map(drop))
+    });
+    for kind in RowKind::ALL {
+        let _ = row::decode(Key::new(kind, 1, 1), data);
+    }
 }
 
 /// The body of a manifest.
@@ -218,7 +228,7 @@ struct Patched {
 }
 
 impl Patched {
-    /// With a checkpoint, and a batch in the journal.
+    /// With a table, and a batch in the journal.
     fn formatted() -> Self {
         let below = MemoryDrive::new(small()).expect("a possible geometry");
         let drive = Arc::new(below);
@@ -293,33 +303,34 @@ impl Patched {
             1 => {
                 let mut body = body;
                 edit(&mut body, edits);
-                for copy in 0..2 {
-                    self.reseal(RecordKind::Manifest, manifest_at(copy), &body);
-                }
+                self.put_manifest(&body);
             }
             2 => {
-                let Some(piece) = manifest.pieces.first().copied() else { return };
+                let Some(pointer) = manifest.parts.first().copied() else { return };
                 let at = |copy: usize| Address {
-                    zone: piece.zone[copy].get(),
-                    block: piece.block[copy].get(),
+                    zone: pointer.zone[copy].get(),
+                    block: pointer.block.get(),
                 };
-                let bytes = piece.bytes.get() as usize;
-                let mut body = self.load(at(0), bytes).split_off(HEADER_BYTES);
-                edit(&mut body, edits);
-                for copy in 0..2 {
-                    manifest.pieces[0].chain = self.reseal(RecordKind::Run, at(copy), &body).into();
+                let Some(part) = self.edited_part(&pointer, superblock.uuid, edits) else { return };
+                if part.bytes.len() > pointer.bytes.get() as usize {
+                    return;
                 }
+                (0..2).for_each(|copy| self.store(at(copy), &part.bytes));
+                let pointer = &mut manifest.parts[0];
+                let summary = part.summary;
+                pointer.bytes = summary.bytes.into();
+                pointer.index_at = summary.index_at.into();
+                pointer.index_bytes = summary.index_bytes.into();
+                pointer.index_crc = summary.index_crc.into();
                 let mut body = Vec::new();
                 manifest.encode(&mut body);
-                for copy in 0..2 {
-                    self.reseal(RecordKind::Manifest, manifest_at(copy), &body);
-                }
+                self.put_manifest(&body);
             }
             _ => {
                 let zones = manifest.journal[0];
                 let at = |copy: usize| Address {
                     zone: zones.zone[copy].get(),
-                    block: manifest.header.journal_block[copy].get(),
+                    block: manifest.header.journal_block.get(),
                 };
                 let header = self.load(at(0), HEADER_BYTES);
                 let header = RecordHeader::read_from_bytes(&header).expect("a header's bytes");
@@ -333,24 +344,89 @@ impl Patched {
         }
     }
 
-    /// Puts a body in place of a record's and makes its checksums right; returns its chain value.
+    /// The part with values changed, built again.
+    fn edited_part(
+        &self,
+        pointer: &PartPointer,
+        uuid: [u8; 16],
+        edits: &[u8],
+    ) -> Option<BuiltPart> {
+        let key = |bytes: &KeyBytes| {
+            Some(Key::new(RowKind::from_code(bytes.kind)?, bytes.owner.get(), bytes.at.get()))
+        };
+        let number = pointer.number.get();
+        let summary = PartSummary {
+            number,
+            first: key(&pointer.first)?,
+            last: key(&pointer.last)?,
+            rows: pointer.rows.get(),
+            tombstones: pointer.tombstones.get(),
+            bytes: pointer.bytes.get(),
+            index_at: pointer.index_at.get(),
+            index_bytes: pointer.index_bytes.get(),
+            index_crc: pointer.index_crc.get(),
+        };
+        let source = PatchedPart { drive: self, pointer };
+        let mut cursor =
+            PartReader::open(&summary, uuid, source).ok()?.cursor_from(Key::MIN).ok()?;
+        let mut builder = PartBuilder::new(PartId { uuid, number }, usize::MAX);
+        let mut edits = edits.chunks(4);
+        while let Some((key, value)) = cursor.peek() {
+            let mut value = value.map(<[u8]>::to_vec);
+            if let (Some(value), Some(now)) = (&mut value, edits.next()) {
+                edit(value, now);
+            }
+            builder.push(key, value.as_deref());
+            cursor.advance().ok()?;
+        }
+        Some(builder.finish())
+    }
+
+    /// Puts a body in place of the manifest's, and makes the superblocks lead to it.
+    fn put_manifest(&self, body: &[u8]) {
+        for (at, mut superblock) in self.superblocks() {
+            for copy in 0..2 {
+                let pointer = superblock.manifest[copy];
+                let manifest_at = Address { zone: pointer.zone.get(), block: pointer.block.get() };
+                let crc = self.reseal(RecordKind::Manifest, manifest_at, body);
+                superblock.manifest[copy].crc = crc.into();
+            }
+            self.store(at, &superblock.encode(at));
+        }
+    }
+
+    /// Puts a body in place of a record's and makes its checksums right; returns its `crc`.
     fn reseal(&self, kind: RecordKind, at: Address, body: &[u8]) -> u32 {
         let header = self.load(at, HEADER_BYTES);
         let header = RecordHeader::read_from_bytes(&header).expect("a header's bytes");
         let id = RecordId {
             kind,
             uuid: header.uuid,
-            epoch: header.epoch.get(),
+            continues: header.continues.get() != 0,
             seq: header.seq.get(),
             prev: header.prev.get(),
         };
         let mut buffer = RecordBuffer::new();
         buffer.body().extend_from_slice(body);
         let mut record = buffer.pad();
-        let chain = record.chain(id.prev);
-        let (bytes, _) = record.seal(&id, at);
+        let (bytes, crc) = record.seal(&id, at);
         self.store(at, bytes);
-        chain
+        crc
+    }
+}
+
+/// Both copies of a part on such a drive.
+struct PatchedPart<'a> {
+    drive: &'a Patched,
+    pointer: &'a PartPointer,
+}
+
+impl PartSource for PatchedPart<'_> {
+    fn read(&self, copy: usize, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let skipped = u32::try_from(offset / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
+        let block = self.pointer.block.get().saturating_add(skipped);
+        let at = Address { zone: self.pointer.zone[copy].get(), block };
+        self.drive.read(Lba::new(Patched::lba(at)), buffer)
     }
 }
 

@@ -3,9 +3,9 @@
 //! Pure bookkeeping under the state lock; [`data`](super::data) does the I/O. A zone goes Free →
 //! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
 //! are handed out in three steps so that nothing can starve what must come after it (F4): reclaim
-//! leaves those that [metadata needs](Zones::kept_for_metadata), a user write leaves one more, a
-//! checkpoint may take the last. Where nothing else is left, reclaim may too: it gives back more
-//! than it takes.
+//! leaves those that [metadata needs](Zones::kept_for_metadata), a user write leaves one more,
+//! metadata may take the last. Where nothing else is left, reclaim takes half of those: it gives back
+//! more than it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
@@ -20,7 +20,7 @@ use super::place::{Owner, PackedOwner};
 pub(super) enum Role {
     /// Superblock log: never anything else.
     Super,
-    /// Journal or checkpoint.
+    /// Journal, parts of the table, manifests.
     Meta,
     /// Empty, to be taken.
     Free,
@@ -137,10 +137,8 @@ pub(super) struct Zones {
     pending: usize,
     /// Those of them that may be reset now.
     resets: BTreeSet<u32>,
-    /// Zones of journal and checkpoint.
+    /// Zones of journal and table.
     meta: u64,
-    /// Those of them that the checkpoint being written has taken.
-    meta_taken: u64,
     open: [Option<u32>; 2],
     limits: ZoneLimits,
     /// Blocks that data can use: all of working zones, what lives in failed ones.
@@ -157,7 +155,6 @@ impl Zones {
             pending: 0,
             resets: BTreeSet::new(),
             meta: 0,
-            meta_taken: 0,
             open: [None; 2],
             limits,
             usable: 0,
@@ -209,23 +206,9 @@ impl Zones {
         self.limits.zone_blocks
     }
 
-    /// Zones of journal and checkpoint.
-    pub(super) fn meta(&self) -> u64 {
-        self.meta
-    }
-
-    /// Free zones that metadata needs, where a checkpoint with its journal takes `set` of them: a
-    /// set for the next checkpoint, less what that has taken already, and what the present one
-    /// lacks of a set, since the next one but one has only that to be written to.
-    pub(super) fn kept_for_metadata(&self, set: u64) -> usize {
-        let present = (self.meta - self.meta_taken).min(set);
-        let kept = (2 * set).saturating_sub(present + self.meta_taken);
-        usize::try_from(kept).unwrap_or(usize::MAX)
-    }
-
-    /// The checkpoint that took zones is complete, or given up.
-    pub(super) fn end_checkpoint(&mut self) {
-        self.meta_taken = 0;
+    /// Free zones that metadata needs beside those it has, where it takes `wanted` in all.
+    pub(super) fn kept_for_metadata(&self, wanted: u64) -> usize {
+        usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX)
     }
 
     /// Blocks of the longest extent.
@@ -403,7 +386,6 @@ impl Zones {
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Meta;
         self.meta += 1;
-        self.meta_taken += 1;
         Some(zone)
     }
 

@@ -130,7 +130,7 @@ impl Furrow {
     /// Blocks that user writes can place without reclaim.
     fn room(&self, state: &State) -> u64 {
         let layout = self.layout();
-        let set = layout.meta_set_ahead(state.totals.row_bytes);
+        let set = layout.meta_zones_wanted(state.totals.row_bytes);
         let kept = state.zones.kept_for_metadata(set) as u64 + 1;
         let free = state.zones.free_blocks().saturating_sub(kept * u64::from(layout.zone_blocks));
         free + u64::from(state.zones.stream_remaining(Stream::User))

@@ -1,9 +1,8 @@
 //! The commit: what makes everything before it durable, and nothing in part.
 //!
-//! Order: buffered data to data zones → *flush* → the changed rows as one journal record, twice →
-//! *flush* → zones in which nothing lives any more may be reset (F3), which [`step`](super::step)
-//! does later. When the journal has no room, a
-//! checkpoint takes the record's place. Who waits for the lock while another commits finds its
+//! Order: buffered data to data zones → *flush* → the changed rows as one batch of the journal, twice
+//! → *flush* → the rows enter the memtable, and zones in which nothing lives any more may be reset
+//! (F3), which [`step`](super::step) does later. Who waits for the lock while another commits finds its
 //! changes durable when it gets it: that is the group commit.
 //!
 //! The batch is the tree at one moment: from the last blocks that leave the buffer until the rows
@@ -12,69 +11,81 @@
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::checkpoint::{CheckpointLog, Image, MountedZones};
-use super::format::BLOCK_BYTES;
-use super::format::record::{PaddedRecord, RecordBuffer};
+use super::format::record::RecordBuffer;
 use super::format::superblock::Superblock;
-use super::journal::{Appended, Journal};
+use super::journal::{Appended, Journal, Rest};
 use super::planted::{Planted, PlantedBug};
 use super::superlog::SuperLog;
+use super::table::Table;
+use super::table::key::Key;
+use super::table::leaf::encode_rows;
+use super::table::memtable::{Memtable, ROW_BYTES};
+use super::table::steps::Pace;
 use crate::FsError;
 use crate::vfs::Result;
 
 /// Passes over the write buffer before a commit holds off changes to finish it.
 const PASSES: usize = 2;
 
-/// Bytes of journal below which no checkpoint is written to shorten it: read in a fraction of a
-/// second at mount.
-const JOURNAL_BYTES_MIN: u64 = 64 << 20;
+/// Pairs of zones that may turn out to be bad, or too small, while one record is written.
+const TRIES_MAX: usize = 4;
 
 /// What a commit writes to, behind one lock.
 #[derive(Debug)]
 pub(super) struct Committer {
     pub(super) superblock: Superblock,
     pub(super) superlog: SuperLog,
-    pub(super) checkpoints: CheckpointLog,
     pub(super) journal: Journal,
-    pub(super) needs_checkpoint: Need,
+    pub(super) table: Table,
+    /// Rows that were taken from the state and are not durable yet: all, after a commit that failed.
+    pub(super) unwritten: Memtable,
+    /// Number of the last record that is durable.
+    pub(super) durable_record: u64,
+    /// The last manifest may be durable or not: nothing is written before another one is.
+    pub(super) is_unnamed: bool,
     pub(super) planted: Planted,
-}
-
-/// Whether the next commit must be a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
-    /// No.
-    None,
-    /// To shorten the journal, or to give it two good copies again. Where there is no room for one,
-    /// the journal goes on: the commit may be what makes room.
-    Soon,
-    /// The last batch was taken but not written: only a checkpoint has it all.
-    Now,
 }
 
 /// What a commit took from the state, in one moment.
 struct Taken {
     batch: u64,
-    record: RecordBuffer,
-    image: Option<Image>,
+    rows: Memtable,
     /// Zones to reset once the batch is durable.
     emptied: Vec<u32>,
+}
+
+/// By whom everything was made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Committed {
+    /// By an earlier commit.
+    Before,
+    /// By a batch of this one.
+    Batch,
 }
 
 /// What a commit ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// A journal record if there is room.
+    /// A journal record.
     Record,
-    /// A checkpoint, and a superblock that says the drive was left clean.
+    /// The same, and a superblock that says the drive was left clean.
     Clean,
-    /// A checkpoint.
-    Checkpoint,
 }
 
 impl Furrow {
-    /// Makes everything before this call durable.
+    /// Makes everything before this call durable, and lets the table keep pace.
     pub(super) fn commit(&self, ending: Ending) -> Result<()> {
+        if self.commit_batch()? == Committed::Batch {
+            self.compact(Pace::Little);
+        }
+        if ending == Ending::Clean {
+            self.lock_committer().write_superblock(&self.drive, ending)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything before this call durable.
+    fn commit_batch(&self) -> Result<Committed> {
         let wanted = {
             let state = self.read_state();
             let nothing = state.changes.rows.is_empty()
@@ -84,8 +95,8 @@ impl Furrow {
         };
         let mut committer = self.committer.lock().expect("no holder panicked");
         let durable = self.durable_batch.load(Ordering::Acquire) >= wanted;
-        if durable && ending == Ending::Record && committer.needs_checkpoint == Need::None {
-            return Ok(());
+        if durable && committer.unwritten.is_empty() {
+            return Ok(Committed::Before);
         }
         self.check_writable()?;
         let taken = {
@@ -94,17 +105,14 @@ impl Furrow {
             for _ in 0..passes {
                 self.write_back_all()?;
             }
-            self.take(&committer, ending)?
+            self.take()?
         };
-        let outcome = self.make_durable(&mut committer, taken, ending);
-        if outcome.is_err() {
-            committer.needs_checkpoint = Need::Now;
-        }
-        outcome
+        self.make_durable(&mut committer, taken)?;
+        Ok(Committed::Batch)
     }
 
     /// Takes the batch: from here on changes belong to the next one.
-    fn take(&self, committer: &Committer, ending: Ending) -> Result<Taken> {
+    fn take(&self) -> Result<Taken> {
         let _unchanged = self.hold_off_changes();
         if !self.has_planted(PlantedBug::SkipWriteBack) {
             self.write_back_all()?;
@@ -117,26 +125,21 @@ impl Furrow {
             (changes, emptied, state.batch - 1)
         };
         let state = self.read_state();
-        let record = super::rows::batch(&state, &changes, self.options.planted);
-        let whole = ending != Ending::Record || committer.needs_checkpoint != Need::None;
-        let image = whole.then(|| Image::of(&state, &self.drive, self.options.planted));
+        let rows = super::rows::batch(&state, &changes, self.options.planted);
         self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
-        Ok(Taken { batch, record, image, emptied })
+        Ok(Taken { batch, rows, emptied })
     }
 
-    fn make_durable(&self, committer: &mut Committer, taken: Taken, ending: Ending) -> Result<()> {
-        let Taken { batch, record, image, emptied } = taken;
+    fn make_durable(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
+        let Taken { batch, rows, emptied } = taken;
+        committer.unwritten.append(rows);
         if self.has_planted(PlantedBug::ResetBeforeDurable) {
             for &zone in &emptied {
                 self.reset_zone(zone);
             }
         }
-        let outcome = match &image {
-            // It writes both copies.
-            Some(_) => Ok(()),
-            None => committer.superlog.catch_up(&self.drive, &committer.superblock),
-        };
-        let outcome = outcome.and_then(|()| self.write_batch(committer, record, image, ending));
+        let outcome = committer.superlog.catch_up(&self.drive, &committer.superblock);
+        let outcome = outcome.and_then(|()| self.write_batch(committer));
         if let Err(error) = outcome {
             self.write_accounts().zones.put_back_emptied(&emptied);
             tracing::error!(%error, "a commit failed");
@@ -147,60 +150,81 @@ impl Furrow {
             self.write_accounts().zones.allow_resets(&emptied);
             self.wake_worker();
         }
-        let journal_bytes = committer.journal.blocks * BLOCK_BYTES as u64;
-        let is_long = journal_bytes > JOURNAL_BYTES_MIN.max(4 * self.read_state().totals.row_bytes);
-        // A copy that failed gets a successor soon; what it lacks is durable in the other.
-        let is_due = is_long || committer.journal.is_impaired();
-        committer.needs_checkpoint = if is_due { Need::Soon } else { Need::None };
         Ok(())
     }
 
-    fn write_batch(
-        &self,
-        committer: &mut Committer,
-        record: RecordBuffer,
-        image: Option<Image>,
-        ending: Ending,
-    ) -> Result<()> {
+    fn write_batch(&self, committer: &mut Committer) -> Result<()> {
         if !self.has_planted(PlantedBug::SkipDataFlush) {
             self.drive.flush()?;
         }
-        let may_wait = ending == Ending::Record && committer.needs_checkpoint == Need::Soon;
-        let has_failed = image.is_some();
-        if let Some(image) = image {
-            match committer.checkpoint(&self.drive, &mut MountedZones(self), image, ending) {
-                Err(FsError::NoSpace) if may_wait => {
-                    tracing::warn!("no room for a checkpoint: the journal goes on");
-                }
-                outcome => return outcome,
-            }
+        if committer.unwritten.is_empty() {
+            return Ok(());
         }
-        let mut record: PaddedRecord = record.pad();
-        match committer.journal.append(&self.drive, &mut record) {
-            Appended::Written if self.has_planted(PlantedBug::SkipRecordFlush) => Ok(()),
-            Appended::Written => Ok(self.drive.flush()?),
-            Appended::NoRoom if has_failed => Err(FsError::NoSpace),
-            Appended::NoRoom => self.checkpoint_now(committer),
+        let end = committer.journal.end;
+        let outcome = self.append_batch(committer);
+        if outcome.is_err() && committer.journal.end.last != end.last {
+            committer.journal.roll_back(end);
         }
+        outcome?;
+        let rows = std::mem::take(&mut committer.unwritten);
+        committer.table.memtable.append(rows);
+        committer.durable_record = committer.journal.end.last;
+        Ok(())
     }
 
-    /// A checkpoint of the present state, in place of a record that found no room. The state may
-    /// be later than the batch; it is the state between two operations all the same.
-    fn checkpoint_now(&self, committer: &mut Committer) -> Result<()> {
-        let image = {
-            let _turn = self.flushing.lock().expect("no holder panicked");
-            let _unchanged = self.hold_off_changes();
-            self.write_back_all()?;
-            Image::of(&self.read_state(), &self.drive, self.options.planted)
-        };
-        self.drive.flush()?;
-        committer.checkpoint(&self.drive, &mut MountedZones(self), image, Ending::Checkpoint)
+    fn append_batch(&self, committer: &mut Committer) -> Result<()> {
+        if committer.is_unnamed || committer.journal.is_impaired() {
+            match self.name_journal(committer) {
+                Err(FsError::NoSpace) if committer.journal.room(&self.drive) > 0 => {
+                    tracing::warn!("no room for another pair: the journal goes on in one copy");
+                }
+                outcome => outcome?,
+            }
+        }
+        let records = records_of(&committer.unwritten, self.layout().record_bytes);
+        let count = records.len();
+        for (index, record) in records.into_iter().enumerate() {
+            let mut record = record.pad();
+            let rest = if index + 1 < count { Rest::Follows } else { Rest::None };
+            let mut tries = 0;
+            while committer.journal.append(&self.drive, &mut record, rest)? == Appended::NoRoom {
+                tries += 1;
+                if tries > TRIES_MAX {
+                    return Err(FsError::NoSpace);
+                }
+                committer.journal.failed = [true; 2];
+                self.name_journal(committer)?;
+            }
+        }
+        if self.has_planted(PlantedBug::SkipRecordFlush) {
+            return Ok(());
+        }
+        Ok(self.drive.flush()?)
     }
 
     /// An error if the mount does not write.
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
     }
+}
+
+/// Rows as records of about `bytes` bytes each.
+fn records_of(rows: &Memtable, bytes: usize) -> Vec<RecordBuffer> {
+    let mut records = Vec::new();
+    let mut chunk: Vec<(Key, Option<&[u8]>)> = Vec::new();
+    let mut size = 0;
+    let mut rows = rows.rows().peekable();
+    while let Some((key, value)) = rows.next() {
+        chunk.push((key, value));
+        size += ROW_BYTES + value.map_or(0, <[u8]>::len);
+        if size >= bytes || rows.peek().is_none() {
+            let mut record = RecordBuffer::new();
+            record.body().extend(encode_rows(chunk.drain(..)));
+            records.push(record);
+            size = 0;
+        }
+    }
+    records
 }
 
 #[cfg(test)]
@@ -214,7 +238,7 @@ mod tests {
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
 
     #[test]
-    fn commits_go_on_in_one_copy_of_the_journal_while_no_checkpoint_finds_room() {
+    fn commits_go_on_in_one_copy_of_the_journal_while_another_pair_finds_no_room() {
         let spec = GeometrySpec {
             block_size: BlockSize::B4096,
             block_count: LbaCount::new(32 * 64),
@@ -232,11 +256,7 @@ mod tests {
         let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         // A copy has failed, and other zones too.
-        {
-            let mut committer = fs.committer.lock().unwrap();
-            committer.journal.failed[0] = true;
-            committer.needs_checkpoint = Need::Soon;
-        }
+        fs.committer.lock().unwrap().journal.failed[0] = true;
         let mut taken = Vec::new();
         while let Some(zone) = fs.write_state().zones.take_meta() {
             taken.push(zone);
@@ -244,20 +264,18 @@ mod tests {
         for name in ["one", "two"] {
             fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap();
             fs.sync().unwrap();
-            assert_eq!(fs.committer.lock().unwrap().needs_checkpoint, Need::Soon);
+            assert!(fs.committer.lock().unwrap().journal.is_impaired());
         }
         let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
         let seen = Furrow::mount(drive, clock, options).unwrap();
         assert!(seen.lookup(Ino::ROOT, b"two").is_ok(), "it was synced");
         // With room again the journal gets two good copies.
-        fs.write_state().zones.end_checkpoint();
         for zone in taken {
             fs.write_state().zones.release(zone);
         }
         fs.create(&Caller::ROOT, Ino::ROOT, b"three", &new).unwrap();
         fs.sync().unwrap();
         let committer = fs.committer.lock().unwrap();
-        assert_eq!(committer.needs_checkpoint, Need::None);
         assert!(!committer.journal.is_impaired());
     }
 }

@@ -113,15 +113,16 @@ impl Furrow {
     /// Room for a writer (F4).
     fn grant(&self, state: &mut State, purpose: Purpose, want: u32) -> Option<Grant> {
         let clock = state.totals.data_clock;
-        let meta = state.zones.kept_for_metadata(self.layout().meta_set(state.totals.row_bytes));
-        // Second, the zones kept where there are no others.
+        let wanted = self.layout().meta_zones_wanted(state.totals.row_bytes);
+        let meta = state.zones.kept_for_metadata(wanted);
+        // Second, the zones kept where there are no others. Commits need a pair even then.
         let kept = match purpose {
             // Admitted, but zones have failed since.
             Purpose::Write => [meta + 1, meta],
             // A commit that cannot write this can free no zone either.
-            Purpose::WriteBack => [meta + 1, 0],
+            Purpose::WriteBack => [meta + 1, meta / 2],
             // Gives more zones back than it takes.
-            Purpose::Reclaim => [meta, 0],
+            Purpose::Reclaim => [meta, meta / 2],
         };
         let stream = purpose.stream();
         let grant =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Furrow;
-use super::state::{Body, Directory, File, Inode, State};
+use super::state::{Body, Directory, File, Inode, State, Xattr};
 use crate::FsError;
 use crate::acl;
 use crate::protect;
@@ -112,9 +112,11 @@ impl Furrow {
                 FileKind::Regular | FileKind::Directory => directory.flags & InodeFlags::INHERITED,
                 _ => InodeFlags::empty(),
             },
-            xattrs: acls
-                .into_iter()
-                .filter_map(|(name, value)| Some((name.into(), value?.into())))
+            xattrs: (0..)
+                .zip(acls)
+                .filter_map(|(slot, (name, value))| {
+                    Some((name.into(), Xattr { slot, value: value?.into() }))
+                })
                 .collect(),
             pins: 0,
             body,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zonal::ZonedDevice;
 
-use super::format::row::{Place, Row, RowOp, decode};
+use super::format::row::{Place, Row, decode};
 use super::format::superblock::Superblock;
 use super::invariant::Problems;
 use super::io::Drive;
@@ -16,6 +16,12 @@ use super::recover::{self, Copies, Loaded};
 use super::replay::Reader;
 use super::state::{Body, Inode};
 use super::superlog;
+use super::table::key::{Key, RowKind};
+use super::table::leaf::decode_rows;
+use super::table::levels::Part;
+use super::table::part::{PartReader, PartSummary};
+use super::table::store::DriveCopies;
+use super::table::sweep::corrupt;
 use crate::FsError;
 use crate::vfs::{FileKind, Ino, Result, Timestamp};
 
@@ -26,7 +32,11 @@ pub enum DumpWhat {
     Superblock,
     /// The current manifest.
     Manifest,
-    /// Every row of every batch since the checkpoint.
+    /// Every part of the table, with its level.
+    Parts,
+    /// Every leaf of every part.
+    Leaves,
+    /// Every row of every batch that the table does not have yet.
     Journal,
     /// Inodes.
     Inodes,
@@ -44,9 +54,11 @@ pub enum DumpWhat {
 
 impl DumpWhat {
     /// Every one, with the word for it on a command line.
-    pub const ALL: [(&'static str, Self); 9] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("superblock", Self::Superblock),
         ("manifest", Self::Manifest),
+        ("parts", Self::Parts),
+        ("leaves", Self::Leaves),
         ("journal", Self::Journal),
         ("inodes", Self::Inodes),
         ("entries", Self::Entries),
@@ -77,6 +89,8 @@ pub fn dump(
     match what {
         DumpWhat::Superblock => {}
         DumpWhat::Manifest => each(manifest(&loaded)),
+        DumpWhat::Parts => parts(&loaded, each),
+        DumpWhat::Leaves => leaves(&drive, &loaded, each)?,
         DumpWhat::Journal => journal(&drive, &loaded, each)?,
         DumpWhat::Inodes => inodes(&loaded, each),
         DumpWhat::Entries => entries(&loaded, each),
@@ -123,84 +137,124 @@ fn superblock(superblock: &Superblock) -> Value {
 
 fn manifest(loaded: &Loaded) -> Value {
     let header = &loaded.manifest.header;
-    let both =
-        |zone: [zerocopy::little_endian::U32; 2]| zone.map(zerocopy::little_endian::U32::get);
-    let pieces: Vec<Value> = loaded
+    let journal: Vec<[u32; 2]> = loaded
         .manifest
-        .pieces
+        .journal
         .iter()
-        .map(|piece| {
-            json!({
-                "zone": both(piece.zone), "block": both(piece.block), "bytes": piece.bytes.get(),
-            })
-        })
+        .map(|pair| pair.zone.map(zerocopy::little_endian::U32::get))
         .collect();
-    let journal: Vec<[u32; 2]> =
-        loaded.manifest.journal.iter().map(|zones| both(zones.zone)).collect();
+    let levels = &loaded.table.levels;
     json!({
         "next_ino": header.next_ino.get(),
         "next_extent": header.next_extent.get(),
+        "next_part": header.next_part.get(),
         "last_batch": header.last_batch.get(),
-        "rows": header.rows.get(),
         "data_clock": header.data_clock.get(),
-        "pieces": pieces,
+        "runs": levels.upper.len(),
+        "parts": levels.parts().count(),
+        "sweep_turn": levels.sweep.turn,
+        "sweep_key": key(levels.sweep.key),
         "journal_zones": journal,
-        "journal_block": both(header.journal_block),
+        "journal_block": header.journal_block.get(),
     })
 }
 
-fn journal(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
-    let identity = (loaded.superblock.uuid, loaded.superblock.epoch.get());
-    let mut reader =
-        Reader::new(drive, &loaded.zones, identity, &loaded.manifest, Planted::default());
-    let corrupt = |why| FsError::Corrupt { what: "journal", why };
-    while let Some(batch) = reader.next().map_err(corrupt)? {
-        let mut body = &batch.body[..];
-        let mut next = || decode(&mut body).map_err(corrupt);
-        while let Some((op, decoded)) = next()? {
-            let op = if op == RowOp::Put { "put" } else { "delete" };
-            each(json!({ "batch": batch.seq, "op": op, "row": row(&decoded) }));
+fn key(key: Key) -> String {
+    format!("{key:?}")
+}
+
+/// Runs are numbered from the newest on; the last level has no number.
+fn parts(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
+    let levels = &loaded.table.levels;
+    let part = |part: &Part| {
+        let PartSummary { number, first, last, rows, tombstones, bytes, .. } = part.summary;
+        json!({
+            "part": number, "first": key(first), "last": key(last), "rows": rows,
+            "deleted": tombstones, "bytes": bytes, "zone": part.at.map(|at| at.zone),
+            "block": part.at.map(|at| at.block),
+        })
+    };
+    for (index, run) in levels.upper.iter().enumerate() {
+        for one in &run.parts {
+            let mut value = part(one);
+            (value["run"], value["tier"]) = (index.into(), run.tier.into());
+            each(value);
+        }
+    }
+    for one in &levels.last {
+        each(part(one));
+    }
+}
+
+fn leaves(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
+    for part in loaded.table.levels.parts() {
+        let source = DriveCopies { drive, at: part.at };
+        let reader = PartReader::open(&part.summary, loaded.superblock.uuid, source);
+        let reader = reader.map_err(corrupt)?;
+        for index in 0..reader.leaves() {
+            let leaf = reader.leaf(index).map_err(corrupt)?;
+            each(json!({
+                "part": part.summary.number, "leaf": index, "rows": leaf.len(),
+                "first": key(leaf.key(0)),
+            }));
         }
     }
     Ok(())
 }
 
-fn row(row: &Row<'_>) -> Value {
-    match row {
-        Row::Inode(row, target) => json!({
-            "inode": row.ino.get(), "kind": row.kind, "perm": row.perm.get(),
-            "nlink": row.nlink.get(), "uid": row.uid.get(), "gid": row.gid.get(),
-            "size": row.size.get(), "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
-        }),
-        Row::Entry(row, name) => json!({
-            "parent": row.parent.get(), "name": text(name), "inode": row.ino.get(),
-            "cookie": row.cookie.get(),
-        }),
-        Row::Xattr(row, name, value) => json!({
-            "inode": row.ino.get(), "name": text(name), "bytes": value.len(),
-        }),
-        Row::Extent(row, crcs) => json!({
-            "extent": row.id.get(), "zone": row.zone.get(), "block": row.block.get(),
-            "blocks": crcs.len(), "refs": row.refs.get(),
-        }),
-        Row::Map(row, place) => {
-            let mut value = json!({
-                "inode": row.ino.get(), "first": row.first.get(), "blocks": row.blocks.get(),
-            });
-            match place {
-                Place::Preallocated => {}
-                Place::Zone(place, _) => {
-                    (value["zone"], value["block"]) =
-                        (place.zone.get().into(), place.block.get().into());
-                }
-                Place::Shared(place) => {
-                    (value["extent"], value["skip"]) =
-                        (place.extent.get().into(), place.skip.get().into());
-                }
-            }
-            value
+fn journal(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
+    let uuid = loaded.superblock.uuid;
+    let mut reader = Reader::new(drive, &loaded.zones, uuid, &loaded.manifest, Planted::default());
+    let corrupt = |why| FsError::Corrupt { what: "journal", why };
+    while let Some(batch) = reader.next().map_err(corrupt)? {
+        for body in &batch.bodies {
+            let mut show = |key: Key, value: Option<&[u8]>| {
+                let op = if value.is_some() { "put" } else { "delete" };
+                let row = value.map(|value| decode(key, value)).transpose()?;
+                each(json!({ "batch": batch.seq, "op": op, "row": row_value(key, row.as_ref()) }));
+                Ok(())
+            };
+            decode_rows(body, &mut show).map_err(corrupt)?;
         }
     }
+    Ok(())
+}
+
+/// A row; of a deleted one, its key.
+fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
+    let (owner, at) = (key.owner(), key.at());
+    let mut value = match key.kind() {
+        RowKind::Inode => json!({ "inode": owner }),
+        RowKind::Xattr => json!({ "inode": owner, "slot": at }),
+        RowKind::Map => json!({ "inode": owner, "first": at }),
+        RowKind::Entry => json!({ "parent": owner, "cookie": at }),
+        RowKind::Extent => json!({ "extent": owner }),
+    };
+    let Some(row) = row else { return value };
+    let more = match row {
+        Row::Inode(row, target) => json!({
+            "kind": row.kind, "perm": row.perm.get(), "nlink": row.nlink.get(),
+            "uid": row.uid.get(), "gid": row.gid.get(), "size": row.size.get(),
+            "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
+        }),
+        Row::Entry(row, name) => json!({ "name": text(name), "inode": row.ino.get() }),
+        Row::Xattr(name, value) => json!({ "name": text(name), "bytes": value.len() }),
+        Row::Extent(row, crcs) => json!({
+            "zone": row.zone.get(), "block": row.block.get(), "blocks": crcs.len(),
+            "refs": row.refs.get(),
+        }),
+        Row::Map(blocks, Place::Preallocated) => json!({ "blocks": blocks }),
+        Row::Map(blocks, Place::Zone(place, _)) => json!({
+            "blocks": blocks, "zone": place.zone.get(), "block": place.block.get(),
+        }),
+        Row::Map(blocks, Place::Shared(place)) => json!({
+            "blocks": blocks, "extent": place.extent.get(), "skip": place.skip.get(),
+        }),
+    };
+    for (name, field) in more.as_object().into_iter().flatten() {
+        value[name] = field.clone();
+    }
+    value
 }
 
 fn kind_name(kind: FileKind) -> &'static str {
@@ -259,8 +313,8 @@ fn entries(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
 
 fn xattrs(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
     for (ino, inode) in &loaded.state.inodes {
-        for (name, value) in &inode.xattrs {
-            each(json!({ "inode": ino.get(), "name": text(name), "value": text(value) }));
+        for (name, xattr) in &inode.xattrs {
+            each(json!({ "inode": ino.get(), "name": text(name), "value": text(xattr) }));
         }
     }
 }

@@ -7,7 +7,8 @@
 use super::format::BLOCK_BYTES;
 use super::format::row::extent_bytes;
 use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
-use super::state::{File, RowKey, State};
+use super::state::{File, State};
+use super::table::key::RowKind;
 use crate::vfs::{Ino, Result};
 
 /// A run of blocks that the device has taken, not yet mapped.
@@ -206,7 +207,7 @@ impl State {
         self.totals.live += u64::from(blocks);
         self.totals.add_place_bytes(extent_bytes(blocks));
         self.changes.bytes += 4 * blocks as usize;
-        self.changes.mark(RowKey::Extent(id));
+        self.changes.mark(RowKind::Extent, id.0, 0);
         self.extents.insert(id, Extent { zone, block, refs: 0, crcs });
         MapEntry::Shared { extent: id, skip: 0, blocks }
     }
@@ -229,7 +230,7 @@ impl State {
                 (extent.zone, extent.block) = (zone, block);
                 self.zones.add_live(zone, block, blocks, owner);
                 self.changes.bytes += 4 * blocks as usize;
-                self.changes.mark(RowKey::Extent(id));
+                self.changes.mark(RowKind::Extent, id.0, 0);
             }
         }
     }
@@ -245,7 +246,7 @@ impl State {
     fn put_entry(&mut self, ino: Ino, first: u64, entry: MapEntry) {
         let blocks = u64::from(entry.blocks());
         self.totals.add_place_bytes(entry.row_bytes());
-        self.changes.mark(RowKey::Map(ino, first));
+        self.changes.mark(RowKind::Map, ino.get(), first);
         match &entry {
             MapEntry::Preallocated { .. } => self.totals.preallocated += blocks,
             MapEntry::At { zone, block, crcs } => {
@@ -256,7 +257,7 @@ impl State {
             MapEntry::Shared { extent, .. } => {
                 let shared = self.extents.get_mut(extent).expect("as long as it has references");
                 shared.refs += 1;
-                self.changes.mark(RowKey::Extent(*extent));
+                self.changes.mark(RowKind::Extent, extent.0, 0);
             }
         }
         let file = self.file_mut(ino);
@@ -273,7 +274,7 @@ impl State {
         let blocks = u64::from(entry.blocks());
         file.mapped -= blocks;
         self.totals.remove_place_bytes(entry.row_bytes());
-        self.changes.mark(RowKey::Map(ino, start));
+        self.changes.mark(RowKind::Map, ino.get(), start);
         match &entry {
             MapEntry::Preallocated { .. } => self.totals.preallocated -= blocks,
             MapEntry::At { zone, block, crcs } => {
@@ -308,7 +309,7 @@ impl State {
     fn release(&mut self, id: ExtentId) -> Option<Extent> {
         let extent = self.extents.get_mut(&id).expect("as long as it has references");
         extent.refs -= 1;
-        self.changes.mark(RowKey::Extent(id));
+        self.changes.mark(RowKind::Extent, id.0, 0);
         if extent.refs > 0 {
             return None;
         }

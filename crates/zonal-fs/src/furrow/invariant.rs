@@ -22,11 +22,12 @@ macro_rules! invariants {
 invariants! {
     SUPERBLOCKS "C01" "both pairs of superblock zones hold the current superblock";
     MANIFESTS "C02" "both copies of the manifest are whole";
-    PIECES "C03" "both copies of every piece of the checkpoint are whole";
+    PARTS "C03" "both copies of every leaf and index of the table are whole";
     JOURNAL "C04" "both copies of the journal hold the same batches";
     ROWS "C05" "every row can be read";
     BATCHES "C06" "no batch of the journal is missing";
     NEWEST "C07" "the newest superblock can be read in one of the pairs";
+    LEVELS "C08" "parts of the table hold the rows that the manifest says, and those of the last level no deleted ones";
     INODES "C10" "every inode has a known kind and a number below the next one";
     ROOT "C11" "inode 1 is a directory and its own parent";
     ENTRIES "C12" "every entry is in a directory, has a possible name and leads to an inode";
@@ -42,7 +43,7 @@ invariants! {
     MAP_ORDER "C24" "map entries of a file do not overlap";
     REFERENCES "C25" "a shared extent's reference count is the number of its map entries, never 0";
     SIZES "C26" "no file is mapped beyond the largest size";
-    META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the checkpoint";
+    META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the table";
     DATA "C30" "every mapped block is what its checksum says";
     ZONES "C31" "every zone that holds something can be read";
 }

@@ -1,11 +1,14 @@
 //! The journal: batches of rows, in two copies, chained by checksum.
 //!
-//! The manifest names the journal's zones. The writer goes on to the next one when a record does
-//! not fit, with both copies at once; when there is none left, or when both copies have failed, the
-//! commit becomes a checkpoint. No record is written before the one before it is durable, so behind
-//! one that a power cut has torn there is none. [`replay`](super::replay) reads the journal.
+//! The manifest names the journal's pairs of zones and the batch that each begins with. A record
+//! goes to the same block of both zones of the last pair. When it does not fit there, or when a
+//! copy has failed, a small manifest names one more pair; no row is written again for that. A batch
+//! that is too long for one record goes on in the next, and counts only when all of it is there. No
+//! batch is written before the one before it is durable, so behind one that a power cut has torn
+//! there is none. [`replay`](super::replay) reads the journal.
 
-use super::format::manifest::JournalZone;
+use zonal::DeviceError;
+
 use super::format::record::{
     HEADER_BYTES, PaddedRecord, RecordHeader, RecordId, RecordKind, decode_header, verify,
 };
@@ -13,25 +16,50 @@ use super::format::{Address, BLOCK_BYTES, blocks_for};
 use super::io::Drive;
 use crate::vfs::Result;
 
+/// Two zones with a copy each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JournalZones {
+    pub(super) zones: [u32; 2],
+    /// Number of the first record in them.
+    pub(super) first: u64,
+}
+
+/// A place between two records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    /// Which pair the next record goes to.
+    pub(super) index: usize,
+    /// Its block there, in both zones.
+    pub(super) block: u32,
+    /// Number of the last record before.
+    pub(super) last: u64,
+    /// Chain value of that record.
+    pub(super) chain: u32,
+    /// Blocks of each copy before it, counted from where the mount began to read.
+    pub(super) blocks: u64,
+}
+
 /// Where the journal goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     pub(super) uuid: [u8; 16],
-    /// Epoch of the current superblock.
-    pub(super) epoch: u64,
-    pub(super) zones: Vec<JournalZone>,
-    /// Which of `zones` is written.
-    pub(super) index: usize,
-    /// Block of the next record in each copy.
-    pub(super) next: [u32; 2],
+    /// From the one where replay begins to the one that is written.
+    pub(super) pairs: Vec<JournalZones>,
+    /// Where replay begins: in the first pair.
+    pub(super) start: Position,
+    /// Where the next record goes.
+    pub(super) end: Position,
     /// Copies that take no more records: a write has failed, or a record is missing.
     pub(super) failed: [bool; 2],
-    /// Chain value of the last record.
-    pub(super) chain: u32,
-    /// Number of the last batch.
-    pub(super) last_batch: u64,
-    /// Blocks written since the checkpoint, per copy.
-    pub(super) blocks: u64,
+}
+
+/// What of a batch is in the records after one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Nothing: it ends here.
+    None,
+    /// The batch goes on.
+    Follows,
 }
 
 /// What became of a record.
@@ -39,84 +67,126 @@ pub(super) struct Journal {
 pub(super) enum Appended {
     /// It is in at least one copy.
     Written,
-    /// It fits nowhere: a checkpoint must take its place.
+    /// It fits nowhere: the journal needs another pair.
     NoRoom,
 }
 
 impl Journal {
-    /// Writes a batch to both copies. It is not durable before the next flush.
-    pub(super) fn append(&mut self, drive: &Drive, record: &mut PaddedRecord) -> Appended {
+    /// A journal without zones, of a file system without rows.
+    pub(super) fn new(uuid: [u8; 16]) -> Self {
+        let (start, end) = (Position::default(), Position::default());
+        Self { uuid, pairs: Vec::new(), start, end, failed: [true; 2] }
+    }
+
+    /// Writes a record to both copies. It is not durable before the next flush.
+    pub(super) fn append(
+        &mut self,
+        drive: &Drive,
+        record: &mut PaddedRecord,
+        rest: Rest,
+    ) -> Result<Appended> {
         let blocks = u32::try_from(record.blocks()).unwrap_or(u32::MAX);
-        if !self.make_room(drive, blocks) {
-            return Appended::NoRoom;
+        if self.room(drive) < blocks {
+            return Ok(Appended::NoRoom);
         }
         let id = RecordId {
             kind: RecordKind::Batch,
             uuid: self.uuid,
-            epoch: self.epoch,
-            seq: self.last_batch + 1,
-            prev: self.chain,
+            continues: rest == Rest::Follows,
+            seq: self.end.last + 1,
+            prev: self.end.chain,
         };
-        let zones = self.zones[self.index];
-        for copy in 0..2 {
+        let zones = self.pairs[self.end.index].zones;
+        let mut is_written = false;
+        for (copy, zone) in zones.into_iter().enumerate() {
             if self.failed[copy] {
                 continue;
             }
-            let at = Address { zone: zones.zone[copy].get(), block: self.next[copy] };
+            let at = Address { zone, block: self.end.block };
             let (bytes, _) = record.seal(&id, at);
-            if let Err(error) = drive.write(at, bytes) {
-                tracing::warn!(zone = at.zone, %error, "a copy of the journal has failed");
-                self.failed[copy] = true;
+            match drive.write(at, bytes) {
+                Ok(()) => is_written = true,
+                // No fault of the zone's, and it is as it was before.
+                Err(error @ DeviceError::NoSpace { .. }) if !is_written => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(zone = at.zone, %error, "a copy of the journal has failed");
+                    self.failed[copy] = true;
+                }
             }
-            self.next[copy] += blocks;
         }
-        if self.failed == [true; 2] {
-            return Appended::NoRoom;
+        if !is_written {
+            return Ok(Appended::NoRoom);
         }
-        self.last_batch += 1;
-        self.chain = record.chain(self.chain);
-        self.blocks += u64::from(blocks);
-        Appended::Written
+        self.end.block += blocks;
+        self.end.last += 1;
+        self.end.chain = record.chain(self.end.chain);
+        self.end.blocks += u64::from(blocks);
+        Ok(Appended::Written)
     }
 
-    /// Whether a copy has failed: a checkpoint gives the journal two new ones.
+    /// Whether a copy has failed: the journal goes on in another pair.
     pub(super) fn is_impaired(&self) -> bool {
         self.failed.contains(&true)
     }
 
-    /// Whether the current zones have room, or the next ones once moved to.
-    fn make_room(&mut self, drive: &Drive, blocks: u32) -> bool {
-        if self.failed == [true; 2] {
-            return false;
+    /// Goes on in a pair of empty zones. A manifest must name it before it is written.
+    pub(super) fn push_pair(&mut self, zones: [u32; 2]) {
+        // Pairs with nothing but what was taken back.
+        while self.pairs.pop_if(|pair| pair.first > self.end.last).is_some() {}
+        if self.pairs.is_empty() {
+            self.start = Position { index: 0, block: 0, ..self.end };
         }
-        if self.room(drive) >= blocks {
-            return true;
-        }
-        // A copy that failed stays failed: its successor zone would begin behind a hole.
-        let fits = blocks <= drive.layout.zone_blocks;
-        if !fits || self.is_impaired() || self.index + 1 >= self.zones.len() {
-            return false;
-        }
-        let full = self.zones[self.index];
-        for zone in full.zone {
-            drive.finish(zone.get());
-        }
-        self.index += 1;
-        self.next = [0; 2];
-        true
+        self.pairs.push(JournalZones { zones, first: self.end.last + 1 });
+        self.end = Position { index: self.pairs.len() - 1, block: 0, ..self.end };
+        self.failed = [false; 2];
     }
 
-    /// Blocks left in the current zone of the fuller copy.
+    /// Takes back what was written after `end`: it is not known to be durable, so the next record
+    /// takes its number, in another pair.
+    pub(super) fn roll_back(&mut self, end: Position) {
+        self.end = end;
+        self.failed = [true; 2];
+    }
+
+    /// Replay begins at `start` from now on. Pairs before it are not the journal's any more.
+    pub(super) fn begin_at(&mut self, start: Position) {
+        self.pairs.drain(..start.index);
+        self.end.index -= start.index;
+        self.start = Position { index: 0, ..start };
+    }
+
+    /// Blocks that a mount would replay, per copy.
+    pub(super) fn blocks(&self) -> u64 {
+        self.end.blocks - self.start.blocks
+    }
+
+    /// Blocks left in the pair that is written.
     pub(super) fn room(&self, drive: &Drive) -> u32 {
-        let zones = self.zones[self.index];
-        (0..2)
-            .filter(|&copy| !self.failed[copy])
-            .map(|copy| {
-                let (zone, block) = (zones.zone[copy].get(), self.next[copy]);
-                drive.blocks_after(Address { zone, block })
-            })
-            .min()
-            .unwrap_or(0)
+        let Some(pair) = self.pairs.get(self.end.index) else { return 0 };
+        if self.failed == [true; 2] {
+            return 0;
+        }
+        drive.blocks_after(Address { zone: pair.zones[0], block: self.end.block })
+    }
+
+    /// Gives up the active zones of the pair that is written. What is in them stays readable.
+    pub(super) fn finish(&self, drive: &Drive) {
+        for zone in self.pairs.get(self.end.index).into_iter().flat_map(|pair| pair.zones) {
+            drive.finish(zone);
+        }
+    }
+
+    /// Gives up its active zones, if it has any. It goes on in another pair then.
+    pub(super) fn close(&mut self, drive: &Drive) {
+        if self.end.block > 0 {
+            self.finish(drive);
+            self.failed = [true; 2];
+        }
+    }
+
+    /// Its zones.
+    pub(super) fn zones(&self) -> impl Iterator<Item = u32> {
+        self.pairs.iter().flat_map(|pair| pair.zones)
     }
 }
 

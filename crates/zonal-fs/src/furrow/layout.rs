@@ -1,21 +1,22 @@
 //! Which zones hold the superblock log, how large things may be on a given drive, and what is kept
-//! back so that reclaim and checkpoints always find a zone.
+//! back so that reclaim and metadata always find a zone.
 
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 
 use super::format::row::map_bytes;
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
+use super::table::levels::Limits;
 use crate::FsError;
 
-/// Sequential zones below which mkfs refuses: 4 for superblocks, 4 for the journal's two copies
-/// and their successors, 4 for two checkpoints in two copies, 1 for reclaim, the rest for data.
+/// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
+/// those of the table, 4 for the successors of both, 1 for reclaim, the rest for data.
 pub const SEQUENTIAL_ZONES_MIN: u32 = 20;
 
 /// Blocks a zone must be able to hold (256 KiB): a journal record has to fit in one.
 pub const ZONE_BLOCKS_MIN: u32 = 64;
 
-/// Active zones that the file system needs at least: two copies of the journal, one for data, and
-/// one that a superblock or a checkpoint fills and finishes.
+/// Active zones that the file system needs at least: two copies of the journal or of a part, one for
+/// data, and one that a superblock fills and finishes.
 pub const ACTIVE_ZONES_MIN: u32 = 4;
 
 /// Largest extent, in blocks: 1 MiB, a FUSE request's worth.
@@ -24,9 +25,37 @@ const EXTENT_BLOCKS_MAX: u32 = 256;
 /// Bytes of the row of a block that is an extent by itself.
 const ROW_BYTES_MAX: u64 = map_bytes(1);
 
-/// Times that a row is on the drive at most: in two copies of a checkpoint and in two of the next
-/// one, with the unused ends of their zones.
-pub(super) const ROW_COPIES: u64 = 6;
+/// Times that a row is on the drive, about: in two copies of a part, of which a third may be
+/// garbage, and in two copies of the journal until it is.
+pub(super) const ROW_COPIES: u64 = 5;
+
+/// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one that
+/// follows that of parts and manifests.
+const SPARE_ZONES: u64 = 4;
+
+/// Zones kept free for reclaim: one that it writes to, one that is begun, and one as slack for the
+/// unused ends of zones.
+const RECLAIM_ZONES: u64 = 3;
+
+/// Bytes of a part at most. Larger ones write no less (parts of 8 to 256 MiB cost the same), but a
+/// step takes longer.
+const PART_BYTES_MAX: u64 = 8 << 20;
+
+/// Bytes of the memtable at most: larger ones make fewer runs, and hardly fewer bytes.
+const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes of journal that a mount replays at most, about: half a second of reading from a disk.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs of a tier that are merged into one of the next, as in other stores of sorted runs.
+const TIER_RUNS: usize = 8;
+
+/// Rows above the last level, as one part in so many of its rows, from which the sweep goes on: each
+/// row is then written twice more on its way down, and the table is a quarter larger than its rows.
+const SWEEP_SHARE: u64 = 4;
+
+/// Runs above the last level, from which the sweep goes on.
+const RUNS_MAX: usize = 16;
 
 /// Bytes of all rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,13 +90,21 @@ pub(super) struct Layout {
     pub(super) superblock_pairs: [[u32; 2]; 2],
     /// Largest extent, in blocks.
     pub(super) extent_max: u32,
-    /// Largest piece of a checkpoint, in bytes of its body.
-    pub(super) piece_bytes: usize,
+    /// Sizes of the table's parts and levels.
+    pub(super) table: Limits,
+    /// Bytes from which the memtable is written as a run.
+    pub(super) memtable_bytes: usize,
+    /// Blocks of journal from which the memtable is written.
+    pub(super) journal_blocks: u64,
+    /// Bytes of rows in one record of the journal, about.
+    pub(super) record_bytes: usize,
     /// Blocks of a full sequential zone.
     pub(super) zone_blocks: u32,
     /// Zones are finished as soon as they are not written for a while, because the drive allows
     /// few active ones.
     pub(super) few_active_zones: bool,
+    /// So few that the journal has to pause while parts are written.
+    pub(super) few_open_pairs: bool,
     /// Zones that data is written to at once: one for files and one for reclaim, or one for both.
     pub(super) streams: usize,
 }
@@ -109,17 +146,34 @@ impl Layout {
         if append_max == 0 {
             return unsuitable("its largest append is under 4 KiB".into());
         }
+        let zone_bytes = u64::from(zone_blocks) << BLOCK_SHIFT;
+        let few_open_pairs = active.min(open) < 6;
+        let mut table = table_limits(zone_bytes);
+        if few_open_pairs {
+            // Each step takes a pair of its own: so there are fewer, for longer.
+            table.whole_bytes = zone_bytes / 4;
+        }
         Ok(Self {
             geometry: *geometry,
             per_block,
             first_sequential,
             superblock_pairs: [[first_sequential, first_sequential + 1], [middle, middle + 1]],
             extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
-            piece_bytes: (zone_blocks as usize / 4 * BLOCK_BYTES).min(1 << 20) - 4096,
+            table,
+            memtable_bytes: narrow(MEMTABLE_BYTES_MAX.min(zone_bytes / 2)),
+            // The pair that is written then has room for what is committed meanwhile.
+            journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
+            record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
             zone_blocks,
             few_active_zones: active < 12,
-            streams: if active < 6 { 1 } else { 2 },
+            few_open_pairs,
+            streams: if active.min(open) < 7 { 1 } else { 2 },
         })
+    }
+
+    /// Bytes of a full sequential zone.
+    pub(super) fn zone_bytes(&self) -> u64 {
+        u64::from(self.zone_blocks) << BLOCK_SHIFT
     }
 
     /// What the zone bookkeeping needs to know.
@@ -149,50 +203,68 @@ impl Layout {
         written.get().is_multiple_of(self.per_block).then(|| u32::try_from(blocks).ok()).flatten()
     }
 
-    /// Zones that one copy of a checkpoint of `row_bytes` may need, the unused end of the last one
-    /// and the waste between pieces included.
-    fn checkpoint_zones(&self, row_bytes: u64) -> u64 {
-        let zone_bytes = u64::from(self.zone_blocks) << BLOCK_SHIFT;
-        1 + row_bytes.saturating_mul(4) / (zone_bytes * 3)
+    /// Pairs of zones for parts of `bytes` bytes: two fifths more than that, since the dead ones among
+    /// them go pair by pair, and half a zone that is being written.
+    pub(super) fn pairs_for(&self, bytes: u64) -> u64 {
+        let zone = self.zone_bytes();
+        (bytes.saturating_mul(7) / 5 + zone / 2).div_ceil(zone)
     }
 
-    /// Zones that a checkpoint of `row_bytes` takes: two copies of it, and two of its journal.
-    pub(super) fn meta_set(&self, row_bytes: u64) -> u64 {
-        2 + 2 * self.checkpoint_zones(row_bytes)
+    /// Zones that metadata takes for rows of `row_bytes`: of the journal, and of parts.
+    fn meta_zones(&self, row_bytes: u64) -> u64 {
+        2 + 2 * self.pairs_for(row_bytes)
     }
 
-    /// The same with a quarter of a zone more rows. By this new writes are measured, so that there
-    /// is room for what has been let in, and for reclaim, when the rows have become that many.
-    pub(super) fn meta_set_ahead(&self, row_bytes: u64) -> u64 {
-        self.meta_set(row_bytes.saturating_add(u64::from(self.zone_blocks / 4) << BLOCK_SHIFT))
+    /// Zones kept free for metadata beside those it has.
+    fn spare_zones(&self) -> u64 {
+        // Each step takes a pair of its own.
+        if self.few_open_pairs { SPARE_ZONES + 2 } else { SPARE_ZONES }
     }
 
-    /// Zones kept from the data of users: metadata and its successor, one that reclaim writes to,
-    /// one that it has begun, and one as slack for the unused ends of zones.
-    fn kept_zones(&self, row_bytes: u64) -> u64 {
-        2 * self.meta_set(row_bytes) + 3
+    /// The same, with what it needs to go on.
+    pub(super) fn meta_zones_wanted(&self, row_bytes: u64) -> u64 {
+        self.meta_zones(row_bytes) + self.spare_zones()
     }
 
     /// Blocks that files may fill, of `usable` blocks in zones.
     ///
-    /// Overwriting takes no space, but it cuts extents until each is a block, and rows then take a
-    /// sixteenth of what data takes. That has to fit as well: it may use half the reserve.
+    /// Metadata takes its zones. Of the rest a reserve is kept: what metadata and reclaim need to go on
+    /// or, where that is more, `reserve_percent` of all. Overwriting takes no space, but it cuts extents until each is a
+    /// block, with a row of its own. That has to fit as well: it may use half the reserve.
     pub(super) fn user_blocks(&self, usable: u64, reserve_percent: u32, rows: Rows) -> u64 {
         let percent = u64::from(reserve_percent.min(90));
-        let left = |row_bytes: u64| {
-            usable.saturating_sub(self.kept_zones(row_bytes) * u64::from(self.zone_blocks))
+        let zone = u64::from(self.zone_blocks);
+        let left = |row_bytes: u64, kept: u64| {
+            let kept = kept.max((self.spare_zones() + RECLAIM_ZONES) * zone);
+            usable.saturating_sub(self.meta_zones(row_bytes) * zone + kept)
         };
-        let whole = left(rows.others + rows.places);
+        let whole = left(rows.others + rows.places, usable * percent / 100);
         // The most blocks for which there is still room when each is an extent.
         let (mut fits, mut limit) = (0, whole + 1);
         while fits + 1 < limit {
             let blocks = fits.midpoint(limit);
-            if blocks <= left(rows.others + blocks * ROW_BYTES_MAX) {
+            if blocks <= left(rows.others + blocks * ROW_BYTES_MAX, usable * percent / 200) {
                 fits = blocks;
             } else {
                 limit = blocks;
             }
         }
-        (whole - whole * percent / 100).min(fits - fits * percent / 200)
+        whole.min(fits)
     }
+}
+
+/// A part takes a sixteenth of a zone at most, so that pairs fill up well.
+fn table_limits(zone_bytes: u64) -> Limits {
+    let part_bytes = PART_BYTES_MAX.min(zone_bytes / 16);
+    Limits {
+        part_bytes: narrow(part_bytes),
+        whole_bytes: part_bytes,
+        tier_runs: TIER_RUNS,
+        share: SWEEP_SHARE,
+        runs_max: RUNS_MAX,
+    }
+}
+
+fn narrow(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("some megabytes")
 }

@@ -1,4 +1,4 @@
-//! Rows to memory: the state that a checkpoint and the batches after it describe.
+//! Rows to memory: the state that the table and the batches after it describe.
 //!
 //! Rows come from a drive, so nothing about them is believed: whatever breaks a rule is left out
 //! and reported. Mount refuses a drive with any problem; check lists them all.
@@ -11,81 +11,55 @@ use zerocopy::byteorder::little_endian::U32;
 use super::alloc::{Role, Zones};
 use super::format::BLOCK_BYTES;
 use super::format::row::{
-    EntryRow, ExtentRow, InodeRow, MapRow, Place, Row, RowOp, SharedPlace, ZonePlace, decode,
+    EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode, entry_bytes,
     extent_bytes,
 };
 use super::invariant::{self as rule, Invariant, Problems};
 use super::place::{Crcs, Extent, ExtentId, MapEntry, Owner};
 use super::rows::KINDS;
-use super::state::{Body, Directory, Entry, File, Inode, State, entry_bytes, inode_bytes};
+use super::state::{Body, Directory, Entry, File, Inode, State, Xattr, inode_bytes};
+use super::table::key::Key;
 use crate::rules;
 use crate::vfs::{FileKind, Ino, InodeFlags, Timestamp};
 
-/// Attributes by inode and name.
-type XattrRows = BTreeMap<(u64, Box<[u8]>), Box<[u8]>>;
+/// Attributes by inode and slot.
+type XattrRows = BTreeMap<(u64, u64), (Box<[u8]>, Box<[u8]>)>;
 
-/// Rows by key, the latest of each.
+/// Entries by directory and cookie.
+type EntryRows = BTreeMap<(u64, u64), (EntryRow, Box<[u8]>)>;
+
+/// All rows, by kind and key.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) inodes: BTreeMap<u64, (InodeRow, Box<[u8]>)>,
-    pub(super) entries: BTreeMap<(u64, Box<[u8]>), EntryRow>,
-    pub(super) xattrs: XattrRows,
+    entries: EntryRows,
+    xattrs: XattrRows,
     pub(super) extents: BTreeMap<u64, Extent>,
-    pub(super) maps: BTreeMap<(u64, u64), MapEntry>,
+    maps: BTreeMap<(u64, u64), MapEntry>,
 }
 
 impl Rows {
-    /// Applies all rows of a record's body and returns how many there were.
-    pub(super) fn apply(&mut self, mut body: &[u8]) -> Result<u64, String> {
-        let mut count = 0;
-        while let Some((op, row)) = decode(&mut body)? {
-            count += 1;
-            match op {
-                RowOp::Put => self.put(&row),
-                RowOp::Delete => self.delete(&row),
-            }
-        }
-        Ok(count)
-    }
-
-    fn put(&mut self, row: &Row<'_>) {
-        match *row {
+    /// Enters a row.
+    pub(super) fn put(&mut self, key: Key, value: &[u8]) -> Result<(), String> {
+        let (owner, at) = (key.owner(), key.at());
+        match decode(key, value)? {
             Row::Inode(row, target) => {
-                self.inodes.insert(row.ino.get(), (row, target.into()));
+                self.inodes.insert(owner, (row, target.into()));
             }
             Row::Entry(row, name) => {
-                self.entries.insert((row.parent.get(), name.into()), row);
+                self.entries.insert((owner, at), (row, name.into()));
             }
-            Row::Xattr(row, name, value) => {
-                self.xattrs.insert((row.ino.get(), name.into()), value.into());
+            Row::Xattr(name, value) => {
+                self.xattrs.insert((owner, at), (name.into(), value.into()));
             }
             Row::Extent(row, crcs) => {
-                self.extents.insert(row.id.get(), extent_of(&row, crcs));
+                self.extents.insert(owner, extent_of(&row, crcs));
             }
-            Row::Map(row, place) => {
-                self.maps.insert((row.ino.get(), row.first.get()), entry_of(&row, &place));
-            }
-        }
-    }
-
-    fn delete(&mut self, row: &Row<'_>) {
-        match *row {
-            Row::Inode(row, _) => {
-                self.inodes.remove(&row.ino.get());
-            }
-            Row::Entry(row, name) => {
-                self.entries.remove(&(row.parent.get(), Box::from(name)));
-            }
-            Row::Xattr(row, name, _) => {
-                self.xattrs.remove(&(row.ino.get(), Box::from(name)));
-            }
-            Row::Extent(row, _) => {
-                self.extents.remove(&row.id.get());
-            }
-            Row::Map(row, _) => {
-                self.maps.remove(&(row.ino.get(), row.first.get()));
+            Row::Map(blocks, place) => {
+                self.maps.insert((owner, at), entry_of(blocks, &place));
             }
         }
+        Ok(())
     }
 
     /// Builds the state. `zones` know their roles and capacities, and nothing of data yet.
@@ -179,22 +153,22 @@ fn build_inodes(
 }
 
 fn build_xattrs(state: &mut State, rows: XattrRows, problems: &mut Problems) {
-    for ((ino, name), value) in rows {
-        if let Some(inode) = state.inodes.get_mut(&Ino::new(ino)) {
-            inode.xattrs.insert(name, value);
-        } else {
-            let name = String::from_utf8_lossy(&name).into_owned();
-            problems.add(rule::XATTRS, format!("{name} of inode {ino}, which does not exist"));
+    for ((ino, slot), (name, value)) in rows {
+        let text = || format!("{} of inode {ino}", String::from_utf8_lossy(&name));
+        let Some(inode) = state.inodes.get_mut(&Ino::new(ino)) else {
+            problems.add(rule::XATTRS, format!("{}, which does not exist", text()));
+            continue;
+        };
+        if inode.xattrs.contains_key(&name) {
+            problems.add(rule::XATTRS, format!("{} is there twice", text()));
+            continue;
         }
+        inode.xattrs.insert(name, Xattr { slot, value });
     }
 }
 
-fn build_entries(
-    state: &mut State,
-    rows: BTreeMap<(u64, Box<[u8]>), EntryRow>,
-    problems: &mut Problems,
-) {
-    for ((parent, name), row) in rows {
+fn build_entries(state: &mut State, rows: EntryRows, problems: &mut Problems) {
+    for ((parent, cookie), (row, name)) in rows {
         let ino = Ino::new(row.ino.get());
         let text = || format!("entry {:?} of inode {parent}", String::from_utf8_lossy(&name));
         if rules::check_name(&name).is_err() || !state.inodes.contains_key(&ino) {
@@ -206,8 +180,11 @@ fn build_entries(
             problems.add(rule::ENTRIES, format!("{} is in no directory", text()));
             continue;
         };
-        let cookie = row.cookie.get();
-        if cookie >= directory.next_cookie || directory.by_cookie.contains_key(&cookie) {
+        if directory.by_name.contains_key(&name[..]) {
+            problems.add(rule::ENTRIES, format!("{} is there twice", text()));
+            continue;
+        }
+        if cookie >= directory.next_cookie {
             problems.add(rule::COOKIES, format!("{} has cookie {cookie}", text()));
             continue;
         }
@@ -228,8 +205,7 @@ fn extent_of(row: &ExtentRow, crcs: &[U32]) -> Extent {
     Extent { zone: zone.get(), block: block.get(), refs: refs.get(), crcs: crcs_of(crcs) }
 }
 
-fn entry_of(row: &MapRow, place: &Place<'_>) -> MapEntry {
-    let blocks = row.blocks.get();
+fn entry_of(blocks: u32, place: &Place<'_>) -> MapEntry {
     match place {
         Place::Preallocated => MapEntry::Preallocated { blocks },
         Place::Zone(ZonePlace { zone, block }, crcs) => {

@@ -1,14 +1,13 @@
-//! Formatting: every zone emptied, a checkpoint with nothing but the root directory, a superblock.
+//! Formatting: every zone emptied, a table with nothing but the root directory, a superblock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use zerocopy::FromZeros;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
 
 use super::alloc::{Role, ZoneSlot, Zones};
-use super::checkpoint::{CheckpointLog, Image, MetaZones};
-use super::commit::{Committer, Ending, Need};
+use super::commit::{Committer, Ending};
 use super::format::BLOCK_SHIFT;
 use super::format::superblock::Superblock;
 use super::io::Drive;
@@ -17,6 +16,10 @@ use super::layout::{Layout, Rows};
 use super::planted::Planted;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
+use super::table::Table;
+use super::table::memtable::Memtable;
+use super::table::pairs::{MetaZones, Pairs};
+use super::table::steps::{Numbers, flush_once};
 use crate::FsError;
 use crate::mkfs::{Overwrite, Progress};
 use crate::signature::{self, Signature};
@@ -108,7 +111,7 @@ fn format(
         signature::wipe(&drive.device)?;
     }
     insert_root(&mut state, clock, options.owner);
-    write_first_checkpoint(drive, &mut state, clock, options)?;
+    write_first_table(drive, &mut state, clock, options)?;
     let failed = state.zones.slots.iter().filter(|slot| slot.role == Role::Failed).count();
     Ok(MkfsReport {
         zones: drive.layout.geometry.zone_count(),
@@ -203,7 +206,7 @@ fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
     state.insert_inode(Ino::ROOT, root);
 }
 
-fn write_first_checkpoint(
+fn write_first_table(
     drive: &Drive,
     state: &mut State,
     clock: &dyn Clock,
@@ -212,23 +215,25 @@ fn write_first_checkpoint(
     let mut committer = Committer {
         superblock: first_superblock(drive, clock, options),
         superlog: SuperLog::new(drive.layout.superblock_pairs),
-        checkpoints: CheckpointLog::default(),
-        journal: Journal {
-            uuid: options.uuid,
-            epoch: 0,
-            zones: Vec::new(),
-            index: 0,
-            next: [0; 2],
-            failed: [false; 2],
-            chain: 0,
-            last_batch: 0,
-            blocks: 0,
-        },
-        needs_checkpoint: Need::None,
+        journal: Journal::new(options.uuid),
+        table: Table::new(),
+        unwritten: Memtable::default(),
+        durable_record: 0,
+        is_unnamed: false,
         planted: Planted::default(),
     };
-    let image = Image::of(state, drive, Planted::default());
-    committer.checkpoint(drive, &mut EmptyZones(state), image, Ending::Clean)
+    let changes = std::mem::take(&mut state.changes);
+    let rows = super::rows::batch(state, &changes, Planted::default());
+    let numbers = Numbers::of(state);
+    let pairs = Mutex::new(Pairs::default());
+    let mut zones = EmptyZones(state);
+    flush_once(drive, &mut zones, &pairs, (&mut committer, &rows))?;
+    let mut pairs = pairs.lock().expect("no holder panicked");
+    committer.write_manifest(drive, &mut zones, &mut pairs, (numbers, Ending::Clean))?;
+    if drive.layout.few_open_pairs {
+        pairs.seal(drive);
+    }
+    Ok(())
 }
 
 fn first_superblock(drive: &Drive, clock: &dyn Clock, options: &MkfsOptions) -> Superblock {
@@ -256,17 +261,16 @@ impl MetaZones for EmptyZones<'_> {
         self.0.zones.take_meta()
     }
 
-    fn available(&self) -> usize {
-        self.0.zones.free_count()
+    fn taken(&self) -> Vec<u32> {
+        // Nothing is given back before the first mount.
+        Vec::new()
     }
 
     fn fail(&mut self, zone: u32) {
         self.0.zones.fail(zone);
     }
 
-    fn release(&mut self, zones: &[u32]) {
-        for &zone in zones {
-            self.0.zones.release(zone);
-        }
+    fn release(&mut self, zone: u32) {
+        self.0.zones.release(zone);
     }
 }

@@ -13,9 +13,9 @@
 //! | [`alloc`] | which zone is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
-//! | [`commit`], [`journal`], [`checkpoint`], [`superlog`], [`rows`] | what makes changes durable? |
+//! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`load`] | how is the state found again? |
-//! | [`table`] | how do rows lie sorted on the drive? |
+//! | [`mod@table`] | how do rows lie sorted on the drive, and who keeps them so? |
 //! | [`reclaim`], [`reap`] | how does space come back? |
 //! | [`step`] | what is done in the background, and when? |
 //! | `mkfs`, `check`, `dump` | the tools |
@@ -23,7 +23,6 @@
 mod alloc;
 mod buffer;
 mod check;
-mod checkpoint;
 mod chunk;
 mod commit;
 mod copy;
@@ -77,7 +76,7 @@ pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
 
 use self::alloc::Role;
-use self::commit::{Committer, Need};
+use self::commit::Committer;
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
@@ -85,6 +84,8 @@ use self::recover::{Copies, RecoveryFacts};
 use self::state::State;
 use self::step::Steps;
 use self::superlog::SuperLog;
+use self::table::memtable::Memtable;
+use self::table::pairs::Pairs;
 use crate::FsError;
 use crate::vfs::{Result, Timestamp};
 
@@ -150,7 +151,12 @@ pub struct Furrow {
     changing: Mutex<()>,
     /// Whether a commit holds it.
     is_held_off: AtomicBool,
+    uuid: [u8; 16],
     committer: Mutex<Committer>,
+    /// Where parts and manifests are written. Taken after the committer, before the state.
+    pairs: Mutex<Pairs>,
+    /// One changes the levels of the table at a time. Taken before the committer.
+    stepping: Mutex<()>,
     /// One reclaims at a time; the victim it is at.
     reclaiming: Mutex<Option<u32>>,
     /// One empties the write buffer at a time, so that no block is written twice. Taken before the
@@ -182,8 +188,8 @@ pub struct Furrow {
 }
 
 impl Furrow {
-    /// Mounts a device. Replays what a power cut left and, unless read-only, writes a new
-    /// checkpoint where that is needed.
+    /// Mounts a device. Replays what a power cut left and, unless read-only, gives the journal a
+    /// clean end.
     pub fn mount(
         device: Arc<dyn ZonedDevice>,
         clock: Arc<dyn Clock>,
@@ -205,16 +211,17 @@ impl Furrow {
             tracing::error!(more = loaded.losses.more, "and more data is lost");
         }
         let facts = RecoveryFacts::of(&drive, &loaded, &problems);
-        let checkpoints = recover::resume_checkpoints(&drive, &loaded);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
         let zone_count = loaded.state.zones.slots.len();
-        let last_batch = loaded.journal.last_batch;
+        let last_batch = loaded.journal.end.last;
         let committer = Committer {
             superblock: loaded.superblock,
             superlog,
-            checkpoints,
             journal: loaded.journal,
-            needs_checkpoint: Need::None,
+            table: loaded.table,
+            unwritten: Memtable::default(),
+            durable_record: last_batch,
+            is_unnamed: false,
             planted: options.planted,
         };
         let fs = Self {
@@ -225,7 +232,10 @@ impl Furrow {
             state: RwLock::new(loaded.state),
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
+            uuid: loaded.superblock.uuid,
             committer: Mutex::new(committer),
+            pairs: Mutex::default(),
+            stepping: Mutex::new(()),
             reclaiming: Mutex::new(None),
             flushing: Mutex::new(()),
             making_room: Mutex::new(()),
@@ -360,7 +370,7 @@ impl Drop for HoldingOff<'_> {
 /// that has two is. Where the newest changes are missing, what is before them can be read: a mount
 /// that writes would make their loss final.
 fn refuse_broken(problems: &Problems, access: Access) -> Result<()> {
-    use invariant::{BATCHES, JOURNAL, MANIFESTS, NEWEST, PIECES, SUPERBLOCKS};
+    use invariant::{BATCHES, JOURNAL, MANIFESTS, NEWEST, PARTS, SUPERBLOCKS};
     let missing = [BATCHES, NEWEST];
     for problem in &problems.found {
         tracing::warn!(invariant = problem.invariant.id, "{}", problem.what);
@@ -376,7 +386,7 @@ fn refuse_broken(problems: &Problems, access: Access) -> Result<()> {
         let what = if gap.invariant == BATCHES { "journal" } else { "superblock" };
         return Err(FsError::Corrupt { what, why });
     }
-    let tolerable = [SUPERBLOCKS, MANIFESTS, PIECES, JOURNAL, BATCHES, NEWEST];
+    let tolerable = [SUPERBLOCKS, MANIFESTS, PARTS, JOURNAL, BATCHES, NEWEST];
     let mut broken =
         problems.found.iter().filter(|problem| !tolerable.contains(&problem.invariant));
     let Some(first) = broken.next() else { return Ok(()) };
@@ -395,7 +405,7 @@ pub struct Stats {
     pub user_bytes: u64,
     /// Bytes that reclaim moved.
     pub reclaim_bytes: u64,
-    /// Bytes of journal, checkpoints and superblocks.
+    /// Bytes of journal, table and superblocks.
     pub meta_bytes: u64,
     /// Bytes read from the device.
     pub read_bytes: u64,
@@ -415,7 +425,7 @@ pub struct Stats {
     pub zones_open: u64,
     /// Zones that hold data and are not written.
     pub zones_sealed: u64,
-    /// Zones of superblocks, journal and checkpoints.
+    /// Zones of superblocks, journal and table.
     pub zones_metadata: u64,
     /// Zones that can no longer be written.
     pub zones_failed: u64,

@@ -28,8 +28,8 @@ pub enum PlantedBug {
     ForgetOrphans,
     /// The old superblock zone is reset before the new one is flushed.
     SuperblockResetEarly,
-    /// The superblock is written before the checkpoint is flushed.
-    SuperblockBeforeCheckpoint,
+    /// The superblock is written before the manifest is flushed.
+    SuperblockBeforeManifest,
     /// The oldest valid superblock is taken.
     StaleSuperblock,
     /// Attributes are left out of batches.
@@ -42,14 +42,16 @@ pub enum PlantedBug {
     ReplayStopsEarly,
     /// After recovery the journal goes on behind a torn record.
     ContinueBehindTornRecord,
-    /// Journal and checkpoint zones are reset before the new superblock is durable.
+    /// Journal zones and parts are reset before the manifest that drops them is durable.
     ReleaseMetaEarly,
     /// Reclaim moves an extent without recording its new place.
     ForgetRelocation,
     /// Truncation leaves the rest of the last block as it was.
     ForgetTailZeroing,
-    /// The checkpoint leaves out the rows of extended attributes.
-    CheckpointWithoutXattrs,
+    /// The manifest forgets where the sweep is.
+    ForgetSweep,
+    /// A flush leaves out deleted rows although older runs have them.
+    DropTombstonesEarly,
     /// A second name for a file is not counted.
     ForgetLinkCount,
 }
@@ -94,7 +96,7 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -103,7 +105,7 @@ impl PlantedBug {
         Self::SkipChain,
         Self::ForgetOrphans,
         Self::SuperblockResetEarly,
-        Self::SuperblockBeforeCheckpoint,
+        Self::SuperblockBeforeManifest,
         Self::StaleSuperblock,
         Self::ForgetXattrRows,
         Self::ForgetEntryDeletes,
@@ -113,7 +115,8 @@ impl PlantedBug {
         Self::ReleaseMetaEarly,
         Self::ForgetRelocation,
         Self::ForgetTailZeroing,
-        Self::CheckpointWithoutXattrs,
+        Self::ForgetSweep,
+        Self::DropTombstonesEarly,
         Self::ForgetLinkCount,
     ];
 }

@@ -83,7 +83,7 @@ impl State {
 
     fn mark_reaping(&mut self, ino: Ino) {
         self.reaping.insert(ino);
-        self.changes.mark(super::state::RowKey::Inode(ino));
+        self.changes.mark(super::table::key::RowKind::Inode, ino.get(), 0);
     }
 
     fn reap_max(&self) -> usize {

@@ -43,16 +43,9 @@ impl Live {
 impl Furrow {
     /// Frees at least one zone, or says that there is no space.
     pub(super) fn make_room(&self) -> Result<()> {
-        let (pending, emptied, meta) = {
+        let (pending, emptied) = {
             let state = self.read_state();
-            let set = self.layout().meta_set(state.totals.row_bytes);
-            let meta = state.zones.meta();
-            // Two more than a set is what a checkpoint may take that begins inside a zone.
-            (
-                state.zones.has_pending_reset(),
-                state.zones.has_emptied(),
-                (meta > set + 2).then_some(meta),
-            )
+            (state.zones.has_pending_reset(), state.zones.has_emptied())
         };
         // What is deleted already costs nothing to move.
         while !self.read_state().zones.has_emptied() && self.reap_one() {}
@@ -67,13 +60,6 @@ impl Furrow {
         if emptied {
             self.wait_for_idle()?;
             return self.commit(Ending::Record);
-        }
-        if let Some(before) = meta {
-            // A journal of many zones, from when there was plenty.
-            self.commit(Ending::Checkpoint)?;
-            if self.read_state().zones.meta() < before {
-                return Ok(());
-            }
         }
         let moved = self.reclaim_some(u64::MAX, Urgency::Emergency)?;
         // Rows of deleted files may be all that keeps zones from being empty.
@@ -119,7 +105,7 @@ impl Furrow {
         }
         let is_short = {
             let state = self.read_state();
-            let set = self.layout().meta_set_ahead(state.totals.row_bytes);
+            let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
             let kept = state.zones.kept_for_metadata(set) + 1;
             state.zones.has_emptied() && state.zones.free_count() <= kept + 1
         };

@@ -1,19 +1,18 @@
-//! From a drive to a mounted state: superblock → manifest → checkpoint → journal → zone report.
+//! From a drive to a mounted state: superblock → manifest → journal → table → zone report.
 //!
 //! [`read`] writes nothing, so that a read-only mount and `check` use it as well;
 //! [`Furrow::finish_recovery`] does what a writable mount needs: deletes unlinked files, gives the
-//! journal a clean end, empties zones in which nothing lives.
+//! journal a clean end, empties zones in which nothing lives. No row is written again for it.
 
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond, ZoneId};
 
 use super::Furrow;
 use super::alloc::{Role, ZoneSlot, Zones};
-use super::checkpoint::CheckpointLog;
 use super::commit::Ending;
 use super::format::manifest::Manifest;
 use super::format::record::RecordKind;
-use super::format::superblock::Superblock;
+use super::format::superblock::{ManifestPointer, Superblock};
 use super::format::{Address, BLOCK_SHIFT, blocks_for};
 use super::invariant::{self as rule, Problems};
 use super::io::Drive;
@@ -24,6 +23,14 @@ use super::planted::{Planted, PlantedBug};
 use super::replay::Reader;
 use super::state::State;
 use super::superlog::{self, Found};
+use super::table::Table;
+use super::table::leaf::decode_rows;
+use super::table::levels::Levels;
+use super::table::memtable::Memtable;
+use super::table::steps::Pace;
+use super::table::store::DriveStore;
+use super::table::sweep::Compaction;
+use super::table::verify::check_levels;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -33,6 +40,8 @@ pub(super) struct Loaded {
     pub(super) superblock: Superblock,
     pub(super) manifest: Manifest,
     pub(super) journal: Journal,
+    /// With the rows of the journal in its memtable.
+    pub(super) table: Table,
     pub(super) state: State,
     pub(super) zones: Vec<Zone>,
     /// Ranges of files that the drive has lost: extents above a write pointer or in an offline
@@ -82,7 +91,7 @@ impl Losses {
     }
 }
 
-/// Which copies of a checkpoint's pieces to read.
+/// Which copies of the table's parts to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copies {
     /// The second one only where the first is bad.
@@ -108,23 +117,32 @@ pub(super) fn read(
     }
     check_geometry(drive, &superblock)?;
     let manifest = read_manifest(drive, &superblock, problems)?;
-    let mut rows = read_checkpoint(drive, (&superblock, &manifest), copies, problems)?;
+    let mut table = read_table(drive, &superblock, &manifest)?;
     let zones = drive.device.report_all()?;
-    let identity = (superblock.uuid, superblock.epoch.get());
-    let reader = Reader::new(drive, &zones, identity, &manifest, planted);
-    let (journal, batches) = replay(reader, &mut rows, problems, planted)?;
+    let reader = Reader::new(drive, &zones, superblock.uuid, &manifest, planted);
+    let (journal, batches) = replay(reader, &mut table.memtable, problems, planted)?;
+    let known = superblock.last_batch.get();
+    if journal.end.last < known {
+        let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
+        problems.add(rule::BATCHES, what);
+    }
+    if copies == Copies::Both {
+        check_levels(drive, superblock.uuid, &table.levels, problems);
+    }
+    let rows = read_rows(drive, superblock.uuid, &mut table, planted, problems)?;
+    table.suspects.extend(cut_off(drive, &table.levels, &zones));
     let slots = zone_slots(drive, (&superblock, &manifest), &zones);
     let slots = Zones::new(slots, drive.layout.zone_limits());
     let header = &manifest.header;
     let next = next_numbers(&rows, (header.next_ino.get(), header.next_extent.get()));
     let mut state = rows.build(slots, next, problems);
     state.totals.data_clock = header.data_clock.get();
-    state.batch = journal.last_batch + 1;
+    state.batch = journal.end.last + 1;
     let losses = find_losses(drive, &state, &zones);
-    Ok(Loaded { found, superblock, manifest, journal, state, zones, losses, batches })
+    Ok(Loaded { found, superblock, manifest, journal, table, state, zones, losses, batches })
 }
 
-/// Numbers are given on after the highest one used, also by batches after the checkpoint.
+/// Numbers are given on after the highest one used, also by batches after the manifest.
 fn next_numbers(rows: &Rows, (ino, extent): (u64, u64)) -> (u64, u64) {
     // Saturation instead of overflow: such a row is then reported as out of range.
     let inode = rows.inodes.keys().next_back().map_or(0, |last| last.saturating_add(1));
@@ -185,10 +203,15 @@ fn read_manifest(
     superblock: &Superblock,
     problems: &mut Problems,
 ) -> Result<Manifest> {
+    let crc_at = |at: Address| {
+        let is_it =
+            |copy: &&ManifestPointer| (copy.zone.get(), copy.block.get()) == (at.zone, at.block);
+        superblock.manifest.iter().find(is_it).map(|copy| copy.crc)
+    };
     let read = |at: Address| {
         let (header, body) = read_record(drive, at, RecordKind::Manifest, Trust::Verify)?;
-        if header.uuid != superblock.uuid || header.epoch != superblock.epoch {
-            return Err(format!("of epoch {}, not {}", header.epoch, superblock.epoch));
+        if header.uuid != superblock.uuid || Some(header.crc) != crc_at(at) {
+            return Err("not the manifest that the superblock names".into());
         }
         Manifest::decode(&body)
     };
@@ -200,9 +223,9 @@ fn read_manifest(
         check_zone(drive, at.zone).map_err(corrupt)?;
     }
     let manifest = first_valid(copies, "manifest", read_checked(drive, read))?;
-    let pieces = manifest.pieces.iter().flat_map(|piece| piece.zone);
-    let journal = manifest.journal.iter().flat_map(|zones| zones.zone);
-    for zone in pieces.chain(journal) {
+    let parts = manifest.parts.iter().flat_map(|part| part.zone);
+    let journal = manifest.journal.iter().flat_map(|pair| pair.zone);
+    for zone in parts.chain(journal) {
         check_zone(drive, zone.get()).map_err(corrupt)?;
     }
     report_bad_copies(copies, &read_checked(drive, read), |what| {
@@ -211,60 +234,66 @@ fn read_manifest(
     Ok(manifest)
 }
 
-/// Pieces are read one after the other; a bad copy is reported and the other one taken.
-fn read_checkpoint(
+/// The table as the manifest names it.
+fn read_table(drive: &Drive, superblock: &Superblock, manifest: &Manifest) -> Result<Table> {
+    let corrupt = |why| FsError::Corrupt { what: "manifest", why };
+    let levels = Levels::from_manifest(manifest).map_err(corrupt)?;
+    for part in levels.parts() {
+        let blocks = blocks_for(part.summary.bytes as usize);
+        if part.at.into_iter().any(|at| (drive.blocks_after(at) as usize) < blocks) {
+            let number = part.summary.number;
+            return Err(corrupt(format!("part {number} ends behind its zone")));
+        }
+    }
+    let manifest_at = superblock
+        .manifest
+        .map(|pointer| Address { zone: pointer.zone.get(), block: pointer.block.get() });
+    let next_part = manifest.header.next_part.get();
+    Ok(Table { levels, next_part, manifest: manifest_at, ..Table::new() })
+}
+
+/// Parts of which a copy lies above a write pointer, or in an offline zone.
+fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> Vec<u64> {
+    let is_whole = |at: Address, bytes: u32| {
+        let Some(zone) = zones.get(at.zone as usize) else { return false };
+        let end = u64::from(at.block) + blocks_for(bytes as usize) as u64;
+        zone.cond != ZoneCond::Offline
+            && zone.written().is_none_or(|written| written.get() >= end * drive.layout.per_block)
+    };
+    let cut =
+        levels.parts().filter(|part| !part.at.iter().all(|&at| is_whole(at, part.summary.bytes)));
+    cut.map(|part| part.summary.number).collect()
+}
+
+/// All rows, the newest of each. A part of which a copy is bad is written again later.
+fn read_rows(
     drive: &Drive,
-    (superblock, manifest): (&Superblock, &Manifest),
-    wanted: Copies,
+    uuid: [u8; 16],
+    table: &mut Table,
+    planted: Planted,
     problems: &mut Problems,
 ) -> Result<Rows> {
     let mut rows = Rows::default();
-    let mut prev = 0;
-    for (seq, piece) in (0u64..).zip(&manifest.pieces) {
-        let read = |at: Address| {
-            let (header, body) = read_record(drive, at, RecordKind::Run, Trust::Verify)?;
-            let is_it = header.uuid == superblock.uuid
-                && header.epoch == superblock.epoch
-                && header.seq.get() == seq
-                && header.prev.get() == prev
-                && header.chain == piece.chain;
-            if is_it { Ok(body) } else { Err("not the piece that the manifest names".into()) }
-        };
-        let copies = [0, 1]
-            .map(|copy| Address { zone: piece.zone[copy].get(), block: piece.block[copy].get() });
-        let (mut body, mut bad) = (None, Vec::new());
-        for at in copies {
-            if body.is_some() && wanted == Copies::First {
-                break;
-            }
-            match read_checked(drive, read)(at) {
-                Ok(found) => body = body.or(Some(found)),
-                Err(why) => {
-                    bad.push(format!("piece {seq} at zone {} block {}: {why}", at.zone, at.block));
-                }
-            }
+    let store = DriveStore::new(drive, uuid);
+    let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
+    compaction.scan(&table.levels, &[&table.memtable], &mut |key, value| {
+        if let Err(why) = rows.put(key, value) {
+            problems.add(rule::ROWS, why);
         }
-        let body =
-            body.ok_or_else(|| FsError::Corrupt { what: "checkpoint", why: bad.join("; ") })?;
-        for what in bad {
-            problems.add(rule::PIECES, what);
-        }
-        prev = piece.chain.get();
-        let applied = rows.apply(&body);
-        applied.map_err(|why| FsError::Corrupt { what: "checkpoint", why })?;
-    }
+    })?;
+    table.suspects = store.bad.take();
     Ok(rows)
 }
 
 /// Applies the journal. Batches that are missing are a problem; what is before them is applied.
 fn replay(
     mut reader: Reader<'_>,
-    rows: &mut Rows,
+    rows: &mut Memtable,
     problems: &mut Problems,
     planted: Planted,
 ) -> Result<(Journal, u64)> {
     let mut count = 0;
-    let mut held: Option<Vec<u8>> = None;
+    let mut held: Option<Vec<Vec<u8>>> = None;
     loop {
         let batch = match reader.next() {
             Ok(Some(batch)) => batch,
@@ -278,7 +307,7 @@ fn replay(
             problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
         }
         // Batches are applied one behind, so that a planted bug can drop the last.
-        if let Some(body) = held.replace(batch.body) {
+        if let Some(body) = held.replace(batch.bodies) {
             apply_batch(rows, &body)?;
             count += 1;
         }
@@ -292,8 +321,16 @@ fn replay(
     Ok((reader.into_journal(), count))
 }
 
-fn apply_batch(rows: &mut Rows, body: &[u8]) -> Result<()> {
-    rows.apply(body).map(drop).map_err(|why| FsError::Corrupt { what: "journal", why })
+fn apply_batch(rows: &mut Memtable, bodies: &[Vec<u8>]) -> Result<()> {
+    let corrupt = |why| FsError::Corrupt { what: "journal", why };
+    for body in bodies {
+        let mut each = |key, value: Option<&[u8]>| {
+            rows.insert(key, value.map(Box::from));
+            Ok(())
+        };
+        decode_rows(body, &mut each).map_err(corrupt)?;
+    }
+    Ok(())
 }
 
 /// A read at an address that came from the drive: the zone must be one that can hold metadata.
@@ -357,11 +394,10 @@ fn zone_slots(
             slot
         })
         .collect();
-    let pieces = manifest.pieces.iter().flat_map(|piece| piece.zone);
-    let journal = manifest.journal.iter().flat_map(|zones| zones.zone);
-    // The manifest may be alone in its zone, where the last piece filled the one before.
+    let parts = manifest.parts.iter().flat_map(|part| part.zone);
+    let journal = manifest.journal.iter().flat_map(|pair| pair.zone);
     let own = superblock.manifest.iter().map(|copy| copy.zone);
-    for zone in pieces.chain(journal).chain(own).map(U32::get) {
+    for zone in parts.chain(journal).chain(own).map(U32::get) {
         if let Some(slot) = slots.get_mut(zone as usize)
             && slot.role != Role::Super
         {
@@ -399,48 +435,37 @@ fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Losses {
     losses
 }
 
-/// Zones of the current checkpoint and where its log goes on, from the manifest and the report.
-pub(super) fn resume_checkpoints(drive: &Drive, loaded: &Loaded) -> CheckpointLog {
-    let mut log = CheckpointLog::default();
-    let mut add = |zone: u32| {
-        if !log.zones.contains(&zone) {
-            log.zones.push(zone);
-        }
-    };
-    for piece in &loaded.manifest.pieces {
-        piece.zone.into_iter().for_each(|zone| add(zone.get()));
+/// The pair that holds the manifest and where both its zones can be written, if they can. More parts
+/// may lie behind it, which no manifest names.
+fn open_pair(drive: &Drive, loaded: &Loaded) -> Option<([u32; 2], [u32; 2])> {
+    if drive.layout.few_open_pairs {
+        return None;
     }
-    for copy in 0..2 {
-        let pointer = &loaded.superblock.manifest[copy];
-        let zone = pointer.zone.get();
-        add(zone);
-        let Some(report) = loaded.zones.get(zone as usize) else { continue };
+    let pointers = &loaded.superblock.manifest;
+    let mut next = [0; 2];
+    for (next, pointer) in next.iter_mut().zip(pointers) {
+        let report = loaded.zones.get(pointer.zone.get() as usize)?;
+        let is_writable =
+            !matches!(report.cond, ZoneCond::Full | ZoneCond::ReadOnly | ZoneCond::Offline);
         let end = blocks_for(pointer.bytes.get() as usize) + pointer.block.get() as usize;
-        let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
-        // Behind a torn checkpoint the next one would be unreadable only by accident, but a
-        // finished zone takes no more writes.
-        if let Some(block) = written
-            && !drive.layout.few_active_zones
-            && report.cond != ZoneCond::Full
-            && block as usize >= end
-        {
-            log.next[copy] = Some(Address { zone, block });
+        let written = drive.layout.whole_blocks(report.written()?)?;
+        if !is_writable || (written as usize) < end {
+            return None;
         }
+        *next = written;
     }
-    log
+    Some((pointers.each_ref().map(|pointer| pointer.zone.get()), next))
 }
 
 /// Whether both copies of the journal end where their zones' pointers are, so that it can go on.
 fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
     let journal = &loaded.journal;
-    let zones = journal.zones[journal.index];
+    let Some(pair) = journal.pairs.get(journal.end.index) else { return false };
     !journal.is_impaired()
-        && (0..2).all(|copy| {
-            let Some(report) = loaded.zones.get(zones.zone[copy].get() as usize) else {
-                return false;
-            };
+        && pair.zones.iter().all(|&zone| {
+            let Some(report) = loaded.zones.get(zone as usize) else { return false };
             let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
-            report.cond != ZoneCond::Full && written == Some(journal.next[copy])
+            report.cond != ZoneCond::Full && written == Some(journal.end.block)
         })
 }
 
@@ -479,18 +504,25 @@ impl Furrow {
                 }
             }
         }
+        if let Some((zones, next)) = loaded.open_pair {
+            let mut pairs = self.pairs.lock().expect("no holder panicked");
+            pairs.open = super::table::pairs::resume(&self.drive, zones, next);
+        }
         let whole =
             loaded.journal_is_whole || self.has_planted(PlantedBug::ContinueBehindTornRecord);
-        if !whole {
-            // The checkpoint would go on in the same zones, where the next batch would find only
-            // one copy.
-            self.committer.lock().expect("no holder panicked").journal.failed = [true; 2];
+        if !(whole && loaded.copies_are_whole) {
+            let mut committer = self.lock_committer();
+            if !whole {
+                // The next batch would be behind a torn one, or in one copy only.
+                committer.journal.failed = [true; 2];
+            }
+            self.name_journal(&mut committer)?;
         }
-        if whole && loaded.copies_are_whole {
-            self.commit(Ending::Record)
-        } else {
-            self.commit(Ending::Checkpoint)
+        if !loaded.copies_are_whole {
+            // What has one good copy gets another.
+            self.compact(Pace::All);
         }
+        self.commit(Ending::Record)
     }
 
     /// Gives up the active zones of metadata that is not continued: the power may have gone
@@ -499,7 +531,7 @@ impl Furrow {
         for zone in loaded.zones.iter().filter(|zone| zone.cond.is_active()) {
             let number = zone.id.get();
             let is_meta = matches!(state.zones.slot(number).role, Role::Super | Role::Meta);
-            if is_meta && !loaded.journal_zones.contains(&number) {
+            if is_meta && !loaded.continues_in(number) {
                 self.drive.finish(number);
             }
         }
@@ -566,19 +598,31 @@ impl Furrow {
 pub(super) struct RecoveryFacts {
     pub(super) zones: Vec<Zone>,
     /// Those that the journal goes on in.
-    journal_zones: [u32; 2],
+    journal_zones: Option<[u32; 2]>,
+    /// The pair that parts go on in, and the next block of each zone.
+    open_pair: Option<([u32; 2], [u32; 2])>,
     journal_is_whole: bool,
     copies_are_whole: bool,
 }
 
 impl RecoveryFacts {
     pub(super) fn of(drive: &Drive, loaded: &Loaded, problems: &Problems) -> Self {
+        let journal = &loaded.journal;
+        let journal_is_whole = journal_is_whole(drive, loaded);
+        let pair = journal.pairs.get(journal.end.index).filter(|_| journal_is_whole);
         Self {
             zones: loaded.zones.clone(),
-            journal_zones: loaded.journal.zones[loaded.journal.index].zone.map(U32::get),
-            journal_is_whole: journal_is_whole(drive, loaded),
-            copies_are_whole: problems.found.is_empty(),
+            journal_zones: pair.map(|pair| pair.zones),
+            open_pair: open_pair(drive, loaded),
+            journal_is_whole,
+            copies_are_whole: problems.found.is_empty() && loaded.table.suspects.is_empty(),
         }
+    }
+
+    /// Whether writing goes on in a zone of metadata.
+    fn continues_in(&self, zone: u32) -> bool {
+        let open = self.open_pair.map(|(zones, _)| zones);
+        [self.journal_zones, open].into_iter().flatten().any(|zones| zones.contains(&zone))
     }
 }
 

@@ -12,7 +12,7 @@ use super::format::manifest::Manifest;
 use super::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
 use super::format::{Address, BLOCK_BYTES, blocks_for};
 use super::io::Drive;
-use super::journal::{Journal, Trust, Unread, read_record};
+use super::journal::{Journal, JournalZones, Position, Trust, Unread, read_record};
 use super::planted::{Planted, PlantedBug};
 
 /// Blocks read at once in search of records: 1 MiB.
@@ -23,19 +23,26 @@ const ZERO_BLOCKS_MAX: u32 = 4096;
 
 /// A batch found by [`Reader`].
 pub(super) struct Batch {
+    /// Number of its last record.
     pub(super) seq: u64,
-    pub(super) body: Vec<u8>,
-    /// The copies it was found in.
+    /// Bodies of its records.
+    pub(super) bodies: Vec<Vec<u8>>,
+    /// The copies that all of it was found in.
     pub(super) is_in: [bool; 2],
 }
 
-/// Reads the journal from the checkpoint on.
+/// Reads the journal from where the table ends.
 pub(super) struct Reader<'a> {
     drive: &'a Drive,
     zones: &'a [Zone],
     journal: Journal,
+    /// The end of the last whole batch.
+    whole: Position,
     planted: Planted,
 }
+
+/// A record and the copies that have it.
+type Record = (RecordHeader, Vec<u8>, [bool; 2]);
 
 /// What a copy of the journal has where the next record should be.
 enum Spot {
@@ -48,53 +55,83 @@ enum Spot {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader for a drive with these `zones`.
+    /// A reader for a drive with these `zones`, and a journal that begins where the manifest says.
     pub(super) fn new(
         drive: &'a Drive,
         zones: &'a [Zone],
-        (uuid, epoch): ([u8; 16], u64),
+        uuid: [u8; 16],
         manifest: &Manifest,
         planted: Planted,
     ) -> Self {
         let header = &manifest.header;
-        let journal = Journal {
-            uuid,
-            epoch,
-            zones: manifest.journal.clone(),
+        let start = Position {
             index: 0,
-            next: header.journal_block.map(U32::get),
-            failed: [false; 2],
+            block: header.journal_block.get(),
+            last: header.last_batch.get(),
             chain: header.chain.get(),
-            last_batch: header.last_batch.get(),
             blocks: 0,
         };
-        Self { drive, zones, journal, planted }
+        let pairs = manifest.journal.iter().map(|pair| JournalZones {
+            zones: pair.zone.map(U32::get),
+            first: pair.first_batch.get(),
+        });
+        let (pairs, failed) = (pairs.collect(), [false; 2]);
+        let journal = Journal { uuid, pairs, start, end: start, failed };
+        Self { drive, zones, journal, whole: start, planted }
     }
 
-    /// Where the journal ends: where the next record goes, once `next` has returned `None`.
-    pub(super) fn into_journal(self) -> Journal {
+    /// Where the journal ends: behind the last whole batch, once `next` has returned `None`.
+    pub(super) fn into_journal(mut self) -> Journal {
+        let end = &mut self.journal.end;
+        if end.index != self.whole.index && end.last == self.whole.last {
+            // At the start of the next pair.
+            return self.journal;
+        }
+        if *end != self.whole {
+            self.journal.roll_back(self.whole);
+        }
         self.journal
     }
 
     /// The next batch, `None` at the journal's end, or why the rest of the journal is lost.
     pub(super) fn next(&mut self) -> Result<Option<Batch>, String> {
-        let mut unreadable = Vec::new();
-        if let Some(batch) = self.next_here(&mut unreadable) {
-            return Ok(Some(batch));
-        }
-        if self.journal.index + 1 < self.journal.zones.len() {
-            let before = (self.journal.index, self.journal.next);
-            self.journal.index += 1;
-            self.journal.next = [0; 2];
-            if let Some(batch) = self.next_here(&mut unreadable) {
+        let mut batch = Batch { seq: 0, bodies: Vec::new(), is_in: [true; 2] };
+        while let Some((header, body, is_in)) = self.next_record()? {
+            batch.bodies.push(body);
+            for (all, is_in) in batch.is_in.iter_mut().zip(is_in) {
+                *all &= is_in;
+            }
+            if header.continues.get() == 0 {
+                batch.seq = header.seq.get();
+                self.whole = self.journal.end;
                 return Ok(Some(batch));
             }
-            (self.journal.index, self.journal.next) = before;
         }
-        let next = self.journal.last_batch + 1;
+        Ok(None)
+    }
+
+    /// The next record, likewise, and the copies that have it.
+    fn next_record(&mut self) -> Result<Option<Record>, String> {
+        let journal = &mut self.journal;
+        let next = journal.end.last + 1;
+        while let Some(pair) = journal.pairs.get(journal.end.index + 1)
+            && pair.first <= next
+        {
+            journal.end.index += 1;
+            journal.end.block = 0;
+            journal.failed = [false; 2];
+        }
+        let mut unreadable = Vec::new();
+        if let Some(record) = self.next_here(&mut unreadable) {
+            return Ok(Some(record));
+        }
         if !unreadable.is_empty() {
             let why = unreadable.join("; ");
             return Err(format!("batch {next} cannot be read in either copy: {why}"));
+        }
+        if let Some(pair) = self.journal.pairs.get(self.journal.end.index + 1) {
+            let first = pair.first;
+            return Err(format!("batch {next} is in neither copy, but batch {first} is named"));
         }
         match self.find_later() {
             None => Ok(None),
@@ -105,8 +142,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next batch in the present zones.
-    fn next_here(&mut self, unreadable: &mut Vec<String>) -> Option<Batch> {
+    /// The next record in the present zones.
+    fn next_here(&mut self, unreadable: &mut Vec<String>) -> Option<Record> {
         let mut found: Option<(RecordHeader, Vec<u8>)> = None;
         let mut is_in = [false; 2];
         for (copy, is_in) in is_in.iter_mut().enumerate() {
@@ -122,21 +159,21 @@ impl<'a> Reader<'a> {
         let (header, body) = found?;
         let blocks = blocks_for(HEADER_BYTES + body.len());
         let journal = &mut self.journal;
-        for (copy, is_in) in is_in.into_iter().enumerate() {
-            // A copy goes on behind what it lacks: both have their records at the same places.
-            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-            journal.next[copy] = journal.next[copy].saturating_add(blocks);
-            journal.failed[copy] |= !is_in;
+        for (failed, is_in) in journal.failed.iter_mut().zip(is_in) {
+            *failed |= !is_in;
         }
-        journal.chain = header.chain.get();
-        journal.last_batch = header.seq.get();
-        journal.blocks += blocks as u64;
-        Some(Batch { seq: header.seq.get(), body, is_in })
+        // A copy goes on behind what it lacks: both have their records at the same places.
+        let narrow = u32::try_from(blocks).unwrap_or(u32::MAX);
+        journal.end.block = journal.end.block.saturating_add(narrow);
+        journal.end.chain = header.chain.get();
+        journal.end.last = header.seq.get();
+        journal.end.blocks += blocks as u64;
+        Some((header, body, is_in))
     }
 
     fn address(&self, copy: usize) -> Address {
-        let zone = self.journal.zones[self.journal.index].zone[copy].get();
-        Address { zone, block: self.journal.next[copy] }
+        let end = &self.journal.end;
+        Address { zone: self.journal.pairs[end.index].zones[copy], block: end.block }
     }
 
     /// Blocks of a zone that may have been written, the last one perhaps in part; none of one that
@@ -170,28 +207,16 @@ impl<'a> Reader<'a> {
     fn continues(&self, header: &RecordHeader) -> bool {
         let journal = &self.journal;
         let is_next = header.uuid == journal.uuid
-            && header.epoch.get() == journal.epoch
-            && header.seq.get() == journal.last_batch + 1
-            && header.prev == U32::new(journal.chain);
+            && header.seq.get() == journal.end.last + 1
+            && header.prev == U32::new(journal.end.chain);
         is_next || self.planted.has(PlantedBug::SkipChain)
     }
 
-    /// A record behind the place where the next one is not.
+    /// A record behind the place where the next one is not, in the last pair.
     fn find_later(&self) -> Option<(Address, String)> {
-        let journal = &self.journal;
         // What is read to verify candidates, so that made-up headers cannot keep a mount busy.
         let mut budget = 16 * u64::from(self.drive.layout.zone_blocks);
-        for (index, zones) in journal.zones.iter().enumerate().skip(journal.index) {
-            for copy in 0..2 {
-                let zone = zones.zone[copy].get();
-                let block = if index == journal.index { journal.next[copy] } else { 0 };
-                let found = self.find_from(Address { zone, block }, &mut budget);
-                if found.is_some() {
-                    return found;
-                }
-            }
-        }
-        None
+        (0..2).find_map(|copy| self.find_from(self.address(copy), &mut budget))
     }
 
     fn find_from(&self, from: Address, budget: &mut u64) -> Option<(Address, String)> {
@@ -230,10 +255,8 @@ impl<'a> Reader<'a> {
     fn later_record(&self, at: Address, head: &[u8], budget: &mut u64) -> Option<String> {
         let journal = &self.journal;
         let header = decode_header(head, RecordKind::Batch, at).ok()?;
-        let (epoch, seq) = (header.epoch.get(), header.seq.get());
-        let is_later =
-            header.uuid == journal.uuid && epoch >= journal.epoch && seq > journal.last_batch;
-        if !is_later {
+        let seq = header.seq.get();
+        if header.uuid != journal.uuid || seq <= journal.end.last {
             return None;
         }
         let blocks = blocks_for(HEADER_BYTES + header.body_bytes.get() as usize) as u64;
@@ -241,10 +264,6 @@ impl<'a> Reader<'a> {
             *budget = left;
             read_record(self.drive, at, RecordKind::Batch, Trust::Verify).ok()?;
         }
-        Some(if epoch == journal.epoch {
-            format!("batch {seq}")
-        } else {
-            format!("batch {seq} of epoch {epoch}, whose superblock is missing")
-        })
+        Some(format!("batch {seq}"))
     }
 }

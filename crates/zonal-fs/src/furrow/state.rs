@@ -8,13 +8,15 @@
 //! [`State::extents`] where several files have the same blocks. See [`place`](super::place).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use super::alloc::Zones;
 use super::format::BLOCK_BYTES;
-use super::format::row::{EntryRow, InodeRow, RowHeader, XattrRow, extent_bytes, shared_map_bytes};
+use super::format::row::{INODE_BYTES, entry_bytes, xattr_bytes};
 use super::layout::Rows;
 use super::place::{Extent, ExtentId, MapEntry};
+use super::table::key::{Key, RowKind};
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
@@ -69,6 +71,22 @@ pub(super) enum Body {
     Special,
 }
 
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Xattr {
+    /// Its row's place among those of the inode.
+    pub(super) slot: u64,
+    pub(super) value: Box<[u8]>,
+}
+
+impl Deref for Xattr {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.value
+    }
+}
+
 /// An inode.
 #[derive(Clone, Debug)]
 pub(super) struct Inode {
@@ -84,7 +102,7 @@ pub(super) struct Inode {
     pub(super) ctime: Timestamp,
     pub(super) btime: Timestamp,
     pub(super) flags: InodeFlags,
-    pub(super) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    pub(super) xattrs: BTreeMap<Box<[u8]>, Xattr>,
     /// Users that keep it alive although it has no link.
     pub(super) pins: u32,
     pub(super) body: Body,
@@ -159,44 +177,19 @@ impl Inode {
     }
 }
 
-/// Names a row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RowKey {
-    Inode(Ino),
-    Entry(Ino, Arc<[u8]>),
-    Xattr(Ino, Box<[u8]>),
-    Extent(ExtentId),
-    Map(Ino, u64),
-}
-
-impl RowKey {
-    /// Bytes its row may take in a batch, checksums aside.
-    fn bytes(&self) -> usize {
-        let header = size_of::<RowHeader>();
-        match self {
-            Self::Inode(_) => header + size_of::<InodeRow>(),
-            Self::Entry(_, name) => header + size_of::<EntryRow>() + name.len(),
-            Self::Xattr(_, name) => header + size_of::<XattrRow>() + name.len(),
-            Self::Extent(_) => usize::try_from(extent_bytes(0)).expect("tens"),
-            Self::Map(..) => usize::try_from(shared_map_bytes()).expect("tens"),
-        }
-    }
-}
-
 /// Rows changed since the last commit.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    pub(super) rows: BTreeSet<RowKey>,
+    pub(super) rows: BTreeSet<Key>,
     /// About how many bytes they will take.
     pub(super) bytes: usize,
 }
 
 impl Changes {
-    /// Marks a row as changed.
-    pub(super) fn mark(&mut self, key: RowKey) {
-        let bytes = key.bytes();
-        if self.rows.insert(key) {
-            self.bytes += bytes;
+    /// Marks a row as changed. None is longer than an inode, what it names aside.
+    pub(super) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
+        if self.rows.insert(Key::new(kind, owner, at)) {
+            self.bytes += INODE_BYTES;
         }
     }
 }
@@ -212,7 +205,7 @@ pub(super) struct Totals {
     pub(super) reserved: u64,
     /// Buffered or running writes: room that must be found in open or free zones.
     pub(super) pending: u64,
-    /// Bytes of a checkpoint of everything.
+    /// Bytes of all rows, before they are compressed.
     pub(super) row_bytes: u64,
     /// Those of them that say where data lies: rows of extents and of maps.
     pub(super) place_bytes: u64,
@@ -221,7 +214,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Bytes of a checkpoint by what they are for.
+    /// Bytes of all rows by what they are for.
     pub(super) fn rows(&self) -> Rows {
         Rows { places: self.place_bytes, others: self.row_bytes - self.place_bytes }
     }
@@ -290,16 +283,16 @@ impl State {
     /// An inode that is about to change: its row is marked.
     pub(super) fn change_inode(&mut self, ino: Ino) -> Result<&mut Inode> {
         self.inode(ino)?;
-        self.changes.mark(RowKey::Inode(ino));
+        self.changes.mark(RowKind::Inode, ino.get(), 0);
         self.inode_mut(ino)
     }
 
     /// Enters a new inode.
     pub(super) fn insert_inode(&mut self, ino: Ino, inode: Inode) {
         self.totals.row_bytes += inode_bytes(&inode);
-        self.changes.mark(RowKey::Inode(ino));
-        for name in inode.xattrs.keys() {
-            self.changes.mark(RowKey::Xattr(ino, name.clone()));
+        self.changes.mark(RowKind::Inode, ino.get(), 0);
+        for xattr in inode.xattrs.values() {
+            self.changes.mark(RowKind::Xattr, ino.get(), xattr.slot);
         }
         let before = self.inodes.insert(ino, inode);
         assert!(before.is_none(), "inode numbers are never used twice");
@@ -312,9 +305,9 @@ impl State {
         }
         let Some(inode) = self.inodes.remove(&ino) else { return };
         self.totals.row_bytes -= inode_bytes(&inode);
-        self.changes.mark(RowKey::Inode(ino));
-        for name in inode.xattrs.into_keys() {
-            self.changes.mark(RowKey::Xattr(ino, name));
+        self.changes.mark(RowKind::Inode, ino.get(), 0);
+        for xattr in inode.xattrs.values() {
+            self.changes.mark(RowKind::Xattr, ino.get(), xattr.slot);
         }
         self.buffered.remove(&ino);
         self.unlinked.remove(&ino);
@@ -324,14 +317,16 @@ impl State {
     /// Sets or, with `None`, removes an extended attribute.
     pub(super) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let inode = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
-        let before = match value {
-            Some(value) => inode.xattrs.insert(name.into(), value.into()),
-            None => inode.xattrs.remove(name),
-        };
+        let next_slot = inode.xattrs.values().map(|xattr| xattr.slot + 1).max().unwrap_or(0);
+        let before = inode.xattrs.remove(name);
+        let slot = before.as_ref().map_or(next_slot, |before| before.slot);
+        if let Some(value) = value {
+            inode.xattrs.insert(name.into(), Xattr { slot, value: value.into() });
+        }
         self.totals.row_bytes += value.map_or(0, |value| xattr_bytes(name, value));
-        self.totals.row_bytes -= before.map_or(0, |value| xattr_bytes(name, &value));
+        self.totals.row_bytes -= before.map_or(0, |before| xattr_bytes(name, &before));
         self.changes.bytes += value.map_or(0, <[u8]>::len);
-        self.changes.mark(RowKey::Xattr(ino, name.into()));
+        self.changes.mark(RowKind::Xattr, ino.get(), slot);
         Ok(())
     }
 
@@ -352,8 +347,9 @@ impl State {
         assert!(before.is_none(), "an entry is removed before its name is used again");
         directory.by_cookie.insert(cookie, Arc::clone(&name));
         self.totals.row_bytes += entry_bytes(&name);
-        self.changes.mark(RowKey::Inode(parent));
-        self.changes.mark(RowKey::Entry(parent, name));
+        self.changes.mark(RowKind::Inode, parent.get(), 0);
+        self.changes.bytes += name.len();
+        self.changes.mark(RowKind::Entry, parent.get(), cookie);
         Ok(())
     }
 
@@ -363,8 +359,8 @@ impl State {
         let (name, entry) = directory.by_name.remove_entry(name).ok_or(FsError::NotFound)?;
         directory.by_cookie.remove(&entry.cookie);
         self.totals.row_bytes -= entry_bytes(&name);
-        self.changes.mark(RowKey::Inode(parent));
-        self.changes.mark(RowKey::Entry(parent, name));
+        self.changes.mark(RowKind::Inode, parent.get(), 0);
+        self.changes.mark(RowKind::Entry, parent.get(), entry.cookie);
         Ok(entry)
     }
 
@@ -382,22 +378,12 @@ impl State {
     }
 }
 
-/// Bytes of an inode's rows in a checkpoint, entries and content aside.
+/// Bytes of an inode's rows, those of entries and content aside.
 pub(super) fn inode_bytes(inode: &Inode) -> u64 {
     let target = match &inode.body {
         Body::Symlink(target) => target.len(),
         Body::File(_) | Body::Directory(_) | Body::Special => 0,
     };
-    let xattrs: u64 = inode.xattrs.iter().map(|(name, value)| xattr_bytes(name, value)).sum();
-    (size_of::<RowHeader>() + size_of::<InodeRow>() + target) as u64 + xattrs
-}
-
-/// Bytes of an extended attribute's row.
-fn xattr_bytes(name: &[u8], value: &[u8]) -> u64 {
-    (size_of::<RowHeader>() + size_of::<XattrRow>() + name.len() + value.len()) as u64
-}
-
-/// Bytes of an entry's row.
-pub(super) fn entry_bytes(name: &[u8]) -> u64 {
-    (size_of::<RowHeader>() + size_of::<EntryRow>() + name.len()) as u64
+    let xattrs: u64 = inode.xattrs.iter().map(|(name, xattr)| xattr_bytes(name, xattr)).sum();
+    (INODE_BYTES + target) as u64 + xattrs
 }

@@ -35,11 +35,13 @@ pub enum Work {
     /// Moves a mebibyte out of a victim if free zones run low, else out of a zone that has become
     /// read-only.
     Reclaim,
+    /// Writes a run of the table, or merges some.
+    Compact,
 }
 
 impl Work {
     /// What is to be done as soon as somebody has the time.
-    const BACKGROUND: [Self; 3] = [Self::Reap, Self::Reset, Self::Reclaim];
+    const BACKGROUND: [Self; 4] = [Self::Reap, Self::Reset, Self::Reclaim, Self::Compact];
 }
 
 /// What is left of a kind of work after a step.
@@ -83,6 +85,7 @@ impl Furrow {
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Reclaim => self.reclaim_step(),
+            Work::Compact => self.compact_step(),
         }
     }
 

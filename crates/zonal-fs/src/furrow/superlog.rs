@@ -14,7 +14,7 @@ use super::planted::{Planted, PlantedBug};
 use crate::FsError;
 use crate::vfs::Result;
 
-/// Commits that try to write a copy that failed, before the next checkpoint tries anyway.
+/// Commits that try to write a copy that failed, before the next manifest tries anyway.
 const TRIES_MAX: u8 = 8;
 
 /// Where the log goes on.

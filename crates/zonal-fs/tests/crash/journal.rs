@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zonal::image::Image;
 use zonal::layer::record::{Recorder, Step};
-use zonal::{DeviceError, GeometrySpec, Lba, LbaCount, ZoneId, ZonedDevice};
+use zonal::{DeviceError, Lba, LbaCount, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::furrow::{Access, Furrow, MountOptions};
 use zonal_fs::vfs::{Caller, FileSystem, Ino, XattrMode};
@@ -201,7 +201,7 @@ fn one_good_copy_of_each_journal_record_is_enough_and_none_is_said() {
 
 #[test]
 fn a_copy_of_the_journal_that_failed_ends_in_a_hole_that_is_no_loss() {
-    // Its last batch is in the second copy alone; the next commit would be a checkpoint.
+    // Its last batch is in the second copy alone; the next commit would name another pair.
     let journal = Journal::new(&formatted(&SMALL), 4, |batch| batch % 3 * 4000, 3);
     assert_eq!(journal.batches[3][0], None);
     journal.check_pairs(0);
@@ -209,24 +209,32 @@ fn a_copy_of_the_journal_that_failed_ends_in_a_hole_that_is_no_loss() {
 
 #[test]
 fn a_journal_record_that_is_lost_before_the_journal_changes_zones_is_said() {
-    let spec = GeometrySpec { block_count: LbaCount::new(100 * 64), ..SMALL.spec };
-    let image = formatted(&Shape { name: "many zones", spec });
-    // As many rows as make a journal of more than one zone.
-    let recorder = Arc::new(Recorder::new(image));
-    let fs = mount(recorder.clone(), Access::ReadWrite).expect("mount");
-    for file in 0..70 {
-        let name = format!("file {file}").into_bytes();
-        let ino = fs.create(&Caller::ROOT, Ino::ROOT, &name, &PLAIN).expect("create").ino;
-        let value = content(1, 0, 5000);
-        fs.setxattr(&Caller::ROOT, ino, b"user.a", &value, XattrMode::Any).expect("setxattr");
-        fs.sync().expect("sync");
+    let mut journal = Journal::new(&formatted(&SMALL), 3, |_| 0, usize::MAX);
+    // A torn record: the mount names another pair, which begins behind the last batch.
+    let recorder = Arc::new(Recorder::new(journal.image.clone()));
+    let [_, last] = journal.batches[2][0].expect("it has not failed");
+    let zone = journal.image.geometry().locate(last).0;
+    recorder.append(zone, &[7; 4096]).expect("the journal has room");
+    drop(mount(recorder.clone(), Access::ReadWrite).expect("mount"));
+    journal.image = end_of(&recorder.recording());
+    for harm in [Harm::Corrupt, Harm::Unreadable] {
+        for batch in 0..3 {
+            let mut image = journal.image.clone();
+            let mut hook = Bad::default();
+            for record in journal.batches[batch].into_iter().flatten() {
+                match harm {
+                    Harm::Corrupt => image.flip_bit(record[0], 8 * 10),
+                    Harm::Unreadable => {
+                        hook.unreadable.insert(record[0]);
+                    }
+                }
+            }
+            let drive = Hooked::new(Arc::new(image.power_on()), hook);
+            let error = mount(drive.clone(), Access::ReadWrite).err();
+            let is_said = matches!(error, Some(FsError::Corrupt { what: "journal", .. }));
+            assert!(is_said, "batch {batch}, {harm:?}: {error:?}");
+            let fs = mount(drive, Access::ReadOnly).expect("what is before it can be read");
+            assert_eq!(journal.found(&fs), batch, "{harm:?}");
+        }
     }
-    fs.shutdown().expect("unmount");
-    let image = end_of(&recorder.recording());
-    let journal = Journal::new(&image, 7, |_| 60_000, usize::MAX);
-    let zone = |record: &Option<Record>| record.map(|[lba, _]| image.geometry().locate(lba).0);
-    let zones: BTreeSet<Option<ZoneId>> =
-        journal.batches.iter().map(|batch| zone(&batch[0])).collect();
-    assert!(zones.len() > 1, "the journal was meant to go on in another zone");
-    journal.check_pairs(0);
 }

@@ -164,7 +164,6 @@ fn space_is_given_back_where_no_room_can_be_made() {
 }
 
 #[test]
-#[ignore = "not yet: rows of single blocks are kept room for, in four copies, until metadata is in sorted runs"]
 fn files_can_fill_a_large_drive_but_for_the_reserve() {
     let drive = Arc::new(MemoryDrive::new(shape(512, 1024)).unwrap());
     let blocks = format(drive.clone()).statfs().unwrap().blocks;

@@ -71,7 +71,7 @@ fn overwrite(fs: &Furrow, ino: Ino, blocks: u64, count: u64, dice: &mut Dice) {
 /// Every share that is sold: the bound is what tells a change for the worse, some half more than
 /// was measured.
 fn check_all(zones: u64, zone_blocks: u64, turns: u64) {
-    for (percent, data, metadata) in [(80, 12.0, 4.0), (90, 20.0, 6.0), (95, 40.0, 10.0)] {
+    for (percent, data, metadata) in [(80, 12.0, 4.0), (90, 38.0, 6.0), (95, 40.0, 10.0)] {
         let Some(found) = measure(zones, zone_blocks, percent, turns) else { continue };
         let is_bounded = found.data < data && found.metadata < metadata;
         assert!(is_bounded, "{percent} % live: {found:?}");

@@ -11,7 +11,7 @@ use zonal_fs::furrow::Stats;
 pub(crate) struct Counts {
     /// File data, as programs wrote it.
     pub(crate) user: u64,
-    /// Journal, checkpoints, superblocks.
+    /// Journal, table, superblocks.
     pub(crate) metadata: u64,
     /// Data that reclaim moved.
     pub(crate) reclaim: u64,

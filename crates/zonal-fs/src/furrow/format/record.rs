@@ -1,7 +1,7 @@
 //! The record: the envelope of everything but the superblock.
 //!
-//! Journal batches, pieces of a checkpoint and manifests are all a [`RecordHeader`] followed by a
-//! body and zeroes up to the next block. Two checksums: `crc` covers header and body and is
+//! Journal batches and manifests are a [`RecordHeader`] followed by a body and zeroes up to the next
+//! block. Two checksums: `crc` covers header and body and is
 //! different in each copy, because the own address is; `chain` covers only the bodies of this
 //! record and all before it, so both copies of a log have the same chain and can be merged.
 
@@ -15,10 +15,8 @@ use super::{Address, BLOCK_BYTES, VERSION, blocks_for};
 /// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A batch of rows that were changed together.
+    /// A batch of rows that were changed together, or a part of one.
     Batch,
-    /// A piece of a checkpoint: rows in key order.
-    Run,
     /// The list of what makes up the current state.
     Manifest,
 }
@@ -28,7 +26,6 @@ impl RecordKind {
     pub const fn magic(self) -> [u8; 4] {
         match self {
             Self::Batch => *b"FRJB",
-            Self::Run => *b"FRRN",
             Self::Manifest => *b"FRMF",
         }
     }
@@ -38,21 +35,19 @@ impl RecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct RecordHeader {
-    /// `FRJB`, `FRRN` or `FRMF`.
+    /// `FRJB` or `FRMF`.
     pub magic: [u8; 4],
     /// CRC-32C of bytes 8.. of the record, body included, padding not.
     pub crc: U32,
     /// Format version, 3.
     pub version: U16,
-    /// Zero when written, ignored when read.
-    pub reserved: U16,
+    /// 1: the batch goes on in the next record, and counts only with all of its records. Else 0.
+    pub continues: U16,
     /// Bytes of the body.
     pub body_bytes: U32,
     /// Identity of the file system.
     pub uuid: [u8; 16],
-    /// Epoch of the superblock that this record follows (batch) or leads to (run, manifest).
-    pub epoch: U64,
-    /// Batch: number of the batch, counted over the file system's life. Run: number of the piece.
+    /// Batch: number of the record, counted over the file system's life. Manifest: 0.
     pub seq: U64,
     /// Own address: zone.
     pub own_zone: U32,
@@ -67,9 +62,9 @@ pub struct RecordHeader {
 /// Bytes of a [`RecordHeader`].
 pub const HEADER_BYTES: usize = size_of::<RecordHeader>();
 
-const _: () = assert!(size_of::<RecordHeader>() == 64);
-const _: () = assert!(offset_of!(RecordHeader, epoch) == 32);
-const _: () = assert!(offset_of!(RecordHeader, chain) == 60);
+const _: () = assert!(size_of::<RecordHeader>() == 56);
+const _: () = assert!(offset_of!(RecordHeader, seq) == 32);
+const _: () = assert!(offset_of!(RecordHeader, chain) == 52);
 
 /// What identifies a record beside its place and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +73,8 @@ pub struct RecordId {
     pub kind: RecordKind,
     /// Of which file system.
     pub uuid: [u8; 16],
-    /// See [`RecordHeader::epoch`].
-    pub epoch: u64,
+    /// See [`RecordHeader::continues`].
+    pub continues: bool,
     /// See [`RecordHeader::seq`].
     pub seq: u64,
     /// See [`RecordHeader::prev`].
@@ -160,10 +155,9 @@ impl PaddedRecord {
             magic: id.kind.magic(),
             crc: U32::new(0),
             version: U16::new(VERSION),
-            reserved: U16::new(0),
+            continues: U16::new(u16::from(id.continues)),
             body_bytes: U32::new(u32::try_from(body_bytes).expect("a record is under 4 GiB")),
             uuid: id.uuid,
-            epoch: U64::new(id.epoch),
             seq: U64::new(id.seq),
             own_zone: U32::new(own.zone),
             own_block: U32::new(own.block),

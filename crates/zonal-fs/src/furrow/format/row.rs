@@ -1,57 +1,20 @@
-//! Rows: the metadata itself. A checkpoint is all rows in key order; a journal batch is the rows
-//! that changed, each either put or deleted.
-//!
-//! A row is a [`RowHeader`], the fixed part of its kind, and a tail of variable length.
+//! Rows: the metadata itself. A row has a [`Key`] and a value: the fixed part of its kind, and a tail
+//! of variable length. What the key says is not in the value.
 
 use std::mem::size_of;
 
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What a row describes. The numbers are the order of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum RowKind {
-    /// [`InodeRow`], then the target of a symbolic link.
-    Inode = 1,
-    /// [`EntryRow`], then the name.
-    Entry = 2,
-    /// [`XattrRow`], then name and value.
-    Xattr = 3,
-    /// [`ExtentRow`], then a CRC-32C for each block.
-    Extent = 4,
-    /// [`MapRow`], then its [`Place`].
-    Map = 5,
-}
+use crate::furrow::table::key::{Key, RowKind};
 
-impl RowKind {
-    fn from_raw(raw: u8) -> Option<Self> {
-        [Self::Inode, Self::Entry, Self::Xattr, Self::Extent, Self::Map]
-            .into_iter()
-            .find(|kind| *kind as u8 == raw)
-    }
-}
+/// Bytes that a key takes among others, at most about.
+const KEY_BYTES: usize = 8;
 
-/// Head of every row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct RowHeader {
-    /// A [`RowKind`].
-    pub kind: u8,
-    /// 0 put, 1 delete. A deleted row carries only its key; its other fields are zero.
-    pub deleted: u8,
-    /// Zero when written, ignored when read.
-    pub reserved: U16,
-    /// Bytes after this header.
-    pub bytes: U32,
-}
-
-/// An inode. Key: `ino`.
+/// An inode; then the target of a symbolic link. Key: its number, never used again after deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct InodeRow {
-    /// Its number, never used again after deletion.
-    pub ino: U64,
     /// Length in bytes.
     pub size: U64,
     /// Last access, whole seconds since 1970, rounded down.
@@ -94,60 +57,43 @@ pub struct InodeRow {
     pub reserved: [u8; 3],
 }
 
-/// A directory entry. Key: `parent`, name.
+/// A directory entry; then its name. Key: the directory, and its place in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct EntryRow {
-    /// Directory.
-    pub parent: U64,
     /// Inode it leads to.
     pub ino: U64,
-    /// Its place in a listing.
-    pub cookie: U64,
 }
 
-/// An extended attribute. Key: `ino`, name.
+/// An extended attribute; then its name and its value. Key: the inode, and a slot of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct XattrRow {
-    /// Inode.
-    pub ino: U64,
     /// Bytes of the name; the rest of the tail is the value.
-    pub name_bytes: U32,
-    /// Zero when written, ignored when read.
-    pub reserved: U32,
+    pub name_bytes: U16,
 }
 
-/// A run of blocks in a zone that several map entries share. Key: `id`.
+/// A run of blocks in a zone that several map entries share; then a CRC-32C of each. Key: its number,
+/// never 0 and never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ExtentRow {
-    /// Its number, never 0 and never used again.
-    pub id: U64,
     /// Zone.
     pub zone: U32,
     /// First block in the zone.
     pub block: U32,
     /// Map rows that refer to it.
     pub refs: U32,
-    /// Zero when written, ignored when read.
-    pub reserved: U32,
 }
 
-/// A piece of a file. Key: `ino`, `first`.
+/// A piece of a file; then its [`Place`]. Key: the file, and its first block there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct MapRow {
-    /// File.
-    pub ino: U64,
-    /// First block of the file.
-    pub first: U64,
     /// Blocks.
     pub blocks: U32,
     /// 0 preallocated space, which reads as zeroes; 1 blocks in a zone; 2 blocks of a shared extent.
     pub place: u8,
-    /// Zero when written, ignored when read.
-    pub reserved: [u8; 3],
 }
 
 /// Blocks of a map row in a zone, its own alone.
@@ -191,149 +137,116 @@ impl Place<'_> {
     }
 }
 
-impl MapRow {
-    /// The row of `blocks` blocks; its place is filled in when it is encoded.
-    pub const fn new(ino: u64, first: u64, blocks: u32) -> Self {
-        let (ino, first, blocks) = (U64::new(ino), U64::new(first), U32::new(blocks));
-        Self { ino, first, blocks, place: 0, reserved: [0; 3] }
-    }
-}
-
 /// Bytes of the row of a map entry with `blocks` blocks in a zone; none for preallocated space.
 pub const fn map_bytes(blocks: u32) -> u64 {
     let place = if blocks == 0 { 0 } else { size_of::<ZonePlace>() };
-    (size_of::<RowHeader>() + size_of::<MapRow>() + place) as u64 + 4 * blocks as u64
+    (KEY_BYTES + size_of::<MapRow>() + place) as u64 + 4 * blocks as u64
 }
 
 /// Bytes of the row of a map entry whose blocks are shared.
 pub const fn shared_map_bytes() -> u64 {
-    (size_of::<RowHeader>() + size_of::<MapRow>() + size_of::<SharedPlace>()) as u64
+    (KEY_BYTES + size_of::<MapRow>() + size_of::<SharedPlace>()) as u64
 }
 
 /// Bytes of the row of a shared extent of `blocks` blocks.
 pub const fn extent_bytes(blocks: u32) -> u64 {
-    (size_of::<RowHeader>() + size_of::<ExtentRow>()) as u64 + 4 * blocks as u64
+    (KEY_BYTES + size_of::<ExtentRow>()) as u64 + 4 * blocks as u64
 }
 
-impl InodeRow {
-    /// All fields zero, for a deletion.
-    pub const ZERO: Self = zerocopy::transmute!([0u8; size_of::<Self>()]);
+/// Bytes of an inode's row, the target of a symbolic link aside.
+pub const INODE_BYTES: usize = KEY_BYTES + size_of::<InodeRow>();
+
+/// Bytes of an extended attribute's row.
+pub const fn xattr_bytes(name: &[u8], value: &[u8]) -> u64 {
+    (KEY_BYTES + size_of::<XattrRow>() + name.len() + value.len()) as u64
 }
 
-impl ExtentRow {
-    /// All fields zero, for a deletion.
-    pub const ZERO: Self = zerocopy::transmute!([0u8; size_of::<Self>()]);
+/// Bytes of an entry's row.
+pub const fn entry_bytes(name: &[u8]) -> u64 {
+    (KEY_BYTES + size_of::<EntryRow>() + name.len()) as u64
 }
 
-const _: () = assert!(size_of::<RowHeader>() == 8);
-const _: () = assert!(size_of::<InodeRow>() == 104);
-const _: () = assert!(size_of::<EntryRow>() == 24);
-const _: () = assert!(size_of::<XattrRow>() == 16);
-const _: () = assert!(size_of::<ExtentRow>() == 24);
-const _: () = assert!(size_of::<MapRow>() == 24);
+const _: () = assert!(size_of::<InodeRow>() == 96);
+const _: () = assert!(size_of::<EntryRow>() == 8);
+const _: () = assert!(size_of::<XattrRow>() == 2);
+const _: () = assert!(size_of::<ExtentRow>() == 12);
+const _: () = assert!(size_of::<MapRow>() == 5);
 const _: () = assert!(size_of::<ZonePlace>() == 8);
 const _: () = assert!(size_of::<SharedPlace>() == 12);
 
-/// A decoded row with its tail borrowed from the record.
+/// A row with its tail borrowed from the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row<'a> {
     /// An inode and its link target.
     Inode(InodeRow, &'a [u8]),
     /// An entry and its name.
     Entry(EntryRow, &'a [u8]),
-    /// An attribute, its name and its value.
-    Xattr(XattrRow, &'a [u8], &'a [u8]),
-    /// An extent and the checksums of its blocks.
+    /// An attribute's name and value.
+    Xattr(&'a [u8], &'a [u8]),
+    /// A shared extent and the checksums of its blocks.
     Extent(ExtentRow, &'a [U32]),
-    /// A piece of a file and where it is.
-    Map(MapRow, Place<'a>),
+    /// A piece of a file: its blocks, and where they are.
+    Map(u32, Place<'a>),
 }
 
-/// Whether a row is there or gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowOp {
-    /// It has these values now.
-    Put,
-    /// It is gone; only its key means something.
-    Delete,
-}
-
-/// Appends a row.
-pub fn encode(body: &mut Vec<u8>, op: RowOp, row: &Row<'_>) {
-    let map;
-    let (kind, fixed, tails): (RowKind, &[u8], [&[u8]; 2]) = match row {
-        Row::Inode(row, target) => (RowKind::Inode, row.as_bytes(), [*target, &[]]),
-        Row::Entry(row, name) => (RowKind::Entry, row.as_bytes(), [*name, &[]]),
-        Row::Xattr(row, name, value) => (RowKind::Xattr, row.as_bytes(), [*name, *value]),
-        Row::Extent(row, crcs) => (RowKind::Extent, row.as_bytes(), [crcs.as_bytes(), &[]]),
-        Row::Map(row, place) => {
-            map = MapRow { place: place.raw(), ..*row };
-            let tails: [&[u8]; 2] = match place {
-                Place::Preallocated => [&[], &[]],
-                Place::Zone(place, crcs) => [place.as_bytes(), crcs.as_bytes()],
-                Place::Shared(place) => [place.as_bytes(), &[]],
-            };
-            (RowKind::Map, map.as_bytes(), tails)
+/// The value of a row.
+pub fn encode(row: &Row<'_>) -> Box<[u8]> {
+    let parts = |parts: [&[u8]; 3]| parts.concat().into_boxed_slice();
+    match row {
+        Row::Inode(row, target) => parts([row.as_bytes(), target, &[]]),
+        Row::Entry(row, name) => parts([row.as_bytes(), name, &[]]),
+        Row::Xattr(name, value) => {
+            let name_bytes = u16::try_from(name.len()).expect("names are short");
+            parts([XattrRow { name_bytes: U16::new(name_bytes) }.as_bytes(), name, value])
         }
-    };
-    let bytes = fixed.len() + tails[0].len() + tails[1].len();
-    let header = RowHeader {
-        kind: kind as u8,
-        deleted: u8::from(op == RowOp::Delete),
-        reserved: U16::new(0),
-        bytes: U32::new(u32::try_from(bytes).expect("a row is under 4 GiB")),
-    };
-    body.extend_from_slice(header.as_bytes());
-    body.extend_from_slice(fixed);
-    body.extend_from_slice(tails[0]);
-    body.extend_from_slice(tails[1]);
-}
-
-/// Takes the first row off `body`; `None` at its end.
-pub fn decode<'a>(body: &mut &'a [u8]) -> Result<Option<(RowOp, Row<'a>)>, String> {
-    if body.is_empty() {
-        return Ok(None);
+        Row::Extent(row, crcs) => parts([row.as_bytes(), crcs.as_bytes(), &[]]),
+        Row::Map(blocks, place) => {
+            let row = MapRow { blocks: U32::new(*blocks), place: place.raw() };
+            match place {
+                Place::Preallocated => parts([row.as_bytes(), &[], &[]]),
+                Place::Zone(place, crcs) => {
+                    parts([row.as_bytes(), place.as_bytes(), crcs.as_bytes()])
+                }
+                Place::Shared(place) => parts([row.as_bytes(), place.as_bytes(), &[]]),
+            }
+        }
     }
-    let short = || "a row longer than its record".to_owned();
-    let (header, rest) = RowHeader::read_from_prefix(body).map_err(|_| short())?;
-    let bytes = header.bytes.get() as usize;
-    let (payload, rest) = rest.split_at_checked(bytes).ok_or_else(short)?;
-    let kind = RowKind::from_raw(header.kind)
-        .ok_or_else(|| format!("a row of unknown kind {}", header.kind))?;
-    let row = decode_payload(kind, payload)
-        .ok_or_else(|| format!("a {kind:?} row of {bytes} bytes that makes no sense"))?;
-    let op = if header.deleted == 0 { RowOp::Put } else { RowOp::Delete };
-    *body = rest;
-    Ok(Some((op, row)))
 }
 
-fn decode_payload(kind: RowKind, payload: &[u8]) -> Option<Row<'_>> {
+/// Reads the value of a row.
+pub fn decode(key: Key, value: &[u8]) -> Result<Row<'_>, String> {
+    let bytes = value.len();
+    decode_value(key.kind(), value)
+        .ok_or_else(|| format!("row {key:?}: {bytes} bytes that make no sense"))
+}
+
+fn decode_value(kind: RowKind, value: &[u8]) -> Option<Row<'_>> {
     Some(match kind {
         RowKind::Inode => {
-            let (row, target) = InodeRow::read_from_prefix(payload).ok()?;
+            let (row, target) = InodeRow::read_from_prefix(value).ok()?;
             Row::Inode(row, target)
         }
         RowKind::Entry => {
-            let (row, name) = EntryRow::read_from_prefix(payload).ok()?;
+            let (row, name) = EntryRow::read_from_prefix(value).ok()?;
             Row::Entry(row, name)
         }
         RowKind::Xattr => {
-            let (row, tail) = XattrRow::read_from_prefix(payload).ok()?;
-            let (name, value) = tail.split_at_checked(row.name_bytes.get() as usize)?;
-            Row::Xattr(row, name, value)
+            let (row, tail) = XattrRow::read_from_prefix(value).ok()?;
+            let (name, value) = tail.split_at_checked(usize::from(row.name_bytes.get()))?;
+            Row::Xattr(name, value)
         }
         RowKind::Extent => {
-            let (row, tail) = ExtentRow::read_from_prefix(payload).ok()?;
+            let (row, tail) = ExtentRow::read_from_prefix(value).ok()?;
             Row::Extent(row, <[U32]>::ref_from_bytes(tail).ok()?)
         }
         RowKind::Map => {
-            let (row, tail) = MapRow::read_from_prefix(payload).ok()?;
-            Row::Map(row, decode_place(&row, tail)?)
+            let (row, tail) = MapRow::read_from_prefix(value).ok()?;
+            Row::Map(row.blocks.get(), decode_place(row, tail)?)
         }
     })
 }
 
-fn decode_place<'a>(row: &MapRow, tail: &'a [u8]) -> Option<Place<'a>> {
+fn decode_place(row: MapRow, tail: &[u8]) -> Option<Place<'_>> {
     match row.place {
         0 => tail.is_empty().then_some(Place::Preallocated),
         1 => {

@@ -67,8 +67,11 @@ pub struct Superblock {
     pub incompatible: U64,
     /// Name of the file system, UTF-8, zero padded.
     pub label: [u8; 64],
+    /// Number of the last record of the journal that was durable before. One that is missing up to
+    /// there is lost, not torn.
+    pub last_batch: U64,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 3896],
+    pub reserved: [u8; 3888],
 }
 
 const _: () = assert!(size_of::<Superblock>() == 4096);

@@ -1,0 +1,208 @@
+//! The levels of the table: which runs and parts there are, and what is due next. Plain data.
+//!
+//! Above lie runs, newest first, in tiers: [`Limits::tier_runs`] runs of a tier are merged into one
+//! of the next. Below lies the last level, one run that covers everything. The *sweep* goes round
+//! the keys and merges what lies above with the last level, a part at a time. Rows of a run that the
+//! sweep has passed since the run was written are in the last level, and do not count in the run any
+//! more; a run that it has passed altogether is gone. A tombstone ends in the last level.
+
+use super::key::Key;
+use super::part::PartSummary;
+use crate::furrow::format::Address;
+
+/// A part, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct Part {
+    pub(in crate::furrow) summary: PartSummary,
+    /// Both copies: at the same block of both zones of a pair.
+    pub(in crate::furrow) at: [Address; 2],
+}
+
+/// A place of the sweep: how often it has been round, and the first key that it has not passed in
+/// this turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::furrow) struct Mark {
+    pub(in crate::furrow) turn: u64,
+    pub(in crate::furrow) key: Key,
+}
+
+/// Keys from one on up to, but without, another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct Span {
+    pub(in crate::furrow) from: Key,
+    /// `None`: to the end.
+    pub(in crate::furrow) below: Option<Key>,
+}
+
+impl Span {
+    pub(in crate::furrow) const ALL: Self = Self { from: Key::MIN, below: None };
+
+    pub(in crate::furrow) fn contains(&self, key: Key) -> bool {
+        key >= self.from && self.below.is_none_or(|below| key < below)
+    }
+
+    fn overlaps(&self, first: Key, last: Key) -> bool {
+        last >= self.from && self.below.is_none_or(|below| first < below)
+    }
+}
+
+/// A run above the last level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct Run {
+    /// How often its rows were merged with those of other runs.
+    pub(in crate::furrow) tier: u32,
+    /// Where the sweep was when it was written.
+    pub(in crate::furrow) born: Mark,
+    /// Rows that the sweep has not passed.
+    pub(in crate::furrow) rows_left: u64,
+    /// In ascending order, disjoint.
+    pub(in crate::furrow) parts: Vec<Part>,
+}
+
+/// All levels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct Levels {
+    /// Newest first.
+    pub(in crate::furrow) upper: Vec<Run>,
+    /// In ascending order, disjoint.
+    pub(in crate::furrow) last: Vec<Part>,
+    pub(in crate::furrow) sweep: Mark,
+}
+
+/// The constants of the policy.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Limits {
+    /// Bytes of a part.
+    pub(in crate::furrow) part_bytes: usize,
+    /// Bytes of parts and memtable up to which a flush writes the last level with all rows.
+    pub(in crate::furrow) whole_bytes: u64,
+    /// Runs of a tier that become one of the next.
+    pub(in crate::furrow) tier_runs: usize,
+    /// The sweep goes on while the rows above are more than one in so many of the last level.
+    pub(in crate::furrow) share: u64,
+    /// The sweep goes on while there are more runs above.
+    pub(in crate::furrow) runs_max: usize,
+}
+
+/// What can be done to the levels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Work {
+    /// The runs of this tier become one of the next.
+    Merge(u32),
+    /// The sweep goes on.
+    Sweep,
+}
+
+impl Levels {
+    /// A table without rows.
+    pub(in crate::furrow) fn new() -> Self {
+        let sweep = Mark { turn: 0, key: Key::MIN };
+        Self { upper: Vec::new(), last: Vec::new(), sweep }
+    }
+
+    /// What is due, if anything.
+    pub(in crate::furrow) fn due(&self, limits: &Limits) -> Option<Work> {
+        let tier_of = |run: &Run| run.tier;
+        let full = self
+            .upper
+            .chunk_by(|left, right| tier_of(left) == tier_of(right))
+            .find(|runs| runs.len() >= limits.tier_runs);
+        if let Some(runs) = full {
+            return Some(Work::Merge(runs[0].tier));
+        }
+        let is_due = self.upper.len() > limits.runs_max
+            || self.rows_above().saturating_mul(limits.share) > self.rows_last();
+        (is_due && !self.upper.is_empty()).then_some(Work::Sweep)
+    }
+
+    /// Whether so much is due that who adds to it has to wait.
+    pub(in crate::furrow) fn is_behind(&self, limits: &Limits) -> bool {
+        self.upper.len() > 2 * limits.runs_max
+            || (self.bytes_of_last() > 4 * limits.part_bytes as u64
+                && self.rows_above().saturating_mul(limits.share) > 2 * self.rows_last())
+    }
+
+    pub(in crate::furrow) fn rows_above(&self) -> u64 {
+        self.upper.iter().map(|run| run.rows_left).sum()
+    }
+
+    pub(in crate::furrow) fn rows_last(&self) -> u64 {
+        self.last.iter().map(|part| u64::from(part.summary.rows)).sum()
+    }
+
+    fn bytes_of_last(&self) -> u64 {
+        self.last.iter().map(|part| u64::from(part.summary.bytes)).sum()
+    }
+
+    /// Bytes of a copy of all parts.
+    pub(in crate::furrow) fn bytes(&self) -> u64 {
+        self.parts().map(|part| u64::from(part.summary.bytes)).sum()
+    }
+
+    /// All parts.
+    pub(in crate::furrow) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.upper.iter().flat_map(|run| &run.parts).chain(&self.last)
+    }
+
+    /// The keys that the sweep has not passed since it was at `born`: what counts of a run.
+    pub(in crate::furrow) fn spans_since(&self, born: Mark) -> impl Iterator<Item = Span> + use<> {
+        let at = self.sweep;
+        let spans = if born.turn == at.turn {
+            let before = Span { from: Key::MIN, below: Some(born.key) };
+            [Some(before), Some(Span { from: at.key, below: None })]
+        } else if born.turn + 1 == at.turn && at.key < born.key {
+            [Some(Span { from: at.key, below: Some(born.key) }), None]
+        } else {
+            [None, None]
+        };
+        spans.into_iter().flatten().filter(|span| span.below != Some(span.from))
+    }
+
+    /// The sweep has come to `key`, or with `None` to the end. Runs and parts that it has passed go.
+    pub(in crate::furrow) fn move_sweep(&mut self, key: Option<Key>) {
+        self.sweep = match key {
+            Some(key) => Mark { key, ..self.sweep },
+            None => Mark { turn: self.sweep.turn + 1, key: Key::MIN },
+        };
+        let mut upper = std::mem::take(&mut self.upper);
+        for run in &mut upper {
+            let spans: Vec<Span> = self.spans_since(run.born).collect();
+            run.parts.retain(|part| {
+                let summary = &part.summary;
+                spans.iter().any(|span| span.overlaps(summary.first, summary.last))
+            });
+        }
+        upper.retain(|run| !run.parts.is_empty());
+        self.upper = upper;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::RowKind;
+    use super::*;
+
+    fn key(owner: u64) -> Key {
+        Key::new(RowKind::Inode, owner, 0)
+    }
+
+    fn levels(turn: u64, at: u64) -> Levels {
+        Levels { sweep: Mark { turn, key: key(at) }, ..Levels::new() }
+    }
+
+    #[test]
+    fn a_run_counts_where_the_sweep_has_not_passed_since() {
+        let born = Mark { turn: 3, key: key(10) };
+        let counts = |turn, at, owner| {
+            levels(turn, at).spans_since(born).any(|span| span.contains(key(owner)))
+        };
+        // Just written: all of it.
+        assert!([0, 9, 10, 11].into_iter().all(|owner| counts(3, 10, owner)));
+        // The sweep has passed 10 to 19, then the end, then the beginning, then all.
+        assert_eq!([5, 10, 19, 20].map(|owner| counts(3, 20, owner)), [true, false, false, true]);
+        assert_eq!([0, 9, 10, 30].map(|owner| counts(4, 0, owner)), [true, true, false, false]);
+        assert_eq!([3, 4, 9, 10].map(|owner| counts(4, 4, owner)), [false, true, true, false]);
+        assert!(![0, 4, 9, 10, 20].into_iter().any(|owner| counts(4, 10, owner)));
+        assert!(![0, 4, 9, 10, 20].into_iter().any(|owner| counts(5, 1, owner)));
+    }
+}

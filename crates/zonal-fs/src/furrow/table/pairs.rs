@@ -1,0 +1,183 @@
+//! Pairs of zones that hold parts and manifests: what is written goes to the same block of both.
+//!
+//! One pair is open. A write that fails in either zone seals the pair and is repeated in another
+//! one, so that both copies are always at the same place.
+
+use std::collections::BTreeSet;
+
+use zonal::DeviceError;
+
+use crate::FsError;
+use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::io::Drive;
+use crate::vfs::Result;
+
+/// Pairs that may fail while one thing is written.
+const FAILURES_MAX: usize = 4;
+
+/// Gives zones to metadata: from the mounted state, or from an empty drive.
+pub(in crate::furrow) trait MetaZones {
+    /// A free zone, which is metadata's from now on.
+    fn take(&mut self) -> Option<u32>;
+    /// All zones that metadata has.
+    fn taken(&self) -> Vec<u32>;
+    /// A zone cannot be reset.
+    fn fail(&mut self, zone: u32);
+    /// A zone holds nothing and has been reset.
+    fn release(&mut self, zone: u32);
+}
+
+/// Two zones for metadata, or none.
+pub(in crate::furrow) fn take_two(zones: &mut dyn MetaZones) -> Result<[u32; 2]> {
+    let first = zones.take().ok_or(FsError::NoSpace)?;
+    match zones.take() {
+        Some(second) => Ok([first, second]),
+        None => {
+            zones.release(first);
+            Err(FsError::NoSpace)
+        }
+    }
+}
+
+/// A pair that is written.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct OpenPair {
+    pub(in crate::furrow) zones: [u32; 2],
+    /// The next block, in both zones.
+    pub(in crate::furrow) next: u32,
+}
+
+/// The open pair, and what is in use although no manifest names it yet.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Pairs {
+    pub(in crate::furrow) open: Option<OpenPair>,
+    /// Zones that the running step has written to.
+    unnamed: BTreeSet<u32>,
+}
+
+/// What is written: the bytes of each copy, which may hold their own address.
+pub(in crate::furrow) trait Copies {
+    /// Blocks of each copy.
+    fn blocks(&self) -> usize;
+    /// The copy that goes to `at`.
+    fn bytes_at(&mut self, copy: usize, at: Address) -> &[u8];
+}
+
+/// The same bytes in both copies.
+impl Copies for &[u8] {
+    fn blocks(&self) -> usize {
+        self.len() / BLOCK_BYTES
+    }
+
+    fn bytes_at(&mut self, _: usize, _: Address) -> &[u8] {
+        self
+    }
+}
+
+impl Pairs {
+    /// Writes both copies and returns where they are.
+    pub(in crate::furrow) fn write(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        what: &mut dyn Copies,
+    ) -> Result<[Address; 2]> {
+        let blocks = u32::try_from(what.blocks()).unwrap_or(u32::MAX);
+        if blocks > drive.layout.zone_blocks {
+            return Err(FsError::NoSpace);
+        }
+        let mut failures = 0;
+        loop {
+            let pair = self.with_room(drive, zones, blocks)?;
+            let at = pair.zones.map(|zone| Address { zone, block: pair.next });
+            let written = (0..2).try_for_each(|copy| {
+                let at = at[copy];
+                drive.write(at, what.bytes_at(copy, at)).map_err(|error| (at.zone, error))
+            });
+            match written {
+                Ok(()) => {
+                    self.open = Some(OpenPair { next: pair.next + blocks, ..pair });
+                    return Ok(at);
+                }
+                // No fault of the zone's, and both are as they were before.
+                Err((zone, error @ DeviceError::NoSpace { .. })) if zone == pair.zones[0] => {
+                    return Err(error.into());
+                }
+                Err((zone, error)) => {
+                    tracing::warn!(zone, %error, "a write of metadata failed");
+                    self.seal(drive);
+                    failures += 1;
+                    let is_final =
+                        matches!(error, DeviceError::NoSpace { .. } | DeviceError::PowerCut);
+                    if failures >= FAILURES_MAX || is_final {
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The open pair, or a new one if `blocks` do not fit there.
+    fn with_room(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        blocks: u32,
+    ) -> Result<OpenPair> {
+        let fits = |pair: &OpenPair| {
+            drive.blocks_after(Address { zone: pair.zones[0], block: pair.next }) >= blocks
+        };
+        if let Some(pair) = self.open.filter(fits) {
+            self.unnamed.extend(pair.zones);
+            return Ok(pair);
+        }
+        let taken = take_two(zones)?;
+        self.seal(drive);
+        self.unnamed.extend(taken);
+        let pair = OpenPair { zones: taken, next: 0 };
+        self.open = Some(pair);
+        Ok(pair)
+    }
+
+    /// Stops writing to the open pair.
+    pub(in crate::furrow) fn seal(&mut self, drive: &Drive) {
+        for zone in self.open.take().into_iter().flat_map(|pair| pair.zones) {
+            drive.finish(zone);
+        }
+    }
+
+    /// Whether a zone may hold something that no manifest names yet, or is written.
+    pub(in crate::furrow) fn holds(&self, zone: u32) -> bool {
+        self.unnamed.contains(&zone) || self.open.is_some_and(|pair| pair.zones.contains(&zone))
+    }
+
+    /// What the step has written is named by a manifest now, or is garbage.
+    pub(in crate::furrow) fn end_step(&mut self) {
+        self.unnamed.clear();
+    }
+}
+
+/// Goes on in the pair that holds the manifest, if both its zones can be written. What a power cut
+/// has left in one copy only is made up for in the other, so that both are at the same block again.
+pub(in crate::furrow) fn resume(
+    drive: &Drive,
+    zones: [u32; 2],
+    next: [u32; 2],
+) -> Option<OpenPair> {
+    let end = next[0].max(next[1]);
+    for copy in 0..2 {
+        let missing = (end - next[copy]) as usize;
+        let zeroes = vec![0; missing.min(256) * BLOCK_BYTES];
+        let mut block = next[copy];
+        while block < end {
+            let count = (end - block).min(256);
+            let at = Address { zone: zones[copy], block };
+            if let Err(error) = drive.write(at, &zeroes[..count as usize * BLOCK_BYTES]) {
+                tracing::warn!(zone = at.zone, %error, "a pair of metadata zones is given up");
+                return None;
+            }
+            block += count;
+        }
+    }
+    Some(OpenPair { zones, next: end })
+}

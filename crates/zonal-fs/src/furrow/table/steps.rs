@@ -1,0 +1,492 @@
+//! Steps: flushing the memtable, merging runs, emptying pairs, and the manifest that makes each
+//! count.
+//!
+//! A step is planned under the committer's lock, writes its parts without any lock that commits or
+//! readers need, and is installed under the committer's lock: parts and manifest → *flush* →
+//! superblock → *flush* → zones that hold nothing live are reset (F3). Until the superblock is
+//! durable everything that the manifest before names is whole.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+
+use super::Frozen;
+use super::levels::{Levels, Work};
+use super::memtable::Memtable;
+use super::pairs::{Copies, MetaZones, Pairs, take_two};
+use super::store::{DriveStore, Writer};
+use super::sweep::Compaction;
+use crate::furrow::Furrow;
+use crate::furrow::alloc::Role;
+use crate::furrow::commit::{Committer, Ending};
+use crate::furrow::format::Address;
+use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
+use crate::furrow::format::superblock::ManifestPointer;
+use crate::furrow::io::Drive;
+use crate::furrow::layout::Layout;
+use crate::furrow::planted::{Planted, PlantedBug};
+use crate::furrow::state::State;
+use crate::furrow::step::StepProgress;
+use crate::vfs::Result;
+
+/// Bytes of parts that one commit writes at most, unless the table is behind: what a commit costs
+/// then is a fraction of a second. A part of the largest size, so that steps keep pace.
+const STEP_BYTES: u64 = 8 << 20;
+
+/// What a step does.
+#[derive(Clone, Debug)]
+enum Step {
+    Flush(Arc<Memtable>),
+    Work(Work),
+    /// Writes parts again, elsewhere.
+    Rewrite(BTreeSet<u64>),
+}
+
+/// A step and what it starts from.
+struct Plan {
+    step: Step,
+    levels: Levels,
+    next_part: u64,
+}
+
+/// What a step has written.
+struct Outcome {
+    levels: Levels,
+    next_part: u64,
+    bytes: u64,
+    bad: BTreeSet<u64>,
+}
+
+/// Numbers of the state that a manifest keeps.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct Numbers {
+    pub(in crate::furrow) next_ino: u64,
+    pub(in crate::furrow) next_extent: u64,
+    pub(in crate::furrow) data_clock: u64,
+}
+
+impl Numbers {
+    pub(in crate::furrow) fn of(state: &State) -> Self {
+        Self {
+            next_ino: state.next_ino,
+            next_extent: state.next_extent,
+            data_clock: state.totals.data_clock,
+        }
+    }
+}
+
+/// A manifest, with a header of its own in each copy.
+struct ManifestCopies {
+    record: PaddedRecord,
+    id: RecordId,
+    crcs: [u32; 2],
+}
+
+impl Copies for ManifestCopies {
+    fn blocks(&self) -> usize {
+        self.record.blocks()
+    }
+
+    fn bytes_at(&mut self, copy: usize, at: Address) -> &[u8] {
+        let (bytes, crc) = self.record.seal(&self.id, at);
+        self.crcs[copy] = crc;
+        bytes
+    }
+}
+
+impl Committer {
+    /// Writes a manifest of the table and the journal as they are, and a superblock that leads to
+    /// it. A journal that is impaired gets a new pair of zones with it.
+    pub(in crate::furrow) fn write_manifest(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        pairs: &mut Pairs,
+        (numbers, ending): (Numbers, Ending),
+    ) -> Result<()> {
+        let before = self.journal.clone();
+        // With few active zones it pauses, and goes on in others.
+        let has_pause = drive.layout.few_open_pairs && self.journal.end.block > 0;
+        if self.journal.is_impaired() || has_pause {
+            let taken = take_two(zones)?;
+            // Not before: without zones it may have to go on in one copy.
+            self.journal.finish(drive);
+            self.journal.push_pair(taken);
+        }
+        let pointer = self.write_manifest_record(drive, zones, pairs, numbers);
+        let pointer = pointer.inspect_err(|_| {
+            let old: Vec<u32> = before.zones().collect();
+            for zone in self.journal.zones().filter(|zone| !old.contains(zone)) {
+                zones.release(zone);
+            }
+            // Its zones may have been finished.
+            self.journal = before;
+            self.journal.failed = [true; 2];
+        })?;
+        self.superblock.manifest = pointer;
+        // From here on the new journal counts, even if the superblock's fate is unknown: a record in
+        // the old one could be lost with it. So none is written before a manifest is known to be
+        // durable.
+        self.is_unnamed = true;
+        self.write_superblock(drive, ending)?;
+        self.is_unnamed = false;
+        Ok(())
+    }
+
+    fn write_manifest_record(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        pairs: &mut Pairs,
+        numbers: Numbers,
+    ) -> Result<[ManifestPointer; 2]> {
+        let mut manifest = self.table.levels.to_manifest();
+        let journal = &self.journal;
+        let header = &mut manifest.header;
+        header.next_ino = U64::new(numbers.next_ino);
+        header.next_extent = U64::new(numbers.next_extent);
+        header.data_clock = U64::new(numbers.data_clock);
+        header.next_part = U64::new(self.table.next_part);
+        header.last_batch = U64::new(journal.start.last);
+        header.chain = U32::new(journal.start.chain);
+        header.journal_block = U32::new(journal.start.block);
+        if self.planted.has(PlantedBug::ForgetSweep) {
+            let start = Levels::new().to_manifest().header;
+            (header.sweep_turn, header.sweep_key) = (start.sweep_turn, start.sweep_key);
+        }
+        manifest.journal = journal.to_manifest();
+        let mut record = RecordBuffer::new();
+        manifest.encode(record.body());
+        let id = RecordId {
+            kind: RecordKind::Manifest,
+            uuid: journal.uuid,
+            continues: false,
+            seq: 0,
+            prev: 0,
+        };
+        let mut copies = ManifestCopies { record: record.pad(), id, crcs: [0; 2] };
+        let at = pairs.write(drive, zones, &mut copies)?;
+        if !self.planted.has(PlantedBug::SuperblockBeforeManifest) {
+            drive.flush()?;
+        }
+        self.table.manifest = at;
+        let bytes = copies.record.record_bytes();
+        let bytes = U32::new(u32::try_from(bytes).expect("a manifest is small"));
+        Ok([0, 1].map(|copy| ManifestPointer {
+            zone: U32::new(at[copy].zone),
+            block: U32::new(at[copy].block),
+            bytes,
+            crc: U32::new(copies.crcs[copy]),
+        }))
+    }
+
+    /// Writes the next superblock and makes it durable.
+    pub(in crate::furrow) fn write_superblock(
+        &mut self,
+        drive: &Drive,
+        ending: Ending,
+    ) -> Result<()> {
+        self.superblock.epoch += U64::new(1);
+        self.superblock.last_batch = U64::new(self.durable_record);
+        self.superblock.clean = U32::new(u32::from(ending == Ending::Clean));
+        self.superlog.write(drive, &self.superblock)
+    }
+
+    /// Resets metadata zones that hold nothing live.
+    pub(in crate::furrow) fn release(
+        &self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        pairs: &Pairs,
+    ) {
+        if self.is_unnamed {
+            // Either of two manifests may be the one that counts.
+            return;
+        }
+        let live = self.table.zones();
+        let journal: BTreeSet<u32> = self.journal.zones().collect();
+        for zone in zones.taken() {
+            if live.contains(&zone) || journal.contains(&zone) || pairs.holds(zone) {
+                continue;
+            }
+            match drive.reset(zone) {
+                Ok(()) => zones.release(zone),
+                Err(error) => {
+                    tracing::warn!(zone, %error, "an old metadata zone was not reset");
+                    zones.fail(zone);
+                }
+            }
+        }
+    }
+
+    /// The step that is due, if one is. `open` is a zone of the pair that is written.
+    fn plan(&mut self, layout: &Layout, open: Option<u32>) -> Option<Plan> {
+        let limits = layout.table;
+        let (table, journal) = (&mut self.table, &self.journal);
+        let is_full = table.memtable.bytes() > layout.memtable_bytes
+            || journal.blocks() > layout.journal_blocks
+            || journal.pairs.len() > 1;
+        if table.frozen.is_none() && is_full && journal.end.last > journal.start.last {
+            let rows = Arc::new(std::mem::take(&mut table.memtable));
+            table.frozen = Some(Frozen { rows, end: journal.end });
+        }
+        table.suspects = {
+            let numbers: BTreeSet<u64> =
+                table.levels.parts().map(|part| part.summary.number).collect();
+            table.suspects.intersection(&numbers).copied().collect()
+        };
+        let step = if let Some(frozen) = &table.frozen {
+            Step::Flush(Arc::clone(&frozen.rows))
+        } else if !table.suspects.is_empty() {
+            Step::Rewrite(std::mem::take(&mut table.suspects))
+        } else if let Some(work) = table.levels.due(&limits) {
+            Step::Work(work)
+        } else {
+            Step::Rewrite(sparse_pairs(&table.levels, layout, open)?)
+        };
+        Some(Plan { step, levels: table.levels.clone(), next_part: table.next_part })
+    }
+
+    /// Makes a step's levels the current ones. Those before stay where the manifest is not written.
+    fn install(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        pairs: &mut Pairs,
+        (outcome, numbers): (Outcome, Numbers),
+    ) -> Result<()> {
+        let (table, journal) = (self.table.clone(), self.journal.clone());
+        self.table.levels = outcome.levels;
+        self.table.next_part = outcome.next_part;
+        self.table.suspects.extend(outcome.bad);
+        if let Some(frozen) = self.table.frozen.take() {
+            self.journal.begin_at(frozen.end);
+        }
+        if self.planted.has(PlantedBug::ReleaseMetaEarly) {
+            pairs.end_step();
+            self.is_unnamed = false;
+            self.release(drive, zones, pairs);
+        }
+        let outcome = self.write_manifest(drive, zones, pairs, (numbers, Ending::Record));
+        if outcome.is_err() && !self.is_unnamed {
+            (self.table, self.journal) = (table, journal);
+        }
+        outcome
+    }
+}
+
+/// The parts of the pair in which least is live, where parts take more pairs than they need. Where no
+/// pair is open, of two: their parts are to find room in one.
+fn sparse_pairs(levels: &Levels, layout: &Layout, open: Option<u32>) -> Option<BTreeSet<u64>> {
+    let mut pairs: BTreeMap<u32, (u64, BTreeSet<u64>)> = BTreeMap::new();
+    for part in levels.parts() {
+        let (bytes, numbers) = pairs.entry(part.at[0].zone).or_default();
+        *bytes += u64::from(part.summary.bytes);
+        numbers.insert(part.summary.number);
+    }
+    if pairs.len() as u64 <= layout.pairs_for(levels.bytes()) {
+        return None;
+    }
+    let mut pairs: Vec<_> =
+        pairs.into_iter().filter(|(zone, _)| Some(*zone) != open).map(|(_, pair)| pair).collect();
+    pairs.sort_by_key(|(bytes, _)| *bytes);
+    let count = if open.is_some() { 1 } else { 2 };
+    let chosen = pairs.get(..count)?;
+    let bytes: u64 = chosen.iter().map(|(bytes, _)| bytes).sum();
+    // Where even the emptiest is nearly full there is nothing to win.
+    let is_worth_it = 4 * bytes < 3 * layout.zone_bytes();
+    is_worth_it.then(|| chosen.iter().flat_map(|(_, numbers)| numbers).copied().collect())
+}
+
+/// Who takes part in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Pace {
+    /// A commit: little at a time, unless the table is behind.
+    Little,
+    /// Everything that is due.
+    All,
+}
+
+impl Furrow {
+    /// Runs steps that are due. What was committed is durable without them, so an error is only
+    /// logged: they are tried again.
+    pub(in crate::furrow) fn compact(&self, pace: Pace) {
+        let mut bytes = 0;
+        loop {
+            let limits = self.layout().table;
+            let is_behind = self.lock_committer().table.levels.is_behind(&limits);
+            let must = pace == Pace::All || is_behind;
+            if bytes >= STEP_BYTES && !must {
+                return;
+            }
+            let turn = match self.stepping.try_lock() {
+                Ok(turn) => turn,
+                Err(TryLockError::WouldBlock) if must => {
+                    self.stepping.lock().expect("no holder panicked")
+                }
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(_)) => panic!("no holder panicked"),
+            };
+            match self.step_table() {
+                Ok(Some(written)) => bytes += written.max(1),
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a step of the table failed; it is tried again");
+                    return;
+                }
+            }
+            drop(turn);
+        }
+    }
+
+    /// One step in the background.
+    pub(in crate::furrow) fn compact_step(&self) -> Result<StepProgress> {
+        let Ok(_turn) = self.stepping.try_lock() else { return Ok(StepProgress::Idle) };
+        let is_done = self.step_table()?.is_none();
+        Ok(if is_done { StepProgress::Idle } else { StepProgress::More })
+    }
+
+    pub(in crate::furrow) fn lock_committer(&self) -> MutexGuard<'_, Committer> {
+        self.committer.lock().expect("no holder panicked")
+    }
+
+    fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
+        self.pairs.lock().expect("no holder panicked")
+    }
+
+    /// Runs one step, if one is due, and returns the bytes that it wrote.
+    fn step_table(&self) -> Result<Option<u64>> {
+        let mut committer = self.lock_committer();
+        let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
+        let Some(plan) = committer.plan(self.layout(), open) else { return Ok(None) };
+        let outcome = if self.layout().few_open_pairs {
+            // The journal's two active zones are needed for the parts.
+            committer.journal.close(&self.drive);
+            let outcome = self.run_plan(plan);
+            let outcome = self.end_step(&mut committer, outcome);
+            self.lock_pairs().seal(&self.drive);
+            outcome
+        } else {
+            drop(committer);
+            let outcome = self.run_plan(plan);
+            self.end_step(&mut self.lock_committer(), outcome)
+        };
+        outcome.map(Some)
+    }
+
+    /// Does what was planned. Nothing of it counts yet.
+    fn run_plan(&self, plan: Plan) -> Result<Outcome> {
+        run_plan(
+            &self.drive,
+            &mut MountedZones(self),
+            &self.pairs,
+            (self.uuid, plan),
+            self.options.planted,
+        )
+    }
+
+    fn end_step(&self, committer: &mut Committer, outcome: Result<Outcome>) -> Result<u64> {
+        let mut pairs = self.lock_pairs();
+        let mut zones = MountedZones(self);
+        let installed = outcome.and_then(|outcome| {
+            let bytes = outcome.bytes;
+            let what = (outcome, self.numbers());
+            committer.install(&self.drive, &mut zones, &mut pairs, what).map(|()| bytes)
+        });
+        pairs.end_step();
+        committer.release(&self.drive, &mut zones, &pairs);
+        installed
+    }
+
+    /// Names the journal's zones in a manifest, new ones where it is impaired.
+    pub(in crate::furrow) fn name_journal(&self, committer: &mut Committer) -> Result<()> {
+        let mut pairs = self.lock_pairs();
+        let outcome = committer.write_manifest(
+            &self.drive,
+            &mut MountedZones(self),
+            &mut pairs,
+            (self.numbers(), Ending::Record),
+        );
+        if self.layout().few_open_pairs {
+            pairs.seal(&self.drive);
+        }
+        outcome
+    }
+
+    fn numbers(&self) -> Numbers {
+        Numbers::of(&self.read_state())
+    }
+}
+
+/// Does what was planned. Nothing of it counts yet.
+fn run_plan(
+    drive: &Drive,
+    zones: &mut dyn MetaZones,
+    pairs: &Mutex<Pairs>,
+    (uuid, plan): ([u8; 16], Plan),
+    planted: Planted,
+) -> Result<Outcome> {
+    let Plan { step, levels, next_part } = plan;
+    let writer = Writer {
+        pairs,
+        zones: RefCell::new(zones),
+        next_part: Cell::new(next_part),
+        bytes: Cell::new(0),
+    };
+    let store = DriveStore { drive, uuid, writer: Some(writer), bad: RefCell::default() };
+    let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
+    let levels = match step {
+        Step::Flush(rows) => compaction.flush(&levels, &rows)?,
+        Step::Work(Work::Merge(tier)) => compaction.merge_tier(&levels, tier)?,
+        Step::Work(Work::Sweep) => compaction.sweep(&levels)?,
+        Step::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
+    };
+    let bad = store.bad.take();
+    let (next_part, bytes) =
+        store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
+    Ok(Outcome { levels, next_part, bytes, bad })
+}
+
+/// Writes the rows of a new file system. The manifest is to be written then.
+pub(in crate::furrow) fn flush_once(
+    drive: &Drive,
+    zones: &mut dyn MetaZones,
+    pairs: &Mutex<Pairs>,
+    (committer, rows): (&mut Committer, &Memtable),
+) -> Result<()> {
+    let step = Step::Flush(Arc::new(rows.clone()));
+    let plan = Plan { step, levels: Levels::new(), next_part: committer.table.next_part };
+    let uuid = committer.journal.uuid;
+    let outcome = run_plan(drive, zones, pairs, (uuid, plan), Planted::default())?;
+    (committer.table.levels, committer.table.next_part) = (outcome.levels, outcome.next_part);
+    Ok(())
+}
+
+/// Zones for metadata from a mounted file system.
+pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Furrow);
+
+impl MetaZones for MountedZones<'_> {
+    fn take(&mut self) -> Option<u32> {
+        loop {
+            let zone = self.0.write_accounts().zones.take_meta();
+            if zone.is_some() || !self.0.reset_one() {
+                return zone;
+            }
+        }
+    }
+
+    fn taken(&self) -> Vec<u32> {
+        let state = self.0.read_state();
+        state.zones.ids().filter(|&zone| state.zones.slot(zone).role == Role::Meta).collect()
+    }
+
+    fn fail(&mut self, zone: u32) {
+        self.0.write_accounts().zones.fail(zone);
+    }
+
+    fn release(&mut self, zone: u32) {
+        self.0.write_accounts().zones.release(zone);
+    }
+}

@@ -1,0 +1,92 @@
+//! Parts on a drive.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use zonal::DeviceError;
+
+use super::levels::Part;
+use super::pairs::{MetaZones, Pairs};
+use super::part::PartSource;
+use super::sweep::PartStore;
+use crate::FsError;
+use crate::furrow::format::{Address, BLOCK_BYTES};
+use crate::furrow::io::Drive;
+use crate::vfs::Result;
+
+/// Both copies of a part, or one of them in place of both.
+#[derive(Clone, Copy)]
+pub(in crate::furrow) struct DriveCopies<'a> {
+    pub(in crate::furrow) drive: &'a Drive,
+    pub(in crate::furrow) at: [Address; 2],
+}
+
+impl PartSource for DriveCopies<'_> {
+    fn read(
+        &self,
+        copy: usize,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), DeviceError> {
+        let skipped = u32::try_from(offset / BLOCK_BYTES as u64).unwrap_or(u32::MAX);
+        let at = self.at[copy];
+        self.drive.read(Address { block: at.block.saturating_add(skipped), ..at }, buffer)
+    }
+}
+
+/// Where new parts go.
+pub(in crate::furrow) struct Writer<'a> {
+    pub(in crate::furrow) pairs: &'a Mutex<Pairs>,
+    pub(in crate::furrow) zones: RefCell<&'a mut dyn MetaZones>,
+    pub(in crate::furrow) next_part: Cell<u64>,
+    /// Bytes written, of one copy.
+    pub(in crate::furrow) bytes: Cell<u64>,
+}
+
+/// The parts on a drive.
+pub(in crate::furrow) struct DriveStore<'a> {
+    pub(in crate::furrow) drive: &'a Drive,
+    pub(in crate::furrow) uuid: [u8; 16],
+    /// `None`: for reading only.
+    pub(in crate::furrow) writer: Option<Writer<'a>>,
+    /// Parts of which a copy turned out to be bad.
+    pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
+}
+
+impl<'a> DriveStore<'a> {
+    /// For reading.
+    pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
+        Self { drive, uuid, writer: None, bad: RefCell::default() }
+    }
+}
+
+impl<'a> PartStore for DriveStore<'a> {
+    type Source = DriveCopies<'a>;
+
+    fn source(&self, part: &Part) -> DriveCopies<'a> {
+        DriveCopies { drive: self.drive, at: part.at }
+    }
+
+    fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    fn next_number(&self) -> u64 {
+        let Some(writer) = &self.writer else { return 0 };
+        let number = writer.next_part.get();
+        writer.next_part.set(number + 1);
+        number
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<[Address; 2]> {
+        let Some(writer) = &self.writer else { return Err(FsError::ReadOnly) };
+        let mut pairs = writer.pairs.lock().expect("no holder panicked");
+        writer.bytes.set(writer.bytes.get() + bytes.len() as u64);
+        pairs.write(self.drive, *writer.zones.borrow_mut(), &mut { bytes })
+    }
+
+    fn note_bad(&self, part: &Part) {
+        self.bad.borrow_mut().insert(part.summary.number);
+    }
+}
