@@ -234,7 +234,7 @@ mod tests {
         fs.read_patience = Duration::from_millis(20);
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
-        fs.write(ino, 0, &[1; 1 << 20], WriteFlags::DIRECT).unwrap();
+        fs.write(ino, 0, &vec![1; 1 << 20], WriteFlags::DIRECT).unwrap();
         let zone = fs.read_state().zones.slots.iter().position(|slot| slot.live > 0).unwrap();
         let zone = u32::try_from(zone).unwrap();
         fs.pin_zone(zone);
