@@ -95,13 +95,14 @@ fn spread(values: &[f64]) -> String {
     }
 }
 
-/// Three digits that count, or all before the point.
+/// Three digits that count, or all before the point; five places at most.
 fn digits(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
         size if size >= 1.0 => 2,
-        _ => 3,
+        size if size >= 0.01 || size == 0.0 => 3,
+        _ => 5,
     };
     format!("{value:.places$}")
 }
