@@ -32,6 +32,10 @@ const _: () = assert!(size_of::<LeafHead>() == 12);
 /// 0.3 %), and a point read pays for all of it.
 pub const LEAF_BYTES: usize = 16 << 10;
 
+/// Bytes of columns that are stored as they are. A batch of so few takes one block of the journal
+/// however small it is, and zstd's tables cost more time than the rest of a small commit.
+const PLAIN_BYTES_MAX: usize = 2 << 10;
+
 /// Longest value: twice the largest extended attribute.
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
@@ -99,7 +103,8 @@ pub struct LeafBuilder {
     lengths: Vec<u8>,
     values: [Values; KINDS],
     last: Option<Key>,
-    compressor: Compressor<'static>,
+    /// Made for the first leaf that is worth it.
+    compressor: Option<Compressor<'static>>,
 }
 
 impl LeafBuilder {
@@ -112,7 +117,7 @@ impl LeafBuilder {
             lengths: Vec::new(),
             values: Default::default(),
             last: None,
-            compressor: Compressor::new(1).expect("zstd has a level 1"),
+            compressor: None,
         }
     }
 
@@ -177,8 +182,9 @@ impl LeafBuilder {
             values.bytes.clear();
         }
         assert!(raw.len() <= RAW_BYTES_MAX, "a leaf of {} bytes", raw.len());
-        let packed = self.compressor.compress(&raw).expect("the buffer has zstd's bound");
-        let stored = if packed.len() < raw.len() { &packed } else { &raw };
+        let packed = if raw.len() > PLAIN_BYTES_MAX { self.compress(&raw) } else { Vec::new() };
+        let is_smaller = !packed.is_empty() && packed.len() < raw.len();
+        let stored = if is_smaller { &packed } else { &raw };
         let count = |count: usize| U32::new(u32::try_from(count).expect("a leaf is small"));
         let head = LeafHead {
             rows: count(self.tags.len()),
@@ -190,6 +196,12 @@ impl LeafBuilder {
         }
         self.last = None;
         [head.as_bytes(), stored].concat()
+    }
+
+    fn compress(&mut self, raw: &[u8]) -> Vec<u8> {
+        let compressor =
+            self.compressor.get_or_insert_with(|| Compressor::new(1).expect("zstd has a level 1"));
+        compressor.compress(raw).expect("the buffer has zstd's bound")
     }
 }
 
