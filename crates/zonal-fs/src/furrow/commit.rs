@@ -229,29 +229,14 @@ fn records_of(rows: &Memtable, bytes: usize) -> Vec<RecordBuffer> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
-
     use super::*;
-    use crate::furrow::{Access, MkfsOptions, MountOptions, mkfs};
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{Access, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
 
     #[test]
     fn commits_go_on_in_one_copy_of_the_journal_while_another_pair_finds_no_room() {
-        let spec = GeometrySpec {
-            block_size: BlockSize::B4096,
-            block_count: LbaCount::new(32 * 64),
-            zone_size: LbaCount::new(64),
-            zone_capacity: LbaCount::new(64),
-            conventional_zones: 0,
-            max_open: Some(14),
-            max_active: Some(14),
-            max_append: LbaCount::new(64),
-        };
-        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).unwrap());
-        let clock = Arc::new(ManualClock::new(0));
-        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let (drive, clock) = formatted(32, 64);
         let options = MountOptions::default();
         let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };

@@ -14,7 +14,7 @@
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`replay`], [`load`] | how is the state found again? |
+//! | [`recover`], [`replay`], [`load`], [`resume`] | how is the state found again? |
 //! | [`mod@table`] | how do rows lie sorted on the drive, and who keeps them so? |
 //! | [`reclaim`], [`reap`] | how does space come back? |
 //! | [`step`] | what is done in the background, and when? |
@@ -47,7 +47,10 @@ mod reap;
 mod reclaim;
 mod recover;
 mod replay;
+mod resume;
 mod rows;
+#[cfg(test)]
+mod sample;
 mod state;
 mod step;
 mod superlog;
@@ -80,7 +83,8 @@ use self::commit::Committer;
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
-use self::recover::{Copies, RecoveryFacts};
+use self::recover::Copies;
+use self::resume::RecoveryFacts;
 use self::state::State;
 use self::step::Steps;
 use self::superlog::SuperLog;

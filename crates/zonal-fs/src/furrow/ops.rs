@@ -192,30 +192,15 @@ impl FileSystem for Furrow {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
-
     use super::*;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
     use crate::furrow::step::COMMIT_AGE_NS;
-    use crate::furrow::{MkfsOptions, MountOptions, mkfs};
     use crate::vfs::FileKind;
 
     #[test]
     fn a_tick_commits_although_reclaim_fails() {
-        let spec = GeometrySpec {
-            block_size: BlockSize::B4096,
-            block_count: LbaCount::new(32 * 64),
-            zone_size: LbaCount::new(64),
-            zone_capacity: LbaCount::new(64),
-            conventional_zones: 0,
-            max_open: Some(14),
-            max_active: Some(14),
-            max_append: LbaCount::new(64),
-        };
-        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).unwrap());
-        let clock = Arc::new(ManualClock::new(0));
-        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let (drive, clock) = formatted(32, 64);
         let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;

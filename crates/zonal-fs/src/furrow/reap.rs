@@ -128,29 +128,14 @@ impl Furrow {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
-
     use super::*;
-    use crate::furrow::{MkfsOptions, MountOptions, StepProgress, Work, mkfs};
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{MountOptions, StepProgress, Work};
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
 
     /// A file of so many map entries, which share one block, and the free blocks before it.
     fn many_entries(count: u64) -> (Furrow, Ino, u64) {
-        let spec = GeometrySpec {
-            block_size: BlockSize::B4096,
-            block_count: LbaCount::new(128 * 4096),
-            zone_size: LbaCount::new(4096),
-            zone_capacity: LbaCount::new(4096),
-            conventional_zones: 0,
-            max_open: Some(14),
-            max_active: Some(14),
-            max_append: LbaCount::new(64),
-        };
-        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).unwrap());
-        let clock = Arc::new(ManualClock::new(0));
-        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let (drive, clock) = formatted(128, 4096);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;

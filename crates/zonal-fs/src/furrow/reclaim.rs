@@ -268,12 +268,9 @@ fn cut_at(state: &mut State, zone: u32, block: u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
-
     use super::*;
-    use crate::furrow::{DataCheck, MkfsOptions, MountOptions, check, mkfs};
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     const BLOCKS: u64 = 1024;
@@ -284,19 +281,7 @@ mod tests {
 
     #[test]
     fn a_file_overwritten_at_random_has_fewer_extents_after_reclaim() {
-        let spec = GeometrySpec {
-            block_size: BlockSize::B4096,
-            block_count: LbaCount::new(32 * 512),
-            zone_size: LbaCount::new(512),
-            zone_capacity: LbaCount::new(512),
-            conventional_zones: 0,
-            max_open: Some(14),
-            max_active: Some(14),
-            max_append: LbaCount::new(64),
-        };
-        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).unwrap());
-        let clock = Arc::new(ManualClock::new(0));
-        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let (drive, clock) = formatted(32, 512);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;

@@ -1,0 +1,216 @@
+//! What a mount that writes does after [`recover::read`](super::recover::read): deletes unlinked
+//! files, gives the journal a clean end, empties zones in which nothing lives. No row is written
+//! again for it, except those of which a copy is bad.
+
+use zonal::{Zone, ZoneCond};
+
+use super::Furrow;
+use super::alloc::Role;
+use super::commit::Ending;
+use super::format::blocks_for;
+use super::invariant::Problems;
+use super::io::Drive;
+use super::planted::PlantedBug;
+use super::recover::Loaded;
+use super::state::State;
+use super::table::steps::Pace;
+use crate::vfs::{Ino, Result};
+
+/// The pair that holds the manifest and where both its zones can be written, if they can. More parts
+/// may lie behind it, which no manifest names.
+fn open_pair(drive: &Drive, loaded: &Loaded) -> Option<([u32; 2], [u32; 2])> {
+    if drive.layout.few_open_pairs {
+        return None;
+    }
+    let pointers = &loaded.superblock.manifest;
+    let mut next = [0; 2];
+    for (next, pointer) in next.iter_mut().zip(pointers) {
+        let report = loaded.zones.get(pointer.zone.get() as usize)?;
+        let is_writable =
+            !matches!(report.cond, ZoneCond::Full | ZoneCond::ReadOnly | ZoneCond::Offline);
+        let end = blocks_for(pointer.bytes.get() as usize) + pointer.block.get() as usize;
+        let written = drive.layout.whole_blocks(report.written()?)?;
+        if !is_writable || (written as usize) < end {
+            return None;
+        }
+        *next = written;
+    }
+    Some((pointers.each_ref().map(|pointer| pointer.zone.get()), next))
+}
+
+/// Whether both copies of the journal end where their zones' pointers are, so that it can go on.
+fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
+    let journal = &loaded.journal;
+    let Some(pair) = journal.pairs.get(journal.end.index) else { return false };
+    !journal.is_impaired()
+        && pair.zones.iter().all(|&zone| {
+            let Some(report) = loaded.zones.get(zone as usize) else { return false };
+            let written = report.written().and_then(|written| drive.layout.whole_blocks(written));
+            report.cond != ZoneCond::Full && written == Some(journal.end.block)
+        })
+}
+
+impl Furrow {
+    /// Makes the drive ready for writing.
+    pub(super) fn finish_recovery(&self, loaded: &RecoveryFacts) -> Result<()> {
+        {
+            let mut state = self.write_state();
+            self.settle_zones(&mut state, &loaded.zones);
+            if self.layout().few_active_zones {
+                self.finish_metadata(&state, loaded);
+            }
+            // F3: what was read is durable, so nothing durable refers to them.
+            let emptied = state.zones.take_emptied(|_| true);
+            drop(state);
+            let is_active = |zone: u32| {
+                loaded.zones.get(zone as usize).is_some_and(|zone| zone.cond.is_active())
+            };
+            let (active, others): (Vec<u32>, Vec<u32>) =
+                emptied.into_iter().partition(|&zone| is_active(zone));
+            // Active zones are few, and each is needed; the others can wait until after the mount.
+            for zone in active {
+                self.reset_zone(zone);
+            }
+            self.write_accounts().zones.allow_resets(&others);
+            let mut state = self.write_state();
+            if !self.has_planted(PlantedBug::ForgetOrphans) {
+                let orphans: Vec<Ino> = state
+                    .inodes
+                    .iter()
+                    .filter(|(_, inode)| inode.nlink == 0)
+                    .map(|(&ino, _)| ino)
+                    .collect();
+                for ino in orphans {
+                    state.delete_if_unused(ino);
+                }
+            }
+        }
+        if let Some((zones, next)) = loaded.open_pair {
+            let mut pairs = self.pairs.lock().expect("no holder panicked");
+            pairs.open = super::table::pairs::resume(&self.drive, zones, next);
+        }
+        let whole =
+            loaded.journal_is_whole || self.has_planted(PlantedBug::ContinueBehindTornRecord);
+        if !(whole && loaded.copies_are_whole) {
+            let mut committer = self.lock_committer();
+            if !whole {
+                // The next batch would be behind a torn one, or in one copy only.
+                committer.journal.failed = [true; 2];
+            }
+            self.name_journal(&mut committer)?;
+        }
+        if !loaded.copies_are_whole {
+            // What has one good copy gets another.
+            self.compact(Pace::All);
+        }
+        self.commit(Ending::Record)
+    }
+
+    /// Gives up the active zones of metadata that is not continued: the power may have gone
+    /// between writing and finishing them, and each one is needed.
+    fn finish_metadata(&self, state: &State, loaded: &RecoveryFacts) {
+        for zone in loaded.zones.iter().filter(|zone| zone.cond.is_active()) {
+            let number = zone.id.get();
+            let is_meta = matches!(state.zones.slot(number).role, Role::Super | Role::Meta);
+            if is_meta && !loaded.continues_in(number) {
+                self.drive.finish(number);
+            }
+        }
+    }
+
+    /// Decides what becomes of each zone that is neither free nor metadata: writing goes on in
+    /// zones that have room, the others are sealed, and those that stayed active are finished.
+    fn settle_zones(&self, state: &mut State, zones: &[Zone]) {
+        for zone in zones {
+            let number = zone.id.get();
+            let layout = self.layout();
+            match state.zones.slot(number).role {
+                Role::Sealed => {}
+                Role::Free if layout.is_conventional(number) => {
+                    Self::settle_conventional(state, number);
+                    continue;
+                }
+                Role::Free if state.zones.slot(number).live > 0 => {
+                    // It has lost all that it held. To write there again would give those who still
+                    // refer to it what belongs to others.
+                    state.zones.claim(number);
+                    state.zones.seal(number);
+                    continue;
+                }
+                Role::Super
+                | Role::Meta
+                | Role::Free
+                | Role::Failed
+                | Role::PendingReset
+                | Role::Open(_) => continue,
+            }
+            let written = zone.written().and_then(|written| layout.whole_blocks(written));
+            let has_data = state.zones.slot(number).live > 0;
+            let resumed = match written {
+                Some(written) if zone.cond != ZoneCond::Full && has_data => {
+                    let end = live_end(state, number);
+                    end <= written && state.zones.resume(number, written)
+                }
+                _ => false,
+            };
+            if !resumed {
+                if zone.cond.is_active() && has_data {
+                    self.drive.finish(number);
+                }
+                state.zones.seal(number);
+            }
+        }
+    }
+
+    /// A conventional zone has no pointer: what lies behind the last extent is free.
+    fn settle_conventional(state: &mut State, zone: u32) {
+        if state.zones.slot(zone).live == 0 {
+            return;
+        }
+        let end = live_end(state, zone);
+        state.zones.claim(zone);
+        if !state.zones.resume(zone, end) {
+            state.zones.seal(zone);
+        }
+    }
+}
+
+/// What [`Furrow::finish_recovery`] needs to know of what was read.
+pub(super) struct RecoveryFacts {
+    pub(super) zones: Vec<Zone>,
+    /// Those that the journal goes on in.
+    journal_zones: Option<[u32; 2]>,
+    /// The pair that parts go on in, and the next block of each zone.
+    open_pair: Option<([u32; 2], [u32; 2])>,
+    journal_is_whole: bool,
+    copies_are_whole: bool,
+}
+
+impl RecoveryFacts {
+    pub(super) fn of(drive: &Drive, loaded: &Loaded, problems: &Problems) -> Self {
+        let journal = &loaded.journal;
+        let journal_is_whole = journal_is_whole(drive, loaded);
+        let pair = journal.pairs.get(journal.end.index).filter(|_| journal_is_whole);
+        Self {
+            zones: loaded.zones.clone(),
+            journal_zones: pair.map(|pair| pair.zones),
+            open_pair: open_pair(drive, loaded),
+            journal_is_whole,
+            copies_are_whole: problems.found.is_empty() && loaded.table.suspects.is_empty(),
+        }
+    }
+
+    /// Whether writing goes on in a zone of metadata.
+    fn continues_in(&self, zone: u32) -> bool {
+        let open = self.open_pair.map(|(zones, _)| zones);
+        [self.journal_zones, open].into_iter().flatten().any(|zones| zones.contains(&zone))
+    }
+}
+
+/// The block behind the last one of a zone that somebody has.
+fn live_end(state: &State, zone: u32) -> u32 {
+    let last = state.zones.slot(zone).owners(..).next_back();
+    let run = last.and_then(|(_, owner)| state.stored_by(owner));
+    let end = run.map_or(0, |run| run.block as usize + run.crcs.len());
+    u32::try_from(end).expect("inside the zone")
+}
