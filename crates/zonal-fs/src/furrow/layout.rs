@@ -238,19 +238,31 @@ impl Layout {
             let kept = kept.max((self.spare_zones() + RECLAIM_ZONES) * zone);
             usable.saturating_sub(self.meta_zones(row_bytes) * zone + kept)
         };
-        let whole = left(rows.others + rows.places, usable * percent / 100);
-        // The most blocks for which there is still room when each is an extent.
-        let (mut fits, mut limit) = (0, whole + 1);
-        while fits + 1 < limit {
-            let blocks = fits.midpoint(limit);
-            if blocks <= left(rows.others + blocks * ROW_BYTES_MAX, usable * percent / 200) {
-                fits = blocks;
-            } else {
-                limit = blocks;
-            }
-        }
+        // As many rows as there will be when all is full: in extents of half the largest size, or as
+        // they are now if that is more.
+        let in_extents = |blocks: u64| {
+            let extents = (2 * blocks).div_ceil(u64::from(self.extent_max));
+            rows.places.max(extents * map_bytes(self.extent_max.div_ceil(2)))
+        };
+        let whole = most(usable, |blocks| {
+            blocks <= left(rows.others + in_extents(blocks), usable * percent / 100)
+        });
+        // The same when each block is an extent.
+        let fits = most(whole, |blocks| {
+            blocks <= left(rows.others + blocks * ROW_BYTES_MAX, usable * percent / 200)
+        });
         whole.min(fits)
     }
+}
+
+/// The most blocks, up to `limit`, that fit.
+fn most(limit: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut below, mut above) = (0, limit + 1);
+    while below + 1 < above {
+        let blocks = below.midpoint(above);
+        if fits(blocks) { below = blocks } else { above = blocks }
+    }
+    below
 }
 
 /// A part takes a sixteenth of a zone at most, so that pairs fill up well.

@@ -63,8 +63,14 @@ fn a_drive_filled_with_large_writes_can_be_overwritten_block_by_block() {
 }
 
 #[test]
-#[ignore = "takes minutes; run by cargo xtask test --all"]
-fn a_drive_of_256_zones_filled_with_large_writes_can_be_overwritten_ten_times_over() {
+#[ignore = "takes a minute; run by cargo xtask test --all"]
+fn a_drive_filled_with_large_writes_can_be_overwritten_ten_times_over() {
+    fragment(256, 64, 10);
+}
+
+#[test]
+#[ignore = "takes half an hour; run by cargo xtask test --soak"]
+fn a_drive_of_256_zones_of_4_mib_can_be_overwritten_ten_times_over() {
     fragment(256, 1024, 10);
 }
 

@@ -86,7 +86,7 @@ fn overwriting_blocks_is_never_refused_however_much_is_live() {
 }
 
 #[test]
-#[ignore = "takes minutes; run by cargo xtask test --all"]
+#[ignore = "takes half an hour; run by cargo xtask test --soak"]
 fn five_turns_of_a_drive_are_never_refused_however_much_is_live() {
     for (zones, zone_blocks) in [(256, 64), (128, 256), (1024, 256)] {
         check_all(zones, zone_blocks, 5);
