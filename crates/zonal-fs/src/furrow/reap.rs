@@ -118,8 +118,10 @@ impl Furrow {
         mut run: impl FnMut() -> crate::vfs::Result<T>,
     ) -> crate::vfs::Result<T> {
         loop {
+            // Another thread may have made that space free between the two calls.
+            let waits = !self.read_state().reaping.is_empty();
             match run() {
-                Err(crate::FsError::NoSpace) if self.reap_one() => {}
+                Err(crate::FsError::NoSpace) if self.reap_one() || waits => {}
                 outcome => return outcome,
             }
         }
@@ -172,6 +174,23 @@ mod tests {
             }
             assert_eq!(removed, ENTRIES_MAX, "a step does its part");
         }
+    }
+
+    #[test]
+    fn space_that_another_thread_reaps_in_between_is_found() {
+        let (fs, _, _) = many_entries(3000);
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        assert!(!fs.read_state().reaping.is_empty(), "it is deleted in steps");
+        let mut calls = 0;
+        let outcome = fs.with_reaped_space(|| {
+            calls += 1;
+            if calls > 1 {
+                return Ok(());
+            }
+            while fs.reap_one() {}
+            Err(crate::FsError::NoSpace)
+        });
+        outcome.unwrap();
     }
 
     #[test]
