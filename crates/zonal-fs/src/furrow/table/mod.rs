@@ -49,7 +49,7 @@ pub(super) struct Frozen {
 }
 
 /// The table as the committer knows it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Table {
     pub(super) levels: Levels,
     pub(super) memtable: Memtable,

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::Frozen;
 use super::levels::{Levels, Work};
 use super::memtable::Memtable;
 use super::pairs::{Copies, MetaZones, Pairs, take_two};
 use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
+use super::{Frozen, Table};
 use crate::furrow::Furrow;
 use crate::furrow::alloc::Role;
 use crate::furrow::commit::{Committer, Ending};
@@ -232,11 +232,8 @@ impl Committer {
             let rows = Arc::new(std::mem::take(&mut table.memtable));
             table.frozen = Some(Frozen { rows, end: journal.end });
         }
-        table.suspects = {
-            let numbers: BTreeSet<u64> =
-                table.levels.parts().map(|part| part.summary.number).collect();
-            table.suspects.intersection(&numbers).copied().collect()
-        };
+        let levels = &table.levels;
+        table.suspects.retain(|number| levels.parts().any(|part| part.summary.number == *number));
         let step = if let Some(frozen) = &table.frozen {
             Step::Flush(Arc::clone(&frozen.rows))
         } else if !table.suspects.is_empty() {
@@ -257,11 +254,13 @@ impl Committer {
         pairs: &mut Pairs,
         (outcome, numbers): (Outcome, Numbers),
     ) -> Result<()> {
-        let (table, journal) = (self.table.clone(), self.journal.clone());
-        self.table.levels = outcome.levels;
-        self.table.next_part = outcome.next_part;
+        // Not all of the table: the memtable can be large, and stays as it is.
+        let (manifest, suspects) = (self.table.manifest, self.table.suspects.clone());
+        let levels = std::mem::replace(&mut self.table.levels, outcome.levels);
+        let next_part = std::mem::replace(&mut self.table.next_part, outcome.next_part);
+        let (frozen, journal) = (self.table.frozen.take(), self.journal.clone());
         self.table.suspects.extend(outcome.bad);
-        if let Some(frozen) = self.table.frozen.take() {
+        if let Some(frozen) = &frozen {
             self.journal.begin_at(frozen.end);
         }
         if self.planted.has(PlantedBug::ReleaseMetaEarly) {
@@ -271,7 +270,9 @@ impl Committer {
         }
         let outcome = self.write_manifest(drive, zones, pairs, (numbers, Ending::Record));
         if outcome.is_err() && !self.is_unnamed {
-            (self.table, self.journal) = (table, journal);
+            let memtable = std::mem::take(&mut self.table.memtable);
+            self.table = Table { levels, memtable, frozen, next_part, manifest, suspects };
+            self.journal = journal;
         }
         outcome
     }
