@@ -12,7 +12,6 @@ use zonal_fs::vfs::{
 };
 use zonal_fs::{FsError, rules};
 
-use super::pins::Forgotten;
 use super::process::Credentials;
 use super::reply::{GENERATION, ttl};
 use super::{Front, convert};
@@ -44,9 +43,7 @@ impl Front {
     /// Takes back lookups. A stopped front end has let go of everything already.
     pub(super) fn forget_lookups(&self, ino: Ino, lookups: u64) {
         let _ = self.run("forget", self.shared.nodes.node(ino), |fs, ino| {
-            if self.shared.pins.forget(fs, ino, lookups) == Forgotten::Wholly {
-                self.shared.releases.note();
-            }
+            self.shared.releases.note(|| self.shared.pins.forget(fs, ino, lookups));
             Ok(())
         });
     }

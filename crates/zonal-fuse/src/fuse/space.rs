@@ -11,6 +11,8 @@ use std::time::Duration;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{FileSystem, Result};
 
+use super::pins::Forgotten;
+
 /// One wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -24,16 +26,23 @@ const WAITING_MAX: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     count: AtomicU64,
+    /// Those that it is letting go of: the file system may have their space already.
+    under_way: AtomicUsize,
     waiting: AtomicUsize,
     turn: Mutex<()>,
     changed: Condvar,
 }
 
 impl Releases {
-    /// The kernel has let go of an inode, and the file system knows.
-    pub(super) fn note(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+    /// Tells the file system that the kernel has let go of an inode, perhaps wholly.
+    pub(super) fn note(&self, forget: impl FnOnce() -> Forgotten) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        let forgotten = forget();
+        if forgotten == Forgotten::Wholly {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        if forgotten == Forgotten::Wholly && self.waiting.load(Ordering::SeqCst) > 0 {
             let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             self.changed.notify_all();
         }
@@ -68,9 +77,11 @@ impl Releases {
     /// many wait.
     fn wait(&self, fs: &dyn FileSystem, seen: u64) -> bool {
         let none_came = |(): &mut ()| self.count.load(Ordering::SeqCst) == seen;
+        // The last may have been released between the operation and this look, or be about to be
+        // counted. In this order, for it is counted before it is under way no more.
         let unlinked = fs.statfs().map_or(0, |stat| stat.inodes_unlinked);
-        // The last may have been released between the operation and this look.
-        if unlinked == 0 && none_came(&mut ()) {
+        let under_way = self.under_way.load(Ordering::SeqCst);
+        if unlinked == 0 && under_way == 0 && none_came(&mut ()) {
             return false;
         }
         let may_wait = self.waiting.fetch_add(1, Ordering::SeqCst) < WAITING_MAX;

@@ -167,3 +167,27 @@ fn fsyncs_hold_no_thread_and_share_a_commit() {
     ask();
     assert!(answers.try_recv().unwrap().is_ok());
 }
+
+#[test]
+fn space_of_an_inode_that_is_being_released_is_waited_for() {
+    let releases = Releases::default();
+    thread::scope(|scope| {
+        let mut writer = None;
+        // The file system has its space already, and says that nobody uses a deleted file.
+        releases.note(|| {
+            let (ran, has_run) = channel();
+            let releases = &releases;
+            writer = Some(scope.spawn(move || {
+                let mut full = true;
+                releases.with_space(&Closed::default(), || {
+                    let _ = ran.send(());
+                    if std::mem::take(&mut full) { Err(FsError::NoSpace) } else { Ok(()) }
+                })
+            }));
+            has_run.recv().unwrap();
+            thread::sleep(std::time::Duration::from_millis(5));
+            pins::Forgotten::Wholly
+        });
+        writer.unwrap().join().unwrap().unwrap();
+    });
+}
