@@ -17,7 +17,7 @@ use zonal_fs::furrow::{
 use zonal_fs::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags, XattrMode};
 
 fn fixture() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v3.zns")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/furrow-v4.zns")
 }
 
 fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
@@ -31,8 +31,8 @@ fn create(fs: &Furrow, parent: Ino, name: &str, kind: FileKind) -> Ino {
 fn fill(fs: &Furrow) {
     let dir = create(fs, Ino::ROOT, "dir", FileKind::Directory);
     let file = create(fs, dir, "file", FileKind::Regular);
-    fs.write(file, 0, b"what was written in version 3", WriteFlags::empty()).unwrap();
-    let value = (&b"user.origin"[..], &b"furrow 3"[..]);
+    fs.write(file, 0, b"what was written in version 4", WriteFlags::empty()).unwrap();
+    let value = (&b"user.origin"[..], &b"furrow 4"[..]);
     fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
     create(fs, Ino::ROOT, "link", FileKind::Symlink);
     create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
@@ -73,7 +73,7 @@ fn make_fixture() {
     };
     let clock = Arc::new(ManualClock::new(1_700_000_000_000_000_000));
     let label = "golden".to_owned();
-    let options = MkfsOptions { label, uuid: *b"golden furrow 3 ", ..MkfsOptions::default() };
+    let options = MkfsOptions { label, uuid: *b"golden furrow 4 ", ..MkfsOptions::default() };
     mkfs(open(), &*clock, &options, &mut |_| ()).unwrap();
     let fs = Furrow::mount(open(), clock.clone(), MountOptions::default()).unwrap();
     fill(&fs);
@@ -108,7 +108,7 @@ fn the_fixture_is_the_same_on_every_host() {
 }
 
 #[test]
-fn version_3_is_clean_and_its_dump_is_unchanged() {
+fn version_4_is_clean_and_its_dump_is_unchanged() {
     let report = check(open(), DataCheck::Read, &mut |_| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
     let mut text = String::new();
@@ -120,21 +120,21 @@ fn version_3_is_clean_and_its_dump_is_unchanged() {
 }
 
 #[test]
-fn version_3_is_read_without_a_write() {
+fn version_4_is_read_without_a_write() {
     let clock = Arc::new(ManualClock::new(0));
     let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
     let fs = Furrow::mount(open(), clock, options).unwrap();
     let name = fs.lookup(Ino::ROOT, b"second name").unwrap();
     let mut buffer = [0; 64];
     let len = fs.read(name.ino, 0, &mut buffer).unwrap();
-    assert_eq!(&buffer[..len], b"what was written in version 3");
-    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 3");
+    assert_eq!(&buffer[..len], b"what was written in version 4");
+    assert_eq!(fs.getxattr(name.ino, b"user.origin").unwrap(), b"furrow 4");
     assert!(fs.lookup(Ino::ROOT, b"fifo").is_err());
     let sparse = fs.lookup(Ino::ROOT, b"sparse").unwrap();
     assert_eq!(sparse.size, 170_000);
     let mut shared = [0; 29];
     fs.read(sparse.ino, 65_536, &mut shared).unwrap();
-    assert_eq!(&shared, b"what was written in version 3");
+    assert_eq!(&shared, b"what was written in version 4");
 }
 
 /// Superblocks are at the same place in all versions, with the version in bytes 12 and 13.
@@ -148,7 +148,7 @@ fn a_drive_of_another_version_is_named_and_refused() {
         for index in 0..written {
             let mut bytes = vec![0; 4096];
             open().read(block(zone) + LbaCount::new(index), &mut bytes).unwrap();
-            bytes[12..14].copy_from_slice(&2u16.to_le_bytes());
+            bytes[12..14].copy_from_slice(&3u16.to_le_bytes());
             let crc = crc32c::crc32c(&bytes[12..]);
             bytes[8..12].copy_from_slice(&crc.to_le_bytes());
             drive.write(block(zone) + LbaCount::new(index), &bytes).unwrap();
@@ -158,7 +158,7 @@ fn a_drive_of_another_version_is_named_and_refused() {
     let clock = Arc::new(ManualClock::new(0));
     let refused = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).map(drop);
     let why = refused.unwrap_err().to_string();
-    assert!(why.contains("Furrow of version 2; this program knows 3"), "{why}");
+    assert!(why.contains("Furrow of version 3; this program knows 4"), "{why}");
     let refused = mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ());
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("golden"), "{why}");

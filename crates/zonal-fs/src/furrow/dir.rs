@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Furrow;
-use super::state::{Body, Directory, File, Inode, State, Xattr};
+use super::state::{Body, Directory, Entry, File, Inode, State, Xattr};
 use crate::FsError;
 use crate::acl;
 use crate::protect;
@@ -155,7 +155,7 @@ impl Furrow {
             let state = &mut *guard;
             let ino = entry_of(state, parent, name)?;
             check_removal(state, parent, ino)?;
-            if !state.inode(ino)?.directory()?.by_name.is_empty() {
+            if state.inode(ino)?.directory()?.entries > 0 {
                 return Err(FsError::NotEmpty);
             }
             let now = self.now();
@@ -288,8 +288,8 @@ impl Furrow {
             let from = cookie.max(DOT_DOT).saturating_add(1);
             for (&cookie, name) in directory.by_cookie.range(from..) {
                 let Some(entry) = directory.by_name.get(name) else { continue };
-                let kind = state.inode(entry.ino)?.kind;
-                let entry = DirEntry { ino: entry.ino, kind, name, cookie };
+                let Entry { ino, kind, .. } = *entry;
+                let entry = DirEntry { ino, kind, name, cookie };
                 if each(entry) == Listing::Enough {
                     break;
                 }
@@ -357,7 +357,7 @@ fn classify(state: &State, moved: Ino, there: Option<Ino>) -> Result<RenameTarge
         return Ok(RenameTarget::SameInode);
     }
     Ok(match &state.inode(there)?.body {
-        Body::Directory(directory) if directory.by_name.is_empty() => RenameTarget::EmptyDirectory,
+        Body::Directory(directory) if directory.entries == 0 => RenameTarget::EmptyDirectory,
         Body::Directory(_) => RenameTarget::FullDirectory,
         Body::File(_) | Body::Symlink(_) | Body::Special => RenameTarget::NotDirectory,
     })

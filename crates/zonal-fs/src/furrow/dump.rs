@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zonal::ZonedDevice;
 
+use super::format::owners::{Owner, OwnerRecord};
 use super::format::row::{Place, Row, decode};
 use super::format::superblock::Superblock;
 use super::invariant::Problems;
@@ -229,15 +230,22 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         RowKind::Map => json!({ "inode": owner, "first": at }),
         RowKind::Entry => json!({ "parent": owner, "cookie": at }),
         RowKind::Extent => json!({ "extent": owner }),
+        RowKind::Totals => json!({ "totals": owner }),
+        RowKind::Zone => json!({ "zone": owner }),
+        RowKind::Orphan => json!({ "orphan": owner }),
+        RowKind::Name => json!({ "parent": owner, "hash": format!("{at:016x}") }),
+        RowKind::Owners => json!({ "zone": owner, "list": at }),
     };
     let Some(row) = row else { return value };
     let more = match row {
         Row::Inode(row, target) => json!({
             "kind": row.kind, "perm": row.perm.get(), "nlink": row.nlink.get(),
             "uid": row.uid.get(), "gid": row.gid.get(), "size": row.size.get(),
-            "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
+            "count": row.count.get(), "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
         }),
-        Row::Entry(row, name) => json!({ "name": text(name), "inode": row.ino.get() }),
+        Row::Entry(row, name) => json!({
+            "name": text(name), "inode": row.ino.get(), "kind": row.kind,
+        }),
         Row::Xattr(name, value) => json!({ "name": text(name), "bytes": value.len() }),
         Row::Extent(row, crcs) => json!({
             "zone": row.zone.get(), "block": row.block.get(), "blocks": crcs.len(),
@@ -250,9 +258,37 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         Row::Map(blocks, Place::Shared(place)) => json!({
             "blocks": blocks, "extent": place.extent.get(), "skip": place.skip.get(),
         }),
+        Row::Totals(row) => json!({
+            "next_ino": row.next_ino.get(), "next_extent": row.next_extent.get(),
+            "inodes": row.inodes.get(), "live": row.live.get(),
+            "preallocated": row.preallocated.get(), "row_bytes": row.row_bytes.get(),
+            "place_bytes": row.place_bytes.get(), "data_clock": row.data_clock.get(),
+        }),
+        Row::Zone(row) => json!({
+            "live": row.live.get(), "end": row.end.get(), "last_write": row.last_write.get(),
+            "next_owners": row.next_owners.get(), "listed": row.listed == 1,
+        }),
+        Row::Orphan => json!({}),
+        Row::Name(cookies) => json!({
+            "cookies": cookies.iter().map(|cookie| cookie.get()).collect::<Vec<_>>(),
+        }),
+        Row::Owners(records) => json!({
+            "records": records.iter().map(owner_record).collect::<Vec<_>>(),
+        }),
     };
     for (name, field) in more.as_object().into_iter().flatten() {
         value[name] = field.clone();
+    }
+    value
+}
+
+fn owner_record(record: &OwnerRecord) -> Value {
+    let mut value = json!({ "block": record.block, "blocks": record.blocks });
+    match record.owner {
+        Owner::Entry(ino, first) => {
+            (value["inode"], value["first"]) = (json!(ino.get()), json!(first));
+        }
+        Owner::Extent(id) => value["extent"] = json!(id.0),
     }
     value
 }

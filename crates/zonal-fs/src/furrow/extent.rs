@@ -135,7 +135,18 @@ impl State {
 
     /// Maps `first..` of a file, where nothing is mapped. An entry that goes on in file and zone
     /// where another ends becomes one with it: one row, however many writes it came in.
-    pub(super) fn map(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
+    pub(super) fn map(&mut self, ino: Ino, first: u64, entry: MapEntry) {
+        self.mark_count(ino);
+        self.join_entry(ino, first, entry);
+    }
+
+    /// The inode's row says how many blocks are mapped.
+    fn mark_count(&mut self, ino: Ino) {
+        self.changes.mark(RowKind::Inode, ino.get(), 0);
+    }
+
+    /// Enters an entry where nothing is mapped, as one with its neighbours where it goes on.
+    fn join_entry(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
         let blocks_max = self.zones.extent_max();
         let file = self.file_mut(ino);
         let before = file.map.range(..first).next_back();
@@ -194,6 +205,7 @@ impl State {
                 shared
             }
         };
+        self.mark_count(target);
         self.put_entry(target, to, shared);
     }
 
@@ -217,7 +229,7 @@ impl State {
         match owner {
             Owner::Entry(ino, first) => match self.take_entry(ino, first) {
                 MapEntry::At { crcs, .. } => {
-                    self.map(ino, first, MapEntry::At { zone, block, crcs });
+                    self.join_entry(ino, first, MapEntry::At { zone, block, crcs });
                 }
                 other @ (MapEntry::Preallocated { .. } | MapEntry::Shared { .. }) => {
                     self.put_entry(ino, first, other);
@@ -293,6 +305,7 @@ impl State {
 
     /// Removes the part of a map entry that lies in `first..limit`.
     fn cut_entry(&mut self, ino: Ino, start: u64, first: u64, limit: u64) {
+        self.mark_count(ino);
         let entry = self.take_entry(ino, start);
         let end = start + u64::from(entry.blocks());
         let left = narrow(first.saturating_sub(start));

@@ -30,7 +30,7 @@ invariants! {
     LEVELS "C08" "parts of the table hold the rows that the manifest says, and those of the last level no deleted ones";
     INODES "C10" "every inode has a known kind and a number below the next one";
     ROOT "C11" "inode 1 is a directory and its own parent";
-    ENTRIES "C12" "every entry is in a directory, has a possible name and leads to an inode";
+    ENTRIES "C12" "every entry is in a directory, has a possible name and leads to an inode of the kind it says";
     COOKIES "C13" "cookies are unique in a directory and below its next one";
     PARENTS "C14" "a directory has one entry, in the directory it names as its parent";
     LINKS "C15" "an inode's link count is the number of its entries, plus those of a directory";

@@ -4,12 +4,13 @@
 //! several entries share have an extent of their own, which all of them name: so reclaim moves
 //! shared blocks by changing one row. What is done with these is in [`extent`](super::extent).
 
+pub(super) use super::format::owners::Owner;
 use super::format::row::{map_bytes, shared_map_bytes};
 use crate::vfs::Ino;
 
 /// Number of a shared extent, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ExtentId(pub(super) u64);
+pub struct ExtentId(pub u64);
 
 /// Checksums of consecutive blocks, one each. There are as many entries of a block as there are
 /// blocks in a file that was written at random, so one needs no memory beside the entry.
@@ -151,15 +152,6 @@ pub(super) struct Stored<'a> {
     pub(super) zone: u32,
     pub(super) block: u32,
     pub(super) crcs: &'a [u32],
-}
-
-/// Whose a run of blocks in a zone is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
-    /// The map entry of a file that begins at a block of it.
-    Entry(Ino, u64),
-    /// A shared extent.
-    Extent(ExtentId),
 }
 
 /// An [`Owner`] in 16 bytes: there is one for every run of blocks on the drive.

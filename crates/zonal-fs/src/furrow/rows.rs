@@ -59,19 +59,33 @@ fn present_value(state: &State, key: Key, planted: Planted) -> Value {
             let directory = inode.directory().ok()?;
             let name = directory.by_cookie.get(&key.at())?;
             let entry = directory.by_name.get(name)?;
-            let row = EntryRow { ino: U64::new(entry.ino.get()) };
+            let row = EntryRow { ino: U64::new(entry.ino.get()), kind: kind_number(entry.kind) };
             Some(encode(&Row::Entry(row, name)))
         }
-        RowKind::Extent => None,
+        RowKind::Totals
+        | RowKind::Zone
+        | RowKind::Orphan
+        | RowKind::Name
+        | RowKind::Extent
+        | RowKind::Owners => None,
     }
 }
 
+/// A kind's number on disk.
+fn kind_number(kind: FileKind) -> u8 {
+    let found = KINDS.into_iter().find(|(_, other)| *other == kind);
+    found.expect("every kind has a number").0
+}
+
 fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
-    let (kind, _) =
-        KINDS.into_iter().find(|(_, kind)| *kind == inode.kind).expect("every kind has a number");
     let (parent, next_cookie) = match &inode.body {
         Body::Directory(directory) => (directory.parent, directory.next_cookie),
         Body::File(_) | Body::Symlink(_) | Body::Special => (Ino::default(), 0),
+    };
+    let count = match &inode.body {
+        Body::File(file) => file.mapped,
+        Body::Directory(directory) => directory.entries,
+        Body::Symlink(_) | Body::Special => 0,
     };
     let target: &[u8] = match &inode.body {
         Body::Symlink(target) => target,
@@ -90,15 +104,17 @@ fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
         btime_ns: U32::new(inode.btime.nanos()),
         parent: U64::new(parent.get()),
         next_cookie: U64::new(next_cookie),
+        count: U64::new(count),
         nlink: U32::new(nlink),
         uid: U32::new(inode.uid),
         gid: U32::new(inode.gid),
         rdev: U32::new(inode.rdev),
         perm: U16::new(inode.perm),
-        kind,
+        kind: kind_number(inode.kind),
         flags: inode.flags.bits(),
         reaping: u8::from(inode.file().is_ok_and(|file| file.reap_from.is_some())),
-        reserved: [0; 3],
+        indexed: 0,
+        reserved: [0; 2],
     };
     encode(&Row::Inode(row, target))
 }

@@ -51,6 +51,7 @@ pub(super) struct File {
 pub(super) struct Entry {
     pub(super) ino: Ino,
     pub(super) cookie: u64,
+    pub(super) kind: FileKind,
 }
 
 /// Content of a directory.
@@ -60,6 +61,8 @@ pub(super) struct Directory {
     pub(super) by_name: BTreeMap<Arc<[u8]>, Entry>,
     pub(super) by_cookie: BTreeMap<u64, Arc<[u8]>>,
     pub(super) next_cookie: u64,
+    /// How many entries it has.
+    pub(super) entries: u64,
 }
 
 /// What an inode holds beside its attributes.
@@ -332,10 +335,11 @@ impl State {
 
     /// Enters `name` in a directory.
     pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+        let kind = self.inode(ino)?.kind;
         let directory = self.inode_mut(parent)?.directory_mut()?;
         let cookie = directory.next_cookie;
         directory.next_cookie += 1;
-        self.insert_entry_at(parent, name, Entry { ino, cookie })
+        self.insert_entry_at(parent, name, Entry { ino, cookie, kind })
     }
 
     /// Enters `name` at a place in the listing that no entry has.
@@ -346,6 +350,7 @@ impl State {
         let before = directory.by_name.insert(Arc::clone(&name), entry);
         assert!(before.is_none(), "an entry is removed before its name is used again");
         directory.by_cookie.insert(cookie, Arc::clone(&name));
+        directory.entries += 1;
         self.totals.row_bytes += entry_bytes(&name);
         self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.bytes += name.len();
@@ -358,6 +363,7 @@ impl State {
         let directory = self.inode_mut(parent)?.directory_mut()?;
         let (name, entry) = directory.by_name.remove_entry(name).ok_or(FsError::NotFound)?;
         directory.by_cookie.remove(&entry.cookie);
+        directory.entries -= 1;
         self.totals.row_bytes -= entry_bytes(&name);
         self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.mark(RowKind::Entry, parent.get(), entry.cookie);

@@ -1,15 +1,57 @@
 //! Rows: the metadata itself. A row has a [`Key`] and a value: the fixed part of its kind, and a tail
 //! of variable length. What the key says is not in the value.
 
+use std::borrow::Cow;
 use std::mem::size_of;
 
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::owners::{self, OwnerRecord};
 use crate::furrow::table::key::{Key, RowKind};
 
 /// Bytes that a key takes among others, at most about.
 const KEY_BYTES: usize = 8;
+
+/// Sums over everything at the moment of the batch that wrote it. Blocks are of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct TotalsRow {
+    /// Number of the next inode.
+    pub next_ino: U64,
+    /// Number of the next shared extent.
+    pub next_extent: U64,
+    /// Inodes, those without a link too.
+    pub inodes: U64,
+    /// Blocks stored: the sum of all zones' live blocks.
+    pub live: U64,
+    /// Blocks preallocated to files.
+    pub preallocated: U64,
+    /// Bytes of all rows of the groups from 1 on, before they are compressed.
+    pub row_bytes: U64,
+    /// Those of them that say where data lies: rows of extents and of maps.
+    pub place_bytes: U64,
+    /// Blocks of data written over the file system's life: the clock of reclaim.
+    pub data_clock: U64,
+}
+
+/// A zone in which something lives. Key: its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct ZoneRow {
+    /// Blocks that somebody has, never 0.
+    pub live: U32,
+    /// The block behind the last one that anybody had since the zone was reset.
+    pub end: U32,
+    /// The data clock at the last write, for the age of a victim.
+    pub last_write: U64,
+    /// Place of the zone's next row of owners.
+    pub next_owners: U32,
+    /// 1: its rows of owners name all that lives in it. 0: they may not.
+    pub listed: u8,
+    /// Zero when written, ignored when read.
+    pub reserved: [u8; 3],
+}
 
 /// An inode; then the target of a symbolic link. Key: its number, never used again after deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -29,6 +71,8 @@ pub struct InodeRow {
     pub parent: U64,
     /// Directory: cookie of the next entry made in it.
     pub next_cookie: U64,
+    /// File: blocks mapped, preallocated ones too. Directory: entries. Else 0.
+    pub count: U64,
     /// Entries that lead to it. 0: unlinked but open; recovery deletes it.
     pub nlink: U32,
     /// Owner.
@@ -53,8 +97,10 @@ pub struct InodeRow {
     pub btime_ns: U32,
     /// 1: what is mapped from the size on waits to be removed, which goes on after a mount. 0 else.
     pub reaping: u8,
+    /// Directory: 1 if each of its entries has its cookie in a row of names. 0 else.
+    pub indexed: u8,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
 }
 
 /// A directory entry; then its name. Key: the directory, and its place in a listing.
@@ -63,6 +109,8 @@ pub struct InodeRow {
 pub struct EntryRow {
     /// Inode it leads to.
     pub ino: U64,
+    /// The inode's kind.
+    pub kind: u8,
 }
 
 /// An extended attribute; then its name and its value. Key: the inode, and a slot of its own.
@@ -166,8 +214,10 @@ pub const fn entry_bytes(name: &[u8]) -> u64 {
     (KEY_BYTES + size_of::<EntryRow>() + name.len()) as u64
 }
 
-const _: () = assert!(size_of::<InodeRow>() == 96);
-const _: () = assert!(size_of::<EntryRow>() == 8);
+const _: () = assert!(size_of::<TotalsRow>() == 64);
+const _: () = assert!(size_of::<ZoneRow>() == 24);
+const _: () = assert!(size_of::<InodeRow>() == 104);
+const _: () = assert!(size_of::<EntryRow>() == 9);
 const _: () = assert!(size_of::<XattrRow>() == 2);
 const _: () = assert!(size_of::<ExtentRow>() == 12);
 const _: () = assert!(size_of::<MapRow>() == 5);
@@ -175,8 +225,14 @@ const _: () = assert!(size_of::<ZonePlace>() == 8);
 const _: () = assert!(size_of::<SharedPlace>() == 12);
 
 /// A row with its tail borrowed from the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row<'a> {
+    /// Sums over everything.
+    Totals(TotalsRow),
+    /// A zone.
+    Zone(ZoneRow),
+    /// An inode to look after: all is in the key.
+    Orphan,
     /// An inode and its link target.
     Inode(InodeRow, &'a [u8]),
     /// An entry and its name.
@@ -187,12 +243,21 @@ pub enum Row<'a> {
     Extent(ExtentRow, &'a [U32]),
     /// A piece of a file: its blocks, and where they are.
     Map(u32, Place<'a>),
+    /// Cookies of the entries whose names have the hash.
+    Name(&'a [U64]),
+    /// Whose blocks of a zone are.
+    Owners(Cow<'a, [OwnerRecord]>),
 }
 
 /// The value of a row.
 pub fn encode(row: &Row<'_>) -> Box<[u8]> {
     let parts = |parts: [&[u8]; 3]| parts.concat().into_boxed_slice();
     match row {
+        Row::Totals(row) => row.as_bytes().into(),
+        Row::Zone(row) => row.as_bytes().into(),
+        Row::Orphan => Box::default(),
+        Row::Name(cookies) => cookies.as_bytes().into(),
+        Row::Owners(records) => owners::encode(records).into_boxed_slice(),
         Row::Inode(row, target) => parts([row.as_bytes(), target, &[]]),
         Row::Entry(row, name) => parts([row.as_bytes(), name, &[]]),
         Row::Xattr(name, value) => {
@@ -222,6 +287,11 @@ pub fn decode(key: Key, value: &[u8]) -> Result<Row<'_>, String> {
 
 fn decode_value(kind: RowKind, value: &[u8]) -> Option<Row<'_>> {
     Some(match kind {
+        RowKind::Totals => Row::Totals(TotalsRow::read_from_bytes(value).ok()?),
+        RowKind::Zone => Row::Zone(ZoneRow::read_from_bytes(value).ok()?),
+        RowKind::Orphan => value.is_empty().then_some(Row::Orphan)?,
+        RowKind::Name => Row::Name(<[U64]>::ref_from_bytes(value).ok()?),
+        RowKind::Owners => Row::Owners(owners::decode(value).ok()?.into()),
         RowKind::Inode => {
             let (row, target) = InodeRow::read_from_prefix(value).ok()?;
             Row::Inode(row, target)

@@ -5,26 +5,47 @@
 
 /// What a row describes. The number is group and kind, a hexadecimal digit each.
 ///
-/// Group 1 belongs to inodes, group 2 to extents that several files share. Kind 3 of group 1 is kept
-/// for finding an entry by its name.
+/// Group 0 is what a mount reads. Group 1 belongs to inodes, group 2 to extents that several files
+/// share, group 3 to zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RowKind {
+    /// Sums over everything: one row.
+    Totals = 0x00,
+    /// A zone in which something lives.
+    Zone = 0x01,
+    /// An inode that is to be deleted, or of which something waits to be removed.
+    Orphan = 0x02,
     /// An inode.
     Inode = 0x10,
     /// An extended attribute.
     Xattr = 0x11,
     /// A piece of a file.
     Map = 0x12,
+    /// Entries of a large directory whose names have the same hash.
+    Name = 0x13,
     /// An entry of a directory.
     Entry = 0x14,
     /// An extent that several files share.
     Extent = 0x20,
+    /// Whose the blocks of a zone are.
+    Owners = 0x30,
 }
 
 impl RowKind {
     /// All of them, in their order.
-    pub const ALL: [Self; 5] = [Self::Inode, Self::Xattr, Self::Map, Self::Entry, Self::Extent];
+    pub const ALL: [Self; 10] = [
+        Self::Totals,
+        Self::Zone,
+        Self::Orphan,
+        Self::Inode,
+        Self::Xattr,
+        Self::Map,
+        Self::Name,
+        Self::Entry,
+        Self::Extent,
+        Self::Owners,
+    ];
 
     /// The kind with this number.
     pub fn from_code(code: u8) -> Option<Self> {
@@ -54,13 +75,17 @@ pub struct Key {
 
 impl Key {
     /// Not above any key.
-    pub const MIN: Self = Self::new(RowKind::Inode, 0, 0);
+    pub const MIN: Self = Self::new(RowKind::Totals, 0, 0);
 
     /// Above every row: a bound only, no row has this key.
-    pub const MAX: Self = Self::new(RowKind::Extent, u64::MAX, u64::MAX);
+    pub const MAX: Self = Self::new(RowKind::Owners, u64::MAX, u64::MAX);
 
-    /// The key of a row. `owner` is an inode's or an extent's number; `at` is the first block of a
-    /// piece of a file, the cookie of an entry, the slot of an attribute, else 0.
+    /// The first key behind the rows that a mount reads.
+    pub const BASE_END: Self = Self::new(RowKind::Inode, 0, 0);
+
+    /// The key of a row. `owner` is an inode's, an extent's or a zone's number; `at` is the first
+    /// block of a piece of a file, the cookie of an entry, the hash of a name, the slot of an
+    /// attribute, the number of a zone's list of owners, else 0.
     pub const fn new(kind: RowKind, owner: u64, at: u64) -> Self {
         Self { group: kind.group(), owner, kind, at }
     }
@@ -70,7 +95,7 @@ impl Key {
         self.kind
     }
 
-    /// Number of the inode, directory or extent.
+    /// Number of the inode, directory, extent or zone.
     pub const fn owner(self) -> u64 {
         self.owner
     }
@@ -87,13 +112,20 @@ impl Key {
             return Self::new(self.kind, self.owner, at);
         }
         match (self.kind, self.owner.checked_add(1)) {
+            (RowKind::Totals, _) => Self::new(RowKind::Zone, self.owner, 0),
+            (RowKind::Zone, _) => Self::new(RowKind::Orphan, self.owner, 0),
+            (RowKind::Orphan, Some(owner)) => Self::new(RowKind::Totals, owner, 0),
+            (RowKind::Orphan, None) => Self::new(RowKind::Inode, 0, 0),
             (RowKind::Inode, _) => Self::new(RowKind::Xattr, self.owner, 0),
             (RowKind::Xattr, _) => Self::new(RowKind::Map, self.owner, 0),
-            (RowKind::Map, _) => Self::new(RowKind::Entry, self.owner, 0),
+            (RowKind::Map, _) => Self::new(RowKind::Name, self.owner, 0),
+            (RowKind::Name, _) => Self::new(RowKind::Entry, self.owner, 0),
             (RowKind::Entry, Some(owner)) => Self::new(RowKind::Inode, owner, 0),
             (RowKind::Entry, None) => Self::new(RowKind::Extent, 0, 0),
             (RowKind::Extent, Some(owner)) => Self::new(RowKind::Extent, owner, 0),
-            (RowKind::Extent, None) => Self::MAX,
+            (RowKind::Extent, None) => Self::new(RowKind::Owners, 0, 0),
+            (RowKind::Owners, Some(owner)) => Self::new(RowKind::Owners, owner, 0),
+            (RowKind::Owners, None) => Self::MAX,
         }
     }
 }
@@ -112,15 +144,21 @@ mod tests {
     fn all_rows_of_an_inode_are_neighbours() {
         let keys = [
             Key::MIN,
+            Key::new(RowKind::Zone, 0, 0),
+            Key::new(RowKind::Zone, 1, 0),
+            Key::new(RowKind::Orphan, 1, 0),
+            Key::BASE_END,
             Key::new(RowKind::Inode, 1, 0),
             Key::new(RowKind::Xattr, 1, 0),
             Key::new(RowKind::Xattr, 1, 9),
             Key::new(RowKind::Map, 1, 0),
             Key::new(RowKind::Map, 1, 1 << 40),
+            Key::new(RowKind::Name, 1, 1 << 40),
             Key::new(RowKind::Entry, 1, 3),
             Key::new(RowKind::Inode, 2, 0),
             Key::new(RowKind::Extent, 0, 0),
             Key::new(RowKind::Extent, 7, 0),
+            Key::new(RowKind::Owners, 0, 0),
             Key::MAX,
         ];
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
@@ -130,13 +168,21 @@ mod tests {
     fn the_successor_is_the_least_key_above() {
         let last = u64::MAX;
         let pairs = [
-            (Key::MIN, Key::new(RowKind::Inode, 0, 1)),
+            (Key::MIN, Key::new(RowKind::Totals, 0, 1)),
+            (Key::new(RowKind::Totals, 5, last), Key::new(RowKind::Zone, 5, 0)),
+            (Key::new(RowKind::Zone, 5, last), Key::new(RowKind::Orphan, 5, 0)),
+            (Key::new(RowKind::Orphan, 5, last), Key::new(RowKind::Totals, 6, 0)),
+            (Key::new(RowKind::Orphan, last, last), Key::BASE_END),
+            (Key::BASE_END, Key::new(RowKind::Inode, 0, 1)),
             (Key::new(RowKind::Inode, 5, last), Key::new(RowKind::Xattr, 5, 0)),
             (Key::new(RowKind::Xattr, 5, last), Key::new(RowKind::Map, 5, 0)),
-            (Key::new(RowKind::Map, 5, last), Key::new(RowKind::Entry, 5, 0)),
+            (Key::new(RowKind::Map, 5, last), Key::new(RowKind::Name, 5, 0)),
+            (Key::new(RowKind::Name, 5, last), Key::new(RowKind::Entry, 5, 0)),
             (Key::new(RowKind::Entry, 5, last), Key::new(RowKind::Inode, 6, 0)),
             (Key::new(RowKind::Entry, last, last), Key::new(RowKind::Extent, 0, 0)),
             (Key::new(RowKind::Extent, 0, last), Key::new(RowKind::Extent, 1, 0)),
+            (Key::new(RowKind::Extent, last, last), Key::new(RowKind::Owners, 0, 0)),
+            (Key::new(RowKind::Owners, 0, last), Key::new(RowKind::Owners, 1, 0)),
             (Key::MAX, Key::MAX),
         ];
         for (key, next) in pairs {
@@ -149,6 +195,6 @@ mod tests {
         for kind in RowKind::ALL {
             assert_eq!(RowKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!(RowKind::from_code(0x13), None, "kept for names");
+        assert_eq!(RowKind::from_code(0x15), None);
     }
 }

@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::key::{Key, RowKind};
+use crate::furrow::format::number::{put_number, take_number};
 
 /// Head of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -49,12 +50,10 @@ pub(super) const STORED_BYTES_MAX: usize = size_of::<LeafHead>() + RAW_BYTES_MAX
 const COLUMNS_MAX: usize = 256;
 
 /// Place of the row's kind in [`RowKind::ALL`].
-const TAG_KIND: u8 = 0b0000_0111;
+const TAG_KIND: u8 = 0b0000_1111;
 /// The row is deleted: no value and no length.
-const TAG_DELETED: u8 = 0b0000_1000;
-/// The owner is the next one.
-const TAG_OWNER_NEXT: u8 = 0b0001_0000;
-/// The owner is further on: the difference is a number.
+const TAG_DELETED: u8 = 0b0001_0000;
+/// The owner is another: the difference is a number.
 const TAG_OWNER_FAR: u8 = 0b0010_0000;
 /// The place is further on than the next: the difference is a number.
 const TAG_AT_FAR: u8 = 0b0100_0000;
@@ -66,11 +65,16 @@ const KINDS: usize = RowKind::ALL.len();
 /// Place of a kind in [`RowKind::ALL`].
 const fn index_of(kind: RowKind) -> u8 {
     match kind {
-        RowKind::Inode => 0,
-        RowKind::Xattr => 1,
-        RowKind::Map => 2,
-        RowKind::Entry => 3,
-        RowKind::Extent => 4,
+        RowKind::Totals => 0,
+        RowKind::Zone => 1,
+        RowKind::Orphan => 2,
+        RowKind::Inode => 3,
+        RowKind::Xattr => 4,
+        RowKind::Map => 5,
+        RowKind::Name => 6,
+        RowKind::Entry => 7,
+        RowKind::Extent => 8,
+        RowKind::Owners => 9,
     }
 }
 
@@ -127,13 +131,10 @@ impl LeafBuilder {
         let kind = index_of(key.kind());
         let mut tag = kind;
         let (owner, at) = bases(self.last, key.kind(), key.owner());
-        match key.owner() - owner {
-            0 => {}
-            1 => tag |= TAG_OWNER_NEXT,
-            further => {
-                tag |= TAG_OWNER_FAR;
-                put_number(&mut self.owners, further);
-            }
+        let owner = key.owner() - owner;
+        if owner > 0 {
+            tag |= TAG_OWNER_FAR;
+            put_number(&mut self.owners, owner);
         }
         let at = key.at() - at.expect("the row before has a lower place");
         if at > 0 {
@@ -215,15 +216,6 @@ impl std::fmt::Debug for LeafBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "LeafBuilder of {} rows up to {:?}", self.tags.len(), self.last)
     }
-}
-
-/// Appends a number: seven bits a byte, the low ones first, the high bit if more follow.
-fn put_number(column: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        column.push(number.to_le_bytes()[0] | 0x80);
-        number >>= 7;
-    }
-    column.push(number.to_le_bytes()[0]);
 }
 
 /// Appends the values of a kind: which columns are differences, the columns, what lies behind them.
@@ -424,12 +416,7 @@ fn take_keys(tags: &[u8], rest: &mut &[u8]) -> Result<Vec<Key>, &'static str> {
     for &tag in tags {
         let kind = RowKind::ALL.get(usize::from(tag & TAG_KIND)).ok_or("an unknown kind")?;
         let (owner, _) = bases(keys.last().copied(), *kind, 0);
-        let further = match tag & (TAG_OWNER_NEXT | TAG_OWNER_FAR) {
-            0 => 0,
-            TAG_OWNER_NEXT => 1,
-            TAG_OWNER_FAR => take_number(rest)?,
-            _ => return Err("a tag with two owners"),
-        };
+        let further = if tag & TAG_OWNER_FAR == 0 { 0 } else { take_number(rest)? };
         let owner = owner.checked_add(further).ok_or("an owner beyond the last")?;
         keys.push(Key::new(*kind, owner, 0));
     }
@@ -492,22 +479,6 @@ fn take_columns(
 
 fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Result<&'a [u8], &'static str> {
     rest.split_off(..bytes).ok_or("the leaf ends too early")
-}
-
-fn take_number(rest: &mut &[u8]) -> Result<u64, &'static str> {
-    let mut number = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let byte = *rest.split_off_first().ok_or("the leaf ends in a number")?;
-        let bits = u64::from(byte & 0x7f);
-        if bits << shift >> shift != bits {
-            break;
-        }
-        number |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Ok(number);
-        }
-    }
-    Err("a number beyond 64 bits")
 }
 
 #[cfg(test)]
@@ -617,16 +588,15 @@ mod tests {
     fn malformed_columns_are_refused() {
         let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         let beyond = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
-        let (entry, extent) = (index_of(RowKind::Entry), index_of(RowKind::Extent));
+        let (entry, owners) = (index_of(RowKind::Entry), index_of(RowKind::Owners));
         let far = TAG_DELETED | TAG_OWNER_FAR;
-        let cases: [(&[u8], &[u8], &str); 13] = [
-            (&[5], &[], "an unknown kind"),
-            (&[TAG_OWNER_NEXT | TAG_OWNER_FAR], &[0], "a tag with two owners"),
+        let cases: [(&[u8], &[u8], &str); 12] = [
+            (&[10], &[], "an unknown kind"),
             (&[far], &beyond, "a number beyond 64 bits"),
-            (&[far], &[0xff, 0xff], "the leaf ends in a number"),
-            (&[far, TAG_DELETED | TAG_OWNER_NEXT], &most, "an owner beyond the last"),
-            (&[entry, 0], &[], "rows out of order"),
-            (&[far | extent | TAG_AT_FAR], &[most, most].concat(), "rows out of order"),
+            (&[far], &[0xff, 0xff], "the bytes end in a number"),
+            (&[far, far], &[&most[..], &[1]].concat(), "an owner beyond the last"),
+            (&[entry, entry - 1], &[], "rows out of order"),
+            (&[far | owners | TAG_AT_FAR], &[most, most].concat(), "rows out of order"),
             (&[TAG_AT_FAR, 0], &most, "a place beyond the last"),
             (&[TAG_DELETED | TAG_LENGTH], &[1], "a deleted row with a length"),
             (&[TAG_LENGTH], &most, "a value too long"),

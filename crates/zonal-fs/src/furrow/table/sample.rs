@@ -60,8 +60,8 @@ pub(super) fn file_rows(count: u64) -> Rows {
         let written = ns + rng.random_range(20_000..90_000);
         let size = rng.random_range(200u64..4096);
         let (seconds, nanos) = (|ns: u64| ns / 1_000_000_000, |ns: u64| ns % 1_000_000_000);
-        let mut inode = Vec::with_capacity(96);
-        for long in [size, seconds(ns), seconds(written), seconds(written), seconds(ns), 0, 0] {
+        let mut inode = Vec::with_capacity(104);
+        for long in [size, seconds(ns), seconds(written), seconds(written), seconds(ns), 0, 0, 1] {
             inode.extend(long.to_le_bytes());
         }
         inode.extend([1u32, 1000, 1000, 0].into_iter().flat_map(u32::to_le_bytes));
