@@ -7,13 +7,13 @@
 //! metadata may take the last. Where nothing else is left, reclaim takes half of those: it gives back
 //! more than it takes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeBounds;
+use std::collections::BTreeSet;
 
 use zonal::victim::{Candidate, Policy, choose};
 
+use super::format::owners::OwnerRecord;
 use super::layout::ZoneLimits;
-use super::place::{Owner, PackedOwner};
+use super::owners::Records;
 
 /// What a zone is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,10 @@ pub(super) struct ZoneSlot {
     pub(super) in_flight: u32,
     /// The data clock at the last write, for the age of a victim.
     pub(super) last_write: u64,
-    /// Whose the runs of live blocks are, by first block: the reverse map.
-    owners: BTreeMap<u32, PackedOwner>,
+    /// The block behind the last one that anybody ever had since the zone was empty.
+    pub(super) end: u32,
+    /// Whose its blocks are.
+    pub(super) records: Records,
     /// Part of it cannot be read: reclaim cannot empty it.
     pub(super) unreadable: bool,
     /// Times it was emptied since the mount: tells a block from one that lay there before.
@@ -90,23 +92,11 @@ impl ZoneSlot {
             live: 0,
             in_flight: 0,
             last_write: 0,
-            owners: BTreeMap::new(),
+            end: 0,
+            records: Records::default(),
             unreadable: false,
             resets: 0,
         }
-    }
-
-    /// Runs of live blocks that begin in a range, in order, with whose they are.
-    pub(super) fn owners(
-        &self,
-        range: impl RangeBounds<u32>,
-    ) -> impl DoubleEndedIterator<Item = (u32, Owner)> {
-        self.owners.range(range).map(|(&block, &owner)| (block, owner.into()))
-    }
-
-    /// How many there are.
-    pub(super) fn runs(&self) -> usize {
-        self.owners.len()
     }
 
     /// Blocks that can still be given out.
@@ -394,6 +384,8 @@ impl Zones {
         let slot = self.slot_mut(zone);
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
         slot.written = 0;
+        slot.end = 0;
+        slot.records = Records::default();
         slot.unreadable = false;
         slot.resets = slot.resets.wrapping_add(1);
         self.leave_role(zone, Role::Free);
@@ -421,27 +413,29 @@ impl Zones {
     }
 
     /// Somebody has a run of blocks now.
-    pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32, owner: Owner) {
+    pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
         self.emptied.remove(&zone);
         let slot = self.slot_mut(zone);
         slot.live += blocks;
-        let has_failed = slot.role == Role::Failed;
-        let before = slot.owners.insert(block, owner.into());
-        assert!(before.is_none(), "a block has one owner");
-        if has_failed {
+        slot.end = slot.end.max(block + blocks);
+        if slot.role == Role::Failed {
             self.usable += u64::from(blocks);
         }
     }
 
-    /// Nobody has a run of blocks any more.
-    pub(super) fn remove_live(&mut self, zone: u32, block: u32, blocks: u32) {
+    /// Nobody has so many blocks any more.
+    pub(super) fn remove_live(&mut self, zone: u32, blocks: u32) {
         let slot = self.slot_mut(zone);
         slot.live -= blocks;
-        slot.owners.remove(&block);
         if slot.role == Role::Failed {
             self.usable -= u64::from(blocks);
         }
         self.note_emptied(zone);
+    }
+
+    /// Notes whose a run of live blocks is from now on.
+    pub(super) fn record_owner(&mut self, zone: u32, record: OwnerRecord) {
+        self.slot_mut(zone).records.push(record);
     }
 
     fn note_emptied(&mut self, zone: u32) {

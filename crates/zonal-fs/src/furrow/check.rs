@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use zonal::{ZoneCond, ZonedDevice};
 
+use super::format::owners::OwnerRecord;
 use super::format::{Address, BLOCK_BYTES};
 use super::invariant::{self as rule, Problem, Problems};
 use super::io::Drive;
 use super::layout::Layout;
-use super::place::{ExtentId, MapEntry, Owner, Stored};
+use super::owners::all_runs;
+use super::place::{ExtentId, MapEntry, Owner};
 use super::planted::Planted;
 use super::recover::{self, Copies, Loaded, Loss};
 use crate::mkfs::Progress;
@@ -72,10 +74,11 @@ pub fn check(
     let drive = Drive::new(device, layout);
     let mut problems = Problems::default();
     let loaded = recover::read(&drive, Copies::Both, Planted::default(), &mut problems)?;
-    check_zones(&drive, &loaded, &mut problems);
+    let runs = all_runs(&loaded.state);
+    check_zones(&drive, (&loaded, &runs), &mut problems);
     let blocks_read = match data {
         DataCheck::Skip => 0,
-        DataCheck::Read => check_data(&drive, &loaded, &mut problems, progress),
+        DataCheck::Read => check_data(&drive, (&loaded, &runs), &mut problems, progress),
     };
     let label = String::from_utf8_lossy(&loaded.superblock.label);
     let state = &loaded.state;
@@ -87,7 +90,7 @@ pub fn check(
         batches: loaded.batches,
         inodes: state.inodes.len() as u64,
         orphans: state.inodes.values().filter(|inode| inode.nlink == 0).count() as u64,
-        extents: state.zones.slots.iter().map(|slot| slot.runs() as u64).sum(),
+        extents: runs.len() as u64,
         blocks: state.totals.live,
         blocks_read,
         losses: loaded.losses.found,
@@ -96,7 +99,11 @@ pub fn check(
 }
 
 /// Compares extents with the zone report.
-fn check_zones(drive: &Drive, loaded: &Loaded, problems: &mut Problems) {
+fn check_zones(
+    drive: &Drive,
+    (loaded, runs): (&Loaded, &[(u32, OwnerRecord)]),
+    problems: &mut Problems,
+) {
     let state = &loaded.state;
     for zone in &loaded.zones {
         let slot = state.zones.slot(zone.id.get());
@@ -109,17 +116,22 @@ fn check_zones(drive: &Drive, loaded: &Loaded, problems: &mut Problems) {
         }
         let Some(written) = zone.written() else { continue };
         let written = written.get() / drive.layout.per_block;
-        for (block, owner) in slot.owners(..) {
-            let blocks = state.stored_by(owner).map_or(0, |run| run.crcs.len() as u64);
-            let end = u64::from(block) + blocks;
+        for run in runs_of(runs, zone.id.get()) {
+            let end = u64::from(run.end());
             if end > written {
-                let (zone, text) = (zone.id, owner_text(owner));
+                let (zone, text) = (zone.id, owner_text(run.owner));
                 let what =
                     format!("{text} ends at block {end} of zone {zone}, written up to {written}");
                 problems.add(rule::WRITTEN, what);
             }
         }
     }
+}
+
+/// Those in a zone.
+fn runs_of(runs: &[(u32, OwnerRecord)], zone: u32) -> impl Iterator<Item = &OwnerRecord> {
+    let first = runs.partition_point(|(other, _)| *other < zone);
+    runs[first..].iter().take_while(move |(other, _)| *other == zone).map(|(_, run)| run)
 }
 
 fn owner_text(owner: Owner) -> String {
@@ -132,24 +144,27 @@ fn owner_text(owner: Owner) -> String {
 /// Reads every extent, zone by zone, and names the file of each wrong block.
 fn check_data(
     drive: &Drive,
-    loaded: &Loaded,
+    (loaded, runs): (&Loaded, &[(u32, OwnerRecord)]),
     problems: &mut Problems,
     progress: &mut dyn FnMut(Progress),
 ) -> u64 {
-    let slots = &loaded.state.zones.slots;
-    let total = slots.iter().filter(|slot| slot.live > 0).count() as u64;
+    let total = runs.chunk_by(|left, right| left.0 == right.0).count() as u64;
     let (mut done, mut blocks) = (0, 0);
     let sharers = OnceCell::new();
-    for slot in slots.iter().filter(|slot| slot.live > 0) {
+    for zone in runs.chunk_by(|left, right| left.0 == right.0) {
         progress(Progress { done, total });
-        for (_, owner) in slot.owners(..) {
-            let Some(run) = loaded.state.stored_by(owner) else { continue };
-            let owner_of = |index| match owner {
-                Owner::Entry(ino, first) => Some((ino, first + u64::from(index))),
-                Owner::Extent(id) => sharers.get_or_init(|| Sharers::of(loaded)).find(id, index),
-            };
-            check_run(drive, run, owner_of, problems);
-            blocks += run.crcs.len() as u64;
+        for (zone, run) in zone {
+            for piece in loaded.state.pieces_at(*zone, run) {
+                let owner_of = |index| match piece.owner {
+                    Owner::Entry(ino, first) => Some((ino, first + u64::from(index))),
+                    Owner::Extent(id) => {
+                        sharers.get_or_init(|| Sharers::of(loaded)).find(id, index)
+                    }
+                };
+                let at = Address { zone: *zone, block: piece.block };
+                check_run(drive, (at, &piece.crcs), owner_of, problems);
+                blocks += u64::from(piece.blocks());
+            }
         }
         done += 1;
     }
@@ -159,13 +174,12 @@ fn check_data(
 
 fn check_run(
     drive: &Drive,
-    run: Stored<'_>,
+    (at, crcs): (Address, &[u32]),
     owner_of: impl Fn(u32) -> Option<(Ino, u64)>,
     problems: &mut Problems,
 ) {
-    let at = Address { zone: run.zone, block: run.block };
-    let mut buffer = vec![0; run.crcs.len() * BLOCK_BYTES];
-    let wrong = match drive.read_verified(at, run.crcs, &mut buffer) {
+    let mut buffer = vec![0; crcs.len() * BLOCK_BYTES];
+    let wrong = match drive.read_verified(at, crcs, &mut buffer) {
         Ok(wrong) => wrong,
         Err(error) => {
             problems.add(rule::DATA, format!("zone {} block {}: {error}", at.zone, at.block));

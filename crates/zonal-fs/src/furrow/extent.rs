@@ -5,6 +5,7 @@
 //! live counts are the sum of the runs in the zone (F2).
 
 use super::format::BLOCK_BYTES;
+use super::format::owners::OwnerRecord;
 use super::format::row::extent_bytes;
 use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use super::state::{File, State};
@@ -59,19 +60,6 @@ impl State {
                 let extent = self.extents.get(extent)?;
                 let crcs = &extent.crcs.as_slice()[*skip as usize..(skip + blocks) as usize];
                 Some(Stored { zone: extent.zone, block: extent.block + skip, crcs })
-            }
-        }
-    }
-
-    /// The run of blocks that an owner has.
-    pub(super) fn stored_by(&self, owner: Owner) -> Option<Stored<'_>> {
-        match owner {
-            Owner::Entry(ino, first) => {
-                self.stored(self.inodes.get(&ino)?.file().ok()?.map.get(&first)?)
-            }
-            Owner::Extent(id) => {
-                let Extent { zone, block, crcs, .. } = self.extents.get(&id)?;
-                Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
             }
         }
     }
@@ -147,6 +135,7 @@ impl State {
 
     /// Enters an entry where nothing is mapped, as one with its neighbours where it goes on.
     fn join_entry(&mut self, ino: Ino, mut first: u64, mut entry: MapEntry) {
+        self.record_owner(ino, first, &entry);
         let blocks_max = self.zones.extent_max();
         let file = self.file_mut(ino);
         let before = file.map.range(..first).next_back();
@@ -173,7 +162,7 @@ impl State {
         let covering = self.file_mut(ino).covering(block).map(|(start, _)| start);
         let Some(start) = covering.filter(|&start| start < block) else { return };
         let left = narrow(block - start);
-        let entry = self.take_entry(ino, start);
+        let entry = self.take_entry_of_file(ino, start);
         self.put_entry(ino, start, entry.part(0, left));
         self.put_entry(ino, block, entry.part(left, entry.blocks() - left));
     }
@@ -215,7 +204,8 @@ impl State {
         let MapEntry::At { zone, block, crcs } = entry else { return entry };
         let (id, blocks) = (ExtentId(self.next_extent), crcs.blocks());
         self.next_extent += 1;
-        self.zones.add_live(zone, block, blocks, Owner::Extent(id));
+        self.zones.add_live(zone, block, blocks);
+        self.zones.record_owner(zone, OwnerRecord { owner: Owner::Extent(id), block, blocks });
         self.totals.live += u64::from(blocks);
         self.totals.add_place_bytes(extent_bytes(blocks));
         self.changes.bytes += 4 * blocks as usize;
@@ -224,26 +214,40 @@ impl State {
         MapEntry::Shared { extent: id, skip: 0, blocks }
     }
 
-    /// Moves a run of blocks that reclaim has copied to its new place.
-    pub(super) fn relocate(&mut self, owner: Owner, zone: u32, block: u32) {
+    /// Moves a run of blocks that reclaim has copied to its new place. They are an owner's now, all of
+    /// them; what else its map entry has stays where it is.
+    pub(super) fn relocate(&mut self, owner: Owner, blocks: u32, (zone, block): (u32, u32)) {
         match owner {
-            Owner::Entry(ino, first) => match self.take_entry(ino, first) {
-                MapEntry::At { crcs, .. } => {
-                    self.join_entry(ino, first, MapEntry::At { zone, block, crcs });
+            Owner::Entry(ino, first) => {
+                self.split_map(ino, first);
+                self.split_map(ino, first + u64::from(blocks));
+                match self.take_entry(ino, first) {
+                    MapEntry::At { crcs, .. } => {
+                        self.join_entry(ino, first, MapEntry::At { zone, block, crcs });
+                    }
+                    other @ (MapEntry::Preallocated { .. } | MapEntry::Shared { .. }) => {
+                        self.put_entry(ino, first, other);
+                    }
                 }
-                other @ (MapEntry::Preallocated { .. } | MapEntry::Shared { .. }) => {
-                    self.put_entry(ino, first, other);
-                }
-            },
+            }
             Owner::Extent(id) => {
                 let Some(extent) = self.extents.get_mut(&id) else { return };
-                let blocks = extent.crcs.blocks();
-                self.zones.remove_live(extent.zone, extent.block, blocks);
+                self.zones.remove_live(extent.zone, blocks);
                 (extent.zone, extent.block) = (zone, block);
-                self.zones.add_live(zone, block, blocks, owner);
+                self.zones.add_live(zone, block, blocks);
+                self.zones.record_owner(zone, OwnerRecord { block, blocks, owner });
                 self.changes.bytes += 4 * blocks as usize;
                 self.changes.mark(RowKind::Extent, id.0, 0);
             }
+        }
+    }
+
+    /// Notes whose the blocks of an entry are that they were not before.
+    fn record_owner(&mut self, ino: Ino, first: u64, entry: &MapEntry) {
+        if let MapEntry::At { zone, block, crcs } = entry {
+            let owner = Owner::Entry(ino, first);
+            let record = OwnerRecord { owner, block: *block, blocks: crcs.blocks() };
+            self.zones.record_owner(*zone, record);
         }
     }
 
@@ -262,7 +266,7 @@ impl State {
         match &entry {
             MapEntry::Preallocated { .. } => self.totals.preallocated += blocks,
             MapEntry::At { zone, block, crcs } => {
-                self.zones.add_live(*zone, *block, crcs.blocks(), Owner::Entry(ino, first));
+                self.zones.add_live(*zone, *block, crcs.blocks());
                 self.totals.live += blocks;
                 self.changes.bytes += 4 * crcs.as_slice().len();
             }
@@ -289,8 +293,8 @@ impl State {
         self.changes.mark(RowKind::Map, ino.get(), start);
         match &entry {
             MapEntry::Preallocated { .. } => self.totals.preallocated -= blocks,
-            MapEntry::At { zone, block, crcs } => {
-                self.zones.remove_live(*zone, *block, crcs.blocks());
+            MapEntry::At { zone, crcs, .. } => {
+                self.zones.remove_live(*zone, crcs.blocks());
                 self.totals.live -= blocks;
             }
             MapEntry::Shared { extent, skip, blocks } => {
@@ -303,13 +307,30 @@ impl State {
         entry
     }
 
+    /// Takes out an entry of which something stays with the file: the blocks of what was the last
+    /// reference to a shared extent are the file's from now on.
+    fn take_entry_of_file(&mut self, ino: Ino, start: u64) -> MapEntry {
+        let was_shared =
+            matches!(self.file_mut(ino).map.get(&start), Some(MapEntry::Shared { .. }));
+        let entry = self.take_entry(ino, start);
+        if was_shared {
+            self.record_owner(ino, start, &entry);
+        }
+        entry
+    }
+
     /// Removes the part of a map entry that lies in `first..limit`.
     fn cut_entry(&mut self, ino: Ino, start: u64, first: u64, limit: u64) {
         self.mark_count(ino);
-        let entry = self.take_entry(ino, start);
+        let entry = self.file_mut(ino).map.get(&start).expect("the caller has found the entry");
         let end = start + u64::from(entry.blocks());
         let left = narrow(first.saturating_sub(start));
         let right = narrow(end.saturating_sub(limit));
+        if left + right == 0 {
+            self.take_entry(ino, start);
+            return;
+        }
+        let entry = self.take_entry_of_file(ino, start);
         if left > 0 {
             self.put_entry(ino, start, entry.part(0, left));
         }
@@ -328,7 +349,7 @@ impl State {
         }
         let extent = self.extents.remove(&id)?;
         let blocks = extent.crcs.blocks();
-        self.zones.remove_live(extent.zone, extent.block, blocks);
+        self.zones.remove_live(extent.zone, blocks);
         self.totals.live -= u64::from(blocks);
         self.totals.remove_place_bytes(extent_bytes(blocks));
         Some(extent)

@@ -10,6 +10,7 @@ use zerocopy::byteorder::little_endian::U32;
 
 use super::alloc::{Role, Zones};
 use super::format::BLOCK_BYTES;
+use super::format::owners::OwnerRecord;
 use super::format::row::{
     EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode, entry_bytes,
     extent_bytes,
@@ -71,8 +72,9 @@ impl Rows {
         build_inodes(&mut state, self.inodes, problems);
         build_xattrs(&mut state, self.xattrs, problems);
         build_entries(&mut state, self.entries, problems);
-        build_extents(&mut state, self.extents, problems);
-        let references = build_maps(&mut state, self.maps, problems);
+        let mut taken = Taken::default();
+        build_extents(&mut state, self.extents, &mut taken, problems);
+        let references = build_maps(&mut state, self.maps, &mut taken, problems);
         check_references(&mut state, &references, problems);
         check_links(&state, problems);
         for inode in state.inodes.values() {
@@ -224,50 +226,64 @@ fn entry_of(blocks: u32, place: &Place<'_>) -> MapEntry {
     }
 }
 
-/// The rule that a run of blocks breaks, beside those that are there already.
-fn check_run(state: &State, zone: u32, block: u32, crcs: &Crcs) -> Result<(), Invariant> {
-    let blocks = crcs.blocks();
-    let slot = state.zones.slots.get(zone as usize).ok_or(rule::EXTENTS)?;
-    let end = block.checked_add(blocks).filter(|end| *end <= slot.capacity).ok_or(rule::EXTENTS)?;
-    if blocks == 0 {
-        return Err(rule::EXTENTS);
+/// Runs of blocks that somebody has: the block behind each, by zone and first block.
+#[derive(Default)]
+struct Taken(BTreeMap<(u32, u32), u32>);
+
+impl Taken {
+    /// Enters a run, or says which rule it breaks, beside those that are there already.
+    fn enter(
+        &mut self,
+        state: &mut State,
+        (zone, block): (u32, u32),
+        crcs: &Crcs,
+    ) -> Result<(), Invariant> {
+        let blocks = crcs.blocks();
+        let slot = state.zones.slots.get(zone as usize).ok_or(rule::EXTENTS)?;
+        let end = block.checked_add(blocks).filter(|end| *end <= slot.capacity);
+        let end = end.filter(|_| blocks > 0).ok_or(rule::EXTENTS)?;
+        if matches!(slot.role, Role::Super | Role::Meta) {
+            return Err(rule::META_ZONES);
+        }
+        let before = self.0.range((zone, 0)..(zone, end)).next_back();
+        if before.is_some_and(|(_, before_ends)| *before_ends > block) {
+            return Err(rule::DISJOINT);
+        }
+        self.0.insert((zone, block), end);
+        state.zones.add_live(zone, block, blocks);
+        state.totals.live += u64::from(blocks);
+        Ok(())
     }
-    if matches!(slot.role, Role::Super | Role::Meta) {
-        return Err(rule::META_ZONES);
-    }
-    let before = slot.owners(..=block).next_back();
-    let before_ends = before
-        .and_then(|(_, owner)| state.stored_by(owner))
-        .map_or(0, |run| run.block as usize + run.crcs.len());
-    if before_ends > block as usize || slot.owners(block..end).next().is_some() {
-        return Err(rule::DISJOINT);
-    }
-    Ok(())
 }
 
-fn build_extents(state: &mut State, rows: BTreeMap<u64, Extent>, problems: &mut Problems) {
+fn build_extents(
+    state: &mut State,
+    rows: BTreeMap<u64, Extent>,
+    taken: &mut Taken,
+    problems: &mut Problems,
+) {
     for (id, extent) in rows {
         let Extent { zone, block, ref crcs, .. } = extent;
         let blocks = crcs.blocks();
         let sane = id != 0 && id < state.next_extent;
         let checked = if sane { Ok(()) } else { Err(rule::EXTENTS) };
-        if let Err(broken) = checked.and_then(|()| check_run(state, zone, block, crcs)) {
+        if let Err(broken) = checked.and_then(|()| taken.enter(state, (zone, block), crcs)) {
             let what = format!("extent {id} at zone {zone} block {block}, {blocks} blocks");
             problems.add(broken, what);
             continue;
         }
-        state.zones.add_live(zone, block, blocks, Owner::Extent(ExtentId(id)));
-        state.totals.live += u64::from(blocks);
+        let owner = Owner::Extent(ExtentId(id));
+        state.zones.record_owner(zone, OwnerRecord { block, blocks, owner });
         state.totals.add_place_bytes(extent_bytes(blocks));
         state.extents.insert(ExtentId(id), extent);
     }
 }
 
-/// The rule that a map entry breaks by itself.
-fn check_entry(state: &State, entry: &MapEntry) -> Result<(), Invariant> {
+/// Enters what a map entry has, or says which rule it breaks by itself.
+fn enter_entry(state: &mut State, taken: &mut Taken, entry: &MapEntry) -> Result<(), Invariant> {
     match entry {
         MapEntry::Preallocated { blocks } => (*blocks > 0).then_some(()).ok_or(rule::MAPS),
-        MapEntry::At { zone, block, crcs } => check_run(state, *zone, *block, crcs),
+        MapEntry::At { zone, block, crcs } => taken.enter(state, (*zone, *block), crcs),
         MapEntry::Shared { extent, skip, blocks } => {
             let extent = state.extents.get(extent).ok_or(rule::MAPS)?;
             let end = skip.checked_add(*blocks).filter(|_| *blocks > 0);
@@ -280,6 +296,7 @@ fn check_entry(state: &State, entry: &MapEntry) -> Result<(), Invariant> {
 fn build_maps(
     state: &mut State,
     rows: BTreeMap<(u64, u64), MapEntry>,
+    taken: &mut Taken,
     problems: &mut Problems,
 ) -> BTreeMap<ExtentId, u32> {
     let mut references = BTreeMap::new();
@@ -293,7 +310,7 @@ fn build_maps(
             Some(Some((start, other))) if start + u64::from(other.blocks()) > first => {
                 Err(rule::MAP_ORDER)
             }
-            Some(_) => check_entry(state, &entry),
+            Some(_) => enter_entry(state, taken, &entry),
         };
         let file = state.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok());
         let (Some(file), Ok(())) = (file, checked) else {
@@ -306,8 +323,9 @@ fn build_maps(
         match &entry {
             MapEntry::Preallocated { .. } => state.totals.preallocated += blocks,
             MapEntry::At { zone, block, crcs } => {
-                state.zones.add_live(*zone, *block, crcs.blocks(), Owner::Entry(ino, first));
-                state.totals.live += blocks;
+                let owner = Owner::Entry(ino, first);
+                let record = OwnerRecord { owner, block: *block, blocks: crcs.blocks() };
+                state.zones.record_owner(*zone, record);
             }
             MapEntry::Shared { extent, .. } => *references.entry(*extent).or_default() += 1,
         }
@@ -347,8 +365,8 @@ fn check_references(
         }
     }
     for id in unused {
-        let Extent { zone, block, crcs, .. } = state.extents.remove(&id).expect("just seen");
-        state.zones.remove_live(zone, block, crcs.blocks());
+        let Extent { zone, crcs, .. } = state.extents.remove(&id).expect("just seen");
+        state.zones.remove_live(zone, crcs.blocks());
         state.totals.live -= u64::from(crcs.blocks());
         state.totals.remove_place_bytes(extent_bytes(crcs.blocks()));
     }

@@ -40,6 +40,7 @@ pub mod layout;
 mod load;
 mod mkfs;
 mod ops;
+mod owners;
 mod place;
 mod planted;
 mod read;
@@ -83,6 +84,7 @@ use self::commit::Committer;
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
+use self::reclaim::Victim;
 use self::recover::Copies;
 use self::resume::RecoveryFacts;
 use self::state::State;
@@ -162,7 +164,7 @@ pub struct Furrow {
     /// One changes the levels of the table at a time. Taken before the committer.
     stepping: Mutex<()>,
     /// One reclaims at a time; the victim it is at.
-    reclaiming: Mutex<Option<u32>>,
+    reclaiming: Mutex<Option<Victim>>,
     /// One empties the write buffer at a time, so that no block is written twice. Taken before the
     /// state.
     flushing: Mutex<()>,

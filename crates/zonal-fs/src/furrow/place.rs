@@ -6,7 +6,6 @@
 
 pub(super) use super::format::owners::Owner;
 use super::format::row::{map_bytes, shared_map_bytes};
-use crate::vfs::Ino;
 
 /// Number of a shared extent, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,32 +153,7 @@ pub(super) struct Stored<'a> {
     pub(super) crcs: &'a [u32],
 }
 
-/// An [`Owner`] in 16 bytes: there is one for every run of blocks on the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PackedOwner {
-    /// 0, which no file has, for a shared extent.
-    ino: Ino,
-    /// The file's block or the extent's number.
-    at: u64,
-}
-
-impl From<Owner> for PackedOwner {
-    fn from(owner: Owner) -> Self {
-        match owner {
-            Owner::Entry(ino, first) => Self { ino, at: first },
-            Owner::Extent(id) => Self { ino: Ino::default(), at: id.0 },
-        }
-    }
-}
-
-impl From<PackedOwner> for Owner {
-    fn from(PackedOwner { ino, at }: PackedOwner) -> Self {
-        if ino == Ino::default() { Self::Extent(ExtentId(at)) } else { Self::Entry(ino, at) }
-    }
-}
-
 const _: () = assert!(size_of::<MapEntry>() == 32);
-const _: () = assert!(size_of::<PackedOwner>() == 16);
 
 #[cfg(test)]
 mod tests {
@@ -198,12 +172,5 @@ mod tests {
         assert_eq!(left.joined(&right, 3), None, "longer than an extent may be");
         assert_eq!(left.joined(&at(12, &[5]), 4), None, "a block lies between");
         assert_eq!(left.joined(&MapEntry::Preallocated { blocks: 1 }, 4), None);
-    }
-
-    #[test]
-    fn an_owner_survives_packing() {
-        for owner in [Owner::Entry(Ino::new(7), 0), Owner::Extent(ExtentId(7))] {
-            assert_eq!(Owner::from(PackedOwner::from(owner)), owner);
-        }
     }
 }

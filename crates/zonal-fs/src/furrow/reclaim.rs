@@ -8,7 +8,6 @@
 //! structure is here; the policy is [`Zones::find_victim`](super::alloc::Zones::find_victim) and
 //! the pace is [`pay`](super::buffer).
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
@@ -16,8 +15,9 @@ use super::alloc::Urgency;
 use super::commit::Ending;
 use super::data::Purpose;
 use super::extent::Placed;
+use super::format::owners::OwnerRecord;
 use super::format::{Address, BLOCK_BYTES};
-use super::place::Owner;
+use super::owners::{Piece, settle};
 use super::planted::PlantedBug;
 use super::state::State;
 use crate::FsError;
@@ -26,17 +26,34 @@ use crate::vfs::Result;
 /// Blocks copied at once: 1 MiB.
 pub(super) const COPY_BLOCKS: u32 = 256;
 
-/// A run of blocks to be copied.
-#[derive(Clone, Debug)]
-struct Live {
-    owner: Owner,
-    block: u32,
-    crcs: Vec<u32>,
+/// Records that are looked at while the state is locked.
+const LOOKS_MAX: usize = 1024;
+
+/// The zone that reclaim is at.
+#[derive(Debug)]
+pub(super) struct Victim {
+    zone: u32,
+    /// How often it had been emptied: it is another zone after the next time.
+    resets: u32,
+    /// Whose its blocks are, in the order of blocks.
+    records: Vec<OwnerRecord>,
+    /// The first one that was not looked at yet, and how many of its blocks were.
+    next: (usize, u32),
 }
 
-impl Live {
-    fn blocks(&self) -> u32 {
-        u32::try_from(self.crcs.len()).expect("inside a zone")
+impl Victim {
+    /// The next record to look at, of a long one a part.
+    fn next(&self) -> Option<OwnerRecord> {
+        let (index, skip) = self.next;
+        self.records.get(index).map(|record| record.part(skip, COPY_BLOCKS))
+    }
+
+    /// Goes on behind a record that [`next`](Self::next) returned.
+    fn pass(&mut self, record: &OwnerRecord) {
+        let (index, skip) = self.next;
+        let skip = skip + record.blocks;
+        let is_done = self.records[index].blocks <= skip;
+        self.next = if is_done { (index + 1, 0) } else { (index, skip) };
     }
 }
 
@@ -80,29 +97,20 @@ impl Furrow {
                 Err(_) => return Ok(0),
             },
         };
-        let victim = {
-            let state = self.read_state();
-            let goes_on = current.filter(|&zone| state.zones.is_victim(zone, urgency));
-            goes_on.or_else(|| state.zones.find_victim(state.totals.data_clock, urgency))
-        };
-        *current = victim;
-        let Some(victim) = victim else { return Ok(0) };
+        let before = current.take();
+        let Some(mut victim) = self.choose_victim(before, urgency) else { return Ok(0) };
         let mut moved = 0;
         while moved < budget {
-            let batch = {
-                let state = self.read_state();
-                // Pinned, so that it is not reset and written again while it is copied.
-                self.pin_zone(victim);
-                collect(&state, victim)
-            };
-            let outcome = self.move_blocks(victim, &batch);
-            self.unpin_zone(victim);
+            let Some(batch) = self.look_at(&mut victim, urgency) else { break };
+            let is_last = batch.is_empty();
+            let outcome = self.move_blocks(victim.zone, &batch);
+            self.unpin_zone(victim.zone);
             moved += outcome?;
-            if batch.is_empty() || self.read_state().zones.slot(victim).live == 0 {
-                *current = None;
+            if is_last {
                 break;
             }
         }
+        *current = Some(victim);
         let is_short = {
             let state = self.read_state();
             let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
@@ -116,8 +124,56 @@ impl Furrow {
         Ok(moved)
     }
 
+    /// The zone to go on with: the one that reclaim is at, as long as it is worth it, or another.
+    fn choose_victim(&self, before: Option<Victim>, urgency: Urgency) -> Option<Victim> {
+        let state = self.read_state();
+        let goes_on = before.filter(|victim| {
+            let is_same = state.zones.slot(victim.zone).resets == victim.resets;
+            is_same && victim.next().is_some() && state.zones.is_victim(victim.zone, urgency)
+        });
+        if goes_on.is_some() {
+            return goes_on;
+        }
+        let zone = state.zones.find_victim(state.totals.data_clock, urgency)?;
+        let slot = state.zones.slot(zone);
+        let mut records = slot.records.as_slice().to_vec();
+        settle(&mut records);
+        Some(Victim { zone, resets: slot.resets, records, next: (0, 0) })
+    }
+
+    /// The next blocks of a victim that live, up to [`COPY_BLOCKS`], in their order. The zone is pinned
+    /// then, so that it is not reset and written again while it is copied; `None` if it is no victim any
+    /// more.
+    fn look_at(&self, victim: &mut Victim, urgency: Urgency) -> Option<Vec<Piece>> {
+        let mut state = self.read_state();
+        let is_same = state.zones.slot(victim.zone).resets == victim.resets;
+        if !is_same || !state.zones.is_victim(victim.zone, urgency) {
+            return None;
+        }
+        self.pin_zone(victim.zone);
+        let (mut batch, mut blocks) = (Vec::new(), 0);
+        for look in 1.. {
+            let Some(record) = victim.next().filter(|_| blocks < COPY_BLOCKS) else { break };
+            let pieces = state.pieces_at(victim.zone, &record);
+            let more: u32 = pieces.iter().map(Piece::blocks).sum();
+            if blocks > 0 && blocks + more > COPY_BLOCKS {
+                break;
+            }
+            blocks += more;
+            batch.extend(pieces);
+            victim.pass(&record);
+            if look % LOOKS_MAX == 0 {
+                // Others may change something meanwhile: each piece is looked at again at the end.
+                drop(state);
+                state = self.read_state();
+            }
+        }
+        batch.sort_unstable_by_key(|piece: &Piece| piece.block);
+        Some(batch)
+    }
+
     /// Copies live blocks of a victim to the reclaim stream.
-    fn move_blocks(&self, victim: u32, batch: &[Live]) -> Result<u64> {
+    fn move_blocks(&self, victim: u32, batch: &[Piece]) -> Result<u64> {
         let read = match self.read_live(victim, batch) {
             Ok(read) => read,
             Err(error) => {
@@ -126,7 +182,7 @@ impl Furrow {
                 return Ok(1);
             }
         };
-        let mut sources: Vec<(&Live, &[u8])> = Vec::with_capacity(batch.len());
+        let mut sources: Vec<(&Piece, &[u8])> = Vec::with_capacity(batch.len());
         let mut rest = &read[..];
         for live in batch {
             let (bytes, later) = rest.split_at(live.crcs.len() * BLOCK_BYTES);
@@ -150,7 +206,7 @@ impl Furrow {
     /// Reads blocks of a victim, which will be erased, neighbours at once: what a second look would
     /// have mended must not be lost with it. A block that stays wrong moves with its checksum, and
     /// stays wrong for its readers.
-    fn read_live(&self, victim: u32, batch: &[Live]) -> Result<Vec<u8>> {
+    fn read_live(&self, victim: u32, batch: &[Piece]) -> Result<Vec<u8>> {
         let total: usize = batch.iter().map(|live| live.crcs.len()).sum();
         let mut data = vec![0; total * BLOCK_BYTES];
         let mut rest = &mut data[..];
@@ -195,7 +251,7 @@ fn joined(placed: &[Placed]) -> Vec<Placed> {
 fn relocate_batch<'a>(
     state: &mut State,
     victim: u32,
-    sources: impl Iterator<Item = &'a Live>,
+    sources: impl Iterator<Item = &'a Piece>,
     placed: &[Placed],
 ) {
     let mut sources = sources.peekable();
@@ -205,8 +261,9 @@ fn relocate_batch<'a>(
         while filled < part.blocks {
             let Some(live) = sources.peek() else { break };
             let blocks = (live.blocks() - used).min(part.blocks - filled);
-            let from = live.block + used;
-            relocate_range(state, victim, from..from + blocks, (part.zone, part.block + filled));
+            if let Some(copied) = live.part(used, blocks) {
+                state.relocate_piece(victim, &copied, (part.zone, part.block + filled));
+            }
             filled += blocks;
             used += blocks;
             if used == live.blocks() {
@@ -215,54 +272,6 @@ fn relocate_batch<'a>(
             }
         }
         state.zones.settle(part.zone, part.blocks);
-    }
-}
-
-/// The next live blocks of a victim, up to [`COPY_BLOCKS`].
-fn collect(state: &State, victim: u32) -> Vec<Live> {
-    let mut batch = Vec::new();
-    let mut total = 0;
-    let slot = state.zones.slot(victim);
-    if slot.unreadable {
-        return batch;
-    }
-    for (block, owner) in slot.owners(..) {
-        let Some(run) = state.stored_by(owner) else { continue };
-        let live = Live { owner, block, crcs: run.crcs.to_vec() };
-        if total > 0 && total + live.blocks() > COPY_BLOCKS {
-            break;
-        }
-        total += live.blocks();
-        batch.push(live);
-    }
-    batch
-}
-
-/// Moves what still lives in a copied range of the victim to its place in the copy.
-fn relocate_range(state: &mut State, victim: u32, from: Range<u32>, (zone, to): (u32, u32)) {
-    // A run that the copy's destination cut in two is cut in two itself, if it may be.
-    cut_at(state, victim, from.start);
-    cut_at(state, victim, from.end);
-    let inside: Vec<(u32, Owner)> = state.zones.slot(victim).owners(from.clone()).collect();
-    for (block, owner) in inside {
-        let fits = state
-            .stored_by(owner)
-            .is_some_and(|run| block as usize + run.crcs.len() <= from.end as usize);
-        if fits {
-            state.relocate(owner, zone, to + (block - from.start));
-        }
-    }
-}
-
-/// Cuts the map entry that covers `block` of a zone, so that one begins there. A shared extent stays
-/// whole, and stays in the victim until a copy of it finds room in one piece.
-fn cut_at(state: &mut State, zone: u32, block: u32) {
-    let covering = state.zones.slot(zone).owners(..block).next_back();
-    let Some((start, owner @ Owner::Entry(ino, first))) = covering else { return };
-    let reaches =
-        state.stored_by(owner).is_some_and(|run| start as usize + run.crcs.len() > block as usize);
-    if reaches {
-        state.split_map(ino, first + u64::from(block - start));
     }
 }
 
@@ -276,7 +285,8 @@ mod tests {
     const BLOCKS: u64 = 1024;
 
     fn runs(fs: &Furrow) -> usize {
-        fs.read_state().zones.slots.iter().map(super::super::alloc::ZoneSlot::runs).sum()
+        let state = fs.read_state();
+        state.inodes.values().filter_map(|inode| inode.file().ok()).map(|file| file.map.len()).sum()
     }
 
     #[test]

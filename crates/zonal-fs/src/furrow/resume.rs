@@ -148,8 +148,7 @@ impl Furrow {
             let has_data = state.zones.slot(number).live > 0;
             let resumed = match written {
                 Some(written) if zone.cond != ZoneCond::Full && has_data => {
-                    let end = live_end(state, number);
-                    end <= written && state.zones.resume(number, written)
+                    state.zones.slot(number).end <= written && state.zones.resume(number, written)
                 }
                 _ => false,
             };
@@ -167,7 +166,7 @@ impl Furrow {
         if state.zones.slot(zone).live == 0 {
             return;
         }
-        let end = live_end(state, zone);
+        let end = state.zones.slot(zone).end;
         state.zones.claim(zone);
         if !state.zones.resume(zone, end) {
             state.zones.seal(zone);
@@ -205,12 +204,4 @@ impl RecoveryFacts {
         let open = self.open_pair.map(|(zones, _)| zones);
         [self.journal_zones, open].into_iter().flatten().any(|zones| zones.contains(&zone))
     }
-}
-
-/// The block behind the last one of a zone that somebody has.
-fn live_end(state: &State, zone: u32) -> u32 {
-    let last = state.zones.slot(zone).owners(..).next_back();
-    let run = last.and_then(|(_, owner)| state.stored_by(owner));
-    let end = run.map_or(0, |run| run.block as usize + run.crcs.len());
-    u32::try_from(end).expect("inside the zone")
 }

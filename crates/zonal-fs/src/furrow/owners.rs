@@ -1,0 +1,243 @@
+//! Owner records: the way back from a block of a zone to the place of a file that has it.
+//!
+//! A record says whose a run of blocks was when they were given to somebody. It stays when they die
+//! or when an entry is cut, split or joined: the blocks of a file lie where they lay, as far from each
+//! other in the file as in the zone. So a record is a hint, and who uses one looks at the map. What
+//! must hold: of each block that lives in a zone whose owners are *listed* there is a record that
+//! leads to it.
+
+use super::format::owners::OwnerRecord;
+use super::place::{Extent, MapEntry, Owner};
+use super::state::State;
+use crate::vfs::Ino;
+
+impl OwnerRecord {
+    /// At most `blocks` blocks of it, behind the first `skip`. A shared extent stays whole.
+    pub(super) fn part(&self, skip: u32, blocks: u32) -> Self {
+        match self.owner {
+            Owner::Extent(_) => *self,
+            Owner::Entry(ino, first) => Self {
+                owner: Owner::Entry(ino, first + u64::from(skip)),
+                block: self.block + skip,
+                blocks: blocks.min(self.blocks - skip),
+            },
+        }
+    }
+
+    /// Both as one, if `next` says the same or goes on where this ends.
+    fn joined(&self, next: &Self) -> Option<Self> {
+        let (owners, blocks) = ((self.owner, next.owner), (self.block, next.block));
+        let is_same = match owners {
+            (Owner::Extent(id), Owner::Extent(next)) => id == next && blocks.0 == blocks.1,
+            (Owner::Entry(ino, _), Owner::Entry(next_ino, _)) => {
+                ino == next_ino
+                    && self.distance() == next.distance()
+                    && (self.block..=self.end()).contains(&next.block)
+            }
+            (Owner::Extent(_), Owner::Entry(..)) | (Owner::Entry(..), Owner::Extent(_)) => false,
+        };
+        let end = self.end().max(next.end());
+        is_same.then(|| Self { blocks: end - self.block, ..*self })
+    }
+
+    /// What blocks of one run have in common: how far they lie apart in file and zone.
+    fn distance(&self) -> u64 {
+        match self.owner {
+            Owner::Entry(_, first) => first.wrapping_sub(u64::from(self.block)),
+            Owner::Extent(_) => 0,
+        }
+    }
+}
+
+/// Records of a zone that are in memory, in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Records(Vec<OwnerRecord>);
+
+impl Records {
+    /// Adds one, or makes the last one longer.
+    pub(super) fn push(&mut self, record: OwnerRecord) {
+        if let Some(last) = self.0.last_mut()
+            && let Some(joined) = last.joined(&record)
+        {
+            *last = joined;
+        } else {
+            self.0.push(record);
+        }
+    }
+
+    pub(super) fn as_slice(&self) -> &[OwnerRecord] {
+        &self.0
+    }
+}
+
+/// Makes what says the same, or goes on, one record each, and puts all in the order of blocks.
+pub(super) fn settle(records: &mut Vec<OwnerRecord>) {
+    let key = |record: &OwnerRecord| match record.owner {
+        Owner::Entry(ino, _) => (ino, record.distance(), record.block),
+        Owner::Extent(id) => (Ino::default(), id.0, record.block),
+    };
+    records.sort_unstable_by_key(key);
+    records.dedup_by(|next, last| match last.joined(next) {
+        Some(joined) => {
+            *last = joined;
+            true
+        }
+        None => false,
+    });
+    records.sort_unstable_by_key(|record| (record.block, record.owner));
+}
+
+/// Blocks of a zone that live, with their checksums: what a record leads to.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) owner: Owner,
+    pub(super) block: u32,
+    pub(super) crcs: Vec<u32>,
+}
+
+impl Piece {
+    pub(super) fn blocks(&self) -> u32 {
+        u32::try_from(self.crcs.len()).expect("inside a zone")
+    }
+
+    /// So many blocks of it behind the first `skip`, as a record; `None` for a part of a shared extent,
+    /// which goes nowhere but as a whole.
+    pub(super) fn part(&self, skip: u32, blocks: u32) -> Option<OwnerRecord> {
+        let Self { owner, block, .. } = *self;
+        let whole = OwnerRecord { owner, block, blocks: self.blocks() };
+        match owner {
+            Owner::Entry(..) => Some(whole.part(skip, blocks)),
+            Owner::Extent(_) => (blocks == whole.blocks).then_some(whole),
+        }
+    }
+}
+
+/// All runs of blocks of map entries and shared extents, in the order of zones and blocks.
+pub(super) fn all_runs(state: &State) -> Vec<(u32, OwnerRecord)> {
+    let extents = state.extents.iter().map(|(&id, Extent { zone, block, crcs, .. })| {
+        (*zone, OwnerRecord { owner: Owner::Extent(id), block: *block, blocks: crcs.blocks() })
+    });
+    let files = state.inodes.iter().filter_map(|(&ino, inode)| Some((ino, inode.file().ok()?)));
+    let entries = files.flat_map(|(ino, file)| {
+        file.map.iter().filter_map(move |(&first, entry)| match entry {
+            MapEntry::At { zone, block, crcs } => {
+                let owner = Owner::Entry(ino, first);
+                Some((*zone, OwnerRecord { owner, block: *block, blocks: crcs.blocks() }))
+            }
+            MapEntry::Preallocated { .. } | MapEntry::Shared { .. } => None,
+        })
+    });
+    let mut runs: Vec<_> = extents.chain(entries).collect();
+    runs.sort_unstable_by_key(|(zone, run)| (*zone, run.block));
+    runs
+}
+
+impl State {
+    /// What still lives where a record of a zone says that it was put.
+    pub(super) fn pieces_at(&self, zone: u32, record: &OwnerRecord) -> Vec<Piece> {
+        match record.owner {
+            Owner::Extent(id) => {
+                let extent = self.extents.get(&id);
+                let extent =
+                    extent.filter(|extent| (extent.zone, extent.block) == (zone, record.block));
+                let crcs = extent.map(|extent| extent.crcs.as_slice().to_vec());
+                let piece = |crcs| Piece { owner: record.owner, block: record.block, crcs };
+                crcs.map(piece).into_iter().collect()
+            }
+            Owner::Entry(ino, first) => {
+                let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
+                let limit = first.saturating_add(u64::from(record.blocks));
+                let entries = file.into_iter().flat_map(|file| file.overlapping(first, limit));
+                entries
+                    .filter_map(|(start, entry)| {
+                        let (from, at, crcs) = overlap(zone, (first, limit), (start, entry))?;
+                        let expected = u64::from(record.block) + (from - first);
+                        let owner = Owner::Entry(ino, from);
+                        (u64::from(at) == expected).then_some(Piece { owner, block: at, crcs })
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// Moves what still lives of a copied part of a zone to the copy.
+    pub(super) fn relocate_piece(&mut self, zone: u32, part: &OwnerRecord, to: (u32, u32)) {
+        for found in self.pieces_at(zone, part) {
+            let to = (to.0, to.1 + (found.block - part.block));
+            self.relocate(found.owner, found.blocks(), to);
+        }
+    }
+}
+
+/// What of file blocks `first..limit` a map entry has in a zone: the first file block, the first zone
+/// block, and the checksums.
+fn overlap(
+    zone: u32,
+    (first, limit): (u64, u64),
+    (start, entry): (u64, &MapEntry),
+) -> Option<(u64, u32, Vec<u32>)> {
+    let MapEntry::At { zone: lies_in, block, crcs } = entry else { return None };
+    let from = start.max(first);
+    let to = limit.min(start + u64::from(entry.blocks()));
+    let narrow = |blocks: u64| usize::try_from(blocks).expect("inside the entry");
+    let crcs = &crcs.as_slice()[narrow(from - start)..narrow(to - start)];
+    let skip = u32::try_from(from - start).expect("inside the entry");
+    (*lies_in == zone).then(|| (from, block + skip, crcs.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::place::ExtentId;
+
+    fn of_file(ino: u64, first: u64, block: u32, blocks: u32) -> OwnerRecord {
+        OwnerRecord { owner: Owner::Entry(Ino::new(ino), first), block, blocks }
+    }
+
+    fn of_extent(id: u64, block: u32, blocks: u32) -> OwnerRecord {
+        OwnerRecord { owner: Owner::Extent(ExtentId(id)), block, blocks }
+    }
+
+    #[test]
+    fn what_is_written_in_order_is_one_record() {
+        let mut records = Records::default();
+        (0..100).for_each(|turn| records.push(of_file(7, u64::from(turn) * 4, 10 + turn * 4, 4)));
+        assert_eq!(records.as_slice(), [of_file(7, 0, 10, 400)]);
+        records.push(of_file(7, 0, 410, 4));
+        records.push(of_file(8, 4, 414, 4));
+        assert_eq!(records.as_slice().len(), 3, "another place, another file");
+    }
+
+    #[test]
+    fn what_says_the_same_is_one_record_and_nothing_else_is() {
+        let mut records = vec![
+            of_file(7, 20, 120, 5),
+            of_file(9, 0, 3, 1),
+            of_extent(7, 100, 8),
+            of_file(7, 0, 100, 10),
+            of_file(7, 5, 105, 15),
+            of_file(7, 2, 50, 3),
+            of_extent(7, 100, 8),
+            of_extent(8, 100, 8),
+            of_file(7, 26, 126, 1),
+        ];
+        settle(&mut records);
+        let expected = [
+            of_file(9, 0, 3, 1),
+            of_file(7, 2, 50, 3),
+            of_file(7, 0, 100, 25),
+            of_extent(7, 100, 8),
+            of_extent(8, 100, 8),
+            of_file(7, 26, 126, 1),
+        ];
+        assert_eq!(records, expected);
+    }
+
+    #[test]
+    fn a_part_of_a_record_is_a_part_of_the_file() {
+        let record = of_file(7, 10, 100, 8);
+        assert_eq!(record.part(3, 2), of_file(7, 13, 103, 2));
+        assert_eq!(record.part(3, 50), of_file(7, 13, 103, 5));
+        assert_eq!(of_extent(7, 100, 8).part(3, 2), of_extent(7, 100, 8), "stays whole");
+    }
+}
