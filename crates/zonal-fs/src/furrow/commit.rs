@@ -37,8 +37,6 @@ pub(super) struct Committer {
     pub(super) superlog: SuperLog,
     pub(super) journal: Journal,
     pub(super) table: Table,
-    /// Rows that were taken from the state and are not durable yet: all, after a commit that failed.
-    pub(super) unwritten: Memtable,
     /// Number of the last record that is durable.
     pub(super) durable_record: u64,
     /// The last manifest may be durable or not: nothing is written before another one is.
@@ -46,10 +44,9 @@ pub(super) struct Committer {
     pub(super) planted: Planted,
 }
 
-/// What a commit took from the state, in one moment.
+/// What a commit took from the state, in one moment, beside the rows.
 struct Taken {
     batch: u64,
-    rows: Memtable,
     /// Zones to reset once the batch is durable.
     emptied: Vec<u32>,
 }
@@ -95,7 +92,7 @@ impl Furrow {
         };
         let mut committer = self.committer.lock().expect("no holder panicked");
         let durable = self.durable_batch.load(Ordering::Acquire) >= wanted;
-        if durable && committer.unwritten.is_empty() {
+        if durable && !self.view.has_unwritten() {
             return Ok(Committed::Before);
         }
         self.check_writable()?;
@@ -126,13 +123,14 @@ impl Furrow {
         };
         let state = self.read_state();
         let rows = super::rows::batch(&state, &changes, self.options.planted);
+        // Before anything changes again: a row is always found, in the state or in the view.
+        self.view.add_unwritten(rows);
         self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
-        Ok(Taken { batch, rows, emptied })
+        Ok(Taken { batch, emptied })
     }
 
     fn make_durable(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
-        let Taken { batch, rows, emptied } = taken;
-        committer.unwritten.append(rows);
+        let Taken { batch, emptied } = taken;
         if self.has_planted(PlantedBug::ResetBeforeDurable) {
             for &zone in &emptied {
                 self.reset_zone(zone);
@@ -157,7 +155,7 @@ impl Furrow {
         if !self.has_planted(PlantedBug::SkipDataFlush) {
             self.drive.flush()?;
         }
-        if committer.unwritten.is_empty() {
+        if !self.view.has_unwritten() {
             return Ok(());
         }
         let end = committer.journal.end;
@@ -166,8 +164,7 @@ impl Furrow {
             committer.journal.roll_back(end);
         }
         outcome?;
-        let rows = std::mem::take(&mut committer.unwritten);
-        committer.table.memtable.append(rows);
+        self.view.end_batch();
         committer.durable_record = committer.journal.end.last;
         Ok(())
     }
@@ -181,7 +178,8 @@ impl Furrow {
                 outcome => outcome?,
             }
         }
-        let records = records_of(&committer.unwritten, self.layout().record_bytes);
+        let bytes = self.layout().record_bytes;
+        let records = self.view.with_unwritten(|rows| records_of(rows, bytes));
         let count = records.len();
         for (index, record) in records.into_iter().enumerate() {
             let mut record = record.pad();

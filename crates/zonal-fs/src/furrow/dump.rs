@@ -146,7 +146,7 @@ fn manifest(loaded: &Loaded) -> Value {
         .iter()
         .map(|pair| pair.zone.map(zerocopy::little_endian::U32::get))
         .collect();
-    let levels = &loaded.table.levels;
+    let levels = loaded.table.view.levels();
     json!({
         "next_ino": header.next_ino.get(),
         "next_extent": header.next_extent.get(),
@@ -168,7 +168,7 @@ fn key(key: Key) -> String {
 
 /// Runs are numbered from the newest on; the last level has no number.
 fn parts(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    let levels = &loaded.table.levels;
+    let levels = loaded.table.view.levels();
     let part = |part: &Part| {
         let PartSummary { number, first, last, rows, tombstones, bytes, .. } = part.summary;
         json!({
@@ -190,7 +190,7 @@ fn parts(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
 }
 
 fn leaves(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
-    for part in loaded.table.levels.parts() {
+    for part in loaded.table.view.levels().parts() {
         let source = DriveCopies { drive, at: part.at };
         let reader = PartReader::open(&part.summary, loaded.superblock.uuid, source);
         let reader = reader.map_err(corrupt)?;

@@ -17,9 +17,11 @@ use super::planted::Planted;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
 use super::table::Table;
+use super::table::levels::Levels;
 use super::table::memtable::Memtable;
 use super::table::pairs::{MetaZones, Pairs};
 use super::table::steps::{Numbers, flush_once};
+use super::table::view::View;
 use crate::FsError;
 use crate::mkfs::{Overwrite, Progress};
 use crate::signature::{self, Signature};
@@ -212,12 +214,13 @@ fn write_first_table(
     clock: &dyn Clock,
     options: &MkfsOptions,
 ) -> Result<()> {
+    let rows_before = (Levels::new(), Memtable::default());
+    let view = Arc::new(View::new(options.uuid, rows_before, 0));
     let mut committer = Committer {
         superblock: first_superblock(drive, clock, options),
         superlog: SuperLog::new(drive.layout.superblock_pairs),
         journal: Journal::new(options.uuid),
-        table: Table::new(),
-        unwritten: Memtable::default(),
+        table: Table::new(Arc::clone(&view)),
         durable_record: 0,
         is_unnamed: false,
         planted: Planted::default(),
@@ -229,7 +232,12 @@ fn write_first_table(
     let mut zones = EmptyZones(state);
     flush_once(drive, &mut zones, &pairs, (&mut committer, &rows))?;
     let mut pairs = pairs.lock().expect("no holder panicked");
-    committer.write_manifest(drive, &mut zones, &mut pairs, (numbers, Ending::Clean))?;
+    committer.write_manifest(
+        drive,
+        &mut zones,
+        &mut pairs,
+        (&view.levels(), numbers, Ending::Clean),
+    )?;
     if drive.layout.few_open_pairs {
         pairs.seal(drive);
     }

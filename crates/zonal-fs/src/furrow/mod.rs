@@ -90,8 +90,8 @@ use self::resume::RecoveryFacts;
 use self::state::State;
 use self::step::Steps;
 use self::superlog::SuperLog;
-use self::table::memtable::Memtable;
 use self::table::pairs::Pairs;
+use self::table::view::View;
 use crate::FsError;
 use crate::vfs::{Result, Timestamp};
 
@@ -158,6 +158,8 @@ pub struct Furrow {
     /// Whether a commit holds it.
     is_held_off: AtomicBool,
     uuid: [u8; 16],
+    /// The rows on the drive, for whoever reads them.
+    view: Arc<View>,
     committer: Mutex<Committer>,
     /// Where parts and manifests are written. Taken after the committer, before the state.
     pairs: Mutex<Pairs>,
@@ -220,12 +222,12 @@ impl Furrow {
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
         let zone_count = loaded.state.zones.slots.len();
         let last_batch = loaded.journal.end.last;
+        let view = Arc::clone(&loaded.table.view);
         let committer = Committer {
             superblock: loaded.superblock,
             superlog,
             journal: loaded.journal,
             table: loaded.table,
-            unwritten: Memtable::default(),
             durable_record: last_batch,
             is_unnamed: false,
             planted: options.planted,
@@ -239,6 +241,7 @@ impl Furrow {
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
             uuid: loaded.superblock.uuid,
+            view,
             committer: Mutex::new(committer),
             pairs: Mutex::default(),
             stepping: Mutex::new(()),

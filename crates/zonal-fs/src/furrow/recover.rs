@@ -3,6 +3,9 @@
 //! [`read`] writes nothing, so that a read-only mount and `check` use it as well;
 //! [`resume`](super::resume) does what a writable mount needs beside.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond, ZoneId};
 
@@ -24,11 +27,13 @@ use super::table::Table;
 use super::table::leaf::decode_rows;
 use super::table::levels::Levels;
 use super::table::memtable::Memtable;
-use super::table::store::DriveStore;
-use super::table::sweep::Compaction;
 use super::table::verify::check_levels;
+use super::table::view::View;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
+
+/// Bytes of leaves and indexes that are kept in memory.
+const CACHE_BYTES: usize = 64 << 20;
 
 /// Everything that a drive says.
 pub(super) struct Loaded {
@@ -113,20 +118,24 @@ pub(super) fn read(
     }
     check_geometry(drive, &superblock)?;
     let manifest = read_manifest(drive, &superblock, problems)?;
-    let mut table = read_table(drive, &superblock, &manifest)?;
+    let levels = read_levels(drive, &manifest)?;
     let zones = drive.device.report_all()?;
     let reader = Reader::new(drive, &zones, superblock.uuid, &manifest, planted);
-    let (journal, batches) = replay(reader, &mut table.memtable, problems, planted)?;
+    let mut memtable = Memtable::default();
+    let (journal, batches) = replay(reader, &mut memtable, problems, planted)?;
     let known = superblock.last_batch.get();
     if journal.end.last < known {
         let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
         problems.add(rule::BATCHES, what);
     }
     if copies == Copies::Both {
-        check_levels(drive, superblock.uuid, &table.levels, problems);
+        check_levels(drive, superblock.uuid, &levels, problems);
     }
-    let rows = read_rows(drive, superblock.uuid, &mut table, planted, problems)?;
-    table.suspects.extend(cut_off(drive, &table.levels, &zones));
+    let suspects = cut_off(drive, &levels, &zones);
+    let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
+    view.suspect(suspects);
+    let rows = read_rows(drive, &view, planted, problems)?;
+    let table = table_of(view, &superblock, &manifest);
     let slots = zone_slots(drive, (&superblock, &manifest), &zones);
     let slots = Zones::new(slots, drive.layout.zone_limits());
     let header = &manifest.header;
@@ -230,8 +239,8 @@ fn read_manifest(
     Ok(manifest)
 }
 
-/// The table as the manifest names it.
-fn read_table(drive: &Drive, superblock: &Superblock, manifest: &Manifest) -> Result<Table> {
+/// The levels as the manifest names them.
+fn read_levels(drive: &Drive, manifest: &Manifest) -> Result<Levels> {
     let corrupt = |why| FsError::Corrupt { what: "manifest", why };
     let levels = Levels::from_manifest(manifest).map_err(corrupt)?;
     for part in levels.parts() {
@@ -241,15 +250,19 @@ fn read_table(drive: &Drive, superblock: &Superblock, manifest: &Manifest) -> Re
             return Err(corrupt(format!("part {number} ends behind its zone")));
         }
     }
+    Ok(levels)
+}
+
+fn table_of(view: View, superblock: &Superblock, manifest: &Manifest) -> Table {
     let manifest_at = superblock
         .manifest
         .map(|pointer| Address { zone: pointer.zone.get(), block: pointer.block.get() });
     let next_part = manifest.header.next_part.get();
-    Ok(Table { levels, next_part, manifest: manifest_at, ..Table::new() })
+    Table { next_part, manifest: manifest_at, ..Table::new(Arc::new(view)) }
 }
 
 /// Parts of which a copy lies above a write pointer, or in an offline zone.
-fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> Vec<u64> {
+fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
     let is_whole = |at: Address, bytes: u32| {
         let Some(zone) = zones.get(at.zone as usize) else { return false };
         let end = u64::from(at.block) + blocks_for(bytes as usize) as u64;
@@ -264,20 +277,16 @@ fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> Vec<u64> {
 /// All rows, the newest of each. A part of which a copy is bad is written again later.
 fn read_rows(
     drive: &Drive,
-    uuid: [u8; 16],
-    table: &mut Table,
+    view: &View,
     planted: Planted,
     problems: &mut Problems,
 ) -> Result<Rows> {
     let mut rows = Rows::default();
-    let store = DriveStore::new(drive, uuid);
-    let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
-    compaction.scan(&table.levels, &[&table.memtable], &mut |key, value| {
+    view.scan(drive, planted, &mut |key, value| {
         if let Err(why) = rows.put(key, value) {
             problems.add(rule::ROWS, why);
         }
     })?;
-    table.suspects = store.bad.take();
     Ok(rows)
 }
 

@@ -195,7 +195,7 @@ impl RecoveryFacts {
             journal_zones: pair.map(|pair| pair.zones),
             open_pair: open_pair(drive, loaded),
             journal_is_whole,
-            copies_are_whole: problems.found.is_empty() && loaded.table.suspects.is_empty(),
+            copies_are_whole: problems.found.is_empty() && !loaded.table.view.has_suspects(),
         }
     }
 

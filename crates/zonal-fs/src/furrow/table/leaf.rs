@@ -5,6 +5,7 @@
 //! byte 1 of all of them, and so on. zstd then finds the columns that repeat. Decoding checks all it
 //! reads and allocates per leaf, not per row. Byte tables: `docs/format/furrow-table.md`.
 
+use std::cell::RefCell;
 use std::mem::size_of;
 
 use zerocopy::byteorder::little_endian::U32;
@@ -304,6 +305,12 @@ impl Leaf {
         self.keys.partition_point(|&other| other < key)
     }
 
+    /// Bytes of memory.
+    pub fn weight(&self) -> usize {
+        let per_row = self.keys.capacity() * size_of::<Key>() + self.ends.capacity() * 4;
+        size_of::<Self>() + per_row + self.tags.capacity() + self.bytes.capacity()
+    }
+
     /// All rows, in order.
     pub fn rows(&self) -> impl Iterator<Item = (Key, Option<&[u8]>)> {
         (0..self.len()).map(|row| (self.key(row), self.value(row)))
@@ -373,13 +380,25 @@ fn take_leaf(bytes: &[u8]) -> Result<(Leaf, &[u8]), String> {
         return Ok((decode_columns(stored, rows)?, rest));
     }
     let mut raw = vec![0; raw_bytes];
-    let unpacked = Decompressor::new()
-        .and_then(|mut zstd| zstd.decompress_to_buffer(stored, &mut raw[..]))
-        .map_err(|error| format!("zstd: {error}"))?;
+    let unpacked = unpack(stored, &mut raw).map_err(|error| format!("zstd: {error}"))?;
     if unpacked != raw_bytes {
         return Err(format!("{unpacked} bytes from zstd, {raw_bytes} are stated"));
     }
     Ok((decode_columns(&raw, rows)?, rest))
+}
+
+/// With a context that the thread keeps: to make one costs more than a small leaf.
+fn unpack(stored: &[u8], raw: &mut [u8]) -> std::io::Result<usize> {
+    thread_local! {
+        static ZSTD: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    ZSTD.with_borrow_mut(|zstd| {
+        let zstd = match zstd {
+            Some(zstd) => zstd,
+            None => zstd.insert(Decompressor::new()?),
+        };
+        zstd.decompress_to_buffer(stored, raw)
+    })
 }
 
 fn decode_columns(raw: &[u8], rows: usize) -> Result<Leaf, &'static str> {

@@ -41,6 +41,11 @@ impl Span {
         key >= self.from && self.below.is_none_or(|below| key < below)
     }
 
+    /// The part of it in [from, below), as bounds: if the first is not below the second, nothing.
+    pub(in crate::furrow) fn within(&self, from: Key, below: Key) -> (Key, Key) {
+        (self.from.max(from), self.below.map_or(below, |end| end.min(below)))
+    }
+
     fn overlaps(&self, first: Key, last: Key) -> bool {
         last >= self.from && self.below.is_none_or(|below| first < below)
     }

@@ -21,7 +21,6 @@ pub(in crate::furrow) struct Memtable {
 impl Memtable {
     /// Enters a row, in place of an earlier one.
     pub(in crate::furrow) fn insert(&mut self, key: Key, value: Value) {
-        let size = |value: &Value| ROW_BYTES + value.as_ref().map_or(0, |value| value.len());
         self.bytes += size(&value);
         if let Some(before) = self.rows.insert(key, value) {
             self.bytes -= size(&before);
@@ -37,9 +36,19 @@ impl Memtable {
         self.rows.is_empty()
     }
 
+    /// What it has of a row.
+    pub(in crate::furrow) fn get(&self, key: Key) -> Option<&Value> {
+        self.rows.get(&key)
+    }
+
     /// Rows from a key on.
     pub(in crate::furrow) fn range_from(&self, from: Key) -> Range<'_, Key, Value> {
         self.rows.range(from..)
+    }
+
+    /// Rows from a key on, below another that is not lower.
+    pub(in crate::furrow) fn range(&self, from: Key, below: Key) -> Range<'_, Key, Value> {
+        self.rows.range(from..below)
     }
 
     /// All rows.
@@ -53,4 +62,15 @@ impl Memtable {
             self.insert(key, value);
         }
     }
+
+    /// Takes out the first row.
+    pub(in crate::furrow) fn pop_first(&mut self) -> Option<(Key, Value)> {
+        let (key, value) = self.rows.pop_first()?;
+        self.bytes -= size(&value);
+        Some((key, value))
+    }
+}
+
+fn size(value: &Value) -> usize {
+    ROW_BYTES + value.as_ref().map_or(0, |value| value.len())
 }

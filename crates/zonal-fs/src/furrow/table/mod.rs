@@ -12,9 +12,11 @@
 //! | [`sweep`] | how do rows move between the levels? |
 //! | [`pointers`] | how does the manifest name all this? |
 //! | [`pairs`], [`store`] | how do parts get to the drive and back? |
+//! | [`view`], [`mod@run`], [`cache`] | how does a reader find rows? |
 //! | [`steps`] | who does it, and when? |
 //! | [`verify`] | is it all there, in both copies? |
 
+pub(super) mod cache;
 pub mod key;
 pub mod leaf;
 pub(super) mod levels;
@@ -25,58 +27,58 @@ mod model;
 pub(super) mod pairs;
 pub mod part;
 pub(super) mod pointers;
+pub(super) mod run;
 #[cfg(test)]
 mod sample;
 pub(super) mod steps;
 pub(super) mod store;
 pub(super) mod sweep;
 pub(super) mod verify;
+pub(super) mod view;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use self::levels::Levels;
-use self::memtable::Memtable;
+use self::view::View;
 use super::format::Address;
 use super::journal::Position;
 
-/// A memtable that is being written as a run.
-#[derive(Clone, Debug)]
-pub(super) struct Frozen {
-    pub(super) rows: Arc<Memtable>,
-    /// Where the journal goes on behind its rows.
-    pub(super) end: Position,
-}
-
-/// The table as the committer knows it.
+/// The table as the committer knows it, beside what readers see of it.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) levels: Levels,
-    pub(super) memtable: Memtable,
-    pub(super) frozen: Option<Frozen>,
+    pub(super) view: Arc<View>,
+    /// Where the journal goes on behind the rows of the frozen memtable.
+    pub(super) frozen_end: Option<Position>,
     pub(super) next_part: u64,
     /// Where the manifest is.
     pub(super) manifest: [Address; 2],
-    /// Parts of which a copy is bad: they are written again.
-    pub(super) suspects: BTreeSet<u64>,
+    /// Levels before the present ones that readers may still have.
+    pub(super) earlier: Vec<Weak<Levels>>,
 }
 
 impl Table {
-    /// A table without rows.
-    pub(super) fn new() -> Self {
-        Self {
-            levels: Levels::new(),
-            memtable: Memtable::default(),
-            frozen: None,
-            next_part: 1,
-            manifest: [Address::default(); 2],
-            suspects: BTreeSet::new(),
-        }
+    /// A table that no manifest names yet.
+    pub(super) fn new(view: Arc<View>) -> Self {
+        let manifest = [Address::default(); 2];
+        Self { view, frozen_end: None, next_part: 1, manifest, earlier: Vec::new() }
     }
 
-    /// All zones that its parts and the manifest lie in.
-    pub(super) fn zones(&self) -> BTreeSet<u32> {
-        let parts = self.levels.parts().flat_map(|part| part.at);
+    /// All zones that the parts of these levels and the manifest lie in.
+    pub(super) fn zones(&self, levels: &Levels) -> BTreeSet<u32> {
+        let parts = levels.parts().flat_map(|part| part.at);
         parts.chain(self.manifest).map(|at| at.zone).collect()
+    }
+
+    /// All zones of levels that readers still have.
+    pub(super) fn zones_of_readers(&mut self) -> BTreeSet<u32> {
+        let mut zones = BTreeSet::new();
+        self.earlier.retain(|levels| {
+            let levels = levels.upgrade();
+            let parts = levels.iter().flat_map(|levels| levels.parts());
+            zones.extend(parts.flat_map(|part| part.at).map(|at| at.zone));
+            levels.is_some()
+        });
+        zones
     }
 }

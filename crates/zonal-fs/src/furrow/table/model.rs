@@ -2,12 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use proptest::prelude::*;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use zonal::DeviceError;
+use zonal::{DeviceError, Lba};
 
 use super::key::{Key, RowKind};
 use super::levels::{Levels, Limits, Part, Span, Work};
@@ -15,29 +16,42 @@ use super::memtable::Memtable;
 use super::merge::Cursor;
 use super::part::{PartReader, PartSource};
 use super::sweep::{Compaction, PartStore, corrupt};
-use crate::furrow::format::Address;
+use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::Planted;
 use crate::vfs::Result;
 
 /// Parts in memory, by their number: a zone each.
 #[derive(Default)]
-struct MemoryStore {
-    parts: RefCell<BTreeMap<u32, Vec<u8>>>,
+pub(super) struct MemoryStore {
+    parts: RefCell<BTreeMap<u32, Rc<[u8]>>>,
     next: Cell<u64>,
     bytes: Cell<u64>,
+    /// Zone, copy and block of what cannot be read.
+    pub(super) faults: RefCell<BTreeSet<(u32, usize, usize)>>,
+    pub(super) bad: RefCell<BTreeSet<u64>>,
 }
 
-struct MemorySource(Vec<u8>);
+pub(super) struct MemorySource {
+    bytes: Rc<[u8]>,
+    /// Copy and block.
+    faults: BTreeSet<(usize, usize)>,
+}
 
 impl PartSource for MemorySource {
     fn read(
         &self,
-        _: usize,
+        copy: usize,
         offset: u64,
         buffer: &mut [u8],
     ) -> std::result::Result<(), DeviceError> {
         let offset = usize::try_from(offset).unwrap();
-        buffer.copy_from_slice(&self.0[offset..offset + buffer.len()]);
+        let end = offset + buffer.len();
+        let blocks = (copy, offset / BLOCK_BYTES)..(copy, end / BLOCK_BYTES);
+        if let Some(&(_, block)) = self.faults.range(blocks).next() {
+            let lba = Lba::new(block as u64);
+            return Err(DeviceError::Medium { lba });
+        }
+        buffer.copy_from_slice(&self.bytes[offset..end]);
         Ok(())
     }
 }
@@ -46,7 +60,11 @@ impl PartStore for MemoryStore {
     type Source = MemorySource;
 
     fn source(&self, part: &Part) -> MemorySource {
-        MemorySource(self.parts.borrow()[&part.at[0].zone].clone())
+        let zone = part.at[0].zone;
+        let faults = self.faults.borrow();
+        let faults = faults.range((zone, 0, 0)..(zone + 1, 0, 0));
+        let faults = faults.map(|&(_, copy, block)| (copy, block)).collect();
+        MemorySource { bytes: Rc::clone(&self.parts.borrow()[&zone]), faults }
     }
 
     fn uuid(&self) -> [u8; 16] {
@@ -62,14 +80,18 @@ impl PartStore for MemoryStore {
         self.bytes.set(self.bytes.get() + bytes.len() as u64);
         let mut parts = self.parts.borrow_mut();
         let zone = parts.last_key_value().map_or(1, |(zone, _)| zone + 1);
-        parts.insert(zone, bytes.to_vec());
+        parts.insert(zone, bytes.into());
         Ok([Address { zone, block: 0 }; 2])
+    }
+
+    fn note_bad(&self, part: &Part) {
+        self.bad.borrow_mut().insert(part.summary.number);
     }
 }
 
 impl MemoryStore {
     /// Drops parts that the levels do not have: reading one is a mistake.
-    fn keep(&self, levels: &Levels) {
+    pub(super) fn keep(&self, levels: &Levels) {
         let live: BTreeSet<u32> = levels.parts().map(|part| part.at[0].zone).collect();
         self.parts.borrow_mut().retain(|zone, _| live.contains(zone));
     }
@@ -218,12 +240,12 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 /// Values that do not compress, so that a few hundred rows are several parts.
-fn value(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn value(seed: u64, len: usize) -> Vec<u8> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     (0..len).map(|_| random.random()).collect()
 }
 
-fn tiny() -> Limits {
+pub(super) fn tiny() -> Limits {
     Limits { part_bytes: 12 << 10, whole_bytes: 12 << 10, tier_runs: 3, share: 2, runs_max: 5 }
 }
 

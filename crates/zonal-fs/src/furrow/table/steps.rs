@@ -17,7 +17,6 @@ use super::memtable::Memtable;
 use super::pairs::{Copies, MetaZones, Pairs, take_two};
 use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
-use super::{Frozen, Table};
 use crate::furrow::Furrow;
 use crate::furrow::alloc::Role;
 use crate::furrow::commit::{Committer, Ending};
@@ -47,7 +46,7 @@ enum Step {
 /// A step and what it starts from.
 struct Plan {
     step: Step,
-    levels: Levels,
+    levels: Arc<Levels>,
     next_part: u64,
 }
 
@@ -104,8 +103,9 @@ impl Committer {
         drive: &Drive,
         zones: &mut dyn MetaZones,
         pairs: &mut Pairs,
-        (numbers, ending): (Numbers, Ending),
+        what: (&Levels, Numbers, Ending),
     ) -> Result<()> {
+        let (levels, numbers, ending) = what;
         let before = self.journal.clone();
         // With few active zones it pauses, and goes on in others.
         let has_pause = drive.layout.few_open_pairs && self.journal.end.block > 0;
@@ -115,7 +115,7 @@ impl Committer {
             self.journal.finish(drive);
             self.journal.push_pair(taken);
         }
-        let pointer = self.write_manifest_record(drive, zones, pairs, numbers);
+        let pointer = self.write_manifest_record(drive, zones, pairs, (levels, numbers));
         let pointer = pointer.inspect_err(|_| {
             let old: Vec<u32> = before.zones().collect();
             for zone in self.journal.zones().filter(|zone| !old.contains(zone)) {
@@ -140,9 +140,9 @@ impl Committer {
         drive: &Drive,
         zones: &mut dyn MetaZones,
         pairs: &mut Pairs,
-        numbers: Numbers,
+        (levels, numbers): (&Levels, Numbers),
     ) -> Result<[ManifestPointer; 2]> {
-        let mut manifest = self.table.levels.to_manifest();
+        let mut manifest = levels.to_manifest();
         let journal = &self.journal;
         let header = &mut manifest.header;
         header.next_ino = U64::new(numbers.next_ino);
@@ -194,21 +194,22 @@ impl Committer {
         self.superlog.write(drive, &self.superblock)
     }
 
-    /// Resets metadata zones that hold nothing live.
+    /// Resets metadata zones that hold nothing of these levels, nor of any that readers have.
     pub(in crate::furrow) fn release(
-        &self,
+        &mut self,
         drive: &Drive,
         zones: &mut dyn MetaZones,
-        pairs: &Pairs,
+        (pairs, levels): (&Pairs, &Levels),
     ) {
         if self.is_unnamed {
             // Either of two manifests may be the one that counts.
             return;
         }
-        let live = self.table.zones();
-        let journal: BTreeSet<u32> = self.journal.zones().collect();
+        let mut live = self.table.zones(levels);
+        live.extend(self.journal.zones());
+        live.extend(self.table.zones_of_readers());
         for zone in zones.taken() {
-            if live.contains(&zone) || journal.contains(&zone) || pairs.holds(zone) {
+            if live.contains(&zone) || pairs.holds(zone) {
                 continue;
             }
             match drive.reset(zone) {
@@ -223,27 +224,28 @@ impl Committer {
 
     /// The step that is due, if one is. `open` is a zone of the pair that is written.
     fn plan(&mut self, layout: &Layout, open: Option<u32>) -> Option<Plan> {
-        let limits = layout.table;
         let (table, journal) = (&mut self.table, &self.journal);
-        let is_full = table.memtable.bytes() > layout.memtable_bytes
+        let view = &table.view;
+        let is_full = view.memtable_bytes() > layout.memtable_bytes
             || journal.blocks() > layout.journal_blocks
             || journal.pairs.len() > 1;
-        if table.frozen.is_none() && is_full && journal.end.last > journal.start.last {
-            let rows = Arc::new(std::mem::take(&mut table.memtable));
-            table.frozen = Some(Frozen { rows, end: journal.end });
+        if table.frozen_end.is_none() && is_full && journal.end.last > journal.start.last {
+            view.freeze();
+            table.frozen_end = Some(journal.end);
         }
-        let levels = &table.levels;
-        table.suspects.retain(|number| levels.parts().any(|part| part.summary.number == *number));
-        let step = if let Some(frozen) = &table.frozen {
-            Step::Flush(Arc::clone(&frozen.rows))
-        } else if !table.suspects.is_empty() {
-            Step::Rewrite(std::mem::take(&mut table.suspects))
-        } else if let Some(work) = table.levels.due(&limits) {
+        let levels = view.levels();
+        let step = if let Some(frozen) = view.frozen() {
+            Step::Flush(frozen)
+        } else if let suspects = view.take_suspects(&levels)
+            && !suspects.is_empty()
+        {
+            Step::Rewrite(suspects)
+        } else if let Some(work) = levels.due(&layout.table) {
             Step::Work(work)
         } else {
-            Step::Rewrite(sparse_pairs(&table.levels, layout, open)?)
+            Step::Rewrite(sparse_pairs(&levels, layout, open)?)
         };
-        Some(Plan { step, levels: table.levels.clone(), next_part: table.next_part })
+        Some(Plan { step, levels, next_part: table.next_part })
     }
 
     /// Makes a step's levels the current ones. Those before stay where the manifest is not written.
@@ -254,26 +256,28 @@ impl Committer {
         pairs: &mut Pairs,
         (outcome, numbers): (Outcome, Numbers),
     ) -> Result<()> {
-        // Not all of the table: the memtable can be large, and stays as it is.
-        let (manifest, suspects) = (self.table.manifest, self.table.suspects.clone());
-        let levels = std::mem::replace(&mut self.table.levels, outcome.levels);
+        let levels = Arc::new(outcome.levels);
+        let (manifest, journal) = (self.table.manifest, self.journal.clone());
         let next_part = std::mem::replace(&mut self.table.next_part, outcome.next_part);
-        let (frozen, journal) = (self.table.frozen.take(), self.journal.clone());
-        self.table.suspects.extend(outcome.bad);
-        if let Some(frozen) = &frozen {
-            self.journal.begin_at(frozen.end);
+        self.table.view.suspect(outcome.bad);
+        if let Some(end) = self.table.frozen_end {
+            self.journal.begin_at(end);
         }
         if self.planted.has(PlantedBug::ReleaseMetaEarly) {
             pairs.end_step();
             self.is_unnamed = false;
-            self.release(drive, zones, pairs);
+            self.release(drive, zones, (pairs, &levels));
         }
-        let outcome = self.write_manifest(drive, zones, pairs, (numbers, Ending::Record));
+        let what = (&*levels, numbers, Ending::Record);
+        let outcome = self.write_manifest(drive, zones, pairs, what);
         if outcome.is_err() && !self.is_unnamed {
-            let memtable = std::mem::take(&mut self.table.memtable);
-            self.table = Table { levels, memtable, frozen, next_part, manifest, suspects };
+            (self.table.manifest, self.table.next_part) = (manifest, next_part);
             self.journal = journal;
+            return outcome;
         }
+        self.table.frozen_end = None;
+        let before = self.table.view.install(levels);
+        self.table.earlier.push(Arc::downgrade(&before));
         outcome
     }
 }
@@ -317,7 +321,7 @@ impl Furrow {
         let mut bytes = 0;
         loop {
             let limits = self.layout().table;
-            let is_behind = self.lock_committer().table.levels.is_behind(&limits);
+            let is_behind = self.view.levels().is_behind(&limits);
             let must = pace == Pace::All || is_behind;
             if bytes >= STEP_BYTES && !must {
                 return;
@@ -360,6 +364,11 @@ impl Furrow {
     /// Runs one step, if one is due, and returns the bytes that it wrote.
     fn step_table(&self) -> Result<Option<u64>> {
         let mut committer = self.lock_committer();
+        if !committer.table.earlier.is_empty() {
+            // Readers had them when they were replaced.
+            let pairs = self.lock_pairs();
+            committer.release(&self.drive, &mut MountedZones(self), (&pairs, &self.view.levels()));
+        }
         let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
         let Some(plan) = committer.plan(self.layout(), open) else { return Ok(None) };
         let outcome = if self.layout().few_open_pairs {
@@ -397,7 +406,7 @@ impl Furrow {
             committer.install(&self.drive, &mut zones, &mut pairs, what).map(|()| bytes)
         });
         pairs.end_step();
-        committer.release(&self.drive, &mut zones, &pairs);
+        committer.release(&self.drive, &mut zones, (&pairs, &self.view.levels()));
         installed
     }
 
@@ -408,7 +417,7 @@ impl Furrow {
             &self.drive,
             &mut MountedZones(self),
             &mut pairs,
-            (self.numbers(), Ending::Record),
+            (&self.view.levels(), self.numbers(), Ending::Record),
         );
         if self.layout().few_open_pairs {
             pairs.seal(&self.drive);
@@ -458,10 +467,12 @@ pub(in crate::furrow) fn flush_once(
     (committer, rows): (&mut Committer, &Memtable),
 ) -> Result<()> {
     let step = Step::Flush(Arc::new(rows.clone()));
-    let plan = Plan { step, levels: Levels::new(), next_part: committer.table.next_part };
+    let levels = committer.table.view.levels();
+    let plan = Plan { step, levels, next_part: committer.table.next_part };
     let uuid = committer.journal.uuid;
     let outcome = run_plan(drive, zones, pairs, (uuid, plan), Planted::default())?;
-    (committer.table.levels, committer.table.next_part) = (outcome.levels, outcome.next_part);
+    committer.table.view.install(Arc::new(outcome.levels));
+    committer.table.next_part = outcome.next_part;
     Ok(())
 }
 

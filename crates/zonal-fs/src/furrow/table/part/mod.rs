@@ -21,7 +21,7 @@ use zonal::DeviceError;
 use super::key::Key;
 
 pub use self::builder::PartBuilder;
-pub use self::reader::{PartCursor, PartReader};
+pub use self::reader::{PartCursor, PartIndex, PartReader};
 
 /// Copies of a part.
 pub const COPIES: usize = 2;

@@ -2,6 +2,7 @@
 //! that has it.
 
 use std::collections::BTreeMap;
+use std::mem::size_of;
 use std::sync::{Arc, Mutex};
 
 use zerocopy::FromBytes;
@@ -27,12 +28,38 @@ pub(super) struct LeafPlace {
     crc: u32,
 }
 
+/// Where the leaves of a part are.
+#[derive(Debug)]
+pub struct PartIndex(Vec<LeafPlace>);
+
+impl PartIndex {
+    /// How many leaves the part has; at least one.
+    pub fn leaves(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The leaf in which a key is if it is in the part.
+    pub fn leaf_of(&self, key: Key) -> usize {
+        self.0.partition_point(|place| place.first <= key).saturating_sub(1)
+    }
+
+    /// The first key of a leaf.
+    pub fn first_of(&self, leaf: usize) -> Key {
+        self.0[leaf].first
+    }
+
+    /// Bytes of memory.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.0.capacity() * size_of::<LeafPlace>()
+    }
+}
+
 /// A part that is being read.
 #[derive(Debug)]
 pub struct PartReader<S> {
     id: PartId,
     summary: PartSummary,
-    index: Vec<LeafPlace>,
+    index: Arc<PartIndex>,
     source: S,
     bad: Mutex<BTreeMap<(usize, Section), String>>,
 }
@@ -40,28 +67,42 @@ pub struct PartReader<S> {
 impl<S: PartSource> PartReader<S> {
     /// Reads the index.
     pub fn open(summary: &PartSummary, uuid: [u8; 16], source: S) -> Result<Self, PartError> {
-        let id = PartId { uuid, number: summary.number };
-        let bad = Mutex::default();
-        let mut reader = Self { id, summary: *summary, index: Vec::new(), source, bad };
+        let mut reader = Self::with_index(summary, uuid, source, Arc::new(PartIndex(Vec::new())));
         let index = reader.either_copy(Section::Index, |copy| reader.read_index(copy))?;
-        reader.index = index;
+        reader.index = Arc::new(PartIndex(index));
         Ok(reader)
     }
 
+    /// Takes an index that has been read before.
+    pub fn with_index(
+        summary: &PartSummary,
+        uuid: [u8; 16],
+        source: S,
+        index: Arc<PartIndex>,
+    ) -> Self {
+        let id = PartId { uuid, number: summary.number };
+        Self { id, summary: *summary, index, source, bad: Mutex::default() }
+    }
+
     /// Where the leaves are.
-    #[cfg(test)]
-    pub(super) fn index(&self) -> &[LeafPlace] {
+    pub fn index(&self) -> &Arc<PartIndex> {
         &self.index
+    }
+
+    /// The same, leaf by leaf.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> &[LeafPlace] {
+        &self.index.0
     }
 
     /// How many leaves it has; at least one.
     pub fn leaves(&self) -> usize {
-        self.index.len()
+        self.index.leaves()
     }
 
     /// The leaf in which a key is if it is in the part.
     pub fn leaf_of(&self, key: Key) -> usize {
-        self.index.partition_point(|place| place.first <= key).saturating_sub(1)
+        self.index.leaf_of(key)
     }
 
     /// Reads a leaf.
@@ -148,7 +189,7 @@ impl<S: PartSource> PartReader<S> {
     }
 
     fn read_leaf(&self, leaf: usize, copy: usize) -> Result<Arc<Leaf>, String> {
-        let LeafPlace { offset, bytes, .. } = self.index[leaf];
+        let LeafPlace { offset, bytes, .. } = self.index.0[leaf];
         let blocks = self.read_blocks(copy, offset, bytes as usize)?;
         self.decode_leaf(leaf, &blocks[offset as usize % BLOCK_BYTES..])
     }
@@ -164,14 +205,14 @@ impl<S: PartSource> PartReader<S> {
 
     /// The leaf that begins at the start of `bytes`.
     fn decode_leaf(&self, leaf: usize, bytes: &[u8]) -> Result<Arc<Leaf>, String> {
-        let place = &self.index[leaf];
+        let place = &self.index.0[leaf];
         let section = bytes.get(..place.bytes as usize).ok_or("it is cut off")?;
         let (_, body) = verify(self.id, section, (*b"FRLF", Some(count(leaf)), place.crc))?;
         let decoded = decode(body)?;
         let (Some(first), Some(last)) = (decoded.first(), decoded.last()) else {
             return Err("it has no rows".into());
         };
-        let is_below_next = match self.index.get(leaf + 1) {
+        let is_below_next = match self.index.0.get(leaf + 1) {
             Some(next) => last < next.first,
             None => last == self.summary.last,
         };
@@ -268,7 +309,7 @@ impl<S: PartSource> PartCursor<S> {
     }
 
     fn leaf_ahead(&mut self, leaf: usize) -> Result<Arc<Leaf>, PartError> {
-        let place = self.reader.index[leaf];
+        let place = self.reader.index.0[leaf];
         let offset = place.offset as usize;
         let found = |ahead: &[u8], ahead_at: usize| {
             let at = offset.checked_sub(ahead_at)?;

@@ -189,7 +189,7 @@ fn every_byte_of_the_headers_and_the_index_counts() {
     let rows = several_leaves();
     let BuiltPart { bytes, summary } = build(&rows);
     let source = Memory::of(&bytes);
-    let index = open(&summary, &source).unwrap().index().to_vec();
+    let index = open(&summary, &source).unwrap().places().to_vec();
     let end = summary.index_at + summary.index_bytes;
     let headers = index.iter().flat_map(|place| place.offset..place.offset + 28);
     for at in headers.chain(summary.index_at..end) {
@@ -209,7 +209,7 @@ fn a_leaf_that_says_it_is_another_is_refused() {
         crc
     };
     let index_at = summary.index_at as usize;
-    let leaf_end = open(&summary, &Memory::of(&bytes)).unwrap().index()[0].bytes as usize;
+    let leaf_end = open(&summary, &Memory::of(&bytes)).unwrap().places()[0].bytes as usize;
     bytes[12] = 1;
     let crc = reseal(&mut bytes[..leaf_end]);
     bytes[index_at + HEADER_BYTES + 24..][..4].copy_from_slice(&crc);

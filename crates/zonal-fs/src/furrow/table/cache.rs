@@ -1,0 +1,178 @@
+//! The cache: leaves and indexes of parts that were read, up to a bound in bytes.
+//!
+//! A part never changes and its number is never used again, so nothing in here is ever wrong. What is
+//! used again before its turn comes stays (second chance); what belongs to a part that is gone is
+//! used no more, and goes when its turn comes.
+
+use std::collections::BTreeMap;
+use std::mem::size_of;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use super::leaf::Leaf;
+use super::levels::Part;
+use super::part::{PartError, PartIndex, PartReader, Section};
+use super::sweep::PartStore;
+
+/// Part and section.
+type Place = (u64, Section);
+
+/// Something of a part, decoded.
+#[derive(Clone, Debug)]
+enum Decoded {
+    Index(Arc<PartIndex>),
+    Leaf(Arc<Leaf>),
+}
+
+impl Decoded {
+    /// Bytes of memory, with what it takes to find it.
+    fn weight(&self) -> usize {
+        let own = match self {
+            Self::Index(index) => index.weight(),
+            Self::Leaf(leaf) => leaf.weight(),
+        };
+        own + size_of::<Slot>() + 2 * size_of::<(Place, usize)>()
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    place: Place,
+    decoded: Decoded,
+    weight: usize,
+    /// Since it had its turn.
+    is_used: AtomicBool,
+}
+
+/// What is in the cache. The hand goes round the slots, and takes what was not used since it came by.
+#[derive(Debug, Default)]
+struct Slots {
+    by_place: BTreeMap<Place, usize>,
+    ring: Vec<Slot>,
+    hand: usize,
+    bytes: usize,
+}
+
+impl Slots {
+    fn insert(&mut self, place: Place, decoded: Decoded, bytes_max: usize) {
+        // Another reader may have been faster.
+        if self.by_place.contains_key(&place) {
+            return;
+        }
+        let weight = decoded.weight();
+        while self.bytes + weight > bytes_max && !self.ring.is_empty() {
+            self.turn();
+        }
+        self.bytes += weight;
+        self.by_place.insert(place, self.ring.len());
+        self.ring.push(Slot { place, decoded, weight, is_used: AtomicBool::new(false) });
+    }
+
+    /// The turn of one slot: it stays if it was used, else it goes.
+    fn turn(&mut self) {
+        self.hand = if self.hand < self.ring.len() { self.hand } else { 0 };
+        let slot = &mut self.ring[self.hand];
+        if std::mem::take(slot.is_used.get_mut()) {
+            self.hand += 1;
+            return;
+        }
+        let slot = self.ring.swap_remove(self.hand);
+        self.bytes -= slot.weight;
+        self.by_place.remove(&slot.place);
+        // What takes its place is the youngest: its turn is a round later.
+        if let Some(moved) = self.ring.get(self.hand) {
+            self.by_place.insert(moved.place, self.hand);
+            self.hand += 1;
+        }
+    }
+}
+
+/// How the cache has done since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::furrow) struct CacheCounts {
+    pub(in crate::furrow) bytes: u64,
+    pub(in crate::furrow) hits: u64,
+    pub(in crate::furrow) misses: u64,
+}
+
+/// Decoded leaves and indexes.
+#[derive(Debug)]
+pub(in crate::furrow) struct LeafCache {
+    slots: RwLock<Slots>,
+    bytes_max: usize,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl LeafCache {
+    /// Of so many bytes.
+    pub(in crate::furrow) fn new(bytes_max: usize) -> Self {
+        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { slots: RwLock::default(), bytes_max, hits, misses }
+    }
+
+    pub(in crate::furrow) fn counts(&self) -> CacheCounts {
+        let bytes = self.slots.read().expect("no holder panicked").bytes as u64;
+        let [hits, misses] = [&self.hits, &self.misses].map(|count| count.load(Ordering::Relaxed));
+        CacheCounts { bytes, hits, misses }
+    }
+
+    /// The index of a part.
+    pub(in crate::furrow) fn index<S: PartStore>(
+        &self,
+        store: &S,
+        part: &Part,
+    ) -> Result<Arc<PartIndex>, PartError> {
+        let place = (part.summary.number, Section::Index);
+        if let Some(Decoded::Index(index)) = self.find(place) {
+            return Ok(index);
+        }
+        let reader = PartReader::open(&part.summary, store.uuid(), store.source(part))?;
+        if !reader.bad_copies().is_empty() {
+            store.note_bad(part);
+        }
+        let index = Arc::clone(reader.index());
+        self.insert(place, Decoded::Index(Arc::clone(&index)));
+        Ok(index)
+    }
+
+    /// A leaf of a part that has this index.
+    pub(in crate::furrow) fn leaf<S: PartStore>(
+        &self,
+        store: &S,
+        (part, index): (&Part, &Arc<PartIndex>),
+        number: usize,
+    ) -> Result<Arc<Leaf>, PartError> {
+        let section = Section::Leaf(u32::try_from(number).expect("a part is under 4 GiB"));
+        let place = (part.summary.number, section);
+        if let Some(Decoded::Leaf(leaf)) = self.find(place) {
+            return Ok(leaf);
+        }
+        let source = store.source(part);
+        let index = Arc::clone(index);
+        let reader = PartReader::with_index(&part.summary, store.uuid(), source, index);
+        let leaf = reader.leaf(number)?;
+        if !reader.bad_copies().is_empty() {
+            store.note_bad(part);
+        }
+        self.insert(place, Decoded::Leaf(Arc::clone(&leaf)));
+        Ok(leaf)
+    }
+
+    fn find(&self, place: Place) -> Option<Decoded> {
+        let slots = self.slots.read().expect("no holder panicked");
+        let Some(&at) = slots.by_place.get(&place) else {
+            self.misses.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        let slot = &slots.ring[at];
+        slot.is_used.store(true, Ordering::Relaxed);
+        Some(slot.decoded.clone())
+    }
+
+    fn insert(&self, place: Place, decoded: Decoded) {
+        let mut slots = self.slots.write().expect("no holder panicked");
+        slots.insert(place, decoded, self.bytes_max);
+    }
+}

@@ -1,0 +1,436 @@
+//! The view: the rows of the table as a reader finds them, at one moment and without the committer.
+//!
+//! Rows lie in layers, the newest first: those of a commit that is not durable yet, the memtable,
+//! the one that is being written as a run, and the levels. Only the committer changes the layers,
+//! under its lock. A reader copies from memory what it is asked for, takes the levels as they are, and
+//! reads their parts through the cache with no lock held. Parts of levels that a reader has are not
+//! reset, even if a step has put others in their place meanwhile.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::cache::{CacheCounts, LeafCache};
+use super::key::Key;
+use super::levels::{Levels, Part};
+use super::memtable::{Memtable, Value};
+use super::merge::{Cursor, Merge, RowsCursor};
+use super::part::PartError;
+use super::run::{Downwards, Source, Upwards};
+use super::store::DriveStore;
+use super::sweep::{Compaction, PartStore, corrupt};
+use crate::furrow::Furrow;
+use crate::furrow::io::Drive;
+use crate::furrow::planted::Planted;
+use crate::vfs::Result;
+
+/// Rows that become part of the memtable while readers wait.
+const ROWS_AT_ONCE: usize = 1024;
+
+/// All rows, the newest layer first.
+#[derive(Debug)]
+struct Layers {
+    /// Taken from the state and not durable yet: all, after a commit that failed.
+    unwritten: Memtable,
+    /// In the journal, and in no run yet.
+    memtable: Memtable,
+    /// Being written as a run.
+    frozen: Option<Arc<Memtable>>,
+    levels: Arc<Levels>,
+}
+
+impl Layers {
+    fn memory(&self) -> impl Iterator<Item = &Memtable> {
+        [&self.unwritten, &self.memtable].into_iter().chain(self.frozen.as_deref())
+    }
+}
+
+/// A row, and its value.
+pub(in crate::furrow) type FoundRow = (Key, Box<[u8]>);
+
+/// Rows that were found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct Found {
+    /// In order.
+    pub(in crate::furrow) rows: Vec<FoundRow>,
+    /// All rows from where the search began up to, but without, this key are there.
+    pub(in crate::furrow) end: Key,
+}
+
+/// The rows of the table, for whoever reads them.
+#[derive(Debug)]
+pub(in crate::furrow) struct View {
+    uuid: [u8; 16],
+    /// Never held during device I/O. May be taken with any other lock held.
+    layers: RwLock<Layers>,
+    cache: LeafCache,
+    /// Parts of which a copy is bad: they are written again.
+    suspects: Mutex<BTreeSet<u64>>,
+}
+
+/// What the committer does.
+impl View {
+    /// Of a file system with this identity, with a cache of so many bytes.
+    pub(in crate::furrow) fn new(
+        uuid: [u8; 16],
+        (levels, memtable): (Levels, Memtable),
+        cache_bytes: usize,
+    ) -> Self {
+        let unwritten = Memtable::default();
+        let layers = Layers { unwritten, memtable, frozen: None, levels: Arc::new(levels) };
+        let (layers, suspects) = (RwLock::new(layers), Mutex::default());
+        Self { uuid, layers, cache: LeafCache::new(cache_bytes), suspects }
+    }
+
+    fn read_layers(&self) -> RwLockReadGuard<'_, Layers> {
+        self.layers.read().expect("no holder panicked")
+    }
+
+    fn write_layers(&self) -> RwLockWriteGuard<'_, Layers> {
+        self.layers.write().expect("no holder panicked")
+    }
+
+    /// The levels as they are.
+    pub(in crate::furrow) fn levels(&self) -> Arc<Levels> {
+        Arc::clone(&self.read_layers().levels)
+    }
+
+    /// Adds rows that were taken from the state. Readers find them from now on.
+    pub(in crate::furrow) fn add_unwritten(&self, rows: Memtable) {
+        let mut layers = self.write_layers();
+        if layers.unwritten.is_empty() {
+            layers.unwritten = rows;
+        } else {
+            layers.unwritten.append(rows);
+        }
+    }
+
+    pub(in crate::furrow) fn has_unwritten(&self) -> bool {
+        !self.read_layers().unwritten.is_empty()
+    }
+
+    /// Looks at the rows that are not durable yet.
+    pub(in crate::furrow) fn with_unwritten<R>(&self, look: impl FnOnce(&Memtable) -> R) -> R {
+        look(&self.read_layers().unwritten)
+    }
+
+    /// They are durable: makes them part of the memtable, a few at a time. Each row is in one of the two
+    /// at every moment.
+    pub(in crate::furrow) fn end_batch(&self) {
+        loop {
+            let mut layers = self.write_layers();
+            for _ in 0..ROWS_AT_ONCE {
+                let Some((key, value)) = layers.unwritten.pop_first() else { return };
+                layers.memtable.insert(key, value);
+            }
+        }
+    }
+
+    /// Bytes of the memtable.
+    pub(in crate::furrow) fn memtable_bytes(&self) -> usize {
+        self.read_layers().memtable.bytes()
+    }
+
+    /// The memtable that is being written as a run, if one is.
+    pub(in crate::furrow) fn frozen(&self) -> Option<Arc<Memtable>> {
+        self.read_layers().frozen.clone()
+    }
+
+    /// From now on the memtable is one that is being written as a run; there is none before.
+    pub(in crate::furrow) fn freeze(&self) {
+        let mut layers = self.write_layers();
+        assert!(layers.frozen.is_none(), "one at a time");
+        layers.frozen = Some(Arc::new(std::mem::take(&mut layers.memtable)));
+    }
+
+    /// Puts levels in the place of those before and of the frozen memtable, of which they have the
+    /// rows. Returns the levels before.
+    pub(in crate::furrow) fn install(&self, levels: Arc<Levels>) -> Arc<Levels> {
+        let (before, frozen) = {
+            let mut layers = self.write_layers();
+            (std::mem::replace(&mut layers.levels, levels), layers.frozen.take())
+        };
+        // It can be large: not while readers wait.
+        drop(frozen);
+        before
+    }
+
+    fn lock_suspects(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.suspects.lock().expect("no holder panicked")
+    }
+
+    /// Notes parts of which a copy is bad.
+    pub(in crate::furrow) fn suspect(&self, numbers: BTreeSet<u64>) {
+        // Nearly always none: no lock for them.
+        if !numbers.is_empty() {
+            self.lock_suspects().extend(numbers);
+        }
+    }
+
+    pub(in crate::furrow) fn has_suspects(&self) -> bool {
+        !self.lock_suspects().is_empty()
+    }
+
+    /// Those of them that the levels have: what is done about them is the caller's now.
+    pub(in crate::furrow) fn take_suspects(&self, levels: &Levels) -> BTreeSet<u64> {
+        let mut suspects = std::mem::take(&mut *self.lock_suspects());
+        if !suspects.is_empty() {
+            let live: BTreeSet<u64> = levels.parts().map(|part| part.summary.number).collect();
+            suspects.retain(|number| live.contains(number));
+        }
+        suspects
+    }
+}
+
+/// What readers do.
+impl View {
+    /// Rows from `from` on and below `below`, at most `max` of them, one at least. The search may end earlier and
+    /// with fewer rows, but always later than where it began; [`Found::end`] is `below` if it is through.
+    pub(in crate::furrow) fn rows(
+        &self,
+        drive: &Drive,
+        (from, below): (Key, Key),
+        max: usize,
+    ) -> Result<Found> {
+        self.with_store(drive, |store| self.rows_in(store, (from, below), max))
+    }
+
+    /// The last row from `at_least` on, up to and with `at_most`.
+    pub(in crate::furrow) fn last_row(
+        &self,
+        drive: &Drive,
+        (at_least, at_most): (Key, Key),
+    ) -> Result<Option<FoundRow>> {
+        self.with_store(drive, |store| self.last_row_in(store, (at_least, at_most)))
+    }
+
+    /// The value of a row.
+    pub(in crate::furrow) fn row(&self, drive: &Drive, key: Key) -> Result<Option<Box<[u8]>>> {
+        self.with_store(drive, |store| self.row_in(store, key))
+    }
+
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for what is not in memory, which everything still is")
+    )]
+    pub(in crate::furrow) fn cache_counts(&self) -> CacheCounts {
+        self.cache.counts()
+    }
+
+    /// Hands on every row, in order, past the cache. Only for who has the view for itself: the
+    /// committer would have to wait.
+    pub(in crate::furrow) fn scan(
+        &self,
+        drive: &Drive,
+        planted: Planted,
+        each: &mut dyn FnMut(Key, &[u8]),
+    ) -> Result<()> {
+        let layers = self.read_layers();
+        let memory: Vec<&Memtable> = layers.memory().collect();
+        self.with_store(drive, |store| {
+            let compaction = Compaction { store, limits: drive.layout.table, planted };
+            compaction.scan(&layers.levels, &memory, each)
+        })
+    }
+
+    fn with_store<'a, R>(&self, drive: &'a Drive, read: impl FnOnce(&DriveStore<'a>) -> R) -> R {
+        let store = DriveStore::new(drive, self.uuid);
+        let answer = read(&store);
+        self.suspect(store.bad.take());
+        answer
+    }
+
+    pub(super) fn rows_in<S: PartStore>(
+        &self,
+        store: &S,
+        (from, below): (Key, Key),
+        max: usize,
+    ) -> Result<Found> {
+        if from >= below {
+            return Ok(Found { rows: Vec::new(), end: below });
+        }
+        let (memory, end, levels) = {
+            let layers = self.read_layers();
+            let (memory, end) = copy_rows(&layers, (from, below), max.max(1));
+            (memory, end, Arc::clone(&layers.levels))
+        };
+        let mut cursors: Vec<Box<dyn Cursor + '_>> = Vec::new();
+        cursors.push(Box::new(RowsCursor::new(memory.iter().map(|(key, value)| (key, value)))));
+        let source = Source { store, cache: &self.cache };
+        for (parts, span) in runs_in(&levels, (from, end)) {
+            cursors.push(Box::new(Upwards::new(source, parts, span).map_err(corrupt)?));
+        }
+        collect(Merge::new(cursors), max.max(1), end)
+    }
+
+    pub(super) fn last_row_in<S: PartStore>(
+        &self,
+        store: &S,
+        (at_least, at_most): (Key, Key),
+    ) -> Result<Option<FoundRow>> {
+        let below = at_most.successor();
+        if at_least >= below {
+            return Ok(None);
+        }
+        let (deleted, in_memory, levels) = {
+            let layers = self.read_layers();
+            let (deleted, row) = last_in_memory(&layers, (at_least, below));
+            (deleted, row, Arc::clone(&layers.levels))
+        };
+        // What lies below the last row in memory is not the last.
+        let from = in_memory.as_ref().map_or(at_least, |(key, _)| key.successor());
+        let source = Source { store, cache: &self.cache };
+        let mut cursors = Vec::new();
+        for (parts, span) in runs_in(&levels, (from, below)) {
+            cursors.push(Downwards::new(source, parts, span).map_err(corrupt)?);
+        }
+        let found = last_in_runs(&mut cursors, &deleted).map_err(corrupt)?;
+        Ok(found.or(in_memory))
+    }
+
+    pub(super) fn row_in<S: PartStore>(&self, store: &S, key: Key) -> Result<Option<Box<[u8]>>> {
+        let levels = {
+            let layers = self.read_layers();
+            if let Some(value) = layers.memory().find_map(|memtable| memtable.get(key)) {
+                return Ok(value.clone());
+            }
+            Arc::clone(&layers.levels)
+        };
+        let source = Source { store, cache: &self.cache };
+        for (parts, span) in runs_in(&levels, (key, key.successor())) {
+            let cursor = Upwards::new(source, parts, span).map_err(corrupt)?;
+            if let Some((_, value)) = cursor.peek() {
+                return Ok(value.map(Box::from));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Rows in memory from a key on, deleted ones included, at most `max`, and up to where these are all.
+fn copy_rows(layers: &Layers, (from, below): (Key, Key), max: usize) -> (Vec<(Key, Value)>, Key) {
+    let cursors = layers.memory().map(|memtable| {
+        let rows = RowsCursor::new(memtable.range(from, below));
+        Box::new(rows) as Box<dyn Cursor + '_>
+    });
+    let mut merge = Merge::new(cursors.collect());
+    let mut rows: Vec<(Key, Value)> = Vec::new();
+    while let Some((key, value)) = merge.peek() {
+        if rows.len() == max {
+            return (rows, key);
+        }
+        rows.push((key, value.map(Box::from)));
+        merge.advance().expect("rows in memory can be read");
+    }
+    (rows, below)
+}
+
+/// The runs that may have something of a range, newest first, each with what counts of it there.
+fn runs_in(
+    levels: &Levels,
+    (from, below): (Key, Key),
+) -> impl Iterator<Item = (&[Part], (Key, Key))> {
+    let upper = levels.upper.iter().flat_map(move |run| {
+        levels.spans_since(run.born).map(move |span| (&run.parts[..], span.within(from, below)))
+    });
+    let upper = upper.filter(|(_, (from, below))| from < below);
+    upper.chain([(&levels.last[..], (from, below))])
+}
+
+/// Takes the rows of a merge up to `end`, at most `max`. What cannot be read ends it early, unless
+/// nothing was read before.
+fn collect(mut merge: Merge<'_>, max: usize, end: Key) -> Result<Found> {
+    let mut rows = Vec::new();
+    while let Some((key, value)) = merge.peek() {
+        rows.extend(value.map(|value| (key, Box::from(value))));
+        if rows.len() == max {
+            return Ok(Found { rows, end: key.successor() });
+        }
+        match merge.advance() {
+            Ok(()) => {}
+            Err(_) if !rows.is_empty() => return Ok(Found { rows, end: key.successor() }),
+            Err(error) => return Err(corrupt(error)),
+        }
+    }
+    Ok(Found { rows, end })
+}
+
+/// The last row in memory that is not deleted, and the deleted ones above it, from above.
+fn last_in_memory(layers: &Layers, (from, below): (Key, Key)) -> (Vec<Key>, Option<FoundRow>) {
+    let mut deleted = Vec::new();
+    let mut ranges: Vec<_> =
+        layers.memory().map(|memtable| memtable.range(from, below).rev().peekable()).collect();
+    loop {
+        let last = ranges.iter_mut().filter_map(|rows| rows.peek().map(|(key, _)| **key)).max();
+        let Some(last) = last else { return (deleted, None) };
+        // The newest has it first.
+        let mut values =
+            ranges.iter_mut().filter_map(|rows| rows.next_if(|(key, _)| **key == last));
+        let newest = values.next().and_then(|(_, value)| value.clone());
+        values.for_each(drop);
+        match newest {
+            Some(value) => return (deleted, Some((last, value))),
+            None => deleted.push(last),
+        }
+    }
+}
+
+/// The last row of some runs, newest first, that is deleted neither in a newer one nor in memory.
+fn last_in_runs<S: PartStore>(
+    cursors: &mut [Downwards<'_, S>],
+    deleted: &[Key],
+) -> std::result::Result<Option<FoundRow>, PartError> {
+    let mut deleted = deleted.iter().copied().peekable();
+    loop {
+        let Some(last) = cursors.iter().filter_map(|cursor| Some(cursor.peek()?.0)).max() else {
+            return Ok(None);
+        };
+        while deleted.next_if(|&key| key > last).is_some() {}
+        let newest = cursors.iter().filter_map(Downwards::peek).find(|&(key, _)| key == last);
+        if deleted.peek() != Some(&last)
+            && let Some((_, Some(value))) = newest
+        {
+            return Ok(Some((last, Box::from(value))));
+        }
+        for cursor in cursors.iter_mut() {
+            if cursor.peek().is_some_and(|(key, _)| key == last) {
+                cursor.step_down()?;
+            }
+        }
+    }
+}
+
+impl Furrow {
+    /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`].
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for what is not in memory, which everything still is")
+    )]
+    pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
+        self.view.rows(&self.drive, (from, below), max)
+    }
+
+    /// The last row from `at_least` on, up to and with `at_most`.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for what is not in memory, which everything still is")
+    )]
+    pub(in crate::furrow) fn last_row(
+        &self,
+        at_least: Key,
+        at_most: Key,
+    ) -> Result<Option<FoundRow>> {
+        self.view.last_row(&self.drive, (at_least, at_most))
+    }
+
+    /// The value of a row.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for what is not in memory, which everything still is")
+    )]
+    pub(in crate::furrow) fn row(&self, key: Key) -> Result<Option<Box<[u8]>>> {
+        self.view.row(&self.drive, key)
+    }
+}
+
+#[cfg(test)]
+mod tests;
