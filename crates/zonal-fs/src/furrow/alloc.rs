@@ -69,12 +69,16 @@ pub(super) struct ZoneSlot {
     pub(super) written: u32,
     /// Blocks that somebody has.
     pub(super) live: u32,
+    /// The block behind the last one that anybody had since the zone was reset.
+    pub(super) end: u32,
     /// Blocks given out that nobody has yet and that are not given up.
     pub(super) in_flight: u32,
     /// The data clock at the last write, for the age of a victim.
     pub(super) last_write: u64,
-    /// The block behind the last one that anybody ever had since the zone was empty.
-    pub(super) end: u32,
+    /// Place of the next row of owners.
+    pub(super) next_owners: u32,
+    /// The rows of owners name all that lives in it.
+    pub(super) listed: bool,
     /// Whose its blocks are.
     pub(super) records: Records,
     /// Part of it cannot be read: reclaim cannot empty it.
@@ -90,9 +94,11 @@ impl ZoneSlot {
             capacity,
             written: 0,
             live: 0,
+            end: 0,
             in_flight: 0,
             last_write: 0,
-            end: 0,
+            next_owners: 0,
+            listed: false,
             records: Records::default(),
             unreadable: false,
             resets: 0,
@@ -133,6 +139,8 @@ pub(super) struct Zones {
     limits: ZoneLimits,
     /// Blocks that data can use: all of working zones, what lives in failed ones.
     usable: u64,
+    /// Zones whose row is to be written.
+    changed: BTreeSet<u32>,
 }
 
 impl Zones {
@@ -148,6 +156,7 @@ impl Zones {
             open: [None; 2],
             limits,
             usable: 0,
+            changed: BTreeSet::new(),
             slots,
         };
         for zone in zones.ids() {
@@ -185,6 +194,16 @@ impl Zones {
 
     pub(super) fn slot_mut(&mut self, zone: u32) -> &mut ZoneSlot {
         &mut self.slots[zone as usize]
+    }
+
+    /// The zone with this number, if there is one.
+    pub(super) fn known_mut(&mut self, zone: u32) -> Option<&mut ZoneSlot> {
+        self.slots.get_mut(zone as usize)
+    }
+
+    /// Zones that have changed since the last call.
+    pub(super) fn take_changed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.changed)
     }
 
     pub(super) fn free_count(&self) -> usize {
@@ -384,7 +403,7 @@ impl Zones {
         let slot = self.slot_mut(zone);
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
         slot.written = 0;
-        slot.end = 0;
+        (slot.end, slot.next_owners, slot.listed) = (0, 0, false);
         slot.records = Records::default();
         slot.unreadable = false;
         slot.resets = slot.resets.wrapping_add(1);
@@ -415,6 +434,7 @@ impl Zones {
     /// Somebody has a run of blocks now.
     pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
         self.emptied.remove(&zone);
+        self.changed.insert(zone);
         let slot = self.slot_mut(zone);
         slot.live += blocks;
         slot.end = slot.end.max(block + blocks);
@@ -425,6 +445,7 @@ impl Zones {
 
     /// Nobody has so many blocks any more.
     pub(super) fn remove_live(&mut self, zone: u32, blocks: u32) {
+        self.changed.insert(zone);
         let slot = self.slot_mut(zone);
         slot.live -= blocks;
         if slot.role == Role::Failed {

@@ -116,7 +116,7 @@ impl Furrow {
         }
         let (changes, emptied, batch) = {
             let mut state = self.write_accounts();
-            let changes = std::mem::take(&mut state.changes);
+            let changes = state.take_changes();
             let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
             state.batch += 1;
             (changes, emptied, state.batch - 1)

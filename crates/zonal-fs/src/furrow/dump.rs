@@ -148,11 +148,8 @@ fn manifest(loaded: &Loaded) -> Value {
         .collect();
     let levels = loaded.table.view.levels();
     json!({
-        "next_ino": header.next_ino.get(),
-        "next_extent": header.next_extent.get(),
         "next_part": header.next_part.get(),
         "last_batch": header.last_batch.get(),
-        "data_clock": header.data_clock.get(),
         "runs": levels.upper.len(),
         "parts": levels.parts().count(),
         "sweep_turn": levels.sweep.turn,

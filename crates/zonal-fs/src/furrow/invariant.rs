@@ -36,6 +36,8 @@ invariants! {
     LINKS "C15" "an inode's link count is the number of its entries, plus those of a directory";
     REACHABLE "C16" "every linked inode is reachable from the root";
     XATTRS "C17" "every extended attribute belongs to an inode";
+    COUNTS "C18" "an inode's row says how many blocks are mapped, that of a directory how many entries it has";
+    ORPHANS "C19" "inodes that have no link, or of which something waits to be removed, are in the list of orphans, and no others";
     EXTENTS "C20" "every extent lies inside a data zone's capacity";
     WRITTEN "C21" "every extent lies below its zone's write pointer";
     DISJOINT "C22" "no two extents overlap";
@@ -44,6 +46,8 @@ invariants! {
     REFERENCES "C25" "a shared extent's reference count is the number of its map entries, never 0";
     SIZES "C26" "no file is mapped beyond the largest size";
     META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the table";
+    ZONE_ROWS "C28" "a zone's row says how many of its blocks somebody has, and reaches to the last of them";
+    TOTALS "C29" "the row of totals holds the sums of all other rows";
     DATA "C30" "every mapped block is what its checksum says";
     ZONES "C31" "every zone that holds something can be read";
 }
@@ -69,6 +73,11 @@ pub(super) struct Problems {
 
 impl Problems {
     const KEPT_MAX: usize = 1000;
+
+    /// How many were added.
+    pub(super) fn count(&self) -> u64 {
+        self.found.len() as u64 + self.more
+    }
 
     pub(super) fn add(&mut self, invariant: Invariant, what: String) {
         if self.rules.insert(invariant) || self.found.len() < Self::KEPT_MAX {

@@ -19,6 +19,7 @@ use super::invariant::{self as rule, Invariant, Problems};
 use super::place::{Crcs, Extent, ExtentId, MapEntry, Owner};
 use super::rows::KINDS;
 use super::state::{Body, Directory, Entry, File, Inode, State, Xattr, inode_bytes};
+use super::sums::Base;
 use super::table::key::Key;
 use crate::rules;
 use crate::vfs::{FileKind, Ino, InodeFlags, Timestamp};
@@ -32,10 +33,11 @@ type EntryRows = BTreeMap<(u64, u64), (EntryRow, Box<[u8]>)>;
 /// All rows, by kind and key.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    pub(super) inodes: BTreeMap<u64, (InodeRow, Box<[u8]>)>,
+    base: Base,
+    inodes: BTreeMap<u64, (InodeRow, Box<[u8]>)>,
     entries: EntryRows,
     xattrs: XattrRows,
-    pub(super) extents: BTreeMap<u64, Extent>,
+    extents: BTreeMap<u64, Extent>,
     maps: BTreeMap<(u64, u64), MapEntry>,
 }
 
@@ -43,7 +45,8 @@ impl Rows {
     /// Enters a row.
     pub(super) fn put(&mut self, key: Key, value: &[u8]) -> Result<(), String> {
         let (owner, at) = (key.owner(), key.at());
-        match decode(key, value)? {
+        let Some(row) = self.base.put(key, decode(key, value)?) else { return Ok(()) };
+        match row {
             Row::Inode(row, target) => {
                 self.inodes.insert(owner, (row, target.into()));
             }
@@ -56,7 +59,7 @@ impl Rows {
             Row::Extent(row, crcs) => {
                 self.extents.insert(owner, extent_of(&row, crcs));
             }
-            // Not written yet.
+            // Of the base, or not written yet.
             Row::Totals(_) | Row::Zone(_) | Row::Orphan | Row::Name(_) | Row::Owners(_) => {}
             Row::Map(blocks, place) => {
                 self.maps.insert((owner, at), entry_of(blocks, &place));
@@ -66,9 +69,12 @@ impl Rows {
     }
 
     /// Builds the state. `zones` know their roles and capacities, and nothing of data yet.
-    pub(super) fn build(self, zones: Zones, next: (u64, u64), problems: &mut Problems) -> State {
+    pub(super) fn build(self, zones: Zones, problems: &mut Problems) -> State {
         let mut state = State::new(zones);
-        (state.next_ino, state.next_extent) = next;
+        (state.next_ino, state.next_extent) = self.next_numbers();
+        let counts: BTreeMap<Ino, u64> =
+            self.inodes.iter().map(|(&ino, (row, _))| (Ino::new(ino), row.count.get())).collect();
+        let before = problems.count();
         build_inodes(&mut state, self.inodes, problems);
         build_xattrs(&mut state, self.xattrs, problems);
         build_entries(&mut state, self.entries, problems);
@@ -80,8 +86,24 @@ impl Rows {
         for inode in state.inodes.values() {
             state.totals.row_bytes += inode_bytes(inode);
         }
-        state.changes = super::state::Changes::default();
+        state.totals.inodes = state.inodes.len() as u64;
+        // Where rows were left out, all sums differ for that.
+        if problems.count() == before {
+            check_counts(&state, &counts, problems);
+            self.base.compare(&state, problems);
+        }
+        self.base.apply_clocks(&mut state, problems);
+        drop(state.take_changes());
         state
+    }
+
+    /// Numbers are given on after these. Without totals, after the highest ones used.
+    fn next_numbers(&self) -> (u64, u64) {
+        // Saturation instead of overflow: such a row is then reported as out of range.
+        let after = |last: Option<&u64>| last.map_or(1, |last| last.saturating_add(1));
+        let found =
+            || (after(self.inodes.keys().next_back()), after(self.extents.keys().next_back()));
+        self.base.next_numbers().unwrap_or_else(found)
     }
 }
 
@@ -152,6 +174,9 @@ fn build_inodes(
             pins: 0,
             body,
         };
+        if inode.nlink == 0 {
+            state.unlinked.insert(Ino::new(raw));
+        }
         state.inodes.insert(Ino::new(raw), inode);
     }
 }
@@ -369,6 +394,17 @@ fn check_references(
         state.zones.remove_live(zone, crcs.blocks());
         state.totals.live -= u64::from(crcs.blocks());
         state.totals.remove_place_bytes(extent_bytes(crcs.blocks()));
+    }
+}
+
+/// Compares counts of blocks and of entries with those that the inodes' rows state.
+fn check_counts(state: &State, stated: &BTreeMap<Ino, u64>, problems: &mut Problems) {
+    for (ino, inode) in &state.inodes {
+        let stated = stated.get(ino).copied().unwrap_or(0);
+        let count = inode.count();
+        if stated != count {
+            problems.add(rule::COUNTS, format!("inode {ino} states {stated} and has {count}"));
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use super::table::Table;
 use super::table::levels::Levels;
 use super::table::memtable::Memtable;
 use super::table::pairs::{MetaZones, Pairs};
-use super::table::steps::{Numbers, flush_once};
+use super::table::steps::flush_once;
 use super::table::view::View;
 use crate::FsError;
 use crate::mkfs::{Overwrite, Progress};
@@ -225,19 +225,13 @@ fn write_first_table(
         is_unnamed: false,
         planted: Planted::default(),
     };
-    let changes = std::mem::take(&mut state.changes);
+    let changes = state.take_changes();
     let rows = super::rows::batch(state, &changes, Planted::default());
-    let numbers = Numbers::of(state);
     let pairs = Mutex::new(Pairs::default());
     let mut zones = EmptyZones(state);
     flush_once(drive, &mut zones, &pairs, (&mut committer, &rows))?;
     let mut pairs = pairs.lock().expect("no holder panicked");
-    committer.write_manifest(
-        drive,
-        &mut zones,
-        &mut pairs,
-        (&view.levels(), numbers, Ending::Clean),
-    )?;
+    committer.write_manifest(drive, &mut zones, &mut pairs, (&view.levels(), Ending::Clean))?;
     if drive.layout.few_open_pairs {
         pairs.seal(drive);
     }

@@ -14,7 +14,7 @@
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`replay`], [`load`], [`resume`] | how is the state found again? |
+//! | [`recover`], [`replay`], [`sums`], [`load`], [`resume`] | how is the state found again? |
 //! | [`mod@table`] | how do rows lie sorted on the drive, and who keeps them so? |
 //! | [`reclaim`], [`reap`] | how does space come back? |
 //! | [`step`] | what is done in the background, and when? |
@@ -54,6 +54,7 @@ mod rows;
 mod sample;
 mod state;
 mod step;
+mod sums;
 mod superlog;
 pub mod table;
 mod verify;

@@ -54,6 +54,14 @@ pub enum PlantedBug {
     DropTombstonesEarly,
     /// A second name for a file is not counted.
     ForgetLinkCount,
+    /// The row of an inode does not count its blocks or entries.
+    ForgetCount,
+    /// Sums are left out of batches.
+    ForgetTotals,
+    /// Rows of zones are left out of batches.
+    ForgetZoneRows,
+    /// Rows of orphans are left out of batches.
+    ForgetOrphanRows,
 }
 
 /// The mistake to make, if there is one.
@@ -96,7 +104,7 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 25] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -118,5 +126,9 @@ impl PlantedBug {
         Self::ForgetSweep,
         Self::DropTombstonesEarly,
         Self::ForgetLinkCount,
+        Self::ForgetCount,
+        Self::ForgetTotals,
+        Self::ForgetZoneRows,
+        Self::ForgetOrphanRows,
     ];
 }

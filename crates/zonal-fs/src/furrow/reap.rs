@@ -83,6 +83,7 @@ impl State {
 
     fn mark_reaping(&mut self, ino: Ino) {
         self.reaping.insert(ino);
+        self.mark_orphan(ino);
         self.changes.mark(super::table::key::RowKind::Inode, ino.get(), 0);
     }
 

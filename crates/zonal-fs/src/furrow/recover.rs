@@ -138,21 +138,10 @@ pub(super) fn read(
     let table = table_of(view, &superblock, &manifest);
     let slots = zone_slots(drive, (&superblock, &manifest), &zones);
     let slots = Zones::new(slots, drive.layout.zone_limits());
-    let header = &manifest.header;
-    let next = next_numbers(&rows, (header.next_ino.get(), header.next_extent.get()));
-    let mut state = rows.build(slots, next, problems);
-    state.totals.data_clock = header.data_clock.get();
+    let mut state = rows.build(slots, problems);
     state.batch = journal.end.last + 1;
     let losses = find_losses(drive, &state, &zones);
     Ok(Loaded { found, superblock, manifest, journal, table, state, zones, losses, batches })
-}
-
-/// Numbers are given on after the highest one used, also by batches after the manifest.
-fn next_numbers(rows: &Rows, (ino, extent): (u64, u64)) -> (u64, u64) {
-    // Saturation instead of overflow: such a row is then reported as out of range.
-    let inode = rows.inodes.keys().next_back().map_or(0, |last| last.saturating_add(1));
-    let last_extent = rows.extents.keys().next_back().map_or(0, |last| last.saturating_add(1));
-    (ino.max(inode).max(2), extent.max(last_extent).max(1))
 }
 
 fn check_superblocks(

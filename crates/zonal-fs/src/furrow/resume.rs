@@ -74,12 +74,7 @@ impl Furrow {
             self.write_accounts().zones.allow_resets(&others);
             let mut state = self.write_state();
             if !self.has_planted(PlantedBug::ForgetOrphans) {
-                let orphans: Vec<Ino> = state
-                    .inodes
-                    .iter()
-                    .filter(|(_, inode)| inode.nlink == 0)
-                    .map(|(&ino, _)| ino)
-                    .collect();
+                let orphans: Vec<Ino> = state.unlinked.iter().copied().collect();
                 for ino in orphans {
                     state.delete_if_unused(ino);
                 }

@@ -8,6 +8,7 @@ use super::format::row::{
 use super::place::{Crcs, Extent, ExtentId, MapEntry};
 use super::planted::{Planted, PlantedBug};
 use super::state::{Body, Changes, Inode, State};
+use super::sums::{totals_row, zone_row};
 use super::table::key::{Key, RowKind};
 use super::table::memtable::{Memtable, Value};
 use crate::vfs::{FileKind, Ino};
@@ -27,7 +28,7 @@ pub(super) const KINDS: [(u8, FileKind); 7] = [
 pub(super) fn batch(state: &State, changes: &Changes, planted: Planted) -> Memtable {
     let mut rows = Memtable::default();
     for &key in &changes.rows {
-        if planted.has(PlantedBug::ForgetXattrRows) && key.kind() == RowKind::Xattr {
+        if is_left_out(key.kind(), planted) {
             continue;
         }
         let value = present_value(state, key, planted);
@@ -41,34 +42,49 @@ pub(super) fn batch(state: &State, changes: &Changes, planted: Planted) -> Memta
     rows
 }
 
+/// Whether a planted mistake leaves out rows of a kind.
+fn is_left_out(kind: RowKind, planted: Planted) -> bool {
+    let kinds = [
+        (PlantedBug::ForgetXattrRows, RowKind::Xattr),
+        (PlantedBug::ForgetTotals, RowKind::Totals),
+        (PlantedBug::ForgetZoneRows, RowKind::Zone),
+        (PlantedBug::ForgetOrphanRows, RowKind::Orphan),
+    ];
+    kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
+}
+
 /// The value of a row; `None` if there is no such row any more.
 fn present_value(state: &State, key: Key, planted: Planted) -> Value {
-    if key.kind() == RowKind::Extent {
-        return state.extents.get(&ExtentId(key.owner())).map(encode_extent);
-    }
-    let inode = state.inodes.get(&Ino::new(key.owner()))?;
+    let inode = || state.inodes.get(&Ino::new(key.owner()));
     match key.kind() {
-        RowKind::Inode => Some(encode_inode(inode, planted)),
+        RowKind::Totals => Some(encode(&Row::Totals(totals_row(state)))),
+        RowKind::Zone => {
+            let zone = u32::try_from(key.owner()).expect("zone numbers are u32");
+            zone_row(state.zones.slot(zone)).map(|row| encode(&Row::Zone(row)))
+        }
+        RowKind::Orphan => is_orphan(inode()?).then(|| encode(&Row::Orphan)),
+        RowKind::Inode => Some(encode_inode(inode()?, planted)),
         RowKind::Xattr => {
-            let mut xattrs = inode.xattrs.iter();
+            let mut xattrs = inode()?.xattrs.iter();
             let (name, xattr) = xattrs.find(|(_, xattr)| xattr.slot == key.at())?;
             Some(encode(&Row::Xattr(name, xattr)))
         }
-        RowKind::Map => Some(encode_map(inode.file().ok()?.map.get(&key.at())?)),
+        RowKind::Map => Some(encode_map(inode()?.file().ok()?.map.get(&key.at())?)),
         RowKind::Entry => {
-            let directory = inode.directory().ok()?;
+            let directory = inode()?.directory().ok()?;
             let name = directory.by_cookie.get(&key.at())?;
             let entry = directory.by_name.get(name)?;
             let row = EntryRow { ino: U64::new(entry.ino.get()), kind: kind_number(entry.kind) };
             Some(encode(&Row::Entry(row, name)))
         }
-        RowKind::Totals
-        | RowKind::Zone
-        | RowKind::Orphan
-        | RowKind::Name
-        | RowKind::Extent
-        | RowKind::Owners => None,
+        RowKind::Extent => state.extents.get(&ExtentId(key.owner())).map(encode_extent),
+        RowKind::Name | RowKind::Owners => None,
     }
+}
+
+/// Whether it is to be deleted, or something of it waits to be removed.
+fn is_orphan(inode: &Inode) -> bool {
+    inode.nlink == 0 || inode.file().is_ok_and(|file| file.reap_from.is_some())
 }
 
 /// A kind's number on disk.
@@ -82,16 +98,12 @@ fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
         Body::Directory(directory) => (directory.parent, directory.next_cookie),
         Body::File(_) | Body::Symlink(_) | Body::Special => (Ino::default(), 0),
     };
-    let count = match &inode.body {
-        Body::File(file) => file.mapped,
-        Body::Directory(directory) => directory.entries,
-        Body::Symlink(_) | Body::Special => 0,
-    };
     let target: &[u8] = match &inode.body {
         Body::Symlink(target) => target,
         Body::File(_) | Body::Directory(_) | Body::Special => &[],
     };
     let nlink = if planted.has(PlantedBug::ForgetLinkCount) { 1 } else { inode.nlink };
+    let count = if planted.has(PlantedBug::ForgetCount) { 0 } else { inode.count() };
     let row = InodeRow {
         size: U64::new(inode.size),
         atime: I64::new(inode.atime.secs()),

@@ -141,6 +141,15 @@ impl Inode {
         self.nlink == 0 && self.pins == 0
     }
 
+    /// Blocks mapped, or entries.
+    pub(super) fn count(&self) -> u64 {
+        match &self.body {
+            Body::File(file) => file.mapped,
+            Body::Directory(directory) => directory.entries,
+            Body::Symlink(_) | Body::Special => 0,
+        }
+    }
+
     /// The directory's content, or an error.
     pub(super) fn directory(&self) -> Result<&Directory> {
         match &self.body {
@@ -200,6 +209,8 @@ impl Changes {
 /// Sums over everything, in blocks of 4 KiB unless named otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
+    /// Inodes, those without a link too.
+    pub(super) inodes: u64,
     /// Stored (F2: the sum of all zones' live blocks).
     pub(super) live: u64,
     /// Preallocated to files.
@@ -246,7 +257,7 @@ pub(super) struct State {
     pub(super) totals: Totals,
     /// Files with buffered blocks.
     pub(super) buffered: BTreeSet<Ino>,
-    /// Inodes without a link that pins keep alive.
+    /// Inodes without a link that pins keep alive, or that recovery is to delete.
     pub(super) unlinked: BTreeSet<Ino>,
     /// Files of which something waits to be removed.
     pub(super) reaping: BTreeSet<Ino>,
@@ -275,6 +286,18 @@ impl State {
         }
     }
 
+    /// Takes what has changed since the last call, with the sums that go with it.
+    pub(super) fn take_changes(&mut self) -> Changes {
+        let mut changes = std::mem::take(&mut self.changes);
+        for zone in self.zones.take_changed() {
+            changes.mark(RowKind::Zone, zone.into(), 0);
+        }
+        if !changes.rows.is_empty() {
+            changes.mark(RowKind::Totals, 0, 0);
+        }
+        changes
+    }
+
     pub(super) fn inode(&self, ino: Ino) -> Result<&Inode> {
         self.inodes.get(&ino).filter(|inode| !inode.is_deleted()).ok_or(FsError::NotFound)
     }
@@ -292,6 +315,7 @@ impl State {
 
     /// Enters a new inode.
     pub(super) fn insert_inode(&mut self, ino: Ino, inode: Inode) {
+        self.totals.inodes += 1;
         self.totals.row_bytes += inode_bytes(&inode);
         self.changes.mark(RowKind::Inode, ino.get(), 0);
         for xattr in inode.xattrs.values() {
@@ -307,14 +331,21 @@ impl State {
             self.unmap(ino, 0, u64::MAX);
         }
         let Some(inode) = self.inodes.remove(&ino) else { return };
+        self.totals.inodes -= 1;
         self.totals.row_bytes -= inode_bytes(&inode);
         self.changes.mark(RowKind::Inode, ino.get(), 0);
         for xattr in inode.xattrs.values() {
             self.changes.mark(RowKind::Xattr, ino.get(), xattr.slot);
         }
         self.buffered.remove(&ino);
-        self.unlinked.remove(&ino);
-        self.reaping.remove(&ino);
+        if self.unlinked.remove(&ino) | self.reaping.remove(&ino) {
+            self.mark_orphan(ino);
+        }
+    }
+
+    /// Whether an inode is to be looked after has changed.
+    pub(super) fn mark_orphan(&mut self, ino: Ino) {
+        self.changes.mark(RowKind::Orphan, ino.get(), 0);
     }
 
     /// Sets or, with `None`, removes an extended attribute.
@@ -375,6 +406,7 @@ impl State {
         let Some(inode) = self.inodes.get(&ino).filter(|inode| inode.nlink == 0) else { return };
         if inode.pins > 0 {
             self.unlinked.insert(ino);
+            self.mark_orphan(ino);
         } else if self.is_deleted_in_steps(ino) {
             self.unlinked.remove(&ino);
             self.cut_off(ino, 0);

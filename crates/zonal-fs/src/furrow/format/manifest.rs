@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 )]
 #[repr(C)]
 pub struct KeyBytes {
-    /// Inode, directory or extent.
+    /// Inode, directory, extent or zone.
     pub owner: U64,
     /// Place within the owner and kind.
     pub at: U64,
@@ -32,16 +32,10 @@ pub struct KeyBytes {
 )]
 #[repr(C)]
 pub struct ManifestHeader {
-    /// Number of the next inode.
-    pub next_ino: U64,
-    /// Number of the next extent.
-    pub next_extent: U64,
     /// Number of the next part.
     pub next_part: U64,
     /// Number of the last batch that the table contains; the journal goes on with the next.
     pub last_batch: U64,
-    /// Blocks of data written over the file system's life: the clock of reclaim.
-    pub data_clock: U64,
     /// Turns that the sweep has completed.
     pub sweep_turn: U64,
     /// What the sweep has passed in this turn: all keys below this one.
@@ -61,7 +55,7 @@ pub struct ManifestHeader {
 }
 
 const _: () = assert!(size_of::<KeyBytes>() == 24);
-const _: () = assert!(size_of::<ManifestHeader>() == 96);
+const _: () = assert!(size_of::<ManifestHeader>() == 72);
 
 /// A run above the last level. The newest one comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]

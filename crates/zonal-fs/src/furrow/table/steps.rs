@@ -26,7 +26,6 @@ use crate::furrow::format::superblock::ManifestPointer;
 use crate::furrow::io::Drive;
 use crate::furrow::layout::Layout;
 use crate::furrow::planted::{Planted, PlantedBug};
-use crate::furrow::state::State;
 use crate::furrow::step::StepProgress;
 use crate::vfs::Result;
 
@@ -58,24 +57,6 @@ struct Outcome {
     bad: BTreeSet<u64>,
 }
 
-/// Numbers of the state that a manifest keeps.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::furrow) struct Numbers {
-    pub(in crate::furrow) next_ino: u64,
-    pub(in crate::furrow) next_extent: u64,
-    pub(in crate::furrow) data_clock: u64,
-}
-
-impl Numbers {
-    pub(in crate::furrow) fn of(state: &State) -> Self {
-        Self {
-            next_ino: state.next_ino,
-            next_extent: state.next_extent,
-            data_clock: state.totals.data_clock,
-        }
-    }
-}
-
 /// A manifest, with a header of its own in each copy.
 struct ManifestCopies {
     record: PaddedRecord,
@@ -103,9 +84,8 @@ impl Committer {
         drive: &Drive,
         zones: &mut dyn MetaZones,
         pairs: &mut Pairs,
-        what: (&Levels, Numbers, Ending),
+        (levels, ending): (&Levels, Ending),
     ) -> Result<()> {
-        let (levels, numbers, ending) = what;
         let before = self.journal.clone();
         // With few active zones it pauses, and goes on in others.
         let has_pause = drive.layout.few_open_pairs && self.journal.end.block > 0;
@@ -115,7 +95,7 @@ impl Committer {
             self.journal.finish(drive);
             self.journal.push_pair(taken);
         }
-        let pointer = self.write_manifest_record(drive, zones, pairs, (levels, numbers));
+        let pointer = self.write_manifest_record(drive, zones, pairs, levels);
         let pointer = pointer.inspect_err(|_| {
             let old: Vec<u32> = before.zones().collect();
             for zone in self.journal.zones().filter(|zone| !old.contains(zone)) {
@@ -140,14 +120,11 @@ impl Committer {
         drive: &Drive,
         zones: &mut dyn MetaZones,
         pairs: &mut Pairs,
-        (levels, numbers): (&Levels, Numbers),
+        levels: &Levels,
     ) -> Result<[ManifestPointer; 2]> {
         let mut manifest = levels.to_manifest();
         let journal = &self.journal;
         let header = &mut manifest.header;
-        header.next_ino = U64::new(numbers.next_ino);
-        header.next_extent = U64::new(numbers.next_extent);
-        header.data_clock = U64::new(numbers.data_clock);
         header.next_part = U64::new(self.table.next_part);
         header.last_batch = U64::new(journal.start.last);
         header.chain = U32::new(journal.start.chain);
@@ -254,7 +231,7 @@ impl Committer {
         drive: &Drive,
         zones: &mut dyn MetaZones,
         pairs: &mut Pairs,
-        (outcome, numbers): (Outcome, Numbers),
+        outcome: Outcome,
     ) -> Result<()> {
         let levels = Arc::new(outcome.levels);
         let (manifest, journal) = (self.table.manifest, self.journal.clone());
@@ -268,7 +245,7 @@ impl Committer {
             self.is_unnamed = false;
             self.release(drive, zones, (pairs, &levels));
         }
-        let what = (&*levels, numbers, Ending::Record);
+        let what = (&*levels, Ending::Record);
         let outcome = self.write_manifest(drive, zones, pairs, what);
         if outcome.is_err() && !self.is_unnamed {
             (self.table.manifest, self.table.next_part) = (manifest, next_part);
@@ -402,8 +379,7 @@ impl Furrow {
         let mut zones = MountedZones(self);
         let installed = outcome.and_then(|outcome| {
             let bytes = outcome.bytes;
-            let what = (outcome, self.numbers());
-            committer.install(&self.drive, &mut zones, &mut pairs, what).map(|()| bytes)
+            committer.install(&self.drive, &mut zones, &mut pairs, outcome).map(|()| bytes)
         });
         pairs.end_step();
         committer.release(&self.drive, &mut zones, (&pairs, &self.view.levels()));
@@ -417,16 +393,12 @@ impl Furrow {
             &self.drive,
             &mut MountedZones(self),
             &mut pairs,
-            (&self.view.levels(), self.numbers(), Ending::Record),
+            (&self.view.levels(), Ending::Record),
         );
         if self.layout().few_open_pairs {
             pairs.seal(&self.drive);
         }
         outcome
-    }
-
-    fn numbers(&self) -> Numbers {
-        Numbers::of(&self.read_state())
     }
 }
 

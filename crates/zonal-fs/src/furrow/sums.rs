@@ -1,0 +1,143 @@
+//! Sums: what the rows of group 0 say of all the others, and whether it is so.
+//!
+//! A mount reads these rows and nothing else, so each batch has them as they are at its moment:
+//! the totals, every zone in which what lives has changed, every inode that must be looked after.
+//! Blocks that are on their way to the drive count for nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+
+use super::alloc::{ZoneSlot, Zones};
+use super::format::row::{Row, TotalsRow, ZoneRow};
+use super::invariant::{self as rule, Problems};
+use super::state::State;
+use super::table::key::Key;
+use crate::vfs::Ino;
+
+/// The totals row.
+pub(super) fn totals_row(state: &State) -> TotalsRow {
+    let totals = &state.totals;
+    TotalsRow {
+        next_ino: U64::new(state.next_ino),
+        next_extent: U64::new(state.next_extent),
+        inodes: U64::new(totals.inodes),
+        live: U64::new(totals.live),
+        preallocated: U64::new(totals.preallocated),
+        row_bytes: U64::new(totals.row_bytes),
+        place_bytes: U64::new(totals.place_bytes),
+        data_clock: U64::new(totals.data_clock),
+    }
+}
+
+/// The row of a zone, if it has one.
+pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
+    (slot.live > 0).then(|| ZoneRow {
+        live: U32::new(slot.live),
+        end: U32::new(slot.end),
+        last_write: U64::new(slot.last_write),
+        next_owners: U32::new(slot.next_owners),
+        listed: u8::from(slot.listed),
+        reserved: [0; 3],
+    })
+}
+
+/// The rows of group 0.
+#[derive(Debug, Default)]
+pub(super) struct Base {
+    totals: Option<TotalsRow>,
+    zones: BTreeMap<u64, ZoneRow>,
+    orphans: BTreeSet<Ino>,
+}
+
+impl Base {
+    /// Enters a row; hands it back if it is of another group.
+    pub(super) fn put<'a>(&mut self, key: Key, row: Row<'a>) -> Option<Row<'a>> {
+        match row {
+            Row::Totals(row) => self.totals = Some(row),
+            Row::Zone(row) => drop(self.zones.insert(key.owner(), row)),
+            Row::Orphan => drop(self.orphans.insert(Ino::new(key.owner()))),
+            other @ (Row::Inode(..)
+            | Row::Xattr(..)
+            | Row::Map(..)
+            | Row::Name(_)
+            | Row::Entry(..)
+            | Row::Extent(..)
+            | Row::Owners(_)) => return Some(other),
+        }
+        None
+    }
+
+    /// Numbers are given on after these.
+    pub(super) fn next_numbers(&self) -> Option<(u64, u64)> {
+        self.totals.as_ref().map(|row| (row.next_ino.get(), row.next_extent.get()))
+    }
+
+    /// Clocks and what else of the zones no other row tells.
+    pub(super) fn apply_clocks(&self, state: &mut State, problems: &mut Problems) {
+        state.totals.data_clock = self.totals.as_ref().map_or(0, |row| row.data_clock.get());
+        for (&zone, row) in &self.zones {
+            let slot = u32::try_from(zone).ok().and_then(|zone| state.zones.known_mut(zone));
+            let Some(slot) = slot.filter(|slot| row.end.get() <= slot.capacity) else {
+                problems.add(rule::ZONE_ROWS, format!("zone {zone} ends at block {}", row.end));
+                continue;
+            };
+            slot.end = slot.end.max(row.end.get());
+            slot.last_write = row.last_write.get();
+            slot.next_owners = row.next_owners.get();
+            slot.listed = row.listed == 1;
+        }
+    }
+
+    /// Compares the rows with the state that was built from all others.
+    pub(super) fn compare(&self, state: &State, problems: &mut Problems) {
+        self.compare_totals(state, problems);
+        self.compare_zones(&state.zones, problems);
+        let is_orphan = |ino: &Ino| state.unlinked.contains(ino) || state.reaping.contains(ino);
+        for ino in self.orphans.iter().filter(|ino| !is_orphan(ino)) {
+            let what = format!("inode {ino} is in the list, and nothing is to be done with it");
+            problems.add(rule::ORPHANS, what);
+        }
+        for ino in state.unlinked.union(&state.reaping).filter(|ino| !self.orphans.contains(ino)) {
+            problems.add(rule::ORPHANS, format!("inode {ino} is not in the list"));
+        }
+    }
+
+    fn compare_totals(&self, state: &State, problems: &mut Problems) {
+        let Some(row) = &self.totals else {
+            problems.add(rule::TOTALS, "there is no row of totals".into());
+            return;
+        };
+        let totals = &state.totals;
+        let sums = [
+            ("inodes", row.inodes, totals.inodes),
+            ("blocks", row.live, totals.live),
+            ("preallocated blocks", row.preallocated, totals.preallocated),
+            ("bytes of rows", row.row_bytes, totals.row_bytes),
+            ("bytes of rows of places", row.place_bytes, totals.place_bytes),
+        ];
+        for (what, stated, found) in sums {
+            if stated.get() != found {
+                problems.add(rule::TOTALS, format!("{stated} {what} are stated, {found} found"));
+            }
+        }
+    }
+
+    fn compare_zones(&self, zones: &Zones, problems: &mut Problems) {
+        for zone in zones.ids() {
+            let slot = zones.slot(zone);
+            let stated = self.zones.get(&zone.into());
+            let live = stated.map(|row| row.live.get());
+            if live != (slot.live > 0).then_some(slot.live) {
+                let live = live.unwrap_or(0);
+                let what = format!("zone {zone} states {live} live blocks and has {}", slot.live);
+                problems.add(rule::ZONE_ROWS, what);
+            } else if let Some(end) = stated.map(|row| row.end.get()).filter(|&end| end < slot.end)
+            {
+                let what =
+                    format!("zone {zone} states end {end} and has blocks up to {}", slot.end);
+                problems.add(rule::ZONE_ROWS, what);
+            }
+        }
+    }
+}
