@@ -15,6 +15,7 @@ use super::data::{Purpose, Source};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Rows;
+use super::loading::Lookup;
 use super::place::{Crcs, MapEntry, Stored};
 use super::state::{DirtyBlock, State};
 use crate::FsError;
@@ -154,12 +155,13 @@ impl Furrow {
     /// Reads the stored content of a block that is to be replaced in part; `None` where nothing
     /// is stored or the block is buffered.
     pub(super) fn read_base(&self, ino: Ino, block: u64) -> Result<Option<Base>> {
-        let source = {
+        let source = self.loaded(|| {
             let state = self.read_state();
             let Some(at) = stored_at(&state, ino, block)? else { return Ok(None) };
             self.pin_zone(at.at.zone);
-            (at, Source { at: at.at, crcs: vec![at.crc], ino, first: block })
-        };
+            Ok(Some((at, Source { at: at.at, crcs: vec![at.crc], ino, first: block })))
+        })?;
+        let Some(source) = source else { return Ok(None) };
         let mut data = Box::new([0; BLOCK_BYTES]);
         let outcome = self.read_blocks(&source.1, &mut data[..]);
         self.unpin_zone(source.1.at.zone);
@@ -173,7 +175,7 @@ impl Furrow {
         ino: Ino,
         block: u64,
         base: Option<&Base>,
-    ) -> Result<bool> {
+    ) -> Lookup<bool> {
         Ok(stored_at(state, ino, block)? == base.map(|base| base.at))
     }
 
@@ -184,7 +186,7 @@ impl Furrow {
         base: Option<&Base>,
         admission: &mut Admission<'_>,
         change: impl FnOnce(&mut BlockData),
-    ) -> Result<()> {
+    ) -> Lookup<()> {
         if let Some(dirty) = state.inode_mut(ino)?.file_mut()?.dirty.get_mut(&block) {
             change(Arc::make_mut(&mut dirty.data));
             return Ok(());
@@ -226,6 +228,7 @@ impl Furrow {
             }
             let placed = self.place_data(Purpose::WriteBack, &data)?;
             let crcs = checksums(&data);
+            // What a buffered block replaces is in memory as long as it is buffered.
             publish(&mut self.write_accounts(), group, &placed, &crcs);
         }
         Ok(())
@@ -234,6 +237,7 @@ impl Furrow {
     /// What an operation does when it has changed something: keeps the buffer and the batch
     /// within bounds. The operation itself has succeeded.
     pub(super) fn after_change(&self) {
+        self.trim_after_change();
         let (batch_bytes, waits) = {
             let state = self.read_state();
             (state.changes.bytes, !state.reaping.is_empty())
@@ -289,8 +293,8 @@ impl Furrow {
 }
 
 /// Where a block is stored; `None` if nowhere, or if the buffer has it.
-fn stored_at(state: &State, ino: Ino, block: u64) -> Result<Option<StoredAt>> {
-    let file = state.inode(ino)?.file()?;
+fn stored_at(state: &State, ino: Ino, block: u64) -> Lookup<Option<StoredAt>> {
+    let file = state.mapped_file(ino, block, block + 1)?;
     if file.dirty.contains_key(&block) {
         return Ok(None);
     }

@@ -154,7 +154,8 @@ fn check_data(
     for zone in runs.chunk_by(|left, right| left.0 == right.0) {
         progress(Progress { done, total });
         for (zone, run) in zone {
-            for piece in loaded.state.pieces_at(*zone, run) {
+            // All of it is in memory.
+            for piece in loaded.state.pieces_at(*zone, run).into_iter().flatten() {
                 let owner_of = |index| match piece.owner {
                     Owner::Entry(ino, first) => Some((ino, first + u64::from(index))),
                     Owner::Extent(id) => {

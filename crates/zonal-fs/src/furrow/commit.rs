@@ -114,17 +114,23 @@ impl Furrow {
         if !self.has_planted(PlantedBug::SkipWriteBack) {
             self.write_back_all()?;
         }
-        let (changes, emptied, batch) = {
+        let (emptied, batch) = {
             let mut state = self.write_accounts();
             let changes = state.take_changes();
+            state.loads.note_taken(&changes.rows);
+            // Until readers of the table find them.
+            state.committing = changes.rows;
             let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
             state.batch += 1;
-            (changes, emptied, state.batch - 1)
+            (emptied, state.batch - 1)
         };
-        let state = self.read_state();
-        let rows = super::rows::batch(&state, &changes, self.options.planted);
+        let rows = {
+            let state = self.read_state();
+            super::rows::batch(&state, &state.committing, self.options.planted)
+        };
         // Before anything changes again: a row is always found, in the state or in the view.
         self.view.add_unwritten(rows);
+        self.write_accounts().committing.clear();
         self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
         Ok(Taken { batch, emptied })
     }

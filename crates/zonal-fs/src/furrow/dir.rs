@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Furrow;
-use super::state::{Body, Directory, Entry, File, Inode, State, Xattr};
+use super::evict::Used;
+use super::loading::{Lookup, Missing, Stop};
+use super::state::{Body, Directory, File, Inode, State, Xattr};
 use crate::FsError;
 use crate::acl;
 use crate::protect;
@@ -25,14 +27,16 @@ impl Furrow {
         if name.len() > crate::vfs::NAME_MAX {
             return Err(FsError::NameTooLong);
         }
-        let state = self.read_state();
-        let directory = state.inode(parent)?.directory()?;
-        let ino = match name {
-            b"." => parent,
-            b".." => directory.parent,
-            _ => directory.by_name.get(name).ok_or(FsError::NotFound)?.ino,
-        };
-        Ok(state.inode(ino)?.attr(ino))
+        self.loaded(|| {
+            let state = self.read_state();
+            let directory = state.inode(parent)?.directory()?;
+            let ino = match name {
+                b"." => parent,
+                b".." => directory.parent,
+                _ => entry_of(&state, parent, name)?,
+            };
+            Ok(state.inode(ino)?.attr(ino))
+        })
     }
 
     pub(super) fn create_entry(
@@ -47,7 +51,7 @@ impl Furrow {
         if new.kind == FileKind::Symlink {
             rules::check_symlink(new.target)?;
         }
-        let attr = {
+        let attr = self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
             check_free(state, parent, name)?;
@@ -65,8 +69,8 @@ impl Furrow {
             if new.kind == FileKind::Directory {
                 directory.nlink += 1;
             }
-            attr
-        };
+            Ok(attr)
+        })?;
         self.after_change();
         Ok(attr)
     }
@@ -77,7 +81,7 @@ impl Furrow {
         caller: &Caller,
         parent: Ino,
         new: &NewInode<'_>,
-    ) -> Result<Inode> {
+    ) -> Lookup<Inode> {
         let directory = state.inode(parent)?;
         let default = directory.xattrs.get(acl::DEFAULT).map(|value| &value[..]);
         let initial =
@@ -86,10 +90,10 @@ impl Furrow {
         let now = self.now();
         let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
         let body = match new.kind {
-            FileKind::Regular => Body::File(File::default()),
+            FileKind::Regular => Body::File(File::empty()),
             FileKind::Directory => {
                 let next_cookie = FIRST_COOKIE;
-                Body::Directory(Directory { parent, next_cookie, ..Directory::default() })
+                Body::Directory(Directory { parent, next_cookie, ..Directory::empty() })
             }
             FileKind::Symlink => Body::Symlink(new.target.into()),
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
@@ -118,27 +122,28 @@ impl Furrow {
                     Some((name.into(), Xattr { slot, value: value?.into() }))
                 })
                 .collect(),
-            pins: 0,
             body,
+            used: Used::default(),
         })
     }
 
     pub(super) fn remove_file(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.check_writable()?;
         rules::check_name(name)?;
-        {
+        self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
             let ino = entry_of(state, parent, name)?;
             if state.inode(ino)?.kind == FileKind::Directory {
-                return Err(FsError::IsDirectory);
+                return Err(FsError::IsDirectory.into());
             }
             check_removal(state, parent, ino)?;
+            state.check_deletion(ino)?;
             let now = self.now();
             state.remove_entry(parent, name)?;
             touch(state.change_inode(parent)?, now);
-            Self::drop_link(state, ino, now)?;
-        }
+            Self::drop_link(state, ino, now)
+        })?;
         self.after_change();
         Ok(())
     }
@@ -150,21 +155,21 @@ impl Furrow {
             b".." => return Err(FsError::NotEmpty),
             _ => rules::check_name(name)?,
         }
-        {
+        self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
             let ino = entry_of(state, parent, name)?;
             check_removal(state, parent, ino)?;
             if state.inode(ino)?.directory()?.entries > 0 {
-                return Err(FsError::NotEmpty);
+                return Err(FsError::NotEmpty.into());
             }
             let now = self.now();
             state.remove_entry(parent, name)?;
             let directory = state.change_inode(parent)?;
             touch(directory, now);
             directory.nlink -= 1;
-            Self::drop_link(state, ino, now)?;
-        }
+            Self::drop_link(state, ino, now)
+        })?;
         self.after_change();
         Ok(())
     }
@@ -172,18 +177,19 @@ impl Furrow {
     pub(super) fn add_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.check_writable()?;
         rules::check_name(name)?;
-        let attr = {
+        let attr = self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
             let inode = state.inode(ino)?;
             if inode.kind == FileKind::Directory {
-                return Err(FsError::NotPermitted { what: "a second link to a directory" });
+                let what = "a second link to a directory";
+                return Err(FsError::NotPermitted { what }.into());
             }
             if inode.nlink == 0 {
-                return Err(FsError::NotFound);
+                return Err(FsError::NotFound.into());
             }
             if inode.nlink == u32::MAX {
-                return Err(FsError::TooManyLinks);
+                return Err(FsError::TooManyLinks.into());
             }
             protect::check_inode(inode.flags)?;
             check_free(state, parent, name)?;
@@ -195,8 +201,8 @@ impl Furrow {
             let inode = state.change_inode(ino)?;
             inode.nlink += 1;
             inode.ctime = now;
-            inode.attr(ino)
-        };
+            Ok(inode.attr(ino))
+        })?;
         self.after_change();
         Ok(attr)
     }
@@ -210,18 +216,20 @@ impl Furrow {
         self.check_writable()?;
         rules::check_name(source.1)?;
         rules::check_name(target.1)?;
-        {
+        self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
             let moved = entry_of(state, source.0, source.1)?;
             check_parent(state, target.0)?;
-            let there = state.inode(target.0)?.directory()?.by_name.get(target.1);
-            let there = there.map(|entry| entry.ino);
+            let there = state.entry(target.0, target.1)?.map(|entry| entry.ino);
             let found = classify(state, moved, there)?;
             if found != RenameTarget::SameInode {
                 check_removal(state, source.0, moved)?;
                 match there {
-                    Some(there) => check_removal(state, target.0, there)?,
+                    Some(there) => {
+                        check_removal(state, target.0, there)?;
+                        state.check_deletion(there)?;
+                    }
                     None => protect::check_entry(state.inode(target.0)?.flags)?,
                 }
             }
@@ -263,7 +271,8 @@ impl Furrow {
             state.change_inode(moved)?.ctime = now;
             touch(state.change_inode(source.0)?, now);
             touch(state.change_inode(target.0)?, now);
-        }
+            Ok(())
+        })?;
         self.after_change();
         Ok(())
     }
@@ -274,27 +283,38 @@ impl Furrow {
         cookie: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
-        {
+        let mut from = cookie.saturating_add(1);
+        self.loaded(|| {
             let state = self.read_state();
             let directory = state.inode(ino)?.directory()?;
-            let parent = directory.parent;
-            let dots: [(u64, Ino, &[u8]); 2] = [(DOT, ino, b"."), (DOT_DOT, parent, b"..")];
+            let dots: [(u64, Ino, &[u8]); 2] =
+                [(DOT, ino, b"."), (DOT_DOT, directory.parent, b"..")];
             for (at, ino, name) in dots {
                 let entry = DirEntry { ino, kind: FileKind::Directory, name, cookie: at };
-                if at > cookie && each(entry) == Listing::Enough {
+                if at >= from {
+                    from = at + 1;
+                    if each(entry) == Listing::Enough {
+                        return Ok(());
+                    }
+                }
+            }
+            // As far as memory goes, and on from there when there is more.
+            while let Some(end) = directory.known.end_of(from) {
+                for (&cookie, name) in directory.by_cookie.range(from..end) {
+                    let Some(entry) = directory.by_name.get(name) else { continue };
+                    from = cookie + 1;
+                    let entry = DirEntry { ino: entry.ino, kind: entry.kind, name, cookie };
+                    if each(entry) == Listing::Enough {
+                        return Ok(());
+                    }
+                }
+                if end == u64::MAX {
                     return Ok(());
                 }
+                from = end;
             }
-            let from = cookie.max(DOT_DOT).saturating_add(1);
-            for (&cookie, name) in directory.by_cookie.range(from..) {
-                let Some(entry) = directory.by_name.get(name) else { continue };
-                let Entry { ino, kind, .. } = *entry;
-                let entry = DirEntry { ino, kind, name, cookie };
-                if each(entry) == Listing::Enough {
-                    break;
-                }
-            }
-        }
+            Err(Stop::NotLoaded(Missing::Entries(ino, from)))
+        })?;
         self.touch_atime(ino)
     }
 }
@@ -303,25 +323,24 @@ fn touch(directory: &mut Inode, now: Timestamp) {
     (directory.mtime, directory.ctime) = (now, now);
 }
 
-fn entry_of(state: &State, parent: Ino, name: &[u8]) -> Result<Ino> {
-    let directory = state.inode(parent)?.directory()?;
-    Ok(directory.by_name.get(name).ok_or(FsError::NotFound)?.ino)
+fn entry_of(state: &State, parent: Ino, name: &[u8]) -> Lookup<Ino> {
+    Ok(state.entry(parent, name)?.ok_or(FsError::NotFound)?.ino)
 }
 
 /// A directory that can take entries: one that is removed cannot.
-fn check_parent(state: &State, parent: Ino) -> Result<()> {
+fn check_parent(state: &State, parent: Ino) -> Lookup<()> {
     let inode = state.inode(parent)?;
     inode.directory()?;
-    if inode.nlink == 0 { Err(FsError::NotFound) } else { Ok(()) }
+    if inode.nlink == 0 { Err(FsError::NotFound.into()) } else { Ok(()) }
 }
 
 /// Whether the flags of a directory and of what an entry leads to let the entry go.
-fn check_removal(state: &State, parent: Ino, ino: Ino) -> Result<()> {
-    protect::check_removal(state.inode(parent)?.flags, state.inode(ino)?.flags)
+fn check_removal(state: &State, parent: Ino, ino: Ino) -> Lookup<()> {
+    Ok(protect::check_removal(state.inode(parent)?.flags, state.inode(ino)?.flags)?)
 }
 
 /// Enters a whiteout where something was moved away.
-fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestamp) -> Result<()> {
+fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestamp) -> Lookup<()> {
     let ino = Ino::new(state.next_ino);
     state.next_ino += 1;
     let whiteout = Inode {
@@ -338,20 +357,20 @@ fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestam
         btime: now,
         flags: InodeFlags::empty(),
         xattrs: BTreeMap::new(),
-        pins: 0,
         body: Body::Special,
+        used: Used::default(),
     };
     state.insert_inode(ino, whiteout);
     state.insert_entry(parent, name, ino)
 }
 
-fn check_free(state: &State, parent: Ino, name: &[u8]) -> Result<()> {
+fn check_free(state: &State, parent: Ino, name: &[u8]) -> Lookup<()> {
     check_parent(state, parent)?;
-    let exists = state.inode(parent)?.directory()?.by_name.contains_key(name);
-    if exists { Err(FsError::Exists) } else { Ok(()) }
+    let exists = state.entry(parent, name)?.is_some();
+    if exists { Err(FsError::Exists.into()) } else { Ok(()) }
 }
 
-fn classify(state: &State, moved: Ino, there: Option<Ino>) -> Result<RenameTarget> {
+fn classify(state: &State, moved: Ino, there: Option<Ino>) -> Lookup<RenameTarget> {
     let Some(there) = there else { return Ok(RenameTarget::Free) };
     if there == moved {
         return Ok(RenameTarget::SameInode);
@@ -364,14 +383,15 @@ fn classify(state: &State, moved: Ino, there: Option<Ino>) -> Result<RenameTarge
 }
 
 /// A directory must not move below itself.
-fn check_no_loop(state: &State, moved: Ino, target: Ino) -> Result<()> {
+fn check_no_loop(state: &State, moved: Ino, target: Ino) -> Lookup<()> {
     if state.inode(moved)?.kind != FileKind::Directory {
         return Ok(());
     }
     let mut at = target;
     loop {
         if at == moved {
-            return Err(FsError::Invalid { what: "a directory moved below itself" });
+            let what = "a directory moved below itself";
+            return Err(FsError::Invalid { what }.into());
         }
         if at == Ino::ROOT {
             return Ok(());
@@ -387,7 +407,7 @@ fn move_link(
     moved: Ino,
     source: (Ino, &[u8]),
     target: (Ino, &[u8]),
-) -> Result<()> {
+) -> Lookup<()> {
     let entry = state.remove_entry(source.0, source.1)?;
     if source.0 == target.0 {
         return state.insert_entry_at(target.0, target.1, entry);
@@ -396,7 +416,7 @@ fn move_link(
 }
 
 /// Enters a moved inode at its new place; a directory learns its parent, and the parents count it.
-fn enter(state: &mut State, moved: Ino, from: Ino, (to, name): (Ino, &[u8])) -> Result<()> {
+fn enter(state: &mut State, moved: Ino, from: Ino, (to, name): (Ino, &[u8])) -> Lookup<()> {
     state.insert_entry(to, name, moved)?;
     let inode = state.inode_mut(moved)?;
     if let Body::Directory(directory) = &mut inode.body {

@@ -7,10 +7,14 @@
 use super::format::BLOCK_BYTES;
 use super::format::owners::OwnerRecord;
 use super::format::row::extent_bytes;
+use super::loading::{Lookup, Missing, Stop};
 use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use super::state::{File, State};
 use super::table::key::RowKind;
-use crate::vfs::{Ino, Result};
+use crate::vfs::Ino;
+
+/// Map entries that one step changes.
+const STEP_ENTRIES: usize = 1024;
 
 /// A run of blocks that the device has taken, not yet mapped.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +70,8 @@ impl State {
 
     /// Blocks of logical space that writing `first..limit` of a file would add: those that are
     /// not mapped, and those that are shared and so stay when they are replaced.
-    pub(super) fn growth(&self, ino: Ino, first: u64, limit: u64) -> Result<u64> {
-        let file = self.inode(ino)?.file()?;
+    pub(super) fn growth(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
+        let file = self.mapped_file(ino, first, limit)?;
         let mut held = 0;
         for (start, entry) in file.overlapping(first, limit) {
             if !self.is_shared(entry) {
@@ -77,6 +81,17 @@ impl State {
         }
         let buffered: u64 = file.dirty.range(first..limit).map(|(_, block)| block.reserved).sum();
         Ok((limit - first).saturating_sub(held + buffered))
+    }
+
+    /// How far what is mapped from `first` on can be changed in one step: to `limit`, or as far as
+    /// memory goes, or over so many entries. All of it is in memory then.
+    pub(super) fn step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
+        let file = self.inode(ino)?.file()?;
+        let known = file.known.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
+        let end = known.min(limit);
+        let end = file.map.range(first..end).nth(STEP_ENTRIES).map_or(end, |(&start, _)| start);
+        self.mapped_file(ino, first, end)?;
+        Ok(end)
     }
 
     /// Whether another entry has blocks of the same extent.
@@ -89,7 +104,8 @@ impl State {
         }
     }
 
-    /// Removes what is mapped or buffered in `first..limit` of a file.
+    /// Removes what is mapped or buffered in `first..limit` of a file. What is mapped there is in
+    /// memory, as for all that follow.
     pub(super) fn unmap(&mut self, ino: Ino, first: u64, limit: u64) {
         self.drop_buffered(ino, first, limit);
         self.unmap_stored(ino, first, limit);
@@ -98,6 +114,7 @@ impl State {
     /// Removes what is mapped in `first..limit` of a file; what is buffered stays.
     pub(super) fn unmap_stored(&mut self, ino: Ino, first: u64, limit: u64) {
         let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
+        assert!(file.known.first_unknown(first..limit).is_none(), "the caller has loaded the map");
         let cut: Vec<u64> = file.overlapping(first, limit).map(|(start, _)| start).collect();
         for start in cut {
             self.cut_entry(ino, start, first, limit);
@@ -210,7 +227,10 @@ impl State {
         self.totals.add_place_bytes(extent_bytes(blocks));
         self.changes.bytes += 4 * blocks as usize;
         self.changes.mark(RowKind::Extent, id.0, 0);
-        self.extents.insert(id, Extent { zone, block, refs: 0, crcs });
+        let used = self.loads.count();
+        let extent = Extent { zone, block, refs: 0, crcs, used };
+        self.held_bytes += extent.held_bytes();
+        self.extents.insert(id, extent);
         MapEntry::Shared { extent: id, skip: 0, blocks }
     }
 
@@ -261,6 +281,7 @@ impl State {
     /// Enters an entry where nothing is mapped.
     fn put_entry(&mut self, ino: Ino, first: u64, entry: MapEntry) {
         let blocks = u64::from(entry.blocks());
+        self.held_bytes += entry.held_bytes();
         self.totals.add_place_bytes(entry.row_bytes());
         self.changes.mark(RowKind::Map, ino.get(), first);
         match &entry {
@@ -289,6 +310,7 @@ impl State {
         let entry = file.map.remove(&start).expect("the caller has found the entry");
         let blocks = u64::from(entry.blocks());
         file.mapped -= blocks;
+        self.held_bytes -= entry.held_bytes().min(self.held_bytes);
         self.totals.remove_place_bytes(entry.row_bytes());
         self.changes.mark(RowKind::Map, ino.get(), start);
         match &entry {
@@ -348,6 +370,7 @@ impl State {
             return None;
         }
         let extent = self.extents.remove(&id)?;
+        self.held_bytes -= extent.held_bytes().min(self.held_bytes);
         let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, blocks);
         self.totals.live -= u64::from(blocks);

@@ -14,6 +14,7 @@ use super::data::Purpose;
 use super::extent::{Placed, checksums};
 use super::format::BLOCK_BYTES;
 use super::inode::{change_attributes, plan_attributes};
+use super::loading::Lookup;
 use super::place::{Crcs, MapEntry};
 use super::planted::PlantedBug;
 use super::state::State;
@@ -36,6 +37,23 @@ enum Published {
     NotLast,
 }
 
+/// What became of an attempt under the state lock.
+enum Attempt<T> {
+    /// It has come to this.
+    Done(T),
+    /// What was read before is not current any more.
+    Again,
+    /// Something that was deleted is in the way.
+    AwaitsReaper,
+}
+
+/// What became of a truncation.
+enum Resized {
+    Done,
+    /// The block in which the file will end has to be written.
+    NeedsRoom,
+}
+
 impl Furrow {
     pub(super) fn write_file(
         &self,
@@ -45,12 +63,12 @@ impl Furrow {
         flags: WriteFlags,
     ) -> Result<u64> {
         self.check_writable()?;
-        let durable = {
+        let durable = self.loaded(|| {
             let state = self.read_state();
             let inode = state.inode(ino)?;
             inode.file()?;
-            flags.contains(WriteFlags::DURABLE) || inode.flags.contains(InodeFlags::SYNC)
-        };
+            Ok(flags.contains(WriteFlags::DURABLE) || inode.flags.contains(InodeFlags::SYNC))
+        })?;
         let start = if flags.contains(WriteFlags::APPEND) {
             // Appends to one file find its end one after the other. Others wait for nothing here,
             // and nobody for the commit, so that they share it.
@@ -70,16 +88,18 @@ impl Furrow {
 
     /// The lock for appends to a file.
     fn append_lock(&self, ino: Ino) -> Result<Arc<Mutex<()>>> {
-        let mut state = self.write_state();
-        let lock = &mut state.inode_mut(ino)?.file_mut()?.appending;
-        Ok(Arc::clone(lock.get_or_insert_default()))
+        self.loaded(|| {
+            let mut state = self.write_accounts();
+            let lock = &mut state.inode_mut(ino)?.file_mut()?.appending;
+            Ok(Arc::clone(lock.get_or_insert_default()))
+        })
     }
 
     /// Writes at the end of a file, wherever that is when the bytes become part of it: another
     /// write or a truncation may move it while they are on their way. Returns where they went.
     fn append(&self, ino: Ino, data: &[u8], flags: WriteFlags) -> Result<u64> {
         loop {
-            let start = self.read_state().inode(ino)?.size;
+            let start = self.attributes(ino)?.size;
             let end = rules::check_range(start, data.len() as u64)?;
             if self.write_chunks(ino, (start, end), data, flags)? == Published::Done {
                 return Ok(start);
@@ -114,22 +134,22 @@ impl Furrow {
 
     fn write_chunk(&self, chunk: Chunk<'_>, flags: WriteFlags) -> Result<Published> {
         self.let_reaper_pass(chunk.ino, chunk.limit);
-        let chunk = {
-            // Before room is made: no reclaim for a write that has no space.
+        // Before room is made: no reclaim for a write that has no space.
+        let size = self.loaded(|| {
             let state = self.read_state();
             self.check_space(&state, state.growth(chunk.ino, chunk.first, chunk.limit)?)?;
-            let size = state.inode(chunk.ino)?.size;
-            chunk.padded(size)
-        };
+            Ok(state.inode(chunk.ino)?.size)
+        })?;
+        let chunk = chunk.padded(size);
         let mut admission = self.admit(chunk.limit - chunk.first)?;
         let straight = chunk.straight_bytes();
-        let growth = {
+        let growth = self.loaded(|| {
             let mut state = self.write_accounts();
             let growth = state.growth(chunk.ino, chunk.first, chunk.limit)?;
             self.check_space(&state, growth)?;
             state.totals.reserved += growth;
-            growth
-        };
+            Ok(growth)
+        })?;
         let outcome = self.place_data(Purpose::Write, &straight);
         let outcome = outcome.and_then(|placed| {
             let crcs = checksums(&straight);
@@ -156,49 +176,66 @@ impl Furrow {
         (placed, crcs): (&[Placed], &[u32]),
         admission: &mut Admission<'_>,
     ) -> Result<Published> {
-        let ino = chunk.ino;
         loop {
-            let bases: Vec<(u64, Option<Base>)> = chunk
-                .edges()
-                .map(|block| Ok((block, self.read_base(ino, block)?)))
+            let edges = chunk.edges();
+            let bases: Vec<(u64, Option<Base>)> = edges
+                .map(|block| Ok((block, self.read_base(chunk.ino, block)?)))
                 .collect::<Result<_>>()?;
-            let mut guard = self.write_state();
-            let state = &mut *guard;
-            let inode = state.inode(ino)?;
-            inode.file()?;
-            if flags.contains(WriteFlags::APPEND) && inode.size != chunk.offset {
-                return Ok(Published::EndMoved);
+            let publish =
+                || self.try_publish(chunk, flags, (placed, crcs), (&bases, &mut *admission));
+            match self.loaded(publish)? {
+                Attempt::Done(published) => return Ok(published),
+                Attempt::Again => {}
+                Attempt::AwaitsReaper => self.let_reaper_pass(chunk.ino, chunk.limit),
             }
-            if state.awaits_reaper(ino, chunk.limit) {
-                drop(guard);
-                self.let_reaper_pass(ino, chunk.limit);
-                continue;
-            }
-            if chunk.last == LastBlock::Padded && inode.size > chunk.end() {
-                return Ok(Published::NotLast);
-            }
-            if !are_current(state, ino, &bases)? {
-                continue;
-            }
-            state.unmap(ino, chunk.straight.start, chunk.straight.end);
-            map_placed(state, (ino, chunk.straight.start), placed, crcs);
-            for block in chunk.buffered() {
-                let base = bases.iter().find(|(edge, _)| *edge == block);
-                let base = base.and_then(|(_, base)| base.as_ref());
-                let (at, bytes) = chunk.bytes_of(block);
-                Self::buffer_block(state, (ino, block), base, admission, |data| {
-                    data[at..at + bytes.len()].copy_from_slice(bytes);
-                })?;
-            }
-            let now = self.now();
-            let inode = state.change_inode(ino)?;
-            inode.size = inode.size.max(chunk.end());
-            (inode.mtime, inode.ctime) = (now, now);
-            if flags.contains(WriteFlags::KILL_PRIVILEGES) {
-                inode.perm = rules::kill_privileges(inode.kind, inode.perm);
-            }
-            return Ok(Published::Done);
         }
+    }
+
+    /// One attempt at it, with what was stored in blocks of which only a part is replaced.
+    fn try_publish(
+        &self,
+        chunk: &Chunk<'_>,
+        flags: WriteFlags,
+        (placed, crcs): (&[Placed], &[u32]),
+        (bases, admission): (&[(u64, Option<Base>)], &mut Admission<'_>),
+    ) -> Lookup<Attempt<Published>> {
+        let ino = chunk.ino;
+        let mut guard = self.write_state();
+        let state = &mut *guard;
+        let inode = state.inode(ino)?;
+        inode.file()?;
+        if flags.contains(WriteFlags::APPEND) && inode.size != chunk.offset {
+            return Ok(Attempt::Done(Published::EndMoved));
+        }
+        if state.awaits_reaper(ino, chunk.limit) {
+            return Ok(Attempt::AwaitsReaper);
+        }
+        if chunk.last == LastBlock::Padded && inode.size > chunk.end() {
+            return Ok(Attempt::Done(Published::NotLast));
+        }
+        // With a block on either side, so that neighbours become one.
+        state.mapped_file(ino, chunk.first.saturating_sub(1), chunk.limit + 1)?;
+        if !are_current(state, ino, bases)? {
+            return Ok(Attempt::Again);
+        }
+        state.unmap(ino, chunk.straight.start, chunk.straight.end);
+        map_placed(state, (ino, chunk.straight.start), placed, crcs);
+        for block in chunk.buffered() {
+            let base = bases.iter().find(|(edge, _)| *edge == block);
+            let base = base.and_then(|(_, base)| base.as_ref());
+            let (at, bytes) = chunk.bytes_of(block);
+            Self::buffer_block(state, (ino, block), base, admission, |data| {
+                data[at..at + bytes.len()].copy_from_slice(bytes);
+            })?;
+        }
+        let now = self.now();
+        let inode = state.change_inode(ino)?;
+        inode.size = inode.size.max(chunk.end());
+        (inode.mtime, inode.ctime) = (now, now);
+        if flags.contains(WriteFlags::KILL_PRIVILEGES) {
+            inode.perm = rules::kill_privileges(inode.kind, inode.perm);
+        }
+        Ok(Attempt::Done(Published::Done))
     }
 
     /// Sets a file's length, and whatever else `set` has, in the same step.
@@ -212,44 +249,63 @@ impl Furrow {
             return Err(FsError::FileTooLarge);
         }
         let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
-        let mut admission = None;
+        let mut admission: Option<Admission<'_>> = None;
         loop {
             let base = tail.map(|block| self.read_base(ino, block)).transpose()?.flatten();
-            let mut guard = self.write_state();
-            let state = &mut *guard;
-            let change = plan_attributes(state, caller, ino, set)?;
-            let shrinks = size < state.inode(ino)?.size;
-            if !shrinks && state.awaits_reaper(ino, size.div_ceil(BLOCK)) {
-                drop(guard);
-                self.let_reaper_pass(ino, size.div_ceil(BLOCK));
-                continue;
+            let resize =
+                || self.try_resize(caller, (ino, size), set, (base.as_ref(), admission.as_mut()));
+            match self.loaded(resize)? {
+                Attempt::Done(Resized::Done) => return Ok(()),
+                Attempt::Done(Resized::NeedsRoom) => admission = Some(self.admit_shrinking(1)),
+                Attempt::Again => {}
+                Attempt::AwaitsReaper => self.let_reaper_pass(ino, size.div_ceil(BLOCK)),
             }
-            let keeps_tail = self.has_planted(PlantedBug::ForgetTailZeroing);
-            if let Some(block) = tail
-                && shrinks
-                && !keeps_tail
-                && holds_data(state, ino, block)?
-            {
-                if !Self::is_current(state, ino, block, base.as_ref())? {
-                    continue;
-                }
-                let Some(admission) = &mut admission else {
-                    drop(guard);
-                    admission = Some(self.admit_shrinking(1));
-                    continue;
-                };
-                let from = usize::try_from(size % BLOCK).expect("inside a block");
-                Self::zero_in_block(state, (ino, block), base.as_ref(), admission, from..)?;
-            }
-            if shrinks {
-                state.cut_off(ino, size.div_ceil(BLOCK));
-            }
-            let now = self.now();
-            let inode = state.change_inode(ino)?;
-            inode.size = size;
-            (inode.mtime, inode.ctime) = (now, now);
-            return change_attributes(state, ino, (set, change), now);
         }
+    }
+
+    fn try_resize(
+        &self,
+        caller: &Caller,
+        (ino, size): (Ino, u64),
+        set: &SetAttr,
+        (base, admission): (Option<&Base>, Option<&mut Admission<'_>>),
+    ) -> Lookup<Attempt<Resized>> {
+        let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
+        let mut guard = self.write_state();
+        let state = &mut *guard;
+        let change = plan_attributes(state, caller, ino, set)?;
+        let shrinks = size < state.inode(ino)?.size;
+        let limit = size.div_ceil(BLOCK);
+        if !shrinks && state.awaits_reaper(ino, limit) {
+            return Ok(Attempt::AwaitsReaper);
+        }
+        if shrinks {
+            state.check_cut_off(ino, limit)?;
+        }
+        let keeps_tail = self.has_planted(PlantedBug::ForgetTailZeroing);
+        if let Some(block) = tail
+            && shrinks
+            && !keeps_tail
+            && holds_data(state, ino, block)?
+        {
+            if !Self::is_current(state, ino, block, base)? {
+                return Ok(Attempt::Again);
+            }
+            let Some(admission) = admission else {
+                return Ok(Attempt::Done(Resized::NeedsRoom));
+            };
+            let from = usize::try_from(size % BLOCK).expect("inside a block");
+            Self::zero_in_block(state, (ino, block), base, admission, from..)?;
+        }
+        if shrinks {
+            state.cut_off(ino, limit);
+        }
+        let now = self.now();
+        let inode = state.change_inode(ino)?;
+        inode.size = size;
+        (inode.mtime, inode.ctime) = (now, now);
+        change_attributes(state, ino, (set, change), now)?;
+        Ok(Attempt::Done(Resized::Done))
     }
 
     /// Room for the blocks at the edges of a range, where part of them is zeroed.
@@ -268,7 +324,7 @@ impl Furrow {
         base: Option<&Base>,
         admission: &mut Admission<'_>,
         range: impl std::slice::SliceIndex<[u8], Output = [u8]>,
-    ) -> Result<()> {
+    ) -> Lookup<()> {
         Self::buffer_block(state, at, base, admission, |data| data[range].fill(0))
     }
 
@@ -278,74 +334,109 @@ impl Furrow {
             return Err(FsError::Invalid { what: "a range of no bytes" });
         }
         let end = rules::check_range(offset, len)?;
-        {
+        self.loaded(|| {
             let state = self.read_state();
             let inode = state.inode(ino)?;
             inode.file()?;
-            protect::check_allocate(inode.flags, how)?;
+            Ok(protect::check_allocate(inode.flags, how)?)
+        })?;
+        let mut at = offset;
+        while at < end {
+            at = self.allocate_piece(ino, how, (at, end))?;
+            self.after_change();
         }
-        let (zeroes, allocates, grows) = match how {
-            Allocate::Extend => (false, true, true),
-            Allocate::KeepSize => (false, true, false),
-            Allocate::Punch => (true, false, false),
-            Allocate::Zero => (true, true, true),
-            Allocate::ZeroKeepSize => (true, true, false),
-        };
-        let mut admission = None;
-        'again: loop {
-            let edges = if zeroes { partial_edges(offset, end) } else { Vec::new() };
+        Ok(())
+    }
+
+    /// As much of a range as has not too many pieces for one step. Returns where the rest begins.
+    fn allocate_piece(&self, ino: Ino, how: Allocate, (offset, end): (u64, u64)) -> Result<u64> {
+        let mut admission: Option<Admission<'_>> = None;
+        loop {
+            let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
             let bases: Vec<(u64, Option<Base>)> = edges
                 .iter()
                 .map(|(block, _)| Ok((*block, self.read_base(ino, *block)?)))
                 .collect::<Result<_>>()?;
-            let mut guard = self.write_state();
-            let state = &mut *guard;
-            if state.awaits_reaper(ino, end.div_ceil(BLOCK)) {
-                drop(guard);
-                self.let_reaper_pass(ino, end.div_ceil(BLOCK));
-                continue;
+            let allocate =
+                || self.try_allocate((ino, how), (offset, end), (&bases, admission.as_mut()));
+            match self.loaded(allocate)? {
+                Attempt::Done(Allocated::UpTo(end)) => return Ok(end),
+                Attempt::Done(Allocated::NeedsRoom) => admission = Some(self.admit_edges(how)?),
+                Attempt::Again => {}
+                Attempt::AwaitsReaper => self.let_reaper_pass(ino, end.div_ceil(BLOCK)),
             }
-            if !are_current(state, ino, &bases)? {
-                continue;
-            }
-            let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-            if allocates {
-                let growth = state.growth(ino, blocks.start, blocks.end)?;
-                self.check_space(state, growth)?;
-            }
-            for ((block, range), (_, base)) in edges.iter().zip(&bases) {
-                if !holds_data(state, ino, *block)? {
-                    continue;
-                }
-                let Some(admission) = &mut admission else {
-                    drop(guard);
-                    admission = Some(self.admit_edges(how)?);
-                    continue 'again;
-                };
-                Self::zero_in_block(state, (ino, *block), base.as_ref(), admission, range.clone())?;
-            }
-            if zeroes && offset.div_ceil(BLOCK) < end / BLOCK {
-                state.unmap(ino, offset.div_ceil(BLOCK), end / BLOCK);
-            }
-            if allocates {
-                preallocate(state, ino, blocks)?;
-            }
-            let now = self.now();
-            let inode = state.change_inode(ino)?;
-            if grows {
-                inode.size = inode.size.max(end);
-            }
-            (inode.mtime, inode.ctime) = (now, now);
-            break;
         }
-        drop(admission);
-        self.after_change();
-        Ok(())
+    }
+
+    fn try_allocate(
+        &self,
+        (ino, how): (Ino, Allocate),
+        (offset, end): (u64, u64),
+        (bases, mut admission): (&[(u64, Option<Base>)], Option<&mut Admission<'_>>),
+    ) -> Lookup<Attempt<Allocated>> {
+        let mut guard = self.write_state();
+        let state = &mut *guard;
+        let limit = end.div_ceil(BLOCK);
+        if state.awaits_reaper(ino, limit) {
+            return Ok(Attempt::AwaitsReaper);
+        }
+        let first = offset / BLOCK;
+        let stop = state.step_end(ino, first, limit)?;
+        let end = if stop < limit { stop * BLOCK } else { end };
+        if !are_current(state, ino, bases)? {
+            return Ok(Attempt::Again);
+        }
+        let allocates = how != Allocate::Punch;
+        if allocates {
+            let growth = state.growth(ino, first, stop)?;
+            self.check_space(state, growth)?;
+        }
+        let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
+        for (block, range) in edges {
+            if !holds_data(state, ino, block)? {
+                continue;
+            }
+            let Some(admission) = &mut admission else {
+                return Ok(Attempt::Done(Allocated::NeedsRoom));
+            };
+            let base = bases.iter().find(|(edge, _)| *edge == block);
+            let base = base.and_then(|(_, base)| base.as_ref());
+            Self::zero_in_block(state, (ino, block), base, admission, range)?;
+        }
+        if zeroes(how) && offset.div_ceil(BLOCK) < end / BLOCK {
+            state.unmap(ino, offset.div_ceil(BLOCK), end / BLOCK);
+        }
+        if allocates {
+            preallocate(state, ino, first..stop);
+        }
+        let now = self.now();
+        let inode = state.change_inode(ino)?;
+        if matches!(how, Allocate::Extend | Allocate::Zero) {
+            inode.size = inode.size.max(end);
+        }
+        (inode.mtime, inode.ctime) = (now, now);
+        Ok(Attempt::Done(Allocated::UpTo(end)))
+    }
+}
+
+/// What became of an allocation.
+enum Allocated {
+    /// It is done up to here.
+    UpTo(u64),
+    /// Blocks at its edges have to be written.
+    NeedsRoom,
+}
+
+/// Whether what a range holds becomes zeroes.
+fn zeroes(how: Allocate) -> bool {
+    match how {
+        Allocate::Extend | Allocate::KeepSize => false,
+        Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize => true,
     }
 }
 
 /// Whether every base is still what is stored.
-fn are_current(state: &State, ino: Ino, bases: &[(u64, Option<Base>)]) -> Result<bool> {
+fn are_current(state: &State, ino: Ino, bases: &[(u64, Option<Base>)]) -> Lookup<bool> {
     for (block, base) in bases {
         if !Furrow::is_current(state, ino, *block, base.as_ref())? {
             return Ok(false);
@@ -355,8 +446,8 @@ fn are_current(state: &State, ino: Ino, bases: &[(u64, Option<Base>)]) -> Result
 }
 
 /// Whether a block has content that is not known to be zeroes.
-fn holds_data(state: &State, ino: Ino, block: u64) -> Result<bool> {
-    let file = state.inode(ino)?.file()?;
+fn holds_data(state: &State, ino: Ino, block: u64) -> Lookup<bool> {
+    let file = state.mapped_file(ino, block, block + 1)?;
     let stored = file.covering(block).is_some_and(|(_, entry)| !entry.is_preallocated());
     Ok(stored || file.dirty.contains_key(&block))
 }
@@ -394,8 +485,8 @@ fn partial_edges(offset: u64, end: u64) -> Vec<(u64, std::ops::Range<usize>)> {
 }
 
 /// Preallocates every block of a range that has none.
-fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) -> Result<()> {
-    let file = state.inode(ino)?.file()?;
+fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) {
+    let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
     let mut holes = Vec::new();
     let mut at = blocks.start;
     for (start, entry) in file.overlapping(blocks.start, blocks.end) {
@@ -415,5 +506,4 @@ fn preallocate(state: &mut State, ino: Ino, blocks: std::ops::Range<u64>) -> Res
             first += u64::from(blocks);
         }
     }
-    Ok(())
 }

@@ -2,6 +2,7 @@
 //! life and death.
 
 use super::Furrow;
+use super::loading::Lookup;
 use super::state::State;
 use crate::FsError;
 use crate::acl;
@@ -12,24 +13,39 @@ use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestam
 impl Furrow {
     pub(super) fn set_attributes(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
-        protect::check_setattr(self.read_state().inode(ino)?.flags, set)?;
+        self.loaded(|| Ok(protect::check_setattr(self.read_state().inode(ino)?.flags, set)?))?;
         if let Some(size) = set.size {
-            self.read_state().inode(ino)?.file()?;
+            self.loaded(|| Ok(self.read_state().inode(ino)?.file().map(drop)?))?;
             self.resize(caller, (ino, size), set)?;
         } else {
-            let mut guard = self.write_state();
-            let change = plan_attributes(&guard, caller, ino, set)?;
-            change_attributes(&mut guard, ino, (set, change), self.now())?;
+            self.loaded(|| {
+                let mut guard = self.write_state();
+                let change = plan_attributes(&guard, caller, ino, set)?;
+                change_attributes(&mut guard, ino, (set, change), self.now())
+            })?;
         }
         self.after_change();
-        Ok(self.read_state().inode(ino)?.attr(ino))
+        self.attributes(ino)
+    }
+
+    pub(super) fn attributes(&self, ino: Ino) -> Result<Attr> {
+        self.loaded(|| Ok(self.read_state().inode(ino)?.attr(ino)))
+    }
+
+    pub(super) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.loaded(|| {
+            let state = self.read_state();
+            Ok(state.inode(ino)?.xattrs.keys().map(|name| name.to_vec()).collect())
+        })
     }
 
     pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         rules::check_xattr_name(name)?;
-        let state = self.read_state();
-        let value = state.inode(ino)?.xattrs.get(name).ok_or(FsError::NoAttribute)?;
-        Ok(value.to_vec())
+        self.loaded(|| {
+            let state = self.read_state();
+            let value = state.inode(ino)?.xattrs.get(name).ok_or(FsError::NoAttribute)?;
+            Ok(value.to_vec())
+        })
     }
 
     pub(super) fn put_xattr(
@@ -41,15 +57,15 @@ impl Furrow {
     ) -> Result<()> {
         self.check_writable()?;
         rules::check_xattr(name, value.len())?;
-        {
+        self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
             let inode = state.inode(ino)?;
             protect::check_inode(inode.flags)?;
             let exists = inode.xattrs.contains_key(name);
             match mode {
-                XattrMode::Create if exists => return Err(FsError::Exists),
-                XattrMode::Replace if !exists => return Err(FsError::NoAttribute),
+                XattrMode::Create if exists => return Err(FsError::Exists.into()),
+                XattrMode::Replace if !exists => return Err(FsError::NoAttribute.into()),
                 XattrMode::Any | XattrMode::Create | XattrMode::Replace => {}
             }
             let attr = inode.attr(ino);
@@ -69,7 +85,8 @@ impl Furrow {
             }
             let inode = state.change_inode(ino)?;
             (inode.perm, inode.ctime) = (perm, self.now());
-        }
+            Ok(())
+        })?;
         self.after_change();
         Ok(())
     }
@@ -77,21 +94,22 @@ impl Furrow {
     pub(super) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.check_writable()?;
         rules::check_xattr_name(name)?;
-        let mut guard = self.write_state();
-        let state = &mut *guard;
-        protect::check_inode(state.inode(ino)?.flags)?;
-        if !state.inode(ino)?.xattrs.contains_key(name) {
-            return Err(FsError::NoAttribute);
-        }
-        state.set_xattr(ino, name, None)?;
-        state.change_inode(ino)?.ctime = self.now();
-        drop(guard);
+        self.loaded(|| {
+            let mut state = self.write_state();
+            protect::check_inode(state.inode(ino)?.flags)?;
+            if !state.inode(ino)?.xattrs.contains_key(name) {
+                return Err(FsError::NoAttribute.into());
+            }
+            state.set_xattr(ino, name, None)?;
+            state.change_inode(ino)?.ctime = self.now();
+            Ok(())
+        })?;
         self.after_change();
         Ok(())
     }
 
     /// Takes a link away, and the inode if that was the last thing that kept it.
-    pub(super) fn drop_link(state: &mut State, ino: Ino, now: Timestamp) -> Result<()> {
+    pub(super) fn drop_link(state: &mut State, ino: Ino, now: Timestamp) -> Lookup<()> {
         let inode = state.change_inode(ino)?;
         inode.ctime = now;
         inode.nlink = match inode.kind {
@@ -103,20 +121,43 @@ impl Furrow {
     }
 
     pub(super) fn pin_inode(&self, ino: Ino) -> Result<()> {
-        self.write_accounts().inode_mut(ino)?.pins += 1;
-        Ok(())
+        self.loaded(|| {
+            let mut state = self.write_accounts();
+            state.inode(ino)?;
+            *state.pins.entry(ino).or_default() += 1;
+            Ok(())
+        })
     }
 
     pub(super) fn unpin_inode(&self, ino: Ino) {
         let is_unused = {
             let mut state = self.write_accounts();
-            let Ok(inode) = state.inode_mut(ino) else { return };
-            inode.pins = inode.pins.saturating_sub(1);
-            inode.pins == 0 && inode.nlink == 0
+            let Some(pins) = state.pins.get_mut(&ino) else { return };
+            *pins -= 1;
+            if *pins == 0 {
+                state.pins.remove(&ino);
+            }
+            state.unlinked.contains(&ino) && !state.pins.contains_key(&ino)
         };
         if is_unused && !self.is_read_only() {
-            self.write_state().delete_if_unused(ino);
+            self.delete_unused(ino);
             self.after_change();
+        }
+    }
+
+    /// Deletes an inode that nothing leads to any more. One that cannot be read stays until the next
+    /// mount.
+    pub(super) fn delete_unused(&self, ino: Ino) {
+        let outcome = self.loaded(|| {
+            let mut state = self.write_state();
+            state.check_deletion(ino)?;
+            state.delete_if_unused(ino);
+            Ok(())
+        });
+        match outcome {
+            // Another thread has deleted it.
+            Ok(()) | Err(FsError::NotFound) => {}
+            Err(error) => tracing::error!(inode = %ino, %error, "a deleted file stays"),
         }
     }
 }
@@ -141,7 +182,7 @@ pub(super) fn plan_attributes(
     caller: &Caller,
     ino: Ino,
     set: &SetAttr,
-) -> Result<AttrChange> {
+) -> Lookup<AttrChange> {
     let inode = state.inode(ino)?;
     let perm = rules::perm_after(caller, &inode.attr(ino), set);
     let acl = match inode.xattrs.get(acl::ACCESS) {
@@ -159,7 +200,7 @@ pub(super) fn change_attributes(
     ino: Ino,
     (set, change): (&SetAttr, AttrChange),
     now: Timestamp,
-) -> Result<()> {
+) -> Lookup<()> {
     if *set == SetAttr::default() {
         return Ok(());
     }

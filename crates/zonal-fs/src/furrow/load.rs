@@ -9,6 +9,7 @@ use std::sync::Arc;
 use zerocopy::byteorder::little_endian::U32;
 
 use super::alloc::{Role, Zones};
+use super::evict::Used;
 use super::format::BLOCK_BYTES;
 use super::format::owners::OwnerRecord;
 use super::format::row::{
@@ -16,6 +17,7 @@ use super::format::row::{
     extent_bytes,
 };
 use super::invariant::{self as rule, Invariant, Problems};
+use super::known::Known;
 use super::place::{Crcs, Extent, ExtentId, MapEntry, Owner};
 use super::rows::KINDS;
 use super::state::{Body, Directory, Entry, File, Inode, State, Xattr, inode_bytes};
@@ -124,61 +126,82 @@ fn build_inodes(
     problems: &mut Problems,
 ) {
     for (raw, (row, target)) in rows {
-        let kind = KINDS.into_iter().find(|(number, _)| *number == row.kind);
-        let Some((_, kind)) = kind.filter(|_| raw != 0 && raw < state.next_ino) else {
-            let next = state.next_ino;
-            let what = format!("inode {raw} has kind {}; the next inode is {next}", row.kind);
+        if raw == 0 || raw >= state.next_ino {
+            let what = format!("there is an inode {raw}; the next inode is {}", state.next_ino);
             problems.add(rule::INODES, what);
             continue;
-        };
-        let body = match kind {
-            FileKind::Regular => {
-                let reap_from =
-                    (row.reaping != 0).then(|| row.size.get().div_ceil(BLOCK_BYTES as u64));
-                state.reaping.extend(reap_from.map(|_| Ino::new(raw)));
-                Body::File(File { reap_from, ..File::default() })
-            }
-            FileKind::Directory => Body::Directory(Directory {
-                parent: Ino::new(row.parent.get()),
-                next_cookie: row.next_cookie.get(),
-                ..Directory::default()
-            }),
-            FileKind::Symlink => Body::Symlink(target),
-            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                Body::Special
-            }
-        };
-        if row.size.get() > rules::FILE_SIZE_MAX {
-            problems.add(rule::SIZES, format!("inode {raw} has size {}", row.size));
-            continue;
         }
-        let [Some(atime), Some(mtime), Some(ctime), Some(btime)] = times(&row) else {
-            let what = format!("inode {raw} has a time with a second or more of nanoseconds");
-            problems.add(rule::INODES, what);
-            continue;
-        };
-        let inode = Inode {
-            kind,
-            perm: row.perm.get() & rules::PERM_MASK,
-            nlink: row.nlink.get(),
-            uid: row.uid.get(),
-            gid: row.gid.get(),
-            rdev: row.rdev.get(),
-            size: row.size.get(),
-            atime,
-            mtime,
-            ctime,
-            btime,
-            flags: InodeFlags::from_bits_truncate(row.flags),
-            xattrs: BTreeMap::new(),
-            pins: 0,
-            body,
-        };
-        if inode.nlink == 0 {
-            state.unlinked.insert(Ino::new(raw));
+        match inode_of(&row, &target) {
+            Ok(mut inode) => {
+                match &mut inode.body {
+                    Body::File(file) => (file.known, file.mapped) = (Known::all(), 0),
+                    Body::Directory(directory) => {
+                        (directory.known, directory.entries) = (Known::all(), 0);
+                    }
+                    Body::Symlink(_) | Body::Special => {}
+                }
+                if row.reaping != 0 {
+                    state.reaping.insert(Ino::new(raw));
+                }
+                if inode.nlink == 0 {
+                    state.unlinked.insert(Ino::new(raw));
+                }
+                state.inodes.insert(Ino::new(raw), inode);
+            }
+            Err((broken, why)) => problems.add(broken, format!("inode {raw} has {why}")),
         }
-        state.inodes.insert(Ino::new(raw), inode);
     }
+}
+
+/// The inode that a row describes, without attributes, map and entries.
+pub(super) fn inode_of(row: &InodeRow, target: &[u8]) -> Result<Inode, (Invariant, String)> {
+    let kind = KINDS.into_iter().find(|(number, _)| *number == row.kind);
+    let (_, kind) = kind.ok_or_else(|| (rule::INODES, format!("kind {}", row.kind)))?;
+    if row.size.get() > rules::FILE_SIZE_MAX {
+        return Err((rule::SIZES, format!("size {}", row.size)));
+    }
+    let [Some(atime), Some(mtime), Some(ctime), Some(btime)] = times(row) else {
+        return Err((rule::INODES, "a time with a second or more of nanoseconds".into()));
+    };
+    let body = match kind {
+        FileKind::Regular => {
+            let reap_from = (row.reaping != 0).then(|| row.size.get().div_ceil(BLOCK_BYTES as u64));
+            Body::File(File { reap_from, mapped: row.count.get(), ..File::default() })
+        }
+        FileKind::Directory => Body::Directory(Directory {
+            parent: Ino::new(row.parent.get()),
+            next_cookie: row.next_cookie.get(),
+            entries: row.count.get(),
+            ..Directory::default()
+        }),
+        FileKind::Symlink => Body::Symlink(target.into()),
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            Body::Special
+        }
+    };
+    Ok(Inode {
+        kind,
+        perm: row.perm.get() & rules::PERM_MASK,
+        nlink: row.nlink.get(),
+        uid: row.uid.get(),
+        gid: row.gid.get(),
+        rdev: row.rdev.get(),
+        size: row.size.get(),
+        atime,
+        mtime,
+        ctime,
+        btime,
+        flags: InodeFlags::from_bits_truncate(row.flags),
+        xattrs: BTreeMap::new(),
+        body,
+        used: Used::default(),
+    })
+}
+
+/// The entry that a row describes.
+pub(super) fn directory_entry(cookie: u64, row: &EntryRow) -> Option<Entry> {
+    let (_, kind) = KINDS.into_iter().find(|(number, _)| *number == row.kind)?;
+    Some(Entry { ino: Ino::new(row.ino.get()), cookie, kind })
 }
 
 fn build_xattrs(state: &mut State, rows: XattrRows, problems: &mut Problems) {
@@ -234,12 +257,12 @@ fn crcs_of(raw: &[U32]) -> Crcs {
     Crcs::from(&crcs[..])
 }
 
-fn extent_of(row: &ExtentRow, crcs: &[U32]) -> Extent {
+pub(super) fn extent_of(row: &ExtentRow, crcs: &[U32]) -> Extent {
     let ExtentRow { zone, block, refs, .. } = row;
-    Extent { zone: zone.get(), block: block.get(), refs: refs.get(), crcs: crcs_of(crcs) }
+    Extent { zone: zone.get(), block: block.get(), refs: refs.get(), crcs: crcs_of(crcs), used: 0 }
 }
 
-fn entry_of(blocks: u32, place: &Place<'_>) -> MapEntry {
+pub(super) fn entry_of(blocks: u32, place: &Place<'_>) -> MapEntry {
     match place {
         Place::Preallocated => MapEntry::Preallocated { blocks },
         Place::Zone(ZonePlace { zone, block }, crcs) => {

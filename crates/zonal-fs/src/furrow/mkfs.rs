@@ -8,6 +8,7 @@ use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
 
 use super::alloc::{Role, ZoneSlot, Zones};
 use super::commit::{Committer, Ending};
+use super::evict::Used;
 use super::format::BLOCK_SHIFT;
 use super::format::superblock::Superblock;
 use super::io::Drive;
@@ -187,7 +188,7 @@ fn reset_used(drive: &Drive, zones: &[Zone], progress: &mut dyn FnMut(Progress))
 
 fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
     let now = Timestamp::from_ns(clock.wall_ns());
-    let directory = Directory { parent: Ino::ROOT, next_cookie: 3, ..Directory::default() };
+    let directory = Directory { parent: Ino::ROOT, next_cookie: 3, ..Directory::empty() };
     let root = Inode {
         kind: FileKind::Directory,
         perm: 0o755,
@@ -202,7 +203,7 @@ fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
         btime: now,
         flags: InodeFlags::empty(),
         xattrs: std::collections::BTreeMap::new(),
-        pins: 0,
+        used: Used::default(),
         body: Body::Directory(directory),
     };
     state.insert_inode(Ino::ROOT, root);
@@ -226,7 +227,7 @@ fn write_first_table(
         planted: Planted::default(),
     };
     let changes = state.take_changes();
-    let rows = super::rows::batch(state, &changes, Planted::default());
+    let rows = super::rows::batch(state, &changes.rows, Planted::default());
     let pairs = Mutex::new(Pairs::default());
     let mut zones = EmptyZones(state);
     flush_once(drive, &mut zones, &pairs, (&mut committer, &rows))?;

@@ -9,7 +9,8 @@
 //! | --- | --- |
 //! | `format/` | what do the bytes on the drive mean? |
 //! | [`layout`] | where do things lie, and how much is kept back? |
-//! | [`state`], [`place`], [`extent`] | what is known of files and their blocks? |
+//! | [`state`], [`place`], [`extent`], [`known`] | what is known of files and their blocks? |
+//! | [`loading`], [`evict`] | how does what is not in memory get there, and go again? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
@@ -29,6 +30,7 @@ mod copy;
 mod data;
 mod dir;
 mod dump;
+mod evict;
 mod extent;
 mod file;
 pub mod format;
@@ -36,8 +38,10 @@ mod inode;
 mod invariant;
 mod io;
 mod journal;
+mod known;
 pub mod layout;
 mod load;
+mod loading;
 mod mkfs;
 mod ops;
 mod owners;
@@ -98,6 +102,9 @@ use crate::vfs::{Result, Timestamp};
 
 pub use crate::vfs::Access;
 
+/// Bytes of memory that metadata takes at most, beside what has changed.
+const HELD_BYTES_MAX: usize = 128 << 20;
+
 /// When a read moves the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtimePolicy {
@@ -153,6 +160,8 @@ pub struct Furrow {
     clock: Arc<dyn Clock>,
     options: MountOptions,
     state: RwLock<State>,
+    /// Bytes of memory that what was read may take.
+    held_max: usize,
     /// Held by who changes the tree, and by a commit as long as the tree must not change. Taken
     /// before the state. See [`write_state`](Self::write_state).
     changing: Mutex<()>,
@@ -239,6 +248,7 @@ impl Furrow {
             clock,
             options,
             state: RwLock::new(loaded.state),
+            held_max: HELD_BYTES_MAX,
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
             uuid: loaded.superblock.uuid,

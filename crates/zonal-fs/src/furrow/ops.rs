@@ -23,7 +23,7 @@ impl FileSystem for Furrow {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.read_state().inode(ino)?.attr(ino))
+        self.attributes(ino)
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -31,12 +31,12 @@ impl FileSystem for Furrow {
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let target = match &self.read_state().inode(ino)?.body {
-            Body::Symlink(target) => target.to_vec(),
+        let target = self.loaded(|| match &self.read_state().inode(ino)?.body {
+            Body::Symlink(target) => Ok(target.to_vec()),
             Body::File(_) | Body::Directory(_) | Body::Special => {
-                return Err(FsError::Invalid { what: "not a symbolic link" });
+                Err(FsError::Invalid { what: "not a symbolic link" }.into())
             }
-        };
+        })?;
         self.touch_atime(ino)?;
         Ok(target)
     }
@@ -89,7 +89,7 @@ impl FileSystem for Furrow {
     }
 
     fn fsync(&self, ino: Ino, _kind: SyncKind) -> Result<()> {
-        self.read_state().inode(ino)?;
+        self.attributes(ino)?;
         self.sync()
     }
 
@@ -130,8 +130,8 @@ impl FileSystem for Furrow {
         let blocks = self.user_blocks(&state, Rows::default());
         let used = totals.live + totals.preallocated + totals.reserved;
         let free = self.user_blocks(&state, totals.rows()).saturating_sub(used);
-        let waiting = state.reaping.iter().filter_map(|ino| state.inodes.get(ino));
-        let deleted = waiting.filter(|inode| inode.is_deleted()).count();
+        let waiting = state.reaping.iter().filter_map(|ino| Some((*ino, state.inodes.get(ino)?)));
+        let deleted = waiting.filter(|(ino, inode)| state.is_deleted(*ino, inode)).count();
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
             name_max: NAME_MAX,
@@ -160,7 +160,7 @@ impl FileSystem for Furrow {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        Ok(self.read_state().inode(ino)?.xattrs.keys().map(|name| name.to_vec()).collect())
+        self.list_xattrs(ino)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {

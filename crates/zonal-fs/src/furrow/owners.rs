@@ -7,8 +7,10 @@
 //! leads to it.
 
 use super::format::owners::OwnerRecord;
+use super::loading::{Lookup, Missing, Stop};
 use super::place::{Extent, MapEntry, Owner};
-use super::state::State;
+use super::state::{File, State};
+use super::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
 impl OwnerRecord {
@@ -134,38 +136,61 @@ pub(super) fn all_runs(state: &State) -> Vec<(u32, OwnerRecord)> {
 
 impl State {
     /// What still lives where a record of a zone says that it was put.
-    pub(super) fn pieces_at(&self, zone: u32, record: &OwnerRecord) -> Vec<Piece> {
+    pub(super) fn pieces_at(&self, zone: u32, record: &OwnerRecord) -> Lookup<Vec<Piece>> {
         match record.owner {
             Owner::Extent(id) => {
-                let extent = self.extents.get(&id);
+                let extent = match self.extents.get(&id) {
+                    Some(extent) => Some(extent),
+                    None if self.is_changed(Key::new(RowKind::Extent, id.0, 0)) => None,
+                    None => return Err(Stop::NotLoaded(Missing::Extent(id))),
+                };
                 let extent =
                     extent.filter(|extent| (extent.zone, extent.block) == (zone, record.block));
                 let crcs = extent.map(|extent| extent.crcs.as_slice().to_vec());
                 let piece = |crcs| Piece { owner: record.owner, block: record.block, crcs };
-                crcs.map(piece).into_iter().collect()
+                Ok(crcs.map(piece).into_iter().collect())
             }
             Owner::Entry(ino, first) => {
-                let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
                 let limit = first.saturating_add(u64::from(record.blocks));
+                let file = self.stored_file(ino, first, limit)?;
                 let entries = file.into_iter().flat_map(|file| file.overlapping(first, limit));
-                entries
-                    .filter_map(|(start, entry)| {
-                        let (from, at, crcs) = overlap(zone, (first, limit), (start, entry))?;
-                        let expected = u64::from(record.block) + (from - first);
-                        let owner = Owner::Entry(ino, from);
-                        (u64::from(at) == expected).then_some(Piece { owner, block: at, crcs })
-                    })
-                    .collect()
+                let pieces = entries.filter_map(|(start, entry)| {
+                    let (from, at, crcs) = overlap(zone, (first, limit), (start, entry))?;
+                    let expected = u64::from(record.block) + (from - first);
+                    let owner = Owner::Entry(ino, from);
+                    (u64::from(at) == expected).then_some(Piece { owner, block: at, crcs })
+                });
+                Ok(pieces.collect())
             }
         }
     }
 
+    /// A file, deleted or not, of which the map of `first..limit` is in memory; `None` if there is none.
+    fn stored_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<Option<&File>> {
+        let inode = match self.inodes.get(&ino) {
+            Some(inode) => inode,
+            None if self.is_changed(Key::new(RowKind::Inode, ino.get(), 0)) => return Ok(None),
+            None => return Err(Stop::NotLoaded(Missing::Inode(ino))),
+        };
+        let Ok(file) = inode.file() else { return Ok(None) };
+        match file.known.first_unknown(first..limit) {
+            Some(block) => Err(Stop::NotLoaded(Missing::Map(ino, block))),
+            None => Ok(Some(file)),
+        }
+    }
+
     /// Moves what still lives of a copied part of a zone to the copy.
-    pub(super) fn relocate_piece(&mut self, zone: u32, part: &OwnerRecord, to: (u32, u32)) {
-        for found in self.pieces_at(zone, part) {
+    pub(super) fn relocate_piece(
+        &mut self,
+        zone: u32,
+        part: &OwnerRecord,
+        to: (u32, u32),
+    ) -> Lookup<()> {
+        for found in self.pieces_at(zone, part)? {
             let to = (to.0, to.1 + (found.block - part.block));
             self.relocate(found.owner, found.blocks(), to);
         }
+        Ok(())
     }
 }
 

@@ -143,6 +143,8 @@ pub(super) struct Extent {
     pub(super) refs: u32,
     /// One per block; its length is the extent's.
     pub(super) crcs: Crcs,
+    /// When it was loaded, to know what memory can do without.
+    pub(super) used: u64,
 }
 
 /// Stored blocks of an entry.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::buffer::BlockData;
 use super::data::Source;
 use super::format::{Address, BLOCK_BYTES};
+use super::loading::{Lookup, Missing, Stop};
 use super::place::MapEntry;
-use super::state::{Inode, State};
+use super::state::{File, Inode, State};
 use super::{AtimePolicy, Furrow};
 use crate::FsError;
 use crate::rules;
@@ -61,7 +62,7 @@ impl Part<'_> {
 
 impl Furrow {
     pub(super) fn read_file(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let look = self.look(ino, offset, buffer.len())?;
+        let look = self.loaded(|| self.look(ino, offset, buffer.len()))?;
         if look.len == 0 {
             return Ok(0);
         }
@@ -91,15 +92,16 @@ impl Furrow {
     }
 
     /// Finds what the bytes at `offset` are, and pins the zones that they are in.
-    fn look(&self, ino: Ino, offset: u64, room: usize) -> Result<Look> {
+    fn look(&self, ino: Ino, offset: u64, room: usize) -> Lookup<Look> {
         let state = self.read_state();
         let inode = state.inode(ino)?;
-        let file = inode.file()?;
+        inode.file()?;
         let len = inode.size.saturating_sub(offset).min(room as u64);
         if len == 0 {
             return Ok(Look::default());
         }
         let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
+        let file = state.mapped_file(ino, blocks.start, blocks.end)?;
         let straight = straight_blocks(offset, len, room as u64);
         let mut pieces = Vec::new();
         // Cut where the memory that they are read to is.
@@ -144,49 +146,39 @@ impl Furrow {
     }
 
     pub(super) fn seek_file(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
-        let state = self.read_state();
-        let inode = state.inode(ino)?;
-        let file = inode.file()?;
-        if offset >= inode.size {
-            return Err(FsError::SeekBeyondEnd);
-        }
-        let block = offset / BLOCK;
-        let is_data = |entry: &MapEntry| !entry.is_preallocated();
-        match what {
-            Seek::Data => {
-                let stored = file
-                    .overlapping(block, u64::MAX)
-                    .find(|&(_, entry)| is_data(entry))
-                    .map(|(start, _)| start.max(block));
-                let buffered = file.dirty.range(block..).next().map(|(&block, _)| block);
-                let found = stored.into_iter().chain(buffered).min();
-                let position = found.map(|block| offset.max(block * BLOCK));
-                position.filter(|at| *at < inode.size).ok_or(FsError::SeekBeyondEnd)
+        let mut block = offset / BLOCK;
+        self.loaded(|| {
+            let state = self.read_state();
+            let inode = state.inode(ino)?;
+            let file = inode.file()?;
+            if offset >= inode.size {
+                return Err(FsError::SeekBeyondEnd.into());
             }
-            Seek::Hole => {
-                let mut block = block;
-                loop {
-                    if let Some((start, entry)) =
-                        file.covering(block).filter(|&(_, entry)| is_data(entry))
-                    {
-                        block = start + u64::from(entry.blocks());
-                    } else if file.dirty.contains_key(&block) {
-                        block += 1;
-                    } else {
-                        break;
-                    }
+            let limit = inode.size.div_ceil(BLOCK);
+            // As far as memory goes, and on from there when there is more.
+            while block < limit {
+                let known =
+                    file.known.end_of(block).ok_or(Stop::NotLoaded(Missing::Map(ino, block)))?;
+                let end = known.min(limit);
+                if let Some(found) = seek_in(file, what, block..end) {
+                    let position = offset.max(found * BLOCK).min(inode.size);
+                    return Ok(position);
                 }
-                Ok(offset.max(block.saturating_mul(BLOCK)).min(inode.size))
+                block = end;
             }
-        }
+            match what {
+                Seek::Data => Err(FsError::SeekBeyondEnd.into()),
+                Seek::Hole => Ok(inode.size),
+            }
+        })
     }
 
     /// Moves the access time, if the policy says so.
     pub(super) fn touch_atime(&self, ino: Ino) -> Result<()> {
-        let due = {
+        let due = self.loaded(|| {
             let state = self.read_state();
-            self.atime_due(ino, state.inode(ino)?)
-        };
+            Ok(self.atime_due(ino, state.inode(ino)?))
+        })?;
         due.map_or(Ok(()), |atime| self.move_atime(ino, atime))
     }
 
@@ -208,9 +200,38 @@ impl Furrow {
         // A read waits for no commit. As long as it is due, the next one moves it.
         let can_wait = self.options.atime == AtimePolicy::Always;
         if can_wait || !self.is_held_off() {
-            self.write_state().change_inode(ino)?.atime = atime;
+            return self.loaded(|| {
+                self.write_state().change_inode(ino)?.atime = atime;
+                Ok(())
+            });
         }
         Ok(())
+    }
+}
+
+/// The first block of a range that has data, or that has none.
+fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
+    let has_data = |entry: &MapEntry| !entry.is_preallocated();
+    match what {
+        Seek::Data => {
+            let mut stored = file.overlapping(blocks.start, blocks.end);
+            let stored = stored.find(|&(_, entry)| has_data(entry));
+            let stored = stored.map(|(start, _)| start.max(blocks.start));
+            let buffered = file.dirty.range(blocks).next().map(|(&block, _)| block);
+            stored.into_iter().chain(buffered).min()
+        }
+        Seek::Hole => {
+            let mut block = blocks.start;
+            while block < blocks.end {
+                let entry = file.covering(block).filter(|&(_, entry)| has_data(entry));
+                block = match entry {
+                    Some((start, entry)) => start + u64::from(entry.blocks()),
+                    None if file.dirty.contains_key(&block) => block + 1,
+                    None => return Some(block),
+                };
+            }
+            None
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 use std::collections::btree_map::Range;
 
 use super::Furrow;
+use super::loading::{Lookup, Missing, Stop};
 use super::place::MapEntry;
 use super::state::State;
 use crate::vfs::Ino;
@@ -18,6 +19,46 @@ use crate::vfs::Ino;
 const ENTRIES_MAX: usize = 1024;
 
 impl State {
+    /// Whether what [`cut_off`](Self::cut_off) looks at is in memory.
+    pub(super) fn check_cut_off(&self, ino: Ino, first: u64) -> Lookup<()> {
+        let file = self.inode(ino)?.file()?;
+        let from = file.reap_from.map_or(first, |before| before.min(first));
+        self.check_waiting(ino, from)
+    }
+
+    /// Whether so many map entries of a file are in memory, from a block on, as are removed at once,
+    /// or all that there are.
+    fn check_waiting(&self, ino: Ino, first: u64) -> Lookup<()> {
+        let Some(file) = self.inodes.get(&ino) else {
+            return Err(Stop::NotLoaded(Missing::Inode(ino)));
+        };
+        let file = file.file()?;
+        let end = file.known.end_of(first).unwrap_or(first);
+        let has_enough = file.map.range(first..end).nth(self.reap_max() + 1).is_some();
+        if end < u64::MAX && !has_enough {
+            return Err(Stop::NotLoaded(Missing::Map(ino, end)));
+        }
+        for (_, entry) in file.overlapping(first, end).take(self.reap_max() + 2) {
+            if let MapEntry::Shared { extent, .. } = entry
+                && !self.extents.contains_key(extent)
+            {
+                return Err(Stop::NotLoaded(Missing::Extent(*extent)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what is removed with an inode at once is in memory.
+    pub(super) fn check_deletion(&self, ino: Ino) -> Lookup<()> {
+        let Some(inode) = self.inodes.get(&ino) else {
+            return Err(Stop::NotLoaded(Missing::Inode(ino)));
+        };
+        if inode.file().is_err() || self.is_deleted_in_steps(ino) {
+            return Ok(());
+        }
+        self.check_waiting(ino, 0)
+    }
+
     /// Removes what a file has from block `first` on, or most of it later.
     pub(super) fn cut_off(&mut self, ino: Ino, first: u64) {
         self.drop_buffered(ino, first, u64::MAX);
@@ -25,7 +66,8 @@ impl State {
         let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
             return;
         };
-        if file.reap_from.is_none() && file.map.range(first..).nth(max).is_none() {
+        let is_known = file.known.first_unknown(first..u64::MAX).is_none();
+        if file.reap_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
             self.unmap_stored(ino, first, u64::MAX);
             return;
         }
@@ -39,20 +81,28 @@ impl State {
     }
 
     /// Removes some of what waits in a file, and the file itself where nothing keeps it.
-    pub(super) fn reap_some(&mut self, ino: Ino) {
+    pub(super) fn reap_some(&mut self, ino: Ino) -> Lookup<()> {
         let max = self.reap_max();
-        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
-        let Some((file, first)) = file.and_then(|file| Some((file, file.reap_from?))) else {
-            self.reaping.remove(&ino);
-            return;
+        let file = match self.inodes.get(&ino) {
+            Some(inode) => inode.file().ok(),
+            None if self.reaping.contains(&ino) => {
+                return Err(Stop::NotLoaded(Missing::Inode(ino)));
+            }
+            None => None,
         };
+        let Some(first) = file.and_then(|file| file.reap_from) else {
+            self.reaping.remove(&ino);
+            return Ok(());
+        };
+        self.check_waiting(ino, first)?;
+        let file = self.inodes[&ino].file()?;
         let mut waiting: Range<'_, u64, MapEntry> = file.map.range(first..);
         let last = waiting.nth(max - 1).map(|(&start, entry)| start + u64::from(entry.blocks()));
         if let Some(limit) = last
             && waiting.next().is_some()
         {
             self.unmap_stored(ino, first, limit);
-            return;
+            return Ok(());
         }
         self.unmap_stored(ino, first, u64::MAX);
         self.mark_reaping(ino);
@@ -63,22 +113,24 @@ impl State {
             file.reap_from = None;
         }
         self.delete_if_unused(ino);
+        Ok(())
     }
 
     /// Whether blocks below `limit` of a file wait to be removed.
     pub(super) fn awaits_reaper(&self, ino: Ino, limit: u64) -> bool {
         self.reaping.contains(&ino)
-            && self
-                .inodes
-                .get(&ino)
-                .and_then(|inode| inode.file().ok()?.reap_from)
-                .is_some_and(|from| from < limit)
+            && self.inodes.get(&ino).is_none_or(|inode| {
+                let from = inode.file().ok().and_then(|file| file.reap_from);
+                from.is_some_and(|from| from < limit)
+            })
     }
 
     /// Whether deleting a file is more than one step.
     pub(super) fn is_deleted_in_steps(&self, ino: Ino) -> bool {
         let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
-        file.is_some_and(|file| file.reap_from.is_some() || file.map.len() > self.reap_max())
+        file.is_some_and(|file| {
+            file.reap_from.is_some() || file.map.len() > self.reap_max() || !file.known.is_all()
+        })
     }
 
     fn mark_reaping(&mut self, ino: Ino) {
@@ -98,17 +150,24 @@ impl Furrow {
     pub(super) fn reap_one(&self) -> bool {
         let first = self.read_state().reaping.first().copied();
         let Some(ino) = first else { return false };
-        self.write_state().reap_some(ino);
-        self.after_change();
+        self.reap(ino);
         true
+    }
+
+    /// Removes some of what waits in a file. One that cannot be read waits for the next mount.
+    fn reap(&self, ino: Ino) {
+        if let Err(error) = self.loaded(|| self.write_state().reap_some(ino)) {
+            tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
+            self.write_state().reaping.remove(&ino);
+        }
+        self.after_change();
     }
 
     /// Waits, and works, until no blocks below `limit` of a file wait to be removed. Never with the
     /// state locked.
     pub(super) fn let_reaper_pass(&self, ino: Ino, limit: u64) {
         while self.read_state().awaits_reaper(ino, limit) {
-            self.write_state().reap_some(ino);
-            self.after_change();
+            self.reap(ino);
         }
     }
 

@@ -19,15 +19,11 @@ use super::format::owners::OwnerRecord;
 use super::format::{Address, BLOCK_BYTES};
 use super::owners::{Piece, settle};
 use super::planted::PlantedBug;
-use super::state::State;
 use crate::FsError;
 use crate::vfs::Result;
 
 /// Blocks copied at once: 1 MiB.
 pub(super) const COPY_BLOCKS: u32 = 256;
-
-/// Records that are looked at while the state is locked.
-const LOOKS_MAX: usize = 1024;
 
 /// The zone that reclaim is at.
 #[derive(Debug)]
@@ -101,7 +97,7 @@ impl Furrow {
         let Some(mut victim) = self.choose_victim(before, urgency) else { return Ok(0) };
         let mut moved = 0;
         while moved < budget {
-            let Some(batch) = self.look_at(&mut victim, urgency) else { break };
+            let Some(batch) = self.look_at(&mut victim, urgency)? else { break };
             let is_last = batch.is_empty();
             let outcome = self.move_blocks(victim.zone, &batch);
             self.unpin_zone(victim.zone);
@@ -144,17 +140,29 @@ impl Furrow {
     /// The next blocks of a victim that live, up to [`COPY_BLOCKS`], in their order. The zone is pinned
     /// then, so that it is not reset and written again while it is copied; `None` if it is no victim any
     /// more.
-    fn look_at(&self, victim: &mut Victim, urgency: Urgency) -> Option<Vec<Piece>> {
-        let mut state = self.read_state();
-        let is_same = state.zones.slot(victim.zone).resets == victim.resets;
-        if !is_same || !state.zones.is_victim(victim.zone, urgency) {
-            return None;
+    fn look_at(&self, victim: &mut Victim, urgency: Urgency) -> Result<Option<Vec<Piece>>> {
+        {
+            let state = self.read_state();
+            let is_same = state.zones.slot(victim.zone).resets == victim.resets;
+            if !is_same || !state.zones.is_victim(victim.zone, urgency) {
+                return Ok(None);
+            }
+            self.pin_zone(victim.zone);
         }
-        self.pin_zone(victim.zone);
+        let batch = self.next_pieces(victim);
+        if batch.is_err() {
+            self.unpin_zone(victim.zone);
+        }
+        batch.map(Some)
+    }
+
+    fn next_pieces(&self, victim: &mut Victim) -> Result<Vec<Piece>> {
         let (mut batch, mut blocks) = (Vec::new(), 0);
-        for look in 1.. {
-            let Some(record) = victim.next().filter(|_| blocks < COPY_BLOCKS) else { break };
-            let pieces = state.pieces_at(victim.zone, &record);
+        while let Some(record) = victim.next().filter(|_| blocks < COPY_BLOCKS) {
+            // Others may change something meanwhile: each piece is looked at again at the end.
+            let pieces = self
+                .loaded_if_there(|| self.read_state().pieces_at(victim.zone, &record))?
+                .unwrap_or_default();
             let more: u32 = pieces.iter().map(Piece::blocks).sum();
             if blocks > 0 && blocks + more > COPY_BLOCKS {
                 break;
@@ -162,14 +170,9 @@ impl Furrow {
             blocks += more;
             batch.extend(pieces);
             victim.pass(&record);
-            if look % LOOKS_MAX == 0 {
-                // Others may change something meanwhile: each piece is looked at again at the end.
-                drop(state);
-                state = self.read_state();
-            }
         }
         batch.sort_unstable_by_key(|piece: &Piece| piece.block);
-        Some(batch)
+        Ok(batch)
     }
 
     /// Copies live blocks of a victim to the reclaim stream.
@@ -192,15 +195,56 @@ impl Furrow {
         sources.sort_unstable_by_key(|(live, _)| live.owner);
         let data = sources.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
         let placed = self.place_data(Purpose::Reclaim, &data)?;
-        let mut state = self.write_state();
-        let rows =
-            self.has_planted(PlantedBug::ForgetRelocation).then(|| state.changes.rows.clone());
         let sources = sources.iter().map(|(live, _)| *live);
-        relocate_batch(&mut state, victim, sources, &joined(&placed));
-        if let Some(rows) = rows {
-            state.changes.rows = rows;
-        }
+        self.relocate_batch(victim, sources, &joined(&placed))?;
         Ok((data.len() / BLOCK_BYTES) as u64)
+    }
+
+    /// Maps copied blocks to the places of their copies, and settles these.
+    fn relocate_batch<'a>(
+        &self,
+        victim: u32,
+        sources: impl Iterator<Item = &'a Piece>,
+        placed: &[Placed],
+    ) -> Result<()> {
+        let mut sources = sources.peekable();
+        let mut outcome = Ok(());
+        let mut used = 0;
+        for part in placed {
+            let mut filled = 0;
+            while filled < part.blocks {
+                let Some(live) = sources.peek() else { break };
+                let blocks = (live.blocks() - used).min(part.blocks - filled);
+                if let Some(copied) = live.part(used, blocks)
+                    && outcome.is_ok()
+                {
+                    outcome = self.relocate_part(victim, &copied, (part.zone, part.block + filled));
+                }
+                filled += blocks;
+                used += blocks;
+                if used == live.blocks() {
+                    sources.next();
+                    used = 0;
+                }
+            }
+            self.write_accounts().zones.settle(part.zone, part.blocks);
+        }
+        outcome
+    }
+
+    fn relocate_part(&self, victim: u32, copied: &OwnerRecord, to: (u32, u32)) -> Result<()> {
+        let relocate = || {
+            let mut state = self.write_state();
+            let rows =
+                self.has_planted(PlantedBug::ForgetRelocation).then(|| state.changes.rows.clone());
+            state.relocate_piece(victim, copied, to)?;
+            if let Some(rows) = rows {
+                state.changes.rows = rows;
+            }
+            Ok(())
+        };
+        // What is not there any more stays behind.
+        self.loaded_if_there(relocate).map(drop)
     }
 
     /// Reads blocks of a victim, which will be erased, neighbours at once: what a second look would
@@ -245,34 +289,6 @@ fn joined(placed: &[Placed]) -> Vec<Placed> {
         }
     }
     parts
-}
-
-/// Maps copied blocks to the places of their copies, and settles these.
-fn relocate_batch<'a>(
-    state: &mut State,
-    victim: u32,
-    sources: impl Iterator<Item = &'a Piece>,
-    placed: &[Placed],
-) {
-    let mut sources = sources.peekable();
-    let mut used = 0;
-    for part in placed {
-        let mut filled = 0;
-        while filled < part.blocks {
-            let Some(live) = sources.peek() else { break };
-            let blocks = (live.blocks() - used).min(part.blocks - filled);
-            if let Some(copied) = live.part(used, blocks) {
-                state.relocate_piece(victim, &copied, (part.zone, part.block + filled));
-            }
-            filled += blocks;
-            used += blocks;
-            if used == live.blocks() {
-                sources.next();
-                used = 0;
-            }
-        }
-        state.zones.settle(part.zone, part.blocks);
-    }
 }
 
 #[cfg(test)]

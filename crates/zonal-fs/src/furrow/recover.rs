@@ -417,7 +417,7 @@ fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Losses {
     for (&ino, inode) in &state.inodes {
         let Ok(file) = inode.file() else { continue };
         // What waits to be removed is no loss.
-        let end = if inode.is_deleted() { 0 } else { file.reap_from.unwrap_or(u64::MAX) };
+        let end = if state.is_deleted(ino, inode) { 0 } else { file.reap_from.unwrap_or(u64::MAX) };
         for (&first, entry) in file.map.range(..end) {
             if let Some((zone, why)) = lost(entry) {
                 let len = u64::from(entry.blocks()) << BLOCK_SHIFT;

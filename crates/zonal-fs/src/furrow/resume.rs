@@ -72,12 +72,11 @@ impl Furrow {
                 self.reset_zone(zone);
             }
             self.write_accounts().zones.allow_resets(&others);
-            let mut state = self.write_state();
-            if !self.has_planted(PlantedBug::ForgetOrphans) {
-                let orphans: Vec<Ino> = state.unlinked.iter().copied().collect();
-                for ino in orphans {
-                    state.delete_if_unused(ino);
-                }
+        }
+        if !self.has_planted(PlantedBug::ForgetOrphans) {
+            let orphans: Vec<Ino> = self.read_state().unlinked.iter().copied().collect();
+            for ino in orphans {
+                self.delete_unused(ino);
             }
         }
         if let Some((zones, next)) = loaded.open_pair {

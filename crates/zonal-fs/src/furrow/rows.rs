@@ -1,5 +1,7 @@
 //! Rows from memory: the batch of what changed.
 
+use std::collections::BTreeSet;
+
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
 use super::format::row::{
@@ -7,7 +9,7 @@ use super::format::row::{
 };
 use super::place::{Crcs, Extent, ExtentId, MapEntry};
 use super::planted::{Planted, PlantedBug};
-use super::state::{Body, Changes, Inode, State};
+use super::state::{Body, Inode, State};
 use super::sums::{totals_row, zone_row};
 use super::table::key::{Key, RowKind};
 use super::table::memtable::{Memtable, Value};
@@ -25,9 +27,9 @@ pub(super) const KINDS: [(u8, FileKind); 7] = [
 ];
 
 /// The rows that changed, with their present values.
-pub(super) fn batch(state: &State, changes: &Changes, planted: Planted) -> Memtable {
+pub(super) fn batch(state: &State, changed: &BTreeSet<Key>, planted: Planted) -> Memtable {
     let mut rows = Memtable::default();
-    for &key in &changes.rows {
+    for &key in changed {
         if is_left_out(key.kind(), planted) {
             continue;
         }

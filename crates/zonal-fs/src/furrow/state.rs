@@ -1,4 +1,7 @@
-//! All metadata in memory: inodes, extents, zones, and which rows changed since the last commit.
+//! Metadata in memory: inodes, extents, zones, and which rows changed since the last commit.
+//!
+//! It is a cache: what is not here is in the table ([`loading`](super::loading) reads it,
+//! [`evict`](super::evict) lets go of it). What has changed since the last commit is always here.
 //!
 //! Operations change [`State`] under one lock and mark the rows they changed; a commit writes the
 //! current values of the marked rows as one batch. So whatever happens between two commits becomes
@@ -7,14 +10,17 @@
 //! Structure of a file: [`File::map`] leads from file blocks to zones, by way of
 //! [`State::extents`] where several files have the same blocks. See [`place`](super::place).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use super::alloc::Zones;
+use super::evict::{Hand, Used, entry_held_bytes, xattr_held_bytes};
 use super::format::BLOCK_BYTES;
 use super::format::row::{INODE_BYTES, entry_bytes, xattr_bytes};
+use super::known::Known;
 use super::layout::Rows;
+use super::loading::{Loads, Lookup, Missing, Stop};
 use super::place::{Extent, ExtentId, MapEntry};
 use super::table::key::{Key, RowKind};
 use crate::FsError;
@@ -34,7 +40,12 @@ pub(super) struct DirtyBlock {
 /// Content of a regular file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct File {
+    /// What is mapped of the blocks that are known.
     pub(super) map: BTreeMap<u64, MapEntry>,
+    /// Blocks of which `map` has everything.
+    pub(super) known: Known,
+    /// Blocks that were loaded last.
+    pub(super) loaded: VecDeque<u64>,
     pub(super) dirty: BTreeMap<u64, DirtyBlock>,
     /// Blocks mapped, preallocated ones included.
     pub(super) mapped: u64,
@@ -44,6 +55,13 @@ pub(super) struct File {
     pub(super) reap_from: Option<u64>,
     /// Held by who appends; made by the first who does.
     pub(super) appending: Option<Arc<Mutex<()>>>,
+}
+
+impl File {
+    /// A new one.
+    pub(super) fn empty() -> Self {
+        Self { known: Known::all(), ..Self::default() }
+    }
 }
 
 /// An entry of a directory.
@@ -58,11 +76,20 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     pub(super) parent: Ino,
+    /// Cookies of which the entries are here.
+    pub(super) known: Known,
     pub(super) by_name: BTreeMap<Arc<[u8]>, Entry>,
     pub(super) by_cookie: BTreeMap<u64, Arc<[u8]>>,
     pub(super) next_cookie: u64,
     /// How many entries it has.
     pub(super) entries: u64,
+}
+
+impl Directory {
+    /// A new one.
+    pub(super) fn empty() -> Self {
+        Self { known: Known::all(), ..Self::default() }
+    }
 }
 
 /// What an inode holds beside its attributes.
@@ -106,9 +133,9 @@ pub(super) struct Inode {
     pub(super) btime: Timestamp,
     pub(super) flags: InodeFlags,
     pub(super) xattrs: BTreeMap<Box<[u8]>, Xattr>,
-    /// Users that keep it alive although it has no link.
-    pub(super) pins: u32,
     pub(super) body: Body,
+    /// When it was used, to know what memory can do without.
+    pub(super) used: Used,
 }
 
 impl Inode {
@@ -134,11 +161,6 @@ impl Inode {
             btime: self.btime,
             flags: self.flags,
         }
-    }
-
-    /// Whether nothing leads to it any more: what is left of it waits to be removed.
-    pub(super) fn is_deleted(&self) -> bool {
-        self.nlink == 0 && self.pins == 0
     }
 
     /// Blocks mapped, or entries.
@@ -246,14 +268,22 @@ impl Totals {
     }
 }
 
-/// All metadata.
+/// What memory has of the metadata: all that has changed since the last commit, and what was read.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) inodes: BTreeMap<Ino, Inode>,
     /// Blocks that several map entries have.
     pub(super) extents: BTreeMap<ExtentId, Extent>,
+    /// Bytes of memory that these take, about.
+    pub(super) held_bytes: usize,
+    pub(super) hand: Hand,
+    pub(super) loads: Loads,
     pub(super) zones: Zones,
     pub(super) changes: Changes,
+    /// Rows that a commit has taken and that readers of the table do not find yet.
+    pub(super) committing: BTreeSet<Key>,
+    /// Users of inodes, which keep them alive without a link.
+    pub(super) pins: BTreeMap<Ino, u32>,
     pub(super) totals: Totals,
     /// Files with buffered blocks.
     pub(super) buffered: BTreeSet<Ino>,
@@ -273,8 +303,13 @@ impl State {
         Self {
             inodes: BTreeMap::new(),
             extents: BTreeMap::new(),
+            held_bytes: 0,
+            hand: Hand::default(),
+            loads: Loads::default(),
             zones,
             changes: Changes::default(),
+            committing: BTreeSet::new(),
+            pins: BTreeMap::new(),
             totals: Totals::default(),
             buffered: BTreeSet::new(),
             unlinked: BTreeSet::new(),
@@ -298,16 +333,61 @@ impl State {
         changes
     }
 
-    pub(super) fn inode(&self, ino: Ino) -> Result<&Inode> {
-        self.inodes.get(&ino).filter(|inode| !inode.is_deleted()).ok_or(FsError::NotFound)
+    /// An inode that exists, or why it cannot be had.
+    pub(super) fn inode(&self, ino: Ino) -> Lookup<&Inode> {
+        match self.inodes.get(&ino) {
+            Some(inode) if self.is_deleted(ino, inode) => Err(FsError::NotFound.into()),
+            Some(inode) => {
+                inode.used.note(self.loads.count());
+                Ok(inode)
+            }
+            // Deleted, and not committed yet.
+            None if self.is_changed(Key::new(RowKind::Inode, ino.get(), 0)) => {
+                Err(FsError::NotFound.into())
+            }
+            None => Err(Stop::NotLoaded(Missing::Inode(ino))),
+        }
     }
 
-    pub(super) fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode> {
-        self.inodes.get_mut(&ino).filter(|inode| !inode.is_deleted()).ok_or(FsError::NotFound)
+    pub(super) fn inode_mut(&mut self, ino: Ino) -> Lookup<&mut Inode> {
+        self.inode(ino)?;
+        Ok(self.inodes.get_mut(&ino).expect("just seen"))
+    }
+
+    /// Whether nothing leads to an inode any more: what is left of it waits to be removed.
+    pub(super) fn is_deleted(&self, ino: Ino, inode: &Inode) -> bool {
+        inode.nlink == 0 && !self.pins.contains_key(&ino)
+    }
+
+    /// A file of which everything that is mapped in `first..limit` is in memory, shared extents
+    /// included.
+    pub(super) fn mapped_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<&File> {
+        let file = self.inode(ino)?.file()?;
+        if let Some(block) = file.known.first_unknown(first..limit) {
+            return Err(Stop::NotLoaded(Missing::Map(ino, block)));
+        }
+        for (_, entry) in file.overlapping(first, limit) {
+            if let MapEntry::Shared { extent, .. } = entry
+                && !self.extents.contains_key(extent)
+            {
+                return Err(Stop::NotLoaded(Missing::Extent(*extent)));
+            }
+        }
+        Ok(file)
+    }
+
+    /// The entry with a name in a directory.
+    pub(super) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
+        let directory = self.inode(ino)?.directory()?;
+        let entry = directory.by_name.get(name).copied();
+        match directory.known.first_unknown(0..u64::MAX) {
+            Some(cookie) if entry.is_none() => Err(Stop::NotLoaded(Missing::Entries(ino, cookie))),
+            _ => Ok(entry),
+        }
     }
 
     /// An inode that is about to change: its row is marked.
-    pub(super) fn change_inode(&mut self, ino: Ino) -> Result<&mut Inode> {
+    pub(super) fn change_inode(&mut self, ino: Ino) -> Lookup<&mut Inode> {
         self.inode(ino)?;
         self.changes.mark(RowKind::Inode, ino.get(), 0);
         self.inode_mut(ino)
@@ -317,6 +397,8 @@ impl State {
     pub(super) fn insert_inode(&mut self, ino: Ino, inode: Inode) {
         self.totals.inodes += 1;
         self.totals.row_bytes += inode_bytes(&inode);
+        self.held_bytes += inode.held_bytes();
+        inode.used.note(self.loads.advance());
         self.changes.mark(RowKind::Inode, ino.get(), 0);
         for xattr in inode.xattrs.values() {
             self.changes.mark(RowKind::Xattr, ino.get(), xattr.slot);
@@ -333,6 +415,7 @@ impl State {
         let Some(inode) = self.inodes.remove(&ino) else { return };
         self.totals.inodes -= 1;
         self.totals.row_bytes -= inode_bytes(&inode);
+        self.held_bytes -= inode.held_bytes().min(self.held_bytes);
         self.changes.mark(RowKind::Inode, ino.get(), 0);
         for xattr in inode.xattrs.values() {
             self.changes.mark(RowKind::Xattr, ino.get(), xattr.slot);
@@ -349,14 +432,17 @@ impl State {
     }
 
     /// Sets or, with `None`, removes an extended attribute.
-    pub(super) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let inode = self.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+    pub(super) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Lookup<()> {
+        let inode = self.inode_mut(ino)?;
         let next_slot = inode.xattrs.values().map(|xattr| xattr.slot + 1).max().unwrap_or(0);
         let before = inode.xattrs.remove(name);
         let slot = before.as_ref().map_or(next_slot, |before| before.slot);
         if let Some(value) = value {
             inode.xattrs.insert(name.into(), Xattr { slot, value: value.into() });
         }
+        self.held_bytes += value.map_or(0, |value| xattr_held_bytes(name, value));
+        let before_bytes = before.as_ref().map_or(0, |before| xattr_held_bytes(name, before));
+        self.held_bytes -= before_bytes.min(self.held_bytes);
         self.totals.row_bytes += value.map_or(0, |value| xattr_bytes(name, value));
         self.totals.row_bytes -= before.map_or(0, |before| xattr_bytes(name, &before));
         self.changes.bytes += value.map_or(0, <[u8]>::len);
@@ -365,7 +451,7 @@ impl State {
     }
 
     /// Enters `name` in a directory.
-    pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+    pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Lookup<()> {
         let kind = self.inode(ino)?.kind;
         let directory = self.inode_mut(parent)?.directory_mut()?;
         let cookie = directory.next_cookie;
@@ -374,7 +460,7 @@ impl State {
     }
 
     /// Enters `name` at a place in the listing that no entry has.
-    pub(super) fn insert_entry_at(&mut self, parent: Ino, name: &[u8], entry: Entry) -> Result<()> {
+    pub(super) fn insert_entry_at(&mut self, parent: Ino, name: &[u8], entry: Entry) -> Lookup<()> {
         let directory = self.inode_mut(parent)?.directory_mut()?;
         let name: Arc<[u8]> = name.into();
         let cookie = entry.cookie;
@@ -383,6 +469,7 @@ impl State {
         directory.by_cookie.insert(cookie, Arc::clone(&name));
         directory.entries += 1;
         self.totals.row_bytes += entry_bytes(&name);
+        self.held_bytes += entry_held_bytes(&name);
         self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.bytes += name.len();
         self.changes.mark(RowKind::Entry, parent.get(), cookie);
@@ -390,12 +477,13 @@ impl State {
     }
 
     /// Takes `name` out of a directory and returns the entry.
-    pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Result<Entry> {
+    pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Lookup<Entry> {
         let directory = self.inode_mut(parent)?.directory_mut()?;
         let (name, entry) = directory.by_name.remove_entry(name).ok_or(FsError::NotFound)?;
         directory.by_cookie.remove(&entry.cookie);
         directory.entries -= 1;
         self.totals.row_bytes -= entry_bytes(&name);
+        self.held_bytes -= entry_held_bytes(&name).min(self.held_bytes);
         self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.mark(RowKind::Entry, parent.get(), entry.cookie);
         Ok(entry)
@@ -403,8 +491,10 @@ impl State {
 
     /// Deletes an inode that nothing leads to any more.
     pub(super) fn delete_if_unused(&mut self, ino: Ino) {
-        let Some(inode) = self.inodes.get(&ino).filter(|inode| inode.nlink == 0) else { return };
-        if inode.pins > 0 {
+        if self.inodes.get(&ino).is_none_or(|inode| inode.nlink > 0) {
+            return;
+        }
+        if self.pins.contains_key(&ino) {
             self.unlinked.insert(ino);
             self.mark_orphan(ino);
         } else if self.is_deleted_in_steps(ino) {

@@ -210,7 +210,7 @@ impl View {
 
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "for what is not in memory, which everything still is")
+        expect(dead_code, reason = "for the statistics, which do not show it yet")
     )]
     pub(in crate::furrow) fn cache_counts(&self) -> CacheCounts {
         self.cache.counts()
@@ -401,19 +401,11 @@ fn last_in_runs<S: PartStore>(
 
 impl Furrow {
     /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`].
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for what is not in memory, which everything still is")
-    )]
     pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
         self.view.rows(&self.drive, (from, below), max)
     }
 
     /// The last row from `at_least` on, up to and with `at_most`.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for what is not in memory, which everything still is")
-    )]
     pub(in crate::furrow) fn last_row(
         &self,
         at_least: Key,
@@ -423,10 +415,6 @@ impl Furrow {
     }
 
     /// The value of a row.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for what is not in memory, which everything still is")
-    )]
     pub(in crate::furrow) fn row(&self, key: Key) -> Result<Option<Box<[u8]>>> {
         self.view.row(&self.drive, key)
     }

@@ -1,0 +1,426 @@
+//! What is not in memory: how an operation says so, and how it gets there.
+//!
+//! An operation is a function of the state that looks first and changes then. Where it looks at
+//! something that is not in memory it ends with [`Stop::NotLoaded`], having changed nothing;
+//! [`Furrow::loaded`] reads that from the table, with no lock held, and runs it again.
+//!
+//! What a load has read may be outdated when it comes to enter it: another thread has loaded the
+//! same, changed it, committed, and let go of it. So loads are registered, and a commit that takes
+//! rows from where one reads makes it start over.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Furrow;
+use super::evict::entry_held_bytes;
+use super::format::BLOCK_BYTES;
+use super::format::row::{Row, decode};
+use super::load;
+use super::place::{Extent, ExtentId, MapEntry};
+use super::state::{Body, Directory, Entry, File, Inode, State, Xattr};
+use super::table::key::{Key, RowKind};
+use crate::FsError;
+use crate::rules::{self, FILE_SIZE_MAX};
+use crate::vfs::{Ino, Result};
+
+/// Rows of an inode or a directory that are read at once: some tens of KiB.
+const ROWS_MAX: usize = 1024;
+
+/// Rows of a map that are read at once: fewer, since who looks at one block of a large file often looks
+/// elsewhere next.
+const MAP_ROWS_MAX: usize = 256;
+
+/// Attempts after which a load has commits wait for it.
+const ATTEMPTS_MAX: usize = 8;
+
+/// Something that an operation needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// An inode.
+    Inode(Ino),
+    /// Map entries of a file, those around a block at least.
+    Map(Ino, u64),
+    /// Entries of a directory, from a cookie on.
+    Entries(Ino, u64),
+    /// A shared extent.
+    Extent(ExtentId),
+}
+
+/// Why an operation has no answer.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It needs something that is not in memory.
+    NotLoaded(Missing),
+    /// It has failed.
+    Failed(FsError),
+}
+
+impl<E: Into<FsError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What an operation finds in memory.
+pub(super) type Lookup<T> = std::result::Result<T, Stop>;
+
+/// Loads that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    under_way: Vec<Load>,
+    next_ticket: u64,
+}
+
+#[derive(Debug)]
+struct Load {
+    ticket: u64,
+    keys: Range<Key>,
+    is_stale: bool,
+}
+
+impl Loads {
+    /// How much was loaded and made so far: a clock.
+    pub(super) fn count(&self) -> u64 {
+        self.next_ticket
+    }
+
+    pub(super) fn advance(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
+    fn begin(&mut self, keys: Range<Key>) -> u64 {
+        self.next_ticket += 1;
+        self.under_way.push(Load { ticket: self.next_ticket, keys, is_stale: false });
+        self.next_ticket
+    }
+
+    /// Ends a load, and says whether what it has read still counts.
+    fn end(&mut self, ticket: u64) -> bool {
+        let place = self.under_way.iter().position(|load| load.ticket == ticket);
+        let load = self.under_way.swap_remove(place.expect("it was begun"));
+        !load.is_stale
+    }
+
+    /// A commit takes these rows.
+    pub(super) fn note_taken(&mut self, rows: &BTreeSet<Key>) {
+        for load in &mut self.under_way {
+            load.is_stale |= rows.range(load.keys.clone()).next().is_some();
+        }
+    }
+}
+
+/// Rows as they were read, made into what the state consists of.
+enum Found {
+    Inode(Box<Inode>),
+    Map(Vec<(u64, MapEntry)>, Range<u64>),
+    Entries(Vec<(Box<[u8]>, Entry)>, Range<u64>),
+    Extent(Extent),
+}
+
+impl Furrow {
+    /// Runs an operation, and again after what it misses was loaded.
+    pub(super) fn loaded<T>(&self, mut run: impl FnMut() -> Lookup<T>) -> Result<T> {
+        loop {
+            match run() {
+                Ok(answer) => return Ok(answer),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::NotLoaded(missing)) => match (self.load(&missing), &missing) {
+                    (Err(FsError::NotFound), Missing::Extent(id)) => {
+                        let key = Key::new(RowKind::Extent, id.0, 0);
+                        return Err(broken(key, "it is named and not there"));
+                    }
+                    (outcome, _) => outcome?,
+                },
+            }
+        }
+    }
+
+    /// The same, for who does not know whether what it looks for is still there: `None` if it is not.
+    pub(super) fn loaded_if_there<T>(
+        &self,
+        mut run: impl FnMut() -> Lookup<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            match run() {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::NotLoaded(missing)) => match self.load(&missing) {
+                    Err(FsError::NotFound) => return Ok(None),
+                    outcome => outcome?,
+                },
+            }
+        }
+    }
+
+    /// Reads something from the table into the state.
+    fn load(&self, missing: &Missing) -> Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            if self.try_load(missing)? {
+                return Ok(());
+            }
+        }
+        let _no_commit = self.hold_off_changes();
+        self.try_load(missing).map(drop)
+    }
+
+    /// Whether what was read still counted.
+    fn try_load(&self, missing: &Missing) -> Result<bool> {
+        let keys = keys_of(missing);
+        let ticket = self.write_accounts().loads.begin(keys.clone());
+        let found = self.read_missing(missing);
+        let mut state = self.write_accounts();
+        let counts = state.loads.end(ticket);
+        if counts {
+            state.enter(missing, found?);
+            self.trim(&mut state);
+        }
+        Ok(counts)
+    }
+
+    fn read_missing(&self, missing: &Missing) -> Result<Found> {
+        match *missing {
+            Missing::Inode(ino) => self.read_inode(ino).map(|inode| Found::Inode(Box::new(inode))),
+            Missing::Map(ino, block) => self.read_map(ino, block),
+            Missing::Entries(ino, cookie) => self.read_entries(ino, cookie),
+            Missing::Extent(id) => {
+                let key = Key::new(RowKind::Extent, id.0, 0);
+                let value = self.row(key)?.ok_or(FsError::NotFound)?;
+                let Row::Extent(row, crcs) =
+                    decode(key, &value).map_err(|why| broken(key, &why))?
+                else {
+                    return Err(broken(key, "no extent"));
+                };
+                let extent = load::extent_of(&row, crcs);
+                self.check_place(key, (extent.zone, extent.block), extent.crcs.blocks())?;
+                Ok(Found::Extent(extent))
+            }
+        }
+    }
+
+    /// An inode with its attributes and, of a file, as much of the map as comes with it.
+    fn read_inode(&self, ino: Ino) -> Result<Inode> {
+        let keys = keys_of(&Missing::Inode(ino));
+        let mut found = self.rows(keys.start, keys.end, ROWS_MAX)?;
+        while found.end < keys.end && found.end.kind() <= RowKind::Xattr {
+            let more = self.rows(found.end, keys.end, ROWS_MAX)?;
+            found.rows.extend(more.rows);
+            found.end = more.end;
+        }
+        let mut rows = found.rows.into_iter().peekable();
+        let (key, value) = rows.next().ok_or(FsError::NotFound)?;
+        let decoded = decode(key, &value).map_err(|why| broken(key, &why))?;
+        let Row::Inode(row, target) = decoded else {
+            // Rows of an inode that is not there: nothing leads to them.
+            return Err(FsError::NotFound);
+        };
+        let mut inode = load::inode_of(&row, target).map_err(|(_, why)| broken(key, &why))?;
+        let (mut map, mut entries) = (MapRows::default(), Vec::new());
+        for (key, value) in rows {
+            match key.kind() {
+                RowKind::Xattr => {
+                    let row = decode(key, &value).map_err(|why| broken(key, &why))?;
+                    if let Row::Xattr(name, value) = row {
+                        let xattr = Xattr { slot: key.at(), value: value.into() };
+                        inode.xattrs.insert(name.into(), xattr);
+                    }
+                }
+                RowKind::Map => self.add_map_row(&mut map, (key, &value))?,
+                RowKind::Entry => entries.push(entry_of_row(key, &value)?),
+                _ => {}
+            }
+        }
+        let is_cut = |kind| found.end < keys.end && found.end.kind() == kind;
+        let known = |kind| 0..if is_cut(kind) { found.end.at() } else { u64::MAX };
+        match &mut inode.body {
+            Body::File(file) => {
+                file.enter(map.entries, known(RowKind::Map));
+            }
+            Body::Directory(directory) => {
+                directory.enter(entries, known(RowKind::Entry));
+            }
+            Body::Symlink(_) | Body::Special => {}
+        }
+        Ok(inode)
+    }
+
+    /// The map entry at or before a block, and those behind it.
+    fn read_map(&self, ino: Ino, block: u64) -> Result<Found> {
+        let key = |at| Key::new(RowKind::Map, ino.get(), at);
+        let before = self.last_row(key(0), key(block))?.map(|(key, _)| key);
+        let start = before.map_or(0, Key::at);
+        let found = self.rows(key(start), key(u64::MAX), MAP_ROWS_MAX)?;
+        let mut map = MapRows::default();
+        for (key, value) in &found.rows {
+            self.add_map_row(&mut map, (*key, value))?;
+        }
+        let end = if found.end < key(u64::MAX) { found.end.at() } else { u64::MAX };
+        Ok(Found::Map(map.entries, start..end))
+    }
+
+    /// Entries of a directory from a cookie on.
+    fn read_entries(&self, ino: Ino, cookie: u64) -> Result<Found> {
+        let key = |at| Key::new(RowKind::Entry, ino.get(), at);
+        let found = self.rows(key(cookie), key(u64::MAX), ROWS_MAX)?;
+        let rows = found.rows.iter();
+        let entries = rows.map(|(key, value)| entry_of_row(*key, value)).collect::<Result<_>>()?;
+        let end = if found.end < key(u64::MAX) { found.end.at() } else { u64::MAX };
+        Ok(Found::Entries(entries, cookie..end))
+    }
+
+    /// Adds a piece of a file that can be where it says, behind the one before.
+    fn add_map_row(&self, map: &mut MapRows, (key, value): (Key, &[u8])) -> Result<()> {
+        let Row::Map(blocks, place) = decode(key, value).map_err(|why| broken(key, &why))? else {
+            return Err(broken(key, "no piece of a file"));
+        };
+        let entry = load::entry_of(blocks, &place);
+        let limit = FILE_SIZE_MAX.div_ceil(BLOCK_BYTES as u64);
+        let end = key.at().checked_add(u64::from(blocks)).filter(|end| blocks > 0 && *end <= limit);
+        let end = end.ok_or_else(|| broken(key, "no blocks, or behind the largest file's end"))?;
+        if key.at() < map.end {
+            return Err(broken(key, "it overlaps the piece before it"));
+        }
+        if let MapEntry::At { zone, block, .. } = &entry {
+            self.check_place(key, (*zone, *block), blocks)?;
+        }
+        map.end = end;
+        map.entries.push((key.at(), entry));
+        Ok(())
+    }
+
+    fn check_place(&self, key: Key, (zone, block): (u32, u32), blocks: u32) -> Result<()> {
+        let layout = self.layout();
+        let is_zone = zone < layout.geometry.zone_count() && !layout.is_superblock(zone);
+        let fits =
+            is_zone && block.checked_add(blocks).is_some_and(|end| end <= layout.capacity(zone));
+        if fits && blocks > 0 { Ok(()) } else { Err(broken(key, "blocks that no zone has")) }
+    }
+}
+
+/// Where the rows lie that a load reads.
+fn keys_of(missing: &Missing) -> Range<Key> {
+    match *missing {
+        Missing::Inode(ino) => {
+            let last = Key::new(RowKind::Entry, ino.get(), u64::MAX);
+            Key::new(RowKind::Inode, ino.get(), 0)..last.successor()
+        }
+        Missing::Map(ino, _) => {
+            Key::new(RowKind::Map, ino.get(), 0)..Key::new(RowKind::Map, ino.get(), u64::MAX)
+        }
+        Missing::Entries(ino, cookie) => {
+            Key::new(RowKind::Entry, ino.get(), cookie)
+                ..Key::new(RowKind::Entry, ino.get(), u64::MAX)
+        }
+        Missing::Extent(id) => {
+            let key = Key::new(RowKind::Extent, id.0, 0);
+            key..key.successor()
+        }
+    }
+}
+
+/// Pieces of a file, in order.
+#[derive(Default)]
+struct MapRows {
+    entries: Vec<(u64, MapEntry)>,
+    end: u64,
+}
+
+fn entry_of_row(key: Key, value: &[u8]) -> Result<(Box<[u8]>, Entry)> {
+    let Row::Entry(row, name) = decode(key, value).map_err(|why| broken(key, &why))? else {
+        return Err(broken(key, "no entry"));
+    };
+    rules::check_name(name).map_err(|error| broken(key, &error.to_string()))?;
+    let entry = load::directory_entry(key.at(), &row);
+    let entry = entry.ok_or_else(|| broken(key, "a kind that there is not"))?;
+    Ok((name.into(), entry))
+}
+
+/// Loads of a file that are remembered.
+const LOADED_MAX: usize = 16;
+
+impl File {
+    /// Enters what was read of the map, where nothing was known yet. Returns the bytes it takes.
+    fn enter(&mut self, entries: Vec<(u64, MapEntry)>, known: Range<u64>) -> usize {
+        let mut bytes = 0;
+        for (first, entry) in entries {
+            if self.known.end_of(first).is_none() {
+                bytes += entry.held_bytes();
+                self.map.insert(first, entry);
+            }
+        }
+        self.known.insert(known);
+        bytes
+    }
+
+    /// Keeps what was loaded for a block from being let go of at once.
+    fn note_loaded(&mut self, block: u64) {
+        if self.loaded.len() == LOADED_MAX {
+            self.loaded.pop_front();
+        }
+        self.loaded.push_back(block);
+    }
+}
+
+impl Directory {
+    /// Enters what was read of the entries, where nothing was known yet. Returns the bytes it takes.
+    fn enter(&mut self, entries: Vec<(Box<[u8]>, Entry)>, known: Range<u64>) -> usize {
+        let mut bytes = 0;
+        for (name, entry) in entries {
+            if self.known.end_of(entry.cookie).is_none() {
+                bytes += entry_held_bytes(&name);
+                let name: Arc<[u8]> = name.into();
+                self.by_cookie.insert(entry.cookie, Arc::clone(&name));
+                self.by_name.insert(name, entry);
+            }
+        }
+        self.known.insert(known);
+        bytes
+    }
+}
+
+impl State {
+    /// Enters what was read, unless it has come or gone meanwhile.
+    fn enter(&mut self, missing: &Missing, found: Found) {
+        match (missing, found) {
+            (Missing::Inode(ino), Found::Inode(inode)) => {
+                let is_deleted = self.is_changed(Key::new(RowKind::Inode, ino.get(), 0));
+                if !self.inodes.contains_key(ino) && !is_deleted {
+                    self.held_bytes += inode.held_bytes();
+                    inode.used.note(self.loads.count());
+                    self.inodes.insert(*ino, *inode);
+                }
+            }
+            (Missing::Map(ino, block), Found::Map(entries, known)) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
+                    file.note_loaded(*block);
+                    self.held_bytes += file.enter(entries, known);
+                }
+            }
+            (Missing::Entries(ino, _), Found::Entries(entries, known)) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
+                    self.held_bytes += directory.enter(entries, known);
+                }
+            }
+            (Missing::Extent(id), Found::Extent(extent)) => {
+                let is_deleted = self.is_changed(Key::new(RowKind::Extent, id.0, 0));
+                if !self.extents.contains_key(id) && !is_deleted {
+                    self.held_bytes += extent.held_bytes();
+                    self.extents.insert(*id, Extent { used: self.loads.count(), ..extent });
+                }
+            }
+            (
+                Missing::Inode(_) | Missing::Map(..) | Missing::Entries(..) | Missing::Extent(_),
+                _,
+            ) => {
+                unreachable!("a load finds what it looks for")
+            }
+        }
+    }
+}
+
+fn broken(key: Key, why: &str) -> FsError {
+    FsError::Corrupt { what: "row", why: format!("{key:?}: {why}") }
+}
