@@ -431,6 +431,15 @@ impl Zones {
         }
     }
 
+    /// So many blocks of a zone live, as was found at mount.
+    pub(super) fn restore_live(&mut self, zone: u32, live: u32) {
+        let slot = self.slot_mut(zone);
+        slot.live = live;
+        if slot.role == Role::Failed {
+            self.usable += u64::from(live);
+        }
+    }
+
     /// Somebody has a run of blocks now.
     pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
         self.emptied.remove(&zone);

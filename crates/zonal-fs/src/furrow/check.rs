@@ -10,10 +10,11 @@ use super::format::{Address, BLOCK_BYTES};
 use super::invariant::{self as rule, Problem, Problems};
 use super::io::Drive;
 use super::layout::Layout;
+use super::losses::Loss;
 use super::owners::all_runs;
 use super::place::{ExtentId, MapEntry, Owner};
 use super::planted::Planted;
-use super::recover::{self, Copies, Loaded, Loss};
+use super::recover::{self, Copies, Loaded};
 use crate::mkfs::Progress;
 use crate::vfs::{Ino, Result};
 

@@ -15,7 +15,7 @@
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`replay`], [`sums`], [`load`], [`resume`] | how is the state found again? |
+//! | [`recover`], [`replay`], [`sums`], [`load`], [`losses`], [`resume`] | how is the state found again? |
 //! | [`mod@table`] | how do rows lie sorted on the drive, and who keeps them so? |
 //! | [`reclaim`], [`reap`] | how does space come back? |
 //! | [`step`] | what is done in the background, and when? |
@@ -42,6 +42,7 @@ mod known;
 pub mod layout;
 mod load;
 mod loading;
+mod losses;
 mod mkfs;
 mod ops;
 mod owners;
@@ -74,12 +75,12 @@ use zonal::{Clock, ZonedDevice};
 pub use self::check::{CheckReport, DataCheck, check};
 pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
+pub use self::losses::Loss;
 pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
 #[cfg(not(feature = "testing"))]
 use self::planted::{Planted, PlantedBug};
-pub use self::recover::Loss;
 pub use self::step::{StepProgress, Work};
 pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};

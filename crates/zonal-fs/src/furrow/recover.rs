@@ -1,39 +1,46 @@
 //! From a drive to a mounted state: superblock → manifest → journal → table → zone report.
 //!
-//! [`read`] writes nothing, so that a read-only mount and `check` use it as well;
-//! [`resume`](super::resume) does what a writable mount needs beside.
+//! [`read_base`] reads the few rows that a mount needs, [`read`] all of them. Neither writes
+//! anything, so a read-only mount and `check` use them as well; [`resume`](super::resume) does what
+//! a writable mount needs beside.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use zerocopy::byteorder::little_endian::U32;
-use zonal::{Zone, ZoneCond, ZoneId};
+use zonal::{Zone, ZoneCond};
 
 use super::alloc::{Role, ZoneSlot, Zones};
 use super::format::manifest::Manifest;
 use super::format::record::RecordKind;
+use super::format::row::decode;
 use super::format::superblock::{ManifestPointer, Superblock};
-use super::format::{Address, BLOCK_SHIFT, blocks_for};
+use super::format::{Address, blocks_for};
 use super::invariant::{self as rule, Problems};
 use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
 use super::load::Rows;
-use super::place::MapEntry;
+use super::losses::Losses;
 use super::planted::{Planted, PlantedBug};
 use super::replay::Reader;
 use super::state::State;
+use super::sums::Base;
 use super::superlog::{self, Found};
 use super::table::Table;
+use super::table::key::Key;
 use super::table::leaf::decode_rows;
 use super::table::levels::Levels;
 use super::table::memtable::Memtable;
 use super::table::verify::check_levels;
 use super::table::view::View;
 use crate::FsError;
-use crate::vfs::{Ino, Result};
+use crate::vfs::Result;
 
 /// Bytes of leaves and indexes that are kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
+
+/// Rows of the base that are read in one step.
+const BASE_ROWS: usize = 4096;
 
 /// Everything that a drive says.
 pub(super) struct Loaded {
@@ -52,46 +59,6 @@ pub(super) struct Loaded {
     pub(super) batches: u64,
 }
 
-/// Data that the drive no longer has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// The file.
-    pub ino: Ino,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-    /// The zone that held them.
-    pub zone: ZoneId,
-    /// Why they are gone.
-    pub why: &'static str,
-}
-
-/// Losses, those of a file that lie side by side as one, up to a bound.
-#[derive(Debug, Default)]
-pub(super) struct Losses {
-    pub(super) found: Vec<Loss>,
-    /// Those beyond the bound.
-    pub(super) more: u64,
-}
-
-impl Losses {
-    const KEPT_MAX: usize = 1000;
-
-    fn add(&mut self, loss: Loss) {
-        if let Some(last) = self.found.last_mut()
-            && (last.ino, last.zone, last.why) == (loss.ino, loss.zone, loss.why)
-            && last.offset + last.len == loss.offset
-        {
-            last.len += loss.len;
-        } else if self.found.len() < Self::KEPT_MAX {
-            self.found.push(loss);
-        } else {
-            self.more += 1;
-        }
-    }
-}
-
 /// Which copies of the table's parts to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copies {
@@ -101,6 +68,33 @@ pub(super) enum Copies {
     Both,
 }
 
+/// What leads to the rows.
+struct Opened {
+    found: Vec<Found>,
+    superblock: Superblock,
+    manifest: Manifest,
+    journal: Journal,
+    table: Table,
+    zones: Vec<Zone>,
+    batches: u64,
+}
+
+impl Opened {
+    /// Zones with their roles, before any data is known.
+    fn slots(&self, drive: &Drive) -> Zones {
+        let slots = zone_slots(drive, (&self.superblock, &self.manifest), &self.zones);
+        Zones::new(slots, drive.layout.zone_limits())
+    }
+
+    /// With the state that the rows describe, and what is lost of it.
+    fn loaded(self, drive: &Drive, mut state: State) -> Result<Loaded> {
+        let Self { found, superblock, manifest, journal, table, zones, batches } = self;
+        state.batch = journal.end.last + 1;
+        let losses = Losses::find(drive, &table.view, (&state.zones, &zones))?;
+        Ok(Loaded { found, superblock, manifest, journal, table, state, zones, losses, batches })
+    }
+}
+
 /// Reads all metadata. Problems that leave a usable state are added to `problems`.
 pub(super) fn read(
     drive: &Drive,
@@ -108,6 +102,44 @@ pub(super) fn read(
     planted: Planted,
     problems: &mut Problems,
 ) -> Result<Loaded> {
+    let opened = open(drive, copies, planted, problems)?;
+    let rows = read_rows(drive, &opened.table.view, planted, problems)?;
+    let state = rows.build(opened.slots(drive), problems);
+    opened.loaded(drive, state)
+}
+
+/// Reads what a mount needs at once: the state has zones, sums, and in [`State::unlinked`] whatever
+/// is to be looked after, which may also be files of which something waits to be removed. It has no
+/// inodes and no extents.
+#[cfg_attr(not(test), expect(dead_code, reason = "a mount still reads all rows"))]
+pub(super) fn read_base(
+    drive: &Drive,
+    planted: Planted,
+    problems: &mut Problems,
+) -> Result<Loaded> {
+    let opened = open(drive, Copies::First, planted, problems)?;
+    let mut base = Base::default();
+    let mut from = Key::MIN;
+    while from < Key::BASE_END {
+        let found = opened.table.view.rows(drive, (from, Key::BASE_END), BASE_ROWS)?;
+        for (key, value) in &found.rows {
+            match decode(*key, value) {
+                Ok(row) => drop(base.put(*key, row)),
+                Err(why) => problems.add(rule::ROWS, why),
+            }
+        }
+        from = found.end;
+    }
+    let state = base.into_state(opened.slots(drive), problems);
+    opened.loaded(drive, state)
+}
+
+fn open(
+    drive: &Drive,
+    copies: Copies,
+    planted: Planted,
+    problems: &mut Problems,
+) -> Result<Opened> {
     let superlog::Search { found, bad, is_stale } = superlog::find_all(drive);
     let superblock = *superlog::newest(&found, &bad, planted)?;
     check_superblocks(drive, &found, &superblock, bad, problems);
@@ -134,14 +166,8 @@ pub(super) fn read(
     let suspects = cut_off(drive, &levels, &zones);
     let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
     view.suspect(suspects);
-    let rows = read_rows(drive, &view, planted, problems)?;
     let table = table_of(view, &superblock, &manifest);
-    let slots = zone_slots(drive, (&superblock, &manifest), &zones);
-    let slots = Zones::new(slots, drive.layout.zone_limits());
-    let mut state = rows.build(slots, problems);
-    state.batch = journal.end.last + 1;
-    let losses = find_losses(drive, &state, &zones);
-    Ok(Loaded { found, superblock, manifest, journal, table, state, zones, losses, batches })
+    Ok(Opened { found, superblock, manifest, journal, table, zones, batches })
 }
 
 fn check_superblocks(
@@ -401,48 +427,50 @@ fn zone_slots(
     slots
 }
 
-/// Blocks that the drive cannot give back.
-fn find_losses(drive: &Drive, state: &State, zones: &[Zone]) -> Losses {
-    let mut losses = Losses::default();
-    let lost = |entry: &MapEntry| -> Option<(ZoneId, &'static str)> {
-        let stored = state.stored(entry)?;
-        let zone = zones.get(stored.zone as usize)?;
-        if zone.cond == ZoneCond::Offline {
-            return Some((zone.id, "the zone is offline"));
-        }
-        let written = zone.written()?.get() / drive.layout.per_block;
-        let end = u64::from(stored.block) + stored.crcs.len() as u64;
-        (end > written).then_some((zone.id, "the zone's write pointer is below it"))
-    };
-    for (&ino, inode) in &state.inodes {
-        let Ok(file) = inode.file() else { continue };
-        // What waits to be removed is no loss.
-        let end = if state.is_deleted(ino, inode) { 0 } else { file.reap_from.unwrap_or(u64::MAX) };
-        for (&first, entry) in file.map.range(..end) {
-            if let Some((zone, why)) = lost(entry) {
-                let len = u64::from(entry.blocks()) << BLOCK_SHIFT;
-                let offset = first << BLOCK_SHIFT;
-                losses.add(Loss { ino, offset, len, zone, why });
-            }
-        }
-    }
-    losses
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::layout::Layout;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::sums::{totals_row, zone_row};
+    use crate::furrow::{Furrow, MountOptions};
+    use crate::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     #[test]
-    fn losses_side_by_side_are_one_and_there_is_a_bound() {
-        let mut losses = Losses::default();
-        let loss = |ino, offset| {
-            let (zone, why) = (ZoneId::new(3), "the zone is offline");
-            Loss { ino: Ino::new(ino), offset, len: 4096, zone, why }
-        };
-        (0..50).for_each(|block| losses.add(loss(2, block * 4096)));
-        assert_eq!(losses.found, [Loss { len: 50 * 4096, ..loss(2, 0) }]);
-        (3..5003).for_each(|ino| losses.add(loss(ino, 0)));
-        assert_eq!((losses.found.len(), losses.more), (Losses::KEPT_MAX, 4001));
+    fn the_base_has_the_sums_of_all_rows() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
+        let files = [&b"one"[..], b"two", b"three", b"four"].map(create);
+        for (file, blocks) in files.into_iter().zip([3, 70, 1, 200]) {
+            fs.write(file, 0, &vec![7; blocks * 4096], WriteFlags::empty()).unwrap();
+        }
+        fs.copy_range((files[1], 0), (files[0], 1 << 20), 8192, WriteFlags::empty()).unwrap();
+        for hole in (0..190).step_by(2) {
+            fs.fallocate(files[3], Allocate::Punch, hole * 4096, 4096).unwrap();
+        }
+        fs.fallocate(files[2], Allocate::Extend, 0, 1 << 20).unwrap();
+        fs.sync().unwrap();
+        // One that is in use, and one of which most waits to be removed.
+        fs.pin(files[0]).unwrap();
+        fs.unlink(Ino::ROOT, b"one").unwrap();
+        fs.unlink(Ino::ROOT, b"four").unwrap();
+        fs.sync().unwrap();
+        let layout = Layout::new(drive.geometry()).unwrap();
+        let drive = Drive::new(drive, layout);
+        let mut problems = Problems::default();
+        let planted = Planted::default();
+        let all = read(&drive, Copies::First, planted, &mut problems).unwrap().state;
+        let base = read_base(&drive, planted, &mut problems).unwrap().state;
+        assert_eq!(problems.found, []);
+        assert_eq!(totals_row(&base), totals_row(&all));
+        for zone in all.zones.ids() {
+            assert_eq!(zone_row(base.zones.slot(zone)), zone_row(all.zones.slot(zone)), "{zone}");
+        }
+        assert_eq!((base.zones.usable(), base.batch), (all.zones.usable(), all.batch));
+        let orphans = all.unlinked.union(&all.reaping).copied().collect();
+        assert_eq!(base.unlinked, orphans);
+        assert_eq!((all.unlinked.len(), all.reaping.len()), (2, 1));
     }
 }

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::alloc::{ZoneSlot, Zones};
+use super::alloc::{Role, ZoneSlot, Zones};
 use super::format::row::{Row, TotalsRow, ZoneRow};
 use super::invariant::{self as rule, Problems};
-use super::state::State;
+use super::state::{State, Totals};
 use super::table::key::Key;
 use crate::vfs::Ino;
 
@@ -40,6 +40,12 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
         listed: u8::from(slot.listed),
         reserved: [0; 3],
     })
+}
+
+/// Whether a row can be that of a zone.
+fn is_sane(row: &ZoneRow, slot: &ZoneSlot) -> bool {
+    let holds_data = !matches!(slot.role, Role::Super | Role::Meta);
+    holds_data && row.live > 0 && row.live <= row.end && row.end.get() <= slot.capacity
 }
 
 /// The rows of group 0.
@@ -71,6 +77,47 @@ impl Base {
     /// Numbers are given on after these.
     pub(super) fn next_numbers(&self) -> Option<(u64, u64)> {
         self.totals.as_ref().map(|row| (row.next_ino.get(), row.next_extent.get()))
+    }
+
+    /// The state as far as these rows tell it. `zones` know their roles and capacities.
+    pub(super) fn into_state(self, zones: Zones, problems: &mut Problems) -> State {
+        let mut state = State::new(zones);
+        let Some(row) = &self.totals else {
+            problems.add(rule::TOTALS, "there is no row of totals".into());
+            return state;
+        };
+        (state.next_ino, state.next_extent) = (row.next_ino.get(), row.next_extent.get());
+        state.totals = Totals {
+            inodes: row.inodes.get(),
+            live: row.live.get(),
+            preallocated: row.preallocated.get(),
+            row_bytes: row.row_bytes.get(),
+            place_bytes: row.place_bytes.get(),
+            ..Totals::default()
+        };
+        let mut live = 0;
+        for (&zone, row) in &self.zones {
+            let known = u32::try_from(zone).ok().filter(|zone| state.zones.ids().contains(zone));
+            let Some(zone) = known.filter(|&zone| is_sane(row, state.zones.slot(zone))) else {
+                let what = format!("zone {zone} states {} live blocks up to {}", row.live, row.end);
+                problems.add(rule::ZONE_ROWS, what);
+                continue;
+            };
+            live += u64::from(row.live.get());
+            state.zones.restore_live(zone, row.live.get());
+        }
+        // F2, and what later sums are counted from.
+        let is_less = |number: U64| number.get() <= u64::MAX / 2;
+        if live != row.live.get()
+            || row.place_bytes > row.row_bytes
+            || !is_less(row.next_ino)
+            || !is_less(row.next_extent)
+        {
+            problems.add(rule::TOTALS, format!("{live} blocks live in zones: {row:?}"));
+        }
+        state.unlinked.clone_from(&self.orphans);
+        self.apply_clocks(&mut state, problems);
+        state
     }
 
     /// Clocks and what else of the zones no other row tells.

@@ -1,0 +1,187 @@
+//! What the drive has lost: blocks of files above a write pointer or in an offline zone.
+//!
+//! The rows of zones tell whether anything may be lost. Only then are the rows of all files looked
+//! at, a few at a time.
+
+use std::collections::BTreeMap;
+
+use zonal::{Zone, ZoneCond, ZoneId};
+
+use super::alloc::Zones;
+use super::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode};
+use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
+use super::io::Drive;
+use super::table::key::{Key, RowKind};
+use super::table::view::View;
+use crate::vfs::{Ino, Result};
+
+/// Rows that are looked at in one step.
+const ROWS: usize = 4096;
+
+/// Data that the drive no longer has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The file.
+    pub ino: Ino,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The zone that held them.
+    pub zone: ZoneId,
+    /// Why they are gone.
+    pub why: &'static str,
+}
+
+/// Losses, those of a file that lie side by side as one, up to a bound.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    pub(super) found: Vec<Loss>,
+    /// Those beyond the bound.
+    pub(super) more: u64,
+}
+
+impl Losses {
+    const KEPT_MAX: usize = 1000;
+
+    /// Finds what the drive has lost of what lives in its zones.
+    pub(super) fn find(
+        drive: &Drive,
+        view: &View,
+        (slots, zones): (&Zones, &[Zone]),
+    ) -> Result<Self> {
+        let mut losses = Self::default();
+        let may_be = zones.iter().any(|zone| {
+            let slot = slots.slot(zone.id.get());
+            slot.live > 0 && why_lost(drive, zone, slot.end).is_some()
+        });
+        if !may_be {
+            return Ok(losses);
+        }
+        let mut extents = BTreeMap::new();
+        each_row(drive, view, (RowKind::Extent, RowKind::Owners), &mut |key, row| {
+            if let Row::Extent(ExtentRow { zone, block, .. }, crcs) = row {
+                let place = Place::Zone(ZonePlace { zone, block }, crcs);
+                // A part of it may still be there, which its files would find out.
+                if lost_of(drive, zones, &place).is_some() {
+                    extents.insert(key.owner(), (zone.get(), block.get()));
+                }
+            }
+        })?;
+        let mut end = 0;
+        each_row(drive, view, (RowKind::Inode, RowKind::Extent), &mut |key, row| match row {
+            Row::Inode(row, _) => end = end_of(&row),
+            Row::Map(blocks, place) if key.at() < end => {
+                let lost = match place {
+                    Place::Preallocated => None,
+                    Place::Zone(..) => lost_of(drive, zones, &place),
+                    Place::Shared(SharedPlace { extent, skip }) => {
+                        extents.get(&extent.get()).and_then(|&(zone, block)| {
+                            let end = block.saturating_add(skip.get()).saturating_add(blocks);
+                            lost_up_to(drive, zones, (zone, end))
+                        })
+                    }
+                };
+                if let Some((zone, why)) = lost {
+                    let (offset, len) = (key.at() << BLOCK_SHIFT, u64::from(blocks) << BLOCK_SHIFT);
+                    losses.add(Loss { ino: Ino::new(key.owner()), offset, len, zone, why });
+                }
+            }
+            Row::Map(..)
+            | Row::Totals(_)
+            | Row::Zone(_)
+            | Row::Orphan
+            | Row::Xattr(..)
+            | Row::Name(_)
+            | Row::Entry(..)
+            | Row::Extent(..)
+            | Row::Owners(_) => {}
+        })?;
+        Ok(losses)
+    }
+
+    fn add(&mut self, loss: Loss) {
+        if let Some(last) = self.found.last_mut()
+            && (last.ino, last.zone, last.why) == (loss.ino, loss.zone, loss.why)
+            && last.offset + last.len == loss.offset
+        {
+            last.len += loss.len;
+        } else if self.found.len() < Self::KEPT_MAX {
+            self.found.push(loss);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// Rows from the first key of a kind up to that of another. One that cannot be decoded is a matter
+/// of the check.
+fn each_row(
+    drive: &Drive,
+    view: &View,
+    (from, below): (RowKind, RowKind),
+    each: &mut dyn FnMut(Key, Row<'_>),
+) -> Result<()> {
+    let (mut from, below) = (Key::new(from, 0, 0), Key::new(below, 0, 0));
+    while from < below {
+        let found = view.rows(drive, (from, below), ROWS)?;
+        for (key, value) in &found.rows {
+            if let Ok(row) = decode(*key, value) {
+                each(*key, row);
+            }
+        }
+        from = found.end;
+    }
+    Ok(())
+}
+
+/// The block up to which a file has something: what waits to be removed is no loss.
+fn end_of(row: &InodeRow) -> u64 {
+    match (row.nlink.get(), row.reaping) {
+        (0, _) => 0,
+        (_, 0) => u64::MAX,
+        (_, _) => row.size.get().div_ceil(BLOCK_BYTES as u64),
+    }
+}
+
+fn lost_of(drive: &Drive, zones: &[Zone], place: &Place<'_>) -> Option<(ZoneId, &'static str)> {
+    let Place::Zone(ZonePlace { zone, block }, crcs) = place else { return None };
+    let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
+    lost_up_to(drive, zones, (zone.get(), block.get().saturating_add(blocks)))
+}
+
+fn lost_up_to(
+    drive: &Drive,
+    zones: &[Zone],
+    (zone, end): (u32, u32),
+) -> Option<(ZoneId, &'static str)> {
+    let zone = zones.get(zone as usize)?;
+    why_lost(drive, zone, end).map(|why| (zone.id, why))
+}
+
+/// Why a zone no longer has what it held below a block, if so.
+fn why_lost(drive: &Drive, zone: &Zone, end: u32) -> Option<&'static str> {
+    if zone.cond == ZoneCond::Offline {
+        return Some("the zone is offline");
+    }
+    let written = zone.written()?.get() / drive.layout.per_block;
+    (u64::from(end) > written).then_some("the zone's write pointer is below it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_side_by_side_are_one_and_there_is_a_bound() {
+        let mut losses = Losses::default();
+        let loss = |ino, offset| {
+            let (zone, why) = (ZoneId::new(3), "the zone is offline");
+            Loss { ino: Ino::new(ino), offset, len: 4096, zone, why }
+        };
+        (0..50).for_each(|block| losses.add(loss(2, block * 4096)));
+        assert_eq!(losses.found, [Loss { len: 50 * 4096, ..loss(2, 0) }]);
+        (3..5003).for_each(|ino| losses.add(loss(ino, 0)));
+        assert_eq!((losses.found.len(), losses.more), (Losses::KEPT_MAX, 4001));
+    }
+}
