@@ -342,8 +342,8 @@ pub(crate) struct Mount {
     #[arg(short, long)]
     pub(crate) read_only: bool,
     /// Comma-separated options of mount(8): ro, noatime, nodev, nosuid, noexec, `allow_other`, ...;
-    /// for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open;
-    /// `remount` changes the options of what is mounted
+    /// for Furrow also memory=SIZE, for metadata that was read [default: 256MiB]; for zonefs also
+    /// errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open; `remount` changes the options of what is mounted
     #[arg(short, value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until unmounted

@@ -88,6 +88,22 @@ fn remount(helper: &Path, (drive, dir): (&Path, &Path), options: &str) -> Output
 }
 
 #[test]
+fn memory_is_a_size_and_an_option_of_furrow_alone() {
+    let (folder, drive) = drive();
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let mount = |kind: &str, option: &str| {
+        let arguments = ["mount", text(&drive), text(&dir), "--log", text(&log), "-o", option];
+        errors(&zonal(&[&arguments[..], &["--type", kind]].concat()))
+    };
+    for option in ["memory", "memory=much", "memory=63MiB"] {
+        let errors = mount("furrow", option);
+        assert!(errors.contains(option) && errors.contains("64MiB or more"), "{errors}");
+    }
+    let errors = mount("zonefs", "memory=64MiB");
+    assert!(errors.contains("an option of furrow, not of zonefs"), "{errors}");
+}
+
+#[test]
 fn a_remount_changes_what_the_kernel_keeps() {
     if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
         println!("SKIP: mounting and remounting needs root and /dev/fuse");
@@ -101,14 +117,15 @@ fn a_remount_changes_what_the_kernel_keeps() {
     let mount = |options: &str| {
         must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log), "-o", options]));
     };
-    mount("rw");
+    mount("rw,memory=96MiB");
     let what = (drive.as_path(), dir.as_path());
     write("before").unwrap();
     must(&remount(&helper, what, "ro"));
     assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
-    must(&remount(&helper, what, "rw,nosuid"));
+    // mount(8) repeats what stands in fstab.
+    must(&remount(&helper, what, "rw,nosuid,memory=96MiB"));
     write("after").unwrap();
-    for other in ["rw,noatime", "rw,writeback", "rw,sparkle"] {
+    for other in ["rw,noatime", "rw,writeback", "rw,sparkle", "rw,memory=1GiB", "rw,memory=1"] {
         let refused = remount(&helper, what, other);
         assert!(!refused.status.success(), "{other}");
         assert!(errors(&refused).contains(&other[3..]), "{}", errors(&refused));

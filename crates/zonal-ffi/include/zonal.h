@@ -268,6 +268,21 @@ struct __attribute__((packed)) zonal_zone {
 };
 
 /*
+ How to open a volume. All zeroes mean what `zonal_volume_open` does.
+ */
+struct zonal_volume_options {
+  /*
+   Bytes of memory for what is read of Furrow's metadata, about; 0: 256 MiB. With less than 64 MiB
+   it is slow.
+   */
+  uint64_t memory;
+  /*
+   Zeroes.
+   */
+  uint64_t reserved[7];
+};
+
+/*
  Space of a volume.
  */
 struct zonal_statvfs {
@@ -496,6 +511,14 @@ const char *zonal_zone_cond_str(unsigned int cond, int brief);
 int zonal_volume_open(const char *spec,
                       int flags,
                       struct zonal_volume **volume);
+
+/*
+ The same, with options.
+ */
+int zonal_volume_open_with(const char *spec,
+                           int flags,
+                           const struct zonal_volume_options *options,
+                           struct zonal_volume **volume);
 
 /*
  Makes everything durable, leaves the drive clean and lets go of it. The volume is closed even if

@@ -243,6 +243,17 @@ pub struct ZonalStat {
     pub rdev: u32,
 }
 
+/// How to open a volume. All zeroes mean what `zonal_volume_open` does.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ZonalVolumeOptions {
+    /// Bytes of memory for what is read of Furrow's metadata, about; 0: 256 MiB. With less than 64 MiB
+    /// it is slow.
+    pub memory: u64,
+    /// Zeroes.
+    pub reserved: [u64; 7],
+}
+
 /// Space of a volume.
 #[derive(Clone, Copy)]
 #[repr(C)]

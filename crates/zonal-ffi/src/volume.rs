@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use zonal::SystemClock;
+use zonal::{ByteCount, SystemClock};
 use zonal_fs::vfs::{Access, Attr, Caller, FileKind, NewInode};
 use zonal_fs::volume::{File, OpenFlags, Volume, VolumeOptions};
 
 use crate::device;
 use crate::edge::{self, Failure, Outcome};
-use crate::types::{ZonalEach, ZonalEntry, ZonalStat, ZonalStatvfs};
+use crate::types::{ZonalEach, ZonalEntry, ZonalStat, ZonalStatvfs, ZonalVolumeOptions};
 
 /// A mounted volume.
 pub struct ZonalVolume {
@@ -34,25 +34,57 @@ pub unsafe extern "C" fn zonal_volume_open(
     volume: *mut *mut ZonalVolume,
 ) -> c_int {
     edge::status(|| {
-        edge::needs(volume, "where to put the volume")?;
+        let options = ZonalVolumeOptions { memory: 0, reserved: [0; 7] };
         // SAFETY: the caller's part of the contract.
-        let device = device::open(unsafe { edge::text(spec, "the device") }?, flags)?;
-        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
-        let is_read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
-        let options = VolumeOptions {
-            access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
-            caller: Caller {
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-                ..Caller::ROOT
-            },
-            ..VolumeOptions::default()
-        };
-        let opened = Volume::mount(device, Arc::new(SystemClock::new()), &options)?;
-        // SAFETY: not NULL, and the caller's part of the contract.
-        unsafe { edge::give(ZonalVolume { volume: opened }, volume) };
-        Ok(())
+        unsafe { open((spec, flags), &options, volume) }
     })
+}
+
+/// The same, with options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_volume_open_with(
+    spec: *const c_char,
+    flags: c_int,
+    options: *const ZonalVolumeOptions,
+    volume: *mut *mut ZonalVolume,
+) -> c_int {
+    edge::status(|| {
+        // SAFETY: the caller's part of the contract.
+        let options = unsafe { edge::borrow(options, "the options") }?;
+        // SAFETY: the caller's part of the contract.
+        unsafe { open((spec, flags), options, volume) }
+    })
+}
+
+unsafe fn open(
+    (spec, flags): (*const c_char, c_int),
+    given: &ZonalVolumeOptions,
+    volume: *mut *mut ZonalVolume,
+) -> Outcome<()> {
+    edge::needs(volume, "where to put the volume")?;
+    if given.reserved != [0; 7] {
+        return Err(Failure::new(Errno::INVAL, "an option that this version does not have"));
+    }
+    // SAFETY: the caller's part of the contract.
+    let device = device::open(unsafe { edge::text(spec, "the device") }?, flags)?;
+    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+    let is_read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
+    let mut options = VolumeOptions {
+        access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
+        caller: Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            ..Caller::ROOT
+        },
+        ..VolumeOptions::default()
+    };
+    if given.memory > 0 {
+        options.memory = ByteCount::new(given.memory);
+    }
+    let opened = Volume::mount(device, Arc::new(SystemClock::new()), &options)?;
+    // SAFETY: not NULL, and the caller's part of the contract.
+    unsafe { edge::give(ZonalVolume { volume: opened }, volume) };
+    Ok(())
 }
 
 /// Makes everything durable, leaves the drive clean and lets go of it. The volume is closed even if

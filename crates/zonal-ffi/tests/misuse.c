@@ -21,6 +21,8 @@ _Static_assert(offsetof(struct zonal_zone, flags) == 32, "flags");
 _Static_assert(offsetof(struct zonal_zone, type) == 36, "type");
 _Static_assert(offsetof(struct zonal_zone, cond) == 40, "cond");
 
+_Static_assert(sizeof(struct zonal_volume_options) == 64, "options");
+
 #define EXPECT(value, expected)                                                               \
 	do {                                                                                  \
 		long long got = (value), want = (expected);                                   \
@@ -126,6 +128,7 @@ static void volumes(const char *drive)
 	struct zonal_stat stat;
 	struct zonal_volume *volume = NULL, *second = NULL;
 	struct zonal_file *file = NULL, *other = NULL;
+	struct zonal_volume_options options = { 0 };
 
 	EXPECT(zonal_volume_open("mem:zone=3M,zones=40", O_RDWR, &volume) < 0, 1);
 	EXPECT(zonal_volume_close(NULL), -EFAULT);
@@ -166,7 +169,12 @@ static void volumes(const char *drive)
 	EXPECT(zonal_file_close(other), 0);
 	EXPECT(zonal_file_close(file), 0);
 
-	EXPECT(zonal_volume_open(drive, O_RDONLY, &volume), 0);
+	EXPECT(zonal_volume_open_with(drive, O_RDONLY, NULL, &volume), -EFAULT);
+	options.reserved[6] = 1;
+	EXPECT(zonal_volume_open_with(drive, O_RDONLY, &options, &volume), -EINVAL);
+	options.reserved[6] = 0;
+	options.memory = 64 << 20;
+	EXPECT(zonal_volume_open_with(drive, O_RDONLY, &options, &volume), 0);
 	EXPECT(zonal_unlink(volume, "file"), -EROFS);
 	EXPECT(zonal_volume_close(volume), 0);
 }

@@ -10,6 +10,7 @@ pub mod acl;
 pub mod error;
 pub mod furrow;
 pub mod mkfs;
+pub mod options;
 pub mod protect;
 pub mod rules;
 pub mod signature;

@@ -60,10 +60,19 @@ pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
 
 /// One of them that is a text.
 pub(crate) fn text(dir: &Path, name: &str) -> Result<String> {
+    member(dir, name, |value| value.as_str().map(ToOwned::to_owned))
+}
+
+/// One of them that is a number.
+pub(crate) fn number(dir: &Path, name: &str) -> Result<u64> {
+    member(dir, name, Value::as_u64)
+}
+
+fn member<T>(dir: &Path, name: &str, read_as: impl Fn(&Value) -> Option<T>) -> Result<T> {
     let Members(members) = parse(&read(dir)?)?;
-    let found =
-        members.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.as_str());
-    found.map(ToOwned::to_owned).with_context(|| format!("the counters have no {name}"))
+    let found = members.iter().find(|(other, _)| other == name);
+    let found = found.and_then(|(_, value)| read_as(value));
+    found.with_context(|| format!("the counters have no {name}"))
 }
 
 fn parse(text: &str) -> Result<Members> {

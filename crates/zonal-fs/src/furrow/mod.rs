@@ -8,6 +8,7 @@
 //! | file | question |
 //! | --- | --- |
 //! | `format/` | what do the bytes on the drive mean? |
+//! | [`options`] | how is it mounted? |
 //! | [`layout`] | where do things lie, and how much is kept back? |
 //! | [`state`], [`place`], [`extent`], [`known`] | what is known of files and their blocks? |
 //! | [`loading`], [`evict`] | how does what is not in memory get there, and go again? |
@@ -45,6 +46,7 @@ mod loading;
 mod losses;
 mod mkfs;
 mod ops;
+mod options;
 mod owners;
 mod place;
 mod planted;
@@ -70,13 +72,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLock
 
 use std::time::Duration;
 
-use zonal::{Clock, ZonedDevice};
+use zonal::{ByteCount, Clock, ZonedDevice};
 
 pub use self::check::{CheckReport, DataCheck, check};
 pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::losses::Loss;
 pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
+pub use self::options::{AtimePolicy, MountOptions};
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
 #[cfg(not(feature = "testing"))]
@@ -102,32 +105,6 @@ use crate::FsError;
 use crate::vfs::{Result, Timestamp};
 
 pub use crate::vfs::Access;
-
-/// Bytes of memory that metadata takes at most, beside what has changed.
-const HELD_BYTES_MAX: usize = 128 << 20;
-
-/// When a read moves the access time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AtimePolicy {
-    /// If it is not later than the last change, or a day old (Linux `relatime`).
-    #[default]
-    Relative,
-    /// Never (`noatime`).
-    Never,
-    /// At every read (`strictatime`).
-    Always,
-}
-
-/// How to mount.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MountOptions {
-    /// Whether to write. `ReadOnly` writes nothing at all, not even recovery.
-    pub access: Access,
-    /// When to move access times.
-    pub atime: AtimePolicy,
-    /// A mistake to make on purpose. For tests of tests only.
-    pub planted: Planted,
-}
 
 /// A mounted Furrow file system.
 ///
@@ -234,6 +211,7 @@ impl Furrow {
         let zone_count = loaded.state.zones.slots.len();
         let last_batch = loaded.journal.end.last;
         let view = Arc::clone(&loaded.table.view);
+        view.limit_cache(options.leaf_bytes());
         let committer = Committer {
             superblock: loaded.superblock,
             superlog,
@@ -249,7 +227,7 @@ impl Furrow {
             clock,
             options,
             state: RwLock::new(loaded.state),
-            held_max: HELD_BYTES_MAX,
+            held_max: options.held_bytes(),
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
             uuid: loaded.superblock.uuid,
@@ -291,7 +269,7 @@ impl Furrow {
             let state = self.read_state();
             state.zones.slots.iter().filter(|slot| role(slot.role)).count() as u64
         };
-        let counts = &self.drive.counts;
+        let (counts, cache) = (&self.drive.counts, self.view.cache_counts());
         Stats {
             user_bytes: counts.user_bytes.load(Ordering::Relaxed),
             reclaim_bytes: counts.reclaim_bytes.load(Ordering::Relaxed),
@@ -302,12 +280,21 @@ impl Furrow {
             flushes: counts.flushes.load(Ordering::Relaxed),
             resets: counts.resets.load(Ordering::Relaxed),
             batches: self.durable_batch.load(Ordering::Relaxed),
+            held_bytes: self.read_state().held_bytes as u64,
+            cache_bytes: cache.bytes,
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
             zones_free: count(&|role| role == Role::Free),
             zones_open: count(&|role| matches!(role, Role::Open(_))),
             zones_sealed: count(&|role| matches!(role, Role::Sealed | Role::PendingReset)),
             zones_metadata: count(&|role| matches!(role, Role::Super | Role::Meta)),
             zones_failed: count(&|role| role == Role::Failed),
         }
+    }
+
+    /// Memory that the mount may use: see [`MountOptions::memory`].
+    pub fn memory(&self) -> ByteCount {
+        self.options.memory
     }
 
     fn layout(&self) -> &Layout {
@@ -440,6 +427,14 @@ pub struct Stats {
     pub resets: u64,
     /// Number of the last durable batch, over the file system's life.
     pub batches: u64,
+    /// Bytes of memory that hold inodes, entries and maps.
+    pub held_bytes: u64,
+    /// Bytes of memory that hold parts of the table.
+    pub cache_bytes: u64,
+    /// Parts of the table that were found there.
+    pub cache_hits: u64,
+    /// Parts of the table that had to be read from the device.
+    pub cache_misses: u64,
     /// Zones that hold nothing.
     pub zones_free: u64,
     /// Zones being written with data.

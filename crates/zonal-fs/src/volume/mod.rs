@@ -60,7 +60,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use zonal::{Clock, ZonedDevice};
+use zonal::{ByteCount, Clock, ZonedDevice};
 
 use self::lock::Locks;
 use self::path::Place;
@@ -94,6 +94,8 @@ pub struct VolumeOptions {
     pub access: Access,
     /// When reads move access times (Furrow).
     pub atime: AtimePolicy,
+    /// Memory for what is read of the metadata (Furrow): see [`furrow::MountOptions::memory`].
+    pub memory: ByteCount,
     /// Who owns what is created, and the umask.
     pub caller: Caller,
     /// Who does the background work.
@@ -106,6 +108,7 @@ impl Default for VolumeOptions {
         Self {
             access: Access::ReadWrite,
             atime: AtimePolicy::Never,
+            memory: furrow::MountOptions::MEMORY,
             caller: Caller::ROOT,
             upkeep: Upkeep::Thread,
         }
@@ -250,6 +253,7 @@ fn mounted(
             let options = furrow::MountOptions {
                 access: options.access,
                 atime: options.atime,
+                memory: options.memory,
                 ..furrow::MountOptions::default()
             };
             Ok(Mounted::Furrow(Arc::new(Furrow::mount(device, clock, options)?)))

@@ -38,7 +38,6 @@ use crate::vfs::{Access, Ino, Result, Timestamp};
 pub use self::file::{Group, Health};
 pub use self::format::{Aggregate, Label, MAGIC, Superblock, SuperblockError};
 pub use self::mkfs::{MkfsOptions, MkfsReport, mkfs};
-pub use self::options::Taken;
 pub use crate::mkfs::{Overwrite, Progress};
 
 /// Result of an operation of the device.

@@ -1,17 +1,7 @@
 //! How mount(8) spells the options of zonefs.
 
 use super::{ErrorPolicy, MountOptions, OpenPolicy};
-
-/// What became of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// It is ours and in force.
-    Yes,
-    /// It is not ours.
-    No,
-    /// It is ours, but has no such value.
-    Bad,
-}
+use crate::options::Taken;
 
 impl ErrorPolicy {
     /// Every policy, with the value of `errors=`.
@@ -33,7 +23,8 @@ impl MountOptions {
     /// Takes one option: `errors=POLICY`, `explicit-open` or, which Linux lacks, `implicit-open`.
     ///
     /// ```
-    /// use zonal_fs::zonefs::{ErrorPolicy, MountOptions, Taken};
+    /// use zonal_fs::options::Taken;
+    /// use zonal_fs::zonefs::{ErrorPolicy, MountOptions};
     /// let mut options = MountOptions::default();
     /// assert_eq!(options.take("errors=repair"), Taken::Yes);
     /// assert_eq!(options.errors, ErrorPolicy::Repair);

@@ -28,6 +28,7 @@ type Device = Arc<dyn ZonedDevice>;
 const QUIET: VolumeOptions = VolumeOptions {
     access: Access::ReadWrite,
     atime: furrow::AtimePolicy::Never,
+    memory: furrow::MountOptions::MEMORY,
     caller: Caller::ROOT,
     upkeep: Upkeep::Caller,
 };

@@ -2,8 +2,9 @@
 
 use zonal_fs::FsError;
 use zonal_fs::furrow::{self, Furrow};
+use zonal_fs::options::Taken;
 use zonal_fs::vfs::{Access, FileSystem, Result};
-use zonal_fs::zonefs::{OpenPolicy, Taken, ZoneFs};
+use zonal_fs::zonefs::{OpenPolicy, ZoneFs};
 
 /// A file system whose counters and settings can be read.
 pub trait Inspect: Send + Sync {
@@ -50,6 +51,10 @@ impl Inspect for Furrow {
             flushes,
             resets,
             batches,
+            held_bytes,
+            cache_bytes,
+            cache_hits,
+            cache_misses,
             zones_free,
             zones_open,
             zones_sealed,
@@ -66,6 +71,11 @@ impl Inspect for Furrow {
             ("flushes", flushes),
             ("resets", resets),
             ("batches", batches),
+            ("memory", self.memory().get()),
+            ("held_bytes", held_bytes),
+            ("cache_bytes", cache_bytes),
+            ("cache_hits", cache_hits),
+            ("cache_misses", cache_misses),
             ("zones_free", zones_free),
             ("zones_open", zones_open),
             ("zones_sealed", zones_sealed),

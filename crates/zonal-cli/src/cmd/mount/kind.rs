@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use zonal::spec::Stack;
-use zonal::{SystemClock, ZonedDevice};
+use zonal::{SystemClock, ZonedDevice, size};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow};
+use zonal_fs::options::Taken;
 use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::FileSystem;
-use zonal_fs::zonefs::{self, Taken, ZoneFs};
+use zonal_fs::zonefs::{self, ZoneFs};
 use zonal_fuse::MountConfig;
 use zonal_fuse::control::Control;
 use zonal_fuse::options::Atime;
@@ -20,9 +21,10 @@ use crate::device;
 /// Options that only one kind has.
 #[derive(Default)]
 pub(super) struct KindOptions {
+    furrow: furrow::MountOptions,
     zonefs: zonefs::MountOptions,
-    /// One of zonefs's, which no other kind may be given.
-    of_zonefs: Option<String>,
+    /// Of each kind one that no other may be given.
+    own: Vec<(FsKind, String)>,
 }
 
 impl KindOptions {
@@ -30,13 +32,26 @@ impl KindOptions {
     pub(super) fn take(&mut self, options: &str) -> Result<String> {
         let mut others = Vec::new();
         for option in options.split(',') {
-            match self.zonefs.take(option) {
-                Taken::Yes => self.of_zonefs = Some(option.to_owned()),
-                Taken::No => others.push(option),
-                Taken::Bad => bail!("mount option {option:?}: not a value that zonefs has"),
+            let taken = [
+                (FsKind::Furrow, self.furrow.take(option)),
+                (FsKind::Zonefs, self.zonefs.take(option)),
+            ];
+            match taken.into_iter().find(|(_, taken)| *taken != Taken::No) {
+                Some((kind, Taken::Yes)) => self.own.push((kind, option.to_owned())),
+                Some((kind, Taken::Bad | Taken::No)) => return Err(bad(kind, option)),
+                None => others.push(option),
             }
         }
         Ok(others.join(","))
+    }
+}
+
+/// An option of a kind has a value that it cannot have.
+pub(super) fn bad(kind: FsKind, option: &str) -> anyhow::Error {
+    let least = size::exact(furrow::MountOptions::MEMORY_MIN.get());
+    match kind {
+        FsKind::Furrow => anyhow!("mount option {option:?}: write a size, {least} or more"),
+        FsKind::Zonefs => anyhow!("mount option {option:?}: not a value that zonefs has"),
     }
 }
 
@@ -50,11 +65,12 @@ pub(super) fn decide(
         Some(kind) => kind,
         None => found(device)?,
     };
-    match &options.of_zonefs {
-        Some(option) if kind != FsKind::Zonefs => {
-            bail!("mount option {option:?}: an option of zonefs, not of {}", kind.name());
+    match options.own.iter().find(|(owner, _)| *owner != kind) {
+        Some((owner, option)) => {
+            let (owner, kind) = (owner.name(), kind.name());
+            bail!("mount option {option:?}: an option of {owner}, not of {kind}");
         }
-        Some(_) | None => Ok(kind),
+        None => Ok(kind),
     }
 }
 
@@ -87,7 +103,7 @@ impl Mounted {
                 let options = furrow::MountOptions {
                     access: config.access,
                     atime: atime(config.atime),
-                    ..furrow::MountOptions::default()
+                    ..options.furrow
                 };
                 let fs = Furrow::mount(device, clock, options)
                     .map_err(|error| device::without_furrow(&*stack.device, error))?;

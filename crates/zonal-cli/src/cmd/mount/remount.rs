@@ -13,15 +13,18 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_remount};
+use zonal_fs::furrow;
+use zonal_fs::options::Taken;
 use zonal_fs::vfs::Access;
-use zonal_fs::zonefs::{MountOptions, Taken};
+use zonal_fs::zonefs::MountOptions;
 use zonal_fuse::options::Restrict;
 use zonal_fuse::{MountConfig, control};
 
 use super::FsKind;
+use super::kind::bad;
 use crate::args::Mount;
 use crate::cmd::stats;
 
@@ -79,7 +82,7 @@ impl Change {
             match MountOptions::default().take(option) {
                 Taken::Yes => named.push(option.to_owned()),
                 Taken::No => apply(&mut config, option)?,
-                Taken::Bad => bail!("mount option {option:?}: not a value that zonefs has"),
+                Taken::Bad => return Err(bad(FsKind::Zonefs, option)),
             }
         }
         let flags = flags(&config, now);
@@ -95,13 +98,21 @@ impl Change {
     fn of_furrow(args: &Mount, now: MountFlags) -> Result<Self> {
         let mut config = config(args, now);
         for option in items(args).filter(|option| !is_repeated(option)) {
-            let stays = match option {
-                "noatime" => now.contains(MountFlags::NOATIME),
-                "relatime" => !now.contains(MountFlags::NOATIME),
-                _ => false,
+            let mut own = furrow::MountOptions::default();
+            let stays = match own.take(option) {
+                Taken::Yes => own.memory.get() == stats::number(&args.dir, "memory")?,
+                Taken::Bad => return Err(bad(FsKind::Furrow, option)),
+                Taken::No => match option {
+                    "noatime" => now.contains(MountFlags::NOATIME),
+                    "relatime" => !now.contains(MountFlags::NOATIME),
+                    _ => {
+                        apply(&mut config, option)?;
+                        true
+                    }
+                },
             };
             if !stays {
-                apply(&mut config, option)?;
+                return Err(unchangeable(option));
             }
         }
         let writes = config.access == Access::ReadWrite;
@@ -170,12 +181,11 @@ fn apply(config: &mut MountConfig, option: &str) -> Result<()> {
     config.apply(option)?;
     let restrict = config.restrict - Restrict::DIRSYNC;
     let changeable = MountConfig { access: config.access, restrict, ..before };
-    if *config != changeable {
-        bail!(
-            "mount option {option:?}: it cannot be changed while it is mounted; unmount it first"
-        );
-    }
-    Ok(())
+    if *config == changeable { Ok(()) } else { Err(unchangeable(option)) }
+}
+
+fn unchangeable(option: &str) -> anyhow::Error {
+    anyhow!("mount option {option:?}: it cannot be changed while it is mounted; unmount it first")
 }
 
 const RESTRICTIONS: [(MountFlags, Restrict); 4] = [

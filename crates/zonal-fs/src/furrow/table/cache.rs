@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use super::leaf::Leaf;
@@ -99,7 +99,7 @@ pub(in crate::furrow) struct CacheCounts {
 #[derive(Debug)]
 pub(in crate::furrow) struct LeafCache {
     slots: RwLock<Slots>,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -108,7 +108,12 @@ impl LeafCache {
     /// Of so many bytes.
     pub(in crate::furrow) fn new(bytes_max: usize) -> Self {
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { slots: RwLock::default(), bytes_max, hits, misses }
+        Self { slots: RwLock::default(), bytes_max: AtomicUsize::new(bytes_max), hits, misses }
+    }
+
+    /// From the next leaf on it has so many bytes.
+    pub(in crate::furrow) fn limit(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     pub(in crate::furrow) fn counts(&self) -> CacheCounts {
@@ -173,6 +178,6 @@ impl LeafCache {
 
     fn insert(&self, place: Place, decoded: Decoded) {
         let mut slots = self.slots.write().expect("no holder panicked");
-        slots.insert(place, decoded, self.bytes_max);
+        slots.insert(place, decoded, self.bytes_max.load(Ordering::Relaxed));
     }
 }

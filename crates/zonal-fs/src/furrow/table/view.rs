@@ -81,6 +81,11 @@ impl View {
         Self { uuid, layers, cache: LeafCache::new(cache_bytes), suspects }
     }
 
+    /// The cache has so many bytes from now on.
+    pub(in crate::furrow) fn limit_cache(&self, bytes: usize) {
+        self.cache.limit(bytes);
+    }
+
     fn read_layers(&self) -> RwLockReadGuard<'_, Layers> {
         self.layers.read().expect("no holder panicked")
     }
@@ -208,10 +213,6 @@ impl View {
         self.with_store(drive, |store| self.row_in(store, key))
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for the statistics, which do not show it yet")
-    )]
     pub(in crate::furrow) fn cache_counts(&self) -> CacheCounts {
         self.cache.counts()
     }
