@@ -36,6 +36,11 @@ fn fill(fs: &Furrow) {
     fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
     create(fs, Ino::ROOT, "link", FileKind::Symlink);
     create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
+    // Enough for an index.
+    let many = create(fs, Ino::ROOT, "many", FileKind::Directory);
+    for number in 0..6 {
+        create(fs, many, &format!("socket {number}"), FileKind::Socket);
+    }
 }
 
 fn fill_more(fs: &Furrow) {
@@ -47,6 +52,8 @@ fn fill_more(fs: &Furrow) {
     fs.copy_range((file, 0), (sparse, 65_536), 4096, WriteFlags::empty()).unwrap();
     fs.link(file, Ino::ROOT, b"second name").unwrap();
     fs.unlink(Ino::ROOT, b"fifo").unwrap();
+    let many = fs.lookup(Ino::ROOT, b"many").unwrap().ino;
+    fs.unlink(many, b"socket 3").unwrap();
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl Furrow {
         self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
-            let ino = entry_of(state, parent, name)?;
+            let ino = entry_to_change(state, parent, name)?;
             if state.inode(ino)?.kind == FileKind::Directory {
                 return Err(FsError::IsDirectory.into());
             }
@@ -158,7 +158,7 @@ impl Furrow {
         self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
-            let ino = entry_of(state, parent, name)?;
+            let ino = entry_to_change(state, parent, name)?;
             check_removal(state, parent, ino)?;
             if state.inode(ino)?.directory()?.entries > 0 {
                 return Err(FsError::NotEmpty.into());
@@ -219,9 +219,9 @@ impl Furrow {
         self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
-            let moved = entry_of(state, source.0, source.1)?;
+            let moved = entry_to_change(state, source.0, source.1)?;
             check_parent(state, target.0)?;
-            let there = state.entry(target.0, target.1)?.map(|entry| entry.ino);
+            let there = state.entry_to_change(target.0, target.1)?.map(|entry| entry.ino);
             let found = classify(state, moved, there)?;
             if found != RenameTarget::SameInode {
                 check_removal(state, source.0, moved)?;
@@ -325,6 +325,10 @@ fn touch(directory: &mut Inode, now: Timestamp) {
 
 fn entry_of(state: &State, parent: Ino, name: &[u8]) -> Lookup<Ino> {
     Ok(state.entry(parent, name)?.ok_or(FsError::NotFound)?.ino)
+}
+
+fn entry_to_change(state: &State, parent: Ino, name: &[u8]) -> Lookup<Ino> {
+    Ok(state.entry_to_change(parent, name)?.ok_or(FsError::NotFound)?.ino)
 }
 
 /// A directory that can take entries: one that is removed cannot.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Furrow;
+use super::names::Names;
 use super::place::{Crcs, Extent, ExtentId, MapEntry};
 use super::state::{Body, Directory, File, Inode, State};
 use super::table::key::{Key, RowKind};
@@ -95,8 +96,9 @@ impl Inode {
     pub(super) fn held_bytes(&self) -> usize {
         let body = match &self.body {
             Body::File(file) => file.map.values().map(MapEntry::held_bytes).sum(),
-            Body::Directory(Directory { by_name, .. }) => {
-                by_name.keys().map(|name| entry_held_bytes(name)).sum()
+            Body::Directory(Directory { by_name, names, .. }) => {
+                let entries: usize = by_name.keys().map(|name| entry_held_bytes(name)).sum();
+                entries + names.as_ref().map_or(0, Names::held_bytes)
             }
             Body::Symlink(target) => target.len(),
             Body::Special => 0,

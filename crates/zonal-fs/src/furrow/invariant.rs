@@ -48,6 +48,7 @@ invariants! {
     META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the table";
     ZONE_ROWS "C28" "a zone's row says how many of its blocks somebody has, and reaches to the last of them";
     TOTALS "C29" "the row of totals holds the sums of all other rows";
+    NAMES "C32" "an indexed directory has the cookie of each entry in the row of its name's hash, and no others";
     DATA "C30" "every mapped block is what its checksum says";
     ZONES "C31" "every zone that holds something can be read";
 }

@@ -18,6 +18,7 @@ use super::format::row::{
 };
 use super::invariant::{self as rule, Invariant, Problems};
 use super::known::Known;
+use super::names::{NameKey, Names, names_bytes};
 use super::place::{Crcs, Extent, ExtentId, MapEntry, Owner};
 use super::rows::KINDS;
 use super::state::{Body, Directory, Entry, File, Inode, State, Xattr, inode_bytes};
@@ -32,12 +33,16 @@ type XattrRows = BTreeMap<(u64, u64), (Box<[u8]>, Box<[u8]>)>;
 /// Entries by directory and cookie.
 type EntryRows = BTreeMap<(u64, u64), (EntryRow, Box<[u8]>)>;
 
+/// Cookies by directory and hash.
+type NameRows = BTreeMap<(u64, u64), Vec<u64>>;
+
 /// All rows, by kind and key.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     base: Base,
     inodes: BTreeMap<u64, (InodeRow, Box<[u8]>)>,
     entries: EntryRows,
+    names: NameRows,
     xattrs: XattrRows,
     extents: BTreeMap<u64, Extent>,
     maps: BTreeMap<(u64, u64), MapEntry>,
@@ -62,7 +67,11 @@ impl Rows {
                 self.extents.insert(owner, extent_of(&row, crcs));
             }
             // Of the base, or not written yet.
-            Row::Totals(_) | Row::Zone(_) | Row::Orphan | Row::Name(_) | Row::Owners(_) => {}
+            Row::Totals(_) | Row::Zone(_) | Row::Orphan | Row::Owners(_) => {}
+            Row::Name(cookies) => {
+                let cookies = cookies.iter().map(|cookie| cookie.get()).collect();
+                self.names.insert((owner, at), cookies);
+            }
             Row::Map(blocks, place) => {
                 self.maps.insert((owner, at), entry_of(blocks, &place));
             }
@@ -71,8 +80,8 @@ impl Rows {
     }
 
     /// Builds the state. `zones` know their roles and capacities, and nothing of data yet.
-    pub(super) fn build(self, zones: Zones, problems: &mut Problems) -> State {
-        let mut state = State::new(zones);
+    pub(super) fn build(self, begin: (Zones, NameKey), problems: &mut Problems) -> State {
+        let mut state = State::new(begin.0, begin.1);
         (state.next_ino, state.next_extent) = self.next_numbers();
         let counts: BTreeMap<Ino, u64> =
             self.inodes.iter().map(|(&ino, (row, _))| (Ino::new(ino), row.count.get())).collect();
@@ -80,6 +89,7 @@ impl Rows {
         build_inodes(&mut state, self.inodes, problems);
         build_xattrs(&mut state, self.xattrs, problems);
         build_entries(&mut state, self.entries, problems);
+        check_names(&mut state, self.names, problems);
         let mut taken = Taken::default();
         build_extents(&mut state, self.extents, &mut taken, problems);
         let references = build_maps(&mut state, self.maps, &mut taken, problems);
@@ -172,6 +182,7 @@ pub(super) fn inode_of(row: &InodeRow, target: &[u8]) -> Result<Inode, (Invarian
             parent: Ino::new(row.parent.get()),
             next_cookie: row.next_cookie.get(),
             entries: row.count.get(),
+            names: (row.indexed != 0).then(Names::default),
             ..Directory::default()
         }),
         FileKind::Symlink => Body::Symlink(target.into()),
@@ -247,8 +258,33 @@ fn build_entries(state: &mut State, rows: EntryRows, problems: &mut Problems) {
         let name: Arc<[u8]> = name.into();
         state.totals.row_bytes += entry_bytes(&name);
         directory.by_cookie.insert(cookie, Arc::clone(&name));
+        if let Some(names) = &mut directory.names {
+            names.add(state.name_key.hash(&name), cookie);
+        }
         directory.by_name.insert(name, Entry { ino, cookie, kind });
         directory.entries += 1;
+    }
+}
+
+/// Compares the rows of names with the entries.
+fn check_names(state: &mut State, mut rows: NameRows, problems: &mut Problems) {
+    for (&ino, inode) in &state.inodes {
+        let names = inode.directory().ok().and_then(|directory| directory.names.as_ref());
+        for (hash, cookies) in names.into_iter().flat_map(Names::rows) {
+            state.totals.row_bytes += names_bytes(cookies.len());
+            let stated = rows.remove(&(ino.get(), hash)).unwrap_or_default();
+            if stated != cookies {
+                let what = format!(
+                    "hash {hash:016x} of inode {ino} leads to {stated:?} and not to {cookies:?}"
+                );
+                problems.add(rule::NAMES, what);
+            }
+        }
+    }
+    for ((ino, hash), cookies) in rows {
+        let what =
+            format!("hash {hash:016x} of inode {ino} leads to {cookies:?}, and nothing has it");
+        problems.add(rule::NAMES, what);
     }
 }
 

@@ -17,6 +17,7 @@ use super::evict::entry_held_bytes;
 use super::format::BLOCK_BYTES;
 use super::format::row::{Row, decode};
 use super::load;
+use super::names::{NAME_HELD_BYTES, NameKey};
 use super::place::{Extent, ExtentId, MapEntry};
 use super::state::{Body, Directory, Entry, File, Inode, State, Xattr};
 use super::table::key::{Key, RowKind};
@@ -43,6 +44,8 @@ pub(super) enum Missing {
     Map(Ino, u64),
     /// Entries of a directory, from a cookie on.
     Entries(Ino, u64),
+    /// The entry with a name in an indexed directory, if there is one.
+    Name(Ino, Box<[u8]>),
     /// A shared extent.
     Extent(ExtentId),
 }
@@ -115,7 +118,9 @@ impl Loads {
 enum Found {
     Inode(Box<Inode>),
     Map(Vec<(u64, MapEntry)>, Range<u64>),
-    Entries(Vec<(Box<[u8]>, Entry)>, Range<u64>),
+    Entries(Vec<FoundEntry>, Range<u64>),
+    /// All entries with a hash.
+    Names(Vec<FoundEntry>, u64),
     Extent(Extent),
 }
 
@@ -180,11 +185,15 @@ impl Furrow {
     }
 
     fn read_missing(&self, missing: &Missing) -> Result<Found> {
-        match *missing {
-            Missing::Inode(ino) => self.read_inode(ino).map(|inode| Found::Inode(Box::new(inode))),
-            Missing::Map(ino, block) => self.read_map(ino, block),
-            Missing::Entries(ino, cookie) => self.read_entries(ino, cookie),
-            Missing::Extent(id) => {
+        match missing {
+            &Missing::Inode(ino) => self.read_inode(ino).map(|inode| Found::Inode(Box::new(inode))),
+            &Missing::Map(ino, block) => self.read_map(ino, block),
+            &Missing::Entries(ino, cookie) => {
+                let (entries, known) = self.read_entries(ino, cookie)?;
+                Ok(Found::Entries(entries, known))
+            }
+            Missing::Name(ino, name) => self.read_names(*ino, name),
+            &Missing::Extent(id) => {
                 let key = Key::new(RowKind::Extent, id.0, 0);
                 let value = self.row(key)?.ok_or(FsError::NotFound)?;
                 let Row::Extent(row, crcs) =
@@ -201,10 +210,11 @@ impl Furrow {
 
     /// An inode with its attributes and, of a file, as much of the map as comes with it.
     fn read_inode(&self, ino: Ino) -> Result<Inode> {
-        let keys = keys_of(&Missing::Inode(ino));
-        let mut found = self.rows(keys.start, keys.end, ROWS_MAX)?;
-        while found.end < keys.end && found.end.kind() <= RowKind::Xattr {
-            let more = self.rows(found.end, keys.end, ROWS_MAX)?;
+        let start = Key::new(RowKind::Inode, ino.get(), 0);
+        let end = Key::new(RowKind::Name, ino.get(), 0);
+        let mut found = self.rows(start, end, ROWS_MAX)?;
+        while found.end < end && found.end.kind() <= RowKind::Xattr {
+            let more = self.rows(found.end, end, ROWS_MAX)?;
             found.rows.extend(more.rows);
             found.end = more.end;
         }
@@ -216,7 +226,7 @@ impl Furrow {
             return Err(FsError::NotFound);
         };
         let mut inode = load::inode_of(&row, target).map_err(|(_, why)| broken(key, &why))?;
-        let (mut map, mut entries) = (MapRows::default(), Vec::new());
+        let mut map = MapRows::default();
         for (key, value) in rows {
             match key.kind() {
                 RowKind::Xattr => {
@@ -227,20 +237,19 @@ impl Furrow {
                     }
                 }
                 RowKind::Map => self.add_map_row(&mut map, (key, &value))?,
-                RowKind::Entry => entries.push(entry_of_row(key, &value)?),
                 _ => {}
             }
         }
-        let is_cut = |kind| found.end < keys.end && found.end.kind() == kind;
-        let known = |kind| 0..if is_cut(kind) { found.end.at() } else { u64::MAX };
         match &mut inode.body {
             Body::File(file) => {
-                file.enter(map.entries, known(RowKind::Map));
+                let known = if found.end < end { found.end.at() } else { u64::MAX };
+                file.enter(map.entries, 0..known);
             }
-            Body::Directory(directory) => {
-                directory.enter(entries, known(RowKind::Entry));
+            Body::Directory(directory) if directory.names.is_none() => {
+                let (entries, known) = self.read_entries(ino, 0)?;
+                directory.enter(entries, known, NameKey::of(self.uuid));
             }
-            Body::Symlink(_) | Body::Special => {}
+            Body::Directory(_) | Body::Symlink(_) | Body::Special => {}
         }
         Ok(inode)
     }
@@ -260,13 +269,36 @@ impl Furrow {
     }
 
     /// Entries of a directory from a cookie on.
-    fn read_entries(&self, ino: Ino, cookie: u64) -> Result<Found> {
+    fn read_entries(&self, ino: Ino, cookie: u64) -> Result<(Vec<FoundEntry>, Range<u64>)> {
         let key = |at| Key::new(RowKind::Entry, ino.get(), at);
         let found = self.rows(key(cookie), key(u64::MAX), ROWS_MAX)?;
         let rows = found.rows.iter();
         let entries = rows.map(|(key, value)| entry_of_row(*key, value)).collect::<Result<_>>()?;
         let end = if found.end < key(u64::MAX) { found.end.at() } else { u64::MAX };
-        Ok(Found::Entries(entries, cookie..end))
+        Ok((entries, cookie..end))
+    }
+
+    /// The entries of an indexed directory whose names have the hash of this one.
+    fn read_names(&self, ino: Ino, name: &[u8]) -> Result<Found> {
+        let name_key = NameKey::of(self.uuid);
+        let hash = name_key.hash(name);
+        let key = Key::new(RowKind::Name, ino.get(), hash);
+        let mut entries = Vec::new();
+        if let Some(value) = self.row(key)? {
+            let Row::Name(cookies) = decode(key, &value).map_err(|why| broken(key, &why))? else {
+                return Err(broken(key, "no names"));
+            };
+            for cookie in cookies {
+                let at = Key::new(RowKind::Entry, ino.get(), cookie.get());
+                let value = self.row(at)?.ok_or_else(|| broken(key, "an entry is not there"))?;
+                let (name, entry) = entry_of_row(at, &value)?;
+                if name_key.hash(&name) != hash {
+                    return Err(broken(key, "an entry has another hash"));
+                }
+                entries.push((name, entry));
+            }
+        }
+        Ok(Found::Names(entries, hash))
     }
 
     /// Adds a piece of a file that can be where it says, behind the one before.
@@ -298,9 +330,16 @@ impl Furrow {
     }
 }
 
+/// A name and its entry.
+type FoundEntry = (Box<[u8]>, Entry);
+
 /// Where the rows lie that a load reads.
 fn keys_of(missing: &Missing) -> Range<Key> {
     match *missing {
+        Missing::Name(ino, _) => {
+            let last = Key::new(RowKind::Entry, ino.get(), u64::MAX);
+            Key::new(RowKind::Name, ino.get(), 0)..last
+        }
         Missing::Inode(ino) => {
             let last = Key::new(RowKind::Entry, ino.get(), u64::MAX);
             Key::new(RowKind::Inode, ino.get(), 0)..last.successor()
@@ -363,12 +402,29 @@ impl File {
 }
 
 impl Directory {
+    /// Enters all entries with a hash. Returns the bytes they take.
+    fn enter_names(&mut self, entries: Vec<FoundEntry>, hash: u64, key: NameKey) -> usize {
+        let mut bytes = 0;
+        for (name, entry) in entries {
+            let cookie = entry.cookie;
+            bytes += self.enter(vec![(name, entry)], cookie..cookie.saturating_add(1), key);
+        }
+        if let Some(names) = &mut self.names {
+            names.note_known(hash);
+        }
+        bytes
+    }
+
     /// Enters what was read of the entries, where nothing was known yet. Returns the bytes it takes.
-    fn enter(&mut self, entries: Vec<(Box<[u8]>, Entry)>, known: Range<u64>) -> usize {
+    fn enter(&mut self, entries: Vec<FoundEntry>, known: Range<u64>, key: NameKey) -> usize {
         let mut bytes = 0;
         for (name, entry) in entries {
             if self.known.end_of(entry.cookie).is_none() {
                 bytes += entry_held_bytes(&name);
+                if let Some(names) = &mut self.names {
+                    names.add(key.hash(&name), entry.cookie);
+                    bytes += NAME_HELD_BYTES;
+                }
                 let name: Arc<[u8]> = name.into();
                 self.by_cookie.insert(entry.cookie, Arc::clone(&name));
                 self.by_name.insert(name, entry);
@@ -401,7 +457,13 @@ impl State {
             (Missing::Entries(ino, _), Found::Entries(entries, known)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
-                    self.held_bytes += directory.enter(entries, known);
+                    self.held_bytes += directory.enter(entries, known, self.name_key);
+                }
+            }
+            (Missing::Name(ino, _), Found::Names(entries, hash)) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
+                    self.held_bytes += directory.enter_names(entries, hash, self.name_key);
                 }
             }
             (Missing::Extent(id), Found::Extent(extent)) => {
@@ -412,7 +474,11 @@ impl State {
                 }
             }
             (
-                Missing::Inode(_) | Missing::Map(..) | Missing::Entries(..) | Missing::Extent(_),
+                Missing::Inode(_)
+                | Missing::Map(..)
+                | Missing::Entries(..)
+                | Missing::Name(..)
+                | Missing::Extent(_),
                 _,
             ) => {
                 unreachable!("a load finds what it looks for")

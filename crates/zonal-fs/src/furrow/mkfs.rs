@@ -14,6 +14,7 @@ use super::format::superblock::Superblock;
 use super::io::Drive;
 use super::journal::Journal;
 use super::layout::{Layout, Rows};
+use super::names::NameKey;
 use super::planted::Planted;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
@@ -102,7 +103,7 @@ fn format(
     if options.overwrite == Overwrite::Refuse {
         refuse_used(drive, &zones, held.as_ref())?;
     }
-    let mut state = State::new(empty_zones(drive, &zones));
+    let mut state = State::new(empty_zones(drive, &zones), NameKey::of(options.uuid));
     let usable = state.zones.usable();
     let user_blocks = drive.layout.user_blocks(usable, options.reserve_percent, Rows::default());
     if user_blocks < u64::from(drive.layout.zone_blocks) {

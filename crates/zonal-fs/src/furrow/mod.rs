@@ -45,6 +45,7 @@ mod load;
 mod loading;
 mod losses;
 mod mkfs;
+mod names;
 mod ops;
 mod options;
 mod owners;

@@ -62,6 +62,8 @@ pub enum PlantedBug {
     ForgetZoneRows,
     /// Rows of orphans are left out of batches.
     ForgetOrphanRows,
+    /// Rows of names are left out of batches.
+    ForgetNames,
 }
 
 /// The mistake to make, if there is one.
@@ -104,7 +106,7 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -130,5 +132,6 @@ impl PlantedBug {
         Self::ForgetTotals,
         Self::ForgetZoneRows,
         Self::ForgetOrphanRows,
+        Self::ForgetNames,
     ];
 }

@@ -21,6 +21,7 @@ use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
 use super::load::Rows;
 use super::losses::Losses;
+use super::names::NameKey;
 use super::planted::{Planted, PlantedBug};
 use super::replay::Reader;
 use super::state::State;
@@ -80,10 +81,11 @@ struct Opened {
 }
 
 impl Opened {
-    /// Zones with their roles, before any data is known.
-    fn slots(&self, drive: &Drive) -> Zones {
+    /// What a state begins with: zones with their roles, before any data is known.
+    fn slots(&self, drive: &Drive) -> (Zones, NameKey) {
         let slots = zone_slots(drive, (&self.superblock, &self.manifest), &self.zones);
-        Zones::new(slots, drive.layout.zone_limits())
+        let zones = Zones::new(slots, drive.layout.zone_limits());
+        (zones, NameKey::of(self.superblock.uuid))
     }
 
     /// With the state that the rows describe, and what is lost of it.

@@ -51,6 +51,7 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
         (PlantedBug::ForgetTotals, RowKind::Totals),
         (PlantedBug::ForgetZoneRows, RowKind::Zone),
         (PlantedBug::ForgetOrphanRows, RowKind::Orphan),
+        (PlantedBug::ForgetNames, RowKind::Name),
     ];
     kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
 }
@@ -80,7 +81,12 @@ fn present_value(state: &State, key: Key, planted: Planted) -> Value {
             Some(encode(&Row::Entry(row, name)))
         }
         RowKind::Extent => state.extents.get(&ExtentId(key.owner())).map(encode_extent),
-        RowKind::Name | RowKind::Owners => None,
+        RowKind::Name => {
+            let cookies = inode()?.directory().ok()?.names.as_ref()?.cookies(key.at());
+            let cookies: Vec<U64> = cookies.iter().map(|&cookie| U64::new(cookie)).collect();
+            (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
+        }
+        RowKind::Owners => None,
     }
 }
 
@@ -127,7 +133,7 @@ fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
         kind: kind_number(inode.kind),
         flags: inode.flags.bits(),
         reaping: u8::from(inode.file().is_ok_and(|file| file.reap_from.is_some())),
-        indexed: 0,
+        indexed: u8::from(inode.directory().is_ok_and(|directory| directory.names.is_some())),
         reserved: [0; 2],
     };
     encode(&Row::Inode(row, target))

@@ -21,6 +21,7 @@ use super::format::row::{INODE_BYTES, entry_bytes, xattr_bytes};
 use super::known::Known;
 use super::layout::Rows;
 use super::loading::{Loads, Lookup, Missing, Stop};
+use super::names::{NameKey, Names};
 use super::place::{Extent, ExtentId, MapEntry};
 use super::table::key::{Key, RowKind};
 use crate::FsError;
@@ -83,6 +84,8 @@ pub(super) struct Directory {
     pub(super) next_cookie: u64,
     /// How many entries it has.
     pub(super) entries: u64,
+    /// Where they are by their names; of an indexed directory.
+    pub(super) names: Option<Names>,
 }
 
 impl Directory {
@@ -271,6 +274,7 @@ impl Totals {
 /// What memory has of the metadata: all that has changed since the last commit, and what was read.
 #[derive(Debug)]
 pub(super) struct State {
+    pub(super) name_key: NameKey,
     pub(super) inodes: BTreeMap<Ino, Inode>,
     /// Blocks that several map entries have.
     pub(super) extents: BTreeMap<ExtentId, Extent>,
@@ -299,8 +303,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(zones: Zones) -> Self {
+    pub(super) fn new(zones: Zones, name_key: NameKey) -> Self {
         Self {
+            name_key,
             inodes: BTreeMap::new(),
             extents: BTreeMap::new(),
             held_bytes: 0,
@@ -374,16 +379,6 @@ impl State {
             }
         }
         Ok(file)
-    }
-
-    /// The entry with a name in a directory.
-    pub(super) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
-        let directory = self.inode(ino)?.directory()?;
-        let entry = directory.by_name.get(name).copied();
-        match directory.known.first_unknown(0..u64::MAX) {
-            Some(cookie) if entry.is_none() => Err(Stop::NotLoaded(Missing::Entries(ino, cookie))),
-            _ => Ok(entry),
-        }
     }
 
     /// An inode that is about to change: its row is marked.
@@ -467,13 +462,14 @@ impl State {
         let before = directory.by_name.insert(Arc::clone(&name), entry);
         assert!(before.is_none(), "an entry is removed before its name is used again");
         directory.by_cookie.insert(cookie, Arc::clone(&name));
+        directory.known.insert(cookie..cookie.saturating_add(1));
         directory.entries += 1;
         self.totals.row_bytes += entry_bytes(&name);
         self.held_bytes += entry_held_bytes(&name);
         self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.bytes += name.len();
         self.changes.mark(RowKind::Entry, parent.get(), cookie);
-        Ok(())
+        self.index_entry(parent, &name, cookie)
     }
 
     /// Takes `name` out of a directory and returns the entry.
@@ -486,6 +482,7 @@ impl State {
         self.held_bytes -= entry_held_bytes(&name).min(self.held_bytes);
         self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.mark(RowKind::Entry, parent.get(), entry.cookie);
+        self.unindex_entry(parent, &name, entry.cookie)?;
         Ok(entry)
     }
 

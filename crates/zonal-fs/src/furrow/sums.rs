@@ -11,6 +11,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use super::alloc::{Role, ZoneSlot, Zones};
 use super::format::row::{Row, TotalsRow, ZoneRow};
 use super::invariant::{self as rule, Problems};
+use super::names::NameKey;
 use super::state::{State, Totals};
 use super::table::key::Key;
 use crate::vfs::Ino;
@@ -80,8 +81,12 @@ impl Base {
     }
 
     /// The state as far as these rows tell it. `zones` know their roles and capacities.
-    pub(super) fn into_state(self, zones: Zones, problems: &mut Problems) -> State {
-        let mut state = State::new(zones);
+    pub(super) fn into_state(
+        self,
+        (zones, name_key): (Zones, NameKey),
+        problems: &mut Problems,
+    ) -> State {
+        let mut state = State::new(zones, name_key);
         let Some(row) = &self.totals else {
             problems.add(rule::TOTALS, "there is no row of totals".into());
             return state;
