@@ -14,6 +14,9 @@ use super::levels::Part;
 use super::part::{PartError, PartIndex, PartReader, Section};
 use super::sweep::PartStore;
 
+/// Leaves that are read at once, at most.
+const AHEAD_MAX: u32 = 32;
+
 /// Part and section.
 type Place = (u64, Section);
 
@@ -148,20 +151,41 @@ impl LeafCache {
         (part, index): (&Part, &Arc<PartIndex>),
         number: usize,
     ) -> Result<Arc<Leaf>, PartError> {
-        let section = Section::Leaf(u32::try_from(number).expect("a part is under 4 GiB"));
-        let place = (part.summary.number, section);
+        let narrow = u32::try_from(number).expect("a part is under 4 GiB");
+        let place = (part.summary.number, Section::Leaf(narrow));
         if let Some(Decoded::Leaf(leaf)) = self.find(place) {
             return Ok(leaf);
         }
         let source = store.source(part);
         let index = Arc::clone(index);
         let reader = PartReader::with_index(&part.summary, store.uuid(), source, index);
+        let ahead = self.ahead(place.0, narrow);
+        if ahead > 0 {
+            let leaves = reader.leaves_ahead(number, ahead as usize + 1);
+            for (leaf, number) in leaves.iter().zip(narrow..) {
+                let place = (place.0, Section::Leaf(number));
+                self.insert(place, Decoded::Leaf(Arc::clone(leaf)));
+            }
+            if let Some(leaf) = leaves.into_iter().next() {
+                return Ok(leaf);
+            }
+        }
         let leaf = reader.leaf(number)?;
         if !reader.bad_copies().is_empty() {
             store.note_bad(part);
         }
         self.insert(place, Decoded::Leaf(Arc::clone(&leaf)));
         Ok(leaf)
+    }
+
+    /// How many leaves to read behind one: as many as lie in the cache just before it, up to one that
+    /// is there already. Who goes through a part has left them there; who does not, hardly any.
+    fn ahead(&self, part: u64, number: u32) -> u32 {
+        let slots = self.slots.read().expect("no holder panicked");
+        let is_there = |leaf: u32| slots.by_place.contains_key(&(part, Section::Leaf(leaf)));
+        let before = (1..=AHEAD_MAX.min(number)).take_while(|back| is_there(number - back)).count();
+        let after = (1..AHEAD_MAX).take(before).take_while(|ahead| !is_there(number + ahead));
+        u32::try_from(after.count()).unwrap_or(0)
     }
 
     fn find(&self, place: Place) -> Option<Decoded> {

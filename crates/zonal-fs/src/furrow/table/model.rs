@@ -28,13 +28,19 @@ pub(super) struct MemoryStore {
     bytes: Cell<u64>,
     /// Zone, copy and block of what cannot be read.
     pub(super) faults: RefCell<BTreeSet<(u32, usize, usize)>>,
+    /// Zone, copy, byte and bit of what reads differently from what was written.
+    pub(super) flips: RefCell<BTreeSet<(u32, usize, usize, u8)>>,
     pub(super) bad: RefCell<BTreeSet<u64>>,
+    pub(super) reads: Rc<Cell<u64>>,
 }
 
 pub(super) struct MemorySource {
     bytes: Rc<[u8]>,
     /// Copy and block.
     faults: BTreeSet<(usize, usize)>,
+    /// Copy, byte and bit.
+    flips: BTreeSet<(usize, usize, u8)>,
+    reads: Rc<Cell<u64>>,
 }
 
 impl PartSource for MemorySource {
@@ -44,6 +50,7 @@ impl PartSource for MemorySource {
         offset: u64,
         buffer: &mut [u8],
     ) -> std::result::Result<(), DeviceError> {
+        self.reads.set(self.reads.get() + 1);
         let offset = usize::try_from(offset).unwrap();
         let end = offset + buffer.len();
         let blocks = (copy, offset / BLOCK_BYTES)..(copy, end / BLOCK_BYTES);
@@ -52,6 +59,9 @@ impl PartSource for MemorySource {
             return Err(DeviceError::Medium { lba });
         }
         buffer.copy_from_slice(&self.bytes[offset..end]);
+        for &(_, byte, bit) in self.flips.range((copy, offset, 0)..(copy, end, 0)) {
+            buffer[byte - offset] ^= 1 << bit;
+        }
         Ok(())
     }
 }
@@ -64,7 +74,11 @@ impl PartStore for MemoryStore {
         let faults = self.faults.borrow();
         let faults = faults.range((zone, 0, 0)..(zone + 1, 0, 0));
         let faults = faults.map(|&(_, copy, block)| (copy, block)).collect();
-        MemorySource { bytes: Rc::clone(&self.parts.borrow()[&zone]), faults }
+        let flips = self.flips.borrow();
+        let flips = flips.range((zone, 0, 0, 0)..(zone + 1, 0, 0, 0));
+        let flips = flips.map(|&(_, copy, byte, bit)| (copy, byte, bit)).collect();
+        let bytes = Rc::clone(&self.parts.borrow()[&zone]);
+        MemorySource { bytes, faults, flips, reads: Rc::clone(&self.reads) }
     }
 
     fn uuid(&self) -> [u8; 16] {

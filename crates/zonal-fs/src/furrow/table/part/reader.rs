@@ -110,6 +110,26 @@ impl<S: PartSource> PartReader<S> {
         self.either_copy(Section::Leaf(count(leaf)), |copy| self.read_leaf(leaf, copy))
     }
 
+    /// Reads up to `count` leaves from `first` on at once, those that are good in the first copy.
+    pub fn leaves_ahead(&self, first: usize, count: usize) -> Vec<Arc<Leaf>> {
+        let places = self.index.0.get(first..).unwrap_or_default();
+        let start = places.first().map_or(0, |place| place.offset);
+        let ends = places.iter().take(count).map(|place| {
+            let offset = place.offset.checked_sub(start)?;
+            Some(offset as usize + place.bytes as usize)
+        });
+        let ends: Vec<usize> =
+            ends.map_while(|end| end.filter(|end| *end <= AHEAD_BYTES)).collect();
+        let Some(bytes) = ends.iter().copied().max() else { return Vec::new() };
+        let Ok(blocks) = self.read_blocks(0, start, bytes) else { return Vec::new() };
+        let within = start as usize % BLOCK_BYTES;
+        let leaves = (first..).zip(&ends).map_while(|(leaf, end)| {
+            let offset = end - self.index.0[leaf].bytes as usize;
+            self.decode_leaf(leaf, &blocks[within + offset..]).ok()
+        });
+        leaves.collect()
+    }
+
     /// A cursor at the first row whose key is not below `key`.
     pub fn cursor_from(self, key: Key) -> Result<PartCursor<S>, PartError> {
         let number = self.leaf_of(key);

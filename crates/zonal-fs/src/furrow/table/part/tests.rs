@@ -132,7 +132,15 @@ proptest! {
         }
         summary.index_crc = checksum(UUID, &bytes[start..end]);
         bytes[start + 4..start + 8].copy_from_slice(&summary.index_crc.to_le_bytes());
-        let _ = all_of(&summary, &Memory::of(&bytes));
+        let source = Memory::of(&bytes);
+        let _ = all_of(&summary, &source);
+        if let Ok(reader) = open(&summary, &source) {
+            for leaf in 0..=reader.leaves() {
+                for (number, found) in (leaf..).zip(reader.leaves_ahead(leaf, 5)) {
+                    prop_assert_eq!(found, reader.leaf(number).unwrap());
+                }
+            }
+        }
     }
 }
 
@@ -279,4 +287,27 @@ fn a_cursor_reads_ahead() {
     assert_eq!(rest_of(&mut cursor).unwrap().len(), 50_001);
     let reads = source.reads.load(Ordering::Relaxed);
     assert!(reads < 12, "{reads} reads for half of {leaves} leaves");
+}
+
+#[test]
+fn leaves_are_read_together_up_to_one_that_is_bad() {
+    let BuiltPart { bytes, summary } = build(&map_rows(20_000, Maps::Scattered));
+    let mut source = Memory::of(&bytes);
+    let reader = open(&summary, &source).unwrap();
+    let places = reader.places().to_vec();
+    assert!(places.len() > 12);
+    let reads = source.reads.load(Ordering::Relaxed);
+    let leaves = reader.leaves_ahead(3, 8);
+    assert_eq!(leaves.len(), 8);
+    assert_eq!(source.reads.load(Ordering::Relaxed), reads + 1);
+    for (number, leaf) in (3..).zip(leaves) {
+        assert_eq!(leaf, reader.leaf(number).unwrap());
+    }
+    assert_eq!(reader.leaves_ahead(places.len() - 2, 8).len(), 2, "up to the last one");
+    drop(reader);
+    source.copies[0][places[6].offset as usize + 40] ^= 1;
+    let reader = open(&summary, &source).unwrap();
+    assert_eq!(reader.leaves_ahead(3, 8).len(), 3);
+    assert!(reader.leaves_ahead(6, 8).is_empty());
+    assert!(reader.leaf(6).is_ok(), "the other copy has it");
 }

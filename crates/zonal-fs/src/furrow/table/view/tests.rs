@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::super::key::RowKind;
-use super::super::levels::Work;
+use super::super::levels::{Limits, Work};
 use super::super::model::{MemoryStore, tiny, value};
 use super::super::part::PartReader;
 use super::*;
@@ -232,7 +232,7 @@ fn layered() -> Fixture {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn reads_find_what_the_map_has(actions in actions()) {
@@ -308,6 +308,102 @@ fn what_neither_copy_gives_is_an_error_of_its_reads_only() {
     fixture.check_rows((Key::MIN, first), 100);
     fixture.check_rows((last.successor(), Key::MAX), 100);
     fixture.check_last(last.successor(), Key::MAX);
+}
+
+thread_local! {
+    static LAYERED: Fixture = layered();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// What is read is what was written, or it is an error, whatever a drive gives back.
+    #[test]
+    fn damage_is_an_error_or_the_other_copy(
+        flips in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0..3usize, any::<prop::sample::Index>(), 0..8u8),
+            1..30,
+        ),
+        in_one_copy in any::<bool>(),
+    ) {
+        LAYERED.with(|fixture| {
+            let levels = fixture.view.levels();
+            let parts: Vec<&Part> = levels.parts().collect();
+            let mut bits = BTreeSet::new();
+            for (part, copies, at, bit) in &flips {
+                let part = part.get(&parts);
+                let at = at.index(part.summary.bytes as usize);
+                let copies = if in_one_copy { 0..1 } else { *copies..3 };
+                bits.extend(copies.map(|copy| (part.at[0].zone, copy % 2, at, *bit)));
+            }
+            fixture.store.flips.replace(bits);
+            let rows = (*levels).clone();
+            let view = View::new([7; 16], (rows, Memtable::default()), 20_000);
+            view.add_unwritten(fixture.view.read_layers().memtable.clone());
+            let mut errors = 0;
+            let mut note = |is_right: Result<bool>| match is_right {
+                Ok(is_right) => assert!(is_right, "wrong rows"),
+                Err(_) => errors += 1,
+            };
+            let expected = &fixture.expected;
+            for owner in 0..9 {
+                let (from, below) = (key(owner, 0), key(owner + 1, 0));
+                let mut next = from;
+                while next < below {
+                    let found = view.rows_in(&fixture.store, (next, below), 70);
+                    let end = found.as_ref().map_or(below, |found| found.end);
+                    note(found.map(|found| {
+                        let range = expected.range(next..end);
+                        found.rows.iter().map(|(key, value)| (key, &**value))
+                            .eq(range.map(|(key, value)| (key, &**value)))
+                    }));
+                    next = end;
+                }
+                for at in (0..400).step_by(31) {
+                    let key = key(owner, at);
+                    let row = view.row_in(&fixture.store, key);
+                    note(row.map(|row| row.as_deref() == expected.get(&key).map(Vec::as_slice)));
+                    let last = view.last_row_in(&fixture.store, (from, key));
+                    let before = expected.range(from..=key).next_back();
+                    note(last.map(|last| last.map(|(key, _)| key) == before.map(|(key, _)| *key)));
+                }
+            }
+            fixture.store.flips.take();
+            assert!(errors == 0 || !in_one_copy, "{errors} errors with one good copy");
+        });
+    }
+}
+
+#[test]
+fn who_goes_through_a_part_reads_many_leaves_at_once() {
+    let mut fixture = Fixture::new(10 << 20);
+    let limits = Limits { part_bytes: 4 << 20, whole_bytes: 4 << 20, ..tiny() };
+    let rows = (0..30_000).map(|at| (key(1, at), Some(value(at, 40))));
+    let mut memtable = Memtable::default();
+    for (key, value) in rows {
+        memtable.insert(key, value.map(Vec::into_boxed_slice));
+    }
+    let compaction = Compaction { store: &fixture.store, limits, planted: Planted::default() };
+    let levels = compaction.flush(&Levels::new(), &memtable).unwrap();
+    let leaves = {
+        let part = &levels.last[0];
+        let source = fixture.store.source(part);
+        PartReader::open(&part.summary, [7; 16], source).unwrap().leaves() as u64
+    };
+    fixture.view.install(Arc::new(levels));
+    fixture.expected.extend((0..30_000).map(|at| (key(1, at), value(at, 40))));
+    let before = fixture.store.reads.get();
+    fixture.check_rows((Key::MIN, Key::MAX), 500);
+    let reads = fixture.store.reads.get() - before;
+    assert!(leaves > 60 && reads < leaves / 4, "{reads} reads of {leaves} leaves");
+    // Here and there: one leaf each.
+    let (levels, rows) = ((*fixture.view.levels()).clone(), Memtable::default());
+    fixture.view = View::new([7; 16], (levels, rows), 10 << 20);
+    let before = fixture.store.reads.get();
+    for at in [20_000, 3_000, 28_000, 11_000] {
+        assert!(fixture.view.row_in(&fixture.store, key(1, at)).unwrap().is_some());
+    }
+    assert_eq!(fixture.store.reads.get() - before, 5, "with the index");
 }
 
 #[test]
