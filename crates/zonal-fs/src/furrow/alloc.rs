@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 
 use zonal::victim::{Candidate, Policy, choose};
 
-use super::format::owners::OwnerRecord;
 use super::layout::ZoneLimits;
 use super::owners::Records;
 
@@ -59,6 +58,17 @@ pub(super) enum Stream {
     Reclaim,
 }
 
+/// Whether the owners of all that lives in a zone are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// They have been recorded since it was empty.
+    Yes,
+    /// Some may not be.
+    No,
+    /// They have been found by a search, as far as that is possible.
+    Searched,
+}
+
 /// A zone.
 #[derive(Clone, Debug)]
 pub(super) struct ZoneSlot {
@@ -77,9 +87,11 @@ pub(super) struct ZoneSlot {
     pub(super) last_write: u64,
     /// Place of the next row of owners.
     pub(super) next_owners: u32,
-    /// The rows of owners name all that lives in it.
-    pub(super) listed: bool,
-    /// Whose its blocks are.
+    /// Bytes of its rows of owners.
+    pub(super) owner_bytes: u32,
+    /// Whether rows of owners and records name all that lives in it.
+    pub(super) listed: Listed,
+    /// Whose its blocks are, as far as no row says it.
     pub(super) records: Records,
     /// Part of it cannot be read: reclaim cannot empty it.
     pub(super) unreadable: bool,
@@ -98,7 +110,8 @@ impl ZoneSlot {
             in_flight: 0,
             last_write: 0,
             next_owners: 0,
-            listed: false,
+            owner_bytes: 0,
+            listed: Listed::Yes,
             records: Records::default(),
             unreadable: false,
             resets: 0,
@@ -140,7 +153,9 @@ pub(super) struct Zones {
     /// Blocks that data can use: all of working zones, what lives in failed ones.
     usable: u64,
     /// Zones whose row is to be written.
-    changed: BTreeSet<u32>,
+    pub(super) changed: BTreeSet<u32>,
+    /// Zones that have records in memory.
+    pub(super) recorded: BTreeSet<u32>,
 }
 
 impl Zones {
@@ -157,6 +172,7 @@ impl Zones {
             limits,
             usable: 0,
             changed: BTreeSet::new(),
+            recorded: BTreeSet::new(),
             slots,
         };
         for zone in zones.ids() {
@@ -403,7 +419,7 @@ impl Zones {
         let slot = self.slot_mut(zone);
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
         slot.written = 0;
-        (slot.end, slot.next_owners, slot.listed) = (0, 0, false);
+        slot.end = 0;
         slot.records = Records::default();
         slot.unreadable = false;
         slot.resets = slot.resets.wrapping_add(1);
@@ -463,11 +479,6 @@ impl Zones {
         self.note_emptied(zone);
     }
 
-    /// Notes whose a run of live blocks is from now on.
-    pub(super) fn record_owner(&mut self, zone: u32, record: OwnerRecord) {
-        self.slot_mut(zone).records.push(record);
-    }
-
     fn note_emptied(&mut self, zone: u32) {
         let slot = self.slot(zone);
         if slot.role == Role::Sealed && slot.live == 0 && slot.in_flight == 0 {
@@ -475,7 +486,7 @@ impl Zones {
         }
     }
 
-    /// The best victim: sealed, not full of live blocks, readable. `None` if nothing can be won.
+    /// The best victim: sealed, not full of live blocks, readable, its owners known. `None` if nothing can be won.
     ///
     /// By cost-benefit; the emptiest one where free zones run out.
     pub(super) fn find_victim(&self, data_clock: u64, urgency: Urgency) -> Option<u32> {
@@ -503,7 +514,8 @@ impl Zones {
             Urgency::Normal | Urgency::Emergency => Role::Sealed,
             Urgency::Rescue => Role::Failed,
         };
-        slot.role == role && slot.in_flight == 0 && !slot.unreadable && slot.live > 0
+        let is_known = !slot.unreadable && slot.listed != Listed::No;
+        slot.role == role && slot.in_flight == 0 && is_known && slot.live > 0
     }
 }
 

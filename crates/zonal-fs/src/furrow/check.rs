@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use zonal::{ZoneCond, ZonedDevice};
 
+use super::alloc::Listed;
 use super::format::owners::OwnerRecord;
 use super::format::{Address, BLOCK_BYTES};
 use super::invariant::{self as rule, Problem, Problems};
 use super::io::Drive;
 use super::layout::Layout;
 use super::losses::Loss;
-use super::owners::all_runs;
+use super::owners::{all_runs, settle};
 use super::place::{ExtentId, MapEntry, Owner};
 use super::planted::Planted;
 use super::recover::{self, Copies, Loaded};
@@ -77,6 +78,7 @@ pub fn check(
     let loaded = recover::read(&drive, Copies::Both, Planted::default(), &mut problems)?;
     let runs = all_runs(&loaded.state);
     check_zones(&drive, (&loaded, &runs), &mut problems);
+    check_owners(&loaded, &mut problems);
     let blocks_read = match data {
         DataCheck::Skip => 0,
         DataCheck::Read => check_data(&drive, (&loaded, &runs), &mut problems, progress),
@@ -125,6 +127,25 @@ fn check_zones(
                     format!("{text} ends at block {end} of zone {zone}, written up to {written}");
                 problems.add(rule::WRITTEN, what);
             }
+        }
+    }
+}
+
+/// Compares the lists of owners with what lives in their zones.
+fn check_owners(loaded: &Loaded, problems: &mut Problems) {
+    let zones = &loaded.state.zones;
+    for zone in zones.ids() {
+        let slot = zones.slot(zone);
+        if slot.listed != Listed::Yes || slot.live == 0 {
+            continue;
+        }
+        let mut records = loaded.owners.get(&zone).cloned().unwrap_or_default();
+        settle(&mut records);
+        let pieces = records.iter().filter_map(|record| loaded.state.pieces_at(zone, record).ok());
+        let found: u32 = pieces.flatten().map(|piece| piece.blocks()).sum();
+        if found != slot.live {
+            let what = format!("zone {zone} lists owners of {found} blocks of {}", slot.live);
+            problems.add(rule::LISTED, what);
         }
     }
 }

@@ -14,6 +14,7 @@ use super::Furrow;
 use super::format::record::RecordBuffer;
 use super::format::superblock::Superblock;
 use super::journal::{Appended, Journal, Rest};
+use super::owners;
 use super::planted::{Planted, PlantedBug};
 use super::superlog::SuperLog;
 use super::table::Table;
@@ -72,7 +73,7 @@ pub(super) enum Ending {
 impl Furrow {
     /// Makes everything before this call durable, and lets the table keep pace.
     pub(super) fn commit(&self, ending: Ending) -> Result<()> {
-        if self.commit_batch()? == Committed::Batch {
+        if self.commit_batch(ending)? == Committed::Batch {
             self.compact(Pace::Little);
         }
         if ending == Ending::Clean {
@@ -82,13 +83,14 @@ impl Furrow {
     }
 
     /// Makes everything before this call durable.
-    fn commit_batch(&self) -> Result<Committed> {
+    fn commit_batch(&self, ending: Ending) -> Result<Committed> {
         let wanted = {
             let state = self.read_state();
             let nothing = state.changes.rows.is_empty()
                 && state.buffered.is_empty()
                 && !state.zones.has_idle_emptied(|zone| self.is_idle(zone));
-            if nothing { state.batch - 1 } else { state.batch }
+            let leaves_records = ending == Ending::Clean && state.zones.has_records();
+            if nothing && !leaves_records { state.batch - 1 } else { state.batch }
         };
         let mut committer = self.committer.lock().expect("no holder panicked");
         let durable = self.durable_batch.load(Ordering::Acquire) >= wanted;
@@ -102,32 +104,38 @@ impl Furrow {
             for _ in 0..passes {
                 self.write_back_all()?;
             }
-            self.take()?
+            self.take(ending)?
         };
         self.make_durable(&mut committer, taken)?;
         Ok(Committed::Batch)
     }
 
     /// Takes the batch: from here on changes belong to the next one.
-    fn take(&self) -> Result<Taken> {
+    fn take(&self, ending: Ending) -> Result<Taken> {
         let _unchanged = self.hold_off_changes();
         if !self.has_planted(PlantedBug::SkipWriteBack) {
             self.write_back_all()?;
         }
-        let (emptied, batch) = {
+        let due = self.write_accounts().zones.take_due(ending);
+        let owners = owners::rows_of(&self.read_state(), due, self.options.planted);
+        let (owners, emptied, batch) = {
             let mut state = self.write_accounts();
+            let owners = state.add_owner_rows(owners);
             let changes = state.take_changes();
             state.loads.note_taken(&changes.rows);
             // Until readers of the table find them.
             state.committing = changes.rows;
             let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
             state.batch += 1;
-            (emptied, state.batch - 1)
+            (owners, emptied, state.batch - 1)
         };
-        let rows = {
+        let mut rows = {
             let state = self.read_state();
             super::rows::batch(&state, &state.committing, self.options.planted)
         };
+        for (key, value) in owners {
+            rows.insert(key, value);
+        }
         // Before anything changes again: a row is always found, in the state or in the view.
         self.view.add_unwritten(rows);
         self.write_accounts().committing.clear();

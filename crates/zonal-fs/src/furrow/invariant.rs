@@ -51,6 +51,8 @@ invariants! {
     NAMES "C32" "an indexed directory has the cookie of each entry in the row of its name's hash, and no others";
     DATA "C30" "every mapped block is what its checksum says";
     ZONES "C31" "every zone that holds something can be read";
+    OWNERS "C32" "rows of owners belong to zones that hold something, which say how many there are and how long";
+    LISTED "C33" "whose the blocks of a zone are is in its rows of owners, where it says so";
 }
 
 /// A rule that does not hold.

@@ -22,8 +22,11 @@ pub const ACTIVE_ZONES_MIN: u32 = 4;
 /// Largest extent, in blocks: 1 MiB, a FUSE request's worth.
 const EXTENT_BLOCKS_MAX: u32 = 256;
 
-/// Bytes of the row of a block that is an extent by itself.
-const ROW_BYTES_MAX: u64 = map_bytes(1);
+/// Bytes of an owner record among others, about.
+const OWNER_BYTES: u64 = 6;
+
+/// Bytes of what the rows say of a block that is an extent by itself: where it is, and whose.
+const ROW_BYTES_MAX: u64 = map_bytes(1) + OWNER_BYTES;
 
 /// Times that a row is on the drive, about: in two copies of a part, of which a third may be
 /// garbage, and in two copies of the journal until it is.
@@ -60,7 +63,7 @@ const RUNS_MAX: usize = 16;
 /// Bytes of all rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rows {
-    /// Of maps and shared extents: where data lies.
+    /// Of maps, shared extents and owners: where data lies.
     pub(super) places: u64,
     /// Of everything else.
     pub(super) others: u64,
@@ -242,7 +245,7 @@ impl Layout {
         // they are now if that is more.
         let in_extents = |blocks: u64| {
             let extents = (2 * blocks).div_ceil(u64::from(self.extent_max));
-            rows.places.max(extents * map_bytes(self.extent_max.div_ceil(2)))
+            rows.places.max(extents * (map_bytes(self.extent_max.div_ceil(2)) + OWNER_BYTES))
         };
         let whole = most(usable, |blocks| {
             blocks <= left(rows.others + in_extents(blocks), usable * percent / 100)

@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use zerocopy::byteorder::little_endian::U32;
 
-use super::alloc::{Role, Zones};
+use super::alloc::{Role, ZoneSlot, Zones};
 use super::evict::Used;
 use super::format::BLOCK_BYTES;
 use super::format::owners::OwnerRecord;
 use super::format::row::{
     EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode, entry_bytes,
-    extent_bytes,
+    extent_bytes, owners_bytes,
 };
 use super::invariant::{self as rule, Invariant, Problems};
 use super::known::Known;
 use super::names::{NameKey, Names, names_bytes};
-use super::place::{Crcs, Extent, ExtentId, MapEntry, Owner};
+use super::place::{Crcs, Extent, ExtentId, MapEntry};
 use super::rows::KINDS;
 use super::state::{Body, Directory, Entry, File, Inode, State, Xattr, inode_bytes};
 use super::sums::Base;
@@ -46,7 +46,12 @@ pub(super) struct Rows {
     xattrs: XattrRows,
     extents: BTreeMap<u64, Extent>,
     maps: BTreeMap<(u64, u64), MapEntry>,
+    /// By zone and place: bytes of the row, and what it says.
+    owners: BTreeMap<(u64, u64), (u32, Vec<OwnerRecord>)>,
 }
+
+/// Records in rows of owners, by zone.
+pub(super) type OwnersOfZones = BTreeMap<u32, Vec<OwnerRecord>>;
 
 impl Rows {
     /// Enters a row.
@@ -66,8 +71,12 @@ impl Rows {
             Row::Extent(row, crcs) => {
                 self.extents.insert(owner, extent_of(&row, crcs));
             }
+            Row::Owners(records) => {
+                let row = (owners_bytes(value.len()), records.into_owned());
+                self.owners.insert((owner, at), row);
+            }
             // Of the base, or not written yet.
-            Row::Totals(_) | Row::Zone(_) | Row::Orphan | Row::Owners(_) => {}
+            Row::Totals(_) | Row::Zone(_) | Row::Orphan => {}
             Row::Name(cookies) => {
                 let cookies = cookies.iter().map(|cookie| cookie.get()).collect();
                 self.names.insert((owner, at), cookies);
@@ -80,7 +89,11 @@ impl Rows {
     }
 
     /// Builds the state. `zones` know their roles and capacities, and nothing of data yet.
-    pub(super) fn build(self, begin: (Zones, NameKey), problems: &mut Problems) -> State {
+    pub(super) fn build(
+        self,
+        begin: (Zones, NameKey),
+        problems: &mut Problems,
+    ) -> (State, OwnersOfZones) {
         let mut state = State::new(begin.0, begin.1);
         (state.next_ino, state.next_extent) = self.next_numbers();
         let counts: BTreeMap<Ino, u64> =
@@ -98,6 +111,9 @@ impl Rows {
         for inode in state.inodes.values() {
             state.totals.row_bytes += inode_bytes(inode);
         }
+        for (bytes, _) in self.owners.values() {
+            state.totals.add_place_bytes((*bytes).into());
+        }
         state.totals.inodes = state.inodes.len() as u64;
         // Where rows were left out, all sums differ for that.
         if problems.count() == before {
@@ -105,8 +121,9 @@ impl Rows {
             self.base.compare(&state, problems);
         }
         self.base.apply_clocks(&mut state, problems);
+        let owners = collect_owners(&state.zones, self.owners, problems);
         drop(state.take_changes());
-        state
+        (state, owners)
     }
 
     /// Numbers are given on after these. Without totals, after the highest ones used.
@@ -340,6 +357,40 @@ impl Taken {
     }
 }
 
+/// Records by zone, of rows that can be.
+fn collect_owners(
+    zones: &Zones,
+    rows: BTreeMap<(u64, u64), (u32, Vec<OwnerRecord>)>,
+    problems: &mut Problems,
+) -> OwnersOfZones {
+    let mut owners = OwnersOfZones::new();
+    let mut found: BTreeMap<u32, u32> = BTreeMap::new();
+    for ((zone, at), (bytes, records)) in rows {
+        let known = u32::try_from(zone).ok().filter(|zone| zones.ids().contains(zone));
+        let slot = known.map(|zone| (zone, zones.slot(zone)));
+        let is_inside =
+            |slot: &ZoneSlot| records.iter().all(|record| record.end() <= slot.capacity);
+        let slot = slot.filter(|(_, slot)| {
+            slot.live > 0 && at < u64::from(slot.next_owners) && is_inside(slot)
+        });
+        let Some((zone, _)) = slot else {
+            problems.add(rule::OWNERS, format!("owners of zone {zone}, row {at}"));
+            continue;
+        };
+        *found.entry(zone).or_default() += bytes;
+        owners.entry(zone).or_default().extend(records);
+    }
+    for zone in zones.ids() {
+        let (stated, found) =
+            (zones.slot(zone).owner_bytes, found.get(&zone).copied().unwrap_or(0));
+        if stated != found {
+            let what = format!("zone {zone} states {stated} bytes of owners and has {found}");
+            problems.add(rule::OWNERS, what);
+        }
+    }
+    owners
+}
+
 fn build_extents(
     state: &mut State,
     rows: BTreeMap<u64, Extent>,
@@ -356,8 +407,6 @@ fn build_extents(
             problems.add(broken, what);
             continue;
         }
-        let owner = Owner::Extent(ExtentId(id));
-        state.zones.record_owner(zone, OwnerRecord { block, blocks, owner });
         state.totals.add_place_bytes(extent_bytes(blocks));
         state.extents.insert(ExtentId(id), extent);
     }
@@ -406,11 +455,7 @@ fn build_maps(
         file.mapped += blocks;
         match &entry {
             MapEntry::Preallocated { .. } => state.totals.preallocated += blocks,
-            MapEntry::At { zone, block, crcs } => {
-                let owner = Owner::Entry(ino, first);
-                let record = OwnerRecord { owner, block: *block, blocks: crcs.blocks() };
-                state.zones.record_owner(*zone, record);
-            }
+            MapEntry::At { .. } => {}
             MapEntry::Shared { extent, .. } => *references.entry(*extent).or_default() += 1,
         }
         file.map.insert(first, entry);

@@ -60,6 +60,7 @@ mod resume;
 mod rows;
 #[cfg(test)]
 mod sample;
+mod search;
 mod state;
 mod step;
 mod sums;
@@ -97,6 +98,7 @@ use self::layout::Layout;
 use self::reclaim::Victim;
 use self::recover::Copies;
 use self::resume::RecoveryFacts;
+use self::search::Search;
 use self::state::State;
 use self::step::Steps;
 use self::superlog::SuperLog;
@@ -156,6 +158,8 @@ pub struct Furrow {
     stepping: Mutex<()>,
     /// One reclaims at a time; the victim it is at.
     reclaiming: Mutex<Option<Victim>>,
+    /// One searches for owners at a time; the search under way. Taken before the state.
+    searching: Mutex<Option<Search>>,
     /// One empties the write buffer at a time, so that no block is written twice. Taken before the
     /// state.
     flushing: Mutex<()>,
@@ -237,6 +241,7 @@ impl Furrow {
             pairs: Mutex::default(),
             stepping: Mutex::new(()),
             reclaiming: Mutex::new(None),
+            searching: Mutex::new(None),
             flushing: Mutex::new(()),
             making_room: Mutex::new(()),
             steps: Steps::default(),

@@ -5,13 +5,25 @@
 //! other in the file as in the zone. So a record is a hint, and who uses one looks at the map. What
 //! must hold: of each block that lives in a zone whose owners are *listed* there is a record that
 //! leads to it.
+//!
+//! Records of a zone that is written stay in memory. Once it is sealed they become its rows of owners,
+//! with the next batch, and what comes later becomes further rows. A zone in which nothing lives has
+//! none. After a crash the owners of a zone that was being written are not listed: a
+//! [search](super::search) finds them, should it become a victim.
 
-use super::format::owners::OwnerRecord;
+use super::Furrow;
+use super::alloc::{Listed, Role, ZoneSlot, Zones};
+use super::commit::Ending;
+use super::format::owners::{OwnerRecord, RECORDS_MAX};
+use super::format::row::{Row, decode, encode, owners_bytes};
 use super::loading::{Lookup, Missing, Stop};
 use super::place::{Extent, MapEntry, Owner};
+use super::planted::{Planted, PlantedBug};
 use super::state::{File, State};
 use super::table::key::{Key, RowKind};
-use crate::vfs::Ino;
+use super::table::memtable::Value;
+use crate::FsError;
+use crate::vfs::{Ino, Result};
 
 impl OwnerRecord {
     /// At most `blocks` blocks of it, behind the first `skip`. A shared extent stays whole.
@@ -55,6 +67,19 @@ impl OwnerRecord {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records(Vec<OwnerRecord>);
 
+/// Rows of owners that are read at once.
+const ROWS_AT_ONCE: usize = 64;
+
+/// The records of a zone that become rows.
+pub(super) struct Due {
+    zone: u32,
+    records: Vec<OwnerRecord>,
+}
+
+/// Rows of owners that a batch writes: zones and values.
+#[derive(Default)]
+pub(super) struct NewRows(Vec<(u32, Box<[u8]>)>);
+
 impl Records {
     /// Adds one, or makes the last one longer.
     pub(super) fn push(&mut self, record: OwnerRecord) {
@@ -69,6 +94,65 @@ impl Records {
 
     pub(super) fn as_slice(&self) -> &[OwnerRecord] {
         &self.0
+    }
+}
+
+impl ZoneSlot {
+    /// Whether its rows of owners, without what is in memory, name all that lives in it.
+    pub(super) fn is_listed_in_rows(&self) -> bool {
+        self.listed != Listed::No && self.records.0.is_empty()
+    }
+
+    /// What changes whenever a record is added.
+    pub(super) fn owners_mark(&self) -> (usize, u32) {
+        (self.records.0.len(), self.next_owners)
+    }
+}
+
+impl Zones {
+    /// Notes whose a run of live blocks is from now on.
+    pub(super) fn record_owner(&mut self, zone: u32, record: OwnerRecord) {
+        self.slot_mut(zone).records.push(record);
+        self.recorded.insert(zone);
+    }
+
+    /// Takes the records that become rows of the next batch: those of zones that are not written any
+    /// more. At the end of a mount, all.
+    pub(super) fn take_due(&mut self, ending: Ending) -> Vec<Due> {
+        let is_due = |slot: &ZoneSlot| match ending {
+            Ending::Record => !matches!(slot.role, Role::Open(_)) && slot.in_flight == 0,
+            Ending::Clean => true,
+        };
+        let recorded = std::mem::take(&mut self.recorded);
+        let mut due = Vec::new();
+        for zone in recorded {
+            let slot = self.slot_mut(zone);
+            if slot.live > 0 && is_due(slot) {
+                let records = std::mem::take(&mut slot.records).0;
+                due.push(Due { zone, records });
+            } else {
+                self.recorded.insert(zone);
+            }
+        }
+        due
+    }
+
+    /// Zones that have changed and in which nothing lives now: whatever was known of their owners is over.
+    fn take_unlived(&mut self) -> Vec<u32> {
+        let is_empty = |zone: &u32| self.slots[*zone as usize].live == 0;
+        let zones: Vec<u32> = self.changed.iter().copied().filter(is_empty).collect();
+        for &zone in &zones {
+            let slot = self.slot_mut(zone);
+            slot.listed = Listed::Yes;
+            slot.records = Records::default();
+            self.recorded.remove(&zone);
+        }
+        zones
+    }
+
+    /// Whether there are records in memory only.
+    pub(super) fn has_records(&self) -> bool {
+        !self.recorded.is_empty()
     }
 }
 
@@ -134,7 +218,74 @@ pub(super) fn all_runs(state: &State) -> Vec<(u32, OwnerRecord)> {
     runs
 }
 
+impl Furrow {
+    /// What the rows of owners of a zone say.
+    pub(super) fn owner_rows(&self, zone: u32) -> Result<Vec<OwnerRecord>> {
+        let mut records = Vec::new();
+        let mut from = Key::new(RowKind::Owners, zone.into(), 0);
+        let below = Key::new(RowKind::Owners, u64::from(zone) + 1, 0);
+        while from < below {
+            let found = self.rows(from, below, ROWS_AT_ONCE)?;
+            for (key, value) in &found.rows {
+                let corrupt = |why| FsError::Corrupt { what: "table", why };
+                if let Row::Owners(row) = decode(*key, value).map_err(corrupt)? {
+                    records.extend_from_slice(&row);
+                }
+            }
+            from = found.end;
+        }
+        Ok(records)
+    }
+}
+
+/// The rows of records that are due: of those that still lead somewhere.
+pub(super) fn rows_of(state: &State, due: Vec<Due>, planted: Planted) -> NewRows {
+    let mut rows = NewRows::default();
+    for Due { zone, mut records } in due {
+        records.retain(|record| {
+            let is_forgotten = planted.has(PlantedBug::ForgetExtentOwners)
+                && matches!(record.owner, Owner::Extent(_));
+            !is_forgotten && state.leads_somewhere(zone, record)
+        });
+        settle(&mut records);
+        records.sort_unstable_by_key(|record| record.owner);
+        for chunk in records.chunks(RECORDS_MAX) {
+            rows.0.push((zone, encode(&Row::Owners(chunk.into()))));
+        }
+    }
+    rows
+}
+
 impl State {
+    /// Counts rows of owners as part of the next batch, and returns them with their keys. Those of zones
+    /// in which nothing lives any more are deleted.
+    pub(super) fn add_owner_rows(&mut self, rows: NewRows) -> Vec<(Key, Value)> {
+        let mut batch = Vec::new();
+        let key = |zone: u32, at: u32| Key::new(RowKind::Owners, zone.into(), at.into());
+        for zone in self.zones.take_unlived() {
+            let slot = self.zones.slot_mut(zone);
+            let bytes = std::mem::take(&mut slot.owner_bytes);
+            batch
+                .extend((0..std::mem::take(&mut slot.next_owners)).map(|at| (key(zone, at), None)));
+            self.totals.remove_place_bytes(bytes.into());
+        }
+        for (zone, value) in rows.0 {
+            let slot = self.zones.slot_mut(zone);
+            let bytes = owners_bytes(value.len());
+            batch.push((key(zone, slot.next_owners), Some(value)));
+            slot.next_owners += 1;
+            slot.owner_bytes += bytes;
+            self.zones.changed.insert(zone);
+            self.totals.add_place_bytes(bytes.into());
+        }
+        batch
+    }
+
+    /// Whether something may live where a record of a zone says: what is not in memory is not looked at.
+    fn leads_somewhere(&self, zone: u32, record: &OwnerRecord) -> bool {
+        self.pieces_at(zone, record).map_or(true, |pieces| !pieces.is_empty())
+    }
+
     /// What still lives where a record of a zone says that it was put.
     pub(super) fn pieces_at(&self, zone: u32, record: &OwnerRecord) -> Lookup<Vec<Piece>> {
         match record.owner {

@@ -64,6 +64,10 @@ pub enum PlantedBug {
     ForgetOrphanRows,
     /// Rows of names are left out of batches.
     ForgetNames,
+    /// Records of shared extents are left out of rows of owners.
+    ForgetExtentOwners,
+    /// The owners of a zone that is being written are said to be listed.
+    ListOpenZones,
 }
 
 /// The mistake to make, if there is one.
@@ -106,7 +110,7 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -133,5 +137,7 @@ impl PlantedBug {
         Self::ForgetZoneRows,
         Self::ForgetOrphanRows,
         Self::ForgetNames,
+        Self::ForgetExtentOwners,
+        Self::ListOpenZones,
     ];
 }

@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::alloc::Urgency;
+use super::alloc::{Listed, Urgency};
 use super::commit::Ending;
 use super::data::Purpose;
 use super::extent::Placed;
@@ -35,6 +35,10 @@ pub(super) struct Victim {
     records: Vec<OwnerRecord>,
     /// The first one that was not looked at yet, and how many of its blocks were.
     next: (usize, u32),
+    /// What tells whether there are more records since then.
+    mark: (usize, u32),
+    /// Blocks that its records have led to.
+    found: u64,
 }
 
 impl Victim {
@@ -93,20 +97,24 @@ impl Furrow {
                 Err(_) => return Ok(0),
             },
         };
-        let before = current.take();
-        let Some(mut victim) = self.choose_victim(before, urgency) else { return Ok(0) };
         let mut moved = 0;
+        let mut victim = current.take();
         while moved < budget {
-            let Some(batch) = self.look_at(&mut victim, urgency)? else { break };
-            let is_last = batch.is_empty();
-            let outcome = self.move_blocks(victim.zone, &batch);
-            self.unpin_zone(victim.zone);
-            moved += outcome?;
-            if is_last {
+            let Some(mut at) = self.choose_victim(victim.take(), urgency)? else { break };
+            if let Some(batch) = self.look_at(&mut at, urgency)? {
+                let outcome = self.move_blocks(at.zone, &batch);
+                self.unpin_zone(at.zone);
+                moved += outcome?;
+            }
+            if !self.is_over(&at) {
+                victim = Some(at);
+            } else if moved > 0 {
                 break;
+            } else if at.found == 0 {
+                self.miss_owners(&at);
             }
         }
-        *current = Some(victim);
+        *current = victim;
         let is_short = {
             let state = self.read_state();
             let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
@@ -121,20 +129,64 @@ impl Furrow {
     }
 
     /// The zone to go on with: the one that reclaim is at, as long as it is worth it, or another.
-    fn choose_victim(&self, before: Option<Victim>, urgency: Urgency) -> Option<Victim> {
-        let state = self.read_state();
+    fn choose_victim(&self, before: Option<Victim>, urgency: Urgency) -> Result<Option<Victim>> {
         let goes_on = before.filter(|victim| {
+            let state = self.read_state();
             let is_same = state.zones.slot(victim.zone).resets == victim.resets;
             is_same && victim.next().is_some() && state.zones.is_victim(victim.zone, urgency)
         });
         if goes_on.is_some() {
-            return goes_on;
+            return Ok(goes_on);
         }
+        let victim = self.find_victim(urgency);
+        let victim = match victim {
+            None if urgency == Urgency::Emergency => {
+                self.search_all()?;
+                self.find_victim(urgency)
+            }
+            victim => victim,
+        };
+        let Some(mut victim) = victim else { return Ok(None) };
+        // Behind those in memory: what becomes rows meanwhile is seen twice, and not missed.
+        match self.owner_rows(victim.zone) {
+            Ok(records) => victim.records.extend(records),
+            Err(error) => {
+                tracing::error!(zone = victim.zone, %error, "a zone's owners cannot be read");
+            }
+        }
+        settle(&mut victim.records);
+        Ok(Some(victim))
+    }
+
+    /// The best victim, with the records of it that are in memory.
+    fn find_victim(&self, urgency: Urgency) -> Option<Victim> {
+        let state = self.read_state();
         let zone = state.zones.find_victim(state.totals.data_clock, urgency)?;
         let slot = state.zones.slot(zone);
-        let mut records = slot.records.as_slice().to_vec();
-        settle(&mut records);
-        Some(Victim { zone, resets: slot.resets, records, next: (0, 0) })
+        let records = slot.records.as_slice().to_vec();
+        let mark = slot.owners_mark();
+        Some(Victim { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0 })
+    }
+
+    /// Whether there is nothing more to move out of a victim, as far as its records tell.
+    fn is_over(&self, victim: &Victim) -> bool {
+        victim.next().is_none() || self.read_state().zones.slot(victim.zone).live == 0
+    }
+
+    /// Something lives in a victim, and no record leads to it: a mistake, or the rows cannot be read. It
+    /// is searched; if even that has found nothing, it stays.
+    fn miss_owners(&self, victim: &Victim) {
+        let mut state = self.write_accounts();
+        let slot = state.zones.slot_mut(victim.zone);
+        let is_same = slot.resets == victim.resets && slot.owners_mark() == victim.mark;
+        if !is_same || slot.live == 0 {
+            return;
+        }
+        tracing::error!(zone = victim.zone, live = slot.live, "owners of blocks are not listed");
+        match slot.listed {
+            Listed::Yes | Listed::No => slot.listed = Listed::No,
+            Listed::Searched => slot.unreadable = true,
+        }
     }
 
     /// The next blocks of a victim that live, up to [`COPY_BLOCKS`], in their order. The zone is pinned
@@ -168,6 +220,7 @@ impl Furrow {
                 break;
             }
             blocks += more;
+            victim.found += u64::from(more);
             batch.extend(pieces);
             victim.pass(&record);
         }

@@ -19,7 +19,7 @@ use super::format::{Address, blocks_for};
 use super::invariant::{self as rule, Problems};
 use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
-use super::load::Rows;
+use super::load::{OwnersOfZones, Rows};
 use super::losses::Losses;
 use super::names::NameKey;
 use super::planted::{Planted, PlantedBug};
@@ -52,6 +52,8 @@ pub(super) struct Loaded {
     /// With the rows of the journal in its memtable.
     pub(super) table: Table,
     pub(super) state: State,
+    /// What rows of owners say, where all rows were read.
+    pub(super) owners: OwnersOfZones,
     pub(super) zones: Vec<Zone>,
     /// Ranges of files that the drive has lost: extents above a write pointer or in an offline
     /// zone.
@@ -93,7 +95,19 @@ impl Opened {
         let Self { found, superblock, manifest, journal, table, zones, batches } = self;
         state.batch = journal.end.last + 1;
         let losses = Losses::find(drive, &table.view, (&state.zones, &zones))?;
-        Ok(Loaded { found, superblock, manifest, journal, table, state, zones, losses, batches })
+        let owners = OwnersOfZones::new();
+        Ok(Loaded {
+            found,
+            superblock,
+            manifest,
+            journal,
+            table,
+            state,
+            owners,
+            zones,
+            losses,
+            batches,
+        })
     }
 }
 
@@ -106,8 +120,8 @@ pub(super) fn read(
 ) -> Result<Loaded> {
     let opened = open(drive, copies, planted, problems)?;
     let rows = read_rows(drive, &opened.table.view, planted, problems)?;
-    let state = rows.build(opened.slots(drive), problems);
-    opened.loaded(drive, state)
+    let (state, owners) = rows.build(opened.slots(drive), problems);
+    Ok(Loaded { owners, ..opened.loaded(drive, state)? })
 }
 
 /// Reads what a mount needs at once: the state has zones, sums, and in [`State::unlinked`] whatever

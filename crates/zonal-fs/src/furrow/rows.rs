@@ -63,7 +63,9 @@ fn present_value(state: &State, key: Key, planted: Planted) -> Value {
         RowKind::Totals => Some(encode(&Row::Totals(totals_row(state)))),
         RowKind::Zone => {
             let zone = u32::try_from(key.owner()).expect("zone numbers are u32");
-            zone_row(state.zones.slot(zone)).map(|row| encode(&Row::Zone(row)))
+            let mut row = zone_row(state.zones.slot(zone))?;
+            row.listed |= u8::from(planted.has(PlantedBug::ListOpenZones));
+            Some(encode(&Row::Zone(row)))
         }
         RowKind::Orphan => is_orphan(inode()?).then(|| encode(&Row::Orphan)),
         RowKind::Inode => Some(encode_inode(inode()?, planted)),

@@ -142,13 +142,21 @@ impl Furrow {
 
     /// Moves a little while nobody waits, so that writers find room.
     pub(super) fn reclaim_step(&self) -> Result<StepProgress> {
-        let is_low = {
+        let (urgency, searches) = {
             let state = self.read_state();
-            state.zones.free_blocks() < 2 * self.low_mark(&state)
+            let is_low = state.zones.free_blocks() < 2 * self.low_mark(&state);
+            let (urgency, role) = if is_low {
+                (Urgency::Normal, Role::Sealed)
+            } else {
+                (Urgency::Rescue, Role::Failed)
+            };
+            (urgency, state.zones.await_search(role))
         };
-        let urgency = if is_low { Urgency::Normal } else { Urgency::Rescue };
+        if searches {
+            self.search_some()?;
+        }
         let moved = self.reclaim_some(u64::from(COPY_BLOCKS), urgency)?;
-        Ok(if moved > 0 { StepProgress::More } else { StepProgress::Idle })
+        Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 
     /// Resets one of the zones that no durable row refers to any more (F3), and says whether there

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::alloc::{Role, ZoneSlot, Zones};
+use super::alloc::{Listed, Role, ZoneSlot, Zones};
 use super::format::row::{Row, TotalsRow, ZoneRow};
 use super::invariant::{self as rule, Problems};
 use super::names::NameKey;
@@ -38,7 +38,8 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
         end: U32::new(slot.end),
         last_write: U64::new(slot.last_write),
         next_owners: U32::new(slot.next_owners),
-        listed: u8::from(slot.listed),
+        owner_bytes: U32::new(slot.owner_bytes),
+        listed: u8::from(slot.is_listed_in_rows()),
         reserved: [0; 3],
     })
 }
@@ -46,7 +47,10 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
 /// Whether a row can be that of a zone.
 fn is_sane(row: &ZoneRow, slot: &ZoneSlot) -> bool {
     let holds_data = !matches!(slot.role, Role::Super | Role::Meta);
-    holds_data && row.live > 0 && row.live <= row.end && row.end.get() <= slot.capacity
+    // Each row of owners has a byte or more.
+    let has_owners = row.next_owners <= row.owner_bytes;
+    let fits = row.live <= row.end && row.end.get() <= slot.capacity;
+    holds_data && row.live > 0 && fits && has_owners
 }
 
 /// The rows of group 0.
@@ -100,7 +104,7 @@ impl Base {
             place_bytes: row.place_bytes.get(),
             ..Totals::default()
         };
-        let mut live = 0;
+        let (mut live, mut owner_bytes) = (0, 0);
         for (&zone, row) in &self.zones {
             let known = u32::try_from(zone).ok().filter(|zone| state.zones.ids().contains(zone));
             let Some(zone) = known.filter(|&zone| is_sane(row, state.zones.slot(zone))) else {
@@ -109,11 +113,13 @@ impl Base {
                 continue;
             };
             live += u64::from(row.live.get());
+            owner_bytes += u64::from(row.owner_bytes.get());
             state.zones.restore_live(zone, row.live.get());
         }
         // F2, and what later sums are counted from.
         let is_less = |number: U64| number.get() <= u64::MAX / 2;
         if live != row.live.get()
+            || owner_bytes > row.place_bytes.get()
             || row.place_bytes > row.row_bytes
             || !is_less(row.next_ino)
             || !is_less(row.next_extent)
@@ -137,7 +143,8 @@ impl Base {
             slot.end = slot.end.max(row.end.get());
             slot.last_write = row.last_write.get();
             slot.next_owners = row.next_owners.get();
-            slot.listed = row.listed == 1;
+            slot.owner_bytes = row.owner_bytes.get();
+            slot.listed = if row.listed == 1 { Listed::Yes } else { Listed::No };
         }
     }
 

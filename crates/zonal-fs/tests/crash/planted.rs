@@ -73,6 +73,8 @@ fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
     let churn = (0..12).flat_map(|seed| [Op::Churn { file: 0, seed }, Op::Sync]);
     let churn = std::iter::once(create(0)).chain(churn).collect();
     let (ballast, full) = (SMALL.ballast_max(), SMALL.ballast_max() + 200);
+    // Blocks of zones that have been sealed for long.
+    let share = Op::CopyRange { source: 0, from: 0, target: 1, to: 0, len: 40 * 4096 };
     vec![
         ("a file cut, grown and marked", SMALL, 0, regrow),
         ("an orphan", SMALL, 0, orphan),
@@ -84,6 +86,7 @@ fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
         ("churn on a full drive", SMALL, ballast, churn),
         ("holes in a large file", SMALL, ballast, holes()),
         ("many syncs", SMALL, 0, many),
+        ("blocks shared on a full drive", SMALL, ballast, vec![create(0), share, Op::Sync]),
     ]
 }
 

@@ -29,7 +29,7 @@ pub struct TotalsRow {
     pub preallocated: U64,
     /// Bytes of all rows of the groups from 1 on, before they are compressed.
     pub row_bytes: U64,
-    /// Those of them that say where data lies: rows of extents and of maps.
+    /// Those of them that say where data lies: rows of maps, extents and owners.
     pub place_bytes: U64,
     /// Blocks of data written over the file system's life: the clock of reclaim.
     pub data_clock: U64,
@@ -47,6 +47,8 @@ pub struct ZoneRow {
     pub last_write: U64,
     /// Place of the zone's next row of owners.
     pub next_owners: U32,
+    /// Bytes of its rows of owners.
+    pub owner_bytes: U32,
     /// 1: its rows of owners name all that lives in it. 0: they may not.
     pub listed: u8,
     /// Zero when written, ignored when read.
@@ -201,6 +203,11 @@ pub const fn extent_bytes(blocks: u32) -> u64 {
     (KEY_BYTES + size_of::<ExtentRow>()) as u64 + 4 * blocks as u64
 }
 
+/// Bytes of a row of owners with a value of so many.
+pub fn owners_bytes(value: usize) -> u32 {
+    u32::try_from(KEY_BYTES + value).expect("values are short")
+}
+
 /// Bytes of an inode's row, the target of a symbolic link aside.
 pub const INODE_BYTES: usize = KEY_BYTES + size_of::<InodeRow>();
 
@@ -215,7 +222,7 @@ pub const fn entry_bytes(name: &[u8]) -> u64 {
 }
 
 const _: () = assert!(size_of::<TotalsRow>() == 64);
-const _: () = assert!(size_of::<ZoneRow>() == 24);
+const _: () = assert!(size_of::<ZoneRow>() == 28);
 const _: () = assert!(size_of::<InodeRow>() == 104);
 const _: () = assert!(size_of::<EntryRow>() == 9);
 const _: () = assert!(size_of::<XattrRow>() == 2);

@@ -1,0 +1,307 @@
+//! The search for owners: whose the blocks are of zones that no list of owners tells of.
+//!
+//! After a crash that is so for zones that were being written. One pass over all rows finds the owners
+//! of the blocks of all of them: in steps, so that nobody has to wait for it who has other zones to
+//! empty. What is given to somebody meanwhile is recorded in any case; and what a row
+//! says that is read before it changes is a hint like any other.
+
+use std::collections::BTreeMap;
+
+use super::Furrow;
+use super::alloc::{Listed, Role, Zones};
+use super::format::owners::OwnerRecord;
+use super::format::row::{Place, Row, decode};
+use super::place::{ExtentId, Owner};
+use super::state::State;
+use super::table::key::{Key, RowKind};
+use crate::vfs::{Ino, Result};
+
+/// Rows that one step reads.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Behind the last row of a map or of an extent.
+const END: Key = Key::new(RowKind::Owners, 0, 0);
+
+/// A search under way.
+#[derive(Debug)]
+pub(super) struct Search {
+    zones: BTreeMap<u32, Wanted>,
+    /// The first row that was not read yet.
+    next: Key,
+}
+
+/// A zone whose owners are searched.
+#[derive(Debug)]
+struct Wanted {
+    /// How often it had been emptied: nothing is to be found any more after the next time.
+    resets: u32,
+    found: Vec<OwnerRecord>,
+}
+
+impl Search {
+    /// For all zones that need one; `None` if there are none.
+    fn new(state: &State) -> Option<Self> {
+        let wanted = state.zones.ids().filter(|&zone| {
+            let slot = state.zones.slot(zone);
+            slot.live > 0 && slot.listed == Listed::No
+        });
+        let zones: BTreeMap<u32, Wanted> = wanted
+            .map(|zone| {
+                let resets = state.zones.slot(zone).resets;
+                (zone, Wanted { resets, found: Vec::new() })
+            })
+            .collect();
+        (!zones.is_empty()).then_some(Self { zones, next: Key::BASE_END })
+    }
+
+    /// Notes what a row says.
+    fn note(&mut self, key: Key, row: &Row<'_>) {
+        let (zone, block, blocks, owner) = match row {
+            Row::Map(blocks, Place::Zone(place, _)) => {
+                let owner = Owner::Entry(Ino::new(key.owner()), key.at());
+                (place.zone.get(), place.block.get(), *blocks, owner)
+            }
+            Row::Extent(row, crcs) => {
+                let owner = Owner::Extent(ExtentId(key.owner()));
+                let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
+                (row.zone.get(), row.block.get(), blocks, owner)
+            }
+            Row::Map(_, Place::Preallocated | Place::Shared(_))
+            | Row::Totals(_)
+            | Row::Zone(_)
+            | Row::Orphan
+            | Row::Inode(..)
+            | Row::Entry(..)
+            | Row::Xattr(..)
+            | Row::Name(_)
+            | Row::Owners(_) => return,
+        };
+        let is_sound = blocks > 0 && block.checked_add(blocks).is_some();
+        if let Some(wanted) = self.zones.get_mut(&zone).filter(|_| is_sound) {
+            wanted.found.push(OwnerRecord { block, blocks, owner });
+        }
+    }
+
+    /// All rows were read: the zones are listed now.
+    fn end(self, state: &mut State) {
+        for (zone, Wanted { resets, found }) in self.zones {
+            let slot = state.zones.slot_mut(zone);
+            if slot.resets != resets || slot.listed != Listed::No {
+                continue;
+            }
+            slot.listed = Listed::Searched;
+            for record in found {
+                state.zones.record_owner(zone, record);
+            }
+        }
+    }
+}
+
+impl Zones {
+    /// Whether there are zones to be emptied whose owners have to be searched first.
+    pub(super) fn await_search(&self, role: Role) -> bool {
+        self.slots.iter().any(|slot| {
+            slot.role == role && slot.live > 0 && !slot.unreadable && slot.listed == Listed::No
+        })
+    }
+}
+
+impl Furrow {
+    /// Reads some rows of the search, and says whether there are more to read.
+    pub(super) fn search_some(&self) -> Result<bool> {
+        let mut current = self.searching.lock().expect("no holder panicked");
+        let mut search = match current.take() {
+            Some(search) => search,
+            None => {
+                let Some(search) = Search::new(&self.read_state()) else { return Ok(false) };
+                tracing::info!(zones = search.zones.len(), "the owners of blocks are searched");
+                search
+            }
+        };
+        let found = match self.rows(search.next, END, ROWS_AT_ONCE) {
+            Ok(found) => found,
+            Err(error) => {
+                // It goes on there the next time.
+                *current = Some(search);
+                return Err(error);
+            }
+        };
+        for (key, value) in &found.rows {
+            match decode(*key, value) {
+                Ok(row) => search.note(*key, &row),
+                Err(why) => tracing::error!(%why, "a row cannot be read"),
+            }
+        }
+        if found.end < END {
+            search.next = found.end;
+            *current = Some(search);
+            return Ok(true);
+        }
+        search.end(&mut self.write_accounts());
+        Ok(false)
+    }
+
+    /// Searches to the end. For who finds no room otherwise.
+    pub(super) fn search_all(&self) -> Result<()> {
+        while self.search_some()? {}
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::alloc::Urgency;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{Access, DataCheck, MountOptions, check};
+    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
+    use std::sync::Arc;
+    use zonal::{ManualClock, ZonedDevice};
+
+    const BLOCK: u64 = 4096;
+    const ZONE_BLOCKS: u64 = 64;
+
+    fn mount(drive: &Arc<dyn ZonedDevice>, clock: &Arc<ManualClock>) -> Furrow {
+        Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap()
+    }
+
+    fn create(fs: &Furrow, name: &str) -> Ino {
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap().ino
+    }
+
+    fn write(fs: &Furrow, ino: Ino, block: u64, count: u64, byte: u8) {
+        let bytes = usize::try_from(count * BLOCK).unwrap();
+        fs.write(ino, block * BLOCK, &vec![byte; bytes], WriteFlags::DIRECT).unwrap();
+    }
+
+    /// Zones in which something lives: their number, whether they are written, whether they are listed.
+    fn zones(fs: &Furrow) -> Vec<(u32, bool, Listed)> {
+        let state = fs.read_state();
+        let zones = state.zones.ids().map(|zone| (zone, state.zones.slot(zone)));
+        let zones = zones.filter(|(_, slot)| slot.live > 0);
+        zones.map(|(zone, slot)| (zone, matches!(slot.role, Role::Open(_)), slot.listed)).collect()
+    }
+
+    fn assert_clean(drive: &Arc<dyn ZonedDevice>) {
+        let report = check(drive.clone(), DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+
+    /// Empties a zone whatever there is to win by it.
+    fn empty(fs: &Furrow, zone: u32) {
+        fs.write_state().zones.seal(zone);
+        for _ in 0..100 {
+            if fs.read_state().zones.slot(zone).live == 0 {
+                return;
+            }
+            fs.reclaim_some(u64::MAX, Urgency::Emergency).unwrap();
+            fs.sync().unwrap();
+        }
+        panic!("{} blocks stay in zone {zone}", fs.read_state().zones.slot(zone).live);
+    }
+
+    #[test]
+    fn owners_of_a_sealed_zone_are_rows_and_those_of_all_after_a_clean_unmount() {
+        let (drive, clock) = formatted(32, ZONE_BLOCKS);
+        let fs = mount(&drive, &clock);
+        let file = create(&fs, "file");
+        write(&fs, file, 0, 2 * ZONE_BLOCKS - 10, 1);
+        fs.sync().unwrap();
+        let full = zones(&fs)[0].0;
+        let rows = fs.owner_rows(full).unwrap();
+        assert_eq!(rows.len(), 1, "written in order: {rows:?}");
+        let open = zones(&fs).into_iter().find(|(_, is_open, _)| *is_open).unwrap().0;
+        assert_eq!(fs.owner_rows(open).unwrap(), [], "in memory");
+        fs.shutdown().unwrap();
+        drop(fs);
+        assert_clean(&drive);
+        let fs = mount(&drive, &clock);
+        assert_eq!(fs.owner_rows(open).unwrap().len(), 1);
+        assert!(zones(&fs).iter().all(|(_, _, listed)| *listed == Listed::Yes));
+        // What comes later becomes further rows.
+        write(&fs, file, 2 * ZONE_BLOCKS, 1, 2);
+        fs.copy_range((file, 0), (create(&fs, "copy"), 0), 3 * BLOCK, WriteFlags::empty()).unwrap();
+        fs.sync().unwrap();
+        assert_eq!(fs.owner_rows(full).unwrap().len(), 2, "and the shared extent");
+        drop(fs);
+        assert_clean(&drive);
+    }
+
+    #[test]
+    fn rows_of_owners_go_with_what_lives_in_their_zone() {
+        let (drive, clock) = formatted(32, ZONE_BLOCKS);
+        let fs = mount(&drive, &clock);
+        let file = create(&fs, "file");
+        let bytes = fs.read_state().totals.row_bytes;
+        write(&fs, file, 0, 3 * ZONE_BLOCKS, 1);
+        fs.sync().unwrap();
+        let zone = zones(&fs)[0].0;
+        assert!(!fs.owner_rows(zone).unwrap().is_empty());
+        fs.fallocate(file, crate::vfs::Allocate::Punch, 0, 3 * ZONE_BLOCKS * BLOCK).unwrap();
+        fs.sync().unwrap();
+        assert_eq!(fs.owner_rows(zone).unwrap(), []);
+        assert_eq!(fs.read_state().totals.row_bytes, bytes);
+        drop(fs);
+        assert_clean(&drive);
+    }
+
+    #[test]
+    fn a_zone_that_a_crash_left_open_is_emptied_after_a_search() {
+        let (drive, clock) = formatted(32, ZONE_BLOCKS);
+        let fs = mount(&drive, &clock);
+        let (file, copy) = (create(&fs, "file"), create(&fs, "copy"));
+        (0..20).for_each(|block| write(&fs, file, block * 3, 1, 1));
+        fs.copy_range((file, 0), (copy, 0), BLOCK, WriteFlags::empty()).unwrap();
+        fs.sync().unwrap();
+        drop(fs);
+        assert_clean(&drive);
+        let fs = mount(&drive, &clock);
+        let [(zone, is_open, listed)] = zones(&fs)[..] else { panic!("one zone") };
+        assert_eq!((is_open, listed), (true, Listed::No));
+        (20..30).for_each(|block| write(&fs, file, block * 3, 1, 1));
+        fs.write_state().zones.seal(zone);
+        let is_victim = |fs: &Furrow| fs.read_state().zones.is_victim(zone, Urgency::Normal);
+        assert!(!is_victim(&fs), "not before the search");
+        empty(&fs, zone);
+        let mut data = [0; 4096];
+        for block in 0..30 {
+            fs.read(file, block * 3 * BLOCK, &mut data).unwrap();
+            assert_eq!(data, [1; 4096], "block {block}");
+        }
+        fs.read(copy, 0, &mut data).unwrap();
+        assert_eq!(data, [1; 4096]);
+        drop(fs);
+        assert_clean(&drive);
+    }
+
+    #[test]
+    fn a_zone_whose_list_is_wrong_is_searched() {
+        let (drive, clock) = formatted(32, ZONE_BLOCKS);
+        let fs = mount(&drive, &clock);
+        let file = create(&fs, "file");
+        write(&fs, file, 0, 20, 1);
+        let zone = zones(&fs)[0].0;
+        fs.write_state().zones.slot_mut(zone).records = crate::furrow::owners::Records::default();
+        fs.sync().unwrap();
+        empty(&fs, zone);
+        fs.sync().unwrap();
+        drop(fs);
+        assert_clean(&drive);
+    }
+
+    #[test]
+    fn a_mount_that_only_reads_searches_nothing() {
+        let (drive, clock) = formatted(32, ZONE_BLOCKS);
+        let fs = mount(&drive, &clock);
+        write(&fs, create(&fs, "file"), 0, 20, 1);
+        fs.sync().unwrap();
+        drop(fs);
+        let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+        let fs = Furrow::mount(drive, clock, options).unwrap();
+        assert_eq!(
+            fs.step(crate::furrow::Work::Reclaim).unwrap(),
+            crate::furrow::StepProgress::Idle
+        );
+    }
+}
