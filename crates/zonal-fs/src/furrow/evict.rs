@@ -4,7 +4,9 @@
 //! (second chance), and of pieces of the maps of large files. What an uncommitted row names stays,
 //! and so does what was loaded a moment ago: an operation that needs several things finds them all.
 
+use std::collections::BTreeSet;
 use std::mem::size_of;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,8 +23,8 @@ const KEPT_LOADS: u64 = 64;
 /// Entries and inodes that are looked at in one go: well under a millisecond.
 const LOOKS_MAX: usize = 4096;
 
-/// Map entries that go at once.
-const PIECE_ENTRIES: usize = 1024;
+/// Map entries that go at once: as many as are loaded at once.
+const PIECE_ENTRIES: usize = 256;
 
 /// Bytes of a node of a tree for each entry, about.
 const NODE_BYTES: usize = 16;
@@ -196,13 +198,12 @@ impl State {
         let Some((&last, entry)) = last.filter(|(last, _)| **last > first) else { return 0 };
         let end = last + u64::from(entry.blocks());
         self.hand.block = end;
-        let is_recent = file.loaded.iter().any(|block| (first..end).contains(block));
-        let is_buffered = file.dirty.range(first..end).next().is_some();
-        let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        if is_recent || is_buffered || self.is_any_changed(key(first), key(end - 1)) {
+        if file.loaded.iter().any(|block| (first..end).contains(block)) {
             return PIECE_ENTRIES;
         }
-        let entries: Vec<u64> = file.map.range(first..end).map(|(&start, _)| start).collect();
+        let kept = self.kept_of(ino, file, first..end);
+        let entries = file.map.range(first..end).map(|(&start, _)| start);
+        let entries: Vec<u64> = entries.filter(|start| !kept.contains(start)).collect();
         let Some(Body::File(file)) = self.inodes.get_mut(&ino).map(|inode| &mut inode.body) else {
             return 0;
         };
@@ -211,7 +212,25 @@ impl State {
             self.held_bytes -= entry.held_bytes().min(self.held_bytes);
         }
         file.known.remove(first..end);
+        for start in kept {
+            let blocks = file.map.get(&start).map_or(1, |entry| u64::from(entry.blocks()));
+            file.known.insert(start..start + blocks);
+        }
         PIECE_ENTRIES
+    }
+
+    /// Blocks of a part of a map that stay known. Those of changed rows, also of rows that are deleted: as
+    /// long as it is known that there is none, the old one in the table does not count. And those that
+    /// buffered blocks replace.
+    fn kept_of(&self, ino: Ino, file: &File, blocks: Range<u64>) -> BTreeSet<u64> {
+        let key = |at| Key::new(RowKind::Map, ino.get(), at);
+        let keys = key(blocks.start)..key(blocks.end);
+        let changed = self.changes.rows.range(keys.clone()).chain(self.committing.range(keys));
+        let mut kept: BTreeSet<u64> = changed.map(|key| key.at()).collect();
+        for (&block, _) in file.dirty.range(blocks) {
+            kept.insert(file.covering(block).map_or(block, |(start, _)| start));
+        }
+        kept
     }
 
     /// Lets go of shared extents. They are few, and soon read again.
@@ -242,5 +261,112 @@ impl File {
 impl Inode {
     fn is_being_written(&self) -> bool {
         self.file().is_ok_and(File::is_being_written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, MountOptions, check};
+    use crate::vfs::{Caller, FileKind, FileSystem, Listing, NewInode, WriteFlags};
+
+    const FILE: NewInode<'_> =
+        NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+
+    fn content(number: u64) -> [u8; 8] {
+        number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
+    }
+
+    /// What was made long ago is read again, and memory stays within its bound all the time.
+    #[test]
+    fn many_files_take_no_more_memory_than_they_may() {
+        const FILES: u64 = 3000;
+        let (drive, clock) = formatted(128, 1024);
+        let mut fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.held_max = 300 << 10;
+        let bound = fs.held_max + (200 << 10);
+        for number in 0..FILES {
+            let name = format!("file {number}");
+            let directory =
+                if number % 10 == 0 { name.replace("file", "dir") } else { String::new() };
+            if !directory.is_empty() {
+                let kind = FileKind::Directory;
+                fs.create(
+                    &Caller::ROOT,
+                    Ino::ROOT,
+                    directory.as_bytes(),
+                    &NewInode { kind, ..FILE },
+                )
+                .unwrap();
+            }
+            let parent = format!("dir {}", number / 10 * 10);
+            let parent = fs.lookup(Ino::ROOT, parent.as_bytes()).unwrap().ino;
+            let ino = fs.create(&Caller::ROOT, parent, name.as_bytes(), &FILE).unwrap().ino;
+            fs.write(ino, 0, &content(number), WriteFlags::empty()).unwrap();
+            if number % 100 == 99 {
+                fs.sync().unwrap();
+                let held = fs.read_state().held_bytes;
+                assert!(held <= bound, "{held} bytes after {number} files");
+            }
+        }
+        assert!(fs.read_state().inodes.len() < 1500);
+        for number in (0..FILES).rev().step_by(7) {
+            let parent = format!("dir {}", number / 10 * 10);
+            let parent = fs.lookup(Ino::ROOT, parent.as_bytes()).unwrap().ino;
+            let file = fs.lookup(parent, format!("file {number}").as_bytes()).unwrap();
+            let mut found = [0; 8];
+            fs.read(file.ino, 0, &mut found).unwrap();
+            assert_eq!(found, content(number));
+            let mut entries = 0;
+            fs.readdir(parent, 0, &mut |_| {
+                entries += 1;
+                Listing::More
+            })
+            .unwrap();
+            assert_eq!(entries, 12);
+            // Access times have changed.
+            fs.sync().unwrap();
+            let held = fs.read_state().held_bytes;
+            assert!(held <= bound, "{held} bytes at file {number}");
+        }
+        fs.shutdown().unwrap();
+        let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+
+    /// Pieces of a map come and go while a file is overwritten at random.
+    #[test]
+    fn a_large_map_takes_no_more_memory_than_it_may() {
+        const BLOCKS: u64 = 20_000;
+        let (drive, clock) = formatted(64, 1024);
+        let mut fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.held_max = 300 << 10;
+        // What was loaded last stays, and what the last 500 writes have changed.
+        let bound = fs.held_max + (500 << 10);
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
+        let mut last = vec![0; usize::try_from(BLOCKS).unwrap()];
+        for turn in 1..=2 * BLOCKS {
+            let block = turn * 7919 % BLOCKS;
+            let mut data = [0; 4096];
+            data[..8].copy_from_slice(&content(turn));
+            fs.write(ino, block * 4096, &data, WriteFlags::DIRECT).unwrap();
+            last[usize::try_from(block).unwrap()] = turn;
+            if turn % 500 == 0 {
+                fs.sync().unwrap();
+                let held = fs.read_state().held_bytes;
+                assert!(held <= bound, "{held} bytes after {turn} writes");
+            }
+        }
+        for (block, turn) in (0..).zip(&last) {
+            let mut found = [0; 8];
+            fs.read(ino, block * 4096, &mut found).unwrap();
+            assert_eq!(found, content(*turn), "block {block}");
+        }
+        fs.fallocate(ino, crate::vfs::Allocate::Punch, 4096, (BLOCKS - 2) * 4096).unwrap();
+        assert_eq!(fs.getattr(ino).unwrap().blocks, 16);
+        fs.shutdown().unwrap();
+        let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
     }
 }

@@ -28,6 +28,23 @@ impl Furrow {
         self.attributes(ino)
     }
 
+    /// There is a tree to be mounted.
+    pub(super) fn check_root(&self) -> Result<()> {
+        let root = self.loaded(|| {
+            let state = self.read_state();
+            let root = state.inode(Ino::ROOT)?;
+            Ok((root.kind, root.directory().map_or(Ino::default(), |directory| directory.parent)))
+        });
+        match root {
+            Ok((FileKind::Directory, Ino::ROOT)) => Ok(()),
+            Ok(_) | Err(FsError::NotFound) => {
+                let why = "inode 1 is no directory, or not its own parent".into();
+                Err(FsError::Corrupt { what: "metadata", why })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     pub(super) fn attributes(&self, ino: Ino) -> Result<Attr> {
         self.loaded(|| Ok(self.read_state().inode(ino)?.attr(ino)))
     }

@@ -490,3 +490,47 @@ impl State {
 fn broken(key: Key, why: &str) -> FsError {
     FsError::Corrupt { what: "row", why: format!("{key:?}: {why}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, SetAttr};
+
+    const FILE: NewInode<'_> =
+        NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+
+    #[test]
+    fn what_a_commit_takes_makes_a_load_of_it_start_over() {
+        let (drive, clock) = formatted(32, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let [one, two] = [&b"one"[..], b"two"]
+            .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &FILE).unwrap().ino);
+        fs.sync().unwrap();
+        let [of_one, of_two] =
+            [one, two].map(|ino| fs.write_accounts().loads.begin(keys_of(&Missing::Inode(ino))));
+        fs.setattr(&Caller::ROOT, one, &SetAttr { perm: Some(0o640), ..SetAttr::default() })
+            .unwrap();
+        fs.sync().unwrap();
+        assert!(!fs.write_accounts().loads.end(of_one), "it may have read what was before");
+        assert!(fs.write_accounts().loads.end(of_two));
+    }
+
+    #[test]
+    fn what_is_deleted_and_not_committed_does_not_come_back() {
+        let (drive, clock) = formatted(32, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
+        fs.sync().unwrap();
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        assert!(fs.row(Key::new(RowKind::Inode, ino.get(), 0)).unwrap().is_some());
+        assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
+        assert!(matches!(fs.lookup(Ino::ROOT, b"file"), Err(FsError::NotFound)));
+        // Not even to who has read it before.
+        fs.load(&Missing::Inode(ino)).unwrap();
+        assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
+        fs.sync().unwrap();
+        assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
+    }
+}

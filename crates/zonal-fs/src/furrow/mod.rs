@@ -96,7 +96,6 @@ use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
 use self::reclaim::Victim;
-use self::recover::Copies;
 use self::resume::RecoveryFacts;
 use self::search::Search;
 use self::state::State;
@@ -196,10 +195,11 @@ impl Furrow {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> Result<Self> {
-        let layout = Layout::new(device.geometry())?;
+        let mut layout = Layout::new(device.geometry())?;
+        layout.memtable_bytes = layout.memtable_bytes.min(options.memtable_bytes());
         let drive = Drive::new(device, layout);
         let mut problems = Problems::default();
-        let loaded = recover::read(&drive, Copies::First, options.planted, &mut problems)?;
+        let loaded = recover::read_base(&drive, options.planted, &mut problems)?;
         refuse_broken(&problems, options.access)?;
         tracing::debug!(batches = loaded.batches, "journal replayed");
         for loss in &loaded.losses.found {
@@ -257,6 +257,7 @@ impl Furrow {
             reserve_percent: loaded.superblock.reserve_percent.get(),
             losses: loaded.losses.found,
         };
+        fs.check_root()?;
         if options.access == Access::ReadWrite {
             fs.finish_recovery(&facts)?;
         }

@@ -130,8 +130,9 @@ impl FileSystem for Furrow {
         let blocks = self.user_blocks(&state, Rows::default());
         let used = totals.live + totals.preallocated + totals.reserved;
         let free = self.user_blocks(&state, totals.rows()).saturating_sub(used);
-        let waiting = state.reaping.iter().filter_map(|ino| Some((*ino, state.inodes.get(ino)?)));
-        let deleted = waiting.filter(|(ino, inode)| state.is_deleted(*ino, inode)).count();
+        let is_deleted =
+            |ino: &&Ino| state.inodes.get(ino).is_none_or(|inode| state.is_deleted(**ino, inode));
+        let deleted = state.reaping.iter().filter(is_deleted).count() as u64;
         Ok(StatFs {
             block_size: u32::try_from(BLOCK_BYTES).expect("4096"),
             name_max: NAME_MAX,

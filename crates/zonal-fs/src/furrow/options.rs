@@ -75,9 +75,14 @@ impl MountOptions {
         }
     }
 
-    /// Bytes of it for inodes, entries and maps. A quarter is left for the memtables.
+    /// Bytes of it for inodes, entries and maps.
     pub(super) fn held_bytes(&self) -> usize {
         usize::try_from(self.memory.get() / 2).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of it for a memtable. There may be two, while one of them is written as a run.
+    pub(super) fn memtable_bytes(&self) -> usize {
+        usize::try_from(self.memory.get() / 8).unwrap_or(usize::MAX)
     }
 
     /// Bytes of it for leaves of the table.

@@ -91,7 +91,11 @@ impl State {
             None => None,
         };
         let Some(first) = file.and_then(|file| file.reap_from) else {
+            // Found at mount: it was in use without a link.
+            self.check_deletion(ino)?;
             self.reaping.remove(&ino);
+            self.mark_orphan(ino);
+            self.delete_if_unused(ino);
             return Ok(());
         };
         self.check_waiting(ino, first)?;

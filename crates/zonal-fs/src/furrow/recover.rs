@@ -127,7 +127,6 @@ pub(super) fn read(
 /// Reads what a mount needs at once: the state has zones, sums, and in [`State::unlinked`] whatever
 /// is to be looked after, which may also be files of which something waits to be removed. It has no
 /// inodes and no extents.
-#[cfg_attr(not(test), expect(dead_code, reason = "a mount still reads all rows"))]
 pub(super) fn read_base(
     drive: &Drive,
     planted: Planted,

@@ -14,7 +14,10 @@ use super::planted::PlantedBug;
 use super::recover::Loaded;
 use super::state::State;
 use super::table::steps::Pace;
-use crate::vfs::{Ino, Result};
+use crate::vfs::Result;
+
+/// Deleted files that a mount finishes with before it returns, or steps of that.
+const ORPHANS_AT_MOUNT: usize = 64;
 
 /// The pair that holds the manifest and where both its zones can be written, if they can. More parts
 /// may lie behind it, which no manifest names.
@@ -74,9 +77,16 @@ impl Furrow {
             self.write_accounts().zones.allow_resets(&others);
         }
         if !self.has_planted(PlantedBug::ForgetOrphans) {
-            let orphans: Vec<Ino> = self.read_state().unlinked.iter().copied().collect();
-            for ino in orphans {
-                self.delete_unused(ino);
+            {
+                let mut state = self.write_state();
+                let orphans = std::mem::take(&mut state.unlinked);
+                state.reaping.extend(orphans);
+            }
+            // The others go in the background.
+            for _ in 0..ORPHANS_AT_MOUNT {
+                if !self.reap_one() {
+                    break;
+                }
             }
         }
         if let Some((zones, next)) = loaded.open_pair {

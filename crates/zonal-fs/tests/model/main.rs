@@ -15,6 +15,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+use zonal::ByteCount;
 use zonal::image::{Image, ImageDrive};
 
 use ops::by_path::ByPath;
@@ -33,17 +34,21 @@ struct Model {
     shape: Shape,
     /// Blocks of a file that takes up space.
     ballast: u64,
+    /// Memory that Furrow may use for metadata: with none it reads everything again all the time, and
+    /// writes a run after every commit.
+    memory: ByteCount,
     /// What existed before the last operation.
     names: Names,
     reply: Option<Reply>,
 }
 
 impl Model {
-    fn new(shape: Shape, ballast: u64) -> Self {
+    fn new(shape: Shape, ballast: u64, memory: ByteCount) -> Self {
         let clock = Arc::new(StepClock::default());
         let session = Session::new(Arc::new(Tree::new(clock.clone())));
         drives::fill(&*session.fs, ballast).expect("the reference has room");
-        Self { session, clock, now_ns: 0, shape, ballast, names: Names::default(), reply: None }
+        let (now_ns, names) = (0, Names::default());
+        Self { session, clock, now_ns, shape, ballast, memory, names, reply: None }
     }
 }
 
@@ -57,7 +62,8 @@ impl Clone for Model {
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "drive: {}, ballast of {} blocks", self.shape.name, self.ballast)
+        let Self { shape, ballast, memory, .. } = self;
+        write!(f, "drive: {}, ballast of {ballast} blocks, memory of {memory} bytes", shape.name)
     }
 }
 
@@ -69,8 +75,11 @@ impl ReferenceStateMachine for Reference {
 
     fn init_state() -> BoxedStrategy<Model> {
         let shapes = proptest::sample::select(&SHAPES[..]);
-        (shapes, 0..=100_u64)
-            .prop_map(|(shape, percent)| Model::new(shape, shape.ballast_max() * percent / 100))
+        let memory = proptest::sample::select(vec![MountOptions::MEMORY, ByteCount::new(0)]);
+        (shapes, 0..=100_u64, memory)
+            .prop_map(|(shape, percent, memory)| {
+                Model::new(shape, shape.ballast_max() * percent / 100, memory)
+            })
             .no_shrink()
             .boxed()
     }
@@ -112,14 +121,20 @@ struct Subject<W> {
     session: Session<dyn FileSystem>,
     drive: Arc<ImageDrive>,
     clock: Arc<StepClock>,
+    memory: ByteCount,
     /// The drive is full: the reference, which has no limit, has nothing more to say.
     full: bool,
     way: PhantomData<W>,
 }
 
 impl<W: Way> Subject<W> {
-    fn mount(drive: &Arc<ImageDrive>, clock: &Arc<StepClock>) -> Session<dyn FileSystem> {
-        let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default());
+    fn mount(
+        drive: &Arc<ImageDrive>,
+        clock: &Arc<StepClock>,
+        memory: ByteCount,
+    ) -> Session<dyn FileSystem> {
+        let options = MountOptions { memory, ..MountOptions::default() };
+        let fs = Furrow::mount(drive.clone(), clock.clone(), options);
         Session::new(W::over(fs.expect("what was unmounted cleanly can be mounted")))
     }
 
@@ -127,7 +142,7 @@ impl<W: Way> Subject<W> {
         self.session.release_all();
         self.session.fs.shutdown().expect("a healthy drive unmounts cleanly");
         self.assert_clean();
-        self.session = Self::mount(&self.drive, &self.clock);
+        self.session = Self::mount(&self.drive, &self.clock, self.memory);
     }
 
     fn assert_clean(&self) {
@@ -146,9 +161,10 @@ impl<W: Way> StateMachineTest for Comparison<W> {
         let clock = Arc::new(StepClock::default());
         let drive = Arc::new(Image::empty(&model.shape.geometry()).power_on());
         drives::format(drive.clone(), &*clock);
-        let session = Subject::<W>::mount(&drive, &clock);
+        let memory = model.memory;
+        let session = Subject::<W>::mount(&drive, &clock, memory);
         drives::fill(&*session.fs, model.ballast).expect("the ballast fits");
-        Subject { session, drive, clock, full: false, way: PhantomData }
+        Subject { session, drive, clock, memory, full: false, way: PhantomData }
     }
 
     fn apply(mut subject: Subject<W>, model: &Model, op: Op) -> Subject<W> {
