@@ -138,7 +138,7 @@ impl FileSystem for Furrow {
             name_max: NAME_MAX,
             blocks,
             blocks_free: free,
-            inodes: totals.inodes - deleted as u64,
+            inodes: totals.inodes.saturating_sub(deleted),
             // A small file takes a block and a few hundred bytes of rows.
             inodes_free: free,
             inodes_unlinked: state.unlinked.len() as u64,
