@@ -185,7 +185,9 @@ fn space_of_an_inode_that_is_being_released_is_waited_for() {
                 })
             }));
             has_run.recv().unwrap();
-            thread::sleep(std::time::Duration::from_millis(5));
+            // The inode is not counted yet, so there is no second attempt, and no answer either.
+            let again = has_run.recv_timeout(std::time::Duration::from_millis(5));
+            assert!(again.is_err() && !writer.as_ref().unwrap().is_finished());
             pins::Forgotten::Wholly
         });
         writer.unwrap().join().unwrap().unwrap();
