@@ -82,10 +82,10 @@ pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::losses::Loss;
 pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
 pub use self::options::{AtimePolicy, MountOptions};
+#[cfg(not(feature = "testing"))]
+use self::planted::PlantedBug;
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
-#[cfg(not(feature = "testing"))]
-use self::planted::{Planted, PlantedBug};
 pub use self::step::{StepProgress, Work};
 pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
