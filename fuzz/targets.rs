@@ -25,7 +25,7 @@ use zonal_fs::furrow::format::record::{
     HEADER_BYTES, RecordBuffer, RecordHeader, RecordId, RecordKind, decode_header, verify,
 };
 use zonal_fs::furrow::format::superblock::Superblock;
-use zonal_fs::furrow::format::{Address, BLOCK_BYTES, row};
+use zonal_fs::furrow::format::{self, Address, BLOCK_BYTES, row};
 use zonal_fs::furrow::table::key::{Key, RowKind};
 use zonal_fs::furrow::table::leaf::decode_rows;
 use zonal_fs::furrow::table::merge::Cursor;
@@ -44,7 +44,7 @@ use zonal_fs::zonefs::{self, format::RawSuperblock};
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub(crate) const TARGETS: [Target; 10] = [
+pub(crate) const TARGETS: [Target; 11] = [
     ("superblock", superblock),
     ("record", record),
     ("manifest", manifest),
@@ -55,6 +55,7 @@ pub(crate) const TARGETS: [Target; 10] = [
     ("zonefs_superblock", zonefs_superblock),
     ("leaf", table::leaf),
     ("part", table::part),
+    ("owners", owners),
 ];
 
 /// A superblock as it is, and with magic, address and checksum put right.
@@ -64,6 +65,14 @@ pub(crate) fn superblock(data: &[u8]) {
     if let Ok((superblock, _)) = Superblock::read_from_prefix(data) {
         let bytes = superblock.encode(own);
         let _ = Superblock::decode(&bytes, own);
+    }
+}
+
+/// The value of a row of owners.
+pub(crate) fn owners(data: &[u8]) {
+    if let Ok(records) = format::owners::decode(data) {
+        let again = format::owners::decode(&format::owners::encode(&records));
+        assert_eq!(again, Ok(records), "it is read as it was written");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A record says that blocks were given to a place of a file, or to a shared extent. It is a hint:
 //! who uses one looks at the map, for what it says may be over. Records that name all that lives in
-//! a zone are its `Owners` rows, packed: some five bytes for a block written at random, one record
+//! a zone are its `Owners` rows, packed: three or four bytes for a block written at random, one record
 //! for a file written in order.
 
 use super::number::{put_number, take_number};
@@ -39,86 +39,184 @@ impl OwnerRecord {
 /// Records of an `Owners` row at most: its value stays far below the longest one.
 pub const RECORDS_MAX: usize = 1024;
 
+/// Ones that a difference begins with, at most: a larger one is a long number behind so many.
+const ONES_MAX: u32 = 16;
+
 /// Packs records. They are sorted by owner.
 ///
-/// First how many belong to files, as a number. Then each, as numbers: blocks - 1, doubled, plus 1
-/// if it is of another file than the one before; the difference of the inode numbers if so; the
-/// file's block, less that of the record before if it is of the same file; the zone's block less the
-/// end of the record before, folded. Records of extents: blocks - 1, the difference of the extents'
-/// numbers, the zone's block likewise.
+/// Four [numbers](super::number): records of files, records of extents, `width`, `low`. Then bits, the low ones of
+/// a byte first. A *long* number is its bits - 1 in 6 bits, then these. A *difference* is as many ones as its bits
+/// above the lowest `low` count, a zero, then these; from [`ONES_MAX`] ones on, a long number behind those.
+///
+/// Of a record of a file: 1 if it is of one block, or 0 and its blocks, long; 1 and the difference of
+/// its block in the file to that of the record before, if it is of the same file, or 0, the difference of the
+/// inode numbers, long, and its block in the file, long; its block in the zone, `width` bits. Of a record of an
+/// extent: blocks likewise; the difference of the extents' numbers, long; its block in the zone likewise.
 pub fn encode(records: &[OwnerRecord]) -> Vec<u8> {
     assert!(records.is_sorted_by_key(|record| record.owner), "records are sorted by owner");
     let files = records.partition_point(|record| matches!(record.owner, Owner::Entry(..)));
-    let mut bytes = Vec::with_capacity(6 * records.len() + 2);
-    put_number(&mut bytes, files as u64);
-    let (mut file, mut place, mut extent, mut end) = (0, 0, 0, 0);
+    let last_block = records.iter().map(|record| record.block).max().unwrap_or(0);
+    let width = u32::BITS - last_block.leading_zeros();
+    let low = low_bits(&records[..files]);
+    let mut bytes = Vec::with_capacity(4 * records.len() + 8);
+    for number in [files as u64, (records.len() - files) as u64, width.into(), low.into()] {
+        put_number(&mut bytes, number);
+    }
+    let mut bits = BitWriter { bytes, used: 0 };
+    let (mut file, mut place, mut extent) = (0, 0, 0);
     for record in records {
-        let blocks = u64::from(record.blocks) - 1;
+        bits.put(u64::from(record.blocks == 1), 1);
+        if record.blocks > 1 {
+            bits.put_long(record.blocks.into());
+        }
         match record.owner {
             Owner::Entry(ino, first) => {
-                let is_other = ino.get() != file;
-                put_number(&mut bytes, blocks << 1 | u64::from(is_other));
-                if is_other {
-                    put_number(&mut bytes, ino.get() - file);
-                    (file, place) = (ino.get(), 0);
+                let is_same = ino.get() == file;
+                bits.put(u64::from(is_same), 1);
+                if is_same {
+                    bits.put_difference(first - place, low);
+                } else {
+                    bits.put_long(ino.get() - file);
+                    bits.put_long(first);
                 }
-                put_number(&mut bytes, first - place);
-                place = first;
+                (file, place) = (ino.get(), first);
             }
             Owner::Extent(ExtentId(id)) => {
-                put_number(&mut bytes, blocks);
-                put_number(&mut bytes, id - extent);
+                bits.put_long(id - extent);
                 extent = id;
             }
         }
-        put_number(&mut bytes, fold(i64::from(record.block) - i64::from(end)));
-        end = record.end();
+        bits.put(record.block.into(), width);
     }
-    bytes
+    bits.bytes
 }
 
 /// Unpacks what [`encode`] made.
 pub fn decode(mut bytes: &[u8]) -> Result<Vec<OwnerRecord>, &'static str> {
-    let rest = &mut bytes;
-    let mut files = take_number(rest)?;
+    let mut number = || take_number(&mut bytes);
+    let (files, extents, width, low) = (number()?, number()?, number()?, number()?);
+    if files.saturating_add(extents) > RECORDS_MAX as u64 {
+        return Err("too many records");
+    }
+    let bits_of = |number: u64, max: u32| {
+        u32::try_from(number).ok().filter(|bits| *bits <= max).ok_or("a number of too many bits")
+    };
+    let (width, low) = (bits_of(width, u32::BITS)?, bits_of(low, u64::BITS - 1)?);
+    let mut bits = BitReader { bytes, used: 0 };
     let mut records = Vec::new();
-    let (mut file, mut place, mut extent, mut end) = (0u64, 0u64, 0u64, 0u32);
-    while !rest.is_empty() {
-        if records.len() == RECORDS_MAX {
-            return Err("too many records");
-        }
-        let head = take_number(rest)?;
-        let (blocks, owner) = if files > 0 {
-            files -= 1;
-            if head & 1 == 1 {
-                file = file.checked_add(take_number(rest)?).ok_or("an inode beyond the last")?;
-                place = 0;
+    let (mut file, mut place, mut extent) = (0u64, 0u64, 0u64);
+    for index in 0..files + extents {
+        let blocks = if bits.take(1)? == 1 { 1 } else { bits.take_long()? };
+        let blocks = u32::try_from(blocks).ok().filter(|blocks| *blocks > 0);
+        let blocks = blocks.ok_or("no blocks, or more than a zone has")?;
+        let owner = if index < files {
+            if bits.take(1)? == 1 {
+                let further = bits.take_difference(low)?;
+                place = place.checked_add(further).ok_or("a block beyond the last")?;
+            } else {
+                let further = bits.take_long()?;
+                let other = file.checked_add(further).filter(|_| further > 0);
+                file = other.ok_or("the same inode, or one beyond the last")?;
+                place = bits.take_long()?;
             }
-            place = place.checked_add(take_number(rest)?).ok_or("a block beyond the last")?;
-            (head >> 1, Owner::Entry(Ino::new(file), place))
+            Owner::Entry(Ino::new(file), place)
         } else {
-            extent = extent.checked_add(take_number(rest)?).ok_or("an extent beyond the last")?;
-            (head, Owner::Extent(ExtentId(extent)))
+            extent = extent.checked_add(bits.take_long()?).ok_or("an extent beyond the last")?;
+            Owner::Extent(ExtentId(extent))
         };
-        let further = unfold(take_number(rest)?);
-        let block = i64::from(end).checked_add(further).and_then(|block| u32::try_from(block).ok());
-        let block = block.ok_or("a block outside any zone")?;
-        let blocks = u32::try_from(blocks).ok().and_then(|blocks| blocks.checked_add(1));
-        let blocks = blocks.ok_or("more blocks than a zone has")?;
-        end = block.checked_add(blocks).ok_or("more blocks than a zone has")?;
+        let block = u32::try_from(bits.take(width)?).map_err(|_| "a block outside any zone")?;
+        block.checked_add(blocks).ok_or("more blocks than a zone has")?;
         records.push(OwnerRecord { block, blocks, owner });
     }
-    if files > 0 { Err("records are missing") } else { Ok(records) }
+    if bits.bytes.len() > bits.used.div_ceil(8) {
+        return Err("bytes behind the last record");
+    }
+    Ok(records)
 }
 
-/// A number with a sign as one without: 0, -1, 1, -2, …
-const fn fold(number: i64) -> u64 {
-    (number << 1 ^ number >> 63).cast_unsigned()
+/// How many low bits differences of blocks of files are best cut off at.
+fn low_bits(records: &[OwnerRecord]) -> u32 {
+    let differences = records.windows(2).filter_map(|pair| match (pair[0].owner, pair[1].owner) {
+        (Owner::Entry(ino, first), Owner::Entry(next, second)) if ino == next => {
+            Some(second - first)
+        }
+        _ => None,
+    });
+    let (sum, count) = differences
+        .fold((0u128, 0u128), |(sum, count), difference| (sum + u128::from(difference), count + 1));
+    // Of the mean: half of the differences need no more than one bit above these.
+    sum.checked_div(count).and_then(u128::checked_ilog2).unwrap_or(0).min(u64::BITS - 1)
 }
 
-/// Takes [`fold`] back.
-const fn unfold(number: u64) -> i64 {
-    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+struct BitWriter {
+    bytes: Vec<u8>,
+    /// Bits of the last byte that are taken; 0 if all are.
+    used: u32,
+}
+
+impl BitWriter {
+    fn put(&mut self, value: u64, bits: u32) {
+        for at in 0..bits {
+            if self.used == 0 {
+                self.bytes.push(0);
+            }
+            let bit = (value >> at & 1) as u8;
+            *self.bytes.last_mut().expect("just made sure") |= bit << self.used;
+            self.used = (self.used + 1) % 8;
+        }
+    }
+
+    fn put_long(&mut self, value: u64) {
+        let bits = value.checked_ilog2().unwrap_or(0);
+        self.put(bits.into(), 6);
+        self.put(value, bits + 1);
+    }
+
+    fn put_difference(&mut self, value: u64, low: u32) {
+        let high = value >> low;
+        if high < u64::from(ONES_MAX) {
+            self.put((1 << high) - 1, u32::try_from(high).expect("a few") + 1);
+            self.put(value, low);
+        } else {
+            self.put(u64::MAX, ONES_MAX);
+            self.put_long(value);
+        }
+    }
+}
+
+struct BitReader<'a> {
+    bytes: &'a [u8],
+    /// Bits that were taken.
+    used: usize,
+}
+
+impl BitReader<'_> {
+    fn take(&mut self, bits: u32) -> Result<u64, &'static str> {
+        let mut value = 0;
+        for at in 0..bits {
+            let byte = self.bytes.get(self.used / 8).ok_or("the bytes end in a record")?;
+            value |= u64::from(byte >> (self.used % 8) & 1) << at;
+            self.used += 1;
+        }
+        Ok(value)
+    }
+
+    fn take_long(&mut self) -> Result<u64, &'static str> {
+        let bits = u32::try_from(self.take(6)?).expect("six bits");
+        self.take(bits + 1)
+    }
+
+    fn take_difference(&mut self, low: u32) -> Result<u64, &'static str> {
+        let mut high = 0;
+        while self.take(1)? == 1 {
+            high += 1;
+            if high == u64::from(ONES_MAX) {
+                return self.take_long();
+            }
+        }
+        let value = u128::from(high) << low | u128::from(self.take(low)?);
+        u64::try_from(value).map_err(|_| "a block beyond the last")
+    }
 }
 
 #[cfg(test)]
@@ -156,14 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_order_takes_one_record_and_random_blocks_five_bytes() {
+    fn a_file_in_order_takes_one_record_and_random_blocks_some_bits() {
         let record = |block: u32, first: u64, blocks| {
             let owner = Owner::Entry(Ino::new(70_000), first);
             OwnerRecord { block, blocks, owner }
         };
-        assert!(encode(&[record(0, 0, 65_536)]).len() <= 9);
+        let bytes = encode(&[record(0, 0, 65_536)]).len();
+        assert!(bytes <= 13, "{bytes} bytes");
         let random = |at: u32| record(at.wrapping_mul(40_503) % 65_536, u64::from(at) * 20, 1);
         let records: Vec<OwnerRecord> = (0..1000).map(random).collect();
-        assert!(encode(&records).len() <= 5100, "{} bytes", encode(&records).len());
+        let bytes = encode(&records).len();
+        assert!(bytes <= 3100, "{bytes} bytes");
     }
 }

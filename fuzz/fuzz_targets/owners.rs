@@ -1,0 +1,7 @@
+//! See `targets::owners`.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::owners(data));
