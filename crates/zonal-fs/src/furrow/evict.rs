@@ -1,8 +1,9 @@
 //! Letting go of what was read, so that memory stays within its bound.
 //!
 //! A hand goes round the inodes and lets go of those that nobody has used since it came by last
-//! (second chance), and of pieces of the maps of large files. What an uncommitted row names stays,
-//! and so does what was loaded a moment ago: an operation that needs several things finds them all.
+//! (second chance), and of pieces of the maps of large files and of large directories. What an
+//! uncommitted row names stays, and so does what was loaded a moment ago: an operation that needs
+//! several things finds them all.
 
 use std::collections::BTreeSet;
 use std::mem::size_of;
@@ -154,7 +155,7 @@ impl State {
             if ino != self.hand.ino {
                 (self.hand.ino, self.hand.block) = (ino, 0);
             }
-            let pieces = self.evict_pieces(ino);
+            let pieces = self.evict_pieces(ino).max(self.evict_entries(ino));
             looks = looks.saturating_sub(pieces);
             if pieces == 0 {
                 self.evict_inode(ino);
@@ -231,6 +232,85 @@ impl State {
             kept.insert(file.covering(block).map_or(block, |(start, _)| start));
         }
         kept
+    }
+
+    /// Lets go of a piece of an indexed directory, as of a map: the others need all their entries to
+    /// say that a name is not there.
+    fn evict_entries(&mut self, ino: Ino) -> usize {
+        let from = self.hand.block;
+        let Some(directory) = self.inodes.get(&ino).and_then(|inode| inode.directory().ok()) else {
+            return 0;
+        };
+        let Some(names) = &directory.names else { return 0 };
+        if directory.by_cookie.len().max(names.known_count()) <= 2 * PIECE_ENTRIES {
+            return 0;
+        }
+        let piece = directory.by_cookie.range(from..).take(PIECE_ENTRIES);
+        let piece: Vec<(u64, Arc<[u8]>, u64)> = piece
+            .map(|(&cookie, name)| (cookie, Arc::clone(name), self.name_key.hash(name)))
+            .collect();
+        let Some(&(last, ..)) = piece.last() else {
+            self.forget_names(ino);
+            return 0;
+        };
+        self.hand.block = last.saturating_add(1);
+        let now = self.loads.count();
+        let is_recent =
+            |&(cookie, at): &(u64, u64)| (from..=last).contains(&cookie) && at + KEPT_LOADS > now;
+        if directory.loaded.iter().any(is_recent) {
+            return PIECE_ENTRIES;
+        }
+        let key = |kind, at| Key::new(kind, ino.get(), at);
+        // Deleted entries are among them: the table still has these.
+        let mut kept = self.changed_places(key(RowKind::Entry, from), key(RowKind::Entry, last));
+        let stays = |&(_, _, hash): &(u64, Arc<[u8]>, u64)| {
+            names.is_found(hash) || self.is_changed(key(RowKind::Name, hash))
+        };
+        kept.extend(piece.iter().filter(|one| stays(one)).map(|(cookie, ..)| *cookie));
+        let Some(Body::Directory(directory)) =
+            self.inodes.get_mut(&ino).map(|inode| &mut inode.body)
+        else {
+            return 0;
+        };
+        let mut bytes = 0;
+        for (cookie, name, hash) in piece {
+            if kept.contains(&cookie) {
+                continue;
+            }
+            directory.by_cookie.remove(&cookie);
+            directory.by_name.remove(&name);
+            bytes += entry_held_bytes(&name);
+            bytes += directory.names.as_mut().map_or(0, |names| names.forget(hash, cookie));
+        }
+        directory.known.remove(from..last.saturating_add(1));
+        for cookie in kept {
+            directory.known.insert(cookie..cookie.saturating_add(1));
+        }
+        self.held_bytes -= bytes.min(self.held_bytes);
+        PIECE_ENTRIES
+    }
+
+    /// Places of rows that are to be committed, or being committed.
+    fn changed_places(&self, first: Key, last: Key) -> BTreeSet<u64> {
+        let range = || first..=last;
+        let committing = self.committing.range(range());
+        self.changes.rows.range(range()).chain(committing).map(|key| key.at()).collect()
+    }
+
+    /// Forgets which names a directory is known not to have.
+    fn forget_names(&mut self, ino: Ino) {
+        let Some(Body::Directory(directory)) =
+            self.inodes.get_mut(&ino).map(|inode| &mut inode.body)
+        else {
+            return;
+        };
+        let Some(names) = &mut directory.names else { return };
+        let (changes, committing) = (&self.changes.rows, &self.committing);
+        let bytes = names.forget_known(|hash| {
+            let key = Key::new(RowKind::Name, ino.get(), hash);
+            changes.contains(&key) || committing.contains(&key)
+        });
+        self.held_bytes -= bytes.min(self.held_bytes);
     }
 
     /// Lets go of shared extents. They are few, and soon read again.

@@ -8,7 +8,7 @@
 //! same, changed it, committed, and let go of it. So loads are registered, and a commit that takes
 //! rows from where one reads makes it start over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -375,7 +375,7 @@ fn entry_of_row(key: Key, value: &[u8]) -> Result<(Box<[u8]>, Entry)> {
     Ok((name.into(), entry))
 }
 
-/// Loads of a file that are remembered.
+/// Loads of a file or a directory that are remembered.
 const LOADED_MAX: usize = 16;
 
 impl File {
@@ -391,14 +391,14 @@ impl File {
         self.known.insert(known);
         bytes
     }
+}
 
-    /// Keeps what was loaded for a block from being let go of at once.
-    fn note_loaded(&mut self, block: u64) {
-        if self.loaded.len() == LOADED_MAX {
-            self.loaded.pop_front();
-        }
-        self.loaded.push_back(block);
+/// Keeps what was loaded for a block or a cookie from being let go of at once.
+fn note_loaded<T>(loaded: &mut VecDeque<T>, place: T) {
+    if loaded.len() == LOADED_MAX {
+        loaded.pop_front();
     }
+    loaded.push_back(place);
 }
 
 impl Directory {
@@ -410,7 +410,7 @@ impl Directory {
             bytes += self.enter(vec![(name, entry)], cookie..cookie.saturating_add(1), key);
         }
         if let Some(names) = &mut self.names {
-            names.note_known(hash);
+            bytes += names.note_known(hash);
         }
         bytes
     }
@@ -438,6 +438,7 @@ impl Directory {
 impl State {
     /// Enters what was read, unless it has come or gone meanwhile.
     fn enter(&mut self, missing: &Missing, found: Found) {
+        let now = self.loads.count();
         match (missing, found) {
             (Missing::Inode(ino), Found::Inode(inode)) => {
                 let is_deleted = self.is_changed(Key::new(RowKind::Inode, ino.get(), 0));
@@ -450,13 +451,14 @@ impl State {
             (Missing::Map(ino, block), Found::Map(entries, known)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
-                    file.note_loaded(*block);
+                    note_loaded(&mut file.loaded, *block);
                     self.held_bytes += file.enter(entries, known);
                 }
             }
-            (Missing::Entries(ino, _), Found::Entries(entries, known)) => {
+            (Missing::Entries(ino, cookie), Found::Entries(entries, known)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
+                    note_loaded(&mut directory.loaded, (*cookie, now));
                     self.held_bytes += directory.enter(entries, known, self.name_key);
                 }
             }

@@ -4,7 +4,7 @@
 //! with the cookies of the entries whose names have it. What memory knows of these rows is kept like
 //! a row itself: who changes one has seen all of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::loading::{Lookup, Missing, Stop};
 use super::state::{Directory, Entry, State};
@@ -17,6 +17,9 @@ const ENTRIES_MAX: u64 = 8192;
 
 /// Bytes of memory of an indexed name, about.
 pub(super) const NAME_HELD_BYTES: usize = 40;
+
+/// Hashes that are kept because somebody has just looked for them.
+const FOUND_MAX: usize = 16;
 
 /// Bytes of a row of names without its cookies, and of a cookie.
 const ROW_BYTES: u64 = 8;
@@ -98,6 +101,8 @@ pub(super) struct Names {
     by_hash: BTreeMap<u64, Cookies>,
     /// Hashes of which all entries are in memory, or none exist, although others are not.
     known: BTreeSet<u64>,
+    /// The last ones that were found.
+    found: VecDeque<u64>,
 }
 
 impl Names {
@@ -134,9 +139,42 @@ impl Names {
         }
     }
 
-    /// From now on all entries with this hash are in memory.
-    pub(super) fn note_known(&mut self, hash: u64) {
+    /// From now on all entries with this hash are in memory. Returns the bytes it takes to know that.
+    pub(super) fn note_known(&mut self, hash: u64) -> usize {
+        let held = self.held_bytes();
         self.known.insert(hash);
+        if self.found.len() == FOUND_MAX {
+            self.found.pop_front();
+        }
+        self.found.push_back(hash);
+        self.held_bytes() - held
+    }
+
+    /// Whether somebody has just looked for names with this hash.
+    pub(super) fn is_found(&self, hash: u64) -> bool {
+        self.found.contains(&hash)
+    }
+
+    /// How many hashes are known.
+    pub(super) fn known_count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Lets go of an entry; returns the bytes that it took.
+    pub(super) fn forget(&mut self, hash: u64, cookie: u64) -> usize {
+        let held = self.held_bytes();
+        self.remove(hash, cookie);
+        self.known.remove(&hash);
+        held - self.held_bytes()
+    }
+
+    /// Lets go of what is known of hashes, but for those that must be kept and the last ones that
+    /// were found; returns the bytes.
+    pub(super) fn forget_known(&mut self, must_keep: impl Fn(u64) -> bool) -> usize {
+        let held = self.held_bytes();
+        let found = &self.found;
+        self.known.retain(|&hash| found.contains(&hash) || must_keep(hash));
+        held - self.held_bytes()
     }
 
     /// Bytes of memory, about.
@@ -287,11 +325,13 @@ mod tests {
 
     fn forget(fs: &Furrow, ino: Ino) {
         fs.sync().unwrap();
-        fs.write_state().inodes.remove(&ino).unwrap();
+        let mut state = fs.write_state();
+        let inode = state.inodes.remove(&ino).unwrap();
+        state.held_bytes = state.held_bytes.saturating_sub(inode.held_bytes());
     }
 
     /// Entries in memory.
-    fn held(fs: &Furrow, ino: Ino) -> usize {
+    fn held_entries(fs: &Furrow, ino: Ino) -> usize {
         fs.read_state().inode(ino).unwrap().directory().unwrap().by_name.len()
     }
 
@@ -308,7 +348,7 @@ mod tests {
             assert!(fs.lookup(home, number.to_string().as_bytes()).is_ok(), "{number}");
         }
         assert!(fs.lookup(home, b"1000").is_err());
-        assert_eq!(held(&fs, home), 3);
+        assert_eq!(held_entries(&fs, home), 3);
         // Changes look at what they change, and at nothing else.
         fs.unlink(home, b"500").unwrap();
         fs.rename((home, b"0"), (home, b"zero"), RenameFlags::empty()).unwrap();
@@ -316,7 +356,7 @@ mod tests {
         fs.rename((home, b"8"), (home, b"9"), RenameFlags::EXCHANGE).unwrap();
         fs.create(&Caller::ROOT, home, b"new", &FILE).unwrap();
         assert!(fs.create(&Caller::ROOT, home, b"11", &FILE).is_err(), "it is there");
-        assert!(held(&fs, home) < 10, "{} entries are in memory", held(&fs, home));
+        assert!(held_entries(&fs, home) < 10, "{} entries are in memory", held_entries(&fs, home));
         is_clean(&fs);
         forget(&fs, home);
         for (name, is_there) in [("0", false), ("zero", true), ("7", false), ("new", true)] {
@@ -353,5 +393,60 @@ mod tests {
         let key = |ino| super::super::table::key::Key::new(RowKind::Name, ino, 0);
         let rows = fs.rows(key(home.get()), key(home.get() + 1), 10).unwrap();
         assert_eq!(rows.rows, []);
+    }
+
+    /// Changes at random, with memory for a part of the entries, against a set of names.
+    #[test]
+    fn a_directory_larger_than_memory_holds_what_it_should() {
+        let (mut fs, home) = directory(6000);
+        fs.held_max = 300 << 10;
+        let mut names: BTreeSet<String> = (0..6000).map(|number| number.to_string()).collect();
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for turn in 0..4000 {
+            let (name, other) = (next(8000).to_string(), next(8000).to_string());
+            let is_there = names.contains(&name);
+            match next(4) {
+                0 => {
+                    let outcome = fs.create(&Caller::ROOT, home, name.as_bytes(), &FILE);
+                    assert_eq!(outcome.is_err(), is_there, "{name}");
+                    names.insert(name);
+                }
+                1 => {
+                    assert_eq!(fs.unlink(home, name.as_bytes()).is_ok(), is_there, "{name}");
+                    names.remove(&name);
+                }
+                2 => {
+                    let (from, to) = ((home, name.as_bytes()), (home, other.as_bytes()));
+                    let outcome = fs.rename(from, to, RenameFlags::empty());
+                    assert_eq!(outcome.is_ok(), is_there, "{name} to {other}");
+                    if names.remove(&name) {
+                        names.insert(other);
+                    }
+                }
+                _ => assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}"),
+            }
+            if turn % 100 == 0 {
+                fs.sync().unwrap();
+                fs.tick().unwrap();
+            }
+            if turn % 1000 == 0 {
+                let mut found = BTreeSet::new();
+                let mut each = |entry: crate::vfs::DirEntry<'_>| {
+                    let is_new = found.insert(String::from_utf8(entry.name.to_vec()).unwrap());
+                    assert!(is_new, "{:?} is listed twice", entry.name);
+                    Listing::More
+                };
+                fs.readdir(home, 2, &mut each).unwrap();
+                assert!(found == names, "{} listed, {} there", found.len(), names.len());
+            }
+        }
+        let held = fs.read_state().held_bytes;
+        assert!(held < 1 << 20, "{held} bytes in memory");
+        assert!(held_entries(&fs, home) < 4000, "most are in memory");
+        is_clean(&fs);
     }
 }

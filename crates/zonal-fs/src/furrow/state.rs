@@ -84,6 +84,9 @@ pub(super) struct Directory {
     pub(super) next_cookie: u64,
     /// How many entries it has.
     pub(super) entries: u64,
+    /// Cookies from which on entries were loaded last, and the number of loads before: they are
+    /// kept for who waits for them.
+    pub(super) loaded: VecDeque<(u64, u64)>,
     /// Where they are by their names; of an indexed directory.
     pub(super) names: Option<Names>,
 }
