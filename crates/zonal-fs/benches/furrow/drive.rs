@@ -131,16 +131,14 @@ impl SparseDrive {
     pub(crate) fn stored(&self) -> u64 {
         let of = |piece: &Piece| match &piece.content {
             Content::Same(_) => 0,
-            Content::Stored(bytes) => bytes.len() as u64,
+            Content::Stored(bytes) => bytes.capacity() as u64,
         };
-        let pieces = (0..self.zones.len()).map(|zone| {
-            self.slot(ZoneId::new(u32::try_from(zone).expect("a zone")))
-                .pieces
-                .iter()
-                .map(of)
-                .sum::<u64>()
+        let zones = self.zones.iter().map(|slot| {
+            let pieces = &slot.lock().expect("no holder panicked").pieces;
+            let places = (pieces.capacity() * size_of::<Piece>()) as u64;
+            places + pieces.iter().map(of).sum::<u64>()
         });
-        pieces.sum()
+        zones.sum()
     }
 
     /// Writes what it holds to a file.

@@ -1,4 +1,5 @@
-//! What mount, unmount and memory cost, by the number of files and of extents.
+//! What mount, unmount and memory cost, by the number of files and of extents, and what it costs to use
+//! some of them here and there.
 //!
 //! Each step is a process of its own: the first makes a drive and writes it to a file, others read and
 //! mount it, so that their memory is that of the mount. Files lie in the directory for temporary files.
@@ -16,11 +17,18 @@ use crate::Args;
 use crate::drive::SparseDrive;
 use crate::report::{Report, Rounds};
 use crate::volume::{
-    BLOCK, Machine, Made, create_directory, create_file, fill, make, mount, overwrite, timed,
+    BLOCK, BLOCK_BYTES, Dice, Machine, Made, create_directory, create_file, fill, make, mount,
+    overwrite, timed,
 };
 
 /// What a child is to do.
 const TASK: &str = "ZONAL_BENCH_TASK";
+
+/// Operations after which what is due is done, as the thread of a mount would.
+const TICK: u64 = 1000;
+
+/// What is used of a file system after a mount.
+const USES: u64 = 100_000;
 
 /// Does the task of a child, if this process is one.
 pub(crate) fn is_child() -> bool {
@@ -31,7 +39,8 @@ pub(crate) fn is_child() -> bool {
     let answer = match what {
         "files" => save(&make_files(size), path),
         "extents" => save(&make_extents(size), path),
-        "mount" => mount_file(path),
+        "mount files" => mount_file(path, &|fs, dice| use_file(fs, dice, size)),
+        "mount extents" => mount_file(path, &|fs, dice| use_block(fs, dice, size)),
         _ => panic!("{what}: not a task"),
     };
     println!("{answer}");
@@ -54,6 +63,7 @@ fn make_files(count: u64) -> Made {
     let fs = &made.fs;
     for directory in 0..count / 1000 {
         put_files(fs, &format!("d{directory}"), 1000);
+        fs.tick().expect("work in the background");
     }
     fs.sync().expect("synced");
     // What the journal holds when the power fails.
@@ -78,7 +88,10 @@ fn make_extents(count: u64) -> Made {
     fill(&made.fs, file, bytes);
     // A linear congruential generator of full period takes each block once.
     let mut block = 1_u64;
-    for _ in 0..count {
+    for number in 0..count {
+        if number.is_multiple_of(TICK) {
+            made.fs.tick().expect("work in the background");
+        }
         overwrite(&made.fs, file, block);
         block =
             (block.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f)) % count;
@@ -86,18 +99,44 @@ fn make_extents(count: u64) -> Made {
     made
 }
 
+/// Reads a file somewhere, by its name.
+fn use_file(fs: &Furrow, dice: &mut Dice, count: u64) {
+    let (home, name) = (format!("d{}", dice.below(count / 1000)), dice.below(1000));
+    let home = fs.lookup(Ino::ROOT, home.as_bytes()).expect("it was made").ino;
+    let file = fs.lookup(home, format!("file-{name:05}").as_bytes()).expect("it was made").ino;
+    read_block(fs, file, 0);
+}
+
+/// Reads a block somewhere in the file.
+fn use_block(fs: &Furrow, dice: &mut Dice, count: u64) {
+    let file = fs.lookup(Ino::ROOT, b"file").expect("it was made").ino;
+    read_block(fs, file, dice.below(count));
+}
+
+fn read_block(fs: &Furrow, file: Ino, block: u64) {
+    let mut buffer = [0; BLOCK_BYTES];
+    let read = fs.read(file, block * BLOCK, &mut buffer).expect("it can be read");
+    assert_eq!(read, BLOCK_BYTES, "all of it");
+}
+
 /// The drive as a power cut after a sync leaves it, and as an unmount does.
 fn save(made: &Made, path: &Path) -> Value {
     made.fs.sync().expect("synced");
+    let memory = status("VmRSS") - made.drive.stored() as f64;
     made.drive.save(&path.with_extension("cut")).expect("room for the drive");
     let before = made.drive.counts();
     let (took, ()) = timed(|| made.fs.shutdown().expect("unmounted"));
     let written = (made.drive.counts() - before).written;
     made.drive.save(&path.with_extension("clean")).expect("room for the drive");
-    json!({ "seconds": took.wall, "processor": took.processor, "written": written })
+    json!({
+        "seconds": took.wall,
+        "processor": took.processor,
+        "written": written,
+        "memory": memory,
+    })
 }
 
-fn mount_file(path: &Path) -> Value {
+fn mount_file(path: &Path, use_one: &dyn Fn(&Furrow, &mut Dice)) -> Value {
     let drive = Arc::new(SparseDrive::load(path).expect("it was saved"));
     // From here on the peak is that of the mount.
     std::fs::write("/proc/self/clear_refs", "5").expect("the kernel counts anew");
@@ -107,8 +146,16 @@ fn mount_file(path: &Path) -> Value {
     let peak = status("VmHWM") - resident - grown;
     let kept = status("VmRSS") - resident - grown;
     let counts = drive.counts();
+    let mut dice = Dice(5);
+    let (used, ()) = timed(|| (0..USES).for_each(|_| use_one(&fs, &mut dice)));
+    let read = (drive.counts() - counts).read;
+    let grown = drive.stored() as f64 - stored as f64;
+    let in_use = status("VmRSS") - resident - grown;
     drop(fs);
     json!({
+        "in use": in_use,
+        "use": used.wall / USES as f64 * 1e6,
+        "use read": read as f64 / USES as f64,
         "seconds": took.wall,
         "processor": took.processor,
         "kept": kept,
@@ -141,9 +188,12 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
     let unmounted = start(task, *size, &path);
     rounds.push(&format!("unmount, {name}"), "s", number(&unmounted["seconds"]));
     rounds.push(&format!("unmount, {name}: written"), "bytes", number(&unmounted["written"]));
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    let made = mib(number(&unmounted["memory"]));
+    rounds.push(&format!("memory after making, {name}"), "MiB", made);
     for _ in 0..args.rounds.min(3) {
         for (end, what) in [("clean", "an unmount"), ("cut", "a power cut")] {
-            let mounted = start("mount", 0, &path.with_extension(end));
+            let mounted = start(&format!("mount {task}"), *size, &path.with_extension(end));
             let row = format!("mount after {what}, {name}");
             rounds.push(&row, "s", number(&mounted["seconds"]));
             rounds.push(&format!("{row}: processor time"), "s", number(&mounted["processor"]));
@@ -152,6 +202,11 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
                 let each = |of: &str| number(&mounted[of]) / *size as f64;
                 rounds.push(&format!("memory, {name}"), unit, each("kept"));
                 rounds.push(&format!("memory while mounting, {name}"), unit, each("peak"));
+                let in_use = mib(number(&mounted["in use"]));
+                rounds.push(&format!("memory in use, {name}"), "MiB", in_use);
+                rounds.push(&format!("a read, {name}"), "µs", number(&mounted["use"]));
+                let read = number(&mounted["use read"]);
+                rounds.push(&format!("a read, {name}: from the drive"), "bytes", read);
             }
         }
     }
