@@ -138,7 +138,11 @@ impl Furrow {
         }
         // Before anything changes again: a row is always found, in the state or in the view.
         self.view.add_unwritten(rows);
-        self.write_accounts().committing.clear();
+        {
+            let mut state = self.write_accounts();
+            state.committing.clear();
+            state.trim_from = 0;
+        }
         self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
         Ok(Taken { batch, emptied })
     }

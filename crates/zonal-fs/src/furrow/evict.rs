@@ -114,15 +114,32 @@ impl Inode {
 
 impl Furrow {
     /// Lets go of some of what was read if there is too much of it.
+    ///
+    /// If most of it is not committed yet, the worker is to commit, and until then it is only tried now
+    /// and then.
     pub(super) fn trim(&self, state: &mut State) {
-        if state.held_bytes > self.held_max {
+        if state.held_bytes > self.held_max.max(state.trim_from) {
             state.evict(self.held_max / 8 * 7);
+            if state.held_bytes > self.held_max {
+                state.trim_from = state.held_bytes + self.held_max / 16;
+                self.wake_worker();
+            }
         }
+    }
+
+    /// Whether a commit would let go of something that memory has no room for.
+    pub(super) fn is_held_by_changes(&self) -> bool {
+        let state = self.read_state();
+        state.trim_from > 0 && state.held_bytes > self.held_max && !state.changes.rows.is_empty()
     }
 
     /// The same for who does not have the state.
     pub(super) fn trim_after_change(&self) {
-        if self.read_state().held_bytes > self.held_max {
+        let is_due = {
+            let state = self.read_state();
+            state.held_bytes > self.held_max.max(state.trim_from)
+        };
+        if is_due {
             self.trim(&mut self.write_accounts());
         }
     }

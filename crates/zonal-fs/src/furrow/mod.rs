@@ -319,7 +319,11 @@ impl Furrow {
     /// The state, to change the tree. Waits while a commit holds off changes.
     fn write_state(&self) -> Changing<'_> {
         let turn = self.changing.lock().expect("no holder panicked");
-        Changing { state: self.write_accounts(), _turn: turn }
+        let state = self.write_accounts();
+        if state.changes.rows.len() >= step::CHANGES_MAX {
+            self.wake_worker();
+        }
+        Changing { state, _turn: turn }
     }
 
     /// The state, to change what no row tells: room given out, users of an inode. And for a

@@ -283,6 +283,8 @@ pub(super) struct State {
     pub(super) extents: BTreeMap<ExtentId, Extent>,
     /// Bytes of memory that these take, about.
     pub(super) held_bytes: usize,
+    /// Bytes held below which nothing would be let go of: 0 after a commit.
+    pub(super) trim_from: usize,
     pub(super) hand: Hand,
     pub(super) loads: Loads,
     pub(super) zones: Zones,
@@ -312,6 +314,7 @@ impl State {
             inodes: BTreeMap::new(),
             extents: BTreeMap::new(),
             held_bytes: 0,
+            trim_from: 0,
             hand: Hand::default(),
             loads: Loads::default(),
             zones,

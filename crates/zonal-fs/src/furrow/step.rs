@@ -16,6 +16,10 @@ use crate::vfs::{Result, Wake};
 /// Age at which what was written is committed without being asked for.
 pub(super) const COMMIT_AGE_NS: u64 = 4_000_000_000;
 
+/// Changed rows from which a commit is due at once: what they belong to stays in memory until then, and
+/// changes wait while a commit takes them.
+pub(super) const CHANGES_MAX: usize = 1 << 16;
+
 /// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
 const ROUNDS: usize = 64;
 
@@ -26,7 +30,7 @@ const RECLAIMS: usize = 8;
 /// A kind of work that is done in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Makes durable what was written four seconds ago.
+    /// Makes durable what was written four seconds ago, or earlier if it is much.
     Commit,
     /// Resets a zone in which nothing lives.
     Reset,
@@ -130,10 +134,13 @@ impl Furrow {
         }
     }
 
-    /// Commits if the last commit is old enough.
+    /// Commits if the last commit is old enough, or much has changed since.
     fn commit_step(&self) -> Result<StepProgress> {
         let last = self.last_commit_ns.load(Ordering::Acquire);
-        if self.clock.monotonic_ns().saturating_sub(last) < COMMIT_AGE_NS {
+        let is_young = self.clock.monotonic_ns().saturating_sub(last) < COMMIT_AGE_NS;
+        let is_much =
+            self.read_state().changes.rows.len() >= CHANGES_MAX || self.is_held_by_changes();
+        if is_young && !is_much {
             return Ok(StepProgress::Wait);
         }
         self.commit(super::commit::Ending::Record)?;
@@ -182,5 +189,41 @@ impl Furrow {
                 state.zones.fail(zone);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::table::key::{Key, RowKind};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
+
+    #[test]
+    fn many_changes_are_committed_before_their_time() {
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&wakes);
+        fs.on_work(Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        let changes = || fs.read_state().changes.rows.len();
+        // Of inodes that are gone again.
+        let keys = (1 << 40..).map(|ino| Key::new(RowKind::Inode, ino, 0)).take(CHANGES_MAX);
+        fs.write_state().changes.rows.extend(keys);
+        assert_eq!(wakes.load(Ordering::Relaxed), 0);
+        drop(fs.write_state());
+        assert_eq!(wakes.load(Ordering::Relaxed), 1);
+        fs.tick().unwrap();
+        assert_eq!(changes(), 0);
+        let new = NewInode { kind: FileKind::Fifo, perm: 0o644, rdev: 0, target: b"" };
+        fs.create(&Caller::ROOT, Ino::ROOT, b"another", &new).unwrap();
+        fs.tick().unwrap();
+        assert!(changes() > 0, "it is not time yet");
     }
 }
