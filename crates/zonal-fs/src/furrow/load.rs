@@ -75,7 +75,7 @@ impl Rows {
                 let row = (owners_bytes(value.len()), records.into_owned());
                 self.owners.insert((owner, at), row);
             }
-            // Of the base, or not written yet.
+            // Taken by the base.
             Row::Totals(_) | Row::Zone(_) | Row::Orphan => {}
             Row::Name(cookies) => {
                 let cookies = cookies.iter().map(|cookie| cookie.get()).collect();
