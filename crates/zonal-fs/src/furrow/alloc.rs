@@ -397,8 +397,8 @@ impl Zones {
         self.emptied.remove(&zone);
         let slot = self.slot_mut(zone);
         if !matches!(slot.role, Role::Super | Role::Failed) {
-            let dead = u64::from(slot.capacity - slot.live);
-            self.usable -= dead;
+            let dead = u64::from(slot.capacity.saturating_sub(slot.live));
+            self.usable = self.usable.saturating_sub(dead);
             self.leave_role(zone, Role::Failed);
         }
     }
@@ -472,9 +472,10 @@ impl Zones {
     pub(super) fn remove_live(&mut self, zone: u32, blocks: u32) {
         self.changed.insert(zone);
         let slot = self.slot_mut(zone);
-        slot.live -= blocks;
+        // What a drive says of its zones may be wrong.
+        slot.live = slot.live.saturating_sub(blocks);
         if slot.role == Role::Failed {
-            self.usable -= u64::from(blocks);
+            self.usable = self.usable.saturating_sub(blocks.into());
         }
         self.note_emptied(zone);
     }

@@ -67,7 +67,7 @@ impl Furrow {
             let directory = state.change_inode(parent)?;
             touch(directory, now);
             if new.kind == FileKind::Directory {
-                directory.nlink += 1;
+                directory.nlink = directory.nlink.saturating_add(1);
             }
             Ok(attr)
         })?;
@@ -167,7 +167,7 @@ impl Furrow {
             state.remove_entry(parent, name)?;
             let directory = state.change_inode(parent)?;
             touch(directory, now);
-            directory.nlink -= 1;
+            directory.nlink = directory.nlink.saturating_sub(1);
             Self::drop_link(state, ino, now)
         })?;
         self.after_change();
@@ -256,7 +256,8 @@ impl Furrow {
                 (RenameAction::Replace, Some(replaced)) => {
                     state.remove_entry(target.0, target.1)?;
                     if state.inode(replaced)?.kind == FileKind::Directory {
-                        state.change_inode(target.0)?.nlink -= 1;
+                        let directory = state.change_inode(target.0)?;
+                        directory.nlink = directory.nlink.saturating_sub(1);
                     }
                     Self::drop_link(state, replaced, now)?;
                     move_link(state, moved, source, target)?;
@@ -425,8 +426,10 @@ fn enter(state: &mut State, moved: Ino, from: Ino, (to, name): (Ino, &[u8])) -> 
     let inode = state.inode_mut(moved)?;
     if let Body::Directory(directory) = &mut inode.body {
         directory.parent = to;
-        state.change_inode(from)?.nlink -= 1;
-        state.change_inode(to)?.nlink += 1;
+        let from = state.change_inode(from)?;
+        from.nlink = from.nlink.saturating_sub(1);
+        let to = state.change_inode(to)?;
+        to.nlink = to.nlink.saturating_add(1);
         state.change_inode(moved)?;
     }
     Ok(())

@@ -62,7 +62,8 @@ impl State {
             }
             MapEntry::Shared { extent, skip, blocks } => {
                 let extent = self.extents.get(extent)?;
-                let crcs = &extent.crcs.as_slice()[*skip as usize..(skip + blocks) as usize];
+                let end = skip.checked_add(*blocks)?;
+                let crcs = extent.crcs.as_slice().get(*skip as usize..end as usize)?;
                 Some(Stored { zone: extent.zone, block: extent.block + skip, crcs })
             }
         }
@@ -292,8 +293,9 @@ impl State {
                 self.changes.bytes += 4 * crcs.as_slice().len();
             }
             MapEntry::Shared { extent, .. } => {
-                let shared = self.extents.get_mut(extent).expect("as long as it has references");
-                shared.refs += 1;
+                if let Some(shared) = self.extents.get_mut(extent) {
+                    shared.refs = shared.refs.saturating_add(1);
+                }
                 self.changes.mark(RowKind::Extent, extent.0, 0);
             }
         }
@@ -309,18 +311,22 @@ impl State {
         let file = self.file_mut(ino);
         let entry = file.map.remove(&start).expect("the caller has found the entry");
         let blocks = u64::from(entry.blocks());
-        file.mapped -= blocks;
+        file.mapped = file.mapped.saturating_sub(blocks);
         self.held_bytes -= entry.held_bytes().min(self.held_bytes);
         self.totals.remove_place_bytes(entry.row_bytes());
         self.changes.mark(RowKind::Map, ino.get(), start);
         match &entry {
-            MapEntry::Preallocated { .. } => self.totals.preallocated -= blocks,
+            MapEntry::Preallocated { .. } => {
+                self.totals.preallocated = self.totals.preallocated.saturating_sub(blocks);
+            }
             MapEntry::At { zone, crcs, .. } => {
                 self.zones.remove_live(*zone, crcs.blocks());
-                self.totals.live -= blocks;
+                self.totals.live = self.totals.live.saturating_sub(blocks);
             }
             MapEntry::Shared { extent, skip, blocks } => {
-                if let Some(Extent { zone, block, crcs, .. }) = self.release(*extent) {
+                if let Some(Extent { zone, block, crcs, .. }) = self.release(*extent)
+                    && skip.checked_add(*blocks).is_some_and(|end| end <= crcs.blocks())
+                {
                     let crcs = crcs.part(*skip, *blocks);
                     return MapEntry::At { zone, block: block + skip, crcs };
                 }
@@ -361,10 +367,11 @@ impl State {
         }
     }
 
-    /// Drops one reference; the last one takes the extent out.
+    /// Drops one reference; the last one takes the extent out. Counts come from a drive, and so do sums:
+    /// wrong ones must do no worse than to be wrong.
     fn release(&mut self, id: ExtentId) -> Option<Extent> {
-        let extent = self.extents.get_mut(&id).expect("as long as it has references");
-        extent.refs -= 1;
+        let extent = self.extents.get_mut(&id)?;
+        extent.refs = extent.refs.saturating_sub(1);
         self.changes.mark(RowKind::Extent, id.0, 0);
         if extent.refs > 0 {
             return None;
@@ -373,7 +380,7 @@ impl State {
         self.held_bytes -= extent.held_bytes().min(self.held_bytes);
         let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, blocks);
-        self.totals.live -= u64::from(blocks);
+        self.totals.live = self.totals.live.saturating_sub(blocks.into());
         self.totals.remove_place_bytes(extent_bytes(blocks));
         Some(extent)
     }

@@ -187,6 +187,12 @@ pub(super) fn inode_of(row: &InodeRow, target: &[u8]) -> Result<Inode, (Invarian
     if row.size.get() > rules::FILE_SIZE_MAX {
         return Err((rule::SIZES, format!("size {}", row.size)));
     }
+    if row.count.get() > rules::FILE_SIZE_MAX / BLOCK_BYTES as u64 + 1 {
+        return Err((rule::COUNTS, format!("a count of {}", row.count)));
+    }
+    if row.next_cookie.get() > u64::MAX / 2 {
+        return Err((rule::COOKIES, format!("next cookie {}", row.next_cookie)));
+    }
     let [Some(atime), Some(mtime), Some(ctime), Some(btime)] = times(row) else {
         return Err((rule::INODES, "a time with a second or more of nanoseconds".into()));
     };

@@ -383,10 +383,19 @@ impl File {
     fn enter(&mut self, entries: Vec<(u64, MapEntry)>, known: Range<u64>) -> usize {
         let mut bytes = 0;
         for (first, entry) in entries {
-            if self.known.end_of(first).is_none() {
-                bytes += entry.held_bytes();
-                self.map.insert(first, entry);
+            let limit = first + u64::from(entry.blocks());
+            if self.known.end_of(first).is_some() {
+                continue;
             }
+            if self.overlapping(first, limit).next().is_some() {
+                tracing::error!(
+                    block = first,
+                    "a piece of a file overlaps another, and is left out"
+                );
+                continue;
+            }
+            bytes += entry.held_bytes();
+            self.map.insert(first, entry);
         }
         self.known.insert(known);
         bytes

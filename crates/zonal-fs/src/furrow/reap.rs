@@ -39,11 +39,7 @@ impl State {
             return Err(Stop::NotLoaded(Missing::Map(ino, end)));
         }
         for (_, entry) in file.overlapping(first, end).take(self.reap_max() + 2) {
-            if let MapEntry::Shared { extent, .. } = entry
-                && !self.extents.contains_key(extent)
-            {
-                return Err(Stop::NotLoaded(Missing::Extent(*extent)));
-            }
+            self.check_shared(ino, entry)?;
         }
         Ok(())
     }

@@ -261,6 +261,11 @@ impl Totals {
         Rows { places: self.place_bytes, others: self.row_bytes - self.place_bytes }
     }
 
+    /// Takes back bytes of rows that were counted. All sums come from a drive, and are not trusted.
+    pub(super) fn remove_row_bytes(&mut self, bytes: u64) {
+        self.row_bytes = self.row_bytes.saturating_sub(bytes);
+    }
+
     /// Counts the row of an extent or of a map entry.
     pub(super) fn add_place_bytes(&mut self, bytes: u64) {
         self.row_bytes += bytes;
@@ -269,8 +274,8 @@ impl Totals {
 
     /// Takes back what [`add_place_bytes`](Self::add_place_bytes) counted.
     pub(super) fn remove_place_bytes(&mut self, bytes: u64) {
-        self.row_bytes -= bytes;
-        self.place_bytes -= bytes;
+        self.row_bytes = self.row_bytes.saturating_sub(bytes);
+        self.place_bytes = self.place_bytes.saturating_sub(bytes);
     }
 }
 
@@ -378,13 +383,28 @@ impl State {
             return Err(Stop::NotLoaded(Missing::Map(ino, block)));
         }
         for (_, entry) in file.overlapping(first, limit) {
-            if let MapEntry::Shared { extent, .. } = entry
-                && !self.extents.contains_key(extent)
-            {
-                return Err(Stop::NotLoaded(Missing::Extent(*extent)));
-            }
+            self.check_shared(ino, entry)?;
         }
         Ok(file)
+    }
+
+    /// Whether the extent that an entry shares is in memory, and long enough.
+    pub(super) fn check_shared(&self, ino: Ino, entry: &MapEntry) -> Lookup<()> {
+        let MapEntry::Shared { extent: id, skip, blocks } = entry else { return Ok(()) };
+        let is_changed = || self.is_changed(Key::new(RowKind::Extent, id.0, 0));
+        match self.extents.get(id) {
+            Some(extent)
+                if skip.checked_add(*blocks).is_some_and(|end| end <= extent.crcs.blocks()) =>
+            {
+                Ok(())
+            }
+            None if !is_changed() => Err(Stop::NotLoaded(Missing::Extent(*id))),
+            Some(_) | None => {
+                let why =
+                    format!("inode {ino} has {blocks} blocks behind {skip} of extent {}", id.0);
+                Err(FsError::Corrupt { what: "row", why }.into())
+            }
+        }
     }
 
     /// An inode that is about to change: its row is marked.
@@ -414,8 +434,8 @@ impl State {
             self.unmap(ino, 0, u64::MAX);
         }
         let Some(inode) = self.inodes.remove(&ino) else { return };
-        self.totals.inodes -= 1;
-        self.totals.row_bytes -= inode_bytes(&inode);
+        self.totals.inodes = self.totals.inodes.saturating_sub(1);
+        self.totals.remove_row_bytes(inode_bytes(&inode));
         self.held_bytes -= inode.held_bytes().min(self.held_bytes);
         self.changes.mark(RowKind::Inode, ino.get(), 0);
         for xattr in inode.xattrs.values() {
@@ -445,7 +465,7 @@ impl State {
         let before_bytes = before.as_ref().map_or(0, |before| xattr_held_bytes(name, before));
         self.held_bytes -= before_bytes.min(self.held_bytes);
         self.totals.row_bytes += value.map_or(0, |value| xattr_bytes(name, value));
-        self.totals.row_bytes -= before.map_or(0, |before| xattr_bytes(name, &before));
+        self.totals.remove_row_bytes(before.map_or(0, |before| xattr_bytes(name, &before)));
         self.changes.bytes += value.map_or(0, <[u8]>::len);
         self.changes.mark(RowKind::Xattr, ino.get(), slot);
         Ok(())
@@ -483,8 +503,8 @@ impl State {
         let directory = self.inode_mut(parent)?.directory_mut()?;
         let (name, entry) = directory.by_name.remove_entry(name).ok_or(FsError::NotFound)?;
         directory.by_cookie.remove(&entry.cookie);
-        directory.entries -= 1;
-        self.totals.row_bytes -= entry_bytes(&name);
+        directory.entries = directory.entries.saturating_sub(1);
+        self.totals.remove_row_bytes(entry_bytes(&name));
         self.held_bytes -= entry_held_bytes(&name).min(self.held_bytes);
         self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.mark(RowKind::Entry, parent.get(), entry.cookie);

@@ -118,11 +118,11 @@ impl Base {
         }
         // F2, and what later sums are counted from.
         let is_less = |number: U64| number.get() <= u64::MAX / 2;
+        let sums = [row.inodes, row.preallocated, row.row_bytes, row.data_clock];
         if live != row.live.get()
             || owner_bytes > row.place_bytes.get()
             || row.place_bytes > row.row_bytes
-            || !is_less(row.next_ino)
-            || !is_less(row.next_extent)
+            || !sums.into_iter().chain([row.next_ino, row.next_extent]).all(is_less)
         {
             problems.add(rule::TOTALS, format!("{live} blocks live in zones: {row:?}"));
         }
