@@ -259,7 +259,13 @@ impl Furrow {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let before = self.last_row(key(0), key(block))?.map(|(key, _)| key);
         let start = before.map_or(0, Key::at);
-        let found = self.rows(key(start), key(u64::MAX), MAP_ROWS_MAX)?;
+        let mut found = self.rows(key(start), key(u64::MAX), MAP_ROWS_MAX)?;
+        // A read may end early, among rows that were deleted.
+        while found.end <= key(block) {
+            let more = self.rows(found.end, key(u64::MAX), MAP_ROWS_MAX)?;
+            found.rows.extend(more.rows);
+            found.end = more.end;
+        }
         let mut map = MapRows::default();
         for (key, value) in &found.rows {
             self.add_map_row(&mut map, (*key, value))?;
