@@ -237,11 +237,13 @@ impl Furrow {
     /// What an operation does when it has changed something: keeps the buffer and the batch
     /// within bounds. The operation itself has succeeded.
     pub(super) fn after_change(&self) {
-        self.trim_after_change();
-        let (batch_bytes, waits) = {
+        let (holds_too_much, batch_bytes, waits) = {
             let state = self.read_state();
-            (state.changes.bytes, !state.reaping.is_empty())
+            (self.holds_too_much(&state), state.changes.bytes, !state.reaping.is_empty())
         };
+        if holds_too_much {
+            self.trim(&mut self.write_accounts());
+        }
         if waits {
             self.wake_worker();
         }

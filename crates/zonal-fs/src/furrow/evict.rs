@@ -113,12 +113,17 @@ impl Inode {
 }
 
 impl Furrow {
+    /// Whether there is too much of what was read, and some of it may go.
+    pub(super) fn holds_too_much(&self, state: &State) -> bool {
+        state.held_bytes > self.held_max.max(state.trim_from)
+    }
+
     /// Lets go of some of what was read if there is too much of it.
     ///
     /// If most of it is not committed yet, the worker is to commit, and until then it is only tried now
     /// and then.
     pub(super) fn trim(&self, state: &mut State) {
-        if state.held_bytes > self.held_max.max(state.trim_from) {
+        if self.holds_too_much(state) {
             state.evict(self.held_max / 8 * 7);
             if state.held_bytes > self.held_max {
                 state.trim_from = state.held_bytes + self.held_max / 16;
@@ -131,17 +136,6 @@ impl Furrow {
     pub(super) fn is_held_by_changes(&self) -> bool {
         let state = self.read_state();
         state.trim_from > 0 && state.held_bytes > self.held_max && !state.changes.rows.is_empty()
-    }
-
-    /// The same for who does not have the state.
-    pub(super) fn trim_after_change(&self) {
-        let is_due = {
-            let state = self.read_state();
-            state.held_bytes > self.held_max.max(state.trim_from)
-        };
-        if is_due {
-            self.trim(&mut self.write_accounts());
-        }
     }
 }
 
@@ -242,9 +236,7 @@ impl State {
     /// buffered blocks replace.
     fn kept_of(&self, ino: Ino, file: &File, blocks: Range<u64>) -> BTreeSet<u64> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        let keys = key(blocks.start)..key(blocks.end);
-        let changed = self.changes.rows.range(keys.clone()).chain(self.committing.range(keys));
-        let mut kept: BTreeSet<u64> = changed.map(|key| key.at()).collect();
+        let mut kept = self.changed_places(key(blocks.start), key(blocks.end - 1));
         for (&block, _) in file.dirty.range(blocks) {
             kept.insert(file.covering(block).map_or(block, |(start, _)| start));
         }

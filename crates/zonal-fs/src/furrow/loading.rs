@@ -126,33 +126,33 @@ enum Found {
 
 impl Furrow {
     /// Runs an operation, and again after what it misses was loaded.
-    pub(super) fn loaded<T>(&self, mut run: impl FnMut() -> Lookup<T>) -> Result<T> {
-        loop {
-            match run() {
-                Ok(answer) => return Ok(answer),
-                Err(Stop::Failed(error)) => return Err(error),
-                Err(Stop::NotLoaded(missing)) => match (self.load(&missing), &missing) {
-                    (Err(FsError::NotFound), Missing::Extent(id)) => {
-                        let key = Key::new(RowKind::Extent, id.0, 0);
-                        return Err(broken(key, "it is named and not there"));
-                    }
-                    (outcome, _) => outcome?,
-                },
+    pub(super) fn loaded<T>(&self, run: impl FnMut() -> Lookup<T>) -> Result<T> {
+        self.run_loaded(run)?.map_err(|missing| match missing {
+            Missing::Extent(id) => {
+                broken(Key::new(RowKind::Extent, id.0, 0), "it is named and not there")
             }
-        }
+            Missing::Inode(_) | Missing::Map(..) | Missing::Entries(..) | Missing::Name(..) => {
+                FsError::NotFound
+            }
+        })
     }
 
     /// The same, for who does not know whether what it looks for is still there: `None` if it is not.
-    pub(super) fn loaded_if_there<T>(
+    pub(super) fn loaded_if_there<T>(&self, run: impl FnMut() -> Lookup<T>) -> Result<Option<T>> {
+        Ok(self.run_loaded(run)?.ok())
+    }
+
+    /// What an operation answers, or what it looks for and is not there.
+    fn run_loaded<T>(
         &self,
         mut run: impl FnMut() -> Lookup<T>,
-    ) -> Result<Option<T>> {
+    ) -> Result<std::result::Result<T, Missing>> {
         loop {
             match run() {
-                Ok(answer) => return Ok(Some(answer)),
+                Ok(answer) => return Ok(Ok(answer)),
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::NotLoaded(missing)) => match self.load(&missing) {
-                    Err(FsError::NotFound) => return Ok(None),
+                    Err(FsError::NotFound) => return Ok(Err(missing)),
                     outcome => outcome?,
                 },
             }
@@ -172,8 +172,7 @@ impl Furrow {
 
     /// Whether what was read still counted.
     fn try_load(&self, missing: &Missing) -> Result<bool> {
-        let keys = keys_of(missing);
-        let ticket = self.write_accounts().loads.begin(keys.clone());
+        let ticket = self.write_accounts().loads.begin(keys_of(missing));
         let found = self.read_missing(missing);
         let mut state = self.write_accounts();
         let counts = state.loads.end(ticket);
@@ -196,9 +195,7 @@ impl Furrow {
             &Missing::Extent(id) => {
                 let key = Key::new(RowKind::Extent, id.0, 0);
                 let value = self.row(key)?.ok_or(FsError::NotFound)?;
-                let Row::Extent(row, crcs) =
-                    decode(key, &value).map_err(|why| broken(key, &why))?
-                else {
+                let Row::Extent(row, crcs) = decoded(key, &value)? else {
                     return Err(broken(key, "no extent"));
                 };
                 let extent = load::extent_of(&row, crcs);
@@ -218,10 +215,9 @@ impl Furrow {
             found.rows.extend(more.rows);
             found.end = more.end;
         }
-        let mut rows = found.rows.into_iter().peekable();
+        let mut rows = found.rows.into_iter();
         let (key, value) = rows.next().ok_or(FsError::NotFound)?;
-        let decoded = decode(key, &value).map_err(|why| broken(key, &why))?;
-        let Row::Inode(row, target) = decoded else {
+        let Row::Inode(row, target) = decoded(key, &value)? else {
             // Rows of an inode that is not there: nothing leads to them.
             return Err(FsError::NotFound);
         };
@@ -230,8 +226,7 @@ impl Furrow {
         for (key, value) in rows {
             match key.kind() {
                 RowKind::Xattr => {
-                    let row = decode(key, &value).map_err(|why| broken(key, &why))?;
-                    if let Row::Xattr(name, value) = row {
+                    if let Row::Xattr(name, value) = decoded(key, &value)? {
                         let xattr = Xattr { slot: key.at(), value: value.into() };
                         inode.xattrs.insert(name.into(), xattr);
                     }
@@ -298,7 +293,7 @@ impl Furrow {
         let key = Key::new(RowKind::Name, ino.get(), hash);
         let mut entries = Vec::new();
         if let Some(value) = self.row(key)? {
-            let Row::Name(cookies) = decode(key, &value).map_err(|why| broken(key, &why))? else {
+            let Row::Name(cookies) = decoded(key, &value)? else {
                 return Err(broken(key, "no names"));
             };
             for cookie in cookies {
@@ -316,7 +311,7 @@ impl Furrow {
 
     /// Adds a piece of a file that can be where it says, behind the one before.
     fn add_map_row(&self, map: &mut MapRows, (key, value): (Key, &[u8])) -> Result<()> {
-        let Row::Map(blocks, place) = decode(key, value).map_err(|why| broken(key, &why))? else {
+        let Row::Map(blocks, place) = decoded(key, value)? else {
             return Err(broken(key, "no piece of a file"));
         };
         let entry = load::entry_of(blocks, &place);
@@ -379,7 +374,7 @@ struct MapRows {
 }
 
 fn entry_of_row(key: Key, value: &[u8]) -> Result<(Box<[u8]>, Entry)> {
-    let Row::Entry(row, name) = decode(key, value).map_err(|why| broken(key, &why))? else {
+    let Row::Entry(row, name) = decoded(key, value)? else {
         return Err(broken(key, "no entry"));
     };
     rules::check_name(name).map_err(|error| broken(key, &error.to_string()))?;
@@ -509,6 +504,11 @@ impl State {
             }
         }
     }
+}
+
+/// What a row says, or an error that names it.
+fn decoded(key: Key, value: &[u8]) -> Result<Row<'_>> {
+    decode(key, value).map_err(|why| broken(key, &why))
 }
 
 fn broken(key: Key, why: &str) -> FsError {
