@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use zonal::victim::{Candidate, Policy, choose};
 
 use super::layout::ZoneLimits;
-use super::owners::Records;
+use super::records::Records;
 
 /// What a zone is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 
 use super::Furrow;
 use super::alloc::{Stream, Urgency};
-use super::commit::Ending;
+use super::committer::Ending;
 use super::data::{Purpose, Source};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Rows;
-use super::loading::Lookup;
+use super::missing::Lookup;
 use super::place::{Crcs, MapEntry, Stored};
 use super::state::{DirtyBlock, State};
 use crate::FsError;

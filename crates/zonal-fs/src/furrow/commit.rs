@@ -11,13 +11,11 @@
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
+use super::committer::{Committer, Ending};
 use super::format::record::RecordBuffer;
-use super::format::superblock::Superblock;
-use super::journal::{Appended, Journal, Rest};
+use super::journal::{Appended, Rest};
 use super::owners;
-use super::planted::{Planted, PlantedBug};
-use super::superlog::SuperLog;
-use super::table::Table;
+use super::planted::PlantedBug;
 use super::table::key::Key;
 use super::table::leaf::encode_rows;
 use super::table::memtable::{Memtable, ROW_BYTES};
@@ -30,20 +28,6 @@ const PASSES: usize = 2;
 
 /// Pairs of zones that may turn out to be bad, or too small, while one record is written.
 const TRIES_MAX: usize = 4;
-
-/// What a commit writes to, behind one lock.
-#[derive(Debug)]
-pub(super) struct Committer {
-    pub(super) superblock: Superblock,
-    pub(super) superlog: SuperLog,
-    pub(super) journal: Journal,
-    pub(super) table: Table,
-    /// Number of the last record that is durable.
-    pub(super) durable_record: u64,
-    /// The last manifest may be durable or not: nothing is written before another one is.
-    pub(super) is_unnamed: bool,
-    pub(super) planted: Planted,
-}
 
 /// What a commit took from the state, in one moment, beside the rows.
 struct Taken {
@@ -59,15 +43,6 @@ enum Committed {
     Before,
     /// By a batch of this one.
     Batch,
-}
-
-/// What a commit ends in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// A journal record.
-    Record,
-    /// The same, and a superblock that says the drive was left clean.
-    Clean,
 }
 
 impl Furrow {

@@ -1,10 +1,10 @@
 //! `copy_file_range`: whole blocks are shared, the rest is copied.
 
 use super::Furrow;
-use super::commit::Ending;
+use super::committer::Ending;
 use super::format::BLOCK_BYTES;
 use super::layout::ROW_COPIES;
-use super::loading::Lookup;
+use super::missing::Lookup;
 use super::state::State;
 use crate::FsError;
 use crate::protect;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Furrow;
-use super::evict::Used;
-use super::loading::{Lookup, Missing, Stop};
+use super::held::Used;
+use super::missing::{Lookup, Missing, Stop};
 use super::state::{Body, Directory, File, Inode, State, Xattr};
 use crate::FsError;
 use crate::acl;

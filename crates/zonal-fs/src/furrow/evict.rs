@@ -6,15 +6,14 @@
 //! several things finds them all.
 
 use std::collections::BTreeSet;
-use std::mem::size_of;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::names::Names;
-use super::place::{Crcs, Extent, ExtentId, MapEntry};
-use super::state::{Body, Directory, File, Inode, State};
+use super::held::{Hand, entry_held_bytes};
+use super::place::ExtentId;
+use super::state::{Body, File, Inode, State};
 use super::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
@@ -26,91 +25,6 @@ const LOOKS_MAX: usize = 4096;
 
 /// Map entries that go at once: as many as are loaded at once.
 const PIECE_ENTRIES: usize = 256;
-
-/// Bytes of a node of a tree for each entry, about.
-const NODE_BYTES: usize = 16;
-
-/// When something was used: the number of loads before it.
-#[derive(Debug, Default)]
-pub(super) struct Used {
-    last: AtomicU64,
-    /// What it was when the hand came by.
-    seen: u64,
-}
-
-impl Clone for Used {
-    fn clone(&self) -> Self {
-        Self { last: AtomicU64::new(self.last.load(Ordering::Relaxed)), seen: self.seen }
-    }
-}
-
-impl Used {
-    pub(super) fn note(&self, now: u64) {
-        if self.last.load(Ordering::Relaxed) != now {
-            self.last.store(now, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Where the hand is.
-#[derive(Debug, Default)]
-pub(super) struct Hand {
-    ino: Ino,
-    block: u64,
-    extent: u64,
-}
-
-fn crcs_bytes(crcs: &Crcs) -> usize {
-    let count = crcs.as_slice().len();
-    if count > 1 { 4 * count } else { 0 }
-}
-
-impl MapEntry {
-    /// Bytes of memory, about.
-    pub(super) fn held_bytes(&self) -> usize {
-        let crcs = match self {
-            Self::At { crcs, .. } => crcs_bytes(crcs),
-            Self::Preallocated { .. } | Self::Shared { .. } => 0,
-        };
-        size_of::<u64>() + size_of::<Self>() + NODE_BYTES + crcs
-    }
-}
-
-impl Extent {
-    /// Bytes of memory, about.
-    pub(super) fn held_bytes(&self) -> usize {
-        size_of::<ExtentId>() + size_of::<Self>() + NODE_BYTES + crcs_bytes(&self.crcs)
-    }
-}
-
-/// Bytes of memory of an entry of a directory, about.
-pub(super) fn entry_held_bytes(name: &[u8]) -> usize {
-    // Two trees and the count of users before the name.
-    name.len() + 16 + 16 + 32 + 8 + 16 + 2 * NODE_BYTES
-}
-
-/// Bytes of memory of an extended attribute, about.
-pub(super) fn xattr_held_bytes(name: &[u8], value: &[u8]) -> usize {
-    name.len() + value.len() + 40 + NODE_BYTES
-}
-
-impl Inode {
-    /// Bytes of memory, about.
-    pub(super) fn held_bytes(&self) -> usize {
-        let body = match &self.body {
-            Body::File(file) => file.map.values().map(MapEntry::held_bytes).sum(),
-            Body::Directory(Directory { by_name, names, .. }) => {
-                let entries: usize = by_name.keys().map(|name| entry_held_bytes(name)).sum();
-                entries + names.as_ref().map_or(0, Names::held_bytes)
-            }
-            Body::Symlink(target) => target.len(),
-            Body::Special => 0,
-        };
-        let xattrs = self.xattrs.iter();
-        let xattrs: usize = xattrs.map(|(name, xattr)| xattr_held_bytes(name, xattr)).sum();
-        size_of::<Ino>() + size_of::<Self>() + NODE_BYTES + body + xattrs
-    }
-}
 
 impl Furrow {
     /// Whether there is too much of what was read, and some of it may go.

@@ -7,7 +7,7 @@
 use super::format::BLOCK_BYTES;
 use super::format::owners::OwnerRecord;
 use super::format::row::extent_bytes;
-use super::loading::{Lookup, Missing, Stop};
+use super::missing::{Lookup, Missing, Stop};
 use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use super::state::{File, State};
 use super::table::key::RowKind;

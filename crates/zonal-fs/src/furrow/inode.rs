@@ -2,7 +2,7 @@
 //! life and death.
 
 use super::Furrow;
-use super::loading::Lookup;
+use super::missing::Lookup;
 use super::state::State;
 use crate::FsError;
 use crate::acl;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use zerocopy::byteorder::little_endian::U32;
 
 use super::alloc::{Role, ZoneSlot, Zones};
-use super::evict::Used;
 use super::format::BLOCK_BYTES;
 use super::format::owners::OwnerRecord;
 use super::format::row::{
     EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode, entry_bytes,
     extent_bytes, owners_bytes,
 };
+use super::held::Used;
 use super::invariant::{self as rule, Invariant, Problems};
 use super::known::Known;
 use super::names::{NameKey, Names, names_bytes};

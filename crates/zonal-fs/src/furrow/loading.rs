@@ -8,17 +8,18 @@
 //! same, changed it, committed, and let go of it. So loads are registered, and a commit that takes
 //! rows from where one reads makes it start over.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Furrow;
-use super::evict::entry_held_bytes;
 use super::format::BLOCK_BYTES;
 use super::format::row::{Row, decode};
+use super::held::entry_held_bytes;
 use super::load;
+use super::missing::{Lookup, Missing, Stop};
 use super::names::{NAME_HELD_BYTES, NameKey};
-use super::place::{Extent, ExtentId, MapEntry};
+use super::place::{Extent, MapEntry};
 use super::state::{Body, Directory, Entry, File, Inode, State, Xattr};
 use super::table::key::{Key, RowKind};
 use crate::FsError;
@@ -34,85 +35,6 @@ const MAP_ROWS_MAX: usize = 256;
 
 /// Attempts after which a load has commits wait for it.
 const ATTEMPTS_MAX: usize = 8;
-
-/// Something that an operation needs to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
-    /// An inode.
-    Inode(Ino),
-    /// Map entries of a file, those around a block at least.
-    Map(Ino, u64),
-    /// Entries of a directory, from a cookie on.
-    Entries(Ino, u64),
-    /// The entry with a name in an indexed directory, if there is one.
-    Name(Ino, Box<[u8]>),
-    /// A shared extent.
-    Extent(ExtentId),
-}
-
-/// Why an operation has no answer.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// It needs something that is not in memory.
-    NotLoaded(Missing),
-    /// It has failed.
-    Failed(FsError),
-}
-
-impl<E: Into<FsError>> From<E> for Stop {
-    fn from(error: E) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-/// What an operation finds in memory.
-pub(super) type Lookup<T> = std::result::Result<T, Stop>;
-
-/// Loads that are under way.
-#[derive(Debug, Default)]
-pub(super) struct Loads {
-    under_way: Vec<Load>,
-    next_ticket: u64,
-}
-
-#[derive(Debug)]
-struct Load {
-    ticket: u64,
-    keys: Range<Key>,
-    is_stale: bool,
-}
-
-impl Loads {
-    /// How much was loaded and made so far: a clock.
-    pub(super) fn count(&self) -> u64 {
-        self.next_ticket
-    }
-
-    pub(super) fn advance(&mut self) -> u64 {
-        self.next_ticket += 1;
-        self.next_ticket
-    }
-
-    fn begin(&mut self, keys: Range<Key>) -> u64 {
-        self.next_ticket += 1;
-        self.under_way.push(Load { ticket: self.next_ticket, keys, is_stale: false });
-        self.next_ticket
-    }
-
-    /// Ends a load, and says whether what it has read still counts.
-    fn end(&mut self, ticket: u64) -> bool {
-        let place = self.under_way.iter().position(|load| load.ticket == ticket);
-        let load = self.under_way.swap_remove(place.expect("it was begun"));
-        !load.is_stale
-    }
-
-    /// A commit takes these rows.
-    pub(super) fn note_taken(&mut self, rows: &BTreeSet<Key>) {
-        for load in &mut self.under_way {
-            load.is_stale |= rows.range(load.keys.clone()).next().is_some();
-        }
-    }
-}
 
 /// Rows as they were read, made into what the state consists of.
 enum Found {

@@ -7,10 +7,10 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zonal::{Clock, Lba, Zone, ZoneCond, ZonedDevice};
 
 use super::alloc::{Role, ZoneSlot, Zones};
-use super::commit::{Committer, Ending};
-use super::evict::Used;
+use super::committer::{Committer, Ending};
 use super::format::BLOCK_SHIFT;
 use super::format::superblock::Superblock;
+use super::held::Used;
 use super::io::Drive;
 use super::journal::Journal;
 use super::layout::{Layout, Rows};

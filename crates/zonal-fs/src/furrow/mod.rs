@@ -11,7 +11,9 @@
 //! | [`options`] | how is it mounted? |
 //! | [`layout`] | where do things lie, and how much is kept back? |
 //! | [`state`], [`place`], [`extent`], [`known`] | what is known of files and their blocks? |
-//! | [`loading`], [`evict`] | how does what is not in memory get there, and go again? |
+//! | [`loading`], [`missing`], [`evict`], [`held`] | how does what is not in memory get there, and go again? |
+//! | [`names`], [`index`] | how is a name found in a large directory? |
+//! | [`records`], [`owners`], [`search`] | which file has a block of a zone? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
@@ -27,6 +29,7 @@ mod buffer;
 mod check;
 mod chunk;
 mod commit;
+mod committer;
 mod copy;
 mod data;
 mod dir;
@@ -35,6 +38,8 @@ mod evict;
 mod extent;
 mod file;
 pub mod format;
+mod held;
+mod index;
 mod inode;
 mod invariant;
 mod io;
@@ -44,6 +49,7 @@ pub mod layout;
 mod load;
 mod loading;
 mod losses;
+mod missing;
 mod mkfs;
 mod names;
 mod ops;
@@ -54,6 +60,7 @@ mod planted;
 mod read;
 mod reap;
 mod reclaim;
+mod records;
 mod recover;
 mod replay;
 mod resume;
@@ -91,7 +98,7 @@ pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
 
 use self::alloc::Role;
-use self::commit::Committer;
+use self::committer::Committer;
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;

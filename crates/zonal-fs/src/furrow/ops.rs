@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::commit::Ending;
+use super::committer::Ending;
 use super::format::BLOCK_BYTES;
 use super::layout::Rows;
 use super::state::Body;

@@ -13,59 +13,18 @@
 
 use super::Furrow;
 use super::alloc::{Listed, Role, ZoneSlot, Zones};
-use super::commit::Ending;
+use super::committer::Ending;
 use super::format::owners::{OwnerRecord, RECORDS_MAX};
 use super::format::row::{Row, decode, encode, owners_bytes};
-use super::loading::{Lookup, Missing, Stop};
+use super::missing::{Lookup, Missing, Stop};
 use super::place::{Extent, MapEntry, Owner};
 use super::planted::{Planted, PlantedBug};
+use super::records::{Records, settle};
 use super::state::{File, State};
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
-
-impl OwnerRecord {
-    /// At most `blocks` blocks of it, behind the first `skip`. A shared extent stays whole.
-    pub(super) fn part(&self, skip: u32, blocks: u32) -> Self {
-        match self.owner {
-            Owner::Extent(_) => *self,
-            Owner::Entry(ino, first) => Self {
-                owner: Owner::Entry(ino, first + u64::from(skip)),
-                block: self.block + skip,
-                blocks: blocks.min(self.blocks - skip),
-            },
-        }
-    }
-
-    /// Both as one, if `next` says the same or goes on where this ends.
-    fn joined(&self, next: &Self) -> Option<Self> {
-        let (owners, blocks) = ((self.owner, next.owner), (self.block, next.block));
-        let is_same = match owners {
-            (Owner::Extent(id), Owner::Extent(next)) => id == next && blocks.0 == blocks.1,
-            (Owner::Entry(ino, _), Owner::Entry(next_ino, _)) => {
-                ino == next_ino
-                    && self.distance() == next.distance()
-                    && (self.block..=self.end()).contains(&next.block)
-            }
-            (Owner::Extent(_), Owner::Entry(..)) | (Owner::Entry(..), Owner::Extent(_)) => false,
-        };
-        let end = self.end().max(next.end());
-        is_same.then(|| Self { blocks: end - self.block, ..*self })
-    }
-
-    /// What blocks of one run have in common: how far they lie apart in file and zone.
-    fn distance(&self) -> u64 {
-        match self.owner {
-            Owner::Entry(_, first) => first.wrapping_sub(u64::from(self.block)),
-            Owner::Extent(_) => 0,
-        }
-    }
-}
-
-/// Records of a zone that are in memory, in the order in which they were made.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Records(Vec<OwnerRecord>);
 
 /// Rows of owners that are read at once.
 const ROWS_AT_ONCE: usize = 64;
@@ -80,32 +39,15 @@ pub(super) struct Due {
 #[derive(Default)]
 pub(super) struct NewRows(Vec<(u32, Box<[u8]>)>);
 
-impl Records {
-    /// Adds one, or makes the last one longer.
-    pub(super) fn push(&mut self, record: OwnerRecord) {
-        if let Some(last) = self.0.last_mut()
-            && let Some(joined) = last.joined(&record)
-        {
-            *last = joined;
-        } else {
-            self.0.push(record);
-        }
-    }
-
-    pub(super) fn as_slice(&self) -> &[OwnerRecord] {
-        &self.0
-    }
-}
-
 impl ZoneSlot {
     /// Whether its rows of owners, without what is in memory, name all that lives in it.
     pub(super) fn is_listed_in_rows(&self) -> bool {
-        self.listed != Listed::No && self.records.0.is_empty()
+        self.listed != Listed::No && self.records.as_slice().is_empty()
     }
 
     /// What changes whenever a record is added.
     pub(super) fn owners_mark(&self) -> (usize, u32) {
-        (self.records.0.len(), self.next_owners)
+        (self.records.as_slice().len(), self.next_owners)
     }
 }
 
@@ -128,7 +70,7 @@ impl Zones {
         for zone in recorded {
             let slot = self.slot_mut(zone);
             if slot.live > 0 && is_due(slot) {
-                let records = std::mem::take(&mut slot.records).0;
+                let records = std::mem::take(&mut slot.records).into_vec();
                 due.push(Due { zone, records });
             } else {
                 self.recorded.insert(zone);
@@ -154,23 +96,6 @@ impl Zones {
     pub(super) fn has_records(&self) -> bool {
         !self.recorded.is_empty()
     }
-}
-
-/// Makes what says the same, or goes on, one record each, and puts all in the order of blocks.
-pub(super) fn settle(records: &mut Vec<OwnerRecord>) {
-    let key = |record: &OwnerRecord| match record.owner {
-        Owner::Entry(ino, _) => (ino, record.distance(), record.block),
-        Owner::Extent(id) => (Ino::default(), id.0, record.block),
-    };
-    records.sort_unstable_by_key(key);
-    records.dedup_by(|next, last| match last.joined(next) {
-        Some(joined) => {
-            *last = joined;
-            true
-        }
-        None => false,
-    });
-    records.sort_unstable_by_key(|record| (record.block, record.owner));
 }
 
 /// Blocks of a zone that live, with their checksums: what a record leads to.
@@ -359,61 +284,4 @@ fn overlap(
     let crcs = &crcs.as_slice()[narrow(from - start)..narrow(to - start)];
     let skip = u32::try_from(from - start).expect("inside the entry");
     (*lies_in == zone).then(|| (from, block + skip, crcs.to_vec()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::furrow::place::ExtentId;
-
-    fn of_file(ino: u64, first: u64, block: u32, blocks: u32) -> OwnerRecord {
-        OwnerRecord { owner: Owner::Entry(Ino::new(ino), first), block, blocks }
-    }
-
-    fn of_extent(id: u64, block: u32, blocks: u32) -> OwnerRecord {
-        OwnerRecord { owner: Owner::Extent(ExtentId(id)), block, blocks }
-    }
-
-    #[test]
-    fn what_is_written_in_order_is_one_record() {
-        let mut records = Records::default();
-        (0..100).for_each(|turn| records.push(of_file(7, u64::from(turn) * 4, 10 + turn * 4, 4)));
-        assert_eq!(records.as_slice(), [of_file(7, 0, 10, 400)]);
-        records.push(of_file(7, 0, 410, 4));
-        records.push(of_file(8, 4, 414, 4));
-        assert_eq!(records.as_slice().len(), 3, "another place, another file");
-    }
-
-    #[test]
-    fn what_says_the_same_is_one_record_and_nothing_else_is() {
-        let mut records = vec![
-            of_file(7, 20, 120, 5),
-            of_file(9, 0, 3, 1),
-            of_extent(7, 100, 8),
-            of_file(7, 0, 100, 10),
-            of_file(7, 5, 105, 15),
-            of_file(7, 2, 50, 3),
-            of_extent(7, 100, 8),
-            of_extent(8, 100, 8),
-            of_file(7, 26, 126, 1),
-        ];
-        settle(&mut records);
-        let expected = [
-            of_file(9, 0, 3, 1),
-            of_file(7, 2, 50, 3),
-            of_file(7, 0, 100, 25),
-            of_extent(7, 100, 8),
-            of_extent(8, 100, 8),
-            of_file(7, 26, 126, 1),
-        ];
-        assert_eq!(records, expected);
-    }
-
-    #[test]
-    fn a_part_of_a_record_is_a_part_of_the_file() {
-        let record = of_file(7, 10, 100, 8);
-        assert_eq!(record.part(3, 2), of_file(7, 13, 103, 2));
-        assert_eq!(record.part(3, 50), of_file(7, 13, 103, 5));
-        assert_eq!(of_extent(7, 100, 8).part(3, 2), of_extent(7, 100, 8), "stays whole");
-    }
 }

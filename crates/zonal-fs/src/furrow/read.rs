@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::buffer::BlockData;
 use super::data::Source;
 use super::format::{Address, BLOCK_BYTES};
-use super::loading::{Lookup, Missing, Stop};
+use super::missing::{Lookup, Missing, Stop};
 use super::place::MapEntry;
 use super::state::{File, Inode, State};
 use super::{AtimePolicy, Furrow};

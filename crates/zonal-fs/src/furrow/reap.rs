@@ -9,7 +9,7 @@
 use std::collections::btree_map::Range;
 
 use super::Furrow;
-use super::loading::{Lookup, Missing, Stop};
+use super::missing::{Lookup, Missing, Stop};
 use super::place::MapEntry;
 use super::state::State;
 use crate::vfs::Ino;

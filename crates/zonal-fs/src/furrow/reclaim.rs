@@ -12,13 +12,14 @@ use std::sync::atomic::Ordering;
 
 use super::Furrow;
 use super::alloc::{Listed, Urgency};
-use super::commit::Ending;
+use super::committer::Ending;
 use super::data::Purpose;
 use super::extent::Placed;
 use super::format::owners::OwnerRecord;
 use super::format::{Address, BLOCK_BYTES};
-use super::owners::{Piece, settle};
+use super::owners::Piece;
 use super::planted::PlantedBug;
+use super::records::settle;
 use crate::FsError;
 use crate::vfs::Result;
 

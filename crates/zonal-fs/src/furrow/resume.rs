@@ -6,7 +6,7 @@ use zonal::{Zone, ZoneCond};
 
 use super::Furrow;
 use super::alloc::Role;
-use super::commit::Ending;
+use super::committer::Ending;
 use super::format::blocks_for;
 use super::invariant::Problems;
 use super::io::Drive;

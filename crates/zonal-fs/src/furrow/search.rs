@@ -282,7 +282,7 @@ mod tests {
         let file = create(&fs, "file");
         write(&fs, file, 0, 20, 1);
         let zone = zones(&fs)[0].0;
-        fs.write_state().zones.slot_mut(zone).records = crate::furrow::owners::Records::default();
+        fs.write_state().zones.slot_mut(zone).records = crate::furrow::records::Records::default();
         fs.sync().unwrap();
         empty(&fs, zone);
         fs.sync().unwrap();

@@ -15,12 +15,12 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use super::alloc::Zones;
-use super::evict::{Hand, Used, entry_held_bytes, xattr_held_bytes};
 use super::format::BLOCK_BYTES;
 use super::format::row::{INODE_BYTES, entry_bytes, xattr_bytes};
+use super::held::{Hand, NODE_BYTES, Used, entry_held_bytes, xattr_held_bytes};
 use super::known::Known;
 use super::layout::Rows;
-use super::loading::{Loads, Lookup, Missing, Stop};
+use super::missing::{Loads, Lookup, Missing, Stop};
 use super::names::{NameKey, Names};
 use super::place::{Extent, ExtentId, MapEntry};
 use super::table::key::{Key, RowKind};
@@ -167,6 +167,22 @@ impl Inode {
             btime: self.btime,
             flags: self.flags,
         }
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn held_bytes(&self) -> usize {
+        let body = match &self.body {
+            Body::File(file) => file.map.values().map(MapEntry::held_bytes).sum(),
+            Body::Directory(Directory { by_name, names, .. }) => {
+                let entries: usize = by_name.keys().map(|name| entry_held_bytes(name)).sum();
+                entries + names.as_ref().map_or(0, Names::held_bytes)
+            }
+            Body::Symlink(target) => target.len(),
+            Body::Special => 0,
+        };
+        let xattrs = self.xattrs.iter();
+        let xattrs: usize = xattrs.map(|(name, xattr)| xattr_held_bytes(name, xattr)).sum();
+        size_of::<Ino>() + size_of::<Self>() + NODE_BYTES + body + xattrs
     }
 
     /// Blocks mapped, or entries.

@@ -143,7 +143,7 @@ impl Furrow {
         if is_young && !is_much {
             return Ok(StepProgress::Wait);
         }
-        self.commit(super::commit::Ending::Record)?;
+        self.commit(super::committer::Ending::Record)?;
         Ok(StepProgress::Idle)
     }
 

@@ -19,7 +19,7 @@ use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
 use crate::furrow::Furrow;
 use crate::furrow::alloc::Role;
-use crate::furrow::commit::{Committer, Ending};
+use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::format::Address;
 use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
 use crate::furrow::format::superblock::ManifestPointer;

@@ -1,0 +1,258 @@
+//! Looking names up in a directory, and keeping its index as entries come and go.
+//!
+//! What memory knows of the rows of an index is kept like a row itself: who changes one has seen all
+//! of it.
+
+use super::missing::{Lookup, Missing, Stop};
+use super::names::{Names, names_bytes};
+use super::state::{Directory, Entry, State};
+use super::table::key::RowKind;
+use crate::vfs::Ino;
+
+/// Entries of a directory that is not indexed, at most. Fewer on small drives, so that tests take
+/// the same path.
+const ENTRIES_MAX: u64 = 8192;
+
+impl Directory {
+    /// Whether memory has all entries with this hash.
+    fn knows_names(&self, hash: u64) -> bool {
+        self.known.is_all() || self.names.as_ref().is_some_and(|names| names.knows(hash))
+    }
+}
+
+impl State {
+    /// The entry with a name in a directory.
+    pub(super) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
+        let directory = self.inode(ino)?.directory()?;
+        let entry = directory.by_name.get(name).copied();
+        if entry.is_some() {
+            return Ok(entry);
+        }
+        if directory.names.is_some() {
+            return self.check_names(ino, name).map(|()| None);
+        }
+        match directory.known.first_unknown(0..u64::MAX) {
+            Some(cookie) => Err(Stop::NotLoaded(Missing::Entries(ino, cookie))),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, for who will change it: what the index says of the name is in memory.
+    pub(super) fn entry_to_change(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
+        let entry = self.entry(ino, name)?;
+        self.check_names(ino, name)?;
+        Ok(entry)
+    }
+
+    fn check_names(&self, ino: Ino, name: &[u8]) -> Lookup<()> {
+        let directory = self.inode(ino)?.directory()?;
+        if directory.names.is_none() || directory.knows_names(self.name_key.hash(name)) {
+            return Ok(());
+        }
+        Err(Stop::NotLoaded(Missing::Name(ino, name.into())))
+    }
+
+    /// An entry was made: enters its name in the index, which a directory gets that is large enough.
+    pub(super) fn index_entry(&mut self, ino: Ino, name: &[u8], cookie: u64) -> Lookup<()> {
+        let max = ENTRIES_MAX.min(u64::from(self.zones.zone_blocks()) / 16);
+        let key = self.name_key;
+        let directory = self.inode_mut(ino)?.directory_mut()?;
+        if directory.names.is_some() {
+            return self.change_names(ino, name, |names, hash| names.add(hash, cookie));
+        }
+        if directory.entries <= max || !directory.known.is_all() {
+            return Ok(());
+        }
+        let mut names = Names::default();
+        for (&cookie, name) in &directory.by_cookie {
+            names.add(key.hash(name), cookie);
+        }
+        for (hash, cookies) in names.rows() {
+            self.changes.mark(RowKind::Name, ino.get(), hash);
+            self.totals.row_bytes += names_bytes(cookies.len());
+        }
+        self.held_bytes += names.held_bytes();
+        self.change_inode(ino)?.directory_mut()?.names = Some(names);
+        Ok(())
+    }
+
+    /// An entry is gone: so is its name.
+    pub(super) fn unindex_entry(&mut self, ino: Ino, name: &[u8], cookie: u64) -> Lookup<()> {
+        if self.inode(ino)?.directory()?.names.is_none() {
+            return Ok(());
+        }
+        self.change_names(ino, name, |names, hash| names.remove(hash, cookie))
+    }
+
+    fn change_names(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        change: impl FnOnce(&mut Names, u64),
+    ) -> Lookup<()> {
+        let hash = self.name_key.hash(name);
+        let directory = self.inode_mut(ino)?.directory_mut()?;
+        assert!(directory.knows_names(hash), "a name is looked up before it is changed");
+        let Some(names) = &mut directory.names else { return Ok(()) };
+        let (bytes, held) = (names_bytes(names.cookies(hash).len()), names.held_bytes());
+        change(names, hash);
+        let (now, held_now) = (names_bytes(names.cookies(hash).len()), names.held_bytes());
+        self.totals.row_bytes = self.totals.row_bytes + now - bytes;
+        self.held_bytes = (self.held_bytes + held_now).saturating_sub(held);
+        self.changes.mark(RowKind::Name, ino.get(), hash);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
+    use crate::vfs::{Caller, FileKind, FileSystem, Listing, NewInode, RenameFlags};
+
+    const FILE: NewInode<'static> =
+        NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+
+    /// A directory with so many entries, each named by a number, of which memory knows nothing.
+    fn directory(count: u64) -> (Furrow, Ino) {
+        let (drive, clock) = formatted(64, 256);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Directory, ..FILE };
+        let home = fs.create(&Caller::ROOT, Ino::ROOT, b"home", &new).unwrap().ino;
+        for number in 0..count {
+            fs.create(&Caller::ROOT, home, number.to_string().as_bytes(), &FILE).unwrap();
+        }
+        forget(&fs, home);
+        (fs, home)
+    }
+
+    fn forget(fs: &Furrow, ino: Ino) {
+        fs.sync().unwrap();
+        let mut state = fs.write_state();
+        let inode = state.inodes.remove(&ino).unwrap();
+        state.held_bytes = state.held_bytes.saturating_sub(inode.held_bytes());
+    }
+
+    /// Entries in memory.
+    fn held_entries(fs: &Furrow, ino: Ino) -> usize {
+        fs.read_state().inode(ino).unwrap().directory().unwrap().by_name.len()
+    }
+
+    fn is_clean(fs: &Furrow) {
+        fs.sync().unwrap();
+        let report = check(fs.drive.device.clone(), DataCheck::Skip, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+
+    #[test]
+    fn a_name_of_a_large_directory_is_found_without_the_others() {
+        let (fs, home) = directory(1000);
+        for number in [0, 500, 999] {
+            assert!(fs.lookup(home, number.to_string().as_bytes()).is_ok(), "{number}");
+        }
+        assert!(fs.lookup(home, b"1000").is_err());
+        assert_eq!(held_entries(&fs, home), 3);
+        // Changes look at what they change, and at nothing else.
+        fs.unlink(home, b"500").unwrap();
+        fs.rename((home, b"0"), (home, b"zero"), RenameFlags::empty()).unwrap();
+        fs.rename((home, b"7"), (home, b"999"), RenameFlags::empty()).unwrap();
+        fs.rename((home, b"8"), (home, b"9"), RenameFlags::EXCHANGE).unwrap();
+        fs.create(&Caller::ROOT, home, b"new", &FILE).unwrap();
+        assert!(fs.create(&Caller::ROOT, home, b"11", &FILE).is_err(), "it is there");
+        assert!(held_entries(&fs, home) < 10, "{} entries are in memory", held_entries(&fs, home));
+        is_clean(&fs);
+        forget(&fs, home);
+        for (name, is_there) in [("0", false), ("zero", true), ("7", false), ("new", true)] {
+            assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}");
+        }
+        // What was found by name is listed once, and what is gone is not.
+        assert!(fs.lookup(home, b"500").is_err());
+        fs.unlink(home, b"700").unwrap();
+        let mut names = Vec::new();
+        let mut each = |entry: crate::vfs::DirEntry<'_>| {
+            names.push(entry.name.to_vec());
+            Listing::More
+        };
+        fs.readdir(home, 0, &mut each).unwrap();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!((names.len(), count), (2 + 1000 - 3 + 1, count));
+        // Now that all of it is in memory.
+        fs.unlink(home, b"new").unwrap();
+        fs.create(&Caller::ROOT, home, b"newer", &FILE).unwrap();
+        is_clean(&fs);
+    }
+
+    #[test]
+    fn a_directory_that_is_emptied_leaves_no_names() {
+        let (fs, home) = directory(100);
+        for number in 0..100 {
+            fs.unlink(home, number.to_string().as_bytes()).unwrap();
+        }
+        is_clean(&fs);
+        fs.rmdir(Ino::ROOT, b"home").unwrap();
+        is_clean(&fs);
+        let key = |ino| super::super::table::key::Key::new(RowKind::Name, ino, 0);
+        let rows = fs.rows(key(home.get()), key(home.get() + 1), 10).unwrap();
+        assert_eq!(rows.rows, []);
+    }
+
+    /// Changes at random, with memory for a part of the entries, against a set of names.
+    #[test]
+    fn a_directory_larger_than_memory_holds_what_it_should() {
+        let (mut fs, home) = directory(6000);
+        fs.held_max = 300 << 10;
+        let mut names: BTreeSet<String> = (0..6000).map(|number| number.to_string()).collect();
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for turn in 0..4000 {
+            let (name, other) = (next(8000).to_string(), next(8000).to_string());
+            let is_there = names.contains(&name);
+            match next(4) {
+                0 => {
+                    let outcome = fs.create(&Caller::ROOT, home, name.as_bytes(), &FILE);
+                    assert_eq!(outcome.is_err(), is_there, "{name}");
+                    names.insert(name);
+                }
+                1 => {
+                    assert_eq!(fs.unlink(home, name.as_bytes()).is_ok(), is_there, "{name}");
+                    names.remove(&name);
+                }
+                2 => {
+                    let (from, to) = ((home, name.as_bytes()), (home, other.as_bytes()));
+                    let outcome = fs.rename(from, to, RenameFlags::empty());
+                    assert_eq!(outcome.is_ok(), is_there, "{name} to {other}");
+                    if names.remove(&name) {
+                        names.insert(other);
+                    }
+                }
+                _ => assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}"),
+            }
+            if turn % 100 == 0 {
+                fs.sync().unwrap();
+                fs.tick().unwrap();
+            }
+            if turn % 1000 == 0 {
+                let mut found = BTreeSet::new();
+                let mut each = |entry: crate::vfs::DirEntry<'_>| {
+                    let is_new = found.insert(String::from_utf8(entry.name.to_vec()).unwrap());
+                    assert!(is_new, "{:?} is listed twice", entry.name);
+                    Listing::More
+                };
+                fs.readdir(home, 2, &mut each).unwrap();
+                assert!(found == names, "{} listed, {} there", found.len(), names.len());
+            }
+        }
+        let held = fs.read_state().held_bytes;
+        assert!(held < 1 << 20, "{held} bytes in memory");
+        assert!(held_entries(&fs, home) < 4000, "most are in memory");
+        is_clean(&fs);
+    }
+}

@@ -1,0 +1,90 @@
+//! What is not in memory: how an operation says so, and which loads are under way.
+//!
+//! [`loading`](super::loading) does the loading.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::place::ExtentId;
+use super::table::key::Key;
+use crate::FsError;
+use crate::vfs::Ino;
+
+/// Something that an operation needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// An inode.
+    Inode(Ino),
+    /// Map entries of a file, those around a block at least.
+    Map(Ino, u64),
+    /// Entries of a directory, from a cookie on.
+    Entries(Ino, u64),
+    /// The entry with a name in an indexed directory, if there is one.
+    Name(Ino, Box<[u8]>),
+    /// A shared extent.
+    Extent(ExtentId),
+}
+
+/// Why an operation has no answer.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It needs something that is not in memory.
+    NotLoaded(Missing),
+    /// It has failed.
+    Failed(FsError),
+}
+
+impl<E: Into<FsError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What an operation finds in memory.
+pub(super) type Lookup<T> = std::result::Result<T, Stop>;
+
+/// Loads that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    under_way: Vec<Load>,
+    next_ticket: u64,
+}
+
+#[derive(Debug)]
+struct Load {
+    ticket: u64,
+    keys: Range<Key>,
+    is_stale: bool,
+}
+
+impl Loads {
+    /// How much was loaded and made so far: a clock.
+    pub(super) fn count(&self) -> u64 {
+        self.next_ticket
+    }
+
+    pub(super) fn advance(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
+    pub(super) fn begin(&mut self, keys: Range<Key>) -> u64 {
+        self.next_ticket += 1;
+        self.under_way.push(Load { ticket: self.next_ticket, keys, is_stale: false });
+        self.next_ticket
+    }
+
+    /// Ends a load, and says whether what it has read still counts.
+    pub(super) fn end(&mut self, ticket: u64) -> bool {
+        let place = self.under_way.iter().position(|load| load.ticket == ticket);
+        let load = self.under_way.swap_remove(place.expect("it was begun"));
+        !load.is_stale
+    }
+
+    /// A commit takes these rows.
+    pub(super) fn note_taken(&mut self, rows: &BTreeSet<Key>) {
+        for load in &mut self.under_way {
+            load.is_stale |= rows.range(load.keys.clone()).next().is_some();
+        }
+    }
+}
