@@ -221,6 +221,7 @@ fn records_of(rows: &Memtable, bytes: usize) -> Vec<RecordBuffer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::alloc::Role;
     use crate::furrow::sample::formatted;
     use crate::furrow::{Access, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
@@ -233,10 +234,15 @@ mod tests {
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         // A copy has failed, and other zones too.
         fs.committer.lock().unwrap().journal.failed[0] = true;
-        let mut taken = Vec::new();
-        while let Some(zone) = fs.write_state().zones.take_meta() {
-            taken.push(zone);
-        }
+        let taken = {
+            let zones = &mut fs.write_state().zones;
+            let free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free);
+            let free: Vec<u32> = free.collect();
+            for &zone in &free {
+                zones.claim(zone);
+            }
+            free
+        };
         for name in ["one", "two"] {
             fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap();
             fs.sync().unwrap();

@@ -2,15 +2,14 @@
 //! nothing, and what leaves none is said, not taken for the journal's end.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use zonal::image::Image;
 use zonal::layer::record::{Recorder, Step};
-use zonal::{DeviceError, Lba, LbaCount, ZonedDevice};
+use zonal::{DeviceError, Geometry, Lba, LbaCount, ZoneCond, ZoneId, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::furrow::{Access, Furrow, MountOptions};
-use zonal_fs::vfs::{Caller, FileSystem, Ino, XattrMode};
+use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags, XattrMode};
 
 use crate::hooked::{Hook, Hooked};
 use crate::ops::content;
@@ -18,19 +17,34 @@ use crate::ops::drives::{self, SMALL, Shape, StepClock};
 use crate::run::end_of;
 use crate::zones::PLAIN;
 
-/// Blocks that cannot be read, and a zone that takes no more writes.
+/// Blocks that cannot be read, and zones that take no writes.
 #[derive(Default)]
 struct Bad {
     unreadable: BTreeSet<Lba>,
-    refuses: AtomicU32,
+    refused: Mutex<BTreeSet<u64>>,
+}
+
+impl Bad {
+    /// From now on these zones take no writes, and all others do.
+    fn refuse(&self, zones: impl IntoIterator<Item = ZoneId>) {
+        *self.refused.lock().expect("no panic") =
+            zones.into_iter().map(|zone| zone.get().into()).collect();
+    }
+
+    fn write(&self, zone: u64, lba: Lba) -> Result<(), DeviceError> {
+        let is_refused = self.refused.lock().expect("no panic").contains(&zone);
+        if is_refused { Err(DeviceError::Medium { lba }) } else { Ok(()) }
+    }
 }
 
 impl Hook for Bad {
     fn before_write(&self, lba: Lba) -> Result<(), DeviceError> {
         // Zones are of one size in all drives here.
-        let zone = lba.get() / SMALL.spec.zone_size.get();
-        let refuses = u64::from(self.refuses.load(Ordering::Relaxed));
-        if zone != 0 && zone == refuses { Err(DeviceError::Medium { lba }) } else { Ok(()) }
+        self.write(lba.get() / SMALL.spec.zone_size.get(), lba)
+    }
+
+    fn before_append(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.write(zone.get().into(), SMALL.geometry().zone_start(zone))
     }
 
     fn after_read(&self, lba: Lba, bytes: &mut [u8]) -> Result<(), DeviceError> {
@@ -72,8 +86,7 @@ impl Journal {
         for batch in 0..count {
             if batch == fails {
                 let [first, _] = batches[batch - 1][0].expect("it has not failed yet");
-                let zone = image.geometry().locate(first).0.get();
-                drive.hook.refuses.store(zone, Ordering::Relaxed);
+                drive.hook.refuse([image.geometry().locate(first).0]);
             }
             let before = recorder.len();
             let made = fs.create(&Caller::ROOT, Ino::ROOT, &name(batch), &PLAIN).expect("create");
@@ -83,7 +96,7 @@ impl Journal {
             fs.sync().expect("sync");
             let steps = recorder.recording().steps.split_off(before);
             let records: Vec<Record> =
-                steps.iter().filter_map(|step| record(image, step)).collect();
+                steps.iter().filter_map(|step| record(image.geometry(), step)).collect();
             batches.push(match records[..] {
                 [first, second] => [Some(first), Some(second)],
                 [second] if batch >= fails => [None, Some(second)],
@@ -180,9 +193,9 @@ enum Harm {
     Unreadable,
 }
 
-fn record(image: &Image, step: &Step) -> Option<Record> {
+fn record(geometry: &Geometry, step: &Step) -> Option<Record> {
     let Step::Store { zone, offset, data } = step else { return None };
-    let first = image.geometry().zone_start(*zone) + *offset;
+    let first = geometry.zone_start(*zone) + *offset;
     Some([first, first + LbaCount::new(data.len() as u64 / 4096 - 1)])
 }
 
@@ -236,5 +249,76 @@ fn a_journal_record_that_is_lost_before_the_journal_changes_zones_is_said() {
             let fs = mount(drive, Access::ReadOnly).expect("what is before it can be read");
             assert_eq!(journal.found(&fs), batch, "{harm:?}");
         }
+    }
+}
+
+/// When zones take writes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// While the file system is mounted.
+    Mounted,
+    /// After the process has died.
+    Dead,
+}
+
+fn write_file(fs: &Furrow, name: &[u8], seed: u16) {
+    let ino = fs.create(&Caller::ROOT, Ino::ROOT, name, &PLAIN).expect("create").ino;
+    fs.write(ino, 0, &content(seed, 0, 20_000), WriteFlags::empty()).expect("write");
+}
+
+/// Which of the three files of the next test are there, whole.
+fn files(fs: &Furrow) -> [bool; 3] {
+    [(&b"synced"[..], 1), (b"deleted", 2), (b"later", 3)].map(|(name, seed)| {
+        let Ok(found) = fs.lookup(Ino::ROOT, name) else { return false };
+        let mut buffer = vec![0; 20_000];
+        fs.read(found.ino, 0, &mut buffer).expect("read");
+        assert!(buffer == content(seed, 0, 20_000), "{}", name.escape_ascii());
+        true
+    })
+}
+
+#[test]
+fn a_commit_that_finds_no_zone_for_its_journal_fails_and_loses_nothing_that_was_synced() {
+    for again in [Again::Mounted, Again::Dead] {
+        let recorder = Arc::new(Recorder::new(formatted(&SMALL)));
+        let drive = Hooked::new(recorder.clone(), Bad::default());
+        let fs = mount(drive.clone(), Access::ReadWrite).expect("mount");
+        write_file(&fs, b"synced", 1);
+        write_file(&fs, b"deleted", 2);
+        fs.sync().expect("sync");
+        // Both copies of the journal fail, and every zone that they could go on in.
+        let steps = recorder.recording().steps;
+        let mut stores = steps.iter().rev().filter_map(|step| record(&SMALL.geometry(), step));
+        let mut zone = || SMALL.geometry().locate(stores.next().expect("a record")[0]).0;
+        let journal = [zone(), zone()];
+        let zones = recorder.report_all().expect("report").into_iter();
+        let empty = zones.filter(|zone| zone.cond == ZoneCond::Empty).map(|zone| zone.id);
+        drive.hook.refuse(empty.chain(journal));
+        write_file(&fs, b"later", 3);
+        fs.unlink(Ino::ROOT, b"deleted").expect("unlink");
+        for _ in 0..5 {
+            let error = fs.sync().expect_err("nothing can be made durable");
+            assert!(matches!(error, FsError::NoSpace), "{error:?}");
+            assert_eq!(files(&fs), [true, false, true], "the mount goes on");
+            let seen = mount(drive.clone(), Access::ReadOnly).expect("it can be read");
+            assert_eq!(files(&seen), [true, true, false], "what was synced last");
+        }
+        drive.hook.refuse([]);
+        let fs = match again {
+            Again::Mounted => fs,
+            Again::Dead => {
+                drop(fs);
+                let fs = mount(drive.clone(), Access::ReadWrite).expect("mount");
+                assert_eq!(files(&fs), [true, true, false], "what was synced last");
+                write_file(&fs, b"later", 3);
+                fs.unlink(Ino::ROOT, b"deleted").expect("unlink");
+                fs
+            }
+        };
+        fs.sync().expect("zones take writes again");
+        drop(fs);
+        let fs = mount(drive.clone(), Access::ReadWrite).expect("mount");
+        assert_eq!(files(&fs), [true, false, true]);
+        assert_eq!(drives::problems(drive), Vec::<String>::new(), "{again:?}");
     }
 }

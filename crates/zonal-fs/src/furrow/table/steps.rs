@@ -17,6 +17,7 @@ use super::memtable::Memtable;
 use super::pairs::{Copies, MetaZones, Pairs, take_two};
 use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
+use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::alloc::Role;
 use crate::furrow::committer::{Committer, Ending};
@@ -389,12 +390,15 @@ impl Furrow {
     /// Names the journal's zones in a manifest, new ones where it is impaired.
     pub(in crate::furrow) fn name_journal(&self, committer: &mut Committer) -> Result<()> {
         let mut pairs = self.lock_pairs();
-        let outcome = committer.write_manifest(
-            &self.drive,
-            &mut MountedZones(self),
-            &mut pairs,
-            (&self.view.levels(), Ending::Record),
-        );
+        let mut zones = MountedZones(self);
+        let levels = self.view.levels();
+        let what = (&*levels, Ending::Record);
+        let mut outcome = committer.write_manifest(&self.drive, &mut zones, &mut pairs, what);
+        if matches!(outcome, Err(FsError::NoSpace)) {
+            // Pairs whose first record failed are still taken, although they hold nothing.
+            committer.release(&self.drive, &mut zones, (&pairs, &levels));
+            outcome = committer.write_manifest(&self.drive, &mut zones, &mut pairs, what);
+        }
         if self.layout().few_open_pairs {
             pairs.seal(&self.drive);
         }
