@@ -1,9 +1,9 @@
-//! The write buffer: blocks of files that are newer than the drive.
+//! The write buffer: blocks of files that are newer than what the drive holds.
 //!
-//! Small and unaligned writes gather here, a block at a time, so that a file written in pieces of
-//! a hundred bytes does not become an extent per piece, and many small files do not become a write
-//! to the drive each. A block stays until its content has been
-//! placed on the drive and mapped; what is written to it meanwhile stays with it.
+//! Small and unaligned writes gather here, a block at a time, so that a file written in pieces of a
+//! hundred bytes does not get an extent for each piece, and many small files do not each cost a
+//! write to the drive. A block stays here until its content has been placed on the drive and
+//! mapped; if it is written again meanwhile, it stays with the newer content.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

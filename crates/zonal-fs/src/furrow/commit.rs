@@ -1,12 +1,13 @@
-//! The commit: what makes everything before it durable, and nothing in part.
+//! The commit: it makes everything before it durable, as a whole or not at all.
 //!
-//! Order: buffered data to data zones → *flush* → the changed rows as one batch of the journal, twice
-//! → *flush* → the rows enter the memtable, and zones in which nothing lives any more may be reset
-//! (F3), which [`step`](super::step) does later. Who waits for the lock while another commits finds its
-//! changes durable when it gets it: that is the group commit.
+//! Order: buffered data to data zones → *flush* → the changed rows as one batch of the journal,
+//! twice → *flush* → the rows enter the memtable, and zones in which nothing lives any more may be
+//! reset (F3), which [`step`](super::step) does later. A caller that waits for the lock while
+//! another commit runs finds its changes durable when it gets the lock: that is group commit.
 //!
-//! The batch is the tree at one moment: from the last blocks that leave the buffer until the rows
-//! are encoded nothing else changes it. Who reads goes on meanwhile, device I/O or not.
+//! The batch is the tree at one moment: from the time the last blocks leave the buffer until the
+//! rows are encoded, nothing else changes the tree. Readers continue meanwhile, even during device
+//! I/O.
 
 use std::sync::atomic::Ordering;
 

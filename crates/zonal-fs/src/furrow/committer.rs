@@ -1,4 +1,4 @@
-//! What commits, and steps of the table, write to.
+//! The state that commits and steps of the table share: superblock, journal, table.
 
 use super::format::superblock::Superblock;
 use super::journal::Journal;

@@ -1,4 +1,4 @@
-//! What each POSIX action does to directories.
+//! The POSIX actions on directories.
 
 use std::collections::BTreeMap;
 

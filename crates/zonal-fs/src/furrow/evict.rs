@@ -1,9 +1,9 @@
-//! Letting go of what was read, so that memory stays within its bound.
+//! Evicting what was read, so that memory stays within its bound.
 //!
-//! A hand goes round the inodes and lets go of those that nobody has used since it came by last
-//! (second chance), and of pieces of the maps of large files and of large directories. What an
-//! uncommitted row names stays, and so does what was loaded a moment ago: an operation that needs
-//! several things finds them all.
+//! A second-chance scan goes round the inodes. It evicts inodes that were not used since its last
+//! visit, and pieces of the maps of large files and of large directories. What an uncommitted row
+//! names stays. So does what was loaded a moment ago, so that an operation that needs several
+//! things finds all of them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

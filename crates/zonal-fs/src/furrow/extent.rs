@@ -1,8 +1,8 @@
-//! What is done with the places of file data: mapping, cutting, sharing, moving.
+//! Changes to the places of file data: mapping, cutting, sharing, moving.
 //!
-//! Blocks of an entry that has them alone die as soon as the entry is cut. A shared extent lives as
-//! a whole until one reference is left: who touches that one next has the blocks for itself. Zone
-//! live counts are the sum of the runs in the zone (F2).
+//! Blocks that belong to one map entry alone are dead as soon as the entry is cut. A shared extent
+//! stays whole until only one reference is left; the next change of that entry makes the blocks its
+//! own. The live count of a zone is the sum of the live runs in it (F2).
 
 use super::format::BLOCK_BYTES;
 use super::format::owners::OwnerRecord;

@@ -1,8 +1,8 @@
-//! What each POSIX action that changes it does to the content of a regular file.
+//! The POSIX actions that change the content of a regular file.
 //!
 //! Every change is published under the state lock in one step, so a commit sees all of it or
-//! nothing. What needs the drive, such as the rest of a block that is written in part, is read
-//! before and checked to be still current under the lock.
+//! nothing. What has to be read from the drive, such as the rest of a block that is written in
+//! part, is read before that without the lock; under the lock it is checked to be still current.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,6 +1,6 @@
-//! What memory is taken by what is held of the metadata, and when it was used.
+//! How much memory an inode's cached metadata takes, and when it was last used.
 //!
-//! [`evict`](super::evict) lets go of it.
+//! [`evict`](super::evict) frees it.
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};

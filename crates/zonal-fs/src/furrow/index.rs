@@ -1,7 +1,7 @@
-//! Looking names up in a directory, and keeping its index as entries come and go.
+//! The index of a large directory: lookup by name, and its upkeep as entries come and go.
 //!
-//! What memory knows of the rows of an index is kept like a row itself: who changes one has seen all
-//! of it.
+//! What is in memory of the rows of an index is known range by range, like other rows: an operation
+//! that changes a row has loaded all of it.
 
 use super::missing::{Lookup, Missing, Stop};
 use super::names::{Names, names_bytes};

@@ -1,5 +1,5 @@
-//! What each POSIX action does to an inode beside its content: attributes, extended attributes,
-//! life and death.
+//! The POSIX actions on an inode beside its content: attributes, extended attributes, creation and
+//! deletion.
 
 use super::Furrow;
 use super::missing::Lookup;

@@ -1,5 +1,5 @@
-//! Which part of a row of numbers is in memory: the blocks of a file whose map entries are there, the
-//! cookies of a directory whose entries are.
+//! Which ranges of numbers are in memory: file blocks whose map entries are loaded, cookies of a
+//! directory whose entries are loaded.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Which zones hold the superblock log, how large things may be on a given drive, and what is kept
-//! back so that reclaim and metadata always find a zone.
+//! The layout of a drive: which zones hold the superblock log, how large extents, parts and records
+//! may be, and how many zones are reserved so that reclaim and metadata always find one.
 
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 

@@ -1,7 +1,7 @@
-//! Rows to memory: the state that the table and the batches after it describe.
+//! From rows to memory: the state that the table and the batches after it describe.
 //!
-//! Rows come from a drive, so nothing about them is believed: whatever breaks a rule is left out
-//! and reported. Mount refuses a drive with any problem; check lists them all.
+//! Rows come from a drive and may say anything: a row that breaks a rule is left out and reported.
+//! A mount refuses a drive with any problem; check lists them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,12 +1,13 @@
-//! What is not in memory: how an operation says so, and how it gets there.
+//! Loading: how metadata that is not in memory gets there.
 //!
-//! An operation is a function of the state that looks first and changes then. Where it looks at
-//! something that is not in memory it ends with [`Stop::NotLoaded`], having changed nothing;
-//! [`Furrow::loaded`] reads that from the table, with no lock held, and runs it again.
+//! An operation is a function of the state that looks first and changes afterwards. When it needs
+//! something that is not in memory it returns [`Stop::NotLoaded`] and has changed nothing;
+//! [`Furrow::loaded`] reads what is missing from the table, with no lock held, and runs the
+//! operation again.
 //!
-//! What a load has read may be outdated when it comes to enter it: another thread has loaded the
-//! same, changed it, committed, and let go of it. So loads are registered, and a commit that takes
-//! rows from where one reads makes it start over.
+//! By the time a load is finished, what it has read may be outdated: another thread may have loaded
+//! the same rows, changed, committed and evicted them. So loads are registered, and a commit that
+//! takes rows from the range of a load makes that load start over.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! What the drive has lost: blocks of files above a write pointer or in an offline zone.
+//! Losses: blocks of files above a write pointer or in an offline zone.
 //!
-//! The rows of zones tell whether anything may be lost. Only then are the rows of all files looked
-//! at, a few at a time.
+//! The rows of zones show whether anything can be lost. Only if so are the rows of all files read,
+//! a few at a time.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is not in memory: how an operation says so, and which loads are under way.
+//! Missing metadata: how an operation says what it needs, and which loads are running.
 //!
 //! [`loading`](super::loading) does the loading.
 

@@ -9,18 +9,18 @@
 //! | --- | --- |
 //! | `format/` | what do the bytes on the drive mean? |
 //! | [`options`] | how is it mounted? |
-//! | [`layout`] | where do things lie, and how much is kept back? |
-//! | [`state`], [`place`], [`extent`], [`known`] | what is known of files and their blocks? |
-//! | [`loading`], [`missing`], [`evict`], [`held`] | how does what is not in memory get there, and go again? |
+//! | [`layout`] | where is everything, and how many zones are reserved? |
+//! | [`state`], [`place`], [`extent`], [`known`] | what is in memory of files and their blocks? |
+//! | [`loading`], [`missing`], [`evict`], [`held`] | how is metadata loaded and evicted? |
 //! | [`names`], [`index`] | how is a name found in a large directory? |
-//! | [`records`], [`owners`], [`search`] | which file has a block of a zone? |
+//! | [`records`], [`owners`], [`search`] | which file does a block of a zone belong to? |
 //! | [`alloc`] | which zone is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`replay`], [`sums`], [`load`], [`losses`], [`resume`] | how is the state found again? |
-//! | [`mod@table`] | how do rows lie sorted on the drive, and who keeps them so? |
-//! | [`reclaim`], [`reap`] | how does space come back? |
+//! | [`recover`], [`replay`], [`sums`], [`load`], [`losses`], [`resume`] | how does a mount recover the state? |
+//! | [`mod@table`] | how are rows stored in sorted order? |
+//! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
 //! | `mkfs`, `check`, `dump` | the tools |
 

@@ -1,15 +1,14 @@
-//! Owner records: the way back from a block of a zone to the place of a file that has it.
+//! Owner records: the way back from a block of a zone to the place in a file that uses it.
 //!
-//! A record says whose a run of blocks was when they were given to somebody. It stays when they die
-//! or when an entry is cut, split or joined: the blocks of a file lie where they lay, as far from each
-//! other in the file as in the zone. So a record is a hint, and who uses one looks at the map. What
-//! must hold: of each block that lives in a zone whose owners are *listed* there is a record that
-//! leads to it.
+//! A record says to whom a run of blocks was given. It stays when the blocks die, and when a map
+//! entry is cut, split or joined: blocks of one run have the same distances in the file as in the
+//! zone. So a record is a hint, and a reader of it looks the place up in the map. The invariant:
+//! each live block of a zone whose owners are *listed* has a record that leads to its owner.
 //!
-//! Records of a zone that is written stay in memory. Once it is sealed they become its rows of owners,
-//! with the next batch, and what comes later becomes further rows. A zone in which nothing lives has
-//! none. After a crash the owners of a zone that was being written are not listed: a
-//! [search](super::search) finds them, should it become a victim.
+//! Records of a zone that is being written stay in memory. Once the zone is sealed, the next batch
+//! writes them as its rows of owners; later records become further rows. A zone in which nothing
+//! lives has none. After a crash the owners of a zone that was being written are not listed; if
+//! such a zone becomes a victim, a [search](super::search) finds them.
 
 use super::Furrow;
 use super::alloc::{Listed, Role, ZoneSlot, Zones};

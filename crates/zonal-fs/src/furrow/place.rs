@@ -1,8 +1,8 @@
 //! Where the blocks of files are: map entries, shared extents, and the way back from a zone.
 //!
-//! A map entry says itself where its blocks lie and what their checksums are. Only blocks that
-//! several entries share have an extent of their own, which all of them name: so reclaim moves
-//! shared blocks by changing one row. What is done with these is in [`extent`](super::extent).
+//! A map entry contains the place of its blocks and their checksums. Only blocks that several
+//! entries share have an extent of their own, which all these entries name: so reclaim moves shared
+//! blocks by changing one row. [`extent`](super::extent) changes them.
 
 pub(super) use super::format::owners::Owner;
 use super::format::row::{map_bytes, shared_map_bytes};

@@ -1,4 +1,4 @@
-//! Reading a file: its bytes, where data and holes are, and the access time that reading moves.
+//! Reading a file: its bytes, where data and holes are, and the access time that a read updates.
 
 use std::ops::Range;
 use std::sync::Arc;

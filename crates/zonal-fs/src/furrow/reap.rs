@@ -1,10 +1,10 @@
-//! The rest of files that were deleted or cut off: removed in steps.
+//! Reaping: removing in steps what large deletions and truncations leave behind.
 //!
-//! A deletion or a truncation of a file of many extents is done at once for who looks, but most of
-//! its map entries stay, and are removed some at a time. Until then the file is marked, in memory
-//! and in its row, so that a mount after a crash goes on. Nobody sees what waits: readers end at the
-//! size, a file without name and users is not found, and who would grow a file over what waits lets
-//! the reaper pass first.
+//! Deleting or truncating a file of many extents takes effect at once for every caller, but most of
+//! its map entries stay and are removed some at a time. Until then the file is marked, in memory
+//! and in its row, so that a mount after a crash continues. No caller sees the entries that wait:
+//! reads end at the file's size, a deleted file that is not open is not found, and a write that
+//! would grow the file over such entries first lets the reaper remove them.
 
 use std::collections::btree_map::Range;
 

@@ -1,12 +1,12 @@
 //! Reclaim: live blocks move out of a victim, so that it can be reset.
 //!
-//! Blocks are copied without the lock and then mapped under it, wherever their owners still have
-//! them; what was overwritten meanwhile is left behind. Blocks of one file change its map row,
-//! shared ones their extent's, however many files share them. They are written in the order of
-//! files and of blocks in them, so that what was overwritten in pieces lies together again and
-//! becomes one row. A victim is reset by the commit after the last block has moved (F3). The
-//! structure is here; the policy is [`Zones::find_victim`](super::alloc::Zones::find_victim) and
-//! the pace is [`pay`](super::buffer).
+//! Blocks are copied without the lock. Then, under the lock, their owners are mapped to the copies;
+//! blocks that were overwritten meanwhile are left out. A block of one file changes a row of its
+//! map, a shared block the row of its extent, however many files share it. Blocks are written in
+//! the order of files and offsets, so a file that was overwritten in pieces becomes contiguous
+//! again and takes fewer rows. A victim is reset after the commit that follows the last move (F3).
+//! This file has the mechanism; the policy is
+//! [`Zones::find_victim`](super::alloc::Zones::find_victim) and the pace is [`pay`](super::buffer).
 
 use std::sync::atomic::Ordering;
 

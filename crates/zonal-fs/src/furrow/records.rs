@@ -1,5 +1,4 @@
-//! Owner records by themselves: cut, joined, put in order. What they are for is in
-//! [`owners`](super::owners).
+//! Operations on owner records: cut, join, sort. [`owners`](super::owners) says what they are for.
 
 use super::format::owners::OwnerRecord;
 use super::place::Owner;

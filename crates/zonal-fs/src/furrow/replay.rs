@@ -1,9 +1,10 @@
-//! Reading the journal: each batch from whichever copy has it, up to the end.
+//! Replay: reads each batch of the journal from whichever copy has it, up to the end.
 //!
-//! What neither copy has is either the end or a loss. The end: nothing is written there, or what a
-//! power cut left of a record that was never acknowledged. A loss: the device does not give the
-//! blocks back, or a record that was written later can be read, for the writer makes each record
-//! durable before the next one. Nothing is taken for a torn record that is known to be a loss.
+//! Where neither copy has the next record, that is either the end or a loss. It is the end if
+//! nothing is written there, or only what a power cut left of a record that was never acknowledged.
+//! It is a loss if the device does not return the blocks, or if a later record can be read: the
+//! writer makes each record durable before it writes the next. A known loss is never taken for a
+//! torn record.
 
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond};

@@ -1,6 +1,6 @@
-//! What a mount that writes does after [`recover::read`](super::recover::read): deletes unlinked
-//! files, gives the journal a clean end, empties zones in which nothing lives. No row is written
-//! again for it, except those of which a copy is bad.
+//! What a writable mount does after [`recover::read`](super::recover::read): it deletes unlinked
+//! files, gives the journal a clean end, and empties zones in which nothing lives. It writes no
+//! rows again, except those that have a bad copy.
 
 use zonal::{Zone, ZoneCond};
 

@@ -1,4 +1,4 @@
-//! Rows from memory: the batch of what changed.
+//! From memory to rows: the batch of everything that changed.
 
 use std::collections::BTreeSet;
 

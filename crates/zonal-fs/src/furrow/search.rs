@@ -1,9 +1,9 @@
-//! The search for owners: whose the blocks are of zones that no list of owners tells of.
+//! The search for owners of blocks in zones whose owners are not listed.
 //!
-//! After a crash that is so for zones that were being written. One pass over all rows finds the owners
-//! of the blocks of all of them: in steps, so that nobody has to wait for it who has other zones to
-//! empty. What is given to somebody meanwhile is recorded in any case; and what a row
-//! says that is read before it changes is a hint like any other.
+//! After a crash these are the zones that were being written. One pass over all rows finds the
+//! owners for all these zones. It runs in steps, so that reclaim can meanwhile empty other zones.
+//! Blocks that are written during the search are recorded as usual, and what the search reads
+//! before a row changes is a hint like any other.
 
 use std::collections::BTreeMap;
 

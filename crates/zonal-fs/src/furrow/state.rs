@@ -1,14 +1,14 @@
 //! Metadata in memory: inodes, extents, zones, and which rows changed since the last commit.
 //!
 //! It is a cache: what is not here is in the table ([`loading`](super::loading) reads it,
-//! [`evict`](super::evict) lets go of it). What has changed since the last commit is always here.
+//! [`evict`](super::evict) evicts it). What has changed since the last commit is always here.
 //!
 //! Operations change [`State`] under one lock and mark the rows they changed; a commit writes the
-//! current values of the marked rows as one batch. So whatever happens between two commits becomes
+//! current values of the marked rows as one batch. So everything between two commits becomes
 //! durable as a whole or not at all. Nothing here does I/O.
 //!
-//! Structure of a file: [`File::map`] leads from file blocks to zones, by way of
-//! [`State::extents`] where several files have the same blocks. See [`place`](super::place).
+//! Structure of a file: [`File::map`] leads from file blocks to zones, by way of [`State::extents`]
+//! where several files share blocks. See [`place`](super::place).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Deref;

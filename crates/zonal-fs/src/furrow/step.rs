@@ -1,9 +1,9 @@
-//! Work in the background, in steps.
+//! Background work, in steps.
 //!
-//! Nothing that takes long is done while somebody waits, unless they wait for just that. What a
-//! change leaves behind, such as zones to be reset, is done later by whoever calls
-//! [`step`](Furrow::step): the worker of a mount or of a volume through `tick`, or a test. A step
-//! is short and holds no lock that readers and writers need for longer than that.
+//! No caller waits for long work that it does not need itself. Work that a change leaves behind,
+//! such as zones to be reset, is done later by the caller of [`step`](Furrow::step): the worker of
+//! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
+//! and writers need only for a part of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};

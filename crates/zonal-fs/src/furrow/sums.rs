@@ -1,8 +1,8 @@
-//! Sums: what the rows of group 0 say of all the others, and whether it is so.
+//! Sums: what the rows of group 0 say about all other rows, and whether that is true.
 //!
-//! A mount reads these rows and nothing else, so each batch has them as they are at its moment:
-//! the totals, every zone in which what lives has changed, every inode that must be looked after.
-//! Blocks that are on their way to the drive count for nobody.
+//! A mount reads only these rows, so each batch contains their values at its moment: the totals,
+//! every zone whose live blocks have changed, every orphan that came or went. Blocks on their way
+//! to the drive are not counted yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 

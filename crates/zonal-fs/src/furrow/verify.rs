@@ -1,8 +1,7 @@
-//! Reading blocks against their checksums, and again where they are wrong.
+//! Reading blocks against their checksums, and reading wrong ones again.
 //!
-//! A wrong block is wrong on the medium, or it came back wrong this once: from a cable, a transfer,
-//! a buffer. Nothing may be concluded from one read, above all not by those who will erase the
-//! original.
+//! A wrong block may be wrong on the medium, or only in this transfer: a cable, a controller, a
+//! buffer. One read proves neither, which matters most to a caller that will erase the original.
 
 use std::sync::atomic::Ordering;
 

@@ -1,9 +1,10 @@
-//! Owner records: whose the blocks of a zone are, so that reclaim finds what to move.
+//! Owner records: which file or extent the blocks of a zone belong to, so that reclaim finds what
+//! to move.
 //!
-//! A record says that blocks were given to a place of a file, or to a shared extent. It is a hint:
-//! who uses one looks at the map, for what it says may be over. Records that name all that lives in
-//! a zone are its `Owners` rows, packed: three or four bytes for a block written at random, one record
-//! for a file written in order.
+//! A record says that a run of blocks was given to a place of a file, or to a shared extent. It is
+//! a hint that may be outdated: a reader of it looks the place up in the map. The records for
+//! everything that lives in a zone are stored as its `Owners` rows, packed: three or four bytes for
+//! a block written at random, one record for a file written in order.
 
 use super::number::{put_number, take_number};
 pub use crate::furrow::place::ExtentId;

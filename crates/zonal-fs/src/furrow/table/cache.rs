@@ -1,8 +1,8 @@
-//! The cache: leaves and indexes of parts that were read, up to a bound in bytes.
+//! The cache: leaves and indexes of parts, up to a bound in bytes.
 //!
-//! A part never changes and its number is never used again, so nothing in here is ever wrong. What is
-//! used again before its turn comes stays (second chance); what belongs to a part that is gone is
-//! used no more, and goes when its turn comes.
+//! A part never changes and its number is never used again, so no entry is ever outdated. An entry
+//! that was used since the last scan stays (second chance). Entries of a part that no longer exists
+//! are not used any more and are evicted like all others.
 
 use std::collections::BTreeMap;
 use std::mem::size_of;

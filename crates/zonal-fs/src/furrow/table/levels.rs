@@ -1,10 +1,10 @@
 //! The levels of the table: which runs and parts there are, and what is due next. Plain data.
 //!
-//! Above lie runs, newest first, in tiers: [`Limits::tier_runs`] runs of a tier are merged into one
-//! of the next. Below lies the last level, one run that covers everything. The *sweep* goes round
-//! the keys and merges what lies above with the last level, a part at a time. Rows of a run that the
-//! sweep has passed since the run was written are in the last level, and do not count in the run any
-//! more; a run that it has passed altogether is gone. A tombstone ends in the last level.
+//! Above are runs, newest first, in tiers: [`Limits::tier_runs`] runs of a tier are merged into one
+//! of the next. Below is the last level, one run that covers everything. The *sweep* goes round the
+//! keys and merges the runs with the last level, a part at a time. Rows of a run that the sweep has
+//! passed since the run was written are in the last level and no longer count in the run; a run
+//! that the sweep has passed completely is dropped. A tombstone ends in the last level.
 
 use super::key::Key;
 use super::part::PartSummary;

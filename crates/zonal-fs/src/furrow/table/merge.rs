@@ -1,4 +1,4 @@
-//! Cursors: sorted rows one after the other, from wherever they are, and several of them as one.
+//! Cursors: sorted rows from any source, one after the other, and several cursors as one.
 
 use super::key::Key;
 use super::part::PartError;

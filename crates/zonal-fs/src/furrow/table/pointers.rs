@@ -1,6 +1,6 @@
 //! Levels as the manifest names them, and back.
 //!
-//! A manifest comes from a drive, so nothing in it is believed.
+//! A manifest comes from a drive, so everything in it is checked.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 

@@ -1,7 +1,7 @@
-//! Rows of a run as readers find them: leaf by leaf through the cache, upwards or downwards.
+//! The rows of a run: leaf by leaf through the cache, upwards or downwards.
 //!
-//! The index says with which key each leaf begins, so no leaf is read that has nothing of what is
-//! asked for.
+//! The index says with which key each leaf begins, so leaves without any of the wanted keys are not
+//! read.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! Steps: flushing the memtable, merging runs, emptying pairs, and the manifest that makes each
-//! count.
+//! Steps: flushing the memtable, merging runs, emptying pairs, and writing the manifest that makes
+//! each step count.
 //!
 //! A step is planned under the committer's lock, writes its parts without any lock that commits or
 //! readers need, and is installed under the committer's lock: parts and manifest → *flush* →
 //! superblock → *flush* → zones that hold nothing live are reset (F3). Until the superblock is
-//! durable everything that the manifest before names is whole.
+//! durable, everything that the manifest before it names stays whole.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

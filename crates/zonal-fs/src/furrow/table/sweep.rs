@@ -1,7 +1,7 @@
-//! The steps that move rows between levels: reading parts, merging, writing parts.
+//! The steps that move rows between levels: read parts, merge, write parts.
 //!
-//! Each takes the levels as they are and returns them as they will be; what it has written counts
-//! from the moment when a manifest names it. Only one runs at a time.
+//! Each step takes the current levels and returns the new ones; what it has written counts once a
+//! manifest names it. Only one step runs at a time.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

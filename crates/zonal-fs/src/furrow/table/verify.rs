@@ -1,5 +1,5 @@
-//! Checking the table's parts: both copies of every leaf, and what the manifest says of them. One part
-//! at a time is in memory.
+//! Checking the parts of the table: both copies of every leaf, and what the manifest says about
+//! them. One part at a time is in memory.
 
 use super::key::Key;
 use super::levels::{Levels, Part};

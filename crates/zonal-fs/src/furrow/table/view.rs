@@ -1,10 +1,10 @@
-//! The view: the rows of the table as a reader finds them, at one moment and without the committer.
+//! The view: the rows of the table at one moment, for readers, without the committer's lock.
 //!
-//! Rows lie in layers, the newest first: those of a commit that is not durable yet, the memtable,
-//! the one that is being written as a run, and the levels. Only the committer changes the layers,
-//! under its lock. A reader copies from memory what it is asked for, takes the levels as they are, and
-//! reads their parts through the cache with no lock held. Parts of levels that a reader has are not
-//! reset, even if a step has put others in their place meanwhile.
+//! Rows are in layers, the newest first: those of a commit that is not durable yet, the memtable,
+//! the memtable that is being written as a run, and the levels. Only the committer changes the
+//! layers, under its lock. A reader copies what it needs from memory, takes a reference to the
+//! current levels, and reads their parts through the cache with no lock held. Parts of levels that
+//! a reader refers to are not reset, even if a step has replaced them meanwhile.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,10 +1,11 @@
-//! Parts: a few MiB of sorted rows, written in one go in two copies.
+//! Parts: a few MiB of sorted rows, written at once in two copies.
 //!
-//! A part is leaves one behind the other, then the index: where each leaf lies and with which key it
-//! begins. Each has a header with a checksum, so it is read and verified alone, and where a copy of it
-//! is bad the other copy's is taken. A part is found by its [`PartSummary`], which the manifest keeps.
+//! A part is a sequence of leaves, then the index, which says where each leaf lies and with which
+//! key it begins. Each leaf and the index has a header with a checksum, so it is read and verified
+//! alone, and if one copy is bad the other is used. A [`PartSummary`], which the manifest keeps,
+//! leads to a part.
 //!
-//! Here is what a part consists of; [`builder`] makes one, [`reader`] finds rows in it.
+//! This file says what a part consists of; [`builder`] makes one, [`reader`] finds rows in it.
 
 pub mod builder;
 pub mod reader;

@@ -1,5 +1,4 @@
-//! Reading a part: the index when it is opened, leaves as they are asked for, each from the copy
-//! that has it.
+//! Reading a part: the index when it is opened, leaves when they are needed, each from a good copy.
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
