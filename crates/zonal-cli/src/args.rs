@@ -432,7 +432,7 @@ pub(crate) struct Ublk {
     /// List the ublk devices of this machine
     #[arg(long, group = "what")]
     pub(crate) list: bool,
-    /// Remove /dev/ublkbN, whoever made it; I/O that waits for its server fails
+    /// Remove /dev/ublkbN, also one that another program made; I/O that waits for its server fails
     #[arg(long, value_name = "N", group = "what")]
     pub(crate) remove: Option<u32>,
 }
@@ -450,11 +450,12 @@ pub(crate) struct Umount {
     /// Seconds to wait until the device is clean
     #[arg(long, default_value_t = 600)]
     pub(crate) timeout: u64,
-    /// Take the mount out of the tree now, whoever uses it; it ends with its last user. Waits for
-    /// nothing
+    /// Detach the mount now, even if it is in use; it ends when its last file is closed. Does not
+    /// wait until the device is clean
     #[arg(short, long)]
     pub(crate) lazy: bool,
-    /// Fail what waits for the file system, so that a hung one can be unmounted. Waits for nothing
+    /// Abort pending requests, so that a hung mount can be unmounted. Does not wait until the device
+    /// is clean
     #[arg(short, long)]
     pub(crate) force: bool,
 }

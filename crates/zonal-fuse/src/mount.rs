@@ -1,9 +1,10 @@
 //! The life of a mount: mounted, ready, served, unmounted, closed cleanly.
 //!
 //! [`serve`] runs all of it and returns when it is over. Beside the threads that answer requests,
-//! one calls [`FileSystem::tick`] every second, or sooner where there is work, one commits for all who wait for that, and one waits for SIGTERM and SIGINT. A device that
-//! hangs holds up any of them, but not the end: the main thread waits for nothing without a limit once
-//! it has been asked to end.
+//! one calls [`FileSystem::tick`] every second, or sooner if there is work, one commits for all
+//! requests that wait for a commit, and one waits for SIGTERM and SIGINT. A device that hangs may
+//! block any of them, but not the end of the mount: once asked to end, the main thread waits for
+//! everything with a time limit.
 
 use std::fs::File;
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! The kernel orders what is written to a zone, so here one writer at a time is in each zone.
 //! Block devices have no zone append: it is made of a write at the write pointer, which this file
-//! therefore knows. Where somebody else moves it, a write fails, and the pointer is asked for again.
+//! therefore knows. If another program moves it, a write fails, and the pointer is reported again.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +45,7 @@ pub struct BlockDrive {
 struct Slot {
     /// Blocks written.
     written: AtomicU64,
-    /// Held by who writes.
+    /// Held by the writer.
     turn: Mutex<()>,
 }
 
@@ -180,7 +180,7 @@ impl BlockDrive {
     /// it no longer trusts the write pointer that it keeps (Linux 6.13, `block/blk-zoned.c`).
     fn explain(&self, zone: ZoneId, lba: Lba, source: io::Error, access: Access) -> DeviceError {
         let now = self.slot(zone).and_then(|slot| {
-            // Who writes has the zone's turn already.
+            // The writer holds the zone's lock already.
             let _turn = matches!(access, Access::Read).then(|| lock(slot));
             self.ask(zone)
         });

@@ -51,7 +51,7 @@ pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
         quiet(
             cargo(root)
                 .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
-                // Who reads the source follows links to what is private.
+                // Readers of the source follow links to private items.
                 .env("RUSTDOCFLAGS", "-Dwarnings -Arustdoc::private-intra-doc-links"),
         )
     });

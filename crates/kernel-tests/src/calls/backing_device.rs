@@ -1,4 +1,4 @@
-//! What happens to zones past the file system: they fail, or somebody writes to them.
+//! Changes of zones behind the file system: they fail, or another program writes to them.
 //!
 //! In a drive of `null_blk` through configfs and the block device, in one of ours through the
 //! control directory of the mount.

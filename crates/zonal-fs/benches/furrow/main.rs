@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `names` | how many names are made, found and deleted in a second? |
 //! | `overwrites` | how many blocks, with reclaim and metadata included? |
-//! | `unlink` | who waits while a large file is deleted? |
+//! | `unlink` | how long do other calls wait while a large file is deleted? |
 //! | `commit` | what does an fsync write, and how long does it take? |
 //! | `pauses` | how long does a call wait for others, at worst? |
 //! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |

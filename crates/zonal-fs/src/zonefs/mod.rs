@@ -43,7 +43,7 @@ pub use crate::mkfs::{Overwrite, Progress};
 /// Result of an operation of the device.
 type DeviceResult<T> = std::result::Result<T, zonal::DeviceError>;
 
-/// What becomes of a file whose zone has failed or has been changed by somebody else, and of the
+/// What happens to a file whose zone has failed or was changed by another program, and to the
 /// file system (`errors=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorPolicy {
@@ -160,7 +160,7 @@ impl Latch {
 }
 
 impl ZoneFs {
-    /// Mounts the file system on a device. Zones that somebody has left open are closed.
+    /// Mounts the file system on a device. Zones that are open are closed.
     pub fn mount(
         device: Arc<dyn ZonedDevice>,
         clock: Arc<dyn Clock>,

@@ -138,7 +138,7 @@ fn journal_zones(start: &Start) -> Vec<ZoneId> {
     zones
 }
 
-/// Who notices a mistake, if anybody.
+/// Which scenario notices a mistake, if any.
 fn notice(bug: PlantedBug, seed: u64) -> Option<(String, Violation)> {
     if let Err(violation) = splice(Some(bug)) {
         return Some(("a spliced journal".into(), violation));

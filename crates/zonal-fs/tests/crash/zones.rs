@@ -106,7 +106,7 @@ fn a_zone_that_failed_before_the_mount_costs_the_files_in_it_at_most() {
     }
 }
 
-/// Somebody resets it, or the drive forgets what it held.
+/// Another program resets it, or the drive loses what it held.
 #[test]
 fn a_zone_that_lost_its_data_costs_the_files_in_it_at_most() {
     // Not by any seed: operations that leave no file would leave nothing to lose.

@@ -1,4 +1,4 @@
-//! Work in the background: what is left to it, who hears of it, and who does it in a pinch.
+//! Background work: what is left to it, how workers are woken, and writers that do it themselves when short of space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

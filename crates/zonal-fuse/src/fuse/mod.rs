@@ -14,7 +14,7 @@
 //!
 //! # What the kernel does itself
 //! It checks permissions (`default_permissions`), keeps locks, keeps the page cache and, since
-//! nobody else changes the tree, may keep names and attributes as long as it likes: [`TTL`]. It
+//! only the kernel changes the tree, may keep names and attributes as long as it likes: [`TTL`]. It
 //! strips setgid in chmod and create, knowing the caller's groups and capabilities.
 //!
 //! # What is left to us
@@ -191,7 +191,7 @@ impl Front {
     /// Calls the file system, unless stopped.
     fn inside<T>(&self, call: impl FnOnce(&dyn FileSystem) -> T) -> Option<T> {
         let is_stopped = || self.shared.stopped.load(Ordering::SeqCst);
-        // Once before, so as not to queue up behind who waits for what is running.
+        // Once before, so as not to queue behind requests that wait for the running one.
         if is_stopped() {
             return None;
         }

@@ -1,8 +1,8 @@
-//! Space that is on its way.
+//! Waiting for the space of deleted files.
 //!
-//! The kernel tells that nobody uses a deleted file any more after close(2) has returned, so a
-//! program that deletes a file, closes it and writes can be here before its space is. Whoever finds
-//! none waits for that, for a moment, while there are deleted files in use at all.
+//! The kernel reports the last close of a deleted file only after close(2) has returned, so a
+//! program that deletes a file, closes it and writes at once may find its space not yet free. A
+//! request without space waits a moment for that, if deleted files are in use.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

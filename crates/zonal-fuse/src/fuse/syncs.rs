@@ -1,8 +1,8 @@
 //! Requests that wait for a commit.
 //!
-//! A commit takes as long as the device does. So that it holds up nobody else, who asks for one
-//! leaves the answer here, and the serving thread goes on to the next request. One thread commits
-//! for all that have come meanwhile, and answers them.
+//! A commit takes as long as the device does. So that it delays no other request, a request for one
+//! is queued here and the serving thread continues with the next request. One thread commits
+//! for all queued requests, and answers them.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::Front;
 /// An answer to be given once a commit has ended.
 type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
-/// Somebody who waits.
+/// A request that waits.
 struct Waiting {
     ino: INodeNo,
     kind: SyncKind,

@@ -1,4 +1,4 @@
-//! A drive that a test can hold back: a write begins, and a read ends, only when nobody holds it.
+//! A drive that a test can hold: while it is held, no write begins and no read ends.
 //!
 //! What is to be held is said by files beside the drive, so that a test can say it to the daemon,
 //! which is another process.

@@ -3,7 +3,7 @@
 //! - [`serve`], [`Server`]: serve a device. Start here.
 //! - [`list`], [`remove`]: the ublk devices of this machine, whoever created them.
 //! - `Device`: one device from its creation to its removal; `queue`: the threads that serve requests.
-//! - `Request`, `Target`: what the kernel requests, and who answers.
+//! - `Request`, `Target`: the kernel's requests, and the trait that answers them.
 //! - `shape`: which devices Linux accepts, and their parameters.
 //! - `control`: commands to the driver; `abi`: the structures of its header.
 //!

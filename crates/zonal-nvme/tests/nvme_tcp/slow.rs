@@ -1,4 +1,4 @@
-//! Devices that take their time: a call that lasts holds up only those who need it.
+//! Slow devices: a slow call delays only the commands that depend on it.
 
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -19,7 +19,7 @@ pub enum Owner {
     Extent(ExtentId),
 }
 
-/// Blocks of a zone that were given to somebody.
+/// Blocks of a zone, and the file or extent that they were given to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRecord {
     /// The first one in the zone.

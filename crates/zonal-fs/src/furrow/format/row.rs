@@ -39,9 +39,9 @@ pub struct TotalsRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ZoneRow {
-    /// Blocks that somebody has, never 0.
+    /// Blocks in use, never 0.
     pub live: U32,
-    /// The block behind the last one that anybody had since the zone was reset.
+    /// The block behind the last one that was in use since the zone was reset.
     pub end: U32,
     /// The data clock at the last write, for the age of a victim.
     pub last_write: U64,

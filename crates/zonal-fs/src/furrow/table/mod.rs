@@ -13,7 +13,7 @@
 //! | [`pointers`] | how does the manifest name all this? |
 //! | [`pairs`], [`store`] | how do parts get to the drive and back? |
 //! | [`view`], [`mod@run`], [`cache`] | how does a reader find rows? |
-//! | [`steps`] | who does it, and when? |
+//! | [`steps`] | when are these steps done, and by whom? |
 //! | [`verify`] | is it all there, in both copies? |
 
 pub(super) mod cache;
