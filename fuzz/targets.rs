@@ -20,6 +20,7 @@ use zonal::{
     BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive,
     OpenMode, Select, Zone, ZoneAction, ZoneId, ZonedDevice, spec,
 };
+use zonal_fs::furrow::format::batch::take_fresh;
 use zonal_fs::furrow::format::manifest::{KeyBytes, Manifest, PartPointer};
 use zonal_fs::furrow::format::record::{
     HEADER_BYTES, RecordBuffer, RecordHeader, RecordId, RecordKind, decode_header, verify,
@@ -112,9 +113,12 @@ pub(crate) fn record(data: &[u8]) {
     let (sealed, _) = padded.seal(&id, own);
     let header = decode_header(sealed, RecordKind::Batch, own).expect("it was just sealed");
     verify(&sealed[..bytes], &header).expect("it was just sealed");
-    let _ = decode_rows(&sealed[HEADER_BYTES..bytes], &mut |key, value: Option<&[u8]>| {
-        value.map_or(Ok(()), |value| row::decode(key, value).map(drop))
-    });
+    let body = &sealed[HEADER_BYTES..bytes];
+    for rows in [body, take_fresh(body).map_or(&[][..], |(_, rows)| rows)] {
+        let _ = decode_rows(rows, &mut |key, value: Option<&[u8]>| {
+            value.map_or(Ok(()), |value| row::decode(key, value).map(drop))
+        });
+    }
     for kind in RowKind::ALL {
         let _ = row::decode(Key::new(kind, 1, 1), data);
     }

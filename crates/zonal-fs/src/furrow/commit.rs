@@ -1,9 +1,11 @@
 //! The commit: it makes everything before it durable, as a whole or not at all.
 //!
-//! Order: buffered data to data zones → *flush* → the changed rows as one batch of the journal,
-//! twice → *flush* → the rows enter the memtable, and zones in which nothing lives any more may be
-//! reset (F3), which [`step`](super::step) does later. A caller that waits for the lock while
-//! another commit runs finds its changes durable when it gets the lock: that is group commit.
+//! Order: buffered data to data zones → the changed rows as one batch of the journal, twice → *flush*
+//! → the rows enter the memtable, and zones in which nothing lives any more may be reset (F3), which
+//! [`step`](super::step) does later. Much data is flushed before the batch. Of little data the batch
+//! says where it lies, and the batch counts only [if that data is there](super::fresh). A caller
+//! that waits for the lock while another commit runs finds its changes durable when it gets the
+//! lock: that is group commit.
 //!
 //! The batch is the tree at one moment: from the time the last blocks leave the buffer until the
 //! rows are encoded, nothing else changes the tree. Readers continue meanwhile, even during device
@@ -13,7 +15,9 @@ use std::sync::atomic::Ordering;
 
 use super::Furrow;
 use super::committer::{Committer, Ending};
+use super::format::batch::{FreshZone, put_fresh};
 use super::format::record::RecordBuffer;
+use super::fresh::FRESH_BLOCKS_MAX;
 use super::journal::{Appended, Rest};
 use super::owners;
 use super::planted::PlantedBug;
@@ -146,14 +150,11 @@ impl Furrow {
     }
 
     fn write_batch(&self, committer: &mut Committer) -> Result<()> {
-        if !self.has_planted(PlantedBug::SkipDataFlush) {
-            self.drive.flush()?;
-        }
         if !self.view.has_unwritten() {
-            return Ok(());
+            return Ok(self.drive.flush()?);
         }
         let end = committer.journal.end;
-        let outcome = self.append_batch(committer);
+        let outcome = self.settle_data().and_then(|fresh| self.append_batch(committer, &fresh));
         if outcome.is_err() && committer.journal.end.last != end.last {
             committer.journal.roll_back(end);
         }
@@ -163,7 +164,22 @@ impl Furrow {
         Ok(())
     }
 
-    fn append_batch(&self, committer: &mut Committer) -> Result<()> {
+    /// Makes durable the data that a batch refers to. Where that is little, it says instead where it lies.
+    fn settle_data(&self) -> Result<Vec<FreshZone>> {
+        if self.has_planted(PlantedBug::SkipDataFlush) {
+            return Ok(Vec::new());
+        }
+        let unflushed = self.drive.unflushed();
+        if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes {
+            self.drive.flush()?;
+            return Ok(Vec::new());
+        }
+        let fresh = unflushed.from.into_iter();
+        let fresh = fresh.map(|(zone, block)| FreshZone { zone: zone.into(), block: block.into() });
+        Ok(fresh.collect())
+    }
+
+    fn append_batch(&self, committer: &mut Committer, fresh: &[FreshZone]) -> Result<()> {
         if committer.is_unnamed || committer.journal.is_impaired() {
             match self.name_journal(committer) {
                 Err(FsError::NoSpace) if committer.journal.room(&self.drive) > 0 => {
@@ -173,7 +189,7 @@ impl Furrow {
             }
         }
         let bytes = self.layout().record_bytes;
-        let records = self.view.with_unwritten(|rows| records_of(rows, bytes));
+        let records = self.view.with_unwritten(|rows| records_of(rows, fresh, bytes));
         let count = records.len();
         for (index, record) in records.into_iter().enumerate() {
             let mut record = record.pad();
@@ -200,8 +216,8 @@ impl Furrow {
     }
 }
 
-/// Rows as records of about `bytes` bytes each.
-fn records_of(rows: &Memtable, bytes: usize) -> Vec<RecordBuffer> {
+/// Rows as records of about `bytes` bytes each, the first of which says where fresh data begins.
+fn records_of(rows: &Memtable, mut fresh: &[FreshZone], bytes: usize) -> Vec<RecordBuffer> {
     let mut records = Vec::new();
     let mut chunk: Vec<(Key, Option<&[u8]>)> = Vec::new();
     let mut size = 0;
@@ -211,6 +227,7 @@ fn records_of(rows: &Memtable, bytes: usize) -> Vec<RecordBuffer> {
         size += ROW_BYTES + value.map_or(0, <[u8]>::len);
         if size >= bytes || rows.peek().is_none() {
             let mut record = RecordBuffer::new();
+            put_fresh(record.body(), std::mem::take(&mut fresh));
             record.body().extend(encode_rows(chunk.drain(..)));
             records.push(record);
             size = 0;

@@ -1,8 +1,9 @@
 //! The drive in file-system blocks: zone and block in, device calls out. Nothing else calls the
 //! device.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use zonal::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
 
@@ -19,7 +20,33 @@ pub(super) struct Drive {
     changes: AtomicU64,
     /// Of these, how many had returned before a flush that has succeeded began.
     flushed: AtomicU64,
+    /// One flushes at a time: who waits may find that it need not.
+    flushing: Mutex<()>,
+    /// Placed since the last flush, and what the flush that runs covers. Taken after `flushing`.
+    unflushed: Mutex<[Unflushed; 2]>,
     pub(super) counts: Counts,
+}
+
+/// Data that no flush covers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unflushed {
+    /// The first such block of each zone.
+    pub(super) from: BTreeMap<u32, u32>,
+    /// How many blocks.
+    pub(super) blocks: u64,
+    /// A block of them is all zeroes, like one that was never written and lies in a finished zone.
+    pub(super) has_zeroes: bool,
+}
+
+impl Unflushed {
+    fn add(&mut self, other: &Self) {
+        for (&zone, &block) in &other.from {
+            let from = self.from.entry(zone).or_insert(block);
+            *from = block.min(*from);
+        }
+        self.blocks += other.blocks;
+        self.has_zeroes |= other.has_zeroes;
+    }
 }
 
 /// Bytes and calls since mount.
@@ -39,7 +66,12 @@ impl Drive {
     pub(super) fn new(device: Arc<dyn ZonedDevice>, layout: Layout) -> Self {
         // What was done before the mount counts as one change.
         let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
-        Self { device, layout, changes, flushed, counts: Counts::default() }
+        let (flushing, unflushed) = (Mutex::default(), Mutex::default());
+        Self { device, layout, changes, flushed, flushing, unflushed, counts: Counts::default() }
+    }
+
+    fn lock_unflushed(&self) -> MutexGuard<'_, [Unflushed; 2]> {
+        self.unflushed.lock().expect("no holder panicked")
     }
 
     /// Counts a change that `outcome` has ended. Not before: a flush beside the call does not cover
@@ -69,6 +101,19 @@ impl Drive {
     /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
     /// in a conventional zone, the device's choice in a sequential one.
     pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
+        let block = self.place_at(planned, data)?;
+        let is_zero = |block: &[u8]| block.iter().all(|&byte| byte == 0);
+        let placed = Unflushed {
+            from: BTreeMap::from([(planned.zone, block)]),
+            blocks: (data.len() / BLOCK_BYTES) as u64,
+            has_zeroes: data.chunks(BLOCK_BYTES).any(is_zero),
+        };
+        // Not before it has returned: a flush beside it does not cover it.
+        self.lock_unflushed()[0].add(&placed);
+        Ok(block)
+    }
+
+    fn place_at(&self, planned: Address, data: &[u8]) -> Result<u32> {
         if self.layout.is_conventional(planned.zone) {
             self.changed(self.device.write(self.lba(planned), data))?;
             return Ok(planned.block);
@@ -85,15 +130,34 @@ impl Drive {
 
     /// Makes durable what every call that has returned has done.
     pub(super) fn flush(&self) -> Result<()> {
+        let _turn = self.flushing.lock().expect("no holder panicked");
         // Before the flush: what returns while it runs is not covered.
         let covered = self.changes.load(Ordering::Acquire);
         if self.flushed.load(Ordering::Acquire) >= covered {
             return Ok(());
         }
         self.counts.flushes.fetch_add(1, Ordering::Relaxed);
-        self.device.flush()?;
+        {
+            let [after, before] = &mut *self.lock_unflushed();
+            *before = std::mem::take(after);
+        }
+        let outcome = self.device.flush();
+        let [after, before] = &mut *self.lock_unflushed();
+        let before = std::mem::take(before);
+        if outcome.is_err() {
+            after.add(&before);
+        }
+        outcome?;
         self.flushed.fetch_max(covered, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Data that was placed, and that no flush that has returned covers.
+    pub(super) fn unflushed(&self) -> Unflushed {
+        let [after, before] = &*self.lock_unflushed();
+        let mut all = after.clone();
+        all.add(before);
+        all
     }
 
     /// Empties a zone. A conventional one needs no call: it has no pointer.

@@ -18,7 +18,7 @@
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`replay`], [`sums`], [`load`], [`losses`], [`resume`] | how does a mount recover the state? |
+//! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`resume`] | how does a mount recover the state? |
 //! | [`mod@table`] | how are rows stored in sorted order? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
@@ -38,6 +38,7 @@ mod evict;
 mod extent;
 mod file;
 pub mod format;
+mod fresh;
 mod held;
 mod index;
 mod inode;

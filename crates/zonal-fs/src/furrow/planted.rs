@@ -12,7 +12,7 @@
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedBug {
-    /// A batch is written without flushing the data it refers to.
+    /// A batch is written without flushing the data it refers to, and does not say so.
     SkipDataFlush,
     /// A commit returns without flushing its record.
     SkipRecordFlush,
@@ -24,6 +24,8 @@ pub enum PlantedBug {
     SkipRecordChecksum,
     /// The chain between records is not compared.
     SkipChain,
+    /// The newest batch is believed without a look at its data.
+    BelieveNewestBatch,
     /// Unlinked files are not deleted at recovery.
     ForgetOrphans,
     /// The old superblock zone is reset before the new one is flushed.
@@ -110,13 +112,14 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
         Self::SkipDataChecksum,
         Self::SkipRecordChecksum,
         Self::SkipChain,
+        Self::BelieveNewestBatch,
         Self::ForgetOrphans,
         Self::SuperblockResetEarly,
         Self::SuperblockBeforeManifest,

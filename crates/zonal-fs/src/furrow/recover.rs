@@ -23,7 +23,7 @@ use super::load::{OwnersOfZones, Rows};
 use super::losses::Losses;
 use super::names::NameKey;
 use super::planted::{Planted, PlantedBug};
-use super::replay::Reader;
+use super::replay::{Batch, Reader};
 use super::state::State;
 use super::sums::Base;
 use super::superlog::{self, Found};
@@ -169,8 +169,8 @@ fn open(
     let zones = drive.device.report_all()?;
     let reader = Reader::new(drive, &zones, superblock.uuid, &manifest, planted);
     let mut memtable = Memtable::default();
-    let (journal, batches) = replay(reader, &mut memtable, problems, planted)?;
     let known = superblock.last_batch.get();
+    let (journal, batches) = replay(reader, &mut memtable, problems, (known, planted))?;
     if journal.end.last < known {
         let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
         problems.add(rule::BATCHES, what);
@@ -320,19 +320,28 @@ fn read_rows(
     Ok(rows)
 }
 
-/// Applies the journal. Batches that are missing are a problem; what is before them is applied.
+/// Applies the journal, of which batches up to `durable` are known to be. Batches that are missing are
+/// a problem; what is before them is applied.
 fn replay(
     mut reader: Reader<'_>,
     rows: &mut Memtable,
     problems: &mut Problems,
-    planted: Planted,
+    (durable, planted): (u64, Planted),
 ) -> Result<(Journal, u64)> {
     let mut count = 0;
-    let mut held: Option<Vec<Vec<u8>>> = None;
+    // Batches are applied one behind: the last may not count.
+    let mut held: Option<Batch> = None;
     loop {
         let batch = match reader.next() {
             Ok(Some(batch)) => batch,
-            Ok(None) => break,
+            Ok(None) => {
+                let refused = held.as_ref().and_then(|newest| reader.refuse(newest, durable));
+                if let Some(why) = refused {
+                    tracing::warn!("the newest batch was never durable: it lacks {why}");
+                    held = None;
+                }
+                break;
+            }
             Err(why) => {
                 problems.add(rule::BATCHES, why);
                 break;
@@ -341,16 +350,15 @@ fn replay(
         if batch.is_in.contains(&false) {
             problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
         }
-        // Batches are applied one behind, so that a planted bug can drop the last.
-        if let Some(body) = held.replace(batch.bodies) {
-            apply_batch(rows, &body)?;
+        if let Some(batch) = held.replace(batch) {
+            apply_batch(rows, &batch.bodies)?;
             count += 1;
         }
     }
-    if let Some(body) = held
+    if let Some(batch) = held
         && !planted.has(PlantedBug::ReplayStopsEarly)
     {
-        apply_batch(rows, &body)?;
+        apply_batch(rows, &batch.bodies)?;
         count += 1;
     }
     Ok((reader.into_journal(), count))

@@ -4,14 +4,17 @@
 //! nothing is written there, or only what a power cut left of a record that was never acknowledged.
 //! It is a loss if the device does not return the blocks, or if a later record can be read: the
 //! writer makes each record durable before it writes the next. A known loss is never taken for a
-//! torn record.
+//! torn record. A newest batch whose data is not there was never acknowledged either: it is taken for
+//! a torn one.
 
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond};
 
+use super::format::batch::{FreshZone, take_fresh};
 use super::format::manifest::Manifest;
 use super::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
 use super::format::{Address, BLOCK_BYTES, blocks_for};
+use super::fresh::what_lacks;
 use super::io::Drive;
 use super::journal::{Journal, JournalZones, Position, Trust, Unread, read_record};
 use super::planted::{Planted, PlantedBug};
@@ -26,8 +29,10 @@ const ZERO_BLOCKS_MAX: u32 = 4096;
 pub(super) struct Batch {
     /// Number of its last record.
     pub(super) seq: u64,
-    /// Bodies of its records.
+    /// Rows of each of its records.
     pub(super) bodies: Vec<Vec<u8>>,
+    /// Where data begins that may not have been durable before it.
+    pub(super) fresh: Vec<FreshZone>,
     /// The copies that all of it was found in.
     pub(super) is_in: [bool; 2],
 }
@@ -39,6 +44,8 @@ pub(super) struct Reader<'a> {
     journal: Journal,
     /// The end of the last whole batch.
     whole: Position,
+    /// The end of the one before.
+    before: Position,
     planted: Planted,
 }
 
@@ -78,7 +85,7 @@ impl<'a> Reader<'a> {
         });
         let (pairs, failed) = (pairs.collect(), [false; 2]);
         let journal = Journal { uuid, pairs, start, end: start, failed };
-        Self { drive, zones, journal, whole: start, planted }
+        Self { drive, zones, journal, whole: start, before: start, planted }
     }
 
     /// Where the journal ends: behind the last whole batch, once `next` has returned `None`.
@@ -96,19 +103,36 @@ impl<'a> Reader<'a> {
 
     /// The next batch, `None` at the journal's end, or why the rest of the journal is lost.
     pub(super) fn next(&mut self) -> Result<Option<Batch>, String> {
-        let mut batch = Batch { seq: 0, bodies: Vec::new(), is_in: [true; 2] };
-        while let Some((header, body, is_in)) = self.next_record()? {
+        let mut batch = Batch { seq: 0, bodies: Vec::new(), fresh: Vec::new(), is_in: [true; 2] };
+        while let Some((header, mut body, is_in)) = self.next_record()? {
+            let (fresh, rows) = take_fresh(&body)?;
+            batch.fresh.extend_from_slice(fresh);
+            let rows_at = body.len() - rows.len();
+            body.drain(..rows_at);
             batch.bodies.push(body);
             for (all, is_in) in batch.is_in.iter_mut().zip(is_in) {
                 *all &= is_in;
             }
             if header.continues.get() == 0 {
                 batch.seq = header.seq.get();
-                self.whole = self.journal.end;
+                self.before = std::mem::replace(&mut self.whole, self.journal.end);
                 return Ok(Some(batch));
             }
         }
         Ok(None)
+    }
+
+    /// Why the newest batch, behind which nothing was found, does not count, if it does not: it lacks
+    /// data, and nothing says that it was durable. The journal ends before it then.
+    pub(super) fn refuse(&mut self, newest: &Batch, durable: u64) -> Option<String> {
+        // What was written behind it, even in part, was written when it was durable.
+        let is_durable = newest.seq <= durable || self.journal.end.last > newest.seq;
+        if is_durable || self.planted.has(PlantedBug::BelieveNewestBatch) {
+            return None;
+        }
+        let why = what_lacks(self.drive, self.zones, (&newest.fresh, &newest.bodies))?;
+        self.whole = self.before;
+        Some(why)
     }
 
     /// The next record, likewise, and the copies that have it.

@@ -56,13 +56,15 @@ fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
 impl Furrow {
     /// Makes the drive ready for writing.
     pub(super) fn finish_recovery(&self, loaded: &RecoveryFacts) -> Result<()> {
+        // What was read may be in a cache of the drive, if only the process before has ended.
+        self.drive.flush()?;
         {
             let mut state = self.write_state();
             self.settle_zones(&mut state, &loaded.zones);
             if self.layout().few_active_zones {
                 self.finish_metadata(&state, loaded);
             }
-            // F3: what was read is durable, so nothing durable refers to them.
+            // F3: what was read is durable by now, so nothing durable refers to them.
             let emptied = state.zones.take_emptied(|_| true);
             drop(state);
             let is_active = |zone: u32| {

@@ -136,11 +136,7 @@ impl Checker {
     }
 
     /// One bit of what the drive holds has changed: whatever can still be read is right.
-    pub(crate) fn check_bad_bit(
-        &mut self,
-        image: &Image,
-        legal: &[Boundary],
-    ) -> Result<(), Violation> {
+    pub(crate) fn check_bad_bit(&mut self, run: &Run, image: &Image) -> Result<(), Violation> {
         let zones: Vec<ZoneId> =
             image.geometry().zones().filter(|zone| image.written(*zone) > LbaCount::ZERO).collect();
         let zone = zones[self.below(zones.len() as u64) as usize];
@@ -152,7 +148,9 @@ impl Checker {
         self.states += 1;
         let Ok(fs) = self.mount(Arc::new(bad.power_on())) else { return Ok(()) };
         let Ok(found) = snapshot(&fs) else { return Ok(()) };
-        is_one_of(&found, legal)
+        // What the newest batch brought along may have been torn, as far as anybody can know.
+        let at = run.brought_along(zone, block).unwrap_or(run.recording.steps.len());
+        is_one_of(&found, run.legal(at))
             .map_err(|violation| format!("a bit of zone {zone}, block {block}: {violation}"))
     }
 

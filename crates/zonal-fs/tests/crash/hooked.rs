@@ -18,6 +18,11 @@ pub(crate) trait Hook: Send + Sync {
         Ok(())
     }
 
+    /// Before a flush reaches the device.
+    fn before_flush(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// After a read, whose bytes can be changed.
     fn after_read(&self, _lba: Lba, _bytes: &mut [u8]) -> Result<()> {
         Ok(())
@@ -65,6 +70,7 @@ impl<H: Hook> ZonedDevice for Hooked<H> {
     }
 
     fn flush(&self) -> Result<()> {
+        self.hook.before_flush()?;
         self.below.flush()
     }
 }

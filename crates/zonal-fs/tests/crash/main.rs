@@ -15,6 +15,7 @@
 //! | `nth` | what if the n-th I/O fails? |
 //! | `zones` | what if zones fail, or the drive is full? |
 //! | `journal` | what if records of the journal are bad? |
+//! | `fresh` | what if a batch is there and its data is not? |
 //! | `copies` | what if one or both copies of other metadata are bad? |
 //! | `reclaim` | what if reclaim reads what is wrong? |
 //! | `together` | what does a cut leave of what several threads did? |
@@ -30,6 +31,7 @@ mod ops;
 mod ace;
 mod check;
 mod copies;
+mod fresh;
 mod hooked;
 mod journal;
 mod nth;
@@ -211,9 +213,9 @@ fn a_bad_bit_is_never_served() {
         report.workloads += 1;
         let shape = SHAPES[(index % SHAPES.len() as u64) as usize];
         let run = Start::new(&shape, 50, &[]).run(&random_ops(seed + index, 100), None);
-        let (end, legal) = (end_of(&run.recording), run.legal(run.recording.steps.len()));
+        let end = end_of(&run.recording);
         for _ in 0..100 {
-            if let Err(violation) = checker.check_bad_bit(&end, legal) {
+            if let Err(violation) = checker.check_bad_bit(&run, &end) {
                 panic!("SEED={seed}, {}: {violation}", shape.name);
             }
         }

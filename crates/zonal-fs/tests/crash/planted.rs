@@ -184,8 +184,7 @@ fn attempt(
         let run = start.run(ops, Some(bug));
         checker.check_run(&run, effort)?;
         let end = end_of(&run.recording);
-        let legal = run.legal(run.recording.steps.len());
-        (0..16).try_for_each(|_| checker.check_bad_bit(&end, legal))?;
+        (0..16).try_for_each(|_| checker.check_bad_bit(&run, &end))?;
         // Short runs use no zone twice.
         if ops.len() > 100 { checker.check_stale_zones(&run, 20) } else { Ok(()) }
     }));

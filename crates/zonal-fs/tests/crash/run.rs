@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zonal::ZonedDevice;
 use zonal::image::Image;
-use zonal::layer::record::{Outage, Recorder, Recording};
+use zonal::layer::record::{Outage, Recorder, Recording, Step};
+use zonal::{LbaCount, ZoneId, ZonedDevice};
 use zonal_fs::furrow::{Furrow, MountOptions, PlantedBug};
 use zonal_fs::tree::{Snapshot, Tree, snapshot};
 use zonal_fs::vfs::{FileSystem, WriteFlags};
@@ -207,6 +207,24 @@ impl Run {
         // Before the first boundary the drive holds what the start left, which is boundary 0.
         let limit = (begun + 1).min(self.boundaries.len());
         &self.boundaries[promised.unwrap_or(0)..limit]
+    }
+
+    /// When the newest batch was written, if it brought this block along: no flush came in between.
+    pub(crate) fn brought_along(&self, zone: ZoneId, block: LbaCount) -> Option<usize> {
+        let is_record =
+            |step: &Step| matches!(step, Step::Store { data, .. } if data.starts_with(b"FRJB"));
+        let newest = self.recording.steps.iter().rposition(is_record)?;
+        let before = &self.recording.steps[..newest];
+        let since = before.iter().rposition(|step| matches!(step, Step::Flush)).unwrap_or(0);
+        let geometry = self.recording.start.geometry();
+        let has_block = |step: &Step| match step {
+            Step::Store { zone: of, offset, data } => {
+                let end = *offset + geometry.blocks(data.len()).expect("whole blocks were stored");
+                *of == zone && (*offset..end).contains(&block) && !is_record(step)
+            }
+            Step::Manage { .. } | Step::Flush => false,
+        };
+        before[since..].iter().any(has_block).then_some(newest)
     }
 
     /// Moments at which the file system had promised something: nothing may be lost there even if

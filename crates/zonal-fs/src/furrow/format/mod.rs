@@ -3,8 +3,9 @@
 //! Everything is little-endian, self-describing and checksummed with CRC-32C, and carries its own
 //! address, so that a misdirected or stale write is seen. Byte tables: `docs/format/furrow-v4.md`.
 //! Decoding takes any bytes and never panics. Read [`superblock`] first, then [`manifest`],
-//! [`record`], [`row`].
+//! [`record`], [`batch`], [`row`].
 
+pub mod batch;
 pub mod manifest;
 pub(super) mod number;
 pub mod owners;
