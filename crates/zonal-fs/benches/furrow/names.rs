@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use zonal::ByteCount;
 use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{FileSystem, Ino};
 
 use crate::Args;
 use crate::report::{Report, Rounds};
 use crate::volume::{
-    BLOCK, Dice, Machine, Took, create_directory, create_file, fill, make, overwrite, timed,
-    with_worker,
+    BLOCK, Dice, Machine, Took, create_directory, create_file, fill, make, make_with_memory,
+    overwrite, timed, with_worker,
 };
 
 const NAMES: u64 = 200_000;
@@ -19,7 +20,8 @@ const OVERWRITES: u64 = 300_000;
 pub(crate) fn names(args: &Args, report: &mut Report) {
     let mut rounds = Rounds::default();
     for _ in 0..args.rounds {
-        let made = make(256, 64, Arc::new(Machine));
+        // All names stay in memory, so that each step finds the same there.
+        let made = make_with_memory(256, 64, Arc::new(Machine), ByteCount::new(2 << 30));
         let fs = &made.fs;
         let homes = ["one", "two", "three"].map(|name| create_directory(fs, name));
         let (one, ()) = with_worker(&made, || timed(|| create_all(fs, homes[0])));

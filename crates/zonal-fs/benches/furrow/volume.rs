@@ -6,7 +6,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use zonal::{Clock, ManualClock, ZonedDevice};
+use zonal::{ByteCount, Clock, ManualClock, ZonedDevice};
 use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -50,11 +50,21 @@ impl Worker {
 
 /// Formats a drive and mounts it.
 pub(crate) fn make(zones: u64, zone_mib: u64, clock: Arc<dyn Clock>) -> Made {
+    make_with_memory(zones, zone_mib, clock, MountOptions::default().memory)
+}
+
+/// The same, with so much memory for metadata.
+pub(crate) fn make_with_memory(
+    zones: u64,
+    zone_mib: u64,
+    clock: Arc<dyn Clock>,
+    memory: ByteCount,
+) -> Made {
     let drive = Arc::new(SparseDrive::new(zones, zone_mib));
     // No reserve, so that the benchmark says itself how full the drive is.
     let options = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
     mkfs(drive.clone(), &ManualClock::new(1), &options, &mut |_| ()).expect("formatted");
-    let fs = mount(drive.clone(), clock);
+    let fs = mount_with_memory(drive.clone(), clock, memory);
     let worker = Arc::new(Worker::default());
     let woken = Arc::clone(&worker);
     fs.on_work(Arc::new(move || woken.wake()));
@@ -62,8 +72,16 @@ pub(crate) fn make(zones: u64, zone_mib: u64, clock: Arc<dyn Clock>) -> Made {
 }
 
 pub(crate) fn mount(drive: Arc<dyn ZonedDevice>, clock: Arc<dyn Clock>) -> Furrow {
+    mount_with_memory(drive, clock, MountOptions::default().memory)
+}
+
+fn mount_with_memory(
+    drive: Arc<dyn ZonedDevice>,
+    clock: Arc<dyn Clock>,
+    memory: ByteCount,
+) -> Furrow {
     // An access time would be a change to commit.
-    let options = MountOptions { atime: AtimePolicy::Never, ..MountOptions::default() };
+    let options = MountOptions { atime: AtimePolicy::Never, memory, ..MountOptions::default() };
     Furrow::mount(drive, clock, options).expect("mounted")
 }
 

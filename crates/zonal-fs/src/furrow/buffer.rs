@@ -18,6 +18,7 @@ use super::layout::Rows;
 use super::missing::Lookup;
 use super::place::{Crcs, MapEntry, Stored};
 use super::state::{DirtyBlock, State};
+use super::step::BatchDue;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -213,6 +214,25 @@ impl Furrow {
         self.write_back(&files)
     }
 
+    /// Places some blocks of a full buffer, as many as go to the drive in one write: so nobody who
+    /// writes a block has to wait for all that others have written.
+    fn relieve_buffer(&self) -> Result<()> {
+        let mut next = self.flushing.lock().expect("no holder panicked");
+        // Another thread may have made room meanwhile.
+        if !self.is_buffer_full() {
+            return Ok(());
+        }
+        let group = {
+            let state = self.read_state();
+            // Those whose turn it is first.
+            let files = state.buffered.range(*next..).chain(state.buffered.range(..*next));
+            let blocks = files.flat_map(|&ino| outgoing(&state, ino));
+            blocks.take(GATHER_BLOCKS).collect::<Vec<_>>()
+        };
+        *next = group.last().map_or(Ino::default(), |last| Ino::new(last.ino.get() + 1));
+        self.place_group(&group)
+    }
+
     /// Places every buffered block of some files, those of many small ones in one write. The
     /// caller has its turn at [`flushing`](Furrow::flushing), as a commit has while it takes a
     /// batch: what is mapped here cannot come in between.
@@ -221,16 +241,18 @@ impl Furrow {
             let state = self.read_state();
             files.iter().flat_map(|&ino| outgoing(&state, ino)).collect::<Vec<_>>()
         };
-        for group in outgoing.chunks(GATHER_BLOCKS) {
-            let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
-            for block in group {
-                data.extend_from_slice(&block.data[..]);
-            }
-            let placed = self.place_data(Purpose::WriteBack, &data)?;
-            let crcs = checksums(&data);
-            // What a buffered block replaces is in memory as long as it is buffered.
-            publish(&mut self.write_accounts(), group, &placed, &crcs);
+        outgoing.chunks(GATHER_BLOCKS).try_for_each(|group| self.place_group(group))
+    }
+
+    fn place_group(&self, group: &[Outgoing]) -> Result<()> {
+        let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
+        for block in group {
+            data.extend_from_slice(&block.data[..]);
         }
+        let placed = self.place_data(Purpose::WriteBack, &data)?;
+        let crcs = checksums(&data);
+        // What a buffered block replaces is in memory as long as it is buffered.
+        publish(&mut self.write_accounts(), group, &placed, &crcs);
         Ok(())
     }
 
@@ -247,15 +269,14 @@ impl Furrow {
         if waits {
             self.wake_worker();
         }
-        let zone_bytes = self.layout().zone_blocks as usize * BLOCK_BYTES;
-        let outcome = if batch_bytes > (4 << 20).min(zone_bytes / 4) {
-            self.commit(Ending::Record)
-        } else if self.is_buffer_full() {
-            let _turn = self.flushing.lock().expect("no holder panicked");
-            // Another thread may have emptied it meanwhile.
-            if self.is_buffer_full() { self.write_back_all() } else { Ok(()) }
-        } else {
-            Ok(())
+        let outcome = match self.batch_due(batch_bytes) {
+            BatchDue::No if self.is_buffer_full() => self.relieve_buffer(),
+            BatchDue::No => Ok(()),
+            BatchDue::Worker => {
+                self.wake_worker();
+                Ok(())
+            }
+            BatchDue::Now => self.commit(Ending::Record),
         };
         if let Err(error) = outcome {
             // Whoever asks for durability is told by the commit that fails then.

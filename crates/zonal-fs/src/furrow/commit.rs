@@ -19,7 +19,6 @@ use super::format::batch::{FreshZone, put_fresh};
 use super::format::record::RecordBuffer;
 use super::fresh::FRESH_BLOCKS_MAX;
 use super::journal::{Appended, Rest};
-use super::owners;
 use super::planted::PlantedBug;
 use super::table::key::Key;
 use super::table::leaf::encode_rows;
@@ -30,6 +29,9 @@ use crate::vfs::Result;
 
 /// Passes over the write buffer before a commit holds off changes to finish it.
 const PASSES: usize = 2;
+
+/// Rows that are encoded while changes wait.
+const ROWS_AT_ONCE: usize = 256;
 
 /// Pairs of zones that may turn out to be bad, or too small, while one record is written.
 const TRIES_MAX: usize = 4;
@@ -92,39 +94,45 @@ impl Furrow {
 
     /// Takes the batch: from here on changes belong to the next one.
     fn take(&self, ending: Ending) -> Result<Taken> {
-        let _unchanged = self.hold_off_changes();
-        if !self.has_planted(PlantedBug::SkipWriteBack) {
-            self.write_back_all()?;
-        }
-        let due = self.write_accounts().zones.take_due(ending);
-        let owners = owners::rows_of(&self.read_state(), due, self.options.planted);
-        let (owners, emptied, batch) = {
+        let owners = self.owners_due(ending);
+        let (owners, taken) = {
+            let _unchanged = self.hold_off_changes();
+            if !self.has_planted(PlantedBug::SkipWriteBack) {
+                self.write_back_all()?;
+            }
             let mut state = self.write_accounts();
             let owners = state.add_owner_rows(owners);
-            let changes = state.take_changes();
-            state.loads.note_taken(&changes.rows);
-            // Until readers of the table find them.
-            state.committing = changes.rows;
+            state.freeze();
             let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
-            state.batch += 1;
-            (owners, emptied, state.batch - 1)
+            (owners, Taken { batch: state.batch - 1, emptied })
         };
-        let mut rows = {
-            let state = self.read_state();
-            super::rows::batch(&state, &state.committing, self.options.planted)
-        };
+        let mut rows = self.encode_batch();
         for (key, value) in owners {
             rows.insert(key, value);
         }
-        // Before anything changes again: a row is always found, in the state or in the view.
+        // A row is always found, in the state or in the view.
         self.view.add_unwritten(rows);
-        {
+        let thawed = {
             let mut state = self.write_accounts();
-            state.committing.clear();
             state.trim_from = 0;
-        }
+            state.thaw()
+        };
+        // It can be large: not while others wait for the state.
+        drop(thawed);
         self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
-        Ok(Taken { batch, emptied })
+        Ok(taken)
+    }
+
+    /// The rows of the batch. Changes go on meanwhile.
+    fn encode_batch(&self) -> Memtable {
+        let mut rows = Vec::new();
+        let mut next = Some(Key::MIN);
+        while let Some(from) = next {
+            let (more, rest) = self.read_state().frozen_rows(from, ROWS_AT_ONCE);
+            rows.extend(more);
+            next = rest;
+        }
+        Memtable::of_rows(rows)
     }
 
     fn make_durable(&self, committer: &mut Committer, taken: Taken) -> Result<()> {

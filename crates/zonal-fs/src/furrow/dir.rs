@@ -423,14 +423,12 @@ fn move_link(
 /// Enters a moved inode at its new place; a directory learns its parent, and the parents count it.
 fn enter(state: &mut State, moved: Ino, from: Ino, (to, name): (Ino, &[u8])) -> Lookup<()> {
     state.insert_entry(to, name, moved)?;
-    let inode = state.inode_mut(moved)?;
-    if let Body::Directory(directory) = &mut inode.body {
-        directory.parent = to;
+    if let Body::Directory(_) = &state.inode(moved)?.body {
+        state.change_inode(moved)?.directory_mut()?.parent = to;
         let from = state.change_inode(from)?;
         from.nlink = from.nlink.saturating_sub(1);
         let to = state.change_inode(to)?;
         to.nlink = to.nlink.saturating_add(1);
-        state.change_inode(moved)?;
     }
     Ok(())
 }

@@ -148,7 +148,7 @@ impl State {
 
     /// The inode's row says how many blocks are mapped.
     fn mark_count(&mut self, ino: Ino) {
-        self.changes.mark(RowKind::Inode, ino.get(), 0);
+        self.mark(RowKind::Inode, ino.get(), 0);
     }
 
     /// Enters an entry where nothing is mapped, as one with its neighbours where it goes on.
@@ -222,12 +222,12 @@ impl State {
         let MapEntry::At { zone, block, crcs } = entry else { return entry };
         let (id, blocks) = (ExtentId(self.next_extent), crcs.blocks());
         self.next_extent += 1;
+        self.mark(RowKind::Extent, id.0, 0);
         self.zones.add_live(zone, block, blocks);
         self.zones.record_owner(zone, OwnerRecord { owner: Owner::Extent(id), block, blocks });
         self.totals.live += u64::from(blocks);
         self.totals.add_place_bytes(extent_bytes(blocks));
         self.changes.bytes += 4 * blocks as usize;
-        self.changes.mark(RowKind::Extent, id.0, 0);
         let used = self.loads.count();
         let extent = Extent { zone, block, refs: 0, crcs, used };
         self.held_bytes += extent.held_bytes();
@@ -252,13 +252,13 @@ impl State {
                 }
             }
             Owner::Extent(id) => {
+                self.mark(RowKind::Extent, id.0, 0);
                 let Some(extent) = self.extents.get_mut(&id) else { return };
                 self.zones.remove_live(extent.zone, blocks);
                 (extent.zone, extent.block) = (zone, block);
                 self.zones.add_live(zone, block, blocks);
                 self.zones.record_owner(zone, OwnerRecord { block, blocks, owner });
                 self.changes.bytes += 4 * blocks as usize;
-                self.changes.mark(RowKind::Extent, id.0, 0);
             }
         }
     }
@@ -284,7 +284,7 @@ impl State {
         let blocks = u64::from(entry.blocks());
         self.held_bytes += entry.held_bytes();
         self.totals.add_place_bytes(entry.row_bytes());
-        self.changes.mark(RowKind::Map, ino.get(), first);
+        self.mark(RowKind::Map, ino.get(), first);
         match &entry {
             MapEntry::Preallocated { .. } => self.totals.preallocated += blocks,
             MapEntry::At { zone, block, crcs } => {
@@ -293,10 +293,10 @@ impl State {
                 self.changes.bytes += 4 * crcs.as_slice().len();
             }
             MapEntry::Shared { extent, .. } => {
+                self.mark(RowKind::Extent, extent.0, 0);
                 if let Some(shared) = self.extents.get_mut(extent) {
                     shared.refs = shared.refs.saturating_add(1);
                 }
-                self.changes.mark(RowKind::Extent, extent.0, 0);
             }
         }
         let file = self.file_mut(ino);
@@ -308,13 +308,13 @@ impl State {
     /// Takes an entry out. What was the last reference to a shared extent comes back as blocks of
     /// its own; the rest of the extent is dead.
     fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
+        self.mark(RowKind::Map, ino.get(), start);
         let file = self.file_mut(ino);
         let entry = file.map.remove(&start).expect("the caller has found the entry");
         let blocks = u64::from(entry.blocks());
         file.mapped = file.mapped.saturating_sub(blocks);
         self.held_bytes -= entry.held_bytes().min(self.held_bytes);
         self.totals.remove_place_bytes(entry.row_bytes());
-        self.changes.mark(RowKind::Map, ino.get(), start);
         match &entry {
             MapEntry::Preallocated { .. } => {
                 self.totals.preallocated = self.totals.preallocated.saturating_sub(blocks);
@@ -370,9 +370,9 @@ impl State {
     /// Drops one reference; the last one takes the extent out. Counts come from a drive, and so do sums:
     /// wrong ones must do no worse than to be wrong.
     fn release(&mut self, id: ExtentId) -> Option<Extent> {
+        self.mark(RowKind::Extent, id.0, 0);
         let extent = self.extents.get_mut(&id)?;
         extent.refs = extent.refs.saturating_sub(1);
-        self.changes.mark(RowKind::Extent, id.0, 0);
         if extent.refs > 0 {
             return None;
         }

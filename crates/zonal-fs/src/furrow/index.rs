@@ -68,7 +68,7 @@ impl State {
             names.add(key.hash(name), cookie);
         }
         for (hash, cookies) in names.rows() {
-            self.changes.mark(RowKind::Name, ino.get(), hash);
+            self.mark(RowKind::Name, ino.get(), hash);
             self.totals.row_bytes += names_bytes(cookies.len());
         }
         self.held_bytes += names.held_bytes();
@@ -91,6 +91,7 @@ impl State {
         change: impl FnOnce(&mut Names, u64),
     ) -> Lookup<()> {
         let hash = self.name_key.hash(name);
+        self.mark(RowKind::Name, ino.get(), hash);
         let directory = self.inode_mut(ino)?.directory_mut()?;
         assert!(directory.knows_names(hash), "a name is looked up before it is changed");
         let Some(names) = &mut directory.names else { return Ok(()) };
@@ -99,7 +100,6 @@ impl State {
         let (now, held_now) = (names_bytes(names.cookies(hash).len()), names.held_bytes());
         self.totals.row_bytes = self.totals.row_bytes + now - bytes;
         self.held_bytes = (self.held_bytes + held_now).saturating_sub(held);
-        self.changes.mark(RowKind::Name, ino.get(), hash);
         Ok(())
     }
 }

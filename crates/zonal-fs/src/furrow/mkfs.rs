@@ -19,6 +19,7 @@ use super::planted::Planted;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
 use super::table::Table;
+use super::table::key::Key;
 use super::table::levels::Levels;
 use super::table::memtable::Memtable;
 use super::table::pairs::{MetaZones, Pairs};
@@ -227,8 +228,10 @@ fn write_first_table(
         is_unnamed: false,
         planted: Planted::default(),
     };
-    let changes = state.take_changes();
-    let rows = super::rows::batch(state, &changes.rows, Planted::default());
+    state.freeze();
+    let (rows, _) = state.frozen_rows(Key::MIN, usize::MAX);
+    let rows = Memtable::of_rows(rows);
+    state.thaw();
     let pairs = Mutex::new(Pairs::default());
     let mut zones = EmptyZones(state);
     flush_once(drive, &mut zones, &pairs, (&mut committer, &rows))?;

@@ -112,7 +112,7 @@ use self::superlog::SuperLog;
 use self::table::pairs::Pairs;
 use self::table::view::View;
 use crate::FsError;
-use crate::vfs::{Result, Timestamp};
+use crate::vfs::{Ino, Result, Timestamp};
 
 pub use crate::vfs::Access;
 
@@ -167,9 +167,9 @@ pub struct Furrow {
     reclaiming: Mutex<Option<Victim>>,
     /// One searches for owners at a time; the search under way. Taken before the state.
     searching: Mutex<Option<Search>>,
-    /// One empties the write buffer at a time, so that no block is written twice. Taken before the
-    /// state.
-    flushing: Mutex<()>,
+    /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
+    /// is next. Taken before the state.
+    flushing: Mutex<Ino>,
     /// Who finds no room makes some, one at a time; others wait behind, and take nothing of it.
     making_room: Mutex<()>,
     steps: Steps,
@@ -239,7 +239,7 @@ impl Furrow {
             last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
             clock,
             options,
-            state: RwLock::new(loaded.state),
+            state: RwLock::new(State { planted: options.planted, ..loaded.state }),
             held_max: options.held_bytes(),
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
@@ -250,7 +250,7 @@ impl Furrow {
             stepping: Mutex::new(()),
             reclaiming: Mutex::new(None),
             searching: Mutex::new(None),
-            flushing: Mutex::new(()),
+            flushing: Mutex::default(),
             making_room: Mutex::new(()),
             steps: Steps::default(),
             short_of_room: AtomicU32::new(0),

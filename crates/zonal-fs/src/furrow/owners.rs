@@ -17,7 +17,7 @@ use super::format::owners::{OwnerRecord, RECORDS_MAX};
 use super::format::row::{Row, decode, encode, owners_bytes};
 use super::missing::{Lookup, Missing, Stop};
 use super::place::{Extent, MapEntry, Owner};
-use super::planted::{Planted, PlantedBug};
+use super::planted::PlantedBug;
 use super::records::{Records, settle};
 use super::state::{File, State};
 use super::table::key::{Key, RowKind};
@@ -25,18 +25,32 @@ use super::table::memtable::Value;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
+/// Records that are looked at while changes wait.
+const RECORDS_AT_ONCE: usize = 256;
+
 /// Rows of owners that are read at once.
 const ROWS_AT_ONCE: usize = 64;
 
-/// The records of a zone that become rows.
-pub(super) struct Due {
+/// The records of a zone that are to become rows.
+struct Due {
     zone: u32,
+    resets: u32,
     records: Vec<OwnerRecord>,
 }
 
-/// Rows of owners that a batch writes: zones and values.
-#[derive(Default)]
-pub(super) struct NewRows(Vec<(u32, Box<[u8]>)>);
+/// Rows of owners that a batch is to write.
+pub(super) struct NewRows {
+    zone: u32,
+    /// They are of so many records of the zone, with this last one, as long as it is not reset.
+    resets: u32,
+    records: (usize, Option<OwnerRecord>),
+    values: Vec<Box<[u8]>>,
+}
+
+/// What changes whenever a record is added, or the last one gets longer.
+fn mark_of(records: &[OwnerRecord]) -> (usize, Option<OwnerRecord>) {
+    (records.len(), records.last().copied())
+}
 
 impl ZoneSlot {
     /// Whether its rows of owners, without what is in memory, name all that lives in it.
@@ -57,25 +71,21 @@ impl Zones {
         self.recorded.insert(zone);
     }
 
-    /// Takes the records that become rows of the next batch: those of zones that are not written any
-    /// more. At the end of a mount, all.
-    pub(super) fn take_due(&mut self, ending: Ending) -> Vec<Due> {
+    /// Zones of which the records become rows of the next batch: those that are not written any more. At
+    /// the end of a mount, all.
+    fn due(&self, ending: Ending) -> Vec<Due> {
         let is_due = |slot: &ZoneSlot| match ending {
             Ending::Record => !matches!(slot.role, Role::Open(_)) && slot.in_flight == 0,
             Ending::Clean => true,
         };
-        let recorded = std::mem::take(&mut self.recorded);
-        let mut due = Vec::new();
-        for zone in recorded {
-            let slot = self.slot_mut(zone);
-            if slot.live > 0 && is_due(slot) {
-                let records = std::mem::take(&mut slot.records).into_vec();
-                due.push(Due { zone, records });
-            } else {
-                self.recorded.insert(zone);
-            }
-        }
-        due
+        let slots = self.recorded.iter().map(|&zone| (zone, self.slot(zone)));
+        let due = slots.filter(|(_, slot)| slot.live > 0 && is_due(slot));
+        due.map(|(zone, slot)| Due {
+            zone,
+            resets: slot.resets,
+            records: slot.records.as_slice().to_vec(),
+        })
+        .collect()
     }
 
     /// Zones that have changed and in which nothing lives now: whatever was known of their owners is over.
@@ -143,6 +153,28 @@ pub(super) fn all_runs(state: &State) -> Vec<(u32, OwnerRecord)> {
 }
 
 impl Furrow {
+    /// The rows of records that are due: of those that still lead somewhere.
+    pub(super) fn owners_due(&self, ending: Ending) -> Vec<NewRows> {
+        let due = self.read_state().zones.due(ending);
+        due.into_iter().map(|due| self.new_rows(due)).collect()
+    }
+
+    fn new_rows(&self, Due { zone, resets, records }: Due) -> NewRows {
+        let forgets = self.has_planted(PlantedBug::ForgetExtentOwners);
+        let mut kept = Vec::with_capacity(records.len());
+        for chunk in records.chunks(RECORDS_AT_ONCE) {
+            let state = self.read_state();
+            kept.extend(chunk.iter().copied().filter(|record| {
+                let is_forgotten = forgets && matches!(record.owner, Owner::Extent(_));
+                !is_forgotten && state.leads_somewhere(zone, record)
+            }));
+        }
+        settle(&mut kept);
+        kept.sort_unstable_by_key(|record| record.owner);
+        let rows = kept.chunks(RECORDS_MAX).map(|chunk| encode(&Row::Owners(chunk.into())));
+        NewRows { zone, resets, records: mark_of(&records), values: rows.collect() }
+    }
+
     /// What the rows of owners of a zone say.
     pub(super) fn owner_rows(&self, zone: u32) -> Result<Vec<OwnerRecord>> {
         let mut records = Vec::new();
@@ -162,28 +194,10 @@ impl Furrow {
     }
 }
 
-/// The rows of records that are due: of those that still lead somewhere.
-pub(super) fn rows_of(state: &State, due: Vec<Due>, planted: Planted) -> NewRows {
-    let mut rows = NewRows::default();
-    for Due { zone, mut records } in due {
-        records.retain(|record| {
-            let is_forgotten = planted.has(PlantedBug::ForgetExtentOwners)
-                && matches!(record.owner, Owner::Extent(_));
-            !is_forgotten && state.leads_somewhere(zone, record)
-        });
-        settle(&mut records);
-        records.sort_unstable_by_key(|record| record.owner);
-        for chunk in records.chunks(RECORDS_MAX) {
-            rows.0.push((zone, encode(&Row::Owners(chunk.into()))));
-        }
-    }
-    rows
-}
-
 impl State {
     /// Counts rows of owners as part of the next batch, and returns them with their keys. Those of zones
     /// in which nothing lives any more are deleted.
-    pub(super) fn add_owner_rows(&mut self, rows: NewRows) -> Vec<(Key, Value)> {
+    pub(super) fn add_owner_rows(&mut self, rows: Vec<NewRows>) -> Vec<(Key, Value)> {
         let mut batch = Vec::new();
         let key = |zone: u32, at: u32| Key::new(RowKind::Owners, zone.into(), at.into());
         for zone in self.zones.take_unlived() {
@@ -193,14 +207,23 @@ impl State {
                 .extend((0..std::mem::take(&mut slot.next_owners)).map(|at| (key(zone, at), None)));
             self.totals.remove_place_bytes(bytes.into());
         }
-        for (zone, value) in rows.0 {
+        for NewRows { zone, resets, records, values } in rows {
             let slot = self.zones.slot_mut(zone);
-            let bytes = owners_bytes(value.len());
-            batch.push((key(zone, slot.next_owners), Some(value)));
-            slot.next_owners += 1;
-            slot.owner_bytes += bytes;
+            // Others may have come, or the zone may be another by now.
+            let is_same = slot.resets == resets && mark_of(slot.records.as_slice()) == records;
+            if slot.live == 0 || !is_same {
+                continue;
+            }
+            slot.records = Records::default();
+            for value in values {
+                let bytes = owners_bytes(value.len());
+                batch.push((key(zone, slot.next_owners), Some(value)));
+                slot.next_owners += 1;
+                slot.owner_bytes += bytes;
+                self.totals.add_place_bytes(bytes.into());
+            }
+            self.zones.recorded.remove(&zone);
             self.zones.changed.insert(zone);
-            self.totals.add_place_bytes(bytes.into());
         }
         batch
     }

@@ -59,21 +59,22 @@ impl State {
     pub(super) fn cut_off(&mut self, ino: Ino, first: u64) {
         self.drop_buffered(ino, first, u64::MAX);
         let max = self.reap_max();
-        let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
-            return;
-        };
+        let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else { return };
         let is_known = file.known.first_unknown(first..u64::MAX).is_none();
         if file.reap_from.is_none() && is_known && file.map.range(first..).nth(max).is_none() {
             self.unmap_stored(ino, first, u64::MAX);
             return;
         }
+        self.mark_reaping(ino);
+        let Some(file) = self.inodes.get_mut(&ino).and_then(|inode| inode.file_mut().ok()) else {
+            return;
+        };
         file.reap_from = Some(file.reap_from.map_or(first, |before| before.min(first)));
         let covering = file.covering(first).filter(|(start, _)| *start < first);
         let end = covering.map(|(start, entry)| start + u64::from(entry.blocks()));
         if let Some(end) = end {
             self.unmap_stored(ino, first, end);
         }
-        self.mark_reaping(ino);
     }
 
     /// Removes some of what waits in a file, and the file itself where nothing keeps it.
@@ -136,7 +137,7 @@ impl State {
     fn mark_reaping(&mut self, ino: Ino) {
         self.reaping.insert(ino);
         self.mark_orphan(ino);
-        self.changes.mark(super::table::key::RowKind::Inode, ino.get(), 0);
+        self.mark(super::table::key::RowKind::Inode, ino.get(), 0);
     }
 
     fn reap_max(&self) -> usize {

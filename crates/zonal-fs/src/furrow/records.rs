@@ -58,10 +58,6 @@ impl Records {
         }
     }
 
-    pub(super) fn into_vec(self) -> Vec<OwnerRecord> {
-        self.0
-    }
-
     pub(super) fn as_slice(&self) -> &[OwnerRecord] {
         &self.0
     }

@@ -1,6 +1,6 @@
-//! From memory to rows: the batch of everything that changed.
+//! From memory to rows: the batch of what changed, as it was at one moment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
@@ -12,7 +12,7 @@ use super::planted::{Planted, PlantedBug};
 use super::state::{Body, Inode, State};
 use super::sums::{totals_row, zone_row};
 use super::table::key::{Key, RowKind};
-use super::table::memtable::{Memtable, Value};
+use super::table::memtable::Value;
 use crate::vfs::{FileKind, Ino};
 
 /// Kinds by their number on disk.
@@ -26,22 +26,60 @@ pub(super) const KINDS: [(u8, FileKind); 7] = [
     (7, FileKind::BlockDevice),
 ];
 
-/// The rows that changed, with their present values.
-pub(super) fn batch(state: &State, changed: &BTreeSet<Key>, planted: Planted) -> Memtable {
-    let mut rows = Memtable::default();
-    for &key in changed {
-        if is_left_out(key.kind(), planted) {
-            continue;
+impl State {
+    /// Marks a row that is about to change. Where a commit has yet to encode the row, it gets it as it is.
+    pub(super) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
+        let key = Key::new(kind, owner, at);
+        if self.committing.contains(&key) {
+            self.keep_frozen(key);
         }
-        let value = present_value(state, key, planted);
-        let is_forgotten = planted.has(PlantedBug::ForgetEntryDeletes)
-            && value.is_none()
-            && key.kind() == RowKind::Entry;
-        if !is_forgotten {
-            rows.insert(key, value);
+        self.changes.mark(key);
+    }
+
+    /// Begins a batch: what has changed belongs to it, as it is now. Takes the same short time however
+    /// much that is: rows are encoded later, by [`frozen_rows`](Self::frozen_rows), or before they
+    /// change. Only what a mount reads is encoded at once, since it changes without marks.
+    pub(super) fn freeze(&mut self) {
+        assert!(self.committing.is_empty(), "one batch is encoded at a time");
+        let changes = self.take_changes();
+        self.loads.note_taken(&changes.rows);
+        self.committing = changes.rows;
+        let base: Vec<Key> = self.committing.range(..Key::BASE_END).copied().collect();
+        for key in base {
+            self.keep_frozen(key);
+        }
+        self.batch += 1;
+    }
+
+    fn keep_frozen(&mut self, key: Key) {
+        if !self.frozen.contains_key(&key) {
+            let value = present_value(self, key);
+            self.frozen.insert(key, value);
         }
     }
-    rows
+
+    /// The first rows of the batch from a key on, as they were at its moment, and where the others begin.
+    pub(super) fn frozen_rows(&self, from: Key, max: usize) -> (Vec<(Key, Value)>, Option<Key>) {
+        let mut keys = self.committing.range(from..);
+        let rows = keys.by_ref().take(max).filter(|key| !is_left_out(key.kind(), self.planted));
+        let rows = rows.map(|&key| {
+            let kept = self.frozen.get(&key).cloned();
+            (key, kept.unwrap_or_else(|| present_value(self, key)))
+        });
+        let forgets = self.planted.has(PlantedBug::ForgetEntryDeletes);
+        let is_forgotten = |(key, value): &(Key, Value)| {
+            forgets && value.is_none() && key.kind() == RowKind::Entry
+        };
+        let rows = rows.filter(|row| !is_forgotten(row)).collect();
+        (rows, keys.next().copied())
+    }
+
+    /// Readers of the table find all rows of the batch. Returns what is to be dropped.
+    pub(super) fn thaw(&mut self) -> (BTreeSet<Key>, BTreeMap<Key, Value>) {
+        // Who has begun to read meanwhile has found older ones.
+        self.loads.note_taken(&self.committing);
+        (std::mem::take(&mut self.committing), std::mem::take(&mut self.frozen))
+    }
 }
 
 /// Whether a planted mistake leaves out rows of a kind.
@@ -57,7 +95,8 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
 }
 
 /// The value of a row; `None` if there is no such row any more.
-fn present_value(state: &State, key: Key, planted: Planted) -> Value {
+fn present_value(state: &State, key: Key) -> Value {
+    let planted = state.planted;
     let inode = || state.inodes.get(&Ino::new(key.owner()));
     match key.kind() {
         RowKind::Totals => Some(encode(&Row::Totals(totals_row(state)))),
@@ -165,6 +204,110 @@ fn encode_map(entry: &MapEntry) -> Box<[u8]> {
         MapEntry::Shared { extent, skip, .. } => {
             let place = SharedPlace { extent: U64::new(extent.0), skip: U32::new(*skip) };
             encode(&Row::Map(blocks, Place::Shared(place)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FsError;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{DataCheck, Furrow, MountOptions, check};
+    use crate::vfs::{Allocate, Caller, FileSystem, NewInode, RenameFlags, SetAttr, WriteFlags};
+    use crate::vfs::{Result, XattrMode};
+
+    /// Numbers that are the same in each run.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    /// Does something to a few files and directories. Much of it fails.
+    fn change_something(fs: &Furrow, dice: &mut Dice) -> Result<()> {
+        let homes = [Ino::ROOT, fs.lookup(Ino::ROOT, b"home")?.ino];
+        let home = |dice: &mut Dice| homes[usize::try_from(dice.below(2)).unwrap()];
+        let name = |dice: &mut Dice| format!("name {}", dice.below(150));
+        let (parent, named) = (home(dice), name(dice));
+        let named = named.as_bytes();
+        let offset = dice.below(64) * 4096;
+        let len = (1 + dice.below(4)) * 4096;
+        let data = vec![dice.0.to_le_bytes()[5]; usize::try_from(len).unwrap()];
+        let other = (home(dice), name(dice));
+        let other = (other.0, other.1.as_bytes());
+        let kinds = [FileKind::Regular, FileKind::Regular, FileKind::Directory, FileKind::Fifo];
+        let kind = kinds[usize::try_from(dice.below(4)).unwrap()];
+        let new = NewInode { kind, perm: 0o644, rdev: 0, target: b"" };
+        let what = dice.below(12);
+        let ino = || fs.lookup(parent, named).map(|attr| attr.ino);
+        match what {
+            0 | 1 => drop(fs.create(&Caller::ROOT, parent, named, &new)?),
+            2 | 3 => drop(fs.write(ino()?, offset, &data, WriteFlags::DIRECT)?),
+            4 => drop(fs.write(ino()?, offset + 100, &data, WriteFlags::empty())?),
+            5 => fs.unlink(parent, named).or_else(|_| fs.rmdir(parent, named))?,
+            6 => fs.rename((parent, named), other, RenameFlags::empty())?,
+            7 => fs.rename((parent, named), other, RenameFlags::EXCHANGE)?,
+            8 => drop(fs.link(ino()?, other.0, other.1)?),
+            9 => {
+                let set = SetAttr { size: Some(offset + 5), ..SetAttr::default() };
+                fs.setattr(&Caller::ROOT, ino()?, &set)?;
+            }
+            10 => {
+                let target = (fs.lookup(other.0, other.1)?.ino, 4096);
+                fs.copy_range((ino()?, 0), target, 8 * 4096, WriteFlags::empty())?;
+                fs.fallocate(ino()?, Allocate::Punch, offset, len)?;
+            }
+            _ => {
+                let mode = XattrMode::Any;
+                fs.setxattr(&Caller::ROOT, ino()?, b"user.a", &data[..10], mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change_some(fs: &Furrow, dice: &mut Dice, count: u64) {
+        for _ in 0..count {
+            match change_something(fs, dice) {
+                Err(FsError::Corrupt { what, why }) => panic!("{what}: {why}"),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_is_of_one_moment_whatever_changes_while_it_is_encoded() {
+        for seed in 1..=20 {
+            let (drive, clock) = formatted(32, 1024);
+            let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+            let mut dice = Dice(seed);
+            let home = NewInode { kind: FileKind::Directory, perm: 0o755, rdev: 0, target: b"" };
+            fs.create(&Caller::ROOT, Ino::ROOT, b"home", &home).unwrap();
+            for _ in 0..10 {
+                change_some(&fs, &mut dice, 200);
+                fs.write_back_all().unwrap();
+                fs.write_state().freeze();
+                let (expected, rest) = fs.read_state().frozen_rows(Key::MIN, usize::MAX);
+                assert!(rest.is_none());
+                let (mut rows, mut next) = (Vec::new(), Some(Key::MIN));
+                while let Some(from) = next {
+                    let (more, rest) = fs.read_state().frozen_rows(from, 7);
+                    rows.extend(more);
+                    next = rest;
+                    change_some(&fs, &mut dice, 5);
+                }
+                assert_eq!(rows, expected, "seed {seed}");
+                // They go with the next batch, since none has written them.
+                let mut state = fs.write_state();
+                let (taken, _) = state.thaw();
+                state.changes.rows.extend(taken);
+            }
+            fs.sync().unwrap();
+            let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+            assert!(report.is_clean(), "seed {seed}: {report:?}");
         }
     }
 }

@@ -23,7 +23,9 @@ use super::layout::Rows;
 use super::missing::{Loads, Lookup, Missing, Stop};
 use super::names::{NameKey, Names};
 use super::place::{Extent, ExtentId, MapEntry};
+use super::planted::Planted;
 use super::table::key::{Key, RowKind};
+use super::table::memtable::Value;
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
@@ -243,8 +245,8 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Marks a row as changed. None is longer than an inode, what it names aside.
-    pub(super) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
-        if self.rows.insert(Key::new(kind, owner, at)) {
+    pub(super) fn mark(&mut self, key: Key) {
+        if self.rows.insert(key) {
             self.bytes += INODE_BYTES;
         }
     }
@@ -312,6 +314,9 @@ pub(super) struct State {
     pub(super) changes: Changes,
     /// Rows that a commit has taken and that readers of the table do not find yet.
     pub(super) committing: BTreeSet<Key>,
+    /// Those of them that are encoded already, most because they have changed again.
+    pub(super) frozen: BTreeMap<Key, Value>,
+    pub(super) planted: Planted,
     /// Users of inodes, which keep them alive without a link.
     pub(super) pins: BTreeMap<Ino, u32>,
     pub(super) totals: Totals,
@@ -341,6 +346,8 @@ impl State {
             zones,
             changes: Changes::default(),
             committing: BTreeSet::new(),
+            frozen: BTreeMap::new(),
+            planted: Planted::default(),
             pins: BTreeMap::new(),
             totals: Totals::default(),
             buffered: BTreeSet::new(),
@@ -357,10 +364,10 @@ impl State {
     pub(super) fn take_changes(&mut self) -> Changes {
         let mut changes = std::mem::take(&mut self.changes);
         for zone in self.zones.take_changed() {
-            changes.mark(RowKind::Zone, zone.into(), 0);
+            changes.mark(Key::new(RowKind::Zone, zone.into(), 0));
         }
         if !changes.rows.is_empty() {
-            changes.mark(RowKind::Totals, 0, 0);
+            changes.mark(Key::new(RowKind::Totals, 0, 0));
         }
         changes
     }
@@ -426,7 +433,7 @@ impl State {
     /// An inode that is about to change: its row is marked.
     pub(super) fn change_inode(&mut self, ino: Ino) -> Lookup<&mut Inode> {
         self.inode(ino)?;
-        self.changes.mark(RowKind::Inode, ino.get(), 0);
+        self.mark(RowKind::Inode, ino.get(), 0);
         self.inode_mut(ino)
     }
 
@@ -436,9 +443,9 @@ impl State {
         self.totals.row_bytes += inode_bytes(&inode);
         self.held_bytes += inode.held_bytes();
         inode.used.note(self.loads.advance());
-        self.changes.mark(RowKind::Inode, ino.get(), 0);
+        self.mark(RowKind::Inode, ino.get(), 0);
         for xattr in inode.xattrs.values() {
-            self.changes.mark(RowKind::Xattr, ino.get(), xattr.slot);
+            self.mark(RowKind::Xattr, ino.get(), xattr.slot);
         }
         let before = self.inodes.insert(ino, inode);
         assert!(before.is_none(), "inode numbers are never used twice");
@@ -449,14 +456,16 @@ impl State {
         if self.inodes.get(&ino).is_some_and(|inode| matches!(inode.body, Body::File(_))) {
             self.unmap(ino, 0, u64::MAX);
         }
-        let Some(inode) = self.inodes.remove(&ino) else { return };
+        let Some(inode) = self.inodes.get(&ino) else { return };
+        let slots: Vec<u64> = inode.xattrs.values().map(|xattr| xattr.slot).collect();
+        self.mark(RowKind::Inode, ino.get(), 0);
+        for slot in slots {
+            self.mark(RowKind::Xattr, ino.get(), slot);
+        }
+        let inode = self.inodes.remove(&ino).expect("just seen");
         self.totals.inodes = self.totals.inodes.saturating_sub(1);
         self.totals.remove_row_bytes(inode_bytes(&inode));
         self.held_bytes -= inode.held_bytes().min(self.held_bytes);
-        self.changes.mark(RowKind::Inode, ino.get(), 0);
-        for xattr in inode.xattrs.values() {
-            self.changes.mark(RowKind::Xattr, ino.get(), xattr.slot);
-        }
         self.buffered.remove(&ino);
         if self.unlinked.remove(&ino) | self.reaping.remove(&ino) {
             self.mark_orphan(ino);
@@ -465,15 +474,17 @@ impl State {
 
     /// Whether an inode is to be looked after has changed.
     pub(super) fn mark_orphan(&mut self, ino: Ino) {
-        self.changes.mark(RowKind::Orphan, ino.get(), 0);
+        self.mark(RowKind::Orphan, ino.get(), 0);
     }
 
     /// Sets or, with `None`, removes an extended attribute.
     pub(super) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Lookup<()> {
-        let inode = self.inode_mut(ino)?;
+        let inode = self.inode(ino)?;
         let next_slot = inode.xattrs.values().map(|xattr| xattr.slot + 1).max().unwrap_or(0);
+        let slot = inode.xattrs.get(name).map_or(next_slot, |before| before.slot);
+        self.mark(RowKind::Xattr, ino.get(), slot);
+        let inode = self.inode_mut(ino)?;
         let before = inode.xattrs.remove(name);
-        let slot = before.as_ref().map_or(next_slot, |before| before.slot);
         if let Some(value) = value {
             inode.xattrs.insert(name.into(), Xattr { slot, value: value.into() });
         }
@@ -483,14 +494,13 @@ impl State {
         self.totals.row_bytes += value.map_or(0, |value| xattr_bytes(name, value));
         self.totals.remove_row_bytes(before.map_or(0, |before| xattr_bytes(name, &before)));
         self.changes.bytes += value.map_or(0, <[u8]>::len);
-        self.changes.mark(RowKind::Xattr, ino.get(), slot);
         Ok(())
     }
 
     /// Enters `name` in a directory.
     pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Lookup<()> {
         let kind = self.inode(ino)?.kind;
-        let directory = self.inode_mut(parent)?.directory_mut()?;
+        let directory = self.change_inode(parent)?.directory_mut()?;
         let cookie = directory.next_cookie;
         directory.next_cookie += 1;
         self.insert_entry_at(parent, name, Entry { ino, cookie, kind })
@@ -498,9 +508,10 @@ impl State {
 
     /// Enters `name` at a place in the listing that no entry has.
     pub(super) fn insert_entry_at(&mut self, parent: Ino, name: &[u8], entry: Entry) -> Lookup<()> {
-        let directory = self.inode_mut(parent)?.directory_mut()?;
-        let name: Arc<[u8]> = name.into();
         let cookie = entry.cookie;
+        self.mark(RowKind::Entry, parent.get(), cookie);
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let name: Arc<[u8]> = name.into();
         let before = directory.by_name.insert(Arc::clone(&name), entry);
         assert!(before.is_none(), "an entry is removed before its name is used again");
         directory.by_cookie.insert(cookie, Arc::clone(&name));
@@ -508,22 +519,21 @@ impl State {
         directory.entries += 1;
         self.totals.row_bytes += entry_bytes(&name);
         self.held_bytes += entry_held_bytes(&name);
-        self.changes.mark(RowKind::Inode, parent.get(), 0);
         self.changes.bytes += name.len();
-        self.changes.mark(RowKind::Entry, parent.get(), cookie);
         self.index_entry(parent, &name, cookie)
     }
 
     /// Takes `name` out of a directory and returns the entry.
     pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Lookup<Entry> {
-        let directory = self.inode_mut(parent)?.directory_mut()?;
-        let (name, entry) = directory.by_name.remove_entry(name).ok_or(FsError::NotFound)?;
+        let directory = self.inode(parent)?.directory()?;
+        let cookie = directory.by_name.get(name).ok_or(FsError::NotFound)?.cookie;
+        self.mark(RowKind::Entry, parent.get(), cookie);
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let (name, entry) = directory.by_name.remove_entry(name).expect("just seen");
         directory.by_cookie.remove(&entry.cookie);
         directory.entries = directory.entries.saturating_sub(1);
         self.totals.remove_row_bytes(entry_bytes(&name));
         self.held_bytes -= entry_held_bytes(&name).min(self.held_bytes);
-        self.changes.mark(RowKind::Inode, parent.get(), 0);
-        self.changes.mark(RowKind::Entry, parent.get(), entry.cookie);
         self.unindex_entry(parent, &name, entry.cookie)?;
         Ok(entry)
     }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, OnceLock};
 
 use super::Furrow;
 use super::alloc::{Role, Urgency};
+use super::format::BLOCK_BYTES;
 use super::reclaim::COPY_BLOCKS;
 use crate::vfs::{Result, Wake};
 
@@ -19,6 +20,12 @@ pub(super) const COMMIT_AGE_NS: u64 = 4_000_000_000;
 /// Changed rows from which a commit is due at once: what they belong to stays in memory until then, and
 /// changes wait while a commit takes them.
 pub(super) const CHANGES_MAX: usize = 1 << 16;
+
+/// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Times of that from which somebody who changes something does not leave the commit to the worker.
+const BATCHES_MAX: usize = 4;
 
 /// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
 const ROUNDS: usize = 64;
@@ -57,6 +64,17 @@ pub enum StepProgress {
     More,
     /// It is not due yet.
     Wait,
+}
+
+/// Whether what has changed is to be committed because it is much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BatchDue {
+    /// Not yet.
+    No,
+    /// By the worker.
+    Worker,
+    /// By whoever sees it.
+    Now,
 }
 
 /// What the work in the background needs beside the state.
@@ -134,12 +152,29 @@ impl Furrow {
         }
     }
 
+    /// Whether so many bytes of changed rows are to be committed.
+    pub(super) fn batch_due(&self, bytes: usize) -> BatchDue {
+        let limit = BATCH_BYTES.min(self.layout().zone_blocks as usize * BLOCK_BYTES / 4);
+        let has_worker = self.steps.wake.get().is_some();
+        if bytes <= limit {
+            BatchDue::No
+        } else if has_worker && bytes <= BATCHES_MAX * limit {
+            BatchDue::Worker
+        } else {
+            BatchDue::Now
+        }
+    }
+
     /// Commits if the last commit is old enough, or much has changed since.
     fn commit_step(&self) -> Result<StepProgress> {
         let last = self.last_commit_ns.load(Ordering::Acquire);
         let is_young = self.clock.monotonic_ns().saturating_sub(last) < COMMIT_AGE_NS;
-        let is_much =
-            self.read_state().changes.rows.len() >= CHANGES_MAX || self.is_held_by_changes();
+        let (rows, bytes) = {
+            let changes = &self.read_state().changes;
+            (changes.rows.len(), changes.bytes)
+        };
+        let is_large = rows >= CHANGES_MAX || self.batch_due(bytes) != BatchDue::No;
+        let is_much = is_large || self.is_held_by_changes();
         if is_young && !is_much {
             return Ok(StepProgress::Wait);
         }

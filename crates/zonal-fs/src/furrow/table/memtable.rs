@@ -19,6 +19,12 @@ pub(in crate::furrow) struct Memtable {
 }
 
 impl Memtable {
+    /// Of rows in order, each once.
+    pub(in crate::furrow) fn of_rows(rows: Vec<(Key, Value)>) -> Self {
+        let bytes = rows.iter().map(|(_, value)| size(value)).sum();
+        Self { rows: rows.into_iter().collect(), bytes }
+    }
+
     /// Enters a row, in place of an earlier one.
     pub(in crate::furrow) fn insert(&mut self, key: Key, value: Value) {
         self.bytes += size(&value);
