@@ -135,35 +135,32 @@ impl Furrow {
     fn write_chunk(&self, chunk: Chunk<'_>, flags: WriteFlags) -> Result<Published> {
         self.let_reaper_pass(chunk.ino, chunk.limit);
         // Before room is made: no reclaim for a write that has no space.
-        let size = self.loaded(|| {
-            let state = self.read_state();
-            self.check_space(&state, state.growth(chunk.ino, chunk.first, chunk.limit)?)?;
-            Ok(state.inode(chunk.ino)?.size)
-        })?;
-        let chunk = chunk.padded(size);
-        let mut admission = self.admit(chunk.limit - chunk.first)?;
-        let straight = chunk.straight_bytes();
-        let growth = self.loaded(|| {
+        let (size, growth) = self.loaded(|| {
             let mut state = self.write_accounts();
             let growth = state.growth(chunk.ino, chunk.first, chunk.limit)?;
             self.check_space(&state, growth)?;
+            let size = state.inode(chunk.ino)?.size;
             state.totals.reserved += growth;
-            Ok(growth)
+            Ok((size, growth))
         })?;
-        let outcome = self.place_data(Purpose::Write, &straight);
-        let outcome = outcome.and_then(|placed| {
-            let crcs = checksums(&straight);
-            let outcome = self.publish_chunk(&chunk, flags, (&placed, &crcs), &mut admission);
-            if !matches!(outcome, Ok(Published::Done)) {
-                let mut state = self.write_accounts();
-                for part in &placed {
-                    state.zones.settle(part.zone, part.blocks);
-                }
-            }
-            outcome
-        });
+        let outcome = self.write_reserved(&chunk.padded(size), flags);
         // The buffer and the extents have their own account of it by now.
         self.write_accounts().totals.reserved -= growth;
+        outcome
+    }
+
+    fn write_reserved(&self, chunk: &Chunk<'_>, flags: WriteFlags) -> Result<Published> {
+        let mut admission = self.admit(chunk.limit - chunk.first)?;
+        let straight = chunk.straight_bytes();
+        let placed = self.place_data(Purpose::Write, &straight)?;
+        let crcs = checksums(&straight);
+        let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
+        if !matches!(outcome, Ok(Published::Done)) {
+            let mut state = self.write_accounts();
+            for part in &placed {
+                state.zones.settle(part.zone, part.blocks);
+            }
+        }
         outcome
     }
 

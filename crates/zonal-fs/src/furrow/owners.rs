@@ -160,19 +160,31 @@ impl Furrow {
     }
 
     fn new_rows(&self, Due { zone, resets, records }: Due) -> NewRows {
-        let forgets = self.has_planted(PlantedBug::ForgetExtentOwners);
-        let mut kept = Vec::with_capacity(records.len());
-        for chunk in records.chunks(RECORDS_AT_ONCE) {
-            let state = self.read_state();
-            kept.extend(chunk.iter().copied().filter(|record| {
-                let is_forgotten = forgets && matches!(record.owner, Owner::Extent(_));
-                !is_forgotten && state.leads_somewhere(zone, record)
-            }));
+        let mark = mark_of(&records);
+        let mut kept = self.leading_somewhere(zone, records);
+        if self.has_planted(PlantedBug::ForgetExtentOwners) {
+            kept.retain(|record| !matches!(record.owner, Owner::Extent(_)));
         }
         settle(&mut kept);
         kept.sort_unstable_by_key(|record| record.owner);
         let rows = kept.chunks(RECORDS_MAX).map(|chunk| encode(&Row::Owners(chunk.into())));
-        NewRows { zone, resets, records: mark_of(&records), values: rows.collect() }
+        NewRows { zone, resets, records: mark, values: rows.collect() }
+    }
+
+    /// Those records of a zone that still lead somewhere. Where nearly all do it costs more to look than
+    /// to keep the others.
+    fn leading_somewhere(&self, zone: u32, records: Vec<OwnerRecord>) -> Vec<OwnerRecord> {
+        let listed: u64 = records.iter().map(|record| u64::from(record.blocks)).sum();
+        let live = u64::from(self.read_state().zones.slot(zone).live);
+        if live * 8 >= listed * 7 {
+            return records;
+        }
+        let mut kept = Vec::with_capacity(records.len());
+        for chunk in records.chunks(RECORDS_AT_ONCE) {
+            let state = self.read_state();
+            kept.extend(chunk.iter().filter(|record| state.leads_somewhere(zone, record)));
+        }
+        kept
     }
 
     /// What the rows of owners of a zone say.
