@@ -5,8 +5,8 @@
 //! write to the drive. A block stays here until its content has been placed on the drive and
 //! mapped; if it is written again meanwhile, it stays with the newer content.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
 
 use super::Furrow;
 use super::alloc::{Stream, Urgency};
@@ -217,7 +217,13 @@ impl Furrow {
     /// Places some blocks of a full buffer, as many as go to the drive in one write: so nobody who
     /// writes a block has to wait for all that others have written.
     fn relieve_buffer(&self) -> Result<()> {
-        let mut next = self.flushing.lock().expect("no holder panicked");
+        // Somebody else empties it as long as it has not grown to twice that.
+        let is_overfull = self.buffer_max() < self.read_state().totals.pending / 2;
+        let mut next = match self.flushing.try_lock() {
+            Ok(next) => next,
+            Err(TryLockError::WouldBlock) if !is_overfull => return Ok(()),
+            Err(_) => self.flushing.lock().expect("no holder panicked"),
+        };
         // Another thread may have made room meanwhile.
         if !self.is_buffer_full() {
             return Ok(());
@@ -304,8 +310,11 @@ impl Furrow {
     }
 
     fn is_buffer_full(&self) -> bool {
-        let limit = BUFFERED_MAX.min(u64::from(self.layout().zone_blocks));
-        self.read_state().totals.pending > limit
+        self.read_state().totals.pending > self.buffer_max()
+    }
+
+    fn buffer_max(&self) -> u64 {
+        BUFFERED_MAX.min(u64::from(self.layout().zone_blocks))
     }
 
     /// Room below which writers pay.

@@ -11,6 +11,7 @@
 //! rows are encoded, nothing else changes the tree. Readers continue meanwhile, even during device
 //! I/O.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
@@ -25,7 +26,7 @@ use super::table::leaf::encode_rows;
 use super::table::memtable::{Memtable, ROW_BYTES};
 use super::table::steps::Pace;
 use crate::FsError;
-use crate::vfs::Result;
+use crate::vfs::{Ino, Result};
 
 /// Passes over the write buffer before a commit holds off changes to finish it.
 const PASSES: usize = 2;
@@ -81,19 +82,19 @@ impl Furrow {
         }
         self.check_writable()?;
         let taken = {
-            let _turn = self.flushing.lock().expect("no holder panicked");
+            let turn = self.flushing.lock().expect("no holder panicked");
             let passes = if self.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
             for _ in 0..passes {
                 self.write_back_all()?;
             }
-            self.take(ending)?
+            self.take(ending, turn)?
         };
         self.make_durable(&mut committer, taken)?;
         Ok(Committed::Batch)
     }
 
     /// Takes the batch: from here on changes belong to the next one.
-    fn take(&self, ending: Ending) -> Result<Taken> {
+    fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<Taken> {
         let owners = self.owners_due(ending);
         let (owners, taken) = {
             let _unchanged = self.hold_off_changes();
@@ -106,6 +107,7 @@ impl Furrow {
             let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
             (owners, Taken { batch: state.batch - 1, emptied })
         };
+        drop(turn);
         let mut rows = self.encode_batch();
         for (key, value) in owners {
             rows.insert(key, value);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::held::{Hand, entry_held_bytes};
+use super::held::entry_held_bytes;
 use super::place::ExtentId;
 use super::state::{Body, File, Inode, State};
 use super::table::key::{Key, RowKind};
@@ -20,8 +20,12 @@ use crate::vfs::Ino;
 /// What was used within so many loads stays.
 const KEPT_LOADS: u64 = 64;
 
-/// Entries and inodes that are looked at in one go: well under a millisecond.
-const LOOKS_MAX: usize = 4096;
+/// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait. Each
+/// operation that finds too much does it again.
+const LOOKS_MAX: usize = 128;
+
+/// Looks without success, and twice round all inodes, after which nothing can be evicted for now.
+const IN_VAIN_MAX: usize = 4096;
 
 /// Map entries that go at once: as many as are loaded at once.
 const PIECE_ENTRIES: usize = 256;
@@ -39,7 +43,9 @@ impl Furrow {
     pub(super) fn trim(&self, state: &mut State) {
         if self.holds_too_much(state) {
             state.evict(self.held_max / 8 * 7);
-            if state.held_bytes > self.held_max {
+            let nothing_goes = state.hand.in_vain > IN_VAIN_MAX.max(2 * state.inodes.len());
+            if state.held_bytes > self.held_max && nothing_goes {
+                state.hand.in_vain = 0;
                 state.trim_from = state.held_bytes + self.held_max / 16;
                 self.wake_worker();
             }
@@ -72,7 +78,7 @@ impl State {
         while self.held_bytes > target && looks > 0 && rounds < 3 {
             looks -= 1;
             let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() else {
-                self.hand = Hand { extent: self.hand.extent, ..Hand::default() };
+                (self.hand.ino, self.hand.block) = (Ino::default(), 0);
                 self.evict_extents();
                 rounds += 1;
                 continue;
@@ -80,12 +86,14 @@ impl State {
             if ino != self.hand.ino {
                 (self.hand.ino, self.hand.block) = (ino, 0);
             }
+            let held = self.held_bytes;
             let pieces = self.evict_pieces(ino).max(self.evict_entries(ino));
             looks = looks.saturating_sub(pieces);
             if pieces == 0 {
                 self.evict_inode(ino);
                 (self.hand.ino, self.hand.block) = (Ino::new(ino.get() + 1), 0);
             }
+            self.hand.in_vain = if self.held_bytes < held { 0 } else { self.hand.in_vain + 1 };
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Hand {
     pub(super) ino: Ino,
     pub(super) block: u64,
     pub(super) extent: u64,
+    /// Looks since it has evicted something.
+    pub(super) in_vain: usize,
 }
 
 fn crcs_bytes(crcs: &Crcs) -> usize {

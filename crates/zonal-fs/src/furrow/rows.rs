@@ -271,9 +271,8 @@ mod tests {
 
     fn change_some(fs: &Furrow, dice: &mut Dice, count: u64) {
         for _ in 0..count {
-            match change_something(fs, dice) {
-                Err(FsError::Corrupt { what, why }) => panic!("{what}: {why}"),
-                Ok(()) | Err(_) => {}
+            if let Err(FsError::Corrupt { what, why }) = change_something(fs, dice) {
+                panic!("{what}: {why}");
             }
         }
     }
