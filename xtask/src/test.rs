@@ -1,7 +1,8 @@
 //! `cargo xtask test`: everything that finds a broken change; with `--all`, every test there is.
 //!
-//! Three things go on at the same time: cargo builds, lints and documents; the programs of tests run,
-//! as many as there are processors; the virtual machine compares with a real kernel.
+//! Three things run at the same time: cargo, which builds, lints and documents; the programs of tests,
+//! as many as there are processors; the virtual machine, which compares with a real kernel. With
+//! `--all` the other machines start when the programs have ended.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -9,7 +10,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -47,16 +48,18 @@ fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
     tools::install_packages(root);
     let kernel_tests = artifacts::program(root, "kernel-tests")?;
     let packaging = artifacts::program(root, "packaging")?;
-    let (environment, waiting) = (Environment::new(root)?, Mutex::default());
+    let environment = Environment::new(root)?;
     thread::scope(|scope| {
         let image = scope.spawn(|| vm::prepare(&kernel_tests));
         let suites = scope.spawn(|| tools::build(root));
         println!("building every program");
         let programs = artifacts::build(root, &["--lib", "--bins", "--tests"])?;
         vm::share(root, &programs)?;
+        let (is_making, is_made) = mpsc::channel::<()>();
         let mut parts = vec![scope.spawn(|| {
             image.join().expect("it does not panic");
-            machine(&kernel_tests, tier)
+            drop(is_making);
+            machines(&kernel_tests, "essential")
         })];
         suites.join().expect("it does not panic");
         if tier == Tier::All {
@@ -64,10 +67,16 @@ fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
             parts.push(scope.spawn(move || vm::count(&packaging, &["--test"], name)));
         }
         parts.push(scope.spawn(|| compiled(root, &environment, tier)));
-        *waiting.lock().expect("nothing panics with it") = queue(programs);
-        let processors = thread::available_parallelism().map_or(2, NonZeroUsize::get);
-        let worker = |_| scope.spawn(|| work(&waiting, &environment, tier));
-        parts.extend((0..processors).map(worker));
+        let (environment, kernel_tests) = (&environment, &kernel_tests);
+        parts.push(scope.spawn(move || {
+            let mut tally = run_all(programs, environment, tier);
+            // The other machines take the processors that the programs have left.
+            if tier == Tier::All {
+                is_made.recv().expect_err("nothing is sent");
+                tally.join(machines(kernel_tests, "rest"));
+            }
+            tally
+        }));
         for part in parts {
             tally.join(part.join().expect("it does not panic"));
         }
@@ -92,15 +101,23 @@ fn compiled(root: &Path, environment: &Environment, tier: Tier) -> Tally {
     tally
 }
 
-/// Compares with a real kernel.
-fn machine(kernel_tests: &Path, tier: Tier) -> Tally {
-    let parts: &[&str] =
-        if tier == Tier::Standard { &["essential"] } else { &["essential", "rest"] };
-    let mut tally = Tally::default();
-    for part in parts {
-        let name = format!("comparison with a real kernel, {part}");
-        tally.join(vm::count(kernel_tests, &["--part", part], &name));
-    }
+/// Compares with a real kernel, in the virtual machines of a part.
+fn machines(kernel_tests: &Path, part: &str) -> Tally {
+    let name = format!("comparison with a real kernel, {part}");
+    vm::count(kernel_tests, &["--part", part], &name)
+}
+
+/// Runs all programs, as many at a time as there are processors.
+fn run_all(programs: Vec<Program>, environment: &Environment, tier: Tier) -> Tally {
+    let (waiting, mut tally) = (Mutex::new(queue(programs)), Tally::default());
+    let processors = thread::available_parallelism().map_or(2, NonZeroUsize::get);
+    thread::scope(|scope| {
+        let worker = |_| scope.spawn(|| work(&waiting, environment, tier));
+        let workers: Vec<_> = (0..processors).map(worker).collect();
+        for worker in workers {
+            tally.join(worker.join().expect("it does not panic"));
+        }
+    });
     tally
 }
 

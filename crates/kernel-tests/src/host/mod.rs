@@ -249,7 +249,10 @@ fn fill_share(root: &Path, image: &Image) -> Result<PathBuf> {
     let share = root.join("target/vm/share");
     ensure!(share.join("zonal").exists(), "nothing for the guest to run: use cargo xtask vm");
     let copy = |from: &Path, name: &str| {
-        fs::copy(from, share.join(name)).with_context(|| format!("copying {}", from.display()))
+        // A guest of another run may read the old one: this makes a new file.
+        let new = share.join(format!("{name}.{}", std::process::id()));
+        fs::copy(from, &new).with_context(|| format!("copying {}", from.display()))?;
+        fs::rename(&new, share.join(name)).with_context(|| format!("making {name}"))
     };
     copy(&root.join("docs/semantics.md"), "semantics.md")?;
     if image.zbd.exists() {
