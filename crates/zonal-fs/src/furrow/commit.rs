@@ -7,9 +7,9 @@
 //! that waits for the lock while another commit runs finds its changes durable when it gets the
 //! lock: that is group commit.
 //!
-//! The batch is the tree at one moment: from the time the last blocks leave the buffer until the
-//! rows are encoded, nothing else changes the tree. Readers continue meanwhile, even during device
-//! I/O.
+//! The batch is the tree at one moment, which takes a moment only: from then on changes go on and
+//! belong to the next batch, while the rows of this one are encoded as they were. Only operations
+//! that put blocks into the write buffer wait a little longer, until the last blocks have left it.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -97,10 +97,12 @@ impl Furrow {
     fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<Taken> {
         let owners = self.owners_due(ending);
         let (owners, taken) = {
-            let _unchanged = self.hold_off_changes();
+            // Only small writes wait for the device here, and only for what came in since the last pass.
+            let _no_more_blocks = self.lock_buffering();
             if !self.has_planted(PlantedBug::SkipWriteBack) {
                 self.write_back_all()?;
             }
+            let _unchanged = self.hold_off_changes();
             let mut state = self.write_accounts();
             let owners = state.add_owner_rows(owners);
             state.freeze();

@@ -178,8 +178,10 @@ impl Furrow {
             let bases: Vec<(u64, Option<Base>)> = edges
                 .map(|block| Ok((block, self.read_base(chunk.ino, block)?)))
                 .collect::<Result<_>>()?;
-            let publish =
-                || self.try_publish(chunk, flags, (placed, crcs), (&bases, &mut *admission));
+            let publish = || {
+                let _turn = chunk.buffered().next().map(|_| self.lock_buffering());
+                self.try_publish(chunk, flags, (placed, crcs), (&bases, &mut *admission))
+            };
             match self.loaded(publish)? {
                 Attempt::Done(published) => return Ok(published),
                 Attempt::Again => {}
@@ -249,8 +251,10 @@ impl Furrow {
         let mut admission: Option<Admission<'_>> = None;
         loop {
             let base = tail.map(|block| self.read_base(ino, block)).transpose()?.flatten();
-            let resize =
-                || self.try_resize(caller, (ino, size), set, (base.as_ref(), admission.as_mut()));
+            let resize = || {
+                let _turn = tail.map(|_| self.lock_buffering());
+                self.try_resize(caller, (ino, size), set, (base.as_ref(), admission.as_mut()))
+            };
             match self.loaded(resize)? {
                 Attempt::Done(Resized::Done) => return Ok(()),
                 Attempt::Done(Resized::NeedsRoom) => admission = Some(self.admit_shrinking(1)),
@@ -354,8 +358,10 @@ impl Furrow {
                 .iter()
                 .map(|(block, _)| Ok((*block, self.read_base(ino, *block)?)))
                 .collect::<Result<_>>()?;
-            let allocate =
-                || self.try_allocate((ino, how), (offset, end), (&bases, admission.as_mut()));
+            let allocate = || {
+                let _turn = edges.first().map(|_| self.lock_buffering());
+                self.try_allocate((ino, how), (offset, end), (&bases, admission.as_mut()))
+            };
             match self.loaded(allocate)? {
                 Attempt::Done(Allocated::UpTo(end)) => return Ok(end),
                 Attempt::Done(Allocated::NeedsRoom) => admission = Some(self.admit_edges(how)?),

@@ -170,6 +170,9 @@ pub struct Furrow {
     /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
     /// is next. Taken before the state.
     flushing: Mutex<Ino>,
+    /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
+    /// Taken before [`changing`](Self::changing).
+    buffering: Mutex<()>,
     /// Who finds no room makes some, one at a time; others wait behind, and take nothing of it.
     making_room: Mutex<()>,
     steps: Steps,
@@ -251,6 +254,7 @@ impl Furrow {
             reclaiming: Mutex::new(None),
             searching: Mutex::new(None),
             flushing: Mutex::default(),
+            buffering: Mutex::default(),
             making_room: Mutex::new(()),
             steps: Steps::default(),
             short_of_room: AtomicU32::new(0),
@@ -338,6 +342,11 @@ impl Furrow {
     /// commit, which holds off all others.
     fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().expect("no holder panicked")
+    }
+
+    /// For who puts blocks into the buffer. Waits while a commit writes what is there.
+    fn lock_buffering(&self) -> MutexGuard<'_, ()> {
+        self.buffering.lock().expect("no holder panicked")
     }
 
     /// Holds off changes of the tree. Readers go on: so device I/O is possible meanwhile.

@@ -17,8 +17,7 @@ use crate::vfs::{Result, Wake};
 /// Age at which what was written is committed without being asked for.
 pub(super) const COMMIT_AGE_NS: u64 = 4_000_000_000;
 
-/// Changed rows from which a commit is due at once: what they belong to stays in memory until then, and
-/// changes wait while a commit takes them.
+/// Changed rows from which a commit is due at once: what they belong to stays in memory until then.
 pub(super) const CHANGES_MAX: usize = 1 << 16;
 
 /// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
