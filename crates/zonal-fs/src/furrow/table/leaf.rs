@@ -222,37 +222,52 @@ impl std::fmt::Debug for LeafBuilder {
 /// Appends the values of a kind: which columns are differences, the columns, what lies behind them.
 fn put_columns(raw: &mut Vec<u8>, values: &Values) {
     let columns = columns_of(values.lengths.iter().copied());
+    let rows = values.lengths.len();
     let flags_at = raw.len();
-    raw.resize(flags_at + columns.div_ceil(8), 0);
-    let mut starts = Vec::with_capacity(values.lengths.len());
-    let mut end = 0;
-    for &length in &values.lengths {
-        starts.push(end);
-        end += length as usize;
+    let from = flags_at + columns.div_ceil(8);
+    raw.resize(from + columns * rows, 0);
+    let mut start = 0;
+    for (row, &length) in values.lengths.iter().enumerate() {
+        let value = &values.bytes[start..start + columns];
+        for (column, byte) in raw[from..].iter_mut().skip(row).step_by(rows).zip(value) {
+            *column = *byte;
+        }
+        start += length as usize;
     }
-    for column in 0..columns {
-        let from = raw.len();
-        raw.extend(starts.iter().map(|start| values.bytes[start + column]));
-        if is_steady(&raw[from..]) {
-            raw[flags_at + column / 8] |= 1 << (column % 8);
+    let (head, body) = raw.split_at_mut(from);
+    for (column, bytes) in body.chunks_exact_mut(rows.max(1)).enumerate() {
+        if is_steady(bytes) {
+            head[flags_at + column / 8] |= 1 << (column % 8);
             let mut before = 0;
-            for byte in &mut raw[from..] {
+            for byte in bytes {
                 (before, *byte) = (*byte, byte.wrapping_sub(before));
             }
         }
     }
-    for (start, &length) in starts.iter().zip(&values.lengths) {
-        raw.extend_from_slice(&values.bytes[start + columns..start + length as usize]);
+    let mut rest = &values.bytes[..];
+    for &length in &values.lengths {
+        let (value, later) = rest.split_at(length as usize);
+        raw.extend_from_slice(&value[columns..]);
+        rest = later;
     }
 }
 
 /// Whether a column's differences repeat clearly more often than its bytes, as those of a counter do.
 fn is_steady(column: &[u8]) -> bool {
-    let mut repeats = 0usize;
-    let mut steady = 0usize;
-    for three in column.windows(3) {
-        repeats += usize::from(three[1] == three[2]);
-        steady += usize::from(three[1].wrapping_sub(three[0]) == three[2].wrapping_sub(three[1]));
+    /// As many as a byte can count, so that many are compared at once.
+    const AT_ONCE: usize = 255;
+    let (first, second) = (column, column.get(1..).unwrap_or(&[]));
+    let third = column.get(2..).unwrap_or(&[]);
+    let chunks = first.chunks(AT_ONCE).zip(second.chunks(AT_ONCE)).zip(third.chunks(AT_ONCE));
+    let (mut repeats, mut steady) = (0, 0);
+    for ((first, second), third) in chunks {
+        let (mut repeats_here, mut steady_here) = (0u8, 0u8);
+        for ((first, second), third) in first.iter().zip(second).zip(third) {
+            repeats_here += u8::from(second == third);
+            steady_here += u8::from(second.wrapping_sub(*first) == third.wrapping_sub(*second));
+        }
+        repeats += usize::from(repeats_here);
+        steady += usize::from(steady_here);
     }
     steady > repeats + column.len() / 8
 }
@@ -411,17 +426,16 @@ fn decode_columns(raw: &[u8], rows: usize) -> Result<Leaf, &'static str> {
         return Err("values beyond the leaf's end");
     }
     let mut bytes = vec![0; value_bytes];
-    let mut values = Vec::with_capacity(rows);
-    for kind in RowKind::ALL.map(index_of) {
-        values.clear();
-        let mut start = 0;
-        for (&tag, &end) in tags.iter().zip(&ends) {
-            if tag & (TAG_KIND | TAG_DELETED) == kind {
-                values.push((start as usize, end - start));
-            }
-            start = end;
+    let mut values: [Vec<(usize, u32)>; KINDS] = Default::default();
+    let mut start = 0;
+    for (&tag, &end) in tags.iter().zip(&ends) {
+        if tag & TAG_DELETED == 0 {
+            values[usize::from(tag & TAG_KIND)].push((start as usize, end - start));
         }
-        take_columns(&mut rest, &values, &mut bytes)?;
+        start = end;
+    }
+    for values in &values {
+        take_columns(&mut rest, values, &mut bytes)?;
     }
     if !rest.is_empty() {
         return Err("bytes behind the values");
