@@ -16,6 +16,7 @@
 //! | `commit` | what does an fsync write, and how long does it take? |
 //! | `pauses` | how long does a call wait for others, at worst? |
 //! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
+//! | `check` | what does a check cost, by the same? |
 //! | `metadata` | how many bytes of metadata for each byte of data? |
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
@@ -76,7 +77,7 @@ fn main() {
     }
     let mut report = Report::default();
     let args = parse(&mut report);
-    let subjects: [(&str, Measure); 8] = [
+    let subjects: [(&str, Measure); 9] = [
         ("names", names::names),
         ("overwrites", names::overwrites),
         ("unlink", pauses::unlink),
@@ -84,6 +85,7 @@ fn main() {
         ("pauses", pauses::pauses),
         ("files", scale::files),
         ("extents", scale::extents),
+        ("check", scale::checks),
         ("metadata", metadata::metadata),
     ];
     for (name, measure) in subjects {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zonal_fs::furrow::Furrow;
+use zonal_fs::furrow::{DataCheck, Furrow, check};
 use zonal_fs::vfs::{FileSystem, Ino};
 
 use crate::Args;
@@ -39,6 +39,7 @@ pub(crate) fn is_child() -> bool {
     let answer = match what {
         "files" => save(&make_files(size), path),
         "extents" => save(&make_extents(size), path),
+        "check" => check_file(path),
         "mount files" => mount_file(path, &|fs, dice| use_file(fs, dice, size)),
         "mount extents" => mount_file(path, &|fs, dice| use_block(fs, dice, size)),
         _ => panic!("{what}: not a task"),
@@ -165,6 +166,16 @@ fn mount_file(path: &Path, use_one: &dyn Fn(&Furrow, &mut Dice)) -> Value {
     })
 }
 
+/// What a check takes beside the drive itself.
+fn check_file(path: &Path) -> Value {
+    let drive = Arc::new(SparseDrive::load(path).expect("it was saved"));
+    std::fs::write("/proc/self/clear_refs", "5").expect("the kernel counts anew");
+    let resident = status("VmRSS");
+    let (took, report) = timed(|| check(drive, DataCheck::Skip, &mut |_| ()).expect("checked"));
+    assert!(report.is_clean(), "{report:?}");
+    json!({ "peak": status("VmHWM") - resident, "seconds": took.wall })
+}
+
 /// A line of this process's status, in bytes.
 fn status(line: &str) -> f64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("Linux");
@@ -218,6 +229,26 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
 
 fn remove(path: &PathBuf) {
     std::fs::remove_file(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// A check of many files, and of one in many pieces.
+pub(crate) fn checks(args: &Args, report: &mut Report) {
+    let large: &[(&str, u64)] = &[("files", 10_000_000), ("extents", 16 << 20)];
+    let sizes: &[(&str, u64)] = &[("files", 1_000_000), ("extents", 1 << 20)];
+    for (task, size) in sizes.iter().chain(args.is_large.then_some(large).into_iter().flatten()) {
+        let name = format!("check of {} M {task}", size / 1_000_000);
+        let path = env::temp_dir().join(format!("zonal-bench-{}-{task}", std::process::id()));
+        start(task, *size, &path);
+        let mut rounds = Rounds::default();
+        for end in ["clean", "cut"].map(|end| path.with_extension(end)) {
+            let checked = start("check", *size, &end);
+            let number = |of: &str| checked[of].as_f64().expect("a number");
+            rounds.push(&format!("{name}: memory"), "MiB", number("peak") / f64::from(1 << 20));
+            rounds.push(&format!("{name}: time"), "s", number("seconds"));
+            remove(&end);
+        }
+        rounds.report(report);
+    }
 }
 
 /// Files of a block.
