@@ -467,6 +467,9 @@ pub(crate) struct Check {
     /// Also read all data and verify its checksums
     #[arg(long)]
     pub(crate) data: bool,
+    /// Memory for what is compared, beside some 100 MiB; with less, metadata is read more often
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    pub(crate) memory: ByteCount,
 }
 
 #[derive(Args)]

@@ -19,7 +19,9 @@ use zonal::{
     BlockSize, Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZonedDevice,
 };
 use zonal_fs::FsError;
-use zonal_fs::furrow::{AtimePolicy, DumpWhat, Furrow, MkfsOptions, MountOptions, dump, mkfs};
+use zonal_fs::furrow::{
+    AtimePolicy, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs,
+};
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, WriteFlags, XattrMode};
 
@@ -329,4 +331,135 @@ fn a_block_that_both_copies_have_lost_makes_nothing_up() {
         }
         tally.print(&format!("{}, one block in both copies", subject.name));
     }
+}
+
+/// A leaf, and where both copies of it begin: zone and byte.
+struct LeafAt {
+    first: String,
+    copies: [(u64, u64); 2],
+}
+
+fn leaves(image: &Image) -> Vec<LeafAt> {
+    let values = |what| {
+        let mut values = Vec::new();
+        dump(Arc::new(image.power_on()), what, &mut |value| values.push(value)).unwrap();
+        values
+    };
+    let parts = values(DumpWhat::Parts);
+    let leaf_at = |leaf: &serde_json::Value| {
+        let part = parts.iter().find(|part| part["part"] == leaf["part"]).unwrap();
+        let copy = |copy: usize| {
+            let start = part["block"][copy].as_u64().unwrap() * 4096;
+            (part["zone"][copy].as_u64().unwrap(), start + leaf["offset"].as_u64().unwrap())
+        };
+        LeafAt { first: leaf["first"].as_str().unwrap().to_owned(), copies: [copy(0), copy(1)] }
+    };
+    values(DumpWhat::Leaves).iter().map(leaf_at).collect()
+}
+
+/// Damages a leaf in both copies: the first byte behind its header.
+fn lose(image: &mut Image, leaf: &LeafAt) {
+    for (zone, byte) in leaf.copies {
+        let byte = byte + 28;
+        let zone = ZoneId::new(u32::try_from(zone).unwrap());
+        let lba = image.geometry().zone_start(zone) + LbaCount::new(byte / 4096);
+        image.flip_bit(lba, byte % 4096 * 8);
+    }
+}
+
+/// Every file by its path: whether it can be looked up and read.
+fn readable(fs: &Furrow) -> Vec<(String, bool)> {
+    let mut found = Vec::new();
+    for directory in 0..DIRECTORIES {
+        let home = fs.lookup(Ino::ROOT, format!("directory-{directory}").as_bytes());
+        for number in 0..FILES {
+            let name = format!("file-{number}");
+            let file =
+                home.as_ref().ok().and_then(|home| fs.lookup(home.ino, name.as_bytes()).ok());
+            let mut buffer = vec![0; 12_000];
+            let read = file.and_then(|file| fs.read(file.ino, 0, &mut buffer).ok());
+            let expected = (number * 1000 % 12_000) as usize;
+            let is_right = read.is_some_and(|read| {
+                read == expected && buffer[..read].iter().all(|&byte| byte == number as u8)
+            });
+            assert!(read.is_none() || is_right, "{directory}/{number} reads what it never was");
+            found.push((format!("/directory-{directory}/{name}"), is_right));
+        }
+    }
+    found
+}
+
+/// A drive with many files, unmounted.
+fn many_files() -> Image {
+    let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
+    mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
+    let fs = mount(recorder.clone()).unwrap();
+    work(&fs);
+    fs.shutdown().unwrap();
+    let recording = recorder.recording();
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {}
+    outage.everything()
+}
+
+#[test]
+fn a_leaf_lost_in_both_copies_costs_what_lies_in_it_and_is_told_by_path() {
+    let image = many_files();
+    let leaves = leaves(&image);
+    // Sums and the root directory are what a mount begins with.
+    let begins = ["Totals", "Zone", "Inode 1/"];
+    let is_needed = |leaf: &&LeafAt| begins.iter().any(|kind| leaf.first.starts_with(kind));
+    let damaged: Vec<&LeafAt> = leaves.iter().filter(|leaf| !is_needed(leaf)).collect();
+    let mut hurt = 0;
+    for leaf in damaged {
+        let mut image = image.clone();
+        lose(&mut image, leaf);
+        let what = format!("without the leaf from {} on", leaf.first);
+        let report = check(Arc::new(image.power_on()), DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(!report.is_clean(), "{what}");
+        let is_of_parts = |id: &str| id == "C03";
+        let others: Vec<_> =
+            report.problems.iter().filter(|problem| !is_of_parts(problem.invariant.id)).collect();
+        assert!(others.is_empty(), "{what}: what cannot be compared is no problem: {others:?}");
+        // Newer rows may have taken the place of all that it holds.
+        let is_hurt = report.problems.iter().any(|problem| problem.what.contains("up to"));
+        hurt += usize::from(is_hurt);
+        let told: BTreeSet<&String> =
+            report.problems.iter().filter_map(|problem| problem.path.as_ref()).collect();
+
+        let drive = Arc::new(image.power_on());
+        let fs = mount(drive.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let files = readable(&fs);
+        let lost = files.iter().filter(|(_, is_readable)| !is_readable);
+        for (path, _) in lost.clone() {
+            let home = &path[..path.rfind('/').unwrap()];
+            let is_told = told.contains(path) || told.iter().any(|told| *told == home);
+            assert!(is_told, "{what}: {path} is told: {told:?}");
+        }
+        let count = lost.count();
+        assert!(count < files.len() / 2, "{what}: most can be read");
+        assert!(count == 0 || (is_hurt && fs.stats().leaves_lost > 0), "{what}: it is counted");
+        // Life goes on beside it, until what was written has become a run, too.
+        let home = make(&fs, Ino::ROOT, "beside", FileKind::Directory);
+        for number in 0..600 {
+            let file = make(&fs, home, &format!("new-{number}"), FileKind::Regular);
+            fs.write(file, 0, &[5; 100], WriteFlags::empty()).unwrap();
+            if number % 20 == 0 {
+                fs.sync().unwrap();
+                fs.tick().unwrap();
+            }
+        }
+        fs.shutdown().unwrap();
+        drop(fs);
+        let fs = mount(drive).unwrap();
+        let home = fs.lookup(Ino::ROOT, b"beside");
+        let home = home.unwrap_or_else(|error| panic!("{what}: {told:?}: {error}")).ino;
+        for number in 0..600 {
+            fs.lookup(home, format!("new-{number}").as_bytes()).unwrap();
+        }
+        let again = readable(&fs);
+        let came = files.iter().zip(&again).find(|(before, after)| before.1 != after.1);
+        assert_eq!(came, None, "{what}: nothing goes, and nothing old comes back");
+    }
+    assert!(hurt > 3, "there are several leaves of files");
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use zonal_fs::furrow::{self, CheckReport, DataCheck};
+use zonal_fs::furrow::{self, CheckOptions, CheckReport, DataCheck};
 
 use crate::args::{Check, Global};
 use crate::device::{self, OpenMode};
@@ -25,7 +25,7 @@ struct Report<'a> {
     clean: bool,
     problems: Vec<Problem<'a>>,
     problems_more: u64,
-    losses: Vec<Loss>,
+    losses: Vec<Loss<'a>>,
     losses_more: u64,
     inodes: u64,
     extents: u64,
@@ -38,11 +38,13 @@ struct Problem<'a> {
     invariant: &'static str,
     rule: &'static str,
     what: &'a str,
+    path: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct Loss {
+struct Loss<'a> {
     inode: u64,
+    path: Option<&'a str>,
     offset: u64,
     bytes: u64,
     zone: u32,
@@ -52,8 +54,14 @@ struct Loss {
 pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
     let device = device::open(&args.device, OpenMode::ReadLocked)?;
     let data = if args.data { DataCheck::Read } else { DataCheck::Skip };
-    let bar = progress::bar(0, progress::Unit::Zones, "checking");
-    let report = furrow::check(Arc::clone(&device), data, &mut |progress| {
+    let options = CheckOptions { data, memory: args.memory.get() };
+    let bar = progress::bar(0, progress::Unit::Share, "checking");
+    let mut phase = None;
+    let report = furrow::check(Arc::clone(&device), options, &mut |progress| {
+        if phase.replace(progress.phase) != Some(progress.phase) {
+            bar.reset();
+            bar.set_message(progress.phase.name());
+        }
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     });
@@ -73,9 +81,11 @@ fn as_json<'a>(device: &'a str, report: &'a CheckReport) -> Report<'a> {
         invariant: problem.invariant.id,
         rule: problem.invariant.rule,
         what: &problem.what,
+        path: problem.path.as_deref(),
     };
-    let loss = |loss: &furrow::Loss| Loss {
+    let loss = |loss: &'a furrow::Loss| Loss {
         inode: loss.ino.get(),
+        path: loss.path.as_deref(),
         offset: loss.offset,
         bytes: loss.len,
         zone: loss.zone.get(),
@@ -98,17 +108,24 @@ fn as_json<'a>(device: &'a str, report: &'a CheckReport) -> Report<'a> {
 fn print(device: &str, report: &CheckReport) {
     for problem in &report.problems {
         sayln!("{}: {}", problem.invariant.id, problem.what);
+        if let Some(path) = &problem.path {
+            sayln!("     file: {path}");
+        }
         sayln!("     rule: {}", problem.invariant.rule);
     }
     if report.problems_more > 0 {
         sayln!("and {} more", count(report.problems_more));
     }
     for loss in &report.losses {
-        let (ino, zone) = (loss.ino, loss.zone);
+        let file = match &loss.path {
+            Some(path) => path.clone(),
+            None => format!("inode {}", loss.ino),
+        };
         sayln!(
-            "lost by the drive: inode {ino}, {} bytes at {} (zone {zone})",
+            "lost by the drive: {file}, {} bytes at {} (zone {})",
             loss.len,
-            loss.offset
+            loss.offset,
+            loss.zone
         );
     }
     if report.losses_more > 0 {

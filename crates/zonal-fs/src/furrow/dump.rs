@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zerocopy::byteorder::little_endian::U32;
 use zonal::ZonedDevice;
 
 use super::format::owners::{Owner, OwnerRecord};
@@ -12,10 +13,9 @@ use super::format::superblock::Superblock;
 use super::invariant::Problems;
 use super::io::Drive;
 use super::layout::Layout;
-use super::owners::all_runs;
-use super::place::MapEntry;
+use super::load::inode_of;
 use super::planted::Planted;
-use super::recover::{self, Copies, Loaded};
+use super::recover::{self, Opened};
 use super::replay::Reader;
 use super::state::{Body, Inode};
 use super::superlog;
@@ -25,6 +25,7 @@ use super::table::levels::Part;
 use super::table::part::{PartReader, PartSummary};
 use super::table::store::DriveCopies;
 use super::table::sweep::corrupt;
+use super::table::view::scan::Scanned;
 use crate::FsError;
 use crate::vfs::{FileKind, Ino, Result, Timestamp};
 
@@ -87,22 +88,45 @@ pub fn dump(
         }
         return superlog::newest(&found, &bad, Planted::default()).map(drop);
     }
-    let loaded =
-        recover::read(&drive, Copies::First, Planted::default(), &mut Problems::default())?;
+    let opened = recover::open(&drive, Planted::default(), &mut Problems::default())?;
+    let mut rows = |kind: RowKind| each_row(&drive, &opened, kind, each);
     match what {
-        DumpWhat::Superblock => {}
-        DumpWhat::Manifest => each(manifest(&loaded)),
-        DumpWhat::Parts => parts(&loaded, each),
-        DumpWhat::Leaves => leaves(&drive, &loaded, each)?,
-        DumpWhat::Journal => journal(&drive, &loaded, each)?,
-        DumpWhat::Inodes => inodes(&loaded, each),
-        DumpWhat::Entries => entries(&loaded, each),
-        DumpWhat::Xattrs => xattrs(&loaded, each),
-        DumpWhat::Extents => extents(&loaded, each),
-        DumpWhat::Maps => maps(&loaded, each),
-        DumpWhat::Zones => zones(&loaded, each),
+        DumpWhat::Superblock => Ok(()),
+        DumpWhat::Manifest => {
+            each(manifest(&opened));
+            Ok(())
+        }
+        DumpWhat::Parts => {
+            parts(&opened, each);
+            Ok(())
+        }
+        DumpWhat::Leaves => leaves(&drive, &opened, each),
+        DumpWhat::Journal => journal(&drive, &opened, each),
+        DumpWhat::Inodes => rows(RowKind::Inode),
+        DumpWhat::Entries => rows(RowKind::Entry),
+        DumpWhat::Xattrs => rows(RowKind::Xattr),
+        DumpWhat::Extents => rows(RowKind::Extent),
+        DumpWhat::Maps => rows(RowKind::Map),
+        DumpWhat::Zones => zones(&drive, &opened, each),
     }
-    Ok(())
+}
+
+/// Hands on the rows of a kind, those that can be read.
+fn each_row(
+    drive: &Drive,
+    opened: &Opened,
+    kind: RowKind,
+    each: &mut dyn FnMut(Value),
+) -> Result<()> {
+    opened.table.view.scan(drive, (Key::MIN, Key::MAX), &mut |scanned| {
+        if let Scanned::Row(key, value) = scanned
+            && key.kind() == kind
+            && let Ok(row) = decode(key, value)
+            && let Some(value) = value_of(key, &row)
+        {
+            each(value);
+        }
+    })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -138,15 +162,11 @@ fn superblock(superblock: &Superblock) -> Value {
     })
 }
 
-fn manifest(loaded: &Loaded) -> Value {
-    let header = &loaded.manifest.header;
-    let journal: Vec<[u32; 2]> = loaded
-        .manifest
-        .journal
-        .iter()
-        .map(|pair| pair.zone.map(zerocopy::little_endian::U32::get))
-        .collect();
-    let levels = loaded.table.view.levels();
+fn manifest(opened: &Opened) -> Value {
+    let header = &opened.manifest.header;
+    let journal: Vec<[u32; 2]> =
+        opened.manifest.journal.iter().map(|pair| pair.zone.map(U32::get)).collect();
+    let levels = opened.table.view.levels();
     json!({
         "next_part": header.next_part.get(),
         "last_batch": header.last_batch.get(),
@@ -164,8 +184,8 @@ fn key(key: Key) -> String {
 }
 
 /// Runs are numbered from the newest on; the last level has no number.
-fn parts(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    let levels = loaded.table.view.levels();
+fn parts(opened: &Opened, each: &mut dyn FnMut(Value)) {
+    let levels = opened.table.view.levels();
     let part = |part: &Part| {
         let PartSummary { number, first, last, rows, tombstones, bytes, .. } = part.summary;
         json!({
@@ -186,25 +206,27 @@ fn parts(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
     }
 }
 
-fn leaves(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
-    for part in loaded.table.view.levels().parts() {
+fn leaves(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<()> {
+    for part in opened.table.view.levels().parts() {
         let source = DriveCopies { drive, at: part.at };
-        let reader = PartReader::open(&part.summary, loaded.superblock.uuid, source);
+        let reader = PartReader::open(&part.summary, opened.superblock.uuid, source);
         let reader = reader.map_err(corrupt)?;
         for index in 0..reader.leaves() {
-            let leaf = reader.leaf(index).map_err(corrupt)?;
+            let (offset, bytes) = reader.index().place_of(index);
+            // Of one that no copy gives, what the index says.
+            let rows = reader.leaf(index).map(|leaf| leaf.len()).ok();
             each(json!({
-                "part": part.summary.number, "leaf": index, "rows": leaf.len(),
-                "first": key(leaf.key(0)),
+                "part": part.summary.number, "leaf": index, "rows": rows,
+                "first": key(reader.index().first_of(index)), "offset": offset, "bytes": bytes,
             }));
         }
     }
     Ok(())
 }
 
-fn journal(drive: &Drive, loaded: &Loaded, each: &mut dyn FnMut(Value)) -> Result<()> {
-    let uuid = loaded.superblock.uuid;
-    let mut reader = Reader::new(drive, &loaded.zones, uuid, &loaded.manifest, Planted::default());
+fn journal(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<()> {
+    let uuid = opened.superblock.uuid;
+    let mut reader = Reader::new(drive, &opened.zones, uuid, &opened.manifest, Planted::default());
     let corrupt = |why| FsError::Corrupt { what: "journal", why };
     while let Some(batch) = reader.next().map_err(corrupt)? {
         for body in &batch.bodies {
@@ -304,10 +326,31 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-fn inodes(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    for (ino, inode) in &loaded.state.inodes {
-        each(inode_value(*ino, inode));
+/// What a row describes.
+fn value_of(key: Key, row: &Row<'_>) -> Option<Value> {
+    match row {
+        Row::Inode(row, target) => {
+            let inode = inode_of(row, target).ok()?;
+            Some(inode_value(Ino::new(key.owner()), &inode))
+        }
+        Row::Entry(row, name) => Some(json!({
+            "parent": key.owner(), "name": text(name), "inode": row.ino.get(),
+            "cookie": key.at(),
+        })),
+        Row::Xattr(name, value) => {
+            Some(json!({ "inode": key.owner(), "name": text(name), "value": text(value) }))
+        }
+        Row::Extent(row, crcs) => Some(json!({
+            "extent": key.owner(), "zone": row.zone.get(), "block": row.block.get(),
+            "blocks": crcs.len(), "refs": row.refs.get(), "crc32c": crcs_value(crcs),
+        })),
+        Row::Map(blocks, place) => Some(map_value(key, *blocks, place)),
+        Row::Totals(_) | Row::Zone(_) | Row::Orphan | Row::Name(_) | Row::Owners(_) => None,
     }
+}
+
+fn crcs_value(crcs: &[U32]) -> Value {
+    crcs.iter().map(|crc| crc.get()).collect()
 }
 
 /// Seconds and nanoseconds: together they are more than a number of JSON holds.
@@ -334,68 +377,43 @@ fn inode_value(ino: Ino, inode: &Inode) -> Value {
     value
 }
 
-fn entries(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    for (parent, inode) in &loaded.state.inodes {
-        let Ok(directory) = inode.directory() else { continue };
-        for (name, entry) in &directory.by_name {
-            each(json!({
-                "parent": parent.get(), "name": text(name), "inode": entry.ino.get(),
-                "cookie": entry.cookie,
-            }));
+fn map_value(key: Key, blocks: u32, place: &Place<'_>) -> Value {
+    let mut value = json!({ "inode": key.owner(), "first": key.at(), "blocks": blocks });
+    match place {
+        Place::Preallocated => {}
+        Place::Zone(place, crcs) => {
+            value["zone"] = json!(place.zone.get());
+            value["block"] = json!(place.block.get());
+            value["crc32c"] = crcs_value(crcs);
+        }
+        Place::Shared(place) => {
+            value["extent"] = json!(place.extent.get());
+            value["skip"] = json!(place.skip.get());
         }
     }
+    value
 }
 
-fn xattrs(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    for (ino, inode) in &loaded.state.inodes {
-        for (name, xattr) in &inode.xattrs {
-            each(json!({ "inode": ino.get(), "name": text(name), "value": text(xattr) }));
-        }
-    }
-}
-
-fn extents(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    for (id, extent) in &loaded.state.extents {
-        each(json!({
-            "extent": id.0, "zone": extent.zone, "block": extent.block,
-            "blocks": extent.crcs.blocks(), "refs": extent.refs, "crc32c": extent.crcs.as_slice(),
-        }));
-    }
-}
-
-fn maps(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    for (ino, inode) in &loaded.state.inodes {
-        let Ok(file) = inode.file() else { continue };
-        for (first, entry) in &file.map {
-            let mut value = json!({ "inode": ino.get(), "first": first, "blocks": entry.blocks() });
-            match entry {
-                MapEntry::Preallocated { .. } => {}
-                MapEntry::At { zone, block, crcs } => {
-                    value["zone"] = json!(zone);
-                    value["block"] = json!(block);
-                    value["crc32c"] = json!(crcs.as_slice());
-                }
-                MapEntry::Shared { extent, skip, .. } => {
-                    value["extent"] = json!(extent.0);
-                    value["skip"] = json!(skip);
-                }
-            }
-            each(value);
-        }
-    }
-}
-
-fn zones(loaded: &Loaded, each: &mut dyn FnMut(Value)) {
-    let mut runs: BTreeMap<u32, u64> = BTreeMap::new();
-    for (zone, _) in all_runs(&loaded.state) {
-        *runs.entry(zone).or_default() += 1;
-    }
-    for zone in &loaded.zones {
-        let slot = loaded.state.zones.slot(zone.id.get());
+/// What lives in the zones is counted in the rows that say where data lies.
+fn zones(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<()> {
+    let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    opened.table.view.scan(drive, (Key::BASE_END, Key::MAX), &mut |scanned| {
+        let Scanned::Row(key, value) = scanned else { return };
+        let (zone, blocks) = match decode(key, value) {
+            Ok(Row::Extent(row, crcs)) => (row.zone.get(), crcs.len()),
+            Ok(Row::Map(_, Place::Zone(place, crcs))) => (place.zone.get(), crcs.len()),
+            _ => return,
+        };
+        let (live, runs) = counts.entry(zone).or_default();
+        *live += blocks as u64;
+        *runs += 1;
+    })?;
+    for (zone, slot) in opened.zones.iter().zip(opened.slots(drive)) {
+        let (live, runs) = counts.get(&zone.id.get()).copied().unwrap_or_default();
         each(json!({
             "zone": zone.id.get(), "cond": zone.cond.name(), "role": slot.role.name(),
-            "capacity_blocks": slot.capacity, "live_blocks": slot.live,
-            "extents": runs.get(&zone.id.get()).unwrap_or(&0),
+            "capacity_blocks": slot.capacity, "live_blocks": live, "extents": runs,
         }));
     }
+    Ok(())
 }

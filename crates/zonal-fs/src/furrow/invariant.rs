@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::vfs::Ino;
+
 /// A rule that the structures on the drive obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Invariant {
@@ -48,11 +50,11 @@ invariants! {
     META_ZONES "C27" "no extent lies in a zone of the superblocks, the journal or the table";
     ZONE_ROWS "C28" "a zone's row says how many of its blocks somebody has, and reaches to the last of them";
     TOTALS "C29" "the row of totals holds the sums of all other rows";
-    NAMES "C32" "an indexed directory has the cookie of each entry in the row of its name's hash, and no others";
     DATA "C30" "every mapped block is what its checksum says";
     ZONES "C31" "every zone that holds something can be read";
     OWNERS "C32" "rows of owners belong to zones that hold something, which say how many there are and how long";
     LISTED "C33" "whose the blocks of a zone are is in its rows of owners, where it says so";
+    NAMES "C34" "an indexed directory has the cookie of each entry in the row of its name's hash, and no others";
 }
 
 /// A rule that does not hold.
@@ -62,6 +64,10 @@ pub struct Problem {
     pub invariant: Invariant,
     /// Where, and what was found instead.
     pub what: String,
+    /// The inode that it is about, if it is about one.
+    pub ino: Option<Ino>,
+    /// A path that leads there, if one does.
+    pub path: Option<String>,
 }
 
 /// Collects problems, up to a bound, for a destroyed drive has millions. The first one of each rule
@@ -83,17 +89,45 @@ impl Problems {
     }
 
     pub(super) fn add(&mut self, invariant: Invariant, what: String) {
-        if self.rules.insert(invariant) || self.found.len() < Self::KEPT_MAX {
-            self.found.push(Problem { invariant, what });
+        self.push(Problem { invariant, what, ino: None, path: None });
+    }
+
+    /// Adds one that is about an inode.
+    pub(super) fn add_of(&mut self, invariant: Invariant, ino: Ino, what: String) {
+        self.push(Problem { invariant, what, ino: Some(ino), path: None });
+    }
+
+    fn push(&mut self, problem: Problem) {
+        if self.rules.insert(problem.invariant) || self.found.len() < Self::KEPT_MAX {
+            self.found.push(problem);
         } else {
             self.more += 1;
         }
+    }
+
+    /// Adds all of others.
+    pub(super) fn append(&mut self, others: Self) {
+        others.found.into_iter().for_each(|problem| self.push(problem));
+        self.more += others.more;
+    }
+
+    /// Whether there are so many that further ones are only counted.
+    pub(super) fn is_full(&self) -> bool {
+        self.more > 0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_rule_has_a_number_of_its_own() {
+        let mut ids: Vec<_> = INVARIANTS.iter().map(|invariant| invariant.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), INVARIANTS.len());
+    }
 
     #[test]
     fn many_problems_of_one_rule_do_not_hide_another_rule() {

@@ -7,16 +7,13 @@ use std::collections::BTreeMap;
 
 use zonal::{Zone, ZoneCond, ZoneId};
 
-use super::alloc::Zones;
 use super::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode};
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use super::io::Drive;
 use super::table::key::{Key, RowKind};
 use super::table::view::View;
+use super::table::view::scan::Scanned;
 use crate::vfs::{Ino, Result};
-
-/// Rows that are looked at in one step.
-const ROWS: usize = 4096;
 
 /// Data that the drive no longer has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +28,8 @@ pub struct Loss {
     pub zone: ZoneId,
     /// Why they are gone.
     pub why: &'static str,
+    /// A path that leads to the file, if one does; a mount does not look for it.
+    pub path: Option<String>,
 }
 
 /// Losses, those of a file that lie side by side as one, up to a bound.
@@ -44,16 +43,17 @@ pub(super) struct Losses {
 impl Losses {
     const KEPT_MAX: usize = 1000;
 
-    /// Finds what the drive has lost of what lives in its zones.
+    /// Finds what the drive has lost of what lives in its zones. `live_in` says how many blocks live in
+    /// a zone, and where they end.
     pub(super) fn find(
         drive: &Drive,
         view: &View,
-        (slots, zones): (&Zones, &[Zone]),
+        (zones, live_in): (&[Zone], &dyn Fn(u32) -> (u32, u32)),
     ) -> Result<Self> {
         let mut losses = Self::default();
         let may_be = zones.iter().any(|zone| {
-            let slot = slots.slot(zone.id.get());
-            slot.live > 0 && why_lost(drive, zone, slot.end).is_some()
+            let (live, end) = live_in(zone.id.get());
+            live > 0 && why_lost(drive, zone, end).is_some()
         });
         if !may_be {
             return Ok(losses);
@@ -84,7 +84,8 @@ impl Losses {
                 };
                 if let Some((zone, why)) = lost {
                     let (offset, len) = (key.at() << BLOCK_SHIFT, u64::from(blocks) << BLOCK_SHIFT);
-                    losses.add(Loss { ino: Ino::new(key.owner()), offset, len, zone, why });
+                    let ino = Ino::new(key.owner());
+                    losses.add(Loss { ino, offset, len, zone, why, path: None });
                 }
             }
             Row::Map(..)
@@ -114,25 +115,21 @@ impl Losses {
     }
 }
 
-/// Rows from the first key of a kind up to that of another. One that cannot be decoded is a matter
-/// of the check.
+/// Rows from the first key of a kind up to that of another. One that cannot be read or decoded is a
+/// matter of the check.
 fn each_row(
     drive: &Drive,
     view: &View,
     (from, below): (RowKind, RowKind),
     each: &mut dyn FnMut(Key, Row<'_>),
 ) -> Result<()> {
-    let (mut from, below) = (Key::new(from, 0, 0), Key::new(below, 0, 0));
-    while from < below {
-        let found = view.rows(drive, (from, below), ROWS)?;
-        for (key, value) in &found.rows {
-            if let Ok(row) = decode(*key, value) {
-                each(*key, row);
-            }
+    view.scan(drive, (Key::new(from, 0, 0), Key::new(below, 0, 0)), &mut |scanned| {
+        if let Scanned::Row(key, value) = scanned
+            && let Ok(row) = decode(key, value)
+        {
+            each(key, row);
         }
-        from = found.end;
-    }
-    Ok(())
+    })
 }
 
 /// The block up to which a file has something: what waits to be removed is no loss.
@@ -177,7 +174,7 @@ mod tests {
         let mut losses = Losses::default();
         let loss = |ino, offset| {
             let (zone, why) = (ZoneId::new(3), "the zone is offline");
-            Loss { ino: Ino::new(ino), offset, len: 4096, zone, why }
+            Loss { ino: Ino::new(ino), offset, len: 4096, zone, why, path: None }
         };
         (0..50).for_each(|block| losses.add(loss(2, block * 4096)));
         assert_eq!(losses.found, [Loss { len: 50 * 4096, ..loss(2, 0) }]);

@@ -84,7 +84,7 @@ use std::time::Duration;
 
 use zonal::{ByteCount, Clock, ZonedDevice};
 
-pub use self::check::{CheckReport, DataCheck, check};
+pub use self::check::{CheckOptions, CheckPhase, CheckProgress, CheckReport, DataCheck, check};
 pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::losses::Loss;
@@ -303,6 +303,7 @@ impl Furrow {
             cache_bytes: cache.bytes,
             cache_hits: cache.hits,
             cache_misses: cache.misses,
+            leaves_lost: self.view.lost_count(),
             zones_free: count(&|role| role == Role::Free),
             zones_open: count(&|role| matches!(role, Role::Open(_))),
             zones_sealed: count(&|role| matches!(role, Role::Sealed | Role::PendingReset)),
@@ -463,6 +464,8 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Parts of the table that had to be read from the device.
     pub cache_misses: u64,
+    /// Leaves of the table that no copy gave: what lies in them gives an error.
+    pub leaves_lost: u64,
     /// Zones that hold nothing.
     pub zones_free: u64,
     /// Zones being written with data.

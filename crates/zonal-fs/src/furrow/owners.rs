@@ -16,7 +16,7 @@ use super::committer::Ending;
 use super::format::owners::{OwnerRecord, RECORDS_MAX};
 use super::format::row::{Row, decode, encode, owners_bytes};
 use super::missing::{Lookup, Missing, Stop};
-use super::place::{Extent, MapEntry, Owner};
+use super::place::{MapEntry, Owner};
 use super::planted::PlantedBug;
 use super::records::{Records, settle};
 use super::state::{File, State};
@@ -130,26 +130,6 @@ impl Piece {
             Owner::Extent(_) => (blocks == whole.blocks).then_some(whole),
         }
     }
-}
-
-/// All runs of blocks of map entries and shared extents, in the order of zones and blocks.
-pub(super) fn all_runs(state: &State) -> Vec<(u32, OwnerRecord)> {
-    let extents = state.extents.iter().map(|(&id, Extent { zone, block, crcs, .. })| {
-        (*zone, OwnerRecord { owner: Owner::Extent(id), block: *block, blocks: crcs.blocks() })
-    });
-    let files = state.inodes.iter().filter_map(|(&ino, inode)| Some((ino, inode.file().ok()?)));
-    let entries = files.flat_map(|(ino, file)| {
-        file.map.iter().filter_map(move |(&first, entry)| match entry {
-            MapEntry::At { zone, block, crcs } => {
-                let owner = Owner::Entry(ino, first);
-                Some((*zone, OwnerRecord { owner, block: *block, blocks: crcs.blocks() }))
-            }
-            MapEntry::Preallocated { .. } | MapEntry::Shared { .. } => None,
-        })
-    });
-    let mut runs: Vec<_> = extents.chain(entries).collect();
-    runs.sort_unstable_by_key(|(zone, run)| (*zone, run.block));
-    runs
 }
 
 impl Furrow {

@@ -1,8 +1,8 @@
 //! From a drive to a mounted state: superblock → manifest → journal → table → zone report.
 //!
-//! [`read_base`] reads the few rows that a mount needs, [`read`] all of them. Neither writes
-//! anything, so a read-only mount and `check` use them as well; [`resume`](super::resume) does what
-//! a writable mount needs beside.
+//! [`open`] finds the rows, [`read_base`] reads the few that a mount needs. Neither writes anything, so a
+//! read-only mount and the tools use them as well; [`resume`](super::resume) does what a writable
+//! mount needs beside.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use super::format::{Address, blocks_for};
 use super::invariant::{self as rule, Problems};
 use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
-use super::load::{OwnersOfZones, Rows};
 use super::losses::Losses;
 use super::names::NameKey;
 use super::planted::{Planted, PlantedBug};
@@ -32,7 +31,6 @@ use super::table::key::Key;
 use super::table::leaf::decode_rows;
 use super::table::levels::Levels;
 use super::table::memtable::Memtable;
-use super::table::verify::check_levels;
 use super::table::view::View;
 use crate::FsError;
 use crate::vfs::Result;
@@ -47,13 +45,10 @@ const BASE_ROWS: usize = 4096;
 pub(super) struct Loaded {
     pub(super) found: Vec<Found>,
     pub(super) superblock: Superblock,
-    pub(super) manifest: Manifest,
     pub(super) journal: Journal,
     /// With the rows of the journal in its memtable.
     pub(super) table: Table,
     pub(super) state: State,
-    /// What rows of owners say, where all rows were read.
-    pub(super) owners: OwnersOfZones,
     pub(super) zones: Vec<Zone>,
     /// Ranges of files that the drive has lost: extents above a write pointer or in an offline
     /// zone.
@@ -62,66 +57,36 @@ pub(super) struct Loaded {
     pub(super) batches: u64,
 }
 
-/// Which copies of the table's parts to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copies {
-    /// The second one only where the first is bad.
-    First,
-    /// Both, to find bad ones.
-    Both,
-}
-
 /// What leads to the rows.
-struct Opened {
+pub(super) struct Opened {
     found: Vec<Found>,
-    superblock: Superblock,
-    manifest: Manifest,
+    pub(super) superblock: Superblock,
+    pub(super) manifest: Manifest,
     journal: Journal,
-    table: Table,
-    zones: Vec<Zone>,
-    batches: u64,
+    /// With the rows of the journal in its memtable.
+    pub(super) table: Table,
+    pub(super) zones: Vec<Zone>,
+    /// Batches replayed.
+    pub(super) batches: u64,
 }
 
 impl Opened {
     /// What a state begins with: zones with their roles, before any data is known.
-    fn slots(&self, drive: &Drive) -> (Zones, NameKey) {
-        let slots = zone_slots(drive, (&self.superblock, &self.manifest), &self.zones);
-        let zones = Zones::new(slots, drive.layout.zone_limits());
-        (zones, NameKey::of(self.superblock.uuid))
+    pub(super) fn slots(&self, drive: &Drive) -> Vec<ZoneSlot> {
+        zone_slots(drive, (&self.superblock, &self.manifest), &self.zones)
     }
 
     /// With the state that the rows describe, and what is lost of it.
     fn loaded(self, drive: &Drive, mut state: State) -> Result<Loaded> {
-        let Self { found, superblock, manifest, journal, table, zones, batches } = self;
+        let Self { found, superblock, journal, table, zones, batches, .. } = self;
         state.batch = journal.end.last + 1;
-        let losses = Losses::find(drive, &table.view, (&state.zones, &zones))?;
-        let owners = OwnersOfZones::new();
-        Ok(Loaded {
-            found,
-            superblock,
-            manifest,
-            journal,
-            table,
-            state,
-            owners,
-            zones,
-            losses,
-            batches,
-        })
+        let live = |zone| {
+            let slot = state.zones.slot(zone);
+            (slot.live, slot.end)
+        };
+        let losses = Losses::find(drive, &table.view, (&zones, &live))?;
+        Ok(Loaded { found, superblock, journal, table, state, zones, losses, batches })
     }
-}
-
-/// Reads all metadata. Problems that leave a usable state are added to `problems`.
-pub(super) fn read(
-    drive: &Drive,
-    copies: Copies,
-    planted: Planted,
-    problems: &mut Problems,
-) -> Result<Loaded> {
-    let opened = open(drive, copies, planted, problems)?;
-    let rows = read_rows(drive, &opened.table.view, planted, problems)?;
-    let (state, owners) = rows.build(opened.slots(drive), problems);
-    Ok(Loaded { owners, ..opened.loaded(drive, state)? })
 }
 
 /// Reads what a mount needs at once: the state has zones, sums, and in [`State::unlinked`] whatever
@@ -132,29 +97,27 @@ pub(super) fn read_base(
     planted: Planted,
     problems: &mut Problems,
 ) -> Result<Loaded> {
-    let opened = open(drive, Copies::First, planted, problems)?;
+    let opened = open(drive, planted, problems)?;
     let mut base = Base::default();
     let mut from = Key::MIN;
     while from < Key::BASE_END {
         let found = opened.table.view.rows(drive, (from, Key::BASE_END), BASE_ROWS)?;
         for (key, value) in &found.rows {
             match decode(*key, value) {
-                Ok(row) => drop(base.put(*key, row)),
+                Ok(row) => base.put(*key, &row),
                 Err(why) => problems.add(rule::ROWS, why),
             }
         }
         from = found.end;
     }
-    let state = base.into_state(opened.slots(drive), problems);
+    let zones = Zones::new(opened.slots(drive), drive.layout.zone_limits());
+    let state = base.into_state((zones, NameKey::of(opened.superblock.uuid)), problems);
     opened.loaded(drive, state)
 }
 
-fn open(
-    drive: &Drive,
-    copies: Copies,
-    planted: Planted,
-    problems: &mut Problems,
-) -> Result<Opened> {
+/// Finds the rows: those of the journal are in memory. Problems that leave them usable are added to
+/// `problems`.
+pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> Result<Opened> {
     let superlog::Search { found, bad, is_stale } = superlog::find_all(drive);
     let superblock = *superlog::newest(&found, &bad, planted)?;
     check_superblocks(drive, &found, &superblock, bad, problems);
@@ -174,9 +137,6 @@ fn open(
     if journal.end.last < known {
         let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
         problems.add(rule::BATCHES, what);
-    }
-    if copies == Copies::Both {
-        check_levels(drive, superblock.uuid, &levels, problems);
     }
     let suspects = cut_off(drive, &levels, &zones);
     let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
@@ -302,22 +262,6 @@ fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
     let cut =
         levels.parts().filter(|part| !part.at.iter().all(|&at| is_whole(at, part.summary.bytes)));
     cut.map(|part| part.summary.number).collect()
-}
-
-/// All rows, the newest of each. A part of which a copy is bad is written again later.
-fn read_rows(
-    drive: &Drive,
-    view: &View,
-    planted: Planted,
-    problems: &mut Problems,
-) -> Result<Rows> {
-    let mut rows = Rows::default();
-    view.scan(drive, planted, &mut |key, value| {
-        if let Err(why) = rows.put(key, value) {
-            problems.add(rule::ROWS, why);
-        }
-    })?;
-    Ok(rows)
 }
 
 /// Applies the journal, of which batches up to `durable` are known to be. Batches that are missing are
@@ -448,52 +392,4 @@ fn zone_slots(
         }
     }
     slots
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::furrow::layout::Layout;
-    use crate::furrow::sample::formatted;
-    use crate::furrow::sums::{totals_row, zone_row};
-    use crate::furrow::{Furrow, MountOptions};
-    use crate::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
-
-    #[test]
-    fn the_base_has_the_sums_of_all_rows() {
-        let (drive, clock) = formatted(64, 64);
-        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
-        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
-        let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
-        let files = [&b"one"[..], b"two", b"three", b"four"].map(create);
-        for (file, blocks) in files.into_iter().zip([3, 70, 1, 200]) {
-            fs.write(file, 0, &vec![7; blocks * 4096], WriteFlags::empty()).unwrap();
-        }
-        fs.copy_range((files[1], 0), (files[0], 1 << 20), 8192, WriteFlags::empty()).unwrap();
-        for hole in (0..190).step_by(2) {
-            fs.fallocate(files[3], Allocate::Punch, hole * 4096, 4096).unwrap();
-        }
-        fs.fallocate(files[2], Allocate::Extend, 0, 1 << 20).unwrap();
-        fs.sync().unwrap();
-        // One that is in use, and one of which most waits to be removed.
-        fs.pin(files[0]).unwrap();
-        fs.unlink(Ino::ROOT, b"one").unwrap();
-        fs.unlink(Ino::ROOT, b"four").unwrap();
-        fs.sync().unwrap();
-        let layout = Layout::new(drive.geometry()).unwrap();
-        let drive = Drive::new(drive, layout);
-        let mut problems = Problems::default();
-        let planted = Planted::default();
-        let all = read(&drive, Copies::First, planted, &mut problems).unwrap().state;
-        let base = read_base(&drive, planted, &mut problems).unwrap().state;
-        assert_eq!(problems.found, []);
-        assert_eq!(totals_row(&base), totals_row(&all));
-        for zone in all.zones.ids() {
-            assert_eq!(zone_row(base.zones.slot(zone)), zone_row(all.zones.slot(zone)), "{zone}");
-        }
-        assert_eq!((base.zones.usable(), base.batch), (all.zones.usable(), all.batch));
-        let orphans = all.unlinked.union(&all.reaping).copied().collect();
-        assert_eq!(base.unlinked, orphans);
-        assert_eq!((all.unlinked.len(), all.reaping.len()), (2, 1));
-    }
 }

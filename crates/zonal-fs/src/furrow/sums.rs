@@ -1,4 +1,4 @@
-//! Sums: what the rows of group 0 say about all other rows, and whether that is true.
+//! Sums: what the rows of group 0 say about all other rows.
 //!
 //! A mount reads only these rows, so each batch contains their values at its moment: the totals,
 //! every zone whose live blocks have changed, every orphan that came or went. Blocks on their way
@@ -45,7 +45,7 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
 }
 
 /// Whether a row can be that of a zone.
-fn is_sane(row: &ZoneRow, slot: &ZoneSlot) -> bool {
+pub(super) fn is_sane(row: &ZoneRow, slot: &ZoneSlot) -> bool {
     let holds_data = !matches!(slot.role, Role::Super | Role::Meta);
     // Each row of owners has a byte or more.
     let has_owners = row.next_owners <= row.owner_bytes;
@@ -62,26 +62,20 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// Enters a row; hands it back if it is of another group.
-    pub(super) fn put<'a>(&mut self, key: Key, row: Row<'a>) -> Option<Row<'a>> {
+    /// Enters a row of these.
+    pub(super) fn put(&mut self, key: Key, row: &Row<'_>) {
         match row {
-            Row::Totals(row) => self.totals = Some(row),
-            Row::Zone(row) => drop(self.zones.insert(key.owner(), row)),
+            Row::Totals(row) => self.totals = Some(*row),
+            Row::Zone(row) => drop(self.zones.insert(key.owner(), *row)),
             Row::Orphan => drop(self.orphans.insert(Ino::new(key.owner()))),
-            other @ (Row::Inode(..)
+            Row::Inode(..)
             | Row::Xattr(..)
             | Row::Map(..)
             | Row::Name(_)
             | Row::Entry(..)
             | Row::Extent(..)
-            | Row::Owners(_)) => return Some(other),
+            | Row::Owners(_) => {}
         }
-        None
-    }
-
-    /// Numbers are given on after these.
-    pub(super) fn next_numbers(&self) -> Option<(u64, u64)> {
-        self.totals.as_ref().map(|row| (row.next_ino.get(), row.next_extent.get()))
     }
 
     /// The state as far as these rows tell it. `zones` know their roles and capacities.
@@ -132,7 +126,7 @@ impl Base {
     }
 
     /// Clocks and what else of the zones no other row tells.
-    pub(super) fn apply_clocks(&self, state: &mut State, problems: &mut Problems) {
+    fn apply_clocks(&self, state: &mut State, problems: &mut Problems) {
         state.totals.data_clock = self.totals.as_ref().map_or(0, |row| row.data_clock.get());
         for (&zone, row) in &self.zones {
             let slot = u32::try_from(zone).ok().and_then(|zone| state.zones.known_mut(zone));
@@ -145,58 +139,6 @@ impl Base {
             slot.next_owners = row.next_owners.get();
             slot.owner_bytes = row.owner_bytes.get();
             slot.listed = if row.listed == 1 { Listed::Yes } else { Listed::No };
-        }
-    }
-
-    /// Compares the rows with the state that was built from all others.
-    pub(super) fn compare(&self, state: &State, problems: &mut Problems) {
-        self.compare_totals(state, problems);
-        self.compare_zones(&state.zones, problems);
-        let is_orphan = |ino: &Ino| state.unlinked.contains(ino) || state.reaping.contains(ino);
-        for ino in self.orphans.iter().filter(|ino| !is_orphan(ino)) {
-            let what = format!("inode {ino} is in the list, and nothing is to be done with it");
-            problems.add(rule::ORPHANS, what);
-        }
-        for ino in state.unlinked.union(&state.reaping).filter(|ino| !self.orphans.contains(ino)) {
-            problems.add(rule::ORPHANS, format!("inode {ino} is not in the list"));
-        }
-    }
-
-    fn compare_totals(&self, state: &State, problems: &mut Problems) {
-        let Some(row) = &self.totals else {
-            problems.add(rule::TOTALS, "there is no row of totals".into());
-            return;
-        };
-        let totals = &state.totals;
-        let sums = [
-            ("inodes", row.inodes, totals.inodes),
-            ("blocks", row.live, totals.live),
-            ("preallocated blocks", row.preallocated, totals.preallocated),
-            ("bytes of rows", row.row_bytes, totals.row_bytes),
-            ("bytes of rows of places", row.place_bytes, totals.place_bytes),
-        ];
-        for (what, stated, found) in sums {
-            if stated.get() != found {
-                problems.add(rule::TOTALS, format!("{stated} {what} are stated, {found} found"));
-            }
-        }
-    }
-
-    fn compare_zones(&self, zones: &Zones, problems: &mut Problems) {
-        for zone in zones.ids() {
-            let slot = zones.slot(zone);
-            let stated = self.zones.get(&zone.into());
-            let live = stated.map(|row| row.live.get());
-            if live != (slot.live > 0).then_some(slot.live) {
-                let live = live.unwrap_or(0);
-                let what = format!("zone {zone} states {live} live blocks and has {}", slot.live);
-                problems.add(rule::ZONE_ROWS, what);
-            } else if let Some(end) = stated.map(|row| row.end.get()).filter(|&end| end < slot.end)
-            {
-                let what =
-                    format!("zone {zone} states end {end} and has blocks up to {}", slot.end);
-                problems.add(rule::ZONE_ROWS, what);
-            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal::image::Image;
 use zonal::{BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZonedDevice};
-use zonal_fs::furrow::{DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
+use zonal_fs::furrow::{CheckOptions, DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags};
 
 /// A drive's shape by name.
@@ -130,7 +130,9 @@ pub(crate) fn format(drive: Arc<dyn ZonedDevice>, clock: &dyn Clock) {
 
 /// What is wrong with the file system on a drive, in words. After a mount there are no orphans.
 pub(crate) fn problems(drive: Arc<dyn ZonedDevice>) -> Vec<String> {
-    let report = match check(drive, DataCheck::Read, &mut |_| ()) {
+    // With memory for a few zones at a time, as on a drive that is much larger.
+    let options = CheckOptions { data: DataCheck::Read, memory: 4 << 10 };
+    let report = match check(drive, options, &mut |_| ()) {
         Ok(report) => report,
         Err(error) => return vec![error.to_string()],
     };

@@ -135,7 +135,8 @@ impl LeafCache {
         if let Some(Decoded::Index(index)) = self.find(place) {
             return Ok(index);
         }
-        let reader = PartReader::open(&part.summary, store.uuid(), store.source(part))?;
+        let reader = PartReader::open(&part.summary, store.uuid(), store.source(part));
+        let reader = reader.inspect_err(|error| store.note_lost(error))?;
         if !reader.bad_copies().is_empty() {
             store.note_bad(part);
         }
@@ -170,7 +171,7 @@ impl LeafCache {
                 return Ok(leaf);
             }
         }
-        let leaf = reader.leaf(number)?;
+        let leaf = reader.leaf(number).inspect_err(|error| store.note_lost(error))?;
         if !reader.bad_copies().is_empty() {
             store.note_bad(part);
         }

@@ -1,7 +1,7 @@
 //! The rows of a run: leaf by leaf through the cache, upwards or downwards.
 //!
-//! The index says with which key each leaf begins, so leaves without any of the wanted keys are not
-//! read.
+//! The index says with which keys each leaf begins and ends, so leaves without any of the wanted keys
+//! are not read.
 
 use std::sync::Arc;
 
@@ -59,13 +59,14 @@ impl<S: PartStore> Source<'_, S> {
             return Ok(None);
         }
         let index = self.cache.index(self.store, &parts[part])?;
-        let number = index.leaf_of(from);
+        // The part's last key is not below.
+        let number = index.leaf_from(from);
+        if index.first_of(number) >= below {
+            return Ok(None);
+        }
         let leaf = self.leaf(parts, (part, &index), number)?;
         let row = leaf.lower_bound(from);
         let spot = Spot { part, index, number, leaf, row };
-        if row == spot.leaf.len() {
-            return self.first_of_next_leaf(parts, &spot, below);
-        }
         Ok((spot.row().0 < below).then_some(spot))
     }
 
@@ -105,6 +106,9 @@ impl<S: PartStore> Source<'_, S> {
         let mut number = index.leaf_of(below);
         if index.first_of(number) == below {
             number -= 1;
+        }
+        if index.last_of(number) < from {
+            return Ok(None);
         }
         let leaf = self.leaf(parts, (part, &index), number)?;
         let Some(row) = leaf.lower_bound(below).checked_sub(1) else { return Ok(None) };

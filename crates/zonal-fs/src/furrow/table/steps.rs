@@ -421,7 +421,7 @@ fn run_plan(
         next_part: Cell::new(next_part),
         bytes: Cell::new(0),
     };
-    let store = DriveStore { drive, uuid, writer: Some(writer), bad: RefCell::default() };
+    let store = DriveStore { writer: Some(writer), ..DriveStore::new(drive, uuid) };
     let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
     let levels = match step {
         Step::Flush(rows) => compaction.flush(&levels, &rows)?,

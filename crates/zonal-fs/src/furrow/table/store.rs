@@ -8,7 +8,7 @@ use zonal::DeviceError;
 
 use super::levels::Part;
 use super::pairs::{MetaZones, Pairs};
-use super::part::PartSource;
+use super::part::{PartError, PartSource, Section};
 use super::sweep::PartStore;
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
@@ -52,12 +52,14 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) writer: Option<Writer<'a>>,
     /// Parts of which a copy turned out to be bad.
     pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
+    /// What no copy gives: part and section.
+    pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
 }
 
 impl<'a> DriveStore<'a> {
     /// For reading.
     pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
-        Self { drive, uuid, writer: None, bad: RefCell::default() }
+        Self { drive, uuid, writer: None, bad: RefCell::default(), lost: RefCell::default() }
     }
 }
 
@@ -88,5 +90,9 @@ impl<'a> PartStore for DriveStore<'a> {
 
     fn note_bad(&self, part: &Part) {
         self.bad.borrow_mut().insert(part.summary.number);
+    }
+
+    fn note_lost(&self, error: &PartError) {
+        self.lost.borrow_mut().insert((error.part, error.section));
     }
 }

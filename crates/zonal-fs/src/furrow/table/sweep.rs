@@ -38,6 +38,9 @@ pub(in crate::furrow) trait PartStore {
 
     /// A copy of a part is bad, and was read from the other one; or it is not what its summary says.
     fn note_bad(&self, _: &Part) {}
+
+    /// No copy gives something of a part.
+    fn note_lost(&self, _: &PartError) {}
 }
 
 /// What a step works with.
@@ -187,6 +190,7 @@ impl<'a, S: PartStore> Compaction<'a, S> {
 
     /// Hands on every row, in order, each as the newest of `memtables` (newest first) and levels
     /// has it, without tombstones.
+    #[cfg(test)]
     pub(in crate::furrow) fn scan(
         &self,
         levels: &Levels,
@@ -220,20 +224,26 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         Ok(Merge::new(cursors))
     }
 
-    /// Writes a memtable as the newest run; where all rows together are few, as the last
+    /// Writes a memtable as the newest run; where all rows together are few, and can be read, as the last
     /// level, with all that was there before.
     pub(in crate::furrow) fn flush(&self, levels: &Levels, memtable: &Memtable) -> Result<Levels> {
         let mut next = levels.clone();
-        let mut output = Output::new(self.store, self.limits.part_bytes);
         let is_small = levels.bytes() + memtable.bytes() as u64 <= self.limits.whole_bytes;
-        if is_small {
-            self.scan_into(levels, memtable, &mut output)?;
-            next.upper.clear();
-            (next.last, _) = output.finish()?;
-            next.sweep.turn += 1;
-            next.sweep.key = Key::MIN;
-            return Ok(next);
+        let mut output = Output::new(self.store, self.limits.part_bytes);
+        let whole = is_small.then(|| self.scan_into(levels, memtable, &mut output));
+        match whole {
+            Some(Ok(())) => {
+                next.upper.clear();
+                (next.last, _) = output.finish()?;
+                next.sweep.turn += 1;
+                next.sweep.key = Key::MIN;
+                return Ok(next);
+            }
+            // The journal has to come to an end all the same.
+            Some(Err(FsError::Corrupt { .. })) | None => {}
+            Some(Err(error)) => return Err(error),
         }
+        let mut output = Output::new(self.store, self.limits.part_bytes);
         for (key, value) in memtable.rows() {
             if value.is_some() || !self.planted.has(PlantedBug::DropTombstonesEarly) {
                 output.push(key, value)?;
@@ -358,10 +368,12 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         let runs = next.upper.iter_mut().map(|run| &mut run.parts);
         for parts in runs.chain([&mut next.last]) {
             for part in std::mem::take(parts) {
-                if numbers.contains(&part.summary.number) {
-                    parts.extend(self.rewrite_part(&part)?);
-                } else {
-                    parts.push(part);
+                let is_suspect = numbers.contains(&part.summary.number);
+                match is_suspect.then(|| self.rewrite_part(&part)) {
+                    Some(Ok(written)) => parts.extend(written),
+                    // What no copy gives is not written again, and stays what it is: an error.
+                    Some(Err(FsError::Corrupt { .. })) | None => parts.push(part),
+                    Some(Err(error)) => return Err(error),
                 }
             }
         }

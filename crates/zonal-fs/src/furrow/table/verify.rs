@@ -9,14 +9,18 @@ use super::store::DriveCopies;
 use crate::furrow::invariant::{self as rule, Problems};
 use crate::furrow::io::Drive;
 
-/// Reads all parts in both copies.
+/// Reads all parts in both copies. `progress` is told how many bytes of how many are done.
 pub(in crate::furrow) fn check_levels(
     drive: &Drive,
     uuid: [u8; 16],
     levels: &Levels,
     problems: &mut Problems,
+    progress: &mut dyn FnMut(u64, u64),
 ) {
+    let (mut done, total) = (0, levels.bytes());
     for part in levels.parts() {
+        progress(done, total);
+        done += u64::from(part.summary.bytes);
         let number = part.summary.number;
         let source = DriveCopies { drive, at: part.at };
         let reader = match PartReader::open(&part.summary, uuid, source) {

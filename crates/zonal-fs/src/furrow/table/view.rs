@@ -6,6 +6,8 @@
 //! current levels, and reads their parts through the cache with no lock held. Parts of levels that
 //! a reader refers to are not reset, even if a step has replaced them meanwhile.
 
+pub(in crate::furrow) mod scan;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -14,13 +16,12 @@ use super::key::Key;
 use super::levels::{Levels, Part};
 use super::memtable::{Memtable, Value};
 use super::merge::{Cursor, Merge, RowsCursor};
-use super::part::PartError;
+use super::part::{PartError, Section};
 use super::run::{Downwards, Source, Upwards};
 use super::store::DriveStore;
-use super::sweep::{Compaction, PartStore, corrupt};
+use super::sweep::{PartStore, corrupt};
 use crate::furrow::Furrow;
 use crate::furrow::io::Drive;
-use crate::furrow::planted::Planted;
 use crate::vfs::Result;
 
 /// Rows that become part of the memtable while readers wait.
@@ -65,6 +66,8 @@ pub(in crate::furrow) struct View {
     cache: LeafCache,
     /// Parts of which a copy is bad: they are written again.
     suspects: Mutex<BTreeSet<u64>>,
+    /// What no copy gave since the mount: part and section.
+    lost: Mutex<BTreeSet<(u64, Section)>>,
 }
 
 /// What the committer does.
@@ -78,7 +81,7 @@ impl View {
         let unwritten = Memtable::default();
         let layers = Layers { unwritten, memtable, frozen: None, levels: Arc::new(levels) };
         let (layers, suspects) = (RwLock::new(layers), Mutex::default());
-        Self { uuid, layers, cache: LeafCache::new(cache_bytes), suspects }
+        Self { uuid, layers, cache: LeafCache::new(cache_bytes), suspects, lost: Mutex::default() }
     }
 
     /// The cache has so many bytes from now on.
@@ -189,7 +192,8 @@ impl View {
 /// What readers do.
 impl View {
     /// Rows from `from` on and below `below`, at most `max` of them, one at least. The search may end earlier and
-    /// with fewer rows, but always later than where it began; [`Found::end`] is `below` if it is through.
+    /// with fewer rows or none, but always later than where it began; [`Found::end`] is `below` if it is through.
+    /// An error means that the first row cannot be read.
     pub(in crate::furrow) fn rows(
         &self,
         drive: &Drive,
@@ -217,27 +221,25 @@ impl View {
         self.cache.counts()
     }
 
-    /// Hands on every row, in order, past the cache. Only for who has the view for itself: the
-    /// committer would have to wait.
-    pub(in crate::furrow) fn scan(
-        &self,
-        drive: &Drive,
-        planted: Planted,
-        each: &mut dyn FnMut(Key, &[u8]),
-    ) -> Result<()> {
-        let layers = self.read_layers();
-        let memory: Vec<&Memtable> = layers.memory().collect();
-        self.with_store(drive, |store| {
-            let compaction = Compaction { store, limits: drive.layout.table, planted };
-            compaction.scan(&layers.levels, &memory, each)
-        })
-    }
-
     fn with_store<'a, R>(&self, drive: &'a Drive, read: impl FnOnce(&DriveStore<'a>) -> R) -> R {
         let store = DriveStore::new(drive, self.uuid);
         let answer = read(&store);
         self.suspect(store.bad.take());
+        self.note_lost(store.lost.take());
         answer
+    }
+
+    fn note_lost(&self, lost: BTreeSet<(u64, Section)>) {
+        for (part, section) in lost {
+            if self.lost.lock().expect("no holder panicked").insert((part, section)) {
+                tracing::error!(part, %section, "no copy of a piece of the metadata can be read");
+            }
+        }
+    }
+
+    /// Leaves and indexes that no copy gave since the mount.
+    pub(in crate::furrow) fn lost_count(&self) -> u64 {
+        self.lost.lock().expect("no holder panicked").len() as u64
     }
 
     pub(super) fn rows_in<S: PartStore>(
@@ -260,7 +262,7 @@ impl View {
         for (parts, span) in runs_in(&levels, (from, end)) {
             cursors.push(Box::new(Upwards::new(source, parts, span).map_err(corrupt)?));
         }
-        collect(Merge::new(cursors), max.max(1), end)
+        Ok(collect(Merge::new(cursors), max.max(1), end))
     }
 
     pub(super) fn last_row_in<S: PartStore>(
@@ -337,22 +339,19 @@ fn runs_in(
     upper.chain([(&levels.last[..], (from, below))])
 }
 
-/// Takes the rows of a merge up to `end`, at most `max`. What cannot be read ends it early, unless
-/// nothing was read before.
-fn collect(mut merge: Merge<'_>, max: usize, end: Key) -> Result<Found> {
+/// Takes the rows of a merge up to `end`, at most `max`. What cannot be read ends it early.
+fn collect(mut merge: Merge<'_>, max: usize, end: Key) -> Found {
     let mut rows = Vec::new();
     while let Some((key, value)) = merge.peek() {
         rows.extend(value.map(|value| (key, Box::from(value))));
         if rows.len() == max {
-            return Ok(Found { rows, end: key.successor() });
+            return Found { rows, end: key.successor() };
         }
-        match merge.advance() {
-            Ok(()) => {}
-            Err(_) if !rows.is_empty() => return Ok(Found { rows, end: key.successor() }),
-            Err(error) => return Err(corrupt(error)),
+        if merge.advance().is_err() {
+            return Found { rows, end: key.successor() };
         }
     }
-    Ok(Found { rows, end })
+    Found { rows, end }
 }
 
 /// The last row in memory that is not deleted, and the deleted ones above it, from above.

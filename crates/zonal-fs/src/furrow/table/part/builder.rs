@@ -47,6 +47,9 @@ impl PartBuilder {
     /// Adds a row, which is above all before it; `None` is a deleted one.
     pub fn push(&mut self, key: Key, value: Option<&[u8]>) {
         assert!(self.rows == 0 || key > self.last, "{key:?} after {:?}", self.last);
+        if !self.leaf.is_empty() && key.kind().group() != self.last.kind().group() {
+            self.end_leaf();
+        }
         let (first, _) = self.first.unwrap_or((key, key));
         if self.leaf.is_empty() {
             self.first = Some((first, key));
@@ -103,11 +106,14 @@ impl PartBuilder {
         self.index.push(IndexEntry {
             owner: first.owner().into(),
             at: first.at().into(),
+            last_owner: self.last.owner().into(),
+            last_at: self.last.at().into(),
             offset: count(offset).into(),
             bytes: count(self.bytes.len() - offset).into(),
             crc: crc.into(),
             kind: first.kind().code(),
-            reserved: [0; 3],
+            last_kind: self.last.kind().code(),
+            reserved: [0; 2],
         });
     }
 

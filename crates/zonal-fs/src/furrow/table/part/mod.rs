@@ -1,9 +1,9 @@
 //! Parts: a few MiB of sorted rows, written at once in two copies.
 //!
 //! A part is a sequence of leaves, then the index, which says where each leaf lies and with which
-//! key it begins. Each leaf and the index has a header with a checksum, so it is read and verified
-//! alone, and if one copy is bad the other is used. A [`PartSummary`], which the manifest keeps,
-//! leads to a part.
+//! keys it begins and ends, so that a lost leaf hides nothing beside it. Rows of two groups never share a
+//! leaf. Each leaf and the index has a header with a checksum, so it is read and verified alone, and if
+//! one copy is bad the other is used. A [`PartSummary`], which the manifest keeps, leads to a part.
 //!
 //! This file says what a part consists of; [`builder`] makes one, [`reader`] finds rows in it.
 
@@ -58,6 +58,10 @@ pub struct IndexEntry {
     pub owner: U64,
     /// First key: place.
     pub at: U64,
+    /// Last key: owner.
+    pub last_owner: U64,
+    /// Last key: place.
+    pub last_at: U64,
     /// Where its header begins, in bytes from the part's start.
     pub offset: U32,
     /// Bytes, header included.
@@ -66,15 +70,17 @@ pub struct IndexEntry {
     pub crc: U32,
     /// First key: group and kind.
     pub kind: u8,
+    /// Last key: group and kind.
+    pub last_kind: u8,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
 }
 
 const HEADER_BYTES: usize = size_of::<PartHeader>();
 const ENTRY_BYTES: usize = size_of::<IndexEntry>();
 
 const _: () = assert!(size_of::<PartHeader>() == 28);
-const _: () = assert!(size_of::<IndexEntry>() == 32);
+const _: () = assert!(size_of::<IndexEntry>() == 48);
 
 /// Which part it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,10 +18,11 @@ use crate::furrow::table::merge::Cursor;
 /// Bytes that a cursor reads ahead at most.
 const AHEAD_BYTES: usize = 256 << 10;
 
-/// Where a leaf is, and with which key it begins.
+/// Where a leaf is, and with which keys it begins and ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafPlace {
     first: Key,
+    last: Key,
     pub(super) offset: u32,
     pub(super) bytes: u32,
     crc: u32,
@@ -45,6 +46,21 @@ impl PartIndex {
     /// The first key of a leaf.
     pub fn first_of(&self, leaf: usize) -> Key {
         self.0[leaf].first
+    }
+
+    /// The last key of a leaf.
+    pub fn last_of(&self, leaf: usize) -> Key {
+        self.0[leaf].last
+    }
+
+    /// The first leaf that has a key which is not below this one; [`leaves`](Self::leaves) if there is none.
+    pub fn leaf_from(&self, key: Key) -> usize {
+        self.0.partition_point(|place| place.last < key)
+    }
+
+    /// Where a leaf begins, in bytes from the part's start, and its bytes.
+    pub fn place_of(&self, leaf: usize) -> (u32, u32) {
+        (self.0[leaf].offset, self.0[leaf].bytes)
     }
 
     /// Bytes of memory.
@@ -131,10 +147,10 @@ impl<S: PartSource> PartReader<S> {
 
     /// A cursor at the first row whose key is not below `key`.
     pub fn cursor_from(self, key: Key) -> Result<PartCursor<S>, PartError> {
-        let number = self.leaf_of(key);
+        let number = self.index.leaf_from(key).min(self.leaves() - 1);
         let leaf = self.leaf(number)?;
         let row = leaf.lower_bound(key);
-        let mut cursor = PartCursor {
+        Ok(PartCursor {
             reader: self,
             number,
             leaf,
@@ -142,11 +158,7 @@ impl<S: PartSource> PartReader<S> {
             ahead: Vec::new(),
             ahead_at: 0,
             ahead_bytes: LEAF_BYTES,
-        };
-        if cursor.row == cursor.leaf.len() {
-            cursor.next_leaf()?;
-        }
-        Ok(cursor)
+        })
     }
 
     /// Reads everything of one copy, for [`PartReader::bad_copies`] to tell what is bad.
@@ -231,11 +243,7 @@ impl<S: PartSource> PartReader<S> {
         let (Some(first), Some(last)) = (decoded.first(), decoded.last()) else {
             return Err("it has no rows".into());
         };
-        let is_below_next = match self.index.0.get(leaf + 1) {
-            Some(next) => last < next.first,
-            None => last == self.summary.last,
-        };
-        if first != place.first || !is_below_next {
+        if (first, last) != (place.first, place.last) {
             return Err(format!("{first:?} to {last:?} does not fit the index"));
         }
         Ok(Arc::new(decoded))
@@ -280,16 +288,20 @@ fn index_of(summary: &PartSummary, leaves: u32, body: &[u8]) -> Result<Vec<LeafP
     }
     let mut index: Vec<LeafPlace> = Vec::with_capacity(entries.len());
     for entry in entries {
-        let kind = RowKind::from_code(entry.kind).ok_or_else(|| format!("kind {}", entry.kind))?;
-        let first = Key::new(kind, entry.owner.get(), entry.at.get());
+        let kind = |code| RowKind::from_code(code).ok_or_else(|| format!("kind {code}"));
+        let first = Key::new(kind(entry.kind)?, entry.owner.get(), entry.at.get());
+        let last = Key::new(kind(entry.last_kind)?, entry.last_owner.get(), entry.last_at.get());
         let (offset, bytes) = (entry.offset.get(), entry.bytes.get());
-        let is_next = index.last().map_or(first == summary.first, |before| before.first < first);
+        let is_next = index.last().map_or(first == summary.first, |before| before.last < first);
         let is_sound = bytes as usize <= HEADER_BYTES + STORED_BYTES_MAX
             && offset.checked_add(bytes).is_some_and(|end| end <= summary.index_at);
-        if !is_next || !is_sound {
+        if !is_next || !is_sound || first > last {
             return Err(format!("a leaf of {bytes} bytes at {offset} from {first:?} on"));
         }
-        index.push(LeafPlace { first, offset, bytes, crc: entry.crc.get() });
+        index.push(LeafPlace { first, last, offset, bytes, crc: entry.crc.get() });
+    }
+    if index.last().map(|place| place.last) != Some(summary.last) {
+        return Err(format!("the last leaf does not end at {:?}", summary.last));
     }
     Ok(index)
 }

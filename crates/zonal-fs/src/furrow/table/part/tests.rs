@@ -220,7 +220,7 @@ fn a_leaf_that_says_it_is_another_is_refused() {
     let leaf_end = open(&summary, &Memory::of(&bytes)).unwrap().places()[0].bytes as usize;
     bytes[12] = 1;
     let crc = reseal(&mut bytes[..leaf_end]);
-    bytes[index_at + HEADER_BYTES + 24..][..4].copy_from_slice(&crc);
+    bytes[index_at + HEADER_BYTES + 40..][..4].copy_from_slice(&crc);
     let index = &mut bytes[index_at..][..summary.index_bytes as usize];
     summary.index_crc = u32::from_le_bytes(reseal(index));
     let error = all_of(&summary, &Memory::of(&bytes)).unwrap_err();

@@ -1,0 +1,156 @@
+//! Data: every block against its checksum, in the order of the drive. What is wrong is told by file.
+
+use std::ops::Range;
+
+use zerocopy::byteorder::little_endian::U32;
+
+use super::super::format::row::{Place, Row};
+use super::super::format::{Address, BLOCK_BYTES};
+use super::super::invariant::{self as rule, Problems};
+use super::super::place::{ExtentId, Owner};
+use super::super::table::key::{Key, RowKind};
+use super::pass::{Item, Source};
+use super::{CheckPhase, DataCheck};
+use crate::vfs::{Ino, Result};
+
+/// Blocks that are read at once.
+const BLOCKS_AT_ONCE: usize = 256;
+
+/// Wrong blocks of shared extents whose files are searched, at most.
+const SHARED_MAX: usize = 1000;
+
+/// Blocks of one owner.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    at: Address,
+    owner: Owner,
+    /// Where their checksums are.
+    crcs: Range<usize>,
+}
+
+/// A wrong block of a shared extent.
+struct Wrong {
+    at: Address,
+    extent: u64,
+    index: u32,
+    is_told: bool,
+}
+
+/// What is read of the zones of a window, and what was wrong.
+pub(super) struct Data {
+    what: DataCheck,
+    runs: Vec<Run>,
+    crcs: Vec<u32>,
+    wrong: Vec<Wrong>,
+    done: u64,
+    total: u64,
+}
+
+impl Data {
+    pub(super) fn new(what: DataCheck, total: u64) -> Self {
+        Self { what, runs: Vec::new(), crcs: Vec::new(), wrong: Vec::new(), done: 0, total }
+    }
+
+    /// Blocks that are to be read.
+    pub(super) fn note(&mut self, (zone, block): (u32, u32), owner: Owner, crcs: &[U32]) {
+        if self.what == DataCheck::Skip {
+            return;
+        }
+        let first = self.crcs.len();
+        self.crcs.extend(crcs.iter().map(|crc| crc.get()));
+        let crcs = first..self.crcs.len();
+        self.runs.push(Run { at: Address { zone, block }, owner, crcs });
+    }
+
+    /// Reads what was noted.
+    pub(super) fn read(&mut self, source: &mut Source<'_>, problems: &mut Problems) {
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.sort_unstable_by_key(|run| run.at);
+        for run in &runs {
+            for first in run.crcs.clone().step_by(BLOCKS_AT_ONCE) {
+                let last = run.crcs.end.min(first + BLOCKS_AT_ONCE);
+                let skip = u32::try_from(first - run.crcs.start).expect("inside a zone");
+                self.read_some(source, run, (skip, first..last), problems);
+                self.done += (last - first) as u64;
+            }
+            source.tell(CheckPhase::Data, self.done, self.total);
+        }
+        self.crcs.clear();
+    }
+
+    fn read_some(
+        &mut self,
+        source: &Source<'_>,
+        run: &Run,
+        (skip, crcs): (u32, Range<usize>),
+        problems: &mut Problems,
+    ) {
+        let at = Address { block: run.at.block + skip, ..run.at };
+        let mut buffer = vec![0; crcs.len() * BLOCK_BYTES];
+        let wrong = match source.drive.read_verified(at, &self.crcs[crcs], &mut buffer) {
+            Ok(wrong) => wrong,
+            Err(error) => {
+                let what = format!("zone {} block {}: {error}", at.zone, at.block);
+                match run.owner {
+                    Owner::Entry(ino, _) => problems.add_of(rule::DATA, ino, what),
+                    Owner::Extent(_) => problems.add(rule::DATA, what),
+                }
+                return;
+            }
+        };
+        for index in wrong {
+            let at = Address { block: at.block + index, ..at };
+            let index = skip + index;
+            match run.owner {
+                Owner::Entry(ino, first) => {
+                    add_wrong(at, Some((ino, first + u64::from(index))), problems);
+                }
+                Owner::Extent(ExtentId(extent)) if self.wrong.len() < SHARED_MAX => {
+                    self.wrong.push(Wrong { at, extent, index, is_told: false });
+                }
+                Owner::Extent(_) => add_wrong(at, None, problems),
+            }
+        }
+    }
+
+    /// Names a file of each wrong block of a shared extent, and returns how many blocks were read.
+    pub(super) fn end(mut self, source: &mut Source<'_>, problems: &mut Problems) -> Result<u64> {
+        if self.wrong.is_empty() {
+            return Ok(self.done);
+        }
+        self.wrong.sort_unstable_by_key(|wrong| (wrong.extent, wrong.index));
+        let wrong = &mut self.wrong;
+        let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
+        source.pass(CheckPhase::Data, range, &mut |item| {
+            if let Item::Row(key, Row::Map(blocks, Place::Shared(shared)), _) = item {
+                let (extent, skip) = (shared.extent.get(), shared.skip.get());
+                let end = skip.saturating_add(blocks);
+                let first =
+                    wrong.partition_point(|wrong| (wrong.extent, wrong.index) < (extent, skip));
+                let inside = |wrong: &&mut Wrong| wrong.extent == extent && wrong.index < end;
+                for wrong in wrong[first..].iter_mut().take_while(inside) {
+                    if !std::mem::replace(&mut wrong.is_told, true) {
+                        let block = key.at() + u64::from(wrong.index - skip);
+                        add_wrong(wrong.at, Some((Ino::new(key.owner()), block)), problems);
+                    }
+                }
+            }
+        })?;
+        for wrong in self.wrong.iter().filter(|wrong| !wrong.is_told) {
+            add_wrong(wrong.at, None, problems);
+        }
+        Ok(self.done)
+    }
+}
+
+fn add_wrong(at: Address, of: Option<(Ino, u64)>, problems: &mut Problems) {
+    let Address { zone, block } = at;
+    match of {
+        Some((ino, block_of_file)) => {
+            let byte = block_of_file * BLOCK_BYTES as u64;
+            let what = format!("zone {zone} block {block}: byte {byte} of inode {ino}");
+            problems.add_of(rule::DATA, ino, what);
+        }
+        None => problems.add(rule::DATA, format!("zone {zone} block {block}")),
+    }
+}
