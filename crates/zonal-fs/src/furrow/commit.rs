@@ -3,9 +3,11 @@
 //! Order: buffered data to data zones → the changed rows as one batch of the journal, twice → *flush*
 //! → the rows enter the memtable, and zones in which nothing lives any more may be reset (F3), which
 //! [`step`](super::step) does later. Much data is flushed before the batch. Of little data the batch
-//! says where it lies, and the batch counts only [if that data is there](super::fresh). A caller
-//! that waits for the lock while another commit runs finds its changes durable when it gets the
-//! lock: that is group commit.
+//! says where it lies, and the batch counts only [if that data is there](super::fresh).
+//!
+//! One caller commits at a time, for all. Those who call meanwhile wait until their changes are
+//! durable; if the commit that runs began too early for that, one of them makes the next commit, for
+//! all who have come by then.
 //!
 //! The batch is the tree at one moment, which takes a moment only: from then on changes go on and
 //! belong to the next batch, while the rows of this one are encoded as they were. Only operations
@@ -24,7 +26,7 @@ use super::planted::PlantedBug;
 use super::table::key::Key;
 use super::table::leaf::encode_rows;
 use super::table::memtable::{Memtable, ROW_BYTES};
-use super::table::steps::Pace;
+use super::table::steps::{Backlog, Pace};
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -47,17 +49,17 @@ struct Taken {
 /// By whom everything was made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Committed {
-    /// By an earlier commit.
-    Before,
-    /// By a batch of this one.
-    Batch,
+    /// By another commit.
+    Elsewhere,
+    /// By a batch of this one, which left so much to be done for the table.
+    Batch(Backlog),
 }
 
 impl Furrow {
     /// Makes everything before this call durable, and lets the table keep pace.
     pub(super) fn commit(&self, ending: Ending) -> Result<()> {
-        if self.commit_batch(ending)? == Committed::Batch {
-            self.compact(Pace::Little);
+        if let Committed::Batch(backlog) = self.commit_batch(ending)? {
+            self.keep_pace(backlog);
         }
         if ending == Ending::Clean {
             self.lock_committer().write_superblock(&self.drive, ending)?;
@@ -75,11 +77,11 @@ impl Furrow {
             let leaves_records = ending == Ending::Clean && state.zones.has_records();
             if nothing && !leaves_records { state.batch - 1 } else { state.batch }
         };
-        let mut committer = self.committer.lock().expect("no holder panicked");
-        let durable = self.durable_batch.load(Ordering::Acquire) >= wanted;
-        if durable && !self.view.has_unwritten() {
-            return Ok(Committed::Before);
-        }
+        let is_needed = || self.durable_batch.load(Ordering::Acquire) < wanted;
+        let Some(_turn) = self.commit_turns.take(is_needed) else {
+            return Ok(Committed::Elsewhere);
+        };
+        let mut committer = self.lock_committer();
         self.check_writable()?;
         let taken = {
             let turn = self.flushing.lock().expect("no holder panicked");
@@ -90,7 +92,18 @@ impl Furrow {
             self.take(ending, turn)?
         };
         self.make_durable(&mut committer, taken)?;
-        Ok(Committed::Batch)
+        Ok(Committed::Batch(committer.backlog(self.layout())))
+    }
+
+    /// Lets the table keep pace with commits: a worker does the work if there is one, and the caller
+    /// only what a worker leaves behind.
+    fn keep_pace(&self, backlog: Backlog) {
+        if backlog != Backlog::None {
+            self.wake_worker();
+        }
+        if !self.has_worker() || backlog == Backlog::Much {
+            self.compact(Pace::Little);
+        }
     }
 
     /// Takes the batch: from here on changes belong to the next one.
@@ -250,11 +263,36 @@ fn records_of(rows: &Memtable, mut fresh: &[FreshZone], bytes: usize) -> Vec<Rec
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::furrow::alloc::Role;
     use crate::furrow::sample::formatted;
     use crate::furrow::{Access, MountOptions};
-    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr};
+
+    #[test]
+    fn a_commit_leaves_the_table_to_a_worker_unless_that_falls_behind() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.on_work(Arc::new(|| ()));
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        let limit = fs.layout().journal_blocks;
+        let blocks = || fs.committer.lock().unwrap().journal.blocks();
+        let commit = |round: u64| {
+            let set = SetAttr { size: Some(round), ..SetAttr::default() };
+            fs.setattr(&Caller::ROOT, ino, &set).unwrap();
+            fs.sync().unwrap();
+        };
+        (0..limit + 5).for_each(commit);
+        assert!(blocks() > limit, "{} blocks: no worker came", blocks());
+        fs.tick().unwrap();
+        assert!(blocks() < 5, "{} blocks after the worker", blocks());
+        // It never comes again.
+        (0..5 * limit).for_each(commit);
+        assert!(fs.committer.lock().unwrap().journal.pairs.len() < 3);
+    }
 
     #[test]
     fn commits_go_on_in_one_copy_of_the_journal_while_another_pair_finds_no_room() {

@@ -1,4 +1,7 @@
-//! The state that commits and steps of the table share: superblock, journal, table.
+//! The state that commits and steps of the table share: superblock, journal, table. And whose turn it
+//! is to commit.
+
+use std::sync::{Condvar, Mutex};
 
 use super::format::superblock::Superblock;
 use super::journal::Journal;
@@ -20,6 +23,38 @@ pub(super) struct Committer {
     pub(super) planted: Planted,
 }
 
+/// Turns at committing: one caller commits for all, the others wait until it has ended.
+#[derive(Debug, Default)]
+pub(super) struct CommitTurns {
+    is_taken: Mutex<bool>,
+    ended: Condvar,
+}
+
+/// A turn. It ends when this is dropped, and all who wait look again.
+pub(super) struct CommitTurn<'a>(&'a CommitTurns);
+
+impl CommitTurns {
+    /// Waits for a turn as long as `is_needed` says; `None` once it is not.
+    pub(super) fn take(&self, is_needed: impl Fn() -> bool) -> Option<CommitTurn<'_>> {
+        let mut is_taken = self.is_taken.lock().expect("no holder panicked");
+        while is_needed() {
+            if !*is_taken {
+                *is_taken = true;
+                return Some(CommitTurn(self));
+            }
+            is_taken = self.ended.wait(is_taken).expect("no holder panicked");
+        }
+        None
+    }
+}
+
+impl Drop for CommitTurn<'_> {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock().expect("no holder panicked") = false;
+        self.0.ended.notify_all();
+    }
+}
+
 /// What a commit ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -27,4 +62,30 @@ pub(super) enum Ending {
     Record,
     /// The same, and a superblock that says the drive was left clean.
     Clean,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn who_needs_a_commit_that_has_ended_does_not_wait_for_the_next() {
+        let (turns, durable) = (CommitTurns::default(), &AtomicU64::new(0));
+        let needs = |batch| move || durable.load(Ordering::Acquire) < batch;
+        let first = turns.take(needs(1)).expect("nobody else commits");
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| turns.take(needs(1)).is_none())).collect();
+            durable.store(1, Ordering::Release);
+            drop(first);
+            // It runs as long as they wait.
+            let second = turns.take(needs(2)).expect("nobody else needs it");
+            for waiting in waiting {
+                assert!(waiting.join().unwrap(), "it got a turn");
+            }
+            drop(second);
+        });
+    }
 }

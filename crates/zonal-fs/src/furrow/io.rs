@@ -1,7 +1,6 @@
 //! The drive in file-system blocks: zone and block in, device calls out. Nothing else calls the
 //! device.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -30,8 +29,8 @@ pub(super) struct Drive {
 /// Data that no flush covers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unflushed {
-    /// The first such block of each zone.
-    pub(super) from: BTreeMap<u32, u32>,
+    /// Zones, with the first such block of each.
+    pub(super) from: Vec<(u32, u32)>,
     /// How many blocks.
     pub(super) blocks: u64,
     /// A block of them is all zeroes, like one that was never written and lies in a finished zone.
@@ -40,12 +39,19 @@ pub(super) struct Unflushed {
 
 impl Unflushed {
     fn add(&mut self, other: &Self) {
-        for (&zone, &block) in &other.from {
-            let from = self.from.entry(zone).or_insert(block);
-            *from = block.min(*from);
+        for &(zone, block) in &other.from {
+            self.add_from(zone, block);
         }
         self.blocks += other.blocks;
         self.has_zeroes |= other.has_zeroes;
+    }
+
+    /// Few zones are written at a time.
+    fn add_from(&mut self, zone: u32, block: u32) {
+        match self.from.iter_mut().find(|from| from.0 == zone) {
+            Some((_, from)) => *from = block.min(*from),
+            None => self.from.push((zone, block)),
+        }
     }
 }
 
@@ -103,13 +109,12 @@ impl Drive {
     pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
         let block = self.place_at(planned, data)?;
         let is_zero = |block: &[u8]| block.iter().all(|&byte| byte == 0);
-        let placed = Unflushed {
-            from: BTreeMap::from([(planned.zone, block)]),
-            blocks: (data.len() / BLOCK_BYTES) as u64,
-            has_zeroes: data.chunks(BLOCK_BYTES).any(is_zero),
-        };
+        let has_zeroes = data.chunks(BLOCK_BYTES).any(is_zero);
         // Not before it has returned: a flush beside it does not cover it.
-        self.lock_unflushed()[0].add(&placed);
+        let [unflushed, _] = &mut *self.lock_unflushed();
+        unflushed.add_from(planned.zone, block);
+        unflushed.blocks += (data.len() / BLOCK_BYTES) as u64;
+        unflushed.has_zeroes |= has_zeroes;
         Ok(block)
     }
 

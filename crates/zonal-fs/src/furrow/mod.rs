@@ -99,7 +99,7 @@ pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
 
 use self::alloc::Role;
-use self::committer::Committer;
+use self::committer::{CommitTurns, Committer};
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
@@ -159,6 +159,8 @@ pub struct Furrow {
     /// The rows on the drive, for whoever reads them.
     view: Arc<View>,
     committer: Mutex<Committer>,
+    /// Who commits. Taken before the committer.
+    commit_turns: CommitTurns,
     /// Where parts and manifests are written. Taken after the committer, before the state.
     pairs: Mutex<Pairs>,
     /// One changes the levels of the table at a time. Taken before the committer.
@@ -249,6 +251,7 @@ impl Furrow {
             uuid: loaded.superblock.uuid,
             view,
             committer: Mutex::new(committer),
+            commit_turns: CommitTurns::default(),
             pairs: Mutex::default(),
             stepping: Mutex::new(()),
             reclaiming: Mutex::new(None),

@@ -142,6 +142,11 @@ impl Furrow {
         assert!(first.is_ok(), "a file system has one worker");
     }
 
+    /// Whether somebody does work in the background.
+    pub(super) fn has_worker(&self) -> bool {
+        self.steps.wake.get().is_some()
+    }
+
     /// Tells the worker, if there is one, that there is work.
     pub(super) fn wake_worker(&self) {
         if let Some(wake) = self.steps.wake.get()

@@ -23,19 +23,44 @@ use crate::run::{Start, end_of};
 use crate::seed;
 use crate::zones::PLAIN;
 
-/// Once armed, the next append waits until the test lets it go.
-struct HoldAppend {
+/// Once armed, the next append or the next flush waits until the test lets it go.
+struct Hold {
     armed: AtomicBool,
+    flush_armed: AtomicBool,
     entered: Mutex<Sender<()>>,
     release: Mutex<Receiver<()>>,
 }
 
-impl Hook for HoldAppend {
-    fn before_append(&self, _zone: ZoneId) -> Result<(), DeviceError> {
-        if self.armed.swap(false, Ordering::AcqRel) {
+impl Hold {
+    /// With what tells the test of a call that waits, and lets the call go on.
+    fn new() -> (Self, Receiver<()>, Sender<()>) {
+        let (entered, has_entered) = channel();
+        let (let_go, release) = channel();
+        let hold = Self {
+            armed: AtomicBool::new(false),
+            flush_armed: AtomicBool::new(false),
+            entered: Mutex::new(entered),
+            release: Mutex::new(release),
+        };
+        (hold, has_entered, let_go)
+    }
+
+    fn wait(&self, armed: &AtomicBool) {
+        if armed.swap(false, Ordering::AcqRel) {
             self.entered.lock().expect("one waits").send(()).expect("the test listens");
             self.release.lock().expect("one waits").recv().expect("the test lets it go");
         }
+    }
+}
+
+impl Hook for Hold {
+    fn before_append(&self, _zone: ZoneId) -> Result<(), DeviceError> {
+        self.wait(&self.armed);
+        Ok(())
+    }
+
+    fn before_flush(&self) -> Result<(), DeviceError> {
+        self.wait(&self.flush_armed);
         Ok(())
     }
 }
@@ -62,10 +87,7 @@ fn an_fsync_flushes_a_write_that_another_threads_flush_came_too_early_for() {
     // One append's worth on this drive.
     const LEN: usize = 32 * 1024;
     let recorder = recorder();
-    let (entered, has_entered) = channel();
-    let (let_go, release) = channel();
-    let armed = AtomicBool::new(false);
-    let hook = HoldAppend { armed, entered: Mutex::new(entered), release: Mutex::new(release) };
+    let (hook, has_entered, let_go) = Hold::new();
     let device = Hooked::new(recorder.clone(), hook);
     let clock = Arc::new(StepClock::default());
     let fs = Furrow::mount(device.clone(), clock, MountOptions::default()).expect("mount");
@@ -78,7 +100,7 @@ fn an_fsync_flushes_a_write_that_another_threads_flush_came_too_early_for() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| fs.write(file, 0, &new, WriteFlags::DIRECT));
         has_entered.recv().expect("the writer appends");
-        // A commit of something else, with its two flushes, while the append is on its way.
+        // A commit of something else, with its flush, while the append is on its way.
         create(b"other");
         fs.sync().expect("sync");
         let_go.send(()).expect("the writer waits");
@@ -105,12 +127,36 @@ fn an_fsync_flushes_a_write_that_another_threads_flush_came_too_early_for() {
 }
 
 #[test]
+fn threads_that_sync_while_a_commit_runs_share_the_next_one() {
+    const THREADS: u16 = 8;
+    let recorder = recorder();
+    let (hook, has_entered, let_go) = Hold::new();
+    let device = Hooked::new(recorder.clone(), hook);
+    let clock = Arc::new(StepClock::default());
+    let fs = Furrow::mount(device.clone(), clock, MountOptions::default()).expect("mount");
+    let create = |name: &[u8]| fs.create(&Caller::ROOT, Ino::ROOT, name, &PLAIN).expect("create");
+    let batches = fs.stats().batches;
+    create(b"first");
+    device.hook.flush_armed.store(true, Ordering::Release);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| fs.sync());
+        has_entered.recv().expect("it flushes");
+        (0..THREADS).for_each(|thread| _ = create(&name(thread)));
+        let others: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| fs.sync())).collect();
+        let_go.send(()).expect("the first commit waits");
+        for thread in others.into_iter().chain([first]) {
+            thread.join().expect("no panic").expect("sync");
+        }
+    });
+    assert_eq!(fs.stats().batches - batches, 2, "one commit for all others");
+    assert_eq!(content_after(&end_of(&recorder.recording()), &name(7)), Ok(Some(Vec::new())));
+}
+
+#[test]
 fn who_reads_waits_for_no_device_write_of_a_commit() {
     let recorder = recorder();
-    let (entered, has_entered) = channel();
-    let (let_go, release) = channel();
-    let armed = AtomicBool::new(true);
-    let hook = HoldAppend { armed, entered: Mutex::new(entered), release: Mutex::new(release) };
+    let (hook, has_entered, let_go) = Hold::new();
+    hook.armed.store(true, Ordering::Release);
     let device = Hooked::new(recorder.clone(), hook);
     let clock = Arc::new(StepClock::default());
     let fs = Furrow::mount(device.clone(), clock, MountOptions::default()).expect("mount");

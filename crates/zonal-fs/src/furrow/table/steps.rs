@@ -200,13 +200,33 @@ impl Committer {
         }
     }
 
+    /// Whether the memtable is to be written as a run, and the journal before it dropped.
+    fn is_full(&self, layout: &Layout) -> bool {
+        self.table.view.memtable_bytes() > layout.memtable_bytes
+            || self.journal.blocks() > layout.journal_blocks
+            || self.journal.pairs.len() > 1
+    }
+
+    /// How much commits have left to be done.
+    pub(in crate::furrow) fn backlog(&self, layout: &Layout) -> Backlog {
+        let view = &self.table.view;
+        let is_much = view.memtable_bytes() > 2 * layout.memtable_bytes
+            || self.journal.pairs.len() > 1
+            || view.levels().is_behind(&layout.table);
+        if is_much {
+            Backlog::Much
+        } else if self.is_full(layout) {
+            Backlog::Due
+        } else {
+            Backlog::None
+        }
+    }
+
     /// The step that is due, if one is. `open` is a zone of the pair that is written.
     fn plan(&mut self, layout: &Layout, open: Option<u32>) -> Option<Plan> {
+        let is_full = self.is_full(layout);
         let (table, journal) = (&mut self.table, &self.journal);
         let view = &table.view;
-        let is_full = view.memtable_bytes() > layout.memtable_bytes
-            || journal.blocks() > layout.journal_blocks
-            || journal.pairs.len() > 1;
         if table.frozen_end.is_none() && is_full && journal.end.last > journal.start.last {
             view.freeze();
             table.frozen_end = Some(journal.end);
@@ -283,6 +303,17 @@ fn sparse_pairs(levels: &Levels, layout: &Layout, open: Option<u32>) -> Option<B
     is_worth_it.then(|| chosen.iter().flat_map(|(_, numbers)| numbers).copied().collect())
 }
 
+/// What commits have left to be done for the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Backlog {
+    /// Nothing.
+    None,
+    /// The memtable is to be written.
+    Due,
+    /// So much that who commits helps.
+    Much,
+}
+
 /// Who takes part in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Pace {
@@ -299,7 +330,8 @@ impl Furrow {
         let mut bytes = 0;
         loop {
             let limits = self.layout().table;
-            let is_behind = self.view.levels().is_behind(&limits);
+            let is_behind = self.view.levels().is_behind(&limits)
+                || self.view.memtable_bytes() > 2 * self.layout().memtable_bytes;
             let must = pace == Pace::All || is_behind;
             if bytes >= STEP_BYTES && !must {
                 return;
