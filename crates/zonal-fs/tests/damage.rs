@@ -15,10 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording, Step};
-use zonal::{
-    BlockSize, Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZonedDevice,
-};
+use zonal::{Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZonedDevice};
 use zonal_fs::FsError;
+use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{
     AtimePolicy, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs,
 };
@@ -26,16 +25,7 @@ use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, WriteFlags, XattrMode};
 
 /// Small zones, so that metadata gets to where it stays.
-const SPEC: GeometrySpec = GeometrySpec {
-    block_size: BlockSize::B4096,
-    block_count: LbaCount::new(192 * 64),
-    zone_size: LbaCount::new(64),
-    zone_capacity: LbaCount::new(64),
-    conventional_zones: 0,
-    max_open: Some(14),
-    max_active: Some(14),
-    max_append: LbaCount::new(64),
-};
+const SPEC: GeometrySpec = shape(192, 64);
 const DIRECTORIES: u64 = 12;
 const FILES: u64 = 120;
 /// Of each of the two drives.

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZonedDevice};
 use zonal_fs::acl;
+use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
 use zonal_fs::tree::snapshot;
 use zonal_fs::vfs::{
@@ -20,16 +21,8 @@ struct Rig {
 
 impl Rig {
     fn new(zones: u64, zone_blocks: u64, active: u32) -> Self {
-        let spec = GeometrySpec {
-            block_size: BlockSize::B4096,
-            block_count: LbaCount::new(zones * zone_blocks),
-            zone_size: LbaCount::new(zone_blocks),
-            zone_capacity: LbaCount::new(zone_blocks),
-            conventional_zones: 0,
-            max_open: Some(active),
-            max_active: Some(active),
-            max_append: LbaCount::new(64),
-        };
+        let (max_open, max_active) = (Some(active), Some(active));
+        let spec = GeometrySpec { max_open, max_active, ..shape(zones, zone_blocks) };
         let rig = Self {
             drive: Arc::new(MemoryDrive::new(spec).unwrap()),
             clock: Arc::new(ManualClock::new(1_000_000)),

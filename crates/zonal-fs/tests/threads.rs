@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+use zonal::{GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
 use zonal_fs::vfs::{
     Allocate, Caller, FileKind, FileSystem, Ino, NewInode, RenameFlags, SetAttr, SyncKind,
@@ -22,16 +23,7 @@ const THREADS: u64 = 4;
 const STEPS: usize = 800;
 
 fn drive() -> Arc<dyn ZonedDevice> {
-    let spec = GeometrySpec {
-        block_size: BlockSize::B4096,
-        block_count: LbaCount::new(48 * 200),
-        zone_size: LbaCount::new(200),
-        zone_capacity: LbaCount::new(192),
-        conventional_zones: 0,
-        max_open: Some(14),
-        max_active: Some(14),
-        max_append: LbaCount::new(64),
-    };
+    let spec = GeometrySpec { zone_capacity: LbaCount::new(192), ..shape(48, 200) };
     Arc::new(MemoryDrive::new(spec).unwrap())
 }
 

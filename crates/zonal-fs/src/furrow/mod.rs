@@ -66,8 +66,8 @@ mod recover;
 mod replay;
 mod resume;
 mod rows;
-#[cfg(test)]
-mod sample;
+#[cfg(feature = "testing")]
+pub mod sample;
 mod search;
 mod state;
 mod step;

@@ -1,4 +1,4 @@
-//! Formatted drives in memory, for tests.
+//! Small drives, for tests.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDe
 
 use super::{MkfsOptions, mkfs};
 
-/// A drive of so many zones of so many 4 KiB blocks with an empty file system, and its clock.
-pub(super) fn formatted(zones: u64, zone_blocks: u64) -> (Arc<dyn ZonedDevice>, Arc<ManualClock>) {
-    let spec = GeometrySpec {
+/// The shape of a drive of so many zones of so many 4 KiB blocks.
+pub const fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {
+    GeometrySpec {
         block_size: BlockSize::B4096,
         block_count: LbaCount::new(zones * zone_blocks),
         zone_size: LbaCount::new(zone_blocks),
@@ -17,8 +17,13 @@ pub(super) fn formatted(zones: u64, zone_blocks: u64) -> (Arc<dyn ZonedDevice>, 
         max_open: Some(14),
         max_active: Some(14),
         max_append: LbaCount::new(64),
-    };
-    let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec).expect("a valid shape"));
+    }
+}
+
+/// Such a drive in memory with an empty file system, and its clock.
+pub fn formatted(zones: u64, zone_blocks: u64) -> (Arc<dyn ZonedDevice>, Arc<ManualClock>) {
+    let drive = MemoryDrive::new(shape(zones, zone_blocks)).expect("a valid shape");
+    let drive: Arc<dyn ZonedDevice> = Arc::new(drive);
     let clock = Arc::new(ManualClock::new(0));
     mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).expect("it is empty");
     (drive, clock)

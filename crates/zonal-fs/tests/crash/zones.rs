@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use zonal::image::Image;
 use zonal::{
-    BlockSize, Geometry, GeometrySpec, LbaCount, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId,
-    ZonedDevice,
+    Geometry, GeometrySpec, Select, ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
 };
 use zonal_fs::FsError;
 use zonal_fs::furrow::layout::{SEQUENTIAL_ZONES_MIN, ZONE_BLOCKS_MIN};
+use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{DumpWhat, Furrow, MkfsOptions, MountOptions, dump, mkfs};
 use zonal_fs::tree::{Tree, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, WriteFlags};
@@ -261,13 +261,9 @@ fn a_full_drive_says_so_and_gives_everything_back() {
 #[test]
 fn the_smallest_drive_works_and_a_smaller_one_is_refused() {
     let spec = |zones: u32, blocks: u32| GeometrySpec {
-        block_size: BlockSize::B4096,
-        block_count: LbaCount::new(u64::from(zones) * u64::from(blocks)),
-        zone_size: LbaCount::new(u64::from(blocks)),
-        zone_capacity: LbaCount::new(u64::from(blocks)),
         max_open: Some(4),
         max_active: Some(4),
-        ..SMALL.spec
+        ..shape(zones.into(), blocks.into())
     };
     let format = |spec| {
         let drive = Arc::new(Image::empty(&Geometry::new(spec).expect("valid")).power_on());
@@ -359,13 +355,7 @@ fn churn(shape: &Shape) {
 fn churn_at_90_percent_neither_wedges_nor_runs_out_of_space() {
     SHAPES.iter().for_each(churn);
     // Zones of 1 MiB, and more of them: the reserve is a smaller part.
-    let spec = GeometrySpec {
-        block_count: LbaCount::new(80 * 256),
-        zone_size: LbaCount::new(256),
-        zone_capacity: LbaCount::new(256),
-        ..SMALL.spec
-    };
-    churn(&Shape { name: "zones of 1 MiB", spec });
+    churn(&Shape { name: "zones of 1 MiB", spec: shape(80, 256) });
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal::image::Image;
 use zonal::{BlockSize, Clock, Geometry, GeometrySpec, LbaCount, ZonedDevice};
+use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{CheckOptions, DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, Result, WriteFlags};
 
@@ -22,19 +23,8 @@ impl Shape {
 }
 
 /// Zones of 256 KiB: the smallest there can be, so that images are small and reclaim is never far.
-pub(crate) const SMALL: Shape = Shape {
-    name: "small",
-    spec: GeometrySpec {
-        block_size: BlockSize::B4096,
-        block_count: LbaCount::new(24 * 64),
-        zone_size: LbaCount::new(64),
-        zone_capacity: LbaCount::new(64),
-        conventional_zones: 0,
-        max_open: Some(14),
-        max_active: Some(14),
-        max_append: LbaCount::new(32),
-    },
-};
+pub(crate) const SMALL: Shape =
+    Shape { name: "small", spec: GeometrySpec { max_append: LbaCount::new(32), ..shape(24, 64) } };
 
 /// The shapes that the model test and the random crash test go through.
 pub(crate) const SHAPES: [Shape; 6] = [

@@ -16,25 +16,16 @@ mod turns;
 
 use std::sync::Arc;
 
-use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, ZonedDevice};
+use zonal::{GeometrySpec, LbaCount, ManualClock, ZonedDevice};
 use zonal_fs::furrow::{
-    AtimePolicy, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs,
+    AtimePolicy, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, check, dump, mkfs, sample,
 };
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
 const BLOCK: u64 = 4096;
 
 fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {
-    GeometrySpec {
-        block_size: BlockSize::B4096,
-        block_count: LbaCount::new(zones * zone_blocks),
-        zone_size: LbaCount::new(zone_blocks),
-        zone_capacity: LbaCount::new(zone_blocks),
-        conventional_zones: 0,
-        max_open: Some(14),
-        max_active: Some(14),
-        max_append: LbaCount::new(256),
-    }
+    GeometrySpec { max_append: LbaCount::new(256), ..sample::shape(zones, zone_blocks) }
 }
 
 fn format(drive: Arc<dyn ZonedDevice>) -> Furrow {
