@@ -38,8 +38,8 @@ pub fn check_open(flags: InodeFlags, how: WriteFlags) -> Result<()> {
     refuse(flags, if appends { InodeFlags::IMMUTABLE } else { LOCKED })
 }
 
-/// Whether attributes may be set. The flags themselves always may: who may set them is decided
-/// above.
+/// Whether attributes may be set. The flags themselves may always be set: the permission for that is
+/// checked by the caller.
 pub fn check_setattr(flags: InodeFlags, set: &SetAttr) -> Result<()> {
     let times = [set.atime, set.mtime];
     let sets_time = times.iter().any(|time| matches!(time, Some(SetTime::To(_))));

@@ -117,7 +117,7 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
 }
 
 /// Wipes what a conventional first zone holds where signatures lie, so that nothing takes the device
-/// for what it was. A sequential zone is reset by whoever formats.
+/// for what it was. A sequential zone is reset by mkfs.
 pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
     let geometry = device.geometry();
     if geometry.kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {

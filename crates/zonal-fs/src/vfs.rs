@@ -131,7 +131,7 @@ pub struct Attr {
     pub flags: InodeFlags,
 }
 
-/// Who asks, for ownership of what is created and for setgid rules.
+/// The calling user, for ownership of what is created and for setgid rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// File-system user id.
@@ -198,7 +198,7 @@ pub struct SetAttr {
     /// Clear setuid, and setgid if group execution is allowed, as a write by an unprivileged
     /// process does.
     pub kill_privileges: bool,
-    /// What chattr(1) sets. The caller has checked who may.
+    /// What chattr(1) sets. The caller has checked the permission.
     pub flags: Option<InodeFlags>,
 }
 
@@ -374,7 +374,7 @@ pub struct StatFs {
     pub inodes_unlinked: u64,
 }
 
-/// Wakes who does the work in the background.
+/// Wakes the worker that does the background work.
 pub type Wake = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 /// A mounted file system.
@@ -397,7 +397,7 @@ pub trait FileSystem: Send + Sync {
         Access::ReadWrite
     }
 
-    /// A file is opened. Whoever opens it closes it with the same purpose.
+    /// A file is opened. It is closed with the same purpose.
     fn open(&self, _ino: Ino, _purpose: OpenFor) -> Result<()> {
         Ok(())
     }
@@ -508,8 +508,8 @@ pub trait FileSystem: Send + Sync {
     /// [woken](Self::on_work).
     fn tick(&self) -> Result<()>;
 
-    /// Sets how to hear of work in the background that need not wait for the next second. Called
-    /// once, by who will call [`tick`](Self::tick) then. `wake` is called at any time from any
+    /// Sets how to report background work that need not wait for the next second. Called
+    /// once, by the worker that will call [`tick`](Self::tick) then. `wake` is called at any time from any
     /// thread, and returns at once.
     fn on_work(&self, _wake: Wake) {}
 

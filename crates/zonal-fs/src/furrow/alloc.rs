@@ -49,7 +49,7 @@ impl Role {
     }
 }
 
-/// Who writes data.
+/// Which kind of data is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     /// Files.
@@ -77,11 +77,11 @@ pub(super) struct ZoneSlot {
     pub(super) capacity: u32,
     /// Blocks given out, whether or not the device has taken them yet.
     pub(super) written: u32,
-    /// Blocks that somebody has.
+    /// Blocks in use.
     pub(super) live: u32,
-    /// The block behind the last one that anybody had since the zone was reset.
+    /// The block behind the last one that was in use since the zone was reset.
     pub(super) end: u32,
-    /// Blocks given out that nobody has yet and that are not given up.
+    /// Blocks given out that are neither in use yet nor given up.
     pub(super) in_flight: u32,
     /// The data clock at the last write, for the age of a victim.
     pub(super) last_write: u64,
@@ -456,7 +456,7 @@ impl Zones {
         }
     }
 
-    /// Somebody has a run of blocks now.
+    /// A run of blocks is in use now.
     pub(super) fn add_live(&mut self, zone: u32, block: u32, blocks: u32) {
         self.emptied.remove(&zone);
         self.changed.insert(zone);
@@ -468,7 +468,7 @@ impl Zones {
         }
     }
 
-    /// Nobody has so many blocks any more.
+    /// So many blocks are no longer in use.
     pub(super) fn remove_live(&mut self, zone: u32, blocks: u32) {
         self.changed.insert(zone);
         let slot = self.slot_mut(zone);

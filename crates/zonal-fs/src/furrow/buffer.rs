@@ -214,10 +214,10 @@ impl Furrow {
         self.write_back(&files)
     }
 
-    /// Places some blocks of a full buffer, as many as go to the drive in one write: so nobody who
-    /// writes a block has to wait for all that others have written.
+    /// Places some blocks of a full buffer, as many as go to the drive in one write: so a writer of
+    /// one block never waits for everything that others have written.
     fn relieve_buffer(&self) -> Result<()> {
-        // Somebody else empties it as long as it has not grown to twice that.
+        // Another thread empties it as long as it has not grown to twice that.
         let is_overfull = self.buffer_max() < self.read_state().totals.pending / 2;
         let mut next = match self.flushing.try_lock() {
             Ok(next) => next,
@@ -285,7 +285,7 @@ impl Furrow {
             BatchDue::Now => self.commit(Ending::Record),
         };
         if let Err(error) = outcome {
-            // Whoever asks for durability is told by the commit that fails then.
+            // The next commit fails, and reports it to its caller.
             tracing::warn!(%error, "writing back failed; the data is still held");
         }
     }

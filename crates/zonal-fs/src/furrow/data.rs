@@ -18,8 +18,8 @@ use super::state::State;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
-/// How long who needs a zone waits for reads of it: as long as Linux lets a command of a disk take
-/// before it resets the disk (`SD_TIMEOUT`).
+/// How long a thread that needs a zone waits for reads of it: as long as Linux lets a disk command
+/// take before it resets the disk (`SD_TIMEOUT`).
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Zones that may refuse one write before it fails.
@@ -163,10 +163,10 @@ impl Furrow {
         }
     }
 
-    /// Waits until one of the zones in which nothing lives can be reset, if there are any: those
-    /// who read them began before their blocks died, and nobody begins anew. Only a device that
-    /// hangs lets them wait for longer than [`READ_PATIENCE`]: that is an error then, and at once
-    /// for who comes after.
+    /// Waits until one of the zones in which nothing lives can be reset, if there are any: their
+    /// readers began before the blocks died, and no new ones begin. They can take longer than
+    /// [`READ_PATIENCE`] only if the device hangs: then this is an error, and later callers get it at
+    /// once.
     pub(super) fn wait_for_idle(&self) -> Result<()> {
         let hangs = self.reads_hang.load(Ordering::Acquire);
         let patience = if hangs { Duration::ZERO } else { self.read_patience };

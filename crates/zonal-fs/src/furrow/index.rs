@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// The same, for who will change it: what the index says of the name is in memory.
+    /// The same, for a change of the entry: the rows of the index for this name are in memory too.
     pub(super) fn entry_to_change(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
         let entry = self.entry(ino, name)?;
         self.check_names(ino, name)?;

@@ -19,7 +19,7 @@ pub(super) struct Drive {
     changes: AtomicU64,
     /// Of these, how many had returned before a flush that has succeeded began.
     flushed: AtomicU64,
-    /// One flushes at a time: who waits may find that it need not.
+    /// One thread flushes at a time: a thread that waits may then find that it has nothing to flush.
     flushing: Mutex<()>,
     /// Placed since the last flush, and what the flush that runs covers. Taken after `flushing`.
     unflushed: Mutex<[Unflushed; 2]>,

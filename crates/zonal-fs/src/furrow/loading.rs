@@ -30,8 +30,8 @@ use crate::vfs::{Ino, Result};
 /// Rows of an inode or a directory that are read at once: some tens of KiB.
 const ROWS_MAX: usize = 1024;
 
-/// Rows of a map that are read at once: fewer, since who looks at one block of a large file often looks
-/// elsewhere next.
+/// Rows of a map that are read at once: fewer, since a reader of one block of a large file often
+/// reads elsewhere next.
 const MAP_ROWS_MAX: usize = 256;
 
 /// Attempts after which a load has commits wait for it.
@@ -60,7 +60,7 @@ impl Furrow {
         })
     }
 
-    /// The same, for who does not know whether what it looks for is still there: `None` if it is not.
+    /// The same, for something that may no longer exist: `None` if it does not.
     pub(super) fn loaded_if_there<T>(&self, run: impl FnMut() -> Lookup<T>) -> Result<Option<T>> {
         Ok(self.run_loaded(run)?.ok())
     }
@@ -474,7 +474,7 @@ mod tests {
         assert!(fs.row(Key::new(RowKind::Inode, ino.get(), 0)).unwrap().is_some());
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
         assert!(matches!(fs.lookup(Ino::ROOT, b"file"), Err(FsError::NotFound)));
-        // Not even to who has read it before.
+        // Not even through its number.
         fs.load(&Missing::Inode(ino)).unwrap();
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
         fs.sync().unwrap();

@@ -30,7 +30,8 @@ use crate::mkfs::{Overwrite, Progress};
 use crate::signature::{self, Signature};
 use crate::vfs::{FileKind, Ino, InodeFlags, Result, Timestamp};
 
-/// Who owns the root directory. A user who mounts without root can write only if it is that user.
+/// The owner of the root directory. A user who mounts without being root can write only as this
+/// owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// User id; 0, the superuser, by default.

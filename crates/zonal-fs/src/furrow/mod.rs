@@ -150,13 +150,13 @@ pub struct Furrow {
     state: RwLock<State>,
     /// Bytes of memory that what was read may take.
     held_max: usize,
-    /// Held by who changes the tree, and by a commit as long as the tree must not change. Taken
+    /// Held by a change of the tree, and by a commit as long as the tree must not change. Taken
     /// before the state. See [`write_state`](Self::write_state).
     changing: Mutex<()>,
     /// Whether a commit holds it.
     is_held_off: AtomicBool,
     uuid: [u8; 16],
-    /// The rows on the drive, for whoever reads them.
+    /// The rows on the drive, for readers.
     view: Arc<View>,
     committer: Mutex<Committer>,
     /// Who commits. Taken before the committer.
@@ -175,20 +175,20 @@ pub struct Furrow {
     /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
     /// Taken before [`changing`](Self::changing).
     buffering: Mutex<()>,
-    /// Who finds no room makes some, one at a time; others wait behind, and take nothing of it.
+    /// Held by a writer that makes room, one at a time; others wait, and take nothing of that room.
     making_room: Mutex<()>,
     steps: Steps,
     /// How many do or wait.
     short_of_room: AtomicU32,
     /// Readers of each zone.
     pins: Box<[AtomicU32]>,
-    /// Who waits for a zone that nobody reads.
+    /// How many threads wait for a zone without readers.
     idle_waiters: AtomicU32,
     idle_turn: Mutex<()>,
     became_idle: Condvar,
-    /// How long who needs a zone waits for its readers.
+    /// How long a thread that needs a zone waits for its readers.
     read_patience: Duration,
-    /// Somebody has waited for so long, and nothing has come back since.
+    /// A thread has waited that long, and no read has ended since.
     reads_hang: AtomicBool,
     /// The last batch that is durable.
     durable_batch: AtomicU64,
@@ -360,7 +360,7 @@ impl Furrow {
         HoldingOff { fs: self, _turn: turn }
     }
 
-    /// Whether who changes something would have to wait for a commit.
+    /// Whether a change would have to wait for a commit.
     fn is_held_off(&self) -> bool {
         self.is_held_off.load(Ordering::Acquire)
     }
@@ -374,7 +374,7 @@ impl Furrow {
     }
 }
 
-/// The state of one who changes the tree. Lets go of the state first.
+/// The state, locked for a change of the tree. Unlocks the state first.
 struct Changing<'a> {
     state: RwLockWriteGuard<'a, State>,
     _turn: MutexGuard<'a, ()>,

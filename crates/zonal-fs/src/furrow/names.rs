@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Bytes of memory of an indexed name, about.
 pub(super) const NAME_HELD_BYTES: usize = 40;
 
-/// Hashes that are kept because somebody has just looked for them.
+/// Hashes that are kept because they were looked up a moment ago.
 const FOUND_MAX: usize = 16;
 
 /// Bytes of a row of names without its cookies, and of a cookie.
@@ -145,7 +145,7 @@ impl Names {
         self.known.contains(&hash)
     }
 
-    /// Whether somebody has just looked for names with this hash.
+    /// Whether names with this hash were looked up a moment ago.
     pub(super) fn is_found(&self, hash: u64) -> bool {
         self.found.contains(&hash)
     }

@@ -146,8 +146,8 @@ impl State {
 }
 
 impl Furrow {
-    /// Removes some of what waits in some file, and says whether there was anything. Who finds no
-    /// space calls it too.
+    /// Removes some of what waits in some file, and says whether there was anything. A writer
+    /// without space calls it too.
     pub(super) fn reap_one(&self) -> bool {
         let first = self.read_state().reaping.first().copied();
         let Some(ino) = first else { return false };

@@ -92,7 +92,7 @@ impl Furrow {
     pub(super) fn reclaim_some(&self, budget: u64, urgency: Urgency) -> Result<u64> {
         let mut current = match urgency {
             Urgency::Emergency => self.reclaiming.lock().expect("no holder panicked"),
-            // Somebody is at it already.
+            // Another thread reclaims already.
             Urgency::Normal | Urgency::Rescue => match self.reclaiming.try_lock() {
                 Ok(guard) => guard,
                 Err(_) => return Ok(0),

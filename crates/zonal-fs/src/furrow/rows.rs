@@ -76,7 +76,7 @@ impl State {
 
     /// Readers of the table find all rows of the batch. Returns what is to be dropped.
     pub(super) fn thaw(&mut self) -> (BTreeSet<Key>, BTreeMap<Key, Value>) {
-        // Who has begun to read meanwhile has found older ones.
+        // Loads that began meanwhile have found older rows.
         self.loads.note_taken(&self.committing);
         (std::mem::take(&mut self.committing), std::mem::take(&mut self.frozen))
     }

@@ -141,7 +141,7 @@ impl Furrow {
         Ok(false)
     }
 
-    /// Searches to the end. For who finds no room otherwise.
+    /// Searches to the end. For a writer that finds no room otherwise.
     pub(super) fn search_all(&self) -> Result<()> {
         while self.search_some()? {}
         Ok(())

@@ -56,7 +56,7 @@ pub(super) struct File {
     pub(super) growing: u64,
     /// What is mapped from this block on waits to be removed. See [`reap`](super::reap).
     pub(super) reap_from: Option<u64>,
-    /// Held by who appends; made by the first who does.
+    /// Held by an appending writer; made by the first one.
     pub(super) appending: Option<Arc<Mutex<()>>>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Directory {
     /// How many entries it has.
     pub(super) entries: u64,
     /// Cookies from which on entries were loaded last, and the number of loads before: they are
-    /// kept for who waits for them.
+    /// kept for the operation that waits for them.
     pub(super) loaded: VecDeque<(u64, u64)>,
     /// Where they are by their names; of an indexed directory.
     pub(super) names: Option<Names>,

@@ -23,7 +23,7 @@ pub(super) const CHANGES_MAX: usize = 1 << 16;
 /// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Times of that from which somebody who changes something does not leave the commit to the worker.
+/// Times of that from which a change does not leave the commit to the worker.
 const BATCHES_MAX: usize = 4;
 
 /// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
@@ -50,7 +50,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// What is to be done as soon as somebody has the time.
+    /// What is to be done as soon as possible.
     const BACKGROUND: [Self; 4] = [Self::Reap, Self::Reset, Self::Reclaim, Self::Compact];
 }
 
@@ -72,7 +72,7 @@ pub(super) enum BatchDue {
     No,
     /// By the worker.
     Worker,
-    /// By whoever sees it.
+    /// By the thread that finds it due.
     Now,
 }
 
@@ -206,7 +206,7 @@ impl Furrow {
     }
 
     /// Resets one of the zones that no durable row refers to any more (F3), and says whether there
-    /// was one. Who runs short of free zones calls it too.
+    /// was one. A writer short of free zones calls it too.
     pub(super) fn reset_one(&self) -> bool {
         let _turn = self.steps.resetting.lock().expect("no holder panicked");
         let Some(zone) = self.write_accounts().zones.next_reset() else { return false };

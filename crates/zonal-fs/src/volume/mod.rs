@@ -77,7 +77,7 @@ pub use self::lifetime::{LIFETIME_XATTR, WriteLifetime};
 pub use self::node::{Dir, Entries, Entry, Node};
 pub use self::path::Links;
 
-/// Who does the work that is due by time, such as the commit of what was written five seconds ago.
+/// What does the work that is due by time, such as the commit of data written five seconds ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Upkeep {
     /// A thread of the volume, about once a second.
@@ -96,9 +96,9 @@ pub struct VolumeOptions {
     pub atime: AtimePolicy,
     /// Memory for what is read of the metadata (Furrow): see [`furrow::MountOptions::memory`].
     pub memory: ByteCount,
-    /// Who owns what is created, and the umask.
+    /// The owner of what is created, and the umask.
     pub caller: Caller,
-    /// Who does the background work.
+    /// What does the background work.
     pub upkeep: Upkeep,
 }
 
@@ -283,7 +283,7 @@ impl Mounted {
 
 /// What the volume and its handles share.
 struct Shared {
-    /// `None` once closed. Whoever uses it holds the lock for reading and must not take it again:
+    /// `None` once closed. A call holds the lock for reading and must not take it again:
     /// a close may be waiting in between.
     fs: RwLock<Option<Mounted>>,
     locks: Locks,

@@ -180,7 +180,8 @@ impl LeafCache {
     }
 
     /// How many leaves to read behind one: as many as lie in the cache just before it, up to one that
-    /// is there already. Who goes through a part has left them there; who does not, hardly any.
+    /// is there already. A reader that goes through a part has left many there; other readers have
+    /// left few.
     fn ahead(&self, part: u64, number: u32) -> u32 {
         let slots = self.slots.read().expect("no holder panicked");
         let is_there = |leaf: u32| slots.by_place.contains_key(&(part, Section::Leaf(leaf)));

@@ -120,7 +120,7 @@ impl Levels {
         (is_due && !self.upper.is_empty()).then_some(Work::Sweep)
     }
 
-    /// Whether so much is due that who adds to it has to wait.
+    /// Whether so much is due that a commit has to wait before it adds more.
     pub(in crate::furrow) fn is_behind(&self, limits: &Limits) -> bool {
         self.upper.len() > 2 * limits.runs_max
             || (self.bytes_of_last() > 4 * limits.part_bytes as u64

@@ -314,7 +314,7 @@ pub(in crate::furrow) enum Backlog {
     Much,
 }
 
-/// Who takes part in steps.
+/// How much a caller does of the steps that are due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::furrow) enum Pace {
     /// A commit: little at a time, unless the table is behind.

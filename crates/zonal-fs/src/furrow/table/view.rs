@@ -57,7 +57,7 @@ pub(in crate::furrow) struct Found {
     pub(in crate::furrow) end: Key,
 }
 
-/// The rows of the table, for whoever reads them.
+/// The rows of the table, for readers.
 #[derive(Debug)]
 pub(in crate::furrow) struct View {
     uuid: [u8; 16],
