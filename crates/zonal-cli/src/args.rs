@@ -308,6 +308,9 @@ pub(crate) struct Mkfs {
     /// Overwrite what the device holds
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Only print how the zones would be divided
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Args)]

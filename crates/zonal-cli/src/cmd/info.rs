@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use zonal::{Geometry, Zone, ZoneKind, ZonedDevice};
-use zonal_fs::signature;
+use zonal_fs::{furrow, signature};
 
+use super::division::Divided;
 use crate::args::{Global, Info};
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, size, table};
@@ -28,6 +29,8 @@ struct Report {
     /// What it holds, by its signature, and the label of that.
     holds: Option<&'static str>,
     label: Option<String>,
+    /// How Furrow divides the drive.
+    division: Option<Divided>,
     /// Number of zones in each condition that occurs.
     conditions: BTreeMap<&'static str, usize>,
 }
@@ -41,11 +44,18 @@ pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
     if let Some(found) = found {
         report.holds = Some(found.kind.name());
         report.label = found.label;
+        // What cannot be read is a matter of the check.
+        let is_furrow = found.kind == signature::Content::Furrow;
+        let division = is_furrow.then(|| furrow::division(device.clone()).ok());
+        report.division = division.flatten().map(Divided::from);
     }
     if global.json {
         return json::document(&report);
     }
     say!("{}", report.text(device.geometry()));
+    if let Some(division) = &report.division {
+        say!("\n{}", division.text());
+    }
     Ok(())
 }
 
@@ -74,6 +84,7 @@ impl Report {
             written_bytes: written,
             holds: None,
             label: None,
+            division: None,
             conditions,
         }
     }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use zonal::SystemClock;
 use zonal_fs::furrow::{self, MkfsOptions, Overwrite, Owner};
 
+use super::division::Divided;
 use crate::args::{Global, Mkfs};
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, progress, size};
@@ -28,6 +29,9 @@ pub(crate) fn user() -> Owner {
 
 /// Makes it.
 pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
+    if args.dry_run {
+        return plan(global, args);
+    }
     let device = device::open(&args.device, OpenMode::ReadWrite)?;
     let uuid = args.uuid.unwrap_or_else(uuid::Uuid::new_v4);
     let options = MkfsOptions {
@@ -65,5 +69,18 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
     if made.zones_failed > 0 {
         sayln!("{} zones are read-only or offline and stay unused", made.zones_failed);
     }
+    Ok(())
+}
+
+/// Prints how the zones would be divided.
+fn plan(global: &Global, args: &Mkfs) -> Result<()> {
+    let device = device::open(&args.device, OpenMode::ReadOnly)?;
+    let division = furrow::plan(&*device, args.reserve.into())
+        .with_context(|| format!("cannot make a file system on {}", args.device))?;
+    let shares = Divided::from(division);
+    if global.json {
+        return json::document(&shares);
+    }
+    say!("{}", shares.text());
     Ok(())
 }

@@ -4,6 +4,7 @@ mod bench;
 mod block;
 mod check;
 mod create;
+mod division;
 mod dump;
 mod info;
 pub(crate) mod mkfs;

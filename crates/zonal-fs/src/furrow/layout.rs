@@ -32,6 +32,9 @@ const ROW_BYTES_MAX: u64 = map_bytes(1) + OWNER_BYTES;
 /// garbage, and in two copies of the journal until it is.
 pub(super) const ROW_COPIES: u64 = 5;
 
+/// Zones of the journal: two copies.
+const JOURNAL_ZONES: u64 = 2;
+
 /// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one that
 /// follows that of parts and manifests.
 const SPARE_ZONES: u64 = 4;
@@ -67,6 +70,19 @@ pub(super) struct Rows {
     pub(super) places: u64,
     /// Of everything else.
     pub(super) others: u64,
+}
+
+/// Blocks by their use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shares {
+    pub(super) journal: u64,
+    /// The table when files have all of theirs.
+    pub(super) table: u64,
+    /// Kept free for metadata to go on.
+    pub(super) spare: u64,
+    /// Kept free for reclaim.
+    pub(super) reclaim: u64,
+    pub(super) files: u64,
 }
 
 /// What the layout says about the use of zones.
@@ -215,7 +231,7 @@ impl Layout {
 
     /// Zones that metadata takes for rows of `row_bytes`: of the journal, and of parts.
     fn meta_zones(&self, row_bytes: u64) -> u64 {
-        2 + 2 * self.pairs_for(row_bytes)
+        JOURNAL_ZONES + 2 * self.pairs_for(row_bytes)
     }
 
     /// Zones kept free for metadata beside those it has.
@@ -230,31 +246,44 @@ impl Layout {
     }
 
     /// Blocks that files may fill, of `usable` blocks in zones.
+    pub(super) fn user_blocks(&self, usable: u64, reserve_percent: u32, rows: Rows) -> u64 {
+        self.shares(usable, reserve_percent, rows).files
+    }
+
+    /// How `usable` blocks in zones are divided.
     ///
     /// Metadata takes its zones. Of the rest a reserve is kept: what metadata and reclaim need to go on
     /// or, where that is more, `reserve_percent` of all. Overwriting takes no space, but it cuts extents until each is a
     /// block, with a row of its own. That has to fit as well: it may use half the reserve.
-    pub(super) fn user_blocks(&self, usable: u64, reserve_percent: u32, rows: Rows) -> u64 {
+    pub(super) fn shares(&self, usable: u64, reserve_percent: u32, rows: Rows) -> Shares {
         let percent = u64::from(reserve_percent.min(90));
         let zone = u64::from(self.zone_blocks);
+        let kept = |percent: u64| {
+            (usable * percent / 200).max((self.spare_zones() + RECLAIM_ZONES) * zone)
+        };
         let left = |row_bytes: u64, kept: u64| {
-            let kept = kept.max((self.spare_zones() + RECLAIM_ZONES) * zone);
             usable.saturating_sub(self.meta_zones(row_bytes) * zone + kept)
         };
         // As many rows as there will be when all is full: in extents of half the largest size, or as
         // they are now if that is more.
         let in_extents = |blocks: u64| {
             let extents = (2 * blocks).div_ceil(u64::from(self.extent_max));
-            rows.places.max(extents * (map_bytes(self.extent_max.div_ceil(2)) + OWNER_BYTES))
+            rows.others
+                + rows.places.max(extents * (map_bytes(self.extent_max.div_ceil(2)) + OWNER_BYTES))
         };
-        let whole = most(usable, |blocks| {
-            blocks <= left(rows.others + in_extents(blocks), usable * percent / 100)
-        });
+        let whole = most(usable, |blocks| blocks <= left(in_extents(blocks), kept(2 * percent)));
         // The same when each block is an extent.
-        let fits = most(whole, |blocks| {
-            blocks <= left(rows.others + blocks * ROW_BYTES_MAX, usable * percent / 200)
+        let files = most(whole, |blocks| {
+            blocks <= left(rows.others + blocks * ROW_BYTES_MAX, kept(percent))
         });
-        whole.min(fits)
+        let spare = self.spare_zones() * zone;
+        Shares {
+            journal: JOURNAL_ZONES * zone,
+            table: (self.meta_zones(in_extents(files)) - JOURNAL_ZONES) * zone,
+            spare,
+            reclaim: kept(2 * percent) - spare,
+            files,
+        }
     }
 }
 

@@ -22,7 +22,7 @@
 //! | [`mod@table`] | how are rows stored in sorted order? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
-//! | `mkfs`, `check`, `dump` | the tools |
+//! | `mkfs`, [`mod@division`], `check`, `dump` | the tools |
 
 mod alloc;
 mod buffer;
@@ -33,6 +33,7 @@ mod committer;
 mod copy;
 mod data;
 mod dir;
+mod division;
 mod dump;
 mod evict;
 mod extent;
@@ -85,6 +86,7 @@ use std::time::Duration;
 use zonal::{ByteCount, Clock, ZonedDevice};
 
 pub use self::check::{CheckOptions, CheckPhase, CheckProgress, CheckReport, DataCheck, check};
+pub use self::division::{Division, division, plan};
 pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::losses::Loss;

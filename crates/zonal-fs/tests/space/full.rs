@@ -6,8 +6,11 @@ use std::thread;
 
 use rustix::io::Errno;
 use zonal::{MemoryDrive, ZoneCond, ZoneFailure, ZonedDevice};
+use zonal_fs::FsError;
 use zonal_fs::furrow::{Furrow, Work};
-use zonal_fs::vfs::{Allocate, Caller, FileSystem, Ino, SetAttr, SyncKind, WriteFlags};
+use zonal_fs::vfs::{
+    Allocate, Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, SyncKind, WriteFlags,
+};
 
 use super::gate::{Call, Gate};
 use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
@@ -279,4 +282,61 @@ fn a_host_without_space_costs_no_zone_and_says_so() {
     assert_eq!(zones(&fs).4, 0, "no zone has failed");
     drop(fs);
     assert_clean(gate);
+}
+
+/// Files of so many bytes, until there is no space; returns how many blocks they have.
+fn fill_with_files(fs: &Furrow, bytes: usize) -> u64 {
+    let data = vec![3; bytes];
+    let mut homes = 0..;
+    let mut stored = 0;
+    loop {
+        let home = homes.next().expect("there is no end");
+        let new = NewInode { kind: FileKind::Directory, perm: 0o755, rdev: 0, target: b"" };
+        let name = format!("home-{home}");
+        let Ok(home) = fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new) else {
+            return stored;
+        };
+        for number in 0..500 {
+            let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+            let name = format!("file-{number}");
+            let file = fs.create(&Caller::ROOT, home.ino, name.as_bytes(), &new);
+            let written = file.and_then(|file| fs.write(file.ino, 0, &data, WriteFlags::DIRECT));
+            match written {
+                Ok(written) => stored += written.len.div_ceil(BLOCK),
+                Err(FsError::NoSpace) => return stored,
+                Err(error) => panic!("{error}"),
+            }
+            if number % 50 == 0 {
+                fs.sync().unwrap();
+                fs.tick().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn statfs_says_how_many_files_there_is_space_for() {
+    for (zones, zone_blocks) in [(64, 512), (256, 128)] {
+        for (bytes, least) in [(1 << 20, 98), (4096, 88)] {
+            let drive = Arc::new(MemoryDrive::new(shape(zones, zone_blocks)).unwrap());
+            let fs = format(drive.clone());
+            let before = fs.statfs().unwrap();
+            // The root directory has a row.
+            assert!(before.blocks - before.blocks_free < 10, "nothing is used: {before:?}");
+            let stored = fill_with_files(&fs, bytes);
+            let after = fs.statfs().unwrap();
+            println!(
+                "{zones} zones of {zone_blocks} blocks, files of {bytes} bytes: {} blocks are sold, {stored} \
+                 stored, {} left",
+                before.blocks_free, after.blocks_free
+            );
+            assert!(stored * 100 >= before.blocks_free * least, "{stored} of {before:?}");
+            assert!(stored <= before.blocks_free, "{stored} of {before:?}");
+            let left = (bytes as u64 / BLOCK).max(before.blocks / 50);
+            assert!(after.blocks_free <= left, "{after:?}");
+            fs.shutdown().unwrap();
+            drop(fs);
+            assert_clean(drive);
+        }
+    }
 }
