@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(planned.files, fs.statfs().unwrap().blocks * 4096);
             let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
             let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
-            fs.write(file, 0, &[1; 9 * 4096], WriteFlags::empty()).unwrap();
+            fs.write(file, 0, &vec![1; 9 * 4096], WriteFlags::empty()).unwrap();
             fs.shutdown().unwrap();
             let used = division(drive).unwrap();
             assert_eq!((used.used, sum(&used)), (9 * 4096, used.drive));
