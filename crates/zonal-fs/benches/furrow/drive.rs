@@ -2,11 +2,13 @@
 //! hundred gigabytes fit: the benchmarks write such blocks as data, and only metadata is stored. Words
 //! differ, so checksums do as well, and metadata is as hard to compress as any.
 //!
-//! It keeps to the zone state machine and counts what is done to it. It does not enforce the limits
+//! One that is loaded keeps its metadata in a file, so that the memory of the program is that of the
+//! file system. It keeps to the zone state machine and counts what is done to it. It does not enforce the limits
 //! of open and active zones: the tests do that.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Result as IoResult, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -25,6 +27,8 @@ pub(crate) struct SparseDrive {
     geometry: Geometry,
     zones: Box<[Mutex<Slot>]>,
     counts: Atomics,
+    /// What is stored of a drive that was loaded: each zone at its place.
+    file: Option<File>,
 }
 
 #[derive(Default)]
@@ -83,7 +87,12 @@ enum Content {
     /// This word, again and again.
     Same(u64),
     Stored(Vec<u8>),
+    /// So many bytes, in the drive's file.
+    InFile(u64),
 }
+
+/// Where a zone's content is stored: in memory, or in a file from some place on.
+type Place<'a> = Option<(&'a File, u64)>;
 
 impl SparseDrive {
     /// `zones` zones of `zone_mib` MiB, and the limits that most drives have.
@@ -105,7 +114,7 @@ impl SparseDrive {
             pieces: Vec::new(),
         };
         let zones = geometry.zones().map(|_| Mutex::new(empty())).collect();
-        Self { geometry, zones, counts: Atomics::default() }
+        Self { geometry, zones, counts: Atomics::default(), file: None }
     }
 
     /// Bytes of all zones.
@@ -130,12 +139,12 @@ impl SparseDrive {
     /// Bytes of this program's memory that its content takes.
     pub(crate) fn stored(&self) -> u64 {
         let of = |piece: &Piece| match &piece.content {
-            Content::Same(_) => 0,
-            Content::Stored(bytes) => bytes.capacity() as u64,
+            Content::Same(_) | Content::InFile(_) => 0,
+            Content::Stored(bytes) => bytes.len() as u64,
         };
         let zones = self.zones.iter().map(|slot| {
             let pieces = &slot.lock().expect("no holder panicked").pieces;
-            let places = (pieces.capacity() * size_of::<Piece>()) as u64;
+            let places = (pieces.len() * size_of::<Piece>()) as u64;
             places + pieces.iter().map(of).sum::<u64>()
         });
         zones.sum()
@@ -158,6 +167,7 @@ impl SparseDrive {
                         put(&mut file, &[piece.start, 1, bytes.len() as u64])?;
                         file.write_all(bytes)?;
                     }
+                    Content::InFile(_) => panic!("a loaded drive is not saved"),
                 }
             }
         }
@@ -168,8 +178,8 @@ impl SparseDrive {
     pub(crate) fn load(path: &Path) -> IoResult<Self> {
         let mut file = BufReader::new(File::open(path)?);
         let [zones, zone_mib] = get(&mut file)?;
-        let drive = Self::new(zones, zone_mib);
-        for slot in &drive.zones {
+        let drive = Self { file: Some(tempfile::tempfile()?), ..Self::new(zones, zone_mib) };
+        for (zone, slot) in drive.geometry.zones().zip(&drive.zones) {
             let mut slot = slot.lock().expect("no holder panicked");
             let [cond, written, pieces] = get(&mut file)?;
             let cond = ZoneCond::ALL[usize::try_from(cond).expect("a condition")];
@@ -181,7 +191,9 @@ impl SparseDrive {
                 } else {
                     let mut bytes = vec![0; usize::try_from(value).expect("it was in memory")];
                     file.read_exact(&mut bytes)?;
-                    Content::Stored(bytes)
+                    let (stored, from) = drive.place_of(zone).expect("it has a file");
+                    stored.write_all_at(&bytes, from + start * BLOCK as u64)?;
+                    Content::InFile(value)
                 };
                 slot.pieces.push(Piece { start, content });
             }
@@ -193,6 +205,11 @@ impl SparseDrive {
         self.zones[zone.index()].lock().expect("no holder panicked")
     }
 
+    fn place_of(&self, zone: ZoneId) -> Place<'_> {
+        let from = self.geometry.zone_start(zone).get() * BLOCK as u64;
+        self.file.as_ref().map(|file| (file, from))
+    }
+
     fn store(&self, zone: ZoneId, at: Option<LbaCount>, data: &[u8]) -> Lba {
         let mut slot = self.slot(zone);
         let offset = at.unwrap_or(slot.state.written);
@@ -201,10 +218,10 @@ impl SparseDrive {
         slot.state = next(Rules::Zns, slot.state, event, self.geometry.capacity_of(zone))
             .unwrap_or_else(|refusal| panic!("a write to zone {zone} is refused: {refusal:?}"));
         if is_same(data) {
-            slot.push(offset.get(), &data[..BLOCK]);
+            slot.push(offset.get(), &data[..BLOCK], None);
         } else {
             for (block, start) in data.chunks_exact(BLOCK).zip(offset.get()..) {
-                slot.push(start, block);
+                slot.push(start, block, self.place_of(zone));
             }
         }
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
@@ -249,17 +266,23 @@ fn get<const N: usize>(file: &mut impl Read) -> IoResult<[u64; N]> {
 
 impl Slot {
     /// One block, or many that are all the same word, at the end of what is stored.
-    fn push(&mut self, start: u64, block: &[u8]) {
+    fn push(&mut self, start: u64, block: &[u8], place: Place<'_>) {
         let last = self.pieces.last_mut().map(|piece| &mut piece.content);
         let is_same = is_same(block);
+        if let Some((file, from)) = place
+            && !is_same
+        {
+            file.write_all_at(block, from + start * BLOCK as u64).expect("room for the drive");
+        }
         match last {
             Some(Content::Same(word)) if is_same && *word == first_word(block) => {}
             Some(Content::Stored(bytes)) if !is_same => bytes.extend_from_slice(block),
-            Some(Content::Same(_) | Content::Stored(_)) | None => {
-                let content = if is_same {
-                    Content::Same(first_word(block))
-                } else {
-                    Content::Stored(block.to_vec())
+            Some(Content::InFile(bytes)) if !is_same => *bytes += BLOCK as u64,
+            Some(Content::Same(_) | Content::Stored(_) | Content::InFile(_)) | None => {
+                let content = match place {
+                    _ if is_same => Content::Same(first_word(block)),
+                    Some(_) => Content::InFile(BLOCK as u64),
+                    None => Content::Stored(block.to_vec()),
                 };
                 self.pieces.push(Piece { start, content });
             }
@@ -267,7 +290,7 @@ impl Slot {
     }
 
     /// Blocks from `start` on, zeroes where nothing is written.
-    fn read(&self, start: u64, buffer: &mut [u8]) {
+    fn read(&self, start: u64, buffer: &mut [u8], place: Place<'_>) {
         let mut at = start;
         let mut rest = buffer;
         while !rest.is_empty() {
@@ -285,6 +308,10 @@ impl Slot {
                     Content::Stored(bytes) => {
                         let from = usize::try_from(at - piece.start).expect("inside") * BLOCK;
                         head.copy_from_slice(&bytes[from..from + head.len()]);
+                    }
+                    Content::InFile(_) => {
+                        let (file, from) = place.expect("it has a file");
+                        file.read_exact_at(head, from + at * BLOCK as u64).expect("it was written");
                     }
                 },
                 Some(_) | None => head.fill(0),
@@ -327,7 +354,7 @@ impl ZonedDevice for SparseDrive {
             let left = self.geometry.size_of(zone) - offset;
             let room = usize::try_from(left.get()).expect("a zone in memory") * BLOCK;
             let (head, tail) = rest.split_at_mut(room.min(rest.len()));
-            self.slot(zone).read(offset.get(), head);
+            self.slot(zone).read(offset.get(), head, self.place_of(zone));
             lba += LbaCount::new((head.len() / BLOCK) as u64);
             rest = tail;
         }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zonal::ByteCount;
 use zonal_fs::furrow::{DataCheck, Furrow, check};
 use zonal_fs::vfs::{FileSystem, Ino};
 
@@ -21,36 +22,49 @@ use crate::volume::{
     overwrite, timed,
 };
 
+const MIB: f64 = (1 << 20) as f64;
+
 /// What a child is to do.
 const TASK: &str = "ZONAL_BENCH_TASK";
 
 /// Operations after which what is due is done, as the thread of a mount would.
 const TICK: u64 = 1000;
 
-/// What is used of a file system after a mount.
-const USES: u64 = 100_000;
+/// What is used of a file system after a mount, and how often.
+const USES: [(Used, u64); 4] = [
+    (Used::Read, 100_000),
+    (Used::Create, 20_000),
+    (Used::Overwrite, 20_000),
+    (Used::Read, 20_000),
+];
+
+/// Memory that mounts may use, in MiB. The first is what a mount has unless it is told.
+const MEMORY_MIB: [u64; 3] = [256, 64, 512];
 
 /// Does the task of a child, if this process is one.
 pub(crate) fn is_child() -> bool {
     let Ok(task) = env::var(TASK) else { return false };
     let words: Vec<&str> = task.split('\n').collect();
-    let [what, size, path] = words[..] else { panic!("{task}: not a task") };
-    let (size, path) = (size.parse().expect("a number"), Path::new(path));
+    let [what, size, memory, path] = words[..] else { panic!("{task}: not a task") };
+    let [size, memory] = [size, memory].map(|word| word.parse().expect("a number"));
+    let path = Path::new(path);
     let answer = match what {
         "files" => save(&make_files(size), path),
         "extents" => save(&make_extents(size), path),
         "check" => check_file(path),
-        "mount files" => mount_file(path, &|fs, dice| use_file(fs, dice, size)),
-        "mount extents" => mount_file(path, &|fs, dice| use_block(fs, dice, size)),
+        "mount files" => mount_file(path, memory, &|fs, dice, used| use_file(fs, dice, size, used)),
+        "mount extents" => {
+            mount_file(path, memory, &|fs, dice, used| use_block(fs, dice, size, used))
+        }
         _ => panic!("{what}: not a task"),
     };
     println!("{answer}");
     true
 }
 
-fn start(what: &str, size: u64, path: &Path) -> Value {
+fn start(what: &str, size: u64, memory: u64, path: &Path) -> Value {
     let output = Command::new(env::current_exe().expect("a program knows its path"))
-        .env(TASK, format!("{what}\n{size}\n{}", path.display()))
+        .env(TASK, format!("{what}\n{size}\n{memory}\n{}", path.display()))
         .stderr(Stdio::inherit())
         .output()
         .expect("it starts");
@@ -100,18 +114,42 @@ fn make_extents(count: u64) -> Made {
     made
 }
 
-/// Reads a file somewhere, by its name.
-fn use_file(fs: &Furrow, dice: &mut Dice, count: u64) {
-    let (home, name) = (format!("d{}", dice.below(count / 1000)), dice.below(1000));
-    let home = fs.lookup(Ino::ROOT, home.as_bytes()).expect("it was made").ino;
-    let file = fs.lookup(home, format!("file-{name:05}").as_bytes()).expect("it was made").ino;
-    read_block(fs, file, 0);
+/// What is done to a file system again and again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Used {
+    Read,
+    Overwrite,
+    Create,
 }
 
-/// Reads a block somewhere in the file.
-fn use_block(fs: &Furrow, dice: &mut Dice, count: u64) {
+/// Reads or overwrites a file somewhere, by its name, or makes another.
+fn use_file(fs: &Furrow, dice: &mut Dice, count: u64, used: Used) {
+    let (home, name) = (format!("d{}", dice.below(count / 1000)), dice.below(1000));
+    let home = fs.lookup(Ino::ROOT, home.as_bytes()).expect("it was made").ino;
+    let name = format!("file-{name:05}");
+    if used == Used::Create {
+        create_file(fs, home, &format!("{name}-{}", dice.below(u64::MAX)));
+        return;
+    }
+    let file = fs.lookup(home, name.as_bytes()).expect("it was made").ino;
+    use_at(fs, file, 0, used);
+}
+
+/// Reads or overwrites a block somewhere in the file, or makes another file.
+fn use_block(fs: &Furrow, dice: &mut Dice, count: u64, used: Used) {
+    if used == Used::Create {
+        create_file(fs, Ino::ROOT, &format!("another-{}", dice.below(u64::MAX)));
+        return;
+    }
     let file = fs.lookup(Ino::ROOT, b"file").expect("it was made").ino;
-    read_block(fs, file, dice.below(count));
+    use_at(fs, file, dice.below(count), used);
+}
+
+fn use_at(fs: &Furrow, file: Ino, block: u64, used: Used) {
+    match used {
+        Used::Read => read_block(fs, file, block),
+        Used::Overwrite | Used::Create => overwrite(fs, file, block),
+    }
 }
 
 fn read_block(fs: &Furrow, file: Ino, block: u64) {
@@ -137,26 +175,42 @@ fn save(made: &Made, path: &Path) -> Value {
     })
 }
 
-fn mount_file(path: &Path, use_one: &dyn Fn(&Furrow, &mut Dice)) -> Value {
+fn mount_file(path: &Path, memory_mib: u64, use_one: &dyn Fn(&Furrow, &mut Dice, Used)) -> Value {
     let drive = Arc::new(SparseDrive::load(path).expect("it was saved"));
     // From here on the peak is that of the mount.
     std::fs::write("/proc/self/clear_refs", "5").expect("the kernel counts anew");
     let (stored, resident) = (drive.stored(), status("VmRSS"));
-    let (took, fs) = timed(|| mount(drive.clone(), Arc::new(Machine)));
-    let grown = drive.stored() as f64 - stored as f64;
-    let peak = status("VmHWM") - resident - grown;
-    let kept = status("VmRSS") - resident - grown;
+    let grown = |line| status(line) - resident - (drive.stored() as f64 - stored as f64);
+    let memory = ByteCount::new(memory_mib << 20);
+    let (took, fs) = timed(|| mount(drive.clone(), Arc::new(Machine), memory));
+    let (peak, kept) = (grown("VmHWM"), grown("VmRSS"));
     let counts = drive.counts();
     let mut dice = Dice(5);
-    let (used, ()) = timed(|| (0..USES).for_each(|_| use_one(&fs, &mut dice)));
-    let read = (drive.counts() - counts).read;
-    let grown = drive.stored() as f64 - stored as f64;
-    let in_use = status("VmRSS") - resident - grown;
+    let uses = USES.map(|(used, times)| {
+        let counts = drive.counts();
+        let (took, ()) = timed(|| {
+            for number in 0..times {
+                use_one(&fs, &mut dice, used);
+                if number % TICK == TICK - 1 {
+                    fs.tick().expect("work in the background");
+                }
+            }
+        });
+        let stats = fs.stats();
+        json!({
+            "use": took.wall / times as f64 * 1e6,
+            "processor": took.processor / times as f64 * 1e6,
+            "read": (drive.counts() - counts).read as f64 / times as f64,
+            "resident": grown("VmRSS"),
+            "held": stats.held_bytes,
+            "leaves": stats.cache_bytes,
+        })
+    });
+    let peak_of_uses = grown("VmHWM");
     drop(fs);
     json!({
-        "in use": in_use,
-        "use": used.wall / USES as f64 * 1e6,
-        "use read": read as f64 / USES as f64,
+        "uses": uses,
+        "peak of uses": peak_of_uses,
         "seconds": took.wall,
         "processor": took.processor,
         "kept": kept,
@@ -196,28 +250,29 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
     let path = env::temp_dir().join(format!("zonal-bench-{}-{task}", std::process::id()));
     let number = |value: &Value| value.as_f64().expect("a number");
     let mut rounds = Rounds::default();
-    let unmounted = start(task, *size, &path);
+    let unmounted = start(task, *size, MEMORY_MIB[0], &path);
     rounds.push(&format!("unmount, {name}"), "s", number(&unmounted["seconds"]));
     rounds.push(&format!("unmount, {name}: written"), "bytes", number(&unmounted["written"]));
-    let mib = |bytes: f64| bytes / f64::from(1 << 20);
-    let made = mib(number(&unmounted["memory"]));
+    let made = number(&unmounted["memory"]) / MIB;
     rounds.push(&format!("memory after making, {name}"), "MiB", made);
     for _ in 0..args.rounds.min(3) {
         for (end, what) in [("clean", "an unmount"), ("cut", "a power cut")] {
-            let mounted = start(&format!("mount {task}"), *size, &path.with_extension(end));
-            let row = format!("mount after {what}, {name}");
-            rounds.push(&row, "s", number(&mounted["seconds"]));
-            rounds.push(&format!("{row}: processor time"), "s", number(&mounted["processor"]));
-            rounds.push(&format!("{row}: read"), "bytes", number(&mounted["read"]));
-            if end == "clean" {
-                let each = |of: &str| number(&mounted[of]) / *size as f64;
-                rounds.push(&format!("memory, {name}"), unit, each("kept"));
-                rounds.push(&format!("memory while mounting, {name}"), unit, each("peak"));
-                let in_use = mib(number(&mounted["in use"]));
-                rounds.push(&format!("memory in use, {name}"), "MiB", in_use);
-                rounds.push(&format!("a read, {name}"), "µs", number(&mounted["use"]));
-                let read = number(&mounted["use read"]);
-                rounds.push(&format!("a read, {name}: from the drive"), "bytes", read);
+            for memory in MEMORY_MIB {
+                let file = path.with_extension(end);
+                let mounted = start(&format!("mount {task}"), *size, memory, &file);
+                if memory == MEMORY_MIB[0] {
+                    let row = format!("mount after {what}, {name}");
+                    rounds.push(&row, "s", number(&mounted["seconds"]));
+                    let processor = number(&mounted["processor"]);
+                    rounds.push(&format!("{row}: processor time"), "s", processor);
+                    rounds.push(&format!("{row}: read"), "bytes", number(&mounted["read"]));
+                    let each = |of: &str| number(&mounted[of]) / *size as f64;
+                    rounds.push(&format!("memory, {name}"), unit, each("kept"));
+                    rounds.push(&format!("memory while mounting, {name}"), unit, each("peak"));
+                }
+                if end == "clean" {
+                    push_uses(&mut rounds, &format!("{name}, {memory} MiB"), &mounted);
+                }
             }
         }
     }
@@ -225,6 +280,22 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
         remove(&path.with_extension(end));
     }
     rounds.report(report);
+}
+
+/// What uses cost, and what memory there was after each kind of them, beside the bound.
+fn push_uses(rounds: &mut Rounds, name: &str, mounted: &Value) {
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let kinds = ["a read", "a create", "an overwrite", "a read again"];
+    for (used, kind) in mounted["uses"].as_array().expect("a list").iter().zip(kinds) {
+        rounds.push(&format!("{name}: {kind}"), "µs", number(&used["use"]));
+        let processor = number(&used["processor"]);
+        rounds.push(&format!("{name}: {kind}, processor time"), "µs", processor);
+        rounds.push(&format!("{name}: {kind}, from the drive"), "bytes", number(&used["read"]));
+        let resident = number(&used["resident"]) / MIB;
+        rounds.push(&format!("{name}: resident after {kind}"), "MiB", resident);
+    }
+    let peak = number(&mounted["peak of uses"]) / MIB;
+    rounds.push(&format!("{name}: resident at most"), "MiB", peak);
 }
 
 fn remove(path: &PathBuf) {
@@ -238,10 +309,10 @@ pub(crate) fn checks(args: &Args, report: &mut Report) {
     for (task, size) in sizes.iter().chain(args.is_large.then_some(large).into_iter().flatten()) {
         let name = format!("check of {} M {task}", size / 1_000_000);
         let path = env::temp_dir().join(format!("zonal-bench-{}-{task}", std::process::id()));
-        start(task, *size, &path);
+        start(task, *size, MEMORY_MIB[0], &path);
         let mut rounds = Rounds::default();
         for end in ["clean", "cut"].map(|end| path.with_extension(end)) {
-            let checked = start("check", *size, &end);
+            let checked = start("check", *size, MEMORY_MIB[0], &end);
             let number = |of: &str| checked[of].as_f64().expect("a number");
             rounds.push(&format!("{name}: memory"), "MiB", number("peak") / f64::from(1 << 20));
             rounds.push(&format!("{name}: time"), "s", number("seconds"));

@@ -64,18 +64,14 @@ pub(crate) fn make_with_memory(
     // No reserve, so that the benchmark says itself how full the drive is.
     let options = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
     mkfs(drive.clone(), &ManualClock::new(1), &options, &mut |_| ()).expect("formatted");
-    let fs = mount_with_memory(drive.clone(), clock, memory);
+    let fs = mount(drive.clone(), clock, memory);
     let worker = Arc::new(Worker::default());
     let woken = Arc::clone(&worker);
     fs.on_work(Arc::new(move || woken.wake()));
     Made { drive, fs, worker }
 }
 
-pub(crate) fn mount(drive: Arc<dyn ZonedDevice>, clock: Arc<dyn Clock>) -> Furrow {
-    mount_with_memory(drive, clock, MountOptions::default().memory)
-}
-
-fn mount_with_memory(
+pub(crate) fn mount(
     drive: Arc<dyn ZonedDevice>,
     clock: Arc<dyn Clock>,
     memory: ByteCount,

@@ -25,9 +25,6 @@ use crate::vfs::{Ino, Result};
 /// Blocks that gather in one write to the drive: 1 MiB.
 const GATHER_BLOCKS: usize = 256;
 
-/// Blocks buffered in all before a writer empties the buffer: 16 MiB.
-const BUFFERED_MAX: u64 = 4096;
-
 /// A block's bytes.
 pub(super) type BlockData = [u8; BLOCK_BYTES];
 
@@ -314,7 +311,8 @@ impl Furrow {
     }
 
     fn buffer_max(&self) -> u64 {
-        BUFFERED_MAX.min(u64::from(self.layout().zone_blocks))
+        let buffered = (self.options.division().buffer / BLOCK_BYTES) as u64;
+        buffered.min(u64::from(self.layout().zone_blocks))
     }
 
     /// Room below which writers pay.

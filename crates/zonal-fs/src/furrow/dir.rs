@@ -93,7 +93,8 @@ impl Furrow {
             FileKind::Regular => Body::File(File::empty()),
             FileKind::Directory => {
                 let next_cookie = FIRST_COOKIE;
-                Body::Directory(Directory { parent, next_cookie, ..Directory::empty() })
+                let directory = Directory { parent, next_cookie, ..Directory::empty() };
+                Body::Directory(Box::new(directory))
             }
             FileKind::Symlink => Body::Symlink(new.target.into()),
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {

@@ -11,14 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
-use super::held::entry_held_bytes;
+use super::held::name_held_bytes;
 use super::place::ExtentId;
-use super::state::{Body, File, Inode, State};
+use super::state::{Body, File, Inode, Piece, State};
 use super::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
 /// What was used within so many loads stays.
 const KEPT_LOADS: u64 = 64;
+
+/// The same of pieces of maps: an operation that waits for some of them may need several loads.
+const PIECE_LOADS: u64 = 16 * KEPT_LOADS;
 
 /// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait. Each
 /// operation that finds too much does it again.
@@ -27,26 +30,26 @@ const LOOKS_MAX: usize = 128;
 /// Looks without success, and twice round all inodes, after which nothing can be evicted for now.
 const IN_VAIN_MAX: usize = 4096;
 
-/// Map entries that go at once: as many as are loaded at once.
+/// Map entries that go at once.
 const PIECE_ENTRIES: usize = 256;
 
 impl Furrow {
     /// Whether there is too much of what was read, and some of it may go.
     pub(super) fn holds_too_much(&self, state: &State) -> bool {
-        state.held_bytes > self.held_max.max(state.trim_from)
+        state.taken_bytes() > self.held_max.max(state.trim_from)
     }
 
     /// Lets go of some of what was read if there is too much of it.
     ///
-    /// If most of it is not committed yet, the worker is to commit, and until then it is only tried now
-    /// and then.
+    /// If nearly all of it is not committed yet, the worker is to commit, and until then it is only tried
+    /// now and then.
     pub(super) fn trim(&self, state: &mut State) {
         if self.holds_too_much(state) {
             state.evict(self.held_max / 8 * 7);
             let nothing_goes = state.hand.in_vain > IN_VAIN_MAX.max(2 * state.inodes.len());
-            if state.held_bytes > self.held_max && nothing_goes {
+            if state.taken_bytes() > self.held_max && nothing_goes {
                 state.hand.in_vain = 0;
-                state.trim_from = state.held_bytes + self.held_max / 16;
+                state.trim_from = state.taken_bytes() + self.held_max / 16;
                 self.wake_worker();
             }
         }
@@ -55,7 +58,7 @@ impl Furrow {
     /// Whether a commit would let go of something that memory has no room for.
     pub(super) fn is_held_by_changes(&self) -> bool {
         let state = self.read_state();
-        state.trim_from > 0 && state.held_bytes > self.held_max && !state.changes.rows.is_empty()
+        state.trim_from > 0 && state.taken_bytes() > self.held_max && !state.changes.rows.is_empty()
     }
 }
 
@@ -75,7 +78,7 @@ impl State {
     fn evict(&mut self, target: usize) {
         let mut looks = LOOKS_MAX;
         let mut rounds = 0;
-        while self.held_bytes > target && looks > 0 && rounds < 3 {
+        while self.taken_bytes() > target && looks > 0 && rounds < 3 {
             looks -= 1;
             let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() else {
                 (self.hand.ino, self.hand.block) = (Ino::default(), 0);
@@ -112,7 +115,7 @@ impl State {
             return;
         }
         if let Some(inode) = self.inodes.remove(&ino) {
-            self.held_bytes -= inode.held_bytes().min(self.held_bytes);
+            self.count_held(inode.held_bytes(), 0);
         }
     }
 
@@ -132,7 +135,10 @@ impl State {
         let Some((&last, entry)) = last.filter(|(last, _)| **last > first) else { return 0 };
         let end = last + u64::from(entry.blocks());
         self.hand.block = end;
-        if file.loaded.iter().any(|block| (first..end).contains(block)) {
+        let now = self.loads.count();
+        let is_recent =
+            |piece: &Piece| piece.block < end && first < piece.end && piece.at + PIECE_LOADS > now;
+        if file.loaded.iter().any(is_recent) {
             return PIECE_ENTRIES;
         }
         let kept = self.kept_of(ino, file, first..end);
@@ -141,15 +147,18 @@ impl State {
         let Some(Body::File(file)) = self.inodes.get_mut(&ino).map(|inode| &mut inode.body) else {
             return 0;
         };
+        let mut held = file.frame_bytes();
         for start in entries {
             let entry = file.map.remove(&start).expect("just seen");
-            self.held_bytes -= entry.held_bytes().min(self.held_bytes);
+            held += entry.held_bytes();
         }
         file.known.remove(first..end);
         for start in kept {
             let blocks = file.map.get(&start).map_or(1, |entry| u64::from(entry.blocks()));
             file.known.insert(start..start + blocks);
         }
+        let held_now = file.frame_bytes();
+        self.count_held(held, held_now);
         PIECE_ENTRIES
     }
 
@@ -203,21 +212,24 @@ impl State {
         else {
             return 0;
         };
-        let mut bytes = 0;
+        let mut held = directory.frame_bytes();
         for (cookie, name, hash) in piece {
             if kept.contains(&cookie) {
                 continue;
             }
             directory.by_cookie.remove(&cookie);
             directory.by_name.remove(&name);
-            bytes += entry_held_bytes(&name);
-            bytes += directory.names.as_mut().map_or(0, |names| names.forget(hash, cookie));
+            held += name_held_bytes(&name);
+            if let Some(names) = &mut directory.names {
+                names.forget(hash, cookie);
+            }
         }
         directory.known.remove(from..last.saturating_add(1));
         for cookie in kept {
             directory.known.insert(cookie..cookie.saturating_add(1));
         }
-        self.held_bytes -= bytes.min(self.held_bytes);
+        let held_now = directory.frame_bytes();
+        self.count_held(held, held_now);
         PIECE_ENTRIES
     }
 
@@ -237,11 +249,13 @@ impl State {
         };
         let Some(names) = &mut directory.names else { return };
         let (changes, committing) = (&self.changes.rows, &self.committing);
-        let bytes = names.forget_known(|hash| {
+        let held = names.held_bytes();
+        names.forget_known(|hash| {
             let key = Key::new(RowKind::Name, ino.get(), hash);
             changes.contains(&key) || committing.contains(&key)
         });
-        self.held_bytes -= bytes.min(self.held_bytes);
+        let held_now = names.held_bytes();
+        self.count_held(held, held_now);
     }
 
     /// Lets go of shared extents. They are few, and soon read again.
@@ -253,8 +267,9 @@ impl State {
             let extent = &self.extents[&id];
             let is_recent = extent.used + KEPT_LOADS > self.loads.count();
             if !is_recent && !self.is_changed(Key::new(RowKind::Extent, id.0, 0)) {
-                self.held_bytes -= extent.held_bytes().min(self.held_bytes);
+                let bytes = extent.held_bytes();
                 self.extents.remove(&id);
+                self.count_held(bytes, 0);
             }
         }
     }

@@ -230,7 +230,7 @@ impl State {
         self.changes.bytes += 4 * blocks as usize;
         let used = self.loads.count();
         let extent = Extent { zone, block, refs: 0, crcs, used };
-        self.held_bytes += extent.held_bytes();
+        self.count_held(0, extent.held_bytes());
         self.extents.insert(id, extent);
         MapEntry::Shared { extent: id, skip: 0, blocks }
     }
@@ -282,7 +282,7 @@ impl State {
     /// Enters an entry where nothing is mapped.
     fn put_entry(&mut self, ino: Ino, first: u64, entry: MapEntry) {
         let blocks = u64::from(entry.blocks());
-        self.held_bytes += entry.held_bytes();
+        let entry_bytes = entry.held_bytes();
         self.totals.add_place_bytes(entry.row_bytes());
         self.mark(RowKind::Map, ino.get(), first);
         match &entry {
@@ -301,8 +301,11 @@ impl State {
         }
         let file = self.file_mut(ino);
         file.mapped += blocks;
+        let held = file.map.held_bytes();
         let before = file.map.insert(first, entry);
         assert!(before.is_none(), "a range is unmapped before it is mapped");
+        let held_now = file.map.held_bytes() + entry_bytes;
+        self.count_held(held, held_now);
     }
 
     /// Takes an entry out. What was the last reference to a shared extent comes back as blocks of
@@ -310,10 +313,12 @@ impl State {
     fn take_entry(&mut self, ino: Ino, start: u64) -> MapEntry {
         self.mark(RowKind::Map, ino.get(), start);
         let file = self.file_mut(ino);
+        let held = file.map.held_bytes();
         let entry = file.map.remove(&start).expect("the caller has found the entry");
         let blocks = u64::from(entry.blocks());
         file.mapped = file.mapped.saturating_sub(blocks);
-        self.held_bytes -= entry.held_bytes().min(self.held_bytes);
+        let held_now = file.map.held_bytes();
+        self.count_held(held + entry.held_bytes(), held_now);
         self.totals.remove_place_bytes(entry.row_bytes());
         match &entry {
             MapEntry::Preallocated { .. } => {
@@ -377,7 +382,7 @@ impl State {
             return None;
         }
         let extent = self.extents.remove(&id)?;
-        self.held_bytes -= extent.held_bytes().min(self.held_bytes);
+        self.count_held(extent.held_bytes(), 0);
         let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, blocks);
         self.totals.live = self.totals.live.saturating_sub(blocks.into());

@@ -1,15 +1,29 @@
 //! How much memory an inode's cached metadata takes, and when it was last used.
 //!
-//! [`evict`](super::evict) frees it.
+//! What is counted is what the allocator takes, not what is asked of it: glibc's has a word before each
+//! piece and rounds up to 16 bytes. [`evict`](super::evict) frees it.
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::names::Names;
 use super::place::{Crcs, Extent, ExtentId, MapEntry};
+use super::state::{Body, Directory, File, Inode};
 use crate::vfs::Ino;
 
-/// Bytes of a node of a tree for each entry, about.
-pub(super) const NODE_BYTES: usize = 16;
+/// Bytes that the allocator takes for a piece of so many.
+pub(super) const fn allocated(bytes: usize) -> usize {
+    let taken = (bytes + 8).next_multiple_of(16);
+    if taken < 32 { 32 } else { taken }
+}
+
+/// Bytes of an entry of so many in a tree: nodes have room for eleven, and about seven in them.
+pub(super) const fn in_tree(bytes: usize) -> usize {
+    bytes * 9 / 5 + 6
+}
+
+/// Bytes of a user of an inode.
+pub(super) const PIN_BYTES: usize = in_tree(size_of::<(Ino, u32)>());
 
 /// When something was used: the number of loads before it.
 #[derive(Debug, Default)]
@@ -43,36 +57,110 @@ pub(super) struct Hand {
     pub(super) in_vain: usize,
 }
 
+/// Loads of a file or a directory that are remembered.
+const LOADED_MAX: usize = 16;
+
+/// The latest of something, up to a few. Most inodes have none.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded<T>(Vec<T>);
+
+impl<T> Default for Loaded<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Loaded<T> {
+    /// Adds one.
+    pub(super) fn note(&mut self, place: T) {
+        if self.0.len() == LOADED_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(place);
+    }
+
+    /// All that are remembered, the latest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().rev()
+    }
+
+    /// Forgets those for which a condition is true.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&T) -> bool) {
+        self.0.retain(|place| !is_gone(place));
+    }
+
+    fn held_bytes(&self) -> usize {
+        let bytes = self.0.capacity() * size_of::<T>();
+        if bytes == 0 { 0 } else { allocated(bytes) }
+    }
+}
+
 fn crcs_bytes(crcs: &Crcs) -> usize {
     let count = crcs.as_slice().len();
-    if count > 1 { 4 * count } else { 0 }
+    if count > 1 { allocated(4 * count) } else { 0 }
 }
 
 impl MapEntry {
-    /// Bytes of memory, about.
+    /// Bytes of memory beside its place in the map.
     pub(super) fn held_bytes(&self) -> usize {
-        let crcs = match self {
+        match self {
             Self::At { crcs, .. } => crcs_bytes(crcs),
             Self::Preallocated { .. } | Self::Shared { .. } => 0,
-        };
-        size_of::<u64>() + size_of::<Self>() + NODE_BYTES + crcs
+        }
     }
 }
 
 impl Extent {
-    /// Bytes of memory, about.
+    /// Bytes of memory.
     pub(super) fn held_bytes(&self) -> usize {
-        size_of::<ExtentId>() + size_of::<Self>() + NODE_BYTES + crcs_bytes(&self.crcs)
+        in_tree(size_of::<(ExtentId, Self)>()) + crcs_bytes(&self.crcs)
     }
 }
 
-/// Bytes of memory of an entry of a directory, about.
-pub(super) fn entry_held_bytes(name: &[u8]) -> usize {
-    // Two trees and the count of users before the name.
-    name.len() + 16 + 16 + 32 + 8 + 16 + 2 * NODE_BYTES
+impl File {
+    /// Bytes of its trees, without what their entries lead to.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.map.held_bytes() + self.known.held_bytes() + self.loaded.held_bytes()
+    }
 }
 
-/// Bytes of memory of an extended attribute, about.
+impl Directory {
+    /// Bytes of its trees, without what their entries lead to.
+    pub(super) fn frame_bytes(&self) -> usize {
+        let trees = self.by_name.held_bytes() + self.by_cookie.held_bytes();
+        let names = self.names.as_ref().map_or(0, Names::held_bytes);
+        let recent = self.loaded.held_bytes() + self.absent.held_bytes();
+        trees + names + self.known.held_bytes() + recent
+    }
+}
+
+impl Inode {
+    /// Bytes of memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        let body = match &self.body {
+            Body::File(file) => {
+                file.frame_bytes() + file.map.values().map(MapEntry::held_bytes).sum::<usize>()
+            }
+            Body::Directory(directory) => {
+                let names = directory.by_name.keys().map(|name| name_held_bytes(name));
+                allocated(size_of::<Directory>()) + directory.frame_bytes() + names.sum::<usize>()
+            }
+            Body::Symlink(target) => allocated(target.len()),
+            Body::Special => 0,
+        };
+        let xattrs = self.xattrs.iter();
+        let xattrs: usize = xattrs.map(|(name, xattr)| xattr_held_bytes(name, xattr)).sum();
+        in_tree(size_of::<(Ino, Box<Self>)>()) + allocated(size_of::<Self>()) + body + xattrs
+    }
+}
+
+/// Bytes of memory of a name in a directory, beside its places in the trees: two counts of users are
+/// before it.
+pub(super) fn name_held_bytes(name: &[u8]) -> usize {
+    allocated(16 + name.len())
+}
+
+/// Bytes of memory of an extended attribute.
 pub(super) fn xattr_held_bytes(name: &[u8], value: &[u8]) -> usize {
-    name.len() + value.len() + 40 + NODE_BYTES
+    allocated(name.len()) + allocated(value.len()) + in_tree(40)
 }

@@ -1,5 +1,8 @@
 //! The index of a large directory: lookup by name, and its upkeep as entries come and go.
 //!
+//! In a directory without an index a name is found by a search of all its entries, of which only the one
+//! that is found enters memory. After a few such searches all entries are loaded.
+//!
 //! What is in memory of the rows of an index is known range by range, like other rows: an operation
 //! that changes a row has loaded all of it.
 
@@ -13,7 +16,23 @@ use crate::vfs::Ino;
 /// the same path.
 const ENTRIES_MAX: u64 = 8192;
 
+/// Searches for names one after the other, from which on all entries are loaded.
+const SEARCHES_MAX: u32 = 4;
+
+/// Loads of something else between two searches, from which on they are none of one another.
+const SEARCH_LOADS: u64 = 1000;
+
 impl Directory {
+    /// Notes that its rows were searched for a name, which is not there if memory does not have it now.
+    pub(super) fn note_search(&mut self, name: &[u8], now: u64) {
+        let (count, last) = self.searches;
+        let count = if last + SEARCH_LOADS > now { count + 1 } else { 1 };
+        self.searches = (count, now);
+        if !self.by_name.contains_key(name) {
+            self.absent.note(name.into());
+        }
+    }
+
     /// Whether memory has all entries with this hash.
     fn knows_names(&self, hash: u64) -> bool {
         self.known.is_all() || self.names.as_ref().is_some_and(|names| names.knows(hash))
@@ -31,10 +50,29 @@ impl State {
         if directory.names.is_some() {
             return self.check_names(ino, name).map(|()| None);
         }
-        match directory.known.first_unknown(0..u64::MAX) {
-            Some(cookie) => Err(Stop::NotLoaded(Missing::Entries(ino, cookie))),
-            None => Ok(None),
+        let Some(cookie) = directory.known.first_unknown(0..u64::MAX) else { return Ok(None) };
+        if directory.absent.iter().any(|absent| absent[..] == *name) {
+            return Ok(None);
         }
+        // One that is to be indexed needs all of its entries for it.
+        let is_small = directory.entries < self.entries_max();
+        let missing = if is_small && directory.searches.0 < SEARCHES_MAX {
+            Missing::Name(ino, name.into())
+        } else {
+            Missing::Entries(ino, cookie)
+        };
+        Err(Stop::NotLoaded(missing))
+    }
+
+    /// Whether a directory that is in memory has an index.
+    pub(super) fn is_indexed(&self, ino: Ino) -> bool {
+        let directory = self.inodes.get(&ino).and_then(|inode| inode.directory().ok());
+        directory.is_some_and(|directory| directory.names.is_some())
+    }
+
+    /// Entries of a directory that is not indexed, at most.
+    fn entries_max(&self) -> u64 {
+        ENTRIES_MAX.min(u64::from(self.zones.zone_blocks()) / 16)
     }
 
     /// The same, for a change of the entry: the rows of the index for this name are in memory too.
@@ -54,7 +92,7 @@ impl State {
 
     /// An entry was made: enters its name in the index, which a directory gets that is large enough.
     pub(super) fn index_entry(&mut self, ino: Ino, name: &[u8], cookie: u64) -> Lookup<()> {
-        let max = ENTRIES_MAX.min(u64::from(self.zones.zone_blocks()) / 16);
+        let max = self.entries_max();
         let key = self.name_key;
         let directory = self.inode_mut(ino)?.directory_mut()?;
         if directory.names.is_some() {
@@ -71,7 +109,7 @@ impl State {
             self.mark(RowKind::Name, ino.get(), hash);
             self.totals.row_bytes += names_bytes(cookies.len());
         }
-        self.held_bytes += names.held_bytes();
+        self.count_held(0, names.held_bytes());
         self.change_inode(ino)?.directory_mut()?.names = Some(names);
         Ok(())
     }
@@ -99,7 +137,7 @@ impl State {
         change(names, hash);
         let (now, held_now) = (names_bytes(names.cookies(hash).len()), names.held_bytes());
         self.totals.row_bytes = self.totals.row_bytes + now - bytes;
-        self.held_bytes = (self.held_bytes + held_now).saturating_sub(held);
+        self.count_held(held, held_now);
         Ok(())
     }
 }
@@ -117,8 +155,8 @@ mod tests {
         NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
 
     /// A directory with so many entries, each named by a number, of which memory knows nothing.
-    fn directory(count: u64) -> (Furrow, Ino) {
-        let (drive, clock) = formatted(64, 256);
+    fn directory(count: u64, zone_blocks: u64) -> (Furrow, Ino) {
+        let (drive, clock) = formatted(64, zone_blocks);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Directory, ..FILE };
         let home = fs.create(&Caller::ROOT, Ino::ROOT, b"home", &new).unwrap().ino;
@@ -149,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_name_of_a_large_directory_is_found_without_the_others() {
-        let (fs, home) = directory(1000);
+        let (fs, home) = directory(1000, 256);
         for number in [0, 500, 999] {
             assert!(fs.lookup(home, number.to_string().as_bytes()).is_ok(), "{number}");
         }
@@ -188,8 +226,39 @@ mod tests {
     }
 
     #[test]
+    fn a_few_names_of_a_small_directory_are_found_without_the_others() {
+        let (fs, home) = directory(100, 2048);
+        assert!(fs.lookup(home, b"7").is_ok());
+        assert!(fs.lookup(home, b"no such name").is_err());
+        assert!(fs.unlink(home, b"70").is_ok());
+        assert_eq!(held_entries(&fs, home), 1);
+        // What is not there any more, and what is there again.
+        assert!(fs.lookup(home, b"70").is_err());
+        assert!(fs.create(&Caller::ROOT, home, b"no such name", &FILE).is_ok());
+        assert!(fs.lookup(home, b"no such name").is_ok());
+        assert_eq!(held_entries(&fs, home), 2);
+        assert!(fs.create(&Caller::ROOT, home, b"8", &FILE).is_err(), "it is there");
+        // Who looks for more of them wants all.
+        assert!(fs.lookup(home, b"9").is_ok());
+        assert_eq!(held_entries(&fs, home), 100);
+        is_clean(&fs);
+        forget(&fs, home);
+        for (name, is_there) in [("70", false), ("no such name", true), ("99", true)] {
+            assert_eq!(fs.lookup(home, name.as_bytes()).is_ok(), is_there, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_grows_while_a_few_of_its_names_are_in_memory_gets_its_index() {
+        let (fs, home) = directory(128, 2048);
+        fs.create(&Caller::ROOT, home, b"one more", &FILE).unwrap();
+        assert!(fs.read_state().is_indexed(home));
+        is_clean(&fs);
+    }
+
+    #[test]
     fn a_directory_that_is_emptied_leaves_no_names() {
-        let (fs, home) = directory(100);
+        let (fs, home) = directory(100, 256);
         for number in 0..100 {
             fs.unlink(home, number.to_string().as_bytes()).unwrap();
         }
@@ -204,7 +273,7 @@ mod tests {
     /// Changes at random, with memory for a part of the entries, against a set of names.
     #[test]
     fn a_directory_larger_than_memory_holds_what_it_should() {
-        let (mut fs, home) = directory(6000);
+        let (mut fs, home) = directory(6000, 256);
         fs.held_max = 300 << 10;
         let mut names: BTreeSet<String> = (0..6000).map(|number| number.to_string()).collect();
         let mut random = 1_u64;

@@ -1,22 +1,28 @@
 //! Which ranges of numbers are in memory: file blocks whose map entries are loaded, cookies of a
 //! directory whose entries are loaded.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
+
+use super::small::SmallMap;
 
 /// Ranges of numbers, disjoint and apart. A range that ends in [`u64::MAX`] goes to the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known(BTreeMap<u64, u64>);
+pub(super) struct Known(SmallMap<u64, u64>);
 
 impl Known {
     /// Everything.
     pub(super) fn all() -> Self {
-        Self(BTreeMap::from([(0, u64::MAX)]))
+        Self(SmallMap::from((0, u64::MAX)))
     }
 
     /// Whether that is everything.
     pub(super) fn is_all(&self) -> bool {
         self.0.get(&0) == Some(&u64::MAX)
+    }
+
+    /// Bytes of memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.0.held_bytes()
     }
 
     /// The end of the range in which a number is.

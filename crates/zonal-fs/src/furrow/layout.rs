@@ -129,6 +129,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// Makes a memtable, and a part that is being made, no larger than memory allows.
+    pub(super) fn limit_memory(&mut self, memtable: usize, part: usize) {
+        self.memtable_bytes = self.memtable_bytes.min(memtable);
+        self.table.part_bytes = self.table.part_bytes.min(part);
+        self.record_bytes = self.record_bytes.min(part);
+    }
+
     /// Works out the numbers, or says why the drive cannot hold a file system.
     pub(super) fn new(geometry: &Geometry) -> Result<Self, FsError> {
         let unsuitable = |why: String| Err(FsError::Unsuitable { why });

@@ -38,13 +38,13 @@ pub(super) fn inode_of(row: &InodeRow, target: &[u8]) -> Result<Inode, (Invarian
             let reap_from = (row.reaping != 0).then(|| row.size.get().div_ceil(BLOCK_BYTES as u64));
             Body::File(File { reap_from, mapped: row.count.get(), ..File::default() })
         }
-        FileKind::Directory => Body::Directory(Directory {
+        FileKind::Directory => Body::Directory(Box::new(Directory {
             parent: Ino::new(row.parent.get()),
             next_cookie: row.next_cookie.get(),
             entries: row.count.get(),
             names: (row.indexed != 0).then(Names::default),
             ..Directory::default()
-        }),
+        })),
         FileKind::Symlink => Body::Symlink(target.into()),
         FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
             Body::Special

@@ -9,19 +9,18 @@
 //! the same rows, changed, committed and evicted them. So loads are registered, and a commit that
 //! takes rows from the range of a load makes that load start over.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::Furrow;
 use super::format::BLOCK_BYTES;
 use super::format::row::{Row, decode};
-use super::held::entry_held_bytes;
+use super::held::name_held_bytes;
 use super::load;
 use super::missing::{Lookup, Missing, Stop};
-use super::names::{NAME_HELD_BYTES, NameKey};
+use super::names::NameKey;
 use super::place::{Extent, MapEntry};
-use super::state::{Body, Directory, Entry, File, Inode, State, Xattr};
+use super::state::{Body, Directory, Entry, File, Inode, Piece, State, Xattr};
 use super::table::key::{Key, RowKind};
 use crate::FsError;
 use crate::rules::{self, FILE_SIZE_MAX};
@@ -30,9 +29,14 @@ use crate::vfs::{Ino, Result};
 /// Rows of an inode or a directory that are read at once: some tens of KiB.
 const ROWS_MAX: usize = 1024;
 
-/// Rows of a map that are read at once: fewer, since a reader of one block of a large file often
-/// reads elsewhere next.
+/// Rows of a map that are read with an inode, or at first where something is missing: a reader of one
+/// block of a large file often reads elsewhere next. Twice as many are read each time a load goes on
+/// where the last one ended, up to a bound.
+const MAP_ROWS: usize = 16;
 const MAP_ROWS_MAX: usize = 256;
+
+/// Entries of a directory that are read together with it, at most.
+const WITH_INODE_MAX: u64 = 32;
 
 /// Attempts after which a load has commits wait for it.
 const ATTEMPTS_MAX: usize = 8;
@@ -40,10 +44,16 @@ const ATTEMPTS_MAX: usize = 8;
 /// Rows as they were read, made into what the state consists of.
 enum Found {
     Inode(Box<Inode>),
-    Map(Vec<(u64, MapEntry)>, Range<u64>),
+    Map {
+        entries: Vec<(u64, MapEntry)>,
+        known: Range<u64>,
+        wanted: usize,
+    },
     Entries(Vec<FoundEntry>, Range<u64>),
-    /// All entries with a hash.
+    /// All entries with a hash, of an indexed directory.
     Names(Vec<FoundEntry>, u64),
+    /// An entry, of a directory without an index.
+    Name(Option<FoundEntry>),
     Extent(Extent),
 }
 
@@ -114,7 +124,11 @@ impl Furrow {
                 let (entries, known) = self.read_entries(ino, cookie)?;
                 Ok(Found::Entries(entries, known))
             }
-            Missing::Name(ino, name) => self.read_names(*ino, name),
+            Missing::Name(ino, name) => {
+                // Whether it is does not change back.
+                let is_indexed = self.read_state().is_indexed(*ino);
+                if is_indexed { self.read_names(*ino, name) } else { self.search(*ino, name) }
+            }
             &Missing::Extent(id) => {
                 let key = Key::new(RowKind::Extent, id.0, 0);
                 let value = self.row(key)?.ok_or(FsError::NotFound)?;
@@ -132,7 +146,7 @@ impl Furrow {
     fn read_inode(&self, ino: Ino) -> Result<Inode> {
         let start = Key::new(RowKind::Inode, ino.get(), 0);
         let end = Key::new(RowKind::Name, ino.get(), 0);
-        let mut found = self.rows(start, end, ROWS_MAX)?;
+        let mut found = self.rows(start, end, MAP_ROWS)?;
         while found.end < end && found.end.kind() <= RowKind::Xattr {
             let more = self.rows(found.end, end, ROWS_MAX)?;
             found.rows.extend(more.rows);
@@ -170,7 +184,9 @@ impl Furrow {
                 let known = if found.end < end { found.end.at() } else { u64::MAX };
                 file.enter(map.entries, 0..known);
             }
-            Body::Directory(directory) if directory.names.is_none() => {
+            Body::Directory(directory)
+                if directory.names.is_none() && directory.entries <= WITH_INODE_MAX =>
+            {
                 let (entries, known) = self.read_entries(ino, 0)?;
                 directory.enter(entries, known, NameKey::of(self.uuid));
             }
@@ -179,24 +195,27 @@ impl Furrow {
         Ok(inode)
     }
 
-    /// The map entry at or before a block, and those behind it.
+    /// The map entry that has a block, and those behind it.
     fn read_map(&self, ino: Ino, block: u64) -> Result<Found> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        let before = self.last_row(key(0), key(block))?.map(|(key, _)| key);
-        let start = before.map_or(0, Key::at);
-        let mut found = self.rows(key(start), key(u64::MAX), MAP_ROWS_MAX)?;
-        // A read may end early, among rows that were deleted.
-        while found.end <= key(block) {
-            let more = self.rows(found.end, key(u64::MAX), MAP_ROWS_MAX)?;
-            found.rows.extend(more.rows);
-            found.end = more.end;
-        }
+        let wanted = self.read_state().map_rows_wanted(ino, block);
+        let found = self.rows(key(block), key(u64::MAX), wanted)?;
         let mut map = MapRows::default();
+        let mut start = block;
+        // Only where none begins the one before can have it.
+        if found.rows.first().is_none_or(|(first, _)| *first != key(block)) {
+            let below = block.checked_sub(1).map(key);
+            let before = below.map_or(Ok(None), |below| self.last_row(key(0), below))?;
+            start = before.as_ref().map_or(0, |(key, _)| key.at());
+            if let Some((key, value)) = &before {
+                self.add_map_row(&mut map, (*key, value))?;
+            }
+        }
         for (key, value) in &found.rows {
             self.add_map_row(&mut map, (*key, value))?;
         }
         let end = if found.end < key(u64::MAX) { found.end.at() } else { u64::MAX };
-        Ok(Found::Map(map.entries, start..end))
+        Ok(Found::Map { entries: map.entries, known: start..end, wanted })
     }
 
     /// Entries of a directory from a cookie on.
@@ -207,6 +226,26 @@ impl Furrow {
         let entries = rows.map(|(key, value)| entry_of_row(*key, value)).collect::<Result<_>>()?;
         let end = if found.end < key(u64::MAX) { found.end.at() } else { u64::MAX };
         Ok((entries, cookie..end))
+    }
+
+    /// The entry with a name among all of a directory.
+    fn search(&self, ino: Ino, name: &[u8]) -> Result<Found> {
+        let key = |at| Key::new(RowKind::Entry, ino.get(), at);
+        let (mut from, mut found) = (key(0), None);
+        while found.is_none() && from < key(u64::MAX) {
+            from = self.visit(from, key(u64::MAX), ROWS_MAX, &mut |key, value| {
+                // The name is the last thing in the row.
+                if value.ends_with(name) {
+                    let (other, entry) = entry_of_row(key, value)?;
+                    if *other == *name {
+                        found = Some((other, entry));
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(Found::Name(found))
     }
 
     /// The entries of an indexed directory whose names have the hash of this one.
@@ -306,13 +345,10 @@ fn entry_of_row(key: Key, value: &[u8]) -> Result<(Box<[u8]>, Entry)> {
     Ok((name.into(), entry))
 }
 
-/// Loads of a file or a directory that are remembered.
-const LOADED_MAX: usize = 16;
-
 impl File {
     /// Enters what was read of the map, where nothing was known yet. Returns the bytes it takes.
     fn enter(&mut self, entries: Vec<(u64, MapEntry)>, known: Range<u64>) -> usize {
-        let mut bytes = 0;
+        let (mut bytes, held) = (0, self.frame_bytes());
         for (first, entry) in entries {
             let limit = first + u64::from(entry.blocks());
             if self.known.end_of(first).is_some() {
@@ -329,16 +365,8 @@ impl File {
             self.map.insert(first, entry);
         }
         self.known.insert(known);
-        bytes
+        (bytes + self.frame_bytes()).saturating_sub(held)
     }
-}
-
-/// Keeps what was loaded for a block or a cookie from being let go of at once.
-fn note_loaded<T>(loaded: &mut VecDeque<T>, place: T) {
-    if loaded.len() == LOADED_MAX {
-        loaded.pop_front();
-    }
-    loaded.push_back(place);
 }
 
 impl Directory {
@@ -349,21 +377,21 @@ impl Directory {
             let cookie = entry.cookie;
             bytes += self.enter(vec![(name, entry)], cookie..cookie.saturating_add(1), key);
         }
+        let held = self.frame_bytes();
         if let Some(names) = &mut self.names {
-            bytes += names.note_known(hash);
+            names.note_known(hash);
         }
-        bytes
+        bytes + self.frame_bytes() - held
     }
 
     /// Enters what was read of the entries, where nothing was known yet. Returns the bytes it takes.
     fn enter(&mut self, entries: Vec<FoundEntry>, known: Range<u64>, key: NameKey) -> usize {
-        let mut bytes = 0;
+        let (mut bytes, held) = (0, self.frame_bytes());
         for (name, entry) in entries {
             if self.known.end_of(entry.cookie).is_none() {
-                bytes += entry_held_bytes(&name);
+                bytes += name_held_bytes(&name);
                 if let Some(names) = &mut self.names {
                     names.add(key.hash(&name), entry.cookie);
-                    bytes += NAME_HELD_BYTES;
                 }
                 let name: Arc<[u8]> = name.into();
                 self.by_cookie.insert(entry.cookie, Arc::clone(&name));
@@ -371,11 +399,19 @@ impl Directory {
             }
         }
         self.known.insert(known);
-        bytes
+        (bytes + self.frame_bytes()).saturating_sub(held)
     }
 }
 
 impl State {
+    /// How many rows of a map to read for a block: more for who goes on where a load has ended.
+    fn map_rows_wanted(&self, ino: Ino, block: u64) -> usize {
+        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
+        let mut loaded = file.into_iter().flat_map(|file| file.loaded.iter());
+        let before = loaded.find(|piece| piece.end == block);
+        before.map_or(MAP_ROWS, |piece| (2 * piece.wanted).min(MAP_ROWS_MAX))
+    }
+
     /// Enters what was read, unless it has come or gone meanwhile.
     fn enter(&mut self, missing: &Missing, found: Found) {
         let now = self.loads.count();
@@ -385,20 +421,24 @@ impl State {
                 if !self.inodes.contains_key(ino) && !is_deleted {
                     self.held_bytes += inode.held_bytes();
                     inode.used.note(self.loads.count());
-                    self.inodes.insert(*ino, *inode);
+                    self.inodes.insert(*ino, inode);
                 }
             }
-            (Missing::Map(ino, block), Found::Map(entries, known)) => {
+            (Missing::Map(ino, block), Found::Map { entries, known, wanted }) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
-                    note_loaded(&mut file.loaded, *block);
+                    let held = file.frame_bytes();
+                    file.loaded.note(Piece { block: *block, end: known.end, wanted, at: now });
+                    self.held_bytes += file.frame_bytes() - held;
                     self.held_bytes += file.enter(entries, known);
                 }
             }
             (Missing::Entries(ino, cookie), Found::Entries(entries, known)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
-                    note_loaded(&mut directory.loaded, (*cookie, now));
+                    let held = directory.frame_bytes();
+                    directory.loaded.note((*cookie, now));
+                    self.held_bytes += directory.frame_bytes() - held;
                     self.held_bytes += directory.enter(entries, known, self.name_key);
                 }
             }
@@ -406,6 +446,22 @@ impl State {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
                     self.held_bytes += directory.enter_names(entries, hash, self.name_key);
+                }
+            }
+            (Missing::Name(ino, name), Found::Name(entry)) => {
+                let inode = self.inodes.get_mut(ino);
+                if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body)
+                    && directory.names.is_none()
+                {
+                    let mut bytes = 0;
+                    if let Some((name, entry)) = entry {
+                        let known = entry.cookie..entry.cookie.saturating_add(1);
+                        bytes = directory.enter(vec![(name, entry)], known, self.name_key);
+                    }
+                    let held = directory.frame_bytes();
+                    directory.note_search(name, now);
+                    bytes += directory.frame_bytes() - held;
+                    self.held_bytes += bytes;
                 }
             }
             (Missing::Extent(id), Found::Extent(extent)) => {

@@ -19,7 +19,7 @@ pub(super) enum Missing {
     Map(Ino, u64),
     /// Entries of a directory, from a cookie on.
     Entries(Ino, u64),
-    /// The entry with a name in an indexed directory, if there is one.
+    /// The entry with a name, if there is one.
     Name(Ino, Box<[u8]>),
     /// A shared extent.
     Extent(ExtentId),

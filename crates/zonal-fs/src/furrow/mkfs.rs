@@ -207,7 +207,7 @@ fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
         flags: InodeFlags::empty(),
         xattrs: std::collections::BTreeMap::new(),
         used: Used::default(),
-        body: Body::Directory(directory),
+        body: Body::Directory(Box::new(directory)),
     };
     state.insert_inode(Ino::ROOT, root);
 }

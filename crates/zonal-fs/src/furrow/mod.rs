@@ -10,7 +10,7 @@
 //! | `format/` | what do the bytes on the drive mean? |
 //! | [`options`] | how is it mounted? |
 //! | [`layout`] | where is everything, and how many zones are reserved? |
-//! | [`state`], [`place`], [`extent`], [`known`] | what is in memory of files and their blocks? |
+//! | [`state`], [`place`], [`extent`], [`known`], [`small`] | what is in memory of files and their blocks? |
 //! | [`loading`], [`missing`], [`evict`], [`held`] | how is metadata loaded and evicted? |
 //! | [`names`], [`index`] | how is a name found in a large directory? |
 //! | [`records`], [`owners`], [`search`] | which file does a block of a zone belong to? |
@@ -70,6 +70,7 @@ mod rows;
 #[cfg(feature = "testing")]
 pub mod sample;
 mod search;
+mod small;
 mod state;
 mod step;
 mod sums;
@@ -211,7 +212,8 @@ impl Furrow {
         options: MountOptions,
     ) -> Result<Self> {
         let mut layout = Layout::new(device.geometry())?;
-        layout.memtable_bytes = layout.memtable_bytes.min(options.memtable_bytes());
+        let division = options.division();
+        layout.limit_memory(division.memtable, division.part);
         let drive = Drive::new(device, layout);
         let mut problems = Problems::default();
         let loaded = recover::read_base(&drive, options.planted, &mut problems)?;
@@ -231,7 +233,7 @@ impl Furrow {
         let zone_count = loaded.state.zones.slots.len();
         let last_batch = loaded.journal.end.last;
         let view = Arc::clone(&loaded.table.view);
-        view.limit_cache(options.leaf_bytes());
+        view.limit_cache(division.leaves);
         let committer = Committer {
             superblock: loaded.superblock,
             superlog,
@@ -247,7 +249,7 @@ impl Furrow {
             clock,
             options,
             state: RwLock::new(State { planted: options.planted, ..loaded.state }),
-            held_max: options.held_bytes(),
+            held_max: division.held,
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
             uuid: loaded.superblock.uuid,

@@ -4,9 +4,9 @@
 //! with the cookies of the entries whose names have it. [`index`](super::index) keeps them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::size_of;
 
-/// Bytes of memory of an indexed name, about.
-pub(super) const NAME_HELD_BYTES: usize = 40;
+use super::held::in_tree;
 
 /// Hashes that are kept because they were looked up a moment ago.
 const FOUND_MAX: usize = 16;
@@ -129,15 +129,13 @@ impl Names {
         }
     }
 
-    /// From now on all entries with this hash are in memory. Returns the bytes it takes to know that.
-    pub(super) fn note_known(&mut self, hash: u64) -> usize {
-        let held = self.held_bytes();
+    /// From now on all entries with this hash are in memory.
+    pub(super) fn note_known(&mut self, hash: u64) {
         self.known.insert(hash);
         if self.found.len() == FOUND_MAX {
             self.found.pop_front();
         }
         self.found.push_back(hash);
-        self.held_bytes() - held
     }
 
     /// Whether all entries with this hash are in memory, or none exist.
@@ -155,26 +153,23 @@ impl Names {
         self.known.len()
     }
 
-    /// Lets go of an entry; returns the bytes that it took.
-    pub(super) fn forget(&mut self, hash: u64, cookie: u64) -> usize {
-        let held = self.held_bytes();
+    /// Lets go of an entry.
+    pub(super) fn forget(&mut self, hash: u64, cookie: u64) {
         self.remove(hash, cookie);
         self.known.remove(&hash);
-        held - self.held_bytes()
     }
 
     /// Lets go of what is known of hashes, but for those that must be kept and the last ones that
-    /// were found; returns the bytes.
-    pub(super) fn forget_known(&mut self, must_keep: impl Fn(u64) -> bool) -> usize {
-        let held = self.held_bytes();
+    /// were found.
+    pub(super) fn forget_known(&mut self, must_keep: impl Fn(u64) -> bool) {
         let found = &self.found;
         self.known.retain(|&hash| found.contains(&hash) || must_keep(hash));
-        held - self.held_bytes()
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory.
     pub(super) fn held_bytes(&self) -> usize {
-        (self.by_hash.len() + self.known.len()) * NAME_HELD_BYTES
+        let by_hash = self.by_hash.len() * in_tree(size_of::<(u64, Cookies)>());
+        by_hash + self.known.len() * in_tree(size_of::<u64>())
     }
 }
 

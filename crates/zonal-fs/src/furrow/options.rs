@@ -25,8 +25,7 @@ pub struct MountOptions {
     pub access: Access,
     /// When to move access times.
     pub atime: AtimePolicy,
-    /// Memory for what is read of the metadata, about. What has changed since the last commit and
-    /// what is in use is kept beside it. With less than [`MEMORY_MIN`](Self::MEMORY_MIN) all works as
+    /// Memory for all that the mount holds, about. With less than [`MEMORY_MIN`](Self::MEMORY_MIN) all works as
     /// well, slowly.
     pub memory: ByteCount,
     /// A mistake to make on purpose. For tests of tests only.
@@ -75,25 +74,72 @@ impl MountOptions {
         }
     }
 
-    /// Bytes of it for inodes, entries and maps.
-    pub(super) fn held_bytes(&self) -> usize {
-        usize::try_from(self.memory.get() / 2).unwrap_or(usize::MAX)
+    /// What it is divided into.
+    pub(super) fn division(&self) -> Division {
+        Division::of(self.memory.get())
     }
+}
 
-    /// Bytes of it for a memtable. There may be two, while one of them is written as a run.
-    pub(super) fn memtable_bytes(&self) -> usize {
-        usize::try_from(self.memory.get() / 8).unwrap_or(usize::MAX)
-    }
+/// Bytes of a mount's memory by what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Division {
+    /// Inodes, entries and maps.
+    pub(super) held: usize,
+    /// Leaves of the table.
+    pub(super) leaves: usize,
+    /// A memtable. There are two while one of them is written as a run.
+    pub(super) memtable: usize,
+    /// The write buffer.
+    pub(super) buffer: usize,
+    /// The rows of a batch. They are in memory three times while they become durable.
+    pub(super) batch: usize,
+    /// A part of the table that is being made.
+    pub(super) part: usize,
+}
 
-    /// Bytes of it for leaves of the table.
-    pub(super) fn leaf_bytes(&self) -> usize {
-        usize::try_from(self.memory.get() / 4).unwrap_or(usize::MAX)
+/// What a mount takes however little it holds: zones, threads, what zstd needs.
+const FIXED_BYTES: u64 = 8 << 20;
+
+/// What merges read ahead, in all runs together.
+const MERGE_BYTES: u64 = 6 << 20;
+
+impl Division {
+    fn of(memory: u64) -> Self {
+        let share = |parts: u64, max: u64| (memory / parts).min(max << 20);
+        // With less than the least that makes sense all still works, and these are over it.
+        let some = |parts, max| share(parts, max).max(1 << 20);
+        let (memtable, buffer) = (share(16, 32), some(16, 16));
+        let (batch, part) = (some(32, 4), some(32, 8));
+        let others = FIXED_BYTES + MERGE_BYTES + 2 * memtable + buffer + 3 * batch + part;
+        // A sixth of the rest is lost between what the allocator has given out.
+        let rest = memory.saturating_sub(others);
+        let narrow = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Self {
+            held: narrow(rest / 2),
+            leaves: narrow(rest / 3),
+            memtable: narrow(memtable),
+            buffer: narrow(buffer),
+            batch: narrow(batch),
+            part: narrow(part),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_shares_are_no_more_than_the_whole() {
+        for mib in [64_u64, 100, 256, 512, 4096] {
+            let memory = mib << 20;
+            let division = Division::of(memory);
+            let Division { held, leaves, memtable, buffer, batch, part } = division;
+            let shares = held + leaves + 2 * memtable + buffer + 3 * batch + part;
+            assert!(shares as u64 + FIXED_BYTES + MERGE_BYTES < memory, "{mib} MiB: {division:?}");
+            assert!(held as u64 > memory / 8 && leaves as u64 > memory / 8, "{division:?}");
+        }
+    }
 
     #[test]
     fn sizes_are_those_of_every_command() {

@@ -6,11 +6,8 @@
 //! reads end at the file's size, a deleted file that is not open is not found, and a write that
 //! would grow the file over such entries first lets the reaper remove them.
 
-use std::collections::btree_map::Range;
-
 use super::Furrow;
 use super::missing::{Lookup, Missing, Stop};
-use super::place::MapEntry;
 use super::state::State;
 use crate::vfs::Ino;
 
@@ -97,7 +94,7 @@ impl State {
         };
         self.check_waiting(ino, first)?;
         let file = self.inodes[&ino].file()?;
-        let mut waiting: Range<'_, u64, MapEntry> = file.map.range(first..);
+        let mut waiting = file.map.range(first..);
         let last = waiting.nth(max - 1).map(|(&start, entry)| start + u64::from(entry.blocks()));
         if let Some(limit) = last
             && waiting.next().is_some()

@@ -10,20 +10,21 @@
 //! Structure of a file: [`File::map`] leads from file blocks to zones, by way of [`State::extents`]
 //! where several files share blocks. See [`place`](super::place).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use super::alloc::Zones;
 use super::format::BLOCK_BYTES;
 use super::format::row::{INODE_BYTES, entry_bytes, xattr_bytes};
-use super::held::{Hand, NODE_BYTES, Used, entry_held_bytes, xattr_held_bytes};
+use super::held::{Hand, Loaded, PIN_BYTES, Used, name_held_bytes, xattr_held_bytes};
 use super::known::Known;
 use super::layout::Rows;
 use super::missing::{Loads, Lookup, Missing, Stop};
 use super::names::{NameKey, Names};
 use super::place::{Extent, ExtentId, MapEntry};
 use super::planted::Planted;
+use super::small::SmallMap;
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
 use crate::FsError;
@@ -40,16 +41,29 @@ pub(super) struct DirtyBlock {
     pub(super) reserved: u64,
 }
 
+/// A piece of a map that was loaded.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    /// For this block.
+    pub(super) block: u64,
+    /// Up to here.
+    pub(super) end: u64,
+    /// Entries that were wanted of it.
+    pub(super) wanted: usize,
+    /// When: the number of loads before.
+    pub(super) at: u64,
+}
+
 /// Content of a regular file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct File {
     /// What is mapped of the blocks that are known.
-    pub(super) map: BTreeMap<u64, MapEntry>,
+    pub(super) map: SmallMap<u64, MapEntry>,
     /// Blocks of which `map` has everything.
     pub(super) known: Known,
-    /// Blocks that were loaded last.
-    pub(super) loaded: VecDeque<u64>,
-    pub(super) dirty: BTreeMap<u64, DirtyBlock>,
+    /// Pieces of the map that were loaded last.
+    pub(super) loaded: Loaded<Piece>,
+    pub(super) dirty: SmallMap<u64, DirtyBlock>,
     /// Blocks mapped, preallocated ones included.
     pub(super) mapped: u64,
     /// Sum of the buffered blocks' `reserved`: what the file will grow by.
@@ -81,16 +95,21 @@ pub(super) struct Directory {
     pub(super) parent: Ino,
     /// Cookies of which the entries are here.
     pub(super) known: Known,
-    pub(super) by_name: BTreeMap<Arc<[u8]>, Entry>,
-    pub(super) by_cookie: BTreeMap<u64, Arc<[u8]>>,
+    pub(super) by_name: SmallMap<Arc<[u8]>, Entry>,
+    pub(super) by_cookie: SmallMap<u64, Arc<[u8]>>,
     pub(super) next_cookie: u64,
     /// How many entries it has.
     pub(super) entries: u64,
     /// Cookies from which on entries were loaded last, and the number of loads before: they are
     /// kept for the operation that waits for them.
-    pub(super) loaded: VecDeque<(u64, u64)>,
+    pub(super) loaded: Loaded<(u64, u64)>,
     /// Where they are by their names; of an indexed directory.
     pub(super) names: Option<Names>,
+    /// Names that were looked for last in one that is not indexed, and are not there.
+    pub(super) absent: Loaded<Box<[u8]>>,
+    /// How often its rows were searched for a name, with few loads in between, and the number of
+    /// loads before the last time.
+    pub(super) searches: (u32, u64),
 }
 
 impl Directory {
@@ -104,7 +123,8 @@ impl Directory {
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     File(File),
-    Directory(Directory),
+    /// Larger than the others, and there are few.
+    Directory(Box<Directory>),
     Symlink(Box<[u8]>),
     Special,
 }
@@ -169,22 +189,6 @@ impl Inode {
             btime: self.btime,
             flags: self.flags,
         }
-    }
-
-    /// Bytes of memory, about.
-    pub(super) fn held_bytes(&self) -> usize {
-        let body = match &self.body {
-            Body::File(file) => file.map.values().map(MapEntry::held_bytes).sum(),
-            Body::Directory(Directory { by_name, names, .. }) => {
-                let entries: usize = by_name.keys().map(|name| entry_held_bytes(name)).sum();
-                entries + names.as_ref().map_or(0, Names::held_bytes)
-            }
-            Body::Symlink(target) => target.len(),
-            Body::Special => 0,
-        };
-        let xattrs = self.xattrs.iter();
-        let xattrs: usize = xattrs.map(|(name, xattr)| xattr_held_bytes(name, xattr)).sum();
-        size_of::<Ino>() + size_of::<Self>() + NODE_BYTES + body + xattrs
     }
 
     /// Blocks mapped, or entries.
@@ -301,10 +305,10 @@ impl Totals {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) name_key: NameKey,
-    pub(super) inodes: BTreeMap<Ino, Inode>,
+    pub(super) inodes: BTreeMap<Ino, Box<Inode>>,
     /// Blocks that several map entries have.
     pub(super) extents: BTreeMap<ExtentId, Extent>,
-    /// Bytes of memory that these take, about.
+    /// Bytes of memory that these take.
     pub(super) held_bytes: usize,
     /// Bytes held below which nothing would be let go of: 0 after a commit.
     pub(super) trim_from: usize,
@@ -370,6 +374,16 @@ impl State {
             changes.mark(Key::new(RowKind::Totals, 0, 0));
         }
         changes
+    }
+
+    /// Something that took so many bytes of memory takes another number of them now.
+    pub(super) fn count_held(&mut self, before: usize, now: usize) {
+        self.held_bytes = (self.held_bytes + now).saturating_sub(before);
+    }
+
+    /// Bytes of memory that are taken, with what users of inodes take.
+    pub(super) fn taken_bytes(&self) -> usize {
+        self.held_bytes + self.pins.len() * PIN_BYTES
     }
 
     /// An inode that exists, or why it cannot be had.
@@ -447,7 +461,7 @@ impl State {
         for xattr in inode.xattrs.values() {
             self.mark(RowKind::Xattr, ino.get(), xattr.slot);
         }
-        let before = self.inodes.insert(ino, inode);
+        let before = self.inodes.insert(ino, Box::new(inode));
         assert!(before.is_none(), "inode numbers are never used twice");
     }
 
@@ -465,7 +479,7 @@ impl State {
         let inode = self.inodes.remove(&ino).expect("just seen");
         self.totals.inodes = self.totals.inodes.saturating_sub(1);
         self.totals.remove_row_bytes(inode_bytes(&inode));
-        self.held_bytes -= inode.held_bytes().min(self.held_bytes);
+        self.count_held(inode.held_bytes(), 0);
         self.buffered.remove(&ino);
         if self.unlinked.remove(&ino) | self.reaping.remove(&ino) {
             self.mark_orphan(ino);
@@ -488,9 +502,8 @@ impl State {
         if let Some(value) = value {
             inode.xattrs.insert(name.into(), Xattr { slot, value: value.into() });
         }
-        self.held_bytes += value.map_or(0, |value| xattr_held_bytes(name, value));
-        let before_bytes = before.as_ref().map_or(0, |before| xattr_held_bytes(name, before));
-        self.held_bytes -= before_bytes.min(self.held_bytes);
+        let held = before.as_ref().map_or(0, |before| xattr_held_bytes(name, before));
+        self.count_held(held, value.map_or(0, |value| xattr_held_bytes(name, value)));
         self.totals.row_bytes += value.map_or(0, |value| xattr_bytes(name, value));
         self.totals.remove_row_bytes(before.map_or(0, |before| xattr_bytes(name, &before)));
         self.changes.bytes += value.map_or(0, <[u8]>::len);
@@ -511,14 +524,17 @@ impl State {
         let cookie = entry.cookie;
         self.mark(RowKind::Entry, parent.get(), cookie);
         let directory = self.change_inode(parent)?.directory_mut()?;
+        let held = directory.frame_bytes();
         let name: Arc<[u8]> = name.into();
         let before = directory.by_name.insert(Arc::clone(&name), entry);
         assert!(before.is_none(), "an entry is removed before its name is used again");
+        directory.absent.forget(|absent| absent[..] == name[..]);
         directory.by_cookie.insert(cookie, Arc::clone(&name));
         directory.known.insert(cookie..cookie.saturating_add(1));
         directory.entries += 1;
+        let held_now = directory.frame_bytes() + name_held_bytes(&name);
+        self.count_held(held, held_now);
         self.totals.row_bytes += entry_bytes(&name);
-        self.held_bytes += entry_held_bytes(&name);
         self.changes.bytes += name.len();
         self.index_entry(parent, &name, cookie)
     }
@@ -529,11 +545,13 @@ impl State {
         let cookie = directory.by_name.get(name).ok_or(FsError::NotFound)?.cookie;
         self.mark(RowKind::Entry, parent.get(), cookie);
         let directory = self.change_inode(parent)?.directory_mut()?;
+        let held = directory.frame_bytes();
         let (name, entry) = directory.by_name.remove_entry(name).expect("just seen");
         directory.by_cookie.remove(&entry.cookie);
         directory.entries = directory.entries.saturating_sub(1);
+        let held_now = directory.frame_bytes();
+        self.count_held(held + name_held_bytes(&name), held_now);
         self.totals.remove_row_bytes(entry_bytes(&name));
-        self.held_bytes -= entry_held_bytes(&name).min(self.held_bytes);
         self.unindex_entry(parent, &name, entry.cookie)?;
         Ok(entry)
     }

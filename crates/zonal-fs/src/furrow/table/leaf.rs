@@ -494,12 +494,33 @@ fn take_columns(
 ) -> Result<(), &'static str> {
     let columns = columns_of(values.iter().map(|&(_, length)| length));
     let flags = take(rest, columns.div_ceil(8))?;
-    for column in 0..columns {
-        let is_steady = flags[column / 8] & 1 << (column % 8) != 0;
-        let keep = if is_steady { 0xff } else { 0 };
-        let mut byte = 0u8;
-        for (&(start, _), &stored) in values.iter().zip(take(rest, values.len())?) {
-            byte = (byte & keep).wrapping_add(stored);
+    let mut stored = take(rest, columns * values.len())?.to_vec();
+    for (number, column) in stored.chunks_exact_mut(values.len().max(1)).enumerate() {
+        if flags[number / 8] & 1 << (number % 8) != 0 {
+            let mut sum = 0_u8;
+            for byte in column {
+                sum = sum.wrapping_add(*byte);
+                *byte = sum;
+            }
+        }
+    }
+    // Eight columns at a time: each value gets eight bytes at once.
+    let mut eights = stored.chunks_exact(8 * values.len().max(1));
+    let mut column = 0;
+    for eight in &mut eights {
+        let at = |column: usize| &eight[column * values.len()..][..values.len()];
+        let of: [&[u8]; 8] = [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)];
+        for (row, &(start, _)) in values.iter().enumerate() {
+            let low = [of[0][row], of[1][row], of[2][row], of[3][row]];
+            let high = [of[4][row], of[5][row], of[6][row], of[7][row]];
+            let value = &mut bytes[start + column..][..8];
+            value[..4].copy_from_slice(&low);
+            value[4..].copy_from_slice(&high);
+        }
+        column += 8;
+    }
+    for (rest, column) in eights.remainder().chunks_exact(values.len().max(1)).zip(column..) {
+        for (&byte, &(start, _)) in rest.iter().zip(values) {
             bytes[start + column] = byte;
         }
     }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
 
 use super::key::Key;
+use crate::furrow::held::{allocated, in_tree};
 
 /// A row in memory; `None` is a tombstone.
 pub(in crate::furrow) type Value = Option<Box<[u8]>>;
 
-/// Bytes that a row takes beside its value: the key, and its share of the tree.
+/// Bytes of a row in a record beside its value, at most about.
 pub(in crate::furrow) const ROW_BYTES: usize = 64;
 
 /// Rows by key, the latest of each.
@@ -78,5 +79,6 @@ impl Memtable {
 }
 
 fn size(value: &Value) -> usize {
-    ROW_BYTES + value.as_ref().map_or(0, |value| value.len())
+    let value = value.as_ref().map_or(0, |value| value.len());
+    in_tree(size_of::<(Key, Value)>()) + if value == 0 { 0 } else { allocated(value) }
 }

@@ -9,6 +9,7 @@
 pub(in crate::furrow) mod scan;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::cache::{CacheCounts, LeafCache};
@@ -47,6 +48,9 @@ impl Layers {
 
 /// A row, and its value.
 pub(in crate::furrow) type FoundRow = (Key, Box<[u8]>);
+
+/// What is done with a row that is found, and whether others are wanted.
+pub(in crate::furrow) type Visit<'a> = dyn FnMut(Key, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
 /// Rows that were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,6 +207,17 @@ impl View {
         self.with_store(drive, |store| self.rows_in(store, (from, below), max))
     }
 
+    /// Hands on rows as [`rows`](Self::rows) gives them, and returns up to which key these are all.
+    pub(in crate::furrow) fn visit(
+        &self,
+        drive: &Drive,
+        (from, below): (Key, Key),
+        max: usize,
+        each: &mut Visit<'_>,
+    ) -> Result<Key> {
+        self.with_store(drive, |store| self.visit_in(store, (from, below), max, each))
+    }
+
     /// The last row from `at_least` on, up to and with `at_most`.
     pub(in crate::furrow) fn last_row(
         &self,
@@ -248,8 +263,26 @@ impl View {
         (from, below): (Key, Key),
         max: usize,
     ) -> Result<Found> {
+        let mut rows = Vec::new();
+        let mut each = |key, value: &[u8]| {
+            rows.push((key, Box::from(value)));
+            Ok(ControlFlow::Continue(()))
+        };
+        let end = self.visit_in(store, (from, below), max, &mut each)?;
+        Ok(Found { rows, end })
+    }
+
+    /// Hands on rows, at most `max`, as [`rows`](Self::rows) gives them. Returns up to which key these
+    /// are all.
+    fn visit_in<S: PartStore>(
+        &self,
+        store: &S,
+        (from, below): (Key, Key),
+        max: usize,
+        each: &mut Visit<'_>,
+    ) -> Result<Key> {
         if from >= below {
-            return Ok(Found { rows: Vec::new(), end: below });
+            return Ok(below);
         }
         let (memory, end, levels) = {
             let layers = self.read_layers();
@@ -262,7 +295,7 @@ impl View {
         for (parts, span) in runs_in(&levels, (from, end)) {
             cursors.push(Box::new(Upwards::new(source, parts, span).map_err(corrupt)?));
         }
-        Ok(collect(Merge::new(cursors), max.max(1), end))
+        visit(Merge::new(cursors), max.max(1), end, each)
     }
 
     pub(super) fn last_row_in<S: PartStore>(
@@ -339,19 +372,20 @@ fn runs_in(
     upper.chain([(&levels.last[..], (from, below))])
 }
 
-/// Takes the rows of a merge up to `end`, at most `max`. What cannot be read ends it early.
-fn collect(mut merge: Merge<'_>, max: usize, end: Key) -> Found {
-    let mut rows = Vec::new();
+/// Hands on the rows of a merge up to `end`, at most `max`. What cannot be read ends it early.
+fn visit(mut merge: Merge<'_>, max: usize, end: Key, each: &mut Visit<'_>) -> Result<Key> {
+    let mut count = 0;
     while let Some((key, value)) = merge.peek() {
-        rows.extend(value.map(|value| (key, Box::from(value))));
-        if rows.len() == max {
-            return Found { rows, end: key.successor() };
+        let mut is_enough = false;
+        if let Some(value) = value {
+            count += 1;
+            is_enough = each(key, value)?.is_break() || count == max;
         }
-        if merge.advance().is_err() {
-            return Found { rows, end: key.successor() };
+        if is_enough || merge.advance().is_err() {
+            return Ok(key.successor());
         }
     }
-    Found { rows, end }
+    Ok(end)
 }
 
 /// The last row in memory that is not deleted, and the deleted ones above it, from above.
@@ -403,6 +437,17 @@ impl Furrow {
     /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`].
     pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
         self.view.rows(&self.drive, (from, below), max)
+    }
+
+    /// The same, handed on one by one: see [`View::visit`].
+    pub(in crate::furrow) fn visit(
+        &self,
+        from: Key,
+        below: Key,
+        max: usize,
+        each: &mut Visit<'_>,
+    ) -> Result<Key> {
+        self.view.visit(&self.drive, (from, below), max, each)
     }
 
     /// The last row from `at_least` on, up to and with `at_most`.
