@@ -96,7 +96,10 @@ impl State {
         let key = self.name_key;
         let directory = self.inode_mut(ino)?.directory_mut()?;
         if directory.names.is_some() {
-            return self.change_names(ino, name, |names, hash| names.add(hash, cookie));
+            return self.change_names(ino, name, |names, hash| {
+                let now = names.add(hash, cookie);
+                (now - 1, now)
+            });
         }
         if directory.entries <= max || !directory.known.is_all() {
             return Ok(());
@@ -119,24 +122,30 @@ impl State {
         if self.inode(ino)?.directory()?.names.is_none() {
             return Ok(());
         }
-        self.change_names(ino, name, |names, hash| names.remove(hash, cookie))
+        self.change_names(ino, name, |names, hash| {
+            let now = names.remove(hash, cookie);
+            (now + 1, now)
+        })
     }
 
+    /// Changes what the index has of a name; the change returns how many entries had its hash before,
+    /// and how many have it now.
     fn change_names(
         &mut self,
         ino: Ino,
         name: &[u8],
-        change: impl FnOnce(&mut Names, u64),
+        change: impl FnOnce(&mut Names, u64) -> (usize, usize),
     ) -> Lookup<()> {
         let hash = self.name_key.hash(name);
         self.mark(RowKind::Name, ino.get(), hash);
         let directory = self.inode_mut(ino)?.directory_mut()?;
         assert!(directory.knows_names(hash), "a name is looked up before it is changed");
         let Some(names) = &mut directory.names else { return Ok(()) };
-        let (bytes, held) = (names_bytes(names.cookies(hash).len()), names.held_bytes());
-        change(names, hash);
-        let (now, held_now) = (names_bytes(names.cookies(hash).len()), names.held_bytes());
-        self.totals.row_bytes = self.totals.row_bytes + now - bytes;
+        let held = names.held_bytes();
+        let (before, now) = change(names, hash);
+        let held_now = names.held_bytes();
+        self.totals.remove_row_bytes(names_bytes(before));
+        self.totals.row_bytes += names_bytes(now);
         self.count_held(held, held_now);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! A directory of more entries than a bound is *indexed*, from then on: for each hash there is a row
 //! with the cookies of the entries whose names have it. [`index`](super::index) keeps them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::mem::size_of;
 
 use super::held::in_tree;
@@ -106,27 +106,36 @@ impl Names {
         self.by_hash.iter().map(|(&hash, cookies)| (hash, cookies.as_slice()))
     }
 
-    /// Adds an entry.
-    pub(super) fn add(&mut self, hash: u64, cookie: u64) {
-        let mut cookies = self.cookies(hash).to_vec();
-        if let Err(place) = cookies.binary_search(&cookie) {
-            cookies.insert(place, cookie);
+    /// Adds an entry; returns how many have the hash now.
+    pub(super) fn add(&mut self, hash: u64, cookie: u64) -> usize {
+        let mut cookies = match self.by_hash.entry(hash) {
+            btree_map::Entry::Vacant(place) => {
+                place.insert(Cookies::One(cookie));
+                return 1;
+            }
+            btree_map::Entry::Occupied(place) => place,
+        };
+        let mut all = cookies.get().as_slice().to_vec();
+        if let Err(place) = all.binary_search(&cookie) {
+            all.insert(place, cookie);
         }
-        self.put(hash, &cookies);
+        let count = all.len();
+        cookies.insert(Cookies::Many(all.into()));
+        count
     }
 
-    pub(super) fn remove(&mut self, hash: u64, cookie: u64) {
-        let mut cookies = self.cookies(hash).to_vec();
-        cookies.retain(|other| *other != cookie);
-        self.put(hash, &cookies);
-    }
-
-    fn put(&mut self, hash: u64, cookies: &[u64]) {
-        match cookies {
-            [] => drop(self.by_hash.remove(&hash)),
-            [one] => drop(self.by_hash.insert(hash, Cookies::One(*one))),
-            many => drop(self.by_hash.insert(hash, Cookies::Many(many.into()))),
+    /// Removes an entry; returns how many have the hash now.
+    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
+        let btree_map::Entry::Occupied(mut cookies) = self.by_hash.entry(hash) else { return 0 };
+        let others = cookies.get().as_slice().iter().copied().filter(|&other| other != cookie);
+        let others: Vec<u64> = others.collect();
+        let count = others.len();
+        match others[..] {
+            [] => drop(cookies.remove()),
+            [one] => drop(cookies.insert(Cookies::One(one))),
+            [..] => drop(cookies.insert(Cookies::Many(others.into()))),
         }
+        count
     }
 
     /// From now on all entries with this hash are in memory.
