@@ -58,11 +58,14 @@ impl Furrow {
     pub(super) fn finish_recovery(&self, loaded: &RecoveryFacts) -> Result<()> {
         // What was read may be in a cache of the drive, if only the process before has ended.
         self.drive.flush()?;
+        let mut unfinished;
         {
             let mut state = self.write_state();
-            self.settle_zones(&mut state, &loaded.zones);
+            unfinished = self.settle_zones(&mut state, &loaded.zones);
             if self.layout().few_active_zones {
                 self.finish_metadata(&state, loaded);
+                // Another pair of the journal needs them.
+                unfinished.drain(..).for_each(|zone| self.drive.finish(zone));
             }
             // F3: what was read is durable by now, so nothing durable refers to them.
             let emptied = state.zones.take_emptied(|_| true);
@@ -105,6 +108,9 @@ impl Furrow {
             }
             self.name_journal(&mut committer)?;
         }
+        // Not before: a finished zone reads as zeroes behind what was written, which may be just what
+        // a refused batch lacks. A mount after a power cut here would then take it for whole.
+        unfinished.into_iter().for_each(|zone| self.drive.finish(zone));
         if !loaded.copies_are_whole {
             // What has one good copy gets another.
             self.compact(Pace::All);
@@ -125,8 +131,9 @@ impl Furrow {
     }
 
     /// Decides what becomes of each zone that is neither free nor metadata: writing goes on in
-    /// zones that have room, the others are sealed, and those that stayed active are finished.
-    fn settle_zones(&self, state: &mut State, zones: &[Zone]) {
+    /// zones that have room, the others are sealed. Returns those of them that are active, to be finished.
+    fn settle_zones(&self, state: &mut State, zones: &[Zone]) -> Vec<u32> {
+        let mut unfinished = Vec::new();
         for zone in zones {
             let number = zone.id.get();
             let layout = self.layout();
@@ -160,11 +167,12 @@ impl Furrow {
             };
             if !resumed {
                 if zone.cond.is_active() && has_data {
-                    self.drive.finish(number);
+                    unfinished.push(number);
                 }
                 state.zones.seal(number);
             }
         }
+        unfinished
     }
 
     /// A conventional zone has no pointer: what lies behind the last extent is free.
