@@ -1,4 +1,4 @@
-//! What a writable mount does after [`recover::read`](super::recover::read): it deletes unlinked
+//! What a writable mount does after [`recover::read_base`](super::recover::read_base): it deletes unlinked
 //! files, gives the journal a clean end, and empties zones in which nothing lives. It writes no
 //! rows again, except those that have a bad copy.
 
@@ -110,7 +110,9 @@ impl Furrow {
         }
         // Not before: a finished zone reads as zeroes behind what was written, which may be just what
         // a refused batch lacks. A mount after a power cut here would then take it for whole.
-        unfinished.into_iter().for_each(|zone| self.drive.finish(zone));
+        for zone in unfinished {
+            self.drive.finish(zone);
+        }
         if !loaded.copies_are_whole {
             // What has one good copy gets another.
             self.compact(Pace::All);
