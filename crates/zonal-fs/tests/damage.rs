@@ -439,6 +439,12 @@ fn a_leaf_lost_in_both_copies_costs_what_lies_in_it_and_is_told_by_path() {
                 fs.tick().unwrap();
             }
         }
+        for _ in 0..3 {
+            fs.tick().unwrap();
+        }
+        let written = fs.stats().meta_bytes;
+        fs.tick().unwrap();
+        assert_eq!(fs.stats().meta_bytes, written, "{what}: nothing is tried again and again");
         fs.shutdown().unwrap();
         drop(fs);
         let fs = mount(drive).unwrap();

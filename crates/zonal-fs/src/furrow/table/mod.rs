@@ -55,13 +55,25 @@ pub(super) struct Table {
     pub(super) manifest: [Address; 2],
     /// Levels before the present ones that readers may still have.
     pub(super) earlier: Vec<Weak<Levels>>,
+    /// Parts that cannot be written again, because both copies of a leaf are bad.
+    pub(super) stuck: BTreeSet<u64>,
+    /// Levels that could not be merged because of such a part: it is not tried again with the same.
+    pub(super) unmergeable: Weak<Levels>,
 }
 
 impl Table {
     /// A table that no manifest names yet.
     pub(super) fn new(view: Arc<View>) -> Self {
         let manifest = [Address::default(); 2];
-        Self { view, frozen_end: None, next_part: 1, manifest, earlier: Vec::new() }
+        Self {
+            view,
+            frozen_end: None,
+            next_part: 1,
+            manifest,
+            earlier: Vec::new(),
+            stuck: BTreeSet::new(),
+            unmergeable: Weak::new(),
+        }
     }
 
     /// All zones that the parts of these levels and the manifest lie in.

@@ -56,6 +56,8 @@ struct Outcome {
     next_part: u64,
     bytes: u64,
     bad: BTreeSet<u64>,
+    /// Parts that were to be written again and could not be read.
+    stuck: BTreeSet<u64>,
 }
 
 /// A manifest, with a header of its own in each copy.
@@ -234,14 +236,16 @@ impl Committer {
         let levels = view.levels();
         let step = if let Some(frozen) = view.frozen() {
             Step::Flush(frozen)
-        } else if let suspects = view.take_suspects(&levels)
+        } else if let suspects = &view.take_suspects(&levels) - &table.stuck
             && !suspects.is_empty()
         {
             Step::Rewrite(suspects)
-        } else if let Some(work) = levels.due(&layout.table) {
+        } else if let Some(work) = levels.due(&layout.table)
+            && table.unmergeable.as_ptr() != Arc::as_ptr(&levels)
+        {
             Step::Work(work)
         } else {
-            Step::Rewrite(sparse_pairs(&levels, layout, open)?)
+            Step::Rewrite(sparse_pairs(&levels, &table.stuck, (layout, open))?)
         };
         Some(Plan { step, levels, next_part: table.next_part })
     }
@@ -258,6 +262,7 @@ impl Committer {
         let (manifest, journal) = (self.table.manifest, self.journal.clone());
         let next_part = std::mem::replace(&mut self.table.next_part, outcome.next_part);
         self.table.view.suspect(outcome.bad);
+        self.table.stuck.extend(outcome.stuck);
         if let Some(end) = self.table.frozen_end {
             self.journal.begin_at(end);
         }
@@ -281,8 +286,13 @@ impl Committer {
 }
 
 /// The parts of the pair in which least is live, where parts take more pairs than they need. Where no
-/// pair is open, of two: their parts are to find room in one.
-fn sparse_pairs(levels: &Levels, layout: &Layout, open: Option<u32>) -> Option<BTreeSet<u64>> {
+/// pair is open, of two: their parts are to find room in one. Pairs with a part that cannot be written
+/// again are not among them.
+fn sparse_pairs(
+    levels: &Levels,
+    stuck: &BTreeSet<u64>,
+    (layout, open): (&Layout, Option<u32>),
+) -> Option<BTreeSet<u64>> {
     let mut pairs: BTreeMap<u32, (u64, BTreeSet<u64>)> = BTreeMap::new();
     for part in levels.parts() {
         let (bytes, numbers) = pairs.entry(part.at[0].zone).or_default();
@@ -294,6 +304,7 @@ fn sparse_pairs(levels: &Levels, layout: &Layout, open: Option<u32>) -> Option<B
     }
     let mut pairs: Vec<_> =
         pairs.into_iter().filter(|(zone, _)| Some(*zone) != open).map(|(_, pair)| pair).collect();
+    pairs.retain(|(_, numbers)| numbers.is_disjoint(stuck));
     pairs.sort_by_key(|(bytes, _)| *bytes);
     let count = if open.is_some() { 1 } else { 2 };
     let chosen = pairs.get(..count)?;
@@ -381,18 +392,23 @@ impl Furrow {
         }
         let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
         let Some(plan) = committer.plan(self.layout(), open) else { return Ok(None) };
-        let outcome = if self.layout().few_open_pairs {
+        let merged = matches!(plan.step, Step::Work(_)).then(|| Arc::downgrade(&plan.levels));
+        let (outcome, mut committer) = if self.layout().few_open_pairs {
             // The journal's two active zones are needed for the parts.
             committer.journal.close(&self.drive);
             let outcome = self.run_plan(plan);
             let outcome = self.end_step(&mut committer, outcome);
             self.lock_pairs().seal(&self.drive);
-            outcome
+            (outcome, committer)
         } else {
             drop(committer);
             let outcome = self.run_plan(plan);
-            self.end_step(&mut self.lock_committer(), outcome)
+            let mut committer = self.lock_committer();
+            (self.end_step(&mut committer, outcome), committer)
         };
+        if let (Err(FsError::Corrupt { .. }), Some(levels)) = (&outcome, merged) {
+            committer.table.unmergeable = levels;
+        }
         outcome.map(Some)
     }
 
@@ -455,16 +471,22 @@ fn run_plan(
     };
     let store = DriveStore { writer: Some(writer), ..DriveStore::new(drive, uuid) };
     let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
+    let mut stuck = BTreeSet::new();
     let levels = match step {
         Step::Flush(rows) => compaction.flush(&levels, &rows)?,
         Step::Work(Work::Merge(tier)) => compaction.merge_tier(&levels, tier)?,
         Step::Work(Work::Sweep) => compaction.sweep(&levels)?,
-        Step::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
+        Step::Rewrite(numbers) => {
+            let levels = compaction.rewrite(&levels, &numbers)?;
+            let left = levels.parts().map(|part| part.summary.number);
+            stuck.extend(left.filter(|number| numbers.contains(number)));
+            levels
+        }
     };
     let bad = store.bad.take();
     let (next_part, bytes) =
         store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
-    Ok(Outcome { levels, next_part, bytes, bad })
+    Ok(Outcome { levels, next_part, bytes, bad, stuck })
 }
 
 /// Writes the rows of a new file system. The manifest is to be written then.
