@@ -17,6 +17,7 @@ pub mod layer;
 mod limits;
 pub mod memory;
 pub mod nvme;
+pub mod placement;
 pub mod profile;
 pub mod size;
 pub mod spec;

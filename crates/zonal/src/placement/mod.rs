@@ -1,0 +1,14 @@
+//! Placement: into which zone a block goes, and which zone is emptied next. One policy for Furrow and for
+//! models of it, as pure code: it knows no drive, reads no clock and draws no random numbers.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | [`life`] | how long will a block live, and how old is it? |
+//! | [`streams`] | which of the open zones does a writer get? |
+//! | [`victims`] | which zone is emptied next? |
+//! | [`model`] | what does a policy cost under a workload? |
+
+pub mod life;
+pub mod model;
+pub mod streams;
+pub mod victims;
