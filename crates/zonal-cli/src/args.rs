@@ -75,7 +75,7 @@ pub(crate) enum Command {
     /// Export devices over NVMe/TCP or as ublk block devices
     #[command(subcommand)]
     Serve(ServeCommand),
-    /// Print the counters of a mounted file system
+    /// Print what a mounted file system does and holds: space, zones, traffic, latencies
     Stats(Stats),
     /// Unmount a file system and wait until its device is clean and released
     Umount(Umount),
@@ -346,7 +346,8 @@ pub(crate) struct Mount {
     pub(crate) read_only: bool,
     /// Comma-separated options of mount(8): ro, noatime, nodev, nosuid, noexec, `allow_other`, ...;
     /// for Furrow also memory=SIZE, for metadata that was read [default: 256MiB]; for zonefs also
-    /// errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open; `remount` changes the options of what is mounted
+    /// errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open; metrics=PORT (or
+    /// ADDRESS:PORT) serves metrics for Prometheus; `remount` changes the options of what is mounted
     #[arg(short, value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until unmounted
@@ -444,6 +445,9 @@ pub(crate) struct Ublk {
 pub(crate) struct Stats {
     /// Mount point
     pub(crate) dir: PathBuf,
+    /// Print again every so many seconds, with rates, until interrupted [default: 2]
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+    pub(crate) watch: Option<f64>,
 }
 
 #[derive(Args)]

@@ -211,3 +211,50 @@ fn mount_finds_the_type_and_refuses_what_is_of_another() {
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert_eq!(mount.stat("errors"), "repair");
 }
+
+/// Asks for the metrics, as Prometheus does.
+fn scrape(port: u16) -> String {
+    use std::io::{Read, Write};
+
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_served_as_long_as_it_is_mounted() {
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
+    let option = format!("metrics={port}");
+    let Some(mount) = Mount::new(&option) else { return };
+    fs::read(mount.dir().join("seq/0")).unwrap();
+    let answer = scrape(port);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("zonal_mount{type=\"zonefs\",access=\"read-write\"} 1\n"), "{answer}");
+    assert!(
+        answer.contains("zonal_operation_duration_seconds_count{operation=\"open\"}"),
+        "{answer}"
+    );
+    assert_eq!(mount.stat("metrics"), format!("127.0.0.1:{port}"));
+    // As mount(8) repeats it from fstab.
+    assert!(mount.remount(&option).status.success());
+    let output = mount.remount("metrics=1");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("metrics=1"), "{output:?}");
+    // Where another program listens, nothing is mounted.
+    let second = tempfile::tempdir().unwrap();
+    let drive = second.path().join("drive.zns");
+    zonal(&[&["create", text(&drive)], &SHAPE[..]].concat());
+    zonal(&["mkzonefs", text(&drive)]);
+    let log = second.path().join("log");
+    let arguments =
+        ["mount", text(&drive), text(second.path()), "--log", text(&log), "-o", &option];
+    let output = run(&arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("serving metrics at"), "{errors}");
+    drop(mount);
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "nobody listens any more");
+}

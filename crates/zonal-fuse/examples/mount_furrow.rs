@@ -19,6 +19,7 @@ use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions, Owner, mkfs};
 use zonal_fuse::daemon::{self, Parent};
+use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::{Access, MountConfig};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -38,7 +39,8 @@ fn main() -> Outcome<()> {
             let parent = parent.take().expect("ready is said once");
             parent.ready(None).expect("the parent waits");
         };
-        Ok(zonal_fuse::serve(Arc::new(fs), &config, ready)?)
+        let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
+        Ok(zonal_fuse::serve(Arc::new(fs), latencies, &config, ready)?)
     });
     match (served, parent) {
         (Err(error), Some(parent)) => Ok(parent.failed(&error.to_string())?),

@@ -3,7 +3,10 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `stats` | type of the file system, its settings and all its counters, as JSON |
+//! | `stats` | type of the file system, its settings, all its counters and latencies, as JSON: [`Report`] |
+//! | `page` | the same for people, in at most 80 columns |
+//! | `metrics` | the same for Prometheus |
+//! | `map` | what Furrow uses each zone for, one short line for each zone: [`map`] |
 //! | `zones` | the zone report, one line for each zone |
 //! | `command` | for writing: one command for each write(2) |
 //! | others | one counter each, as Linux has them in sysfs: see [`Inspect::attributes`] |
@@ -17,8 +20,13 @@ mod command;
 mod content;
 mod files;
 mod inspect;
+pub mod map;
+pub mod metrics;
+pub mod page;
+mod report;
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use zonal::spec::Stack;
 use zonal::{Clock, FailZone, ZonedDevice};
@@ -30,6 +38,9 @@ use zonal_fs::vfs::{
 };
 
 pub use self::inspect::Inspect;
+pub use self::report::Report;
+
+use crate::latency::Latencies;
 
 /// Name of the directory.
 pub const NAME: &str = ".zonal";
@@ -48,6 +59,9 @@ pub struct Control {
     inspected: Arc<dyn Inspect>,
     device: Arc<dyn ZonedDevice>,
     failing: Option<Arc<dyn FailZone>>,
+    latencies: Arc<Latencies>,
+    /// Where metrics are served.
+    metrics: OnceLock<SocketAddr>,
     /// Whether the device can be written to at all.
     device_access: Access,
     /// Owner of the directory: user and group.
@@ -57,8 +71,8 @@ pub struct Control {
 
 impl Control {
     /// Puts the directory into `fs`, which lies on `stack`. If `fs` is read-only now, the device is
-    /// taken to be so.
-    pub fn new<F>(fs: Arc<F>, stack: &Stack, clock: &dyn Clock) -> Self
+    /// taken to be so. `latencies` is shown; the front end fills it.
+    pub fn new<F>(fs: Arc<F>, stack: &Stack, latencies: Arc<Latencies>, clock: &dyn Clock) -> Self
     where
         F: FileSystem + Inspect + 'static,
     {
@@ -69,9 +83,17 @@ impl Control {
             fs,
             device: Arc::clone(&stack.device),
             failing: stack.failing.clone(),
+            latencies,
+            metrics: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
+    }
+
+    /// Shows where metrics are served.
+    pub fn set_metrics(&self, address: SocketAddr) {
+        let first = self.metrics.set(address);
+        assert!(first.is_ok(), "metrics are served at one address");
     }
 
     /// Whether this entry is the directory or in it. Nothing there is made, moved or removed.

@@ -6,6 +6,8 @@
 //! - [`daemon`]: serving in the background, and telling the parent that the mount is ready.
 //! - [`unmount`]: unmounting and waiting until the device is clean and released.
 //! - [`control`]: the directory of a mount where its user looks into it.
+//! - [`latency`]: how long requests take.
+//! - [`exporter`]: what the control directory shows, for Prometheus.
 //! - [`fuse`]: FUSE requests turned into calls of the file system.
 
 #![forbid(unsafe_code)]
@@ -13,7 +15,9 @@
 pub mod control;
 pub mod daemon;
 pub mod error;
+pub mod exporter;
 pub mod fuse;
+pub mod latency;
 pub mod mount;
 pub mod options;
 mod read_only;

@@ -22,6 +22,7 @@ use zonal_fs::vfs::FileSystem;
 
 use crate::error::Result;
 use crate::fuse::Front;
+use crate::latency::Latencies;
 use crate::options::{Access, Atime, Audience, MountConfig, Restrict};
 use crate::unmount::detach;
 use crate::{ServeError, read_only};
@@ -47,7 +48,7 @@ enum Event {
 }
 
 /// Serves `fs` at the mount point until it is unmounted or a SIGTERM or SIGINT arrives, then
-/// closes `fs`. Calls `ready` as soon as the mount can be used.
+/// closes `fs`. Calls `ready` as soon as the mount can be used. `latencies` takes how long requests took.
 ///
 /// Needs no package as root; as a user it needs `fusermount3`. After a signal the mount is gone
 /// within about ten seconds, even if programs still have files open there: what they wrote is kept,
@@ -56,9 +57,14 @@ enum Event {
 /// `fs` is shut down when this returns, with one exception, [`ServeError::Stuck`]: if a request, or
 /// closing itself, does not end within a minute of a signal, or if a second SIGTERM or SIGINT
 /// arrives. Then the process is to end; what was synced is on the drive, as after a power cut.
-pub fn serve(fs: Arc<dyn FileSystem>, config: &MountConfig, ready: impl FnOnce()) -> Result<()> {
+pub fn serve(
+    fs: Arc<dyn FileSystem>,
+    latencies: Arc<Latencies>,
+    config: &MountConfig,
+    ready: impl FnOnce(),
+) -> Result<()> {
     let flusher = IoFlusher::become_one();
-    let mut life = Life::new(Front::new(fs, config));
+    let mut life = Life::new(Front::new(fs, latencies, config));
     let served = life.run(config, ready);
     let closed = life.close();
     flusher.end();

@@ -1,5 +1,6 @@
 //! The configuration of a mount, and the options by which mount(8) knows it.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::ServeError;
@@ -101,6 +102,8 @@ pub struct MountConfig {
     pub direct_writes: DirectWrites,
     /// How asynchronous direct reads and writes arrive.
     pub async_direct: AsyncDirect,
+    /// Where metrics are served for Prometheus; nowhere by default.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl MountConfig {
@@ -118,6 +121,7 @@ impl MountConfig {
             write_cache: WriteCache::default(),
             direct_writes: DirectWrites::default(),
             async_direct: AsyncDirect::default(),
+            metrics: None,
         }
     }
 
@@ -167,6 +171,9 @@ impl MountConfig {
                     why: "a mount cannot be changed while it is served; unmount it first",
                 });
             }
+            other if other.starts_with(METRICS) => {
+                self.metrics = Some(metrics_address(other)?);
+            }
             other if is_for_mount(other) => {}
             other => {
                 return Err(ServeError::Option { option: other.to_owned(), why: "not known" });
@@ -174,6 +181,19 @@ impl MountConfig {
         }
         Ok(())
     }
+}
+
+/// The option that names an address.
+const METRICS: &str = "metrics=";
+
+/// The address of `metrics=PORT`, on this machine alone, or of `metrics=ADDRESS:PORT`.
+fn metrics_address(option: &str) -> Result<SocketAddr> {
+    let value = &option[METRICS.len()..];
+    let port = value.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    port.or_else(|| value.parse().ok()).ok_or_else(|| ServeError::Option {
+        option: option.to_owned(),
+        why: "write a port, or an address with a port such as 127.0.0.1:9464 or [::1]:9464",
+    })
 }
 
 /// Options that are for mount(8), or that always hold here (`default_permissions`).
@@ -225,6 +245,20 @@ mod tests {
         let plain = config("").unwrap();
         let fstab = "defaults,noauto,user=joe,_netdev,nofail,x-systemd.automount,uhelper=a";
         assert_eq!(config(fstab).unwrap(), plain);
+    }
+
+    #[test]
+    fn metrics_are_for_this_machine_unless_an_address_is_named() {
+        let address =
+            |option: &str| config(option).map(|config| config.metrics.unwrap().to_string());
+        assert_eq!(config("").unwrap().metrics, None);
+        assert_eq!(address("metrics=9464").unwrap(), "127.0.0.1:9464");
+        assert_eq!(address("ro,metrics=0.0.0.0:1").unwrap(), "0.0.0.0:1");
+        assert_eq!(address("metrics=[::1]:9464").unwrap(), "[::1]:9464");
+        for bad in ["metrics=", "metrics=65536", "metrics=:9464", "metrics=host:1", "metrics"] {
+            let error = config(bad).unwrap_err();
+            assert!(error.to_string().contains(bad), "{error}");
+        }
     }
 
     #[test]

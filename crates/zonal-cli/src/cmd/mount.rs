@@ -10,13 +10,19 @@ mod kind;
 mod remount;
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
+use zonal::SystemClock;
 use zonal_fs::vfs::Access;
+use zonal_fuse::control::Control;
 use zonal_fuse::daemon::{self, Parent};
+use zonal_fuse::exporter::Exporter;
+use zonal_fuse::latency::Latencies;
 use zonal_fuse::{MountConfig, serve};
 
 use crate::args::{FsKind, Global, Mount};
@@ -137,14 +143,29 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     kind.name().clone_into(&mut config.kind);
     let mounted = Mounted::mount(kind, &stack, &config, &of_kind)
         .with_context(|| format!("the file system on {}", args.device))?;
-    let served = serve(mounted.controlled(&stack), &config, || {
+    let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
+    let control = mounted.controlled(&stack, Arc::clone(&latencies));
+    // Before the mount is ready: a port that is in use is an error.
+    let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
+    let served = serve(control, latencies, &config, || {
         helper::record(&config);
         ready();
     });
+    drop(exporter);
     if let (Some(path), Some(counts)) = (&args.counts, mounted.counts()) {
         counts.write(path)?;
     }
     Ok(served?)
+}
+
+/// Serves metrics for as long as the file system is there.
+fn export(address: SocketAddr, control: &Arc<Control>) -> Result<Exporter> {
+    let weak = Arc::downgrade(control);
+    let source = move |dialect| weak.upgrade().map(|control| control.metrics(dialect));
+    let exporter = Exporter::start(address, Arc::new(SystemClock::new()), Box::new(source))?;
+    control.set_metrics(exporter.address());
+    tracing::info!(address = %exporter.address(), "metrics are served");
+    Ok(exporter)
 }
 
 /// Makes a panic end the process: the thread that should have answered a request is gone, and who

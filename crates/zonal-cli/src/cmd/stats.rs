@@ -1,82 +1,113 @@
-//! `zonal stats`: the counters of a mounted file system, from its control directory.
+//! `zonal stats`: what is counted in a mounted file system, from its control directory, once or again
+//! and again.
 
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use zonal_fuse::control::Report;
+use zonal_fuse::control::page::page;
 use zonal_fuse::{ServeError, control};
 
 use crate::args::{Global, Stats};
-use crate::output::table;
 
-/// The members of a JSON object in the order in which they stand there.
-struct Members(Vec<(String, Value)>);
+/// Bounds of the interval: below, the looks would be most of what is counted.
+const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members, M::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-
-        from.deserialize_map(InOrder)
-    }
-}
-
-/// Prints them.
+/// Prints it.
 pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
-    let text = read(&args.dir)?;
-    if global.json {
-        say!("{text}");
-        return Ok(());
+    match args.watch {
+        Some(seconds) => watch(global, &args.dir, seconds),
+        None if global.json => {
+            say!("{}", read(&args.dir)?);
+            Ok(())
+        }
+        None => {
+            say!("{}", page(&report(&args.dir)?, None));
+            Ok(())
+        }
     }
-    let Members(members) = parse(&text)?;
-    let pairs: Vec<(&str, String)> = members
-        .iter()
-        .map(|(name, value)| {
-            let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-            (name.as_str(), value)
-        })
-        .collect();
-    say!("{}", table::properties(&pairs));
-    Ok(())
 }
 
-/// One of them that is a text.
+/// Prints it until the mount ends, or until it is interrupted.
+fn watch(global: &Global, dir: &Path, seconds: f64) -> Result<()> {
+    if !SECONDS.contains(&seconds) {
+        bail!("--watch: {seconds} is not from {} to {} seconds", SECONDS.start(), SECONDS.end());
+    }
+    let pause = Duration::from_secs_f64(seconds);
+    let mut before = None;
+    loop {
+        let now = report(dir)?;
+        if global.json {
+            crate::output::json::line(&now)?;
+        } else {
+            show(&now, before.as_ref(), seconds);
+        }
+        before = Some(now);
+        wait(pause)?;
+    }
+}
+
+/// Shows a page in place of the one before, or below it where that cannot be done.
+fn show(now: &Report, before: Option<&Report>, seconds: f64) {
+    let (page, is_first) = (page(now, before), before.is_none());
+    let terminal = console::Term::stdout();
+    let can_move =
+        terminal.is_term() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+    if !can_move {
+        let gap = if is_first { "" } else { "\n" };
+        say!("{gap}{page}");
+        return;
+    }
+    let (rows, columns) = terminal.size_checked().unwrap_or((24, 80));
+    let (clear, end) = (if is_first { "\x1b[2J" } else { "" }, "\x1b[J");
+    let text = fitted(&page, (rows.into(), columns.into()), seconds);
+    // Line by line, so that nothing flickers.
+    say!("{clear}\x1b[H{}{end}", text.replace('\n', "\x1b[K\n"));
+}
+
+/// As much of a page as a terminal of so many rows and columns shows, with a last line about itself.
+fn fitted(page: &str, (rows, columns): (usize, usize), seconds: f64) -> String {
+    let fit = |line: &str| line.chars().take(columns).collect::<String>();
+    let room = rows.saturating_sub(1);
+    let lines: Vec<String> = page.lines().take(room).map(fit).collect();
+    let missing = page.lines().count() - lines.len();
+    let more = if missing > 0 { format!("; {missing} lines more than fit") } else { String::new() };
+    format!("{}\n{}", lines.join("\n"), fit(&format!("every {seconds} s, Ctrl-C ends{more}")))
+}
+
+/// Waits, without anything to wait for.
+fn wait(pause: Duration) -> Result<()> {
+    let pause = pause.try_into().context("the interval")?;
+    match rustix::event::poll(&mut [], Some(&pause)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("waiting"),
+    }
+}
+
+/// Everything that is counted.
+pub(crate) fn report(dir: &Path) -> Result<Report> {
+    serde_json::from_str(&read(dir)?).context("the counters are not valid JSON")
+}
+
+/// One member that is a text.
 pub(crate) fn text(dir: &Path, name: &str) -> Result<String> {
     member(dir, name, |value| value.as_str().map(ToOwned::to_owned))
 }
 
-/// One of them that is a number.
+/// One member that is a number.
 pub(crate) fn number(dir: &Path, name: &str) -> Result<u64> {
     member(dir, name, Value::as_u64)
 }
 
 fn member<T>(dir: &Path, name: &str, read_as: impl Fn(&Value) -> Option<T>) -> Result<T> {
-    let Members(members) = parse(&read(dir)?)?;
-    let found = members.iter().find(|(other, _)| other == name);
-    let found = found.and_then(|(_, value)| read_as(value));
+    let all: Value =
+        serde_json::from_str(&read(dir)?).context("the counters are not valid JSON")?;
+    let found = all.get(name).and_then(read_as);
     found.with_context(|| format!("the counters have no {name}"))
-}
-
-fn parse(text: &str) -> Result<Members> {
-    serde_json::from_str(text).context("the counters are not valid JSON")
 }
 
 fn read(dir: &Path) -> Result<String> {
@@ -85,5 +116,23 @@ fn read(dir: &Path) -> Result<String> {
             Err(ServeError::NotServed { point: dir.to_owned() }.into())
         }
         read => read.with_context(|| format!("reading the counters of {}", dir.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_cut_to_the_terminal_and_says_so() {
+        let page = "one\ntwo is long\nthree\nfour\n";
+        assert_eq!(
+            fitted(page, (24, 80), 2.0),
+            "one\ntwo is long\nthree\nfour\nevery 2 s, Ctrl-C ends"
+        );
+        let cut = fitted(page, (3, 40), 0.5);
+        assert_eq!(cut, "one\ntwo is long\nevery 0.5 s, Ctrl-C ends; 2 lines more t");
+        assert_eq!(fitted(page, (3, 5), 2.0), "one\ntwo i\nevery");
+        assert_eq!(fitted(page, (0, 0), 2.0), "\n");
     }
 }

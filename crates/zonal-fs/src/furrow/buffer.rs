@@ -114,6 +114,7 @@ impl Furrow {
     }
 
     fn admit_with_effort(&self, blocks: u64) -> Result<Admission<'_>> {
+        let _wait = self.meters.wait(&*self.clock);
         let _turn = self.making_room.lock().expect("no holder panicked");
         // Each attempt empties a zone, and wins what was dead in it.
         let mut attempts = 64 + 2 * self.pins.len();
@@ -127,7 +128,7 @@ impl Furrow {
     }
 
     /// Blocks that user writes can place without reclaim.
-    fn room(&self, state: &State) -> u64 {
+    pub(super) fn room(&self, state: &State) -> u64 {
         let layout = self.layout();
         let set = layout.meta_zones_wanted(state.totals.row_bytes);
         let kept = state.zones.kept_for_metadata(set) as u64 + 1;
@@ -297,6 +298,7 @@ impl Furrow {
         if is_low {
             self.wake_worker();
         }
+        let _wait = is_low.then(|| self.meters.wait(&*self.clock));
         if is_low
             && !self.reset_one()
             && let Err(error) = self.reclaim_some(2 * blocks, Urgency::Normal)

@@ -22,6 +22,7 @@
 //! | [`mod@table`] | how are rows stored in sorted order? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
+//! | [`stats`], [`meters`] | what does a mount do and hold, in numbers? |
 //! | `mkfs`, [`mod@division`], `check`, `dump` | the tools |
 
 mod alloc;
@@ -51,6 +52,7 @@ pub mod layout;
 mod load;
 mod loading;
 mod losses;
+mod meters;
 mod missing;
 mod mkfs;
 mod names;
@@ -72,6 +74,7 @@ pub mod sample;
 mod search;
 mod small;
 mod state;
+pub mod stats;
 mod step;
 mod sums;
 mod superlog;
@@ -97,15 +100,16 @@ pub use self::options::{AtimePolicy, MountOptions};
 use self::planted::PlantedBug;
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
+pub use self::stats::{Live, Stats};
 pub use self::step::{StepProgress, Work};
 pub(crate) use self::superlog::label_of;
 pub use crate::mkfs::{Overwrite, Progress};
 
-use self::alloc::Role;
 use self::committer::{CommitTurns, Committer};
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
+use self::meters::Meters;
 use self::reclaim::Victim;
 use self::resume::RecoveryFacts;
 use self::search::Search;
@@ -201,6 +205,7 @@ pub struct Furrow {
     read_only: AtomicBool,
     reserve_percent: u32,
     losses: Vec<Loss>,
+    meters: Meters,
 }
 
 impl Furrow {
@@ -230,8 +235,7 @@ impl Furrow {
         }
         let facts = RecoveryFacts::of(&drive, &loaded, &problems);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
-        let zone_count = loaded.state.zones.slots.len();
-        let last_batch = loaded.journal.end.last;
+        let (zone_count, last_batch) = (loaded.state.zones.slots.len(), loaded.journal.end.last);
         let view = Arc::clone(&loaded.table.view);
         view.limit_cache(division.leaves);
         let committer = Committer {
@@ -246,6 +250,7 @@ impl Furrow {
         let fs = Self {
             drive,
             last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
+            meters: Meters::new(clock.monotonic_ns()),
             clock,
             options,
             state: RwLock::new(State { planted: options.planted, ..loaded.state }),
@@ -287,36 +292,6 @@ impl Furrow {
     /// write all the same, for else nobody could delete or replace the files that are damaged.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
-    }
-
-    /// What was written, and what zones are used for.
-    pub fn stats(&self) -> Stats {
-        let count = |role: &dyn Fn(Role) -> bool| {
-            let state = self.read_state();
-            state.zones.slots.iter().filter(|slot| role(slot.role)).count() as u64
-        };
-        let (counts, cache) = (&self.drive.counts, self.view.cache_counts());
-        Stats {
-            user_bytes: counts.user_bytes.load(Ordering::Relaxed),
-            reclaim_bytes: counts.reclaim_bytes.load(Ordering::Relaxed),
-            meta_bytes: counts.meta_bytes.load(Ordering::Relaxed),
-            read_bytes: counts.read_bytes.load(Ordering::Relaxed),
-            blocks_reread: counts.blocks_reread.load(Ordering::Relaxed),
-            blocks_moved_wrong: counts.blocks_moved_wrong.load(Ordering::Relaxed),
-            flushes: counts.flushes.load(Ordering::Relaxed),
-            resets: counts.resets.load(Ordering::Relaxed),
-            batches: self.durable_batch.load(Ordering::Relaxed),
-            held_bytes: self.read_state().held_bytes as u64,
-            cache_bytes: cache.bytes,
-            cache_hits: cache.hits,
-            cache_misses: cache.misses,
-            leaves_lost: self.view.lost_count(),
-            zones_free: count(&|role| role == Role::Free),
-            zones_open: count(&|role| matches!(role, Role::Open(_))),
-            zones_sealed: count(&|role| matches!(role, Role::Sealed | Role::PendingReset)),
-            zones_metadata: count(&|role| matches!(role, Role::Super | Role::Meta)),
-            zones_failed: count(&|role| role == Role::Failed),
-        }
     }
 
     /// Memory that the mount may use: see [`MountOptions::memory`].
@@ -440,60 +415,4 @@ fn refuse_broken(problems: &Problems, access: Access) -> Result<()> {
         first.invariant.rule, first.invariant.id, first.what
     );
     Err(FsError::Corrupt { what: "metadata", why })
-}
-
-/// Counters since mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Bytes of file data written to zones.
-    pub user_bytes: u64,
-    /// Bytes that reclaim moved.
-    pub reclaim_bytes: u64,
-    /// Bytes of journal, table and superblocks.
-    pub meta_bytes: u64,
-    /// Bytes read from the device.
-    pub read_bytes: u64,
-    /// Blocks whose checksum was wrong at first and right when they were read again.
-    pub blocks_reread: u64,
-    /// Blocks that reclaim moved although they stayed wrong: their readers get an error.
-    pub blocks_moved_wrong: u64,
-    /// Device flushes.
-    pub flushes: u64,
-    /// Zones reset.
-    pub resets: u64,
-    /// Number of the last durable batch, over the file system's life.
-    pub batches: u64,
-    /// Bytes of memory that hold inodes, entries and maps.
-    pub held_bytes: u64,
-    /// Bytes of memory that hold parts of the table.
-    pub cache_bytes: u64,
-    /// Parts of the table that were found there.
-    pub cache_hits: u64,
-    /// Parts of the table that had to be read from the device.
-    pub cache_misses: u64,
-    /// Leaves of the table that no copy gave: what lies in them gives an error.
-    pub leaves_lost: u64,
-    /// Zones that hold nothing.
-    pub zones_free: u64,
-    /// Zones being written with data.
-    pub zones_open: u64,
-    /// Zones that hold data and are not written.
-    pub zones_sealed: u64,
-    /// Zones of superblocks, journal and table.
-    pub zones_metadata: u64,
-    /// Zones that can no longer be written.
-    pub zones_failed: u64,
-}
-
-impl Stats {
-    /// Bytes written to the device per byte of file data: file-system write amplification.
-    pub fn write_amplification(&self) -> f64 {
-        if self.user_bytes == 0 {
-            return 1.0;
-        }
-        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-        let ratio = (self.user_bytes + self.reclaim_bytes + self.meta_bytes) as f64
-            / self.user_bytes as f64;
-        ratio
-    }
 }

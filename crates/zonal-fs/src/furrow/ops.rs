@@ -169,6 +169,7 @@ impl FileSystem for Furrow {
     }
 
     fn tick(&self) -> Result<()> {
+        self.meters.sample(&self.drive.counts, self.clock.monotonic_ns());
         if self.is_read_only() {
             return Ok(());
         }

@@ -105,11 +105,16 @@ impl Furrow {
             if let Some(batch) = self.look_at(&mut at, urgency)? {
                 let outcome = self.move_blocks(at.zone, &batch);
                 self.unpin_zone(at.zone);
-                moved += outcome?;
+                let blocks = outcome?;
+                self.meters.moved(at.zone, blocks);
+                moved += blocks;
             }
             if !self.is_over(&at) {
                 victim = Some(at);
-            } else if moved > 0 {
+                continue;
+            }
+            self.meters.victim_is_over(at.zone, self.gained(&at, urgency));
+            if moved > 0 {
                 break;
             } else if at.found == 0 {
                 self.miss_owners(&at);
@@ -172,6 +177,16 @@ impl Furrow {
     /// Whether there is nothing more to move out of a victim, as far as its records tell.
     fn is_over(&self, victim: &Victim) -> bool {
         victim.next().is_none() || self.read_state().zones.slot(victim.zone).live == 0
+    }
+
+    /// Blocks that can be written again once a victim is reset.
+    fn gained(&self, victim: &Victim, urgency: Urgency) -> u32 {
+        let state = self.read_state();
+        let slot = state.zones.slot(victim.zone);
+        match urgency {
+            Urgency::Normal | Urgency::Emergency => slot.capacity.saturating_sub(slot.live),
+            Urgency::Rescue => 0,
+        }
     }
 
     /// Something lives in a victim, and no record leads to it: a mistake, or the rows cannot be read. It

@@ -222,7 +222,10 @@ impl Furrow {
             return;
         }
         match outcome {
-            Ok(()) => state.zones.release(zone),
+            Ok(()) => {
+                state.zones.release(zone);
+                self.meters.victim_is_over(zone, self.layout().capacity(zone));
+            }
             Err(error) => {
                 tracing::warn!(zone, %error, "a zone could not be reset");
                 state.zones.fail(zone);

@@ -27,6 +27,7 @@ use tempfile::TempDir;
 use zonal::{Clock, OpenMode, ZonedDevice, spec};
 use zonal_fs::zonefs::{MkfsOptions, MountOptions, ZoneFs, mkfs};
 use zonal_fuse::MountConfig;
+use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::DirectWrites;
 
 use target::{Kind, Op, Target, processor_ns};
@@ -349,5 +350,6 @@ fn daemon(what: &str, point: &Path) {
     if what == "warm" {
         config.direct_writes = DirectWrites::Cache;
     }
-    zonal_fuse::serve(Arc::new(fs), &config, || println!("READY")).expect("it serves");
+    let latencies = Arc::new(Latencies::new(Arc::new(Machine)));
+    zonal_fuse::serve(Arc::new(fs), latencies, &config, || println!("READY")).expect("it serves");
 }

@@ -2,12 +2,15 @@
 
 use std::fmt::Write;
 
+use serde_json::Value;
 use zonal::ZoneId;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Ino, Result};
 
-use super::Control;
 use super::files::File;
+use super::metrics::{self, Dialect};
+use super::report::Report;
+use super::{Control, map, page};
 use crate::zone_report;
 
 /// Zones that are asked for at once.
@@ -17,6 +20,9 @@ impl Control {
     pub(super) fn read_own(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self.file(ino)? {
             File::Stats => Ok(copy(&self.stats(), offset, buffer)),
+            File::Page => Ok(copy(&page::page(&self.report(), None), offset, buffer)),
+            File::Metrics => Ok(copy(&self.metrics(Dialect::Prometheus), offset, buffer)),
+            File::Map => Ok(self.read_map(offset, buffer)),
             File::Zones => self.read_zones(offset, buffer),
             File::Counter(name) => {
                 let mut counters = self.inspected.counters().into_iter();
@@ -29,15 +35,40 @@ impl Control {
         }
     }
 
-    /// Type, settings and counters as JSON, one to a line. The names need no quoting.
+    /// Everything that is counted.
+    pub fn report(&self) -> Report {
+        let settings = self.inspected.settings().into_iter();
+        let settings = settings.map(|(name, value)| (name.to_owned(), Value::from(value)));
+        let counters = self.inspected.counters().into_iter();
+        let counters = counters.map(|(name, value)| (name.to_owned(), Value::from(value)));
+        let metrics = self.metrics.get();
+        let metrics = metrics.map(|address| ("metrics".to_owned(), address.to_string().into()));
+        Report {
+            kind: self.inspected.kind().to_owned(),
+            at_ns: self.latencies.now_ns(),
+            named: settings.chain(metrics).chain(counters).collect(),
+            live: self.inspected.live(),
+            operations: self.latencies.all(),
+        }
+    }
+
+    /// The same for Prometheus.
+    pub fn metrics(&self, dialect: Dialect) -> String {
+        metrics::text(&self.report(), &self.latencies.coarse(), dialect)
+    }
+
     fn stats(&self) -> String {
-        let settings =
-            [("type", self.inspected.kind())].into_iter().chain(self.inspected.settings());
-        let settings = settings.map(|(name, value)| format!("  \"{name}\": \"{value}\""));
-        let counters = self.inspected.counters();
-        let counters = counters.iter().map(|(name, value)| format!("  \"{name}\": {value}"));
-        let members: Vec<String> = settings.chain(counters).collect();
-        format!("{{\n{}\n}}\n", members.join(",\n"))
+        let text = serde_json::to_string_pretty(&self.report());
+        text.expect("names are texts, and numbers are whole") + "\n"
+    }
+
+    /// As many lines of the map as are asked for.
+    fn read_map(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let (first, skip) = (at / map::LINE_BYTES, at % map::LINE_BYTES);
+        let count = (skip + buffer.len()).div_ceil(map::LINE_BYTES);
+        let uses = self.inspected.zone_uses(first, count);
+        copy(&map::text(&uses), skip as u64, buffer)
     }
 
     /// All lines are equally long, so only those asked for are made: a large drive has megabytes

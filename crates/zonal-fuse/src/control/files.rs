@@ -17,26 +17,41 @@ pub(super) enum File {
     Stats,
     Zones,
     Command,
+    /// The counters as a page for people.
+    Page,
+    /// The counters for Prometheus.
+    Metrics,
+    /// What each zone is used for.
+    Map,
     /// One counter.
     Counter(&'static str),
 }
 
 impl File {
     /// The files that every file system has, in the order of their numbers.
-    const ALWAYS: [Self; 3] = [Self::Stats, Self::Zones, Self::Command];
+    const ALWAYS: [Self; 6] =
+        [Self::Stats, Self::Zones, Self::Command, Self::Page, Self::Metrics, Self::Map];
 
     fn name(self) -> &'static str {
         match self {
             Self::Stats => "stats",
             Self::Zones => "zones",
             Self::Command => "command",
+            Self::Page => "page",
+            Self::Metrics => "metrics",
+            Self::Map => "map",
             Self::Counter(name) => name,
         }
     }
 
     fn perm(self) -> u16 {
         match self {
-            Self::Stats | Self::Zones | Self::Counter(_) => 0o444,
+            Self::Stats
+            | Self::Zones
+            | Self::Page
+            | Self::Metrics
+            | Self::Map
+            | Self::Counter(_) => 0o444,
             Self::Command => 0o200,
         }
     }

@@ -1,7 +1,8 @@
 //! What the control directory shows of a file system.
 
 use zonal_fs::FsError;
-use zonal_fs::furrow::{self, Furrow};
+use zonal_fs::furrow::stats::ZoneUse;
+use zonal_fs::furrow::{self, Furrow, Live};
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{OpenPolicy, ZoneFs};
@@ -17,6 +18,16 @@ pub trait Inspect: Send + Sync {
     /// Those counters that have a file of their own.
     fn attributes(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// The picture of now, where zones are used for more than one file.
+    fn live(&self) -> Option<Live> {
+        None
+    }
+
+    /// What zones are used for, up to `count` of them from `first` on. Calls no device.
+    fn zone_uses(&self, _first: usize, _count: usize) -> Vec<ZoneUse> {
+        Vec::new()
     }
 
     /// How it is mounted, by name.
@@ -56,6 +67,9 @@ impl Inspect for Furrow {
             cache_hits,
             cache_misses,
             leaves_lost,
+            waits,
+            wait_ns,
+            wait_ns_max,
             zones_free,
             zones_open,
             zones_sealed,
@@ -78,12 +92,23 @@ impl Inspect for Furrow {
             ("cache_hits", cache_hits),
             ("cache_misses", cache_misses),
             ("leaves_lost", leaves_lost),
+            ("waits", waits),
+            ("wait_ns", wait_ns),
+            ("wait_ns_max", wait_ns_max),
             ("zones_free", zones_free),
             ("zones_open", zones_open),
             ("zones_sealed", zones_sealed),
             ("zones_metadata", zones_metadata),
             ("zones_failed", zones_failed),
         ]
+    }
+
+    fn live(&self) -> Option<Live> {
+        Some(Furrow::live(self))
+    }
+
+    fn zone_uses(&self, first: usize, count: usize) -> Vec<ZoneUse> {
+        Furrow::zone_uses(self, first, count)
     }
 
     fn settings(&self) -> Vec<(&'static str, &'static str)> {

@@ -32,7 +32,8 @@ fn mount_with(shape: &str, options: zonefs::MountOptions) -> Mount {
     zonefs::mkfs(&*stack.device, &OPTIONS, &mut |_| ()).unwrap();
     let device = Arc::clone(&stack.device);
     let fs = Arc::new(ZoneFs::mount(device, clock.clone(), options).unwrap());
-    Mount { control: Control::new(Arc::clone(&fs), &stack, &*clock), fs }
+    let latencies = Arc::new(Latencies::new(clock.clone()));
+    Mount { control: Control::new(Arc::clone(&fs), &stack, latencies, &*clock), fs }
 }
 
 impl Mount {
@@ -75,7 +76,7 @@ fn it_is_found_and_never_listed() {
     let directory = mount.control.lookup(root, NAME.as_bytes()).unwrap();
     assert_eq!((directory.kind, directory.perm), (FileKind::Directory, 0o555));
     let files = names(directory.ino);
-    assert_eq!(files[..5], [".", "..", "stats", "zones", "command"]);
+    assert_eq!(files[..8], [".", "..", "stats", "zones", "command", "page", "metrics", "map"]);
     for name in &files[2..] {
         let attr = mount.find(name).unwrap();
         let perm = if name == "command" { 0o200 } else { 0o444 };
@@ -104,7 +105,7 @@ fn a_listing_goes_on_where_it_stopped() {
         let Some(next) = taken else { break };
         (cookie, count) = (next, count + 1);
     }
-    assert_eq!(count, 2 + 3 + 4);
+    assert_eq!(count, 2 + 6 + 4);
 }
 
 #[test]
@@ -243,4 +244,55 @@ fn nothing_in_it_is_changed() {
     }
     let emptied = SetAttr { size: Some(0), ..SetAttr::default() };
     control.setattr(&Caller::ROOT, mount.find("command").unwrap().ino, &emptied).unwrap();
+}
+
+/// A Furrow, whose zones are shared by files.
+fn furrow() -> (Control, Arc<zonal_fs::furrow::Furrow>) {
+    use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+
+    let clock = Arc::new(ManualClock::new(7));
+    let shape = "mem:zones=40,zone=1M,conventional=0";
+    let stack = spec::open_stack(shape, OpenMode::ReadWrite, clock.clone()).unwrap();
+    mkfs(stack.device.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+    let fs = Furrow::mount(stack.device.clone(), clock.clone(), MountOptions::default()).unwrap();
+    let (fs, latencies) = (Arc::new(fs), Arc::new(Latencies::new(clock.clone())));
+    latencies.record(crate::latency::Operation::Write, 0);
+    (Control::new(Arc::clone(&fs), &stack, latencies, &*clock), fs)
+}
+
+#[test]
+fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
+    let (control, fs) = furrow();
+    let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
+    let ino = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
+    fs.write(ino, 0, &vec![1; 300 * 4096], WriteFlags::DIRECT).unwrap();
+    let directory = control.lookup(control.root(), NAME.as_bytes()).unwrap().ino;
+    let read = |name: &str| {
+        let ino = control.lookup(directory, name.as_bytes()).unwrap().ino;
+        let mut buffer = vec![0; 1 << 20];
+        let len = control.read(ino, 0, &mut buffer).unwrap();
+        String::from_utf8(buffer[..len].to_vec()).unwrap()
+    };
+    let report: Report = serde_json::from_str(&read("stats")).unwrap();
+    let live = report.live.as_ref().unwrap();
+    assert_eq!(live.blocks.used, 300);
+    assert_eq!(report.counter("user_bytes"), 300 * 4096);
+    assert_eq!(report.setting("access"), "read-write");
+    assert_eq!(report.operations[0].operation, "write");
+    let page = read("page");
+    assert!(page.contains("  used") && page.contains(" 300 ") && page.contains("write"), "{page}");
+    assert!(read("metrics").contains("zonal_space_bytes{use=\"used\"} 1228800\n"));
+    let zones = map::parse(&read("map"));
+    assert_eq!(zones.len(), 40);
+    let full = map::Line { role: b'd', written: 100, used: 100 };
+    assert!(zones.contains(&full), "{zones:?}");
+    // In pieces as at once.
+    let ino = control.lookup(directory, b"map").unwrap().ino;
+    let mut piece = [0; 7];
+    for offset in [0, 3, 9, 395] {
+        let len = control.read(ino, offset, &mut piece).unwrap();
+        let at = usize::try_from(offset).unwrap();
+        assert_eq!(piece[..len], read("map").as_bytes()[at..at + len]);
+    }
+    assert_eq!(control.read(ino, 400, &mut piece).unwrap(), 0);
 }

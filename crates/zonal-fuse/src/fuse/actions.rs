@@ -15,6 +15,7 @@ use zonal_fs::{FsError, rules};
 use super::process::Credentials;
 use super::reply::{GENERATION, ttl};
 use super::{Front, convert};
+use crate::latency::Operation;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
@@ -42,7 +43,7 @@ impl Front {
 
     /// Takes back lookups. A stopped front end has let go of everything already.
     pub(super) fn forget_lookups(&self, ino: Ino, lookups: u64) {
-        let _ = self.run("forget", self.shared.nodes.node(ino), |fs, ino| {
+        let _ = self.run(Operation::Forget, self.shared.nodes.node(ino), |fs, ino| {
             self.shared.releases.note(|| self.shared.pins.forget(fs, ino, lookups));
             Ok(())
         });
@@ -55,7 +56,7 @@ impl Front {
         name: &OsStr,
         new: &NewInode<'_>,
     ) -> Result<FileAttr, Errno> {
-        self.run("create", parent, |fs, parent| {
+        self.run(Operation::Create, parent, |fs, parent| {
             self.entered(fs, &fs.create(caller, parent, name.as_bytes(), new)?)
         })
     }
@@ -109,7 +110,7 @@ impl Front {
             // kernel lists a node that cannot be, but does not enter it.
             let dot = matches!(&*entry.name, b"." | b"..");
             let only_listed = dot || self.shared.nodes.node(entry.ino).0 != entry.ino.get();
-            let found = self.run("readdirplus", ino, |fs, _| {
+            let found = self.run(Operation::Readdirplus, ino, |fs, _| {
                 let attr = fs.getattr(entry.ino)?;
                 if only_listed {
                     Ok(convert::attr(&attr, self.shared.blksize))
@@ -131,7 +132,7 @@ impl Front {
 
     /// Up to `limit` entries from `cookie` on.
     fn entries(&self, ino: INodeNo, cookie: u64, limit: usize) -> Result<Vec<Entry>, Errno> {
-        self.run("readdir", ino, |fs, ino| {
+        self.run(Operation::Readdir, ino, |fs, ino| {
             let mut entries = Vec::new();
             fs.readdir(ino, cookie, &mut |entry: DirEntry<'_>| {
                 if entries.len() == limit {

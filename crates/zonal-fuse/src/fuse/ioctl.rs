@@ -9,6 +9,7 @@ use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr};
 
 use super::Front;
 use super::process::Credentials;
+use crate::latency::Operation;
 
 /// `_IOR('X', 125, u32)`: make everything durable, then stop, as XFS and ext4 do.
 const SHUTDOWN: u32 = 0x8004_587d;
@@ -74,14 +75,14 @@ impl Front {
     }
 
     fn flags(&self, ino: INodeNo, numbering: Numbering) -> Result<u32, Errno> {
-        let flags = self.run("get flags", ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
+        let flags = self.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
         Ok(encode(flags, numbering))
     }
 
     fn set_flags(&self, ino: INodeNo, numbering: Numbering, raw: u32) -> Result<Vec<u8>, Errno> {
         let flags = decode(raw, numbering).ok_or(Errno::EOPNOTSUPP)?;
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.run("set flags", ino, |fs, ino| fs.setattr(&Caller::ROOT, ino, &set))?;
+        self.run(Operation::Ioctl, ino, |fs, ino| fs.setattr(&Caller::ROOT, ino, &set))?;
         // The kernel does not expect a new ctime from an ioctl.
         self.forget_attributes(ino);
         Ok(Vec::new())
@@ -91,7 +92,7 @@ impl Front {
         if !Credentials::of(request.pid()).administers() {
             return Err(Errno::EPERM);
         }
-        self.run("shutdown", ino, |fs, _: Ino| fs.sync())?;
+        self.run(Operation::Ioctl, ino, |fs, _: Ino| fs.sync())?;
         tracing::warn!("stopped by the shutdown ioctl: every further request fails");
         self.stop();
         Ok(vec![0; 4])

@@ -46,6 +46,8 @@ use fuser::{Errno, FileAttr, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino, Wake};
 
+use crate::control;
+use crate::latency::{Latencies, Operation};
 use crate::options::{Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
 use crate::read_only::RemountTrigger;
 use nodes::Nodes;
@@ -78,6 +80,7 @@ pub struct Front {
 
 struct Shared {
     fs: Arc<dyn FileSystem>,
+    latencies: Arc<Latencies>,
     nodes: Nodes,
     /// What its files are as a rule.
     model: FileModel,
@@ -105,8 +108,8 @@ struct Shared {
 }
 
 impl Front {
-    /// Serves `fs`.
-    pub fn new(fs: Arc<dyn FileSystem>, config: &MountConfig) -> Self {
+    /// Serves `fs`, and measures it with `latencies`.
+    pub fn new(fs: Arc<dyn FileSystem>, latencies: Arc<Latencies>, config: &MountConfig) -> Self {
         let blksize = fs.statfs().map_or(BLKSIZE, |stat| stat.block_size);
         let shared = Shared {
             nodes: Nodes::new(fs.root()),
@@ -116,6 +119,7 @@ impl Front {
             closings: Closings::default(),
             became_read_only: RemountTrigger::default(),
             fs,
+            latencies,
             pins: Pins::default(),
             releases: Releases::default(),
             pages: Pages::default(),
@@ -199,11 +203,27 @@ impl Front {
         (!is_stopped()).then(|| call(&*self.shared.fs))
     }
 
-    /// Runs one operation of the file system. Failures that users see as EIO are logged, since
-    /// the errno says so little.
+    /// Runs one operation of the file system, and measures how long it takes. What is asked of the
+    /// control directory does not count.
     fn run<T>(
         &self,
-        operation: &'static str,
+        operation: Operation,
+        ino: INodeNo,
+        run: impl FnMut(&dyn FileSystem, Ino) -> Result<T, FsError>,
+    ) -> Result<T, Errno> {
+        let since_ns = self.shared.latencies.now_ns();
+        let outcome = self.call(operation, ino, run);
+        if !control::is_own(self.ino(ino)) {
+            self.shared.latencies.record(operation, since_ns);
+        }
+        outcome
+    }
+
+    /// Runs one operation of the file system. Failures that users see as EIO are logged, since
+    /// the errno says so little.
+    fn call<T>(
+        &self,
+        operation: Operation,
         ino: INodeNo,
         mut run: impl FnMut(&dyn FileSystem, Ino) -> Result<T, FsError>,
     ) -> Result<T, Errno> {
@@ -215,7 +235,7 @@ impl Front {
         outcome.map_err(|error| {
             let errno = Errno::from_i32(error.errno());
             if errno.code() == Errno::EIO.code() {
-                tracing::error!(operation, inode = ino.0, %error, "answered EIO");
+                tracing::error!(operation = operation.name(), inode = ino.0, %error, "answered EIO");
             }
             errno
         })

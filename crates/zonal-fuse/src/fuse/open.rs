@@ -13,6 +13,7 @@ use zonal_fs::{FsError, protect};
 use super::reply::{Route, opened};
 use super::{Front, convert};
 use crate::control;
+use crate::latency::Operation;
 
 /// How long an open waits for closes on their way. After that it fails, which changes nothing.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -63,7 +64,7 @@ impl Front {
         }
         let purpose = purpose(flags);
         // A stopped file system has been closed with all its files.
-        let _ = self.run("release", ino, |fs, ino| {
+        let _ = self.run(Operation::Release, ino, |fs, ino| {
             fs.close(ino, purpose);
             Ok(())
         });
@@ -79,7 +80,7 @@ impl Front {
         loop {
             let seen = self.shared.closings.count();
             let mut full = false;
-            let route = self.run("open", ino, |fs, ino| {
+            let route = self.run(Operation::Open, ino, |fs, ino| {
                 let attr = fs.getattr(ino)?;
                 check(&attr, flags)?;
                 let outcome = fs.open(ino, purpose);

@@ -19,6 +19,7 @@ use zonal_fs::vfs::{FileKind, FileModel, NewInode, SetAttr, SyncKind, WriteFlags
 use super::actions::{perm_after_change, xattr_caller};
 use super::reply::{GENERATION, Route, ttl};
 use super::{Front, REQUEST_MAX, convert, reply};
+use crate::latency::Operation;
 use crate::options::{DirectWrites, WriteCache};
 use crate::unmount::DAEMON_XATTR;
 
@@ -40,7 +41,7 @@ impl Filesystem for Front {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.run("lookup", parent, |fs, parent| {
+        let found = self.run(Operation::Lookup, parent, |fs, parent| {
             // Only file handles ask for ".", and of any inode, not only of directories.
             if name == "." {
                 return self.entered(fs, &fs.getattr(parent)?);
@@ -59,7 +60,8 @@ impl Filesystem for Front {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let result = self.run("getattr", ino, |fs, ino| fs.getattr(ino).map(|a| self.attr(&a)));
+        let result =
+            self.run(Operation::Getattr, ino, |fs, ino| fs.getattr(ino).map(|a| self.attr(&a)));
         reply::attr(reply, result);
     }
 
@@ -84,7 +86,7 @@ impl Filesystem for Front {
         if handle.is_some() && size == Some(0) && self.takes_back_write(request, ino) {
             return reply.error(Errno::EIO);
         }
-        let result = self.run("setattr", ino, |fs, ino| {
+        let result = self.run(Operation::Setattr, ino, |fs, ino| {
             let mut set = SetAttr {
                 perm: mode.map(convert::perm),
                 uid,
@@ -112,7 +114,7 @@ impl Filesystem for Front {
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.run("readlink", ino, |fs, ino| fs.readlink(ino)) {
+        match self.run(Operation::Readlink, ino, |fs, ino| fs.readlink(ino)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
         }
@@ -150,11 +152,17 @@ impl Filesystem for Front {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply::empty(reply, self.run("unlink", parent, |fs, dir| fs.unlink(dir, name.as_bytes())));
+        reply::empty(
+            reply,
+            self.run(Operation::Unlink, parent, |fs, dir| fs.unlink(dir, name.as_bytes())),
+        );
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply::empty(reply, self.run("rmdir", parent, |fs, dir| fs.rmdir(dir, name.as_bytes())));
+        reply::empty(
+            reply,
+            self.run(Operation::Rmdir, parent, |fs, dir| fs.rmdir(dir, name.as_bytes())),
+        );
     }
 
     fn symlink(
@@ -181,7 +189,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let result = convert::rename_flags(flags).and_then(|flags| {
-            self.run("rename", parent, |fs, parent| {
+            self.run(Operation::Rename, parent, |fs, parent| {
                 let target = (self.ino(new_parent), new_name.as_bytes());
                 fs.rename((parent, name.as_bytes()), target, flags)
             })
@@ -197,7 +205,7 @@ impl Filesystem for Front {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let result = self.run("link", ino, |fs, ino| {
+        let result = self.run(Operation::Link, ino, |fs, ino| {
             self.entered(fs, &fs.link(ino, self.ino(new_parent), new_name.as_bytes())?)
         });
         reply::entry(reply, result);
@@ -261,10 +269,11 @@ impl Filesystem for Front {
                 buffer.resize(size, 0);
             }
             let target = &mut buffer[..size];
-            let read = self.run("read", ino, |fs, ino| match flags.0 & convert::O_DIRECT {
-                0 => fs.read(ino, offset, target),
-                _ => fs.read_direct(ino, offset, target),
-            });
+            let read =
+                self.run(Operation::Read, ino, |fs, ino| match flags.0 & convert::O_DIRECT {
+                    0 => fs.read(ino, offset, target),
+                    _ => fs.read_direct(ino, offset, target),
+                });
             match read {
                 Ok(len) => reply.data(&buffer[..len]),
                 Err(error) => {
@@ -295,7 +304,7 @@ impl Filesystem for Front {
         let model = self.shared.fs.model(self.ino(ino));
         let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
         let written = match model {
-            FileModel::Posix => self.run("write", ino, |fs, ino| {
+            FileModel::Posix => self.run(Operation::Write, ino, |fs, ino| {
                 fs.write(ino, offset, data, how - WriteFlags::DURABLE)
             }),
             FileModel::Zones => self.write_zone(request, ino, offset, data, how),
@@ -404,7 +413,7 @@ impl Filesystem for Front {
     }
 
     fn statfs(&self, _request: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self.run("statfs", ino, |fs, _| fs.statfs()) {
+        match self.run(Operation::Statfs, ino, |fs, _| fs.statfs()) {
             Ok(stat) => reply.statfs(
                 stat.blocks,
                 stat.blocks_free,
@@ -438,7 +447,7 @@ impl Filesystem for Front {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        let result = self.run("setxattr", ino, |fs, ino| {
+        let result = self.run(Operation::Setxattr, ino, |fs, ino| {
             let caller = xattr_caller(fs, request, ino, name.as_bytes())?;
             fs.setxattr(&caller, ino, name.as_bytes(), value, mode)
         });
@@ -449,13 +458,13 @@ impl Filesystem for Front {
         let value = if is_daemon_xattr(ino, name) {
             Ok(std::process::id().to_string().into_bytes())
         } else {
-            self.run("getxattr", ino, |fs, ino| fs.getxattr(ino, name.as_bytes()))
+            self.run(Operation::Getxattr, ino, |fs, ino| fs.getxattr(ino, name.as_bytes()))
         };
         reply::xattr(reply, size, value);
     }
 
     fn listxattr(&self, _request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.run("listxattr", ino, |fs, ino| fs.listxattr(ino)).map(|names| {
+        let names = self.run(Operation::Listxattr, ino, |fs, ino| fs.listxattr(ino)).map(|names| {
             let mut list = Vec::new();
             for name in names {
                 list.extend_from_slice(&name);
@@ -470,7 +479,8 @@ impl Filesystem for Front {
         if is_daemon_xattr(ino, name) {
             return reply.error(Errno::EPERM);
         }
-        let result = self.run("removexattr", ino, |fs, ino| fs.removexattr(ino, name.as_bytes()));
+        let result =
+            self.run(Operation::Removexattr, ino, |fs, ino| fs.removexattr(ino, name.as_bytes()));
         reply::empty(reply, result);
     }
 
@@ -502,7 +512,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let result = convert::allocate(mode).and_then(|how| {
-            self.run("fallocate", ino, |fs, ino| {
+            self.run(Operation::Fallocate, ino, |fs, ino| {
                 fs.fallocate(ino, how, offset, length)?;
                 if let Some(perm) = perm_after_change(fs, request, ino)? {
                     let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
@@ -530,7 +540,7 @@ impl Filesystem for Front {
         }
         let result = convert::seek(whence).and_then(|what| {
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-            self.run("seek", ino, |fs, ino| fs.seek(ino, what, offset))
+            self.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
         });
         match result.map(i64::try_from) {
             Ok(Ok(offset)) => reply.offset(offset),
@@ -554,7 +564,7 @@ impl Filesystem for Front {
     ) {
         // The reply has room for 32 bits; the kernel asks again for the rest.
         let length = length.min(u64::from(u32::MAX) & !0xfff);
-        let result = self.run("copy_file_range", source, |fs, source| {
+        let result = self.run(Operation::CopyFileRange, source, |fs, source| {
             let target = (self.ino(target), target_offset);
             fs.copy_range((source, source_offset), target, length, WriteFlags::empty())
         });

@@ -11,6 +11,7 @@ use fuser::{Errno, INodeNo};
 use zonal_fs::vfs::{FileModel, SyncKind};
 
 use super::Front;
+use crate::latency::Operation;
 
 /// An answer to be given once a commit has ended.
 type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
@@ -66,6 +67,11 @@ impl Front {
         kind: SyncKind,
         then: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
+        let (front, since_ns) = (self.clone(), self.shared.latencies.now_ns());
+        let then = move |outcome| {
+            front.shared.latencies.record(Operation::Fsync, since_ns);
+            then(outcome);
+        };
         // A zone file has nothing to commit, and each its own condition.
         let shares = self.shared.fs.model(self.ino(ino)) == FileModel::Posix;
         let waiting = Waiting { ino, kind, then: Box::new(then) };
@@ -74,7 +80,7 @@ impl Front {
             Some(_) | None => Some(waiting),
         };
         if let Some(Waiting { ino, kind, then }) = unsent {
-            then(self.run("fsync", ino, |fs, ino| fs.fsync(ino, kind)));
+            then(self.call(Operation::Fsync, ino, |fs, ino| fs.fsync(ino, kind)));
         }
     }
 }
@@ -86,8 +92,10 @@ impl SyncTasks {
             let mut all = vec![first];
             all.extend(self.waiting.try_iter());
             let outcome = match &all[..] {
-                [one] => self.front.run("fsync", one.ino, |fs, ino| fs.fsync(ino, one.kind)),
-                [one, ..] => self.front.run("fsync", one.ino, |fs, _| fs.sync()),
+                [one] => {
+                    self.front.call(Operation::Fsync, one.ino, |fs, ino| fs.fsync(ino, one.kind))
+                }
+                [one, ..] => self.front.call(Operation::Fsync, one.ino, |fs, _| fs.sync()),
                 [] => unreachable!("it begins with one"),
             };
             for waiting in all {

@@ -14,6 +14,10 @@ use zonal_fs::vfs::{
 
 use super::*;
 
+fn latencies() -> Arc<Latencies> {
+    Arc::new(Latencies::new(Arc::new(zonal::ManualClock::new(0))))
+}
+
 /// A file system whose files cannot be opened.
 #[derive(Default)]
 struct Closed {
@@ -131,7 +135,8 @@ impl FileSystem for Closed {
 #[test]
 fn a_created_file_that_cannot_be_opened_is_not_kept() {
     let fs = Arc::new(Closed::default());
-    let front = Front::new(Arc::clone(&fs) as _, &MountConfig::new("", Path::new("/")));
+    let front =
+        Front::new(Arc::clone(&fs) as _, latencies(), &MountConfig::new("", Path::new("/")));
     let name = OsStr::new("file");
     let refused = front.create_and_open(&Caller::ROOT, INodeNo::ROOT, name, 0o644, 2);
     assert_eq!(refused.err().map(Errno::code), Some(1), "EPERM");
@@ -142,7 +147,8 @@ fn a_created_file_that_cannot_be_opened_is_not_kept() {
 fn fsyncs_hold_no_thread_and_share_a_commit() {
     const FSYNCS: usize = 100;
     let fs = Arc::new(Closed::default());
-    let front = Front::new(Arc::clone(&fs) as _, &MountConfig::new("", Path::new("/")));
+    let front =
+        Front::new(Arc::clone(&fs) as _, latencies(), &MountConfig::new("", Path::new("/")));
     let tasks = front.sync_tasks();
     let thread = thread::spawn(move || tasks.run());
     let (answer, answers) = channel();
@@ -153,7 +159,7 @@ fn fsyncs_hold_no_thread_and_share_a_commit() {
     let device_hangs = fs.commits.lock().unwrap();
     // This one thread serves them all, and then others.
     (0..FSYNCS).for_each(|_| ask());
-    assert!(front.run("getattr", INodeNo(7), |fs, ino| fs.getattr(ino)).is_ok());
+    assert!(front.run(Operation::Getattr, INodeNo(7), |fs, ino| fs.getattr(ino)).is_ok());
     assert!(answers.try_recv().is_err(), "none is durable yet");
     drop(device_hangs);
     for answered in 0..FSYNCS {

@@ -19,6 +19,7 @@ use fuser::{Errno, INodeNo, ReplyWrite, Request};
 use zonal_fs::vfs::{Access, FileSystem, Ino, WriteFlags, Written};
 
 use super::Front;
+use crate::latency::Operation;
 use crate::options::AsyncDirect;
 
 /// How long a write waits for the one before it to be taken up. The kernel hands requests out in their
@@ -115,7 +116,8 @@ impl Front {
         // The kernel gives an append its place too. It must not go before what is missing there, but
         // it may find that the file has become longer than the kernel knows.
         let flags = if before < offset { flags - WriteFlags::APPEND } else { flags };
-        let written = self.run("write", node, |fs, ino| fs.write(ino, offset, data, flags));
+        let written =
+            self.run(Operation::Write, node, |fs, ino| fs.write(ino, offset, data, flags));
         if together {
             self.shared.zone_writes.end(ino, offset);
         }

@@ -27,6 +27,7 @@ use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fuse::ServeError;
+use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::{Access, Atime, MountConfig};
 use zonal_fuse::unmount::unmount_and_wait;
 
@@ -253,5 +254,6 @@ pub(crate) fn daemon() {
     let device = Arc::new(held::Held { below, path: drive });
     let options = MountOptions { access, atime, ..MountOptions::default() };
     let fs = Furrow::mount(device, Arc::new(SystemClock::new()), options).unwrap();
-    zonal_fuse::serve(Arc::new(fs), &config, || println!("READY")).unwrap();
+    let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
+    zonal_fuse::serve(Arc::new(fs), latencies, &config, || println!("READY")).unwrap();
 }

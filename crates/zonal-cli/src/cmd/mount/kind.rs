@@ -8,10 +8,10 @@ use zonal::{SystemClock, ZonedDevice, size};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow};
 use zonal_fs::options::Taken;
 use zonal_fs::signature::{self, Content};
-use zonal_fs::vfs::FileSystem;
 use zonal_fs::zonefs::{self, ZoneFs};
 use zonal_fuse::MountConfig;
 use zonal_fuse::control::Control;
+use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::Atime;
 
 use super::Counts;
@@ -126,11 +126,11 @@ impl Mounted {
     }
 
     /// The file system with its control directory.
-    pub(super) fn controlled(&self, stack: &Stack) -> Arc<dyn FileSystem> {
+    pub(super) fn controlled(&self, stack: &Stack, latencies: Arc<Latencies>) -> Arc<Control> {
         let clock = SystemClock::new();
         Arc::new(match self {
-            Self::Furrow(fs) => Control::new(Arc::clone(fs), stack, &clock),
-            Self::Zonefs(fs) => Control::new(Arc::clone(fs), stack, &clock),
+            Self::Furrow(fs) => Control::new(Arc::clone(fs), stack, latencies, &clock),
+            Self::Zonefs(fs) => Control::new(Arc::clone(fs), stack, latencies, &clock),
         })
     }
 }

@@ -157,6 +157,8 @@ impl Change {
 fn config(args: &Mount, now: MountFlags) -> MountConfig {
     let mut config = MountConfig::new("", &args.dir);
     config.restrict = Restrict::empty();
+    // What mount(8) repeats from fstab changes nothing.
+    config.metrics = stats::text(&args.dir, "metrics").ok().and_then(|text| text.parse().ok());
     for (flag, restriction) in RESTRICTIONS {
         config.restrict.set(restriction, now.contains(flag));
     }

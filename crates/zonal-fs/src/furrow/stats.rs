@@ -1,0 +1,472 @@
+//! What a mount does and holds, in numbers: counters since mount ([`Stats`]), and the picture of now
+//! ([`Live`]) with zones that are written, victims, and how full zones are.
+//!
+//! Everything comes from memory; nothing here calls the device. One look at the state, with its lock
+//! held for reading, makes all of it, so nothing is kept up to date for it meanwhile. What has to be measured as it happens is in [`meters`](super::meters).
+
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::Furrow;
+use super::alloc::{Role, Stream, ZoneSlot};
+use super::format::BLOCK_BYTES;
+
+/// Counters since mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes of file data written to zones.
+    pub user_bytes: u64,
+    /// Bytes that reclaim moved.
+    pub reclaim_bytes: u64,
+    /// Bytes of journal, table and superblocks.
+    pub meta_bytes: u64,
+    /// Bytes read from the device.
+    pub read_bytes: u64,
+    /// Blocks whose checksum was wrong at first and right when they were read again.
+    pub blocks_reread: u64,
+    /// Blocks that reclaim moved although they stayed wrong: their readers get an error.
+    pub blocks_moved_wrong: u64,
+    /// Device flushes.
+    pub flushes: u64,
+    /// Zones reset.
+    pub resets: u64,
+    /// Number of the last durable batch, over the file system's life.
+    pub batches: u64,
+    /// Bytes of memory that hold inodes, entries and maps.
+    pub held_bytes: u64,
+    /// Bytes of memory that hold parts of the table.
+    pub cache_bytes: u64,
+    /// Parts of the table that were found there.
+    pub cache_hits: u64,
+    /// Parts of the table that had to be read from the device.
+    pub cache_misses: u64,
+    /// Leaves of the table that no copy gave: what lies in them gives an error.
+    pub leaves_lost: u64,
+    /// Times that a writer waited for room, or made some.
+    pub waits: u64,
+    /// How long all of those took together, in nanoseconds.
+    pub wait_ns: u64,
+    /// The longest of them, in nanoseconds.
+    pub wait_ns_max: u64,
+    /// Zones that hold nothing.
+    pub zones_free: u64,
+    /// Zones being written with data.
+    pub zones_open: u64,
+    /// Zones that hold data and are not written.
+    pub zones_sealed: u64,
+    /// Zones of superblocks, journal and table.
+    pub zones_metadata: u64,
+    /// Zones that can no longer be written.
+    pub zones_failed: u64,
+}
+
+impl Stats {
+    /// Bytes written to the device per byte of file data: file-system write amplification.
+    pub fn write_amplification(&self) -> f64 {
+        if self.user_bytes == 0 {
+            return 1.0;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let ratio = (self.user_bytes + self.reclaim_bytes + self.meta_bytes) as f64
+            / self.user_bytes as f64;
+        ratio
+    }
+}
+
+/// A mount at one moment. Blocks are of [`block_bytes`](Self::block_bytes), which is 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Live {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks of the drive by their use.
+    pub blocks: Blocks,
+    /// What running writes hold.
+    pub reservations: Reservations,
+    /// Zones that data is written to.
+    pub open_zones: Vec<OpenZone>,
+    /// Zones that reclaim is moving data out of.
+    pub victims: Vec<VictimZone>,
+    /// Zones that hold data and are not written, by the share of their blocks in use: below a tenth,
+    /// below two tenths and so on. The last one has those of nine tenths and more.
+    pub used_tenths: [u64; 10],
+    /// What the last victims cost and won: at most 16.
+    pub reclaimed: Reclaimed,
+    /// Bytes since mount.
+    pub since_mount: Traffic,
+    /// Bytes of the last minute, or since the mount if that is less.
+    pub minute: Traffic,
+}
+
+/// Blocks by their use. `capacity` is the sum of `used`, `in_flight`, `reclaimable`, `free` and
+/// `metadata`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Blocks {
+    /// What zones can hold that work and are not the superblock's, and what is in use in those that
+    /// have failed.
+    pub capacity: u64,
+    /// In use by files.
+    pub used: u64,
+    /// Given to writes that are running.
+    pub in_flight: u64,
+    /// Written, and not in use any more: reclaim or a reset gives them back.
+    pub reclaimable: u64,
+    /// In empty zones, and not yet written in open ones.
+    pub free: u64,
+    /// In zones of the journal and of the table.
+    pub metadata: u64,
+    /// Those of `reclaimable` and `free` that files do not get: kept for metadata and for reclaim.
+    pub reserved: u64,
+    /// What files may still fill, as statfs(2) reports it.
+    pub available: u64,
+}
+
+/// What running writes hold, in blocks unless named otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reservations {
+    /// Buffered or running writes.
+    pub pending: u64,
+    /// Those of them that add to what is in use.
+    pub growing: u64,
+    /// Preallocated to files.
+    pub preallocated: u64,
+    /// What can be written before a writer has to wait for reclaim.
+    pub room: u64,
+    /// The room below which writers pay for reclaim.
+    pub low_mark: u64,
+    /// Writers that wait for room now.
+    pub waiting: u64,
+}
+
+/// A zone that data is written to, in blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpenZone {
+    /// Its number.
+    pub zone: u32,
+    /// Which data it takes.
+    pub class: String,
+    /// What it can hold.
+    pub capacity: u32,
+    /// Given out to writes.
+    pub write_pointer: u32,
+    /// Of that, what is written.
+    pub written: u32,
+    /// Of that, what is in use.
+    pub used: u32,
+}
+
+/// A zone that reclaim is moving data out of, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VictimZone {
+    /// Its number.
+    pub zone: u32,
+    /// What it can hold.
+    pub capacity: u32,
+    /// What is still in use.
+    pub used: u32,
+    /// What has been moved.
+    pub moved: u64,
+}
+
+/// What reclaim of some victims cost and won, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reclaimed {
+    /// How many victims.
+    pub victims: u64,
+    /// Moved out of them.
+    pub moved: u64,
+    /// What could be written again, beyond what was moved.
+    pub freed: u64,
+}
+
+impl Reclaimed {
+    /// Blocks moved for each block freed; `None` if there was no victim, or nothing was freed.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.freed > 0).then(|| divide(self.moved, self.freed))
+    }
+}
+
+/// Bytes written to the drive in some time, by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Traffic {
+    /// How long, in nanoseconds; 0 if it was not measured.
+    pub ns: u64,
+    /// File data.
+    pub user: u64,
+    /// Data that reclaim moved.
+    pub reclaim: u64,
+    /// Journal, table and superblocks.
+    pub meta: u64,
+}
+
+impl Traffic {
+    /// Bytes written to the drive per byte of file data; `None` without file data.
+    pub fn amplification(&self) -> Option<f64> {
+        (self.user > 0).then(|| divide(self.user + self.reclaim + self.meta, self.user))
+    }
+}
+
+/// What a zone is used for now, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneUse {
+    /// The word for it, as `zonal dump DEVICE zones` has it; "victim" while reclaim moves data out.
+    pub role: &'static str,
+    /// What it can hold.
+    pub capacity: u32,
+    /// Given out to writes; of metadata, all of it.
+    pub written: u32,
+    /// In use.
+    pub used: u32,
+}
+
+impl Furrow {
+    /// Counters since mount, and how many zones are used for what.
+    pub fn stats(&self) -> Stats {
+        let (counts, cache) = (&self.drive.counts, self.view.cache_counts());
+        let (waits, wait_ns, wait_ns_max) = self.meters.waits();
+        let mut stats = Stats {
+            user_bytes: counts.user_bytes.load(Ordering::Relaxed),
+            reclaim_bytes: counts.reclaim_bytes.load(Ordering::Relaxed),
+            meta_bytes: counts.meta_bytes.load(Ordering::Relaxed),
+            read_bytes: counts.read_bytes.load(Ordering::Relaxed),
+            blocks_reread: counts.blocks_reread.load(Ordering::Relaxed),
+            blocks_moved_wrong: counts.blocks_moved_wrong.load(Ordering::Relaxed),
+            flushes: counts.flushes.load(Ordering::Relaxed),
+            resets: counts.resets.load(Ordering::Relaxed),
+            batches: self.durable_batch.load(Ordering::Relaxed),
+            cache_bytes: cache.bytes,
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            leaves_lost: self.view.lost_count(),
+            waits,
+            wait_ns,
+            wait_ns_max,
+            ..Stats::default()
+        };
+        let state = self.read_state();
+        stats.held_bytes = state.held_bytes as u64;
+        for slot in &state.zones.slots {
+            let count = match slot.role {
+                Role::Free => &mut stats.zones_free,
+                Role::Open(_) => &mut stats.zones_open,
+                Role::Sealed | Role::PendingReset => &mut stats.zones_sealed,
+                Role::Super | Role::Meta => &mut stats.zones_metadata,
+                Role::Failed => &mut stats.zones_failed,
+            };
+            *count += 1;
+        }
+        stats
+    }
+
+    /// The picture of now.
+    pub fn live(&self) -> Live {
+        let (counts, now) = (&self.drive.counts, self.clock.monotonic_ns());
+        self.meters.sample(counts, now);
+        let (since_mount, minute) = self.meters.traffic(counts, now);
+        let mut victims = self.meters.victims();
+        let mut live = Live {
+            block_bytes: BLOCK_BYTES as u64,
+            reclaimed: self.meters.reclaimed(),
+            since_mount,
+            minute,
+            ..Live::default()
+        };
+        let state = self.read_state();
+        live.blocks.capacity = state.zones.usable();
+        for (zone, slot) in state.zones.ids().zip(&state.zones.slots) {
+            live.add(zone, slot);
+        }
+        for victim in &mut victims {
+            let slot = state.zones.slot(victim.zone);
+            (victim.capacity, victim.used) = (slot.capacity, slot.live);
+        }
+        live.victims = victims;
+        let totals = &state.totals;
+        live.reservations = Reservations {
+            pending: totals.pending,
+            growing: totals.reserved,
+            preallocated: totals.preallocated,
+            room: self.room(&state).saturating_sub(totals.pending),
+            low_mark: self.low_mark(&state),
+            waiting: self.short_of_room.load(Ordering::Relaxed).into(),
+        };
+        let taken = totals.live + totals.preallocated + totals.reserved;
+        let blocks = &mut live.blocks;
+        blocks.available = self.user_blocks(&state, totals.rows()).saturating_sub(taken);
+        blocks.reserved = (blocks.free + blocks.reclaimable).saturating_sub(blocks.available);
+        live
+    }
+
+    /// What zones are used for, up to `count` of them from `first` on.
+    pub fn zone_uses(&self, first: usize, count: usize) -> Vec<ZoneUse> {
+        let victims = self.meters.victims();
+        let state = self.read_state();
+        let uses = state.zones.ids().zip(&state.zones.slots).skip(first).take(count);
+        uses.map(|(zone, slot)| {
+            let is_victim =
+                slot.role == Role::Sealed && victims.iter().any(|victim| victim.zone == zone);
+            let written = match slot.role {
+                Role::Super | Role::Meta => slot.capacity,
+                Role::Free => 0,
+                Role::Open(_) | Role::Sealed | Role::PendingReset | Role::Failed => slot.written,
+            };
+            ZoneUse {
+                role: if is_victim { "victim" } else { slot.role.name() },
+                capacity: slot.capacity,
+                written,
+                used: slot.live.min(slot.capacity),
+            }
+        })
+        .collect()
+    }
+}
+
+impl Live {
+    /// Counts a zone.
+    fn add(&mut self, zone: u32, slot: &ZoneSlot) {
+        let [capacity, written, used, in_flight] =
+            [slot.capacity, slot.written, slot.live, slot.in_flight].map(u64::from);
+        let blocks = &mut self.blocks;
+        let dead = written.saturating_sub(used + in_flight);
+        match slot.role {
+            Role::Super => {}
+            Role::Meta => blocks.metadata += capacity,
+            Role::Free => blocks.free += capacity,
+            Role::Failed => blocks.used += used,
+            Role::Open(stream) => {
+                blocks.used += used;
+                blocks.in_flight += in_flight;
+                blocks.free += capacity - written;
+                blocks.reclaimable += dead;
+                self.open_zones.push(OpenZone {
+                    zone,
+                    class: class(stream).to_owned(),
+                    capacity: slot.capacity,
+                    write_pointer: slot.written,
+                    written: slot.written - slot.in_flight,
+                    used: slot.live,
+                });
+            }
+            Role::Sealed | Role::PendingReset => {
+                blocks.used += used;
+                blocks.in_flight += in_flight;
+                blocks.reclaimable += dead;
+                // What is not written any more is dead too.
+                blocks.reclaimable += capacity - written;
+                let tenth = (10 * used).checked_div(capacity).unwrap_or(0).min(9);
+                self.used_tenths[usize::try_from(tenth).expect("at most 9")] += 1;
+            }
+        }
+    }
+}
+
+/// The word for a stream.
+const fn class(stream: Stream) -> &'static str {
+    match stream {
+        Stream::User => "user",
+        Stream::Reclaim => "reclaim",
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn divide(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::formatted;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+
+    fn file(fs: &Furrow, name: &str) -> Ino {
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap().ino
+    }
+
+    /// The parts of the drive, which have to add up at any time.
+    fn assert_sums(fs: &Furrow) -> Live {
+        let live = fs.live();
+        let Blocks { capacity, used, in_flight, reclaimable, free, metadata, .. } = live.blocks;
+        assert_eq!(used + in_flight + reclaimable + free + metadata, capacity, "{live:?}");
+        assert_eq!(used, fs.read_state().totals.live);
+        assert_eq!(live.blocks.available, fs.statfs().unwrap().blocks_free);
+        assert_eq!(live.used_tenths.iter().sum::<u64>(), fs.stats().zones_sealed);
+        assert_eq!(live.open_zones.len() as u64, fs.stats().zones_open);
+        live
+    }
+
+    #[test]
+    fn blocks_add_up_whatever_is_done() {
+        let (drive, clock) = formatted(48, 512);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        assert_eq!(assert_sums(&fs).blocks.used, 0);
+        let first = file(&fs, "first");
+        fs.write(first, 0, &vec![1; 700 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        let live = assert_sums(&fs);
+        assert_eq!(live.blocks.used, 700);
+        let open = &live.open_zones[0];
+        assert_eq!((open.class.as_str(), open.capacity), ("user", 512));
+        assert_eq!((open.write_pointer, open.written, open.used), (188, 188, 188));
+        assert_eq!(live.used_tenths[9], 1, "one zone is full");
+        // Buffered: room that is held.
+        fs.write(first, 0, &[2; 10], WriteFlags::empty()).unwrap();
+        assert_eq!(assert_sums(&fs).reservations.pending, 1);
+        // Most of the first zone dies.
+        fs.write(first, 0, &vec![3; 500 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        fs.sync().unwrap();
+        let live = assert_sums(&fs);
+        assert!(live.blocks.reclaimable >= 500, "{live:?}");
+        assert_eq!(live.used_tenths[0], 1, "{live:?}");
+        assert!(live.since_mount.amplification().unwrap() > 1.0);
+        fs.unlink(Ino::ROOT, b"first").unwrap();
+        fs.sync().unwrap();
+        fs.tick().unwrap();
+        assert_sums(&fs);
+    }
+
+    #[test]
+    fn reclaim_shows_what_it_moves_and_wins() {
+        let (drive, clock) = formatted(32, 256);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let (keep, drop) = (file(&fs, "keep"), file(&fs, "drop"));
+        // Alternate, so that each zone is half of each.
+        for turn in 0..16_u64 {
+            let at = turn * 64 * BLOCK_BYTES as u64;
+            fs.write(keep, at, &vec![1; 64 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+            fs.write(drop, at, &vec![2; 64 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        }
+        fs.unlink(Ino::ROOT, b"drop").unwrap();
+        fs.sync().unwrap();
+        fs.tick().unwrap();
+        let before = assert_sums(&fs);
+        assert_eq!(before.reclaimed.ratio(), None);
+        while fs.make_room().is_ok() && fs.live().reclaimed.victims < 2 {
+            assert_sums(&fs);
+        }
+        let live = assert_sums(&fs);
+        let ratio = live.reclaimed.ratio().expect("there were victims");
+        assert!((0.9..1.1).contains(&ratio), "half of each was in use: {ratio}");
+        assert!(fs.zone_uses(0, 100).iter().any(|zone| zone.role == "open-reclaim"));
+    }
+
+    #[test]
+    fn zones_are_shown_in_any_range() {
+        let (drive, clock) = formatted(32, 256);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let all = fs.zone_uses(0, usize::MAX);
+        assert_eq!(all.len(), 32);
+        assert_eq!(fs.zone_uses(7, 5), all[7..12]);
+        assert!(fs.zone_uses(99, 5).is_empty());
+        assert_eq!(all.iter().filter(|zone| zone.role == "superblock").count(), 4);
+        assert!(all.iter().all(|zone| zone.used <= zone.written && zone.written <= zone.capacity));
+    }
+}

@@ -1,0 +1,111 @@
+//! What each zone is used for, as short lines of text of the same length: so a picture of 50,000 zones
+//! is half a megabyte, and costs the drive nothing.
+//!
+//! A line is a letter, the percentage of the zone that is written, and the percentage in use by
+//! files, such as `d 100  42`. [`ROLES`] has the letters.
+
+use std::fmt::Write;
+
+use zonal_fs::furrow::stats::ZoneUse;
+
+/// Bytes of a line.
+pub const LINE_BYTES: usize = 10;
+
+/// What zones are used for: the word, the letter, and what it means.
+pub const ROLES: [(&str, u8, &str); 9] = [
+    ("superblock", b's', "superblock log"),
+    ("metadata", b'm', "journal and table"),
+    ("free", b'.', "empty"),
+    ("open", b'o', "files are written to it"),
+    ("open-reclaim", b'g', "reclaim writes to it"),
+    ("data", b'd', "holds data"),
+    ("victim", b'v', "reclaim empties it"),
+    ("pending-reset", b'p', "nothing lives in it; to be reset"),
+    ("failed", b'x', "cannot be written any more"),
+];
+
+/// A line, understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What the zone is used for: a letter of [`ROLES`].
+    pub role: u8,
+    /// Percentage that is written.
+    pub written: u8,
+    /// Percentage that is in use by files.
+    pub used: u8,
+}
+
+/// Lines for zones.
+pub(super) fn text(uses: &[ZoneUse]) -> String {
+    let mut text = String::with_capacity(uses.len() * LINE_BYTES);
+    for zone in uses {
+        let role = ROLES.iter().find(|(name, _, _)| *name == zone.role);
+        let letter = char::from(role.map_or(b'?', |(_, letter, _)| *letter));
+        let [written, used] =
+            [zone.written, zone.used].map(|blocks| percent(blocks, zone.capacity));
+        writeln!(text, "{letter} {written:>3} {used:>3}").expect("a string takes all");
+    }
+    text
+}
+
+/// Not 0 unless there is nothing, not 100 unless it is all.
+fn percent(part: u32, whole: u32) -> u64 {
+    let (part, whole) = (u64::from(part), u64::from(whole.max(1)));
+    match 100 * part / whole {
+        0 if part > 0 => 1,
+        percent => percent.min(100),
+    }
+}
+
+/// Reads lines again. What is not a line is left out.
+pub fn parse(text: &str) -> Vec<Line> {
+    let line = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let &[role] = words.next()?.as_bytes() else { return None };
+        let mut percent = || words.next()?.parse().ok().filter(|percent| *percent <= 100);
+        Some(Line { role, written: percent()?, used: percent()? })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_long_as_they_say_and_read_back() {
+        let zone = |role, written, used| ZoneUse { role, capacity: 1000, written, used };
+        let mut uses: Vec<ZoneUse> =
+            ROLES.iter().map(|(name, _, _)| zone(*name, 1000, 999)).collect();
+        uses.extend([zone("free", 0, 0), zone("open", 1, 1), zone("something else", 1000, 1000)]);
+        let text = text(&uses);
+        assert!(text.lines().all(|line| line.len() + 1 == LINE_BYTES), "{text}");
+        let lines = parse(&text);
+        assert_eq!(lines.len(), uses.len());
+        assert_eq!(lines[5], Line { role: b'd', written: 100, used: 99 });
+        let last = |role, written, used| Line { role, written, used };
+        assert_eq!(lines[9..], [last(b'.', 0, 0), last(b'o', 1, 1), last(b'?', 100, 100)]);
+    }
+
+    #[test]
+    fn what_is_not_a_line_is_left_out() {
+        let text = "d 100  42\n\nd\nd 1\nd x 1\ndd 1 1\nd 101 1\nd 1 -1\no   0   0\n";
+        assert_eq!(parse(text).len(), 2);
+    }
+
+    /// The words are those of the file system.
+    #[test]
+    fn every_role_has_a_letter() {
+        use std::sync::Arc;
+        use zonal::{ManualClock, OpenMode, spec};
+        use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+
+        let clock = Arc::new(ManualClock::new(0));
+        let shape = "mem:zones=40,zone=1M,conventional=0";
+        let device = spec::open_stack(shape, OpenMode::ReadWrite, clock.clone()).unwrap().device;
+        mkfs(device.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let fs = Furrow::mount(device, clock, MountOptions::default()).unwrap();
+        let text = text(&fs.zone_uses(0, 100));
+        assert!(!text.contains('?') && text.contains('s') && text.contains('.'), "{text}");
+    }
+}
