@@ -53,7 +53,7 @@ pub(super) fn make(place: &Place, package: &Staged) -> Result<PathBuf> {
 /// What the programs and libraries below `folder` are linked with, as a list of packages.
 fn libraries(source: &Path, folder: &Path) -> Result<String> {
     let mut find = Command::new("find");
-    find.arg(folder).args(["-type", "f", "(", "-path", "*/bin/*", "-o", "-name", "*.so.*", ")"]);
+    find.arg(folder).args(["-type", "f", "(", "-path", "*/bin/*", "-o", "-name", "*.so*", ")"]);
     let found = run::quietly(&mut find)?;
     if found.is_empty() {
         return Ok(String::new());

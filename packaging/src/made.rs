@@ -24,6 +24,7 @@ pub(super) fn all(place: &Place) -> Result<()> {
     let zonal = made.join("zonal");
     strip(&place.built.join("zonal"), &zonal)?;
     library(place, &made)?;
+    strip(&place.built.join("libzonal_hint.so"), &made.join("libzonal_hint.so"))?;
     let source = made.join("source/debian");
     fs::create_dir_all(&source)?;
     fs::write(source.join("control"), CONTROL)?;

@@ -29,8 +29,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const PROGRAMS: [Packaged; 3] =
     [("dpkg-deb", "dpkg"), ("dpkg-gencontrol", "dpkg-dev"), ("strip", "binutils")];
 
-/// What is built: the command and the C library.
-const BUILT: [&str; 2] = ["--package=zonal-cli", "--package=zonal-ffi"];
+/// What is built: the command, the C library and the library that carries hints.
+const BUILT: [&str; 3] = ["--package=zonal-cli", "--package=zonal-ffi", "--package=zonal-hint"];
 
 #[derive(Parser)]
 #[command(name = "cargo xtask dist", bin_name = "cargo xtask dist")]

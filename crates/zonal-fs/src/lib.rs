@@ -9,6 +9,7 @@
 pub mod acl;
 pub mod error;
 pub mod furrow;
+pub mod lifetime;
 pub mod mkfs;
 pub mod options;
 pub mod protect;

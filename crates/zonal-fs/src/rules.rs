@@ -30,6 +30,7 @@
 
 use crate::FsError;
 use crate::acl::{self, Acl};
+use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use crate::vfs::{
     Attr, Caller, FileKind, NAME_MAX, Privilege, RenameFlags, Result, SYMLINK_MAX, SetAttr,
     Timestamp, XATTR_VALUE_MAX,
@@ -59,28 +60,27 @@ pub struct InitialAttrs {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The value of its access ACL, where the mode does not say it all.
-    pub access_acl: Option<Vec<u8>>,
-    /// The value of its default ACL, for a directory under one that has it.
-    pub default_acl: Option<Vec<u8>>,
+    /// Its extended attributes: the access ACL, where the mode does not say it all, and what the
+    /// directory hands down.
+    pub xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
-/// Owner, mode and ACLs of an inode of `kind` that `caller` creates with `perm` in `parent`, whose
-/// default ACL, if any, has the value `parent_default`.
+/// Owner, mode and attributes of an inode of `kind` that `caller` creates with `perm` in `parent`, whose
+/// extended attributes `parent_xattr` finds.
 ///
 /// A default ACL replaces the umask. A setgid directory hands down its group, and the bit to
-/// directories. A symbolic link has every permission and no ACL.
-pub fn new_inode(
+/// directories. Files and directories get the lifetime of their directory. A symbolic link has every
+/// permission and no ACL.
+pub fn new_inode<'a>(
     caller: &Caller,
     parent: &Attr,
-    parent_default: Option<&[u8]>,
+    parent_xattr: impl Fn(&[u8]) -> Option<&'a [u8]>,
     kind: FileKind,
     perm: u16,
 ) -> Result<InitialAttrs> {
     let parent_gives_group = parent.perm & SETGID != 0;
     let gid = if parent_gives_group { parent.gid } else { caller.gid };
-    let mut initial =
-        InitialAttrs { perm: 0o777, uid: caller.uid, gid, access_acl: None, default_acl: None };
+    let mut initial = InitialAttrs { perm: 0o777, uid: caller.uid, gid, xattrs: Vec::new() };
     if kind == FileKind::Symlink {
         return Ok(initial);
     }
@@ -92,17 +92,27 @@ pub fn new_inode(
     } else if parent_gives_group && runs_as_group && !may_keep_setgid(caller, gid) {
         perm &= !SETGID;
     }
-    let default = match parent_default {
+    let default = match parent_xattr(acl::DEFAULT) {
         Some(value) => Acl::decode(value)?,
         None => None,
     };
     if let Some(default) = default {
         let (access, allowed) = default.inherit(perm);
         perm = (perm & !0o777) | allowed;
-        initial.access_acl = (!access.is_plain()).then(|| access.encode());
-        initial.default_acl = (kind == FileKind::Directory).then(|| default.encode());
+        if !access.is_plain() {
+            initial.xattrs.push((acl::ACCESS, access.encode()));
+        }
+        if kind == FileKind::Directory {
+            initial.xattrs.push((acl::DEFAULT, default.encode()));
+        }
     } else {
         perm &= !(caller.umask & 0o777);
+    }
+    let lifetime = LIFETIME_XATTR.as_bytes();
+    if matches!(kind, FileKind::Regular | FileKind::Directory)
+        && let Some(value) = parent_xattr(lifetime)
+    {
+        initial.xattrs.push((lifetime, value.to_vec()));
     }
     initial.perm = perm;
     Ok(initial)
@@ -206,10 +216,18 @@ pub fn check_xattr_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether an attribute can have this name and this many bytes.
-pub fn check_xattr(name: &[u8], value_len: usize) -> Result<()> {
+/// Whether an attribute can have this name and value.
+pub fn check_xattr(name: &[u8], value: &[u8]) -> Result<()> {
     check_xattr_name(name)?;
-    if value_len > XATTR_VALUE_MAX { Err(FsError::AttributeTooLarge) } else { Ok(()) }
+    if value.len() > XATTR_VALUE_MAX {
+        return Err(FsError::AttributeTooLarge);
+    }
+    if name == LIFETIME_XATTR.as_bytes() && WriteLifetime::from_name(value).is_none() {
+        return Err(FsError::Invalid {
+            what: "a lifetime that is none of none, short, medium, long, extreme",
+        });
+    }
+    Ok(())
 }
 
 /// The end of a range of `len` bytes at `offset`, if a file can reach that far.
@@ -328,18 +346,18 @@ mod tests {
     #[test]
     fn a_setgid_directory_hands_down_its_group() {
         let parent = attr(FileKind::Directory, 0o2777);
-        let file = new_inode(&USER, &parent, None, FileKind::Regular, 0o2775).unwrap();
+        let file = new_inode(&USER, &parent, |_| None, FileKind::Regular, 0o2775).unwrap();
         assert_eq!(
             (file.perm, file.gid),
             (0o755, 50),
             "setgid goes: the caller is not in group 50"
         );
-        let quiet = new_inode(&USER, &parent, None, FileKind::Regular, 0o2664).unwrap();
+        let quiet = new_inode(&USER, &parent, |_| None, FileKind::Regular, 0o2664).unwrap();
         assert_eq!(quiet.perm, 0o2644, "without group execution it is only a lock mark");
-        let directory = new_inode(&USER, &parent, None, FileKind::Directory, 0o777).unwrap();
+        let directory = new_inode(&USER, &parent, |_| None, FileKind::Directory, 0o777).unwrap();
         assert_eq!((directory.perm, directory.gid), (0o2755, 50));
         let elsewhere = attr(FileKind::Directory, 0o777);
-        let file = new_inode(&USER, &elsewhere, None, FileKind::Regular, 0o2775).unwrap();
+        let file = new_inode(&USER, &elsewhere, |_| None, FileKind::Regular, 0o2775).unwrap();
         assert_eq!((file.perm, file.gid), (0o2755, 100));
     }
 
@@ -355,14 +373,40 @@ mod tests {
         ]);
         let default = default.unwrap().encode();
         let parent = attr(FileKind::Directory, 0o755);
-        let made = |kind, perm| new_inode(&USER, &parent, Some(&default), kind, perm).unwrap();
+        let having = |name: &[u8]| (name == acl::DEFAULT).then_some(&default[..]);
+        let made = |kind, perm| new_inode(&USER, &parent, having, kind, perm).unwrap();
+        let names = |made: &InitialAttrs| -> Vec<&[u8]> {
+            made.xattrs.iter().map(|(name, _)| *name).collect()
+        };
         let file = made(FileKind::Regular, 0o666);
         assert_eq!(file.perm, 0o666);
-        assert!(file.access_acl.is_some() && file.default_acl.is_none());
-        assert_eq!(made(FileKind::Directory, 0o700).default_acl, Some(default.clone()));
+        assert_eq!(names(&file), [acl::ACCESS]);
+        let directory = made(FileKind::Directory, 0o700);
+        assert_eq!(names(&directory), [acl::ACCESS, acl::DEFAULT]);
+        assert_eq!(directory.xattrs[1].1, default);
         let link = made(FileKind::Symlink, 0);
-        assert_eq!((link.perm, link.access_acl), (0o777, None));
-        assert!(new_inode(&USER, &parent, Some(b"x"), FileKind::Regular, 0).is_err());
+        assert_eq!((link.perm, link.xattrs), (0o777, Vec::new()));
+        let broken = |name: &[u8]| (name == acl::DEFAULT).then_some(&b"x"[..]);
+        assert!(new_inode(&USER, &parent, broken, FileKind::Regular, 0).is_err());
+    }
+
+    #[test]
+    fn a_directory_hands_its_lifetime_down() {
+        let parent = attr(FileKind::Directory, 0o755);
+        let lifetime = LIFETIME_XATTR.as_bytes();
+        let having = |name: &[u8]| (name == lifetime).then_some(&b"short"[..]);
+        for (kind, inherits) in [
+            (FileKind::Regular, true),
+            (FileKind::Directory, true),
+            (FileKind::Symlink, false),
+            (FileKind::Fifo, false),
+        ] {
+            let made = new_inode(&USER, &parent, having, kind, 0o644).unwrap();
+            let expected = inherits.then(|| (lifetime, b"short".to_vec()));
+            assert_eq!(made.xattrs, Vec::from_iter(expected), "{kind:?}");
+        }
+        assert!(check_xattr(lifetime, b"short").is_ok());
+        assert_eq!(check_xattr(lifetime, b"brief").unwrap_err().errno(), 22);
     }
 
     #[test]
@@ -444,11 +488,11 @@ mod tests {
             (b"plain", 95),
             (b"user", 95),
         ] {
-            assert_eq!(check_xattr(bad, 0).unwrap_err().errno(), errno, "{bad:?}");
+            assert_eq!(check_xattr(bad, b"").unwrap_err().errno(), errno, "{bad:?}");
         }
-        assert!(check_xattr(&long[..255], 0).is_ok());
-        assert!(check_xattr(b"user.a", XATTR_VALUE_MAX).is_ok());
-        assert!(check_xattr(b"user.a", XATTR_VALUE_MAX + 1).is_err());
+        assert!(check_xattr(&long[..255], b"").is_ok());
+        assert!(check_xattr(b"user.a", &vec![0; XATTR_VALUE_MAX]).is_ok());
+        assert!(check_xattr(b"user.a", &vec![0; XATTR_VALUE_MAX + 1]).is_err());
         assert!(check_range(FILE_SIZE_MAX, 0).is_ok());
         assert!(check_range(FILE_SIZE_MAX, 1).is_err());
         assert!(check_range(u64::MAX, 1).is_err());

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zonal::Clock;
 
 use crate::vfs::{Attr, Caller, FileKind, FileSystem, Ino, InodeFlags, Result, Timestamp};
-use crate::{FsError, acl, protect, rules};
+use crate::{FsError, protect, rules};
 
 use content::Content;
 pub use snapshot::{Node, NodeAttr, Snapshot, snapshot};
@@ -29,13 +29,7 @@ impl Tree {
     /// An empty file system whose root belongs to the superuser, with mode 755.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let now = Timestamp::from_ns(clock.wall_ns());
-        let root = rules::InitialAttrs {
-            perm: 0o755,
-            uid: 0,
-            gid: 0,
-            access_acl: None,
-            default_acl: None,
-        };
+        let root = rules::InitialAttrs { perm: 0o755, uid: 0, gid: 0, xattrs: Vec::new() };
         let body = Body::Directory(Directory::new(Ino::ROOT));
         let root = Inode::new(Ino::ROOT, FileKind::Directory, &root, body, now);
         let state =
@@ -142,10 +136,9 @@ impl Inode {
             btime: now,
             flags: InodeFlags::empty(),
         };
-        let mut inode = Self { attr, body, xattrs: BTreeMap::new(), pins: 0 };
-        inode.put_xattr(acl::ACCESS, initial.access_acl.clone());
-        inode.put_xattr(acl::DEFAULT, initial.default_acl.clone());
-        inode
+        let given = initial.xattrs.iter();
+        let xattrs = given.map(|(name, value)| (name.to_vec(), value.clone())).collect();
+        Self { attr, body, xattrs, pins: 0 }
     }
 
     fn put_xattr(&mut self, name: &[u8], value: Option<Vec<u8>>) {
@@ -267,8 +260,7 @@ impl State {
     }
 
     fn enter_whiteout(&mut self, parent: Ino, name: &[u8], now: Timestamp) -> Result<()> {
-        let initial =
-            rules::InitialAttrs { perm: 0, uid: 0, gid: 0, access_acl: None, default_acl: None };
+        let initial = rules::InitialAttrs { perm: 0, uid: 0, gid: 0, xattrs: Vec::new() };
         self.last_ino += 1;
         let ino = Ino::new(self.last_ino);
         let whiteout = Inode::new(ino, FileKind::CharDevice, &initial, Body::Node, now);
@@ -319,8 +311,8 @@ impl State {
         perm: u16,
     ) -> Result<rules::InitialAttrs> {
         let parent = self.inode(parent)?;
-        let default = parent.xattrs.get(acl::DEFAULT).map(Vec::as_slice);
-        rules::new_inode(caller, &parent.attr, default, kind, perm)
+        let xattr = |name: &[u8]| parent.xattrs.get(name).map(Vec::as_slice);
+        rules::new_inode(caller, &parent.attr, xattr, kind, perm)
     }
 }
 

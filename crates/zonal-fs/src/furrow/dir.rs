@@ -7,7 +7,6 @@ use super::held::Used;
 use super::missing::{Lookup, Missing, Stop};
 use super::state::{Body, Directory, File, Inode, State, Xattr};
 use crate::FsError;
-use crate::acl;
 use crate::protect;
 use crate::rules::{self, RenameAction, RenameTarget};
 use crate::vfs::{
@@ -83,10 +82,8 @@ impl Furrow {
         new: &NewInode<'_>,
     ) -> Lookup<Inode> {
         let directory = state.inode(parent)?;
-        let default = directory.xattrs.get(acl::DEFAULT).map(|value| &value[..]);
-        let initial =
-            rules::new_inode(caller, &directory.attr(parent), default, new.kind, new.perm)?;
-        let acls = [(acl::ACCESS, initial.access_acl), (acl::DEFAULT, initial.default_acl)];
+        let xattr = |name: &[u8]| directory.xattrs.get(name).map(|value| &value[..]);
+        let initial = rules::new_inode(caller, &directory.attr(parent), xattr, new.kind, new.perm)?;
         let now = self.now();
         let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
         let body = match new.kind {
@@ -118,10 +115,8 @@ impl Furrow {
                 _ => InodeFlags::empty(),
             },
             xattrs: (0..)
-                .zip(acls)
-                .filter_map(|(slot, (name, value))| {
-                    Some((name.into(), Xattr { slot, value: value?.into() }))
-                })
+                .zip(initial.xattrs)
+                .map(|(slot, (name, value))| (name.into(), Xattr { slot, value: value.into() }))
                 .collect(),
             body,
             used: Used::default(),

@@ -73,7 +73,7 @@ impl Furrow {
         mode: XattrMode,
     ) -> Result<()> {
         self.check_writable()?;
-        rules::check_xattr(name, value.len())?;
+        rules::check_xattr(name, value)?;
         self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;

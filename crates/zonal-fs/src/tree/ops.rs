@@ -324,7 +324,7 @@ impl FileSystem for Tree {
         let now = self.now();
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;
-        rules::check_xattr(name, value.len())?;
+        rules::check_xattr(name, value)?;
         protect::check_inode(inode.attr.flags)?;
         match (mode, inode.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(FsError::Exists),

@@ -73,9 +73,9 @@ use crate::zonefs::{self, ZoneFs};
 
 pub use self::error::{Error, Result};
 pub use self::file::{File, OpenFlags};
-pub use self::lifetime::{LIFETIME_XATTR, WriteLifetime};
 pub use self::node::{Dir, Entries, Entry, Node};
 pub use self::path::Links;
+pub use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 
 /// What does the work that is due by time, such as the commit of data written five seconds ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

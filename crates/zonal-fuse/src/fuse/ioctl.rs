@@ -1,11 +1,14 @@
 //! The ioctls that are answered: inode flags, as chattr(1) and lsattr(1) ask for them in two
-//! forms, and shutdown.
+//! forms, shutdown, and the lifetime of what is written to a file.
 //!
 //! The kernel has checked who may set flags. It does not enforce them for FUSE: the file system
-//! does, and opening is checked here.
+//! does, and opening is checked here. Linux keeps what `fcntl(F_SET_RW_HINT)` says in its own inode and never
+//! tells a FUSE server: the ioctls here take the same numbers.
 
 use fuser::{Errno, INodeNo, Request};
-use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr};
+use zonal_fs::FsError;
+use zonal_fs::lifetime::{LIFETIME_XATTR, WriteLifetime};
+use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr, XattrMode};
 
 use super::Front;
 use super::process::Credentials;
@@ -19,6 +22,10 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 /// `_IOR('X', 31, struct fsxattr)`, `_IOW('X', 32, struct fsxattr)`.
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// `_IOR('Z', 1, u64)`, `_IOW('Z', 2, u64)`: the lifetime, as a number for `F_SET_RW_HINT`.
+const GET_LIFETIME: u32 = 0x8008_5a01;
+const SET_LIFETIME: u32 = 0x4008_5a02;
 
 /// Bytes of `struct fsxattr`. The flags come first; the rest is zero here.
 const FSXATTR_BYTES: usize = 28;
@@ -70,6 +77,11 @@ impl Front {
                 self.set_flags(ino, Numbering::Xflag, u32::from_le_bytes(*raw))
             }
             SHUTDOWN => self.shut_down(request, ino),
+            GET_LIFETIME => Ok(self.lifetime(ino)?.hint().to_le_bytes().into()),
+            SET_LIFETIME => {
+                let (raw, _) = input.split_first_chunk().ok_or(Errno::EINVAL)?;
+                self.set_lifetime(request, ino, u64::from_le_bytes(*raw))
+            }
             _ => Err(Errno::ENOTTY),
         }
     }
@@ -83,6 +95,39 @@ impl Front {
         let flags = decode(raw, numbering).ok_or(Errno::EOPNOTSUPP)?;
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
         self.run(Operation::Ioctl, ino, |fs, ino| fs.setattr(&Caller::ROOT, ino, &set))?;
+        // The kernel does not expect a new ctime from an ioctl.
+        self.forget_attributes(ino);
+        Ok(Vec::new())
+    }
+
+    fn lifetime(&self, ino: INodeNo) -> Result<WriteLifetime, Errno> {
+        self.run(Operation::Ioctl, ino, |fs, ino| {
+            match fs.getxattr(ino, LIFETIME_XATTR.as_bytes()) {
+                Ok(value) => Ok(WriteLifetime::from_name(&value).unwrap_or_default()),
+                Err(FsError::NoAttribute) => Ok(WriteLifetime::None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// For the owner of the file, and who has `CAP_FOWNER`.
+    fn set_lifetime(&self, request: &Request, ino: INodeNo, raw: u64) -> Result<Vec<u8>, Errno> {
+        let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::EINVAL)?;
+        let owner = self.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.uid))?;
+        if request.uid() != owner && !Credentials::of(request.pid()).owns_files() {
+            return Err(Errno::EPERM);
+        }
+        self.run(Operation::Ioctl, ino, |fs, ino| {
+            let name = LIFETIME_XATTR.as_bytes();
+            if lifetime != WriteLifetime::None {
+                let value = lifetime.name().as_bytes();
+                return fs.setxattr(&Caller::ROOT, ino, name, value, XattrMode::Any);
+            }
+            match fs.removexattr(ino, name) {
+                Err(FsError::NoAttribute) => Ok(()),
+                outcome => outcome,
+            }
+        })?;
         // The kernel does not expect a new ctime from an ioctl.
         self.forget_attributes(ino);
         Ok(Vec::new())

@@ -6,6 +6,9 @@
 
 use std::fs;
 
+/// `CAP_FOWNER`: such a process may do what a file's owner may.
+const CAP_FOWNER: u32 = 3;
+
 /// `CAP_FSETID`: setuid and setgid stay when such a process writes.
 const CAP_FSETID: u32 = 4;
 
@@ -47,6 +50,11 @@ impl Credentials {
         self.has(CAP_FSETID)
     }
 
+    /// Whether it may do what the owner of any file may.
+    pub(super) fn owns_files(&self) -> bool {
+        self.has(CAP_FOWNER)
+    }
+
     /// Whether it may administer the system.
     pub(super) fn administers(&self) -> bool {
         self.has(CAP_SYS_ADMIN)
@@ -75,6 +83,7 @@ mod tests {
         let status = "Name:\tcat\nUid:\t7\t7\t7\t7\nGid:\t1\t2\t3\t9\nGroups:\t4 27 65534 \nCapEff:\t0000000000200010\n";
         let credentials = Credentials::parse(status);
         assert!(credentials.keeps_setid() && credentials.administers());
+        assert!(!credentials.owns_files());
         assert!(credentials.is_in(27) && credentials.is_in(9) && !credentials.is_in(7));
     }
 
