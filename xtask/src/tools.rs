@@ -15,7 +15,7 @@ use crate::{cargo, run};
 pub type Packaged = (&'static str, &'static str);
 
 /// Of the suites.
-const PACKAGED: [Packaged; 7] = [
+const PACKAGED: [Packaged; 9] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
@@ -23,6 +23,9 @@ const PACKAGED: [Packaged; 7] = [
     ("getfattr", "attr"),
     ("getfacl", "acl"),
     ("python3", "python3"),
+    ("db_bench", "rocksdb-tools"),
+    // A file, not a program: the plugin is compiled against it.
+    ("/usr/include/rocksdb/file_system.h", "librocksdb-dev"),
 ];
 
 /// Of the virtual machine.

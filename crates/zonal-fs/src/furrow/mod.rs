@@ -294,6 +294,11 @@ impl Furrow {
         &self.losses
     }
 
+    /// The identity that mkfs gave it.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
     /// Memory that the mount may use: see [`MountOptions::memory`].
     pub fn memory(&self) -> ByteCount {
         self.options.memory

@@ -1,0 +1,32 @@
+//! Files on a zoned drive for key-value stores: what the plugins for RocksDB and LevelDB have in
+//! common, behind a C interface that their C++ shims call.
+//!
+//! A [`Store`] is a Furrow volume in the process of the database. It keeps what POSIX promises:
+//!
+//! - What a call has written survives the death of the process when the call has returned. In a
+//!   library the process *is* the file system, so what is not committed yet is also kept in memory
+//!   that outlives the process, [`unsynced`], and written again when the drive is opened next.
+//! - What was synced survives a power cut. Names that were made, moved or removed are committed
+//!   before the call returns, so they survive both.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | [`uri`] | which device, and which options? |
+//! | [`store`] | opening, closing, committing; names |
+//! | [`file`](mod@file) | open files |
+//! | [`unsynced`] | what survives the process, and how is it written again? |
+//! | [`abi`] | the C interface, `include/zonal_kv.h` |
+
+#![allow(unsafe_code, reason = "C++ hands over raw addresses, and memory is mapped")]
+
+pub mod abi;
+mod edge;
+pub mod error;
+pub mod file;
+pub mod store;
+pub mod unsynced;
+pub mod uri;
+
+pub use error::{Error, Result};
+pub use file::StoreFile;
+pub use store::Store;

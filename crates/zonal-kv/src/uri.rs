@@ -1,0 +1,122 @@
+//! Addresses of stores: `zonal://DEVICE?OPTION=VALUE&...`.
+//!
+//! DEVICE is what every command of Zonal takes: a drive file, `/dev/nvme0n1`, `po2:/dev/ng0n1`,
+//! `sim:`. A question mark in its name has to be followed by another one that ends it.
+
+use std::path::PathBuf;
+
+use zonal::{ByteCount, size};
+use zonal_fs::furrow::MountOptions;
+
+use crate::{Error, Result};
+
+/// What an address of RocksDB begins with. Without it the rest means the same.
+pub const SCHEME: &str = "zonal://";
+
+/// Where memory that outlives a process is found on Linux.
+const MEMORY_DIR: &str = "/dev/shm";
+
+/// An address, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The device.
+    pub device: String,
+    /// What to do with a device that holds nothing.
+    pub blank: Blank,
+    /// Memory for Furrow's metadata and write buffer.
+    pub memory: ByteCount,
+    /// The directory in memory for what is not synced; `None` to do without.
+    pub unsynced: Option<PathBuf>,
+}
+
+/// What to do with a device that holds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blank {
+    /// Refuse it.
+    Refuse,
+    /// Make a file system on it: for drives that live as long as the process, such as `sim:`.
+    Format,
+}
+
+impl Address {
+    /// Takes an address apart.
+    ///
+    /// ```
+    /// use zonal_kv::uri::{Address, Blank};
+    /// let address = Address::parse("zonal://po2:/dev/nvme0n1?memory=1G&format=1")?;
+    /// assert_eq!((address.device.as_str(), address.blank), ("po2:/dev/nvme0n1", Blank::Format));
+    /// assert!(Address::parse("zonal://drive.zns?colour=blue").is_err());
+    /// # Ok::<(), zonal_kv::Error>(())
+    /// ```
+    pub fn parse(uri: &str) -> Result<Self> {
+        let bad = |why: String| Error::Uri { uri: uri.to_owned(), why };
+        let rest = uri.strip_prefix(SCHEME).unwrap_or(uri);
+        let (device, options) = rest.rsplit_once('?').unwrap_or((rest, ""));
+        if device.is_empty() {
+            return Err(bad("it names no device: zonal://DEVICE?OPTION=VALUE".to_owned()));
+        }
+        let mut address = Self {
+            device: device.to_owned(),
+            blank: Blank::Refuse,
+            memory: MountOptions::MEMORY,
+            unsynced: Some(MEMORY_DIR.into()),
+        };
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=').unwrap_or((option, "")) {
+                ("format", "0") => address.blank = Blank::Refuse,
+                ("format", "1") => address.blank = Blank::Format,
+                ("memory", value) => match size::parse(value) {
+                    Ok(memory) if memory >= MountOptions::MEMORY_MIN => address.memory = memory,
+                    Ok(_) | Err(_) => {
+                        return Err(bad(format!("{option:?}: memory is a size from 64M on")));
+                    }
+                },
+                ("unsynced", "off") => address.unsynced = None,
+                ("unsynced", folder) if folder.starts_with('/') => {
+                    address.unsynced = Some(folder.into());
+                }
+                _ => {
+                    return Err(bad(format!(
+                        "no option {option:?}: there are format=0|1, memory=SIZE, unsynced=DIR|off"
+                    )));
+                }
+            }
+        }
+        Ok(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_keep_their_layers_and_their_options() {
+        for device in [
+            "/dev/ng0n1",
+            "po2:drive.zns",
+            "mem:zone=4M,zones=64",
+            "fault(write,nth=3;seed=1):drive.zns",
+            "odd?name.zns",
+        ] {
+            let address = Address::parse(&format!("zonal://{device}?format=1")).unwrap();
+            assert_eq!((&*address.device, address.blank), (device, Blank::Format));
+        }
+        assert_eq!(Address::parse("drive.zns").unwrap().device, "drive.zns");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_a_sentence() {
+        for (uri, has) in [
+            ("zonal://", "names no device"),
+            ("zonal://x?format=2", "format=0|1"),
+            ("zonal://x?memory=1K", "from 64M on"),
+            ("zonal://x?unsynced=there", "unsynced=DIR|off"),
+            ("zonal://x?&speed", "no option \"speed\""),
+        ] {
+            let error = Address::parse(uri).unwrap_err();
+            assert!(error.to_string().contains(has), "{error}");
+            assert_eq!(error.errno(), 22);
+        }
+    }
+}

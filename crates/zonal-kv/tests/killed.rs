@@ -1,0 +1,195 @@
+//! A process is killed, and the store is opened again: nothing that a call has written is missing.
+//!
+//! The process is this test once more, which ends itself by SIGKILL.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use rustix::process::{Signal, getpid, kill_process};
+use tempfile::TempDir;
+use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::{Rules, SystemClock};
+use zonal_fs::furrow::{self, MkfsOptions};
+use zonal_fs::volume::{OpenFlags, Volume, VolumeOptions};
+use zonal_kv::Store;
+
+const CHILD: &str = "ZONAL_KV_TEST_URI";
+
+const RECORD: [u8; 1000] = [b'r'; 1000];
+
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Self { folder };
+        std::fs::create_dir(place.memory()).unwrap();
+        let options = CreateOptions {
+            geometry: "zone=4M,zones=64"
+                .parse::<zonal::profile::Changes>()
+                .unwrap()
+                .geometry()
+                .unwrap(),
+            rules: Rules::Zns,
+            uuid: [1; 16],
+            overwrite: Overwrite::Refuse,
+        };
+        FileDrive::create(place.drive(), &options).unwrap();
+        let drive = Arc::new(FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap());
+        let options = MkfsOptions { uuid: [7; 16], ..MkfsOptions::default() };
+        furrow::mkfs(drive, &SystemClock::new(), &options, &mut |_| ()).unwrap();
+        place
+    }
+
+    fn drive(&self) -> std::path::PathBuf {
+        self.folder.path().join("drive.zns")
+    }
+
+    fn memory(&self) -> std::path::PathBuf {
+        self.folder.path().join("memory")
+    }
+
+    fn uri(&self) -> String {
+        format!("zonal://{}?unsynced={}", self.drive().display(), self.memory().display())
+    }
+
+    fn open(&self) -> Arc<Store> {
+        Store::open(&self.uri()).unwrap()
+    }
+
+    /// Runs `test` of this file as a process that is killed.
+    fn run_until_killed(&self, test: &str) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let output = command.args(["--exact", test]).env(CHILD, self.uri()).output().unwrap();
+        assert_eq!(output.status.code(), None, "{output:?}");
+    }
+}
+
+/// The store of the process that is to be killed; `None` in the test itself.
+fn doomed() -> Option<Arc<Store>> {
+    let uri = std::env::var(CHILD).ok()?;
+    Some(Store::open(&uri).unwrap())
+}
+
+fn die() -> ! {
+    kill_process(getpid(), Signal::KILL).unwrap();
+    unreachable!("it was killed");
+}
+
+fn content(store: &Arc<Store>, path: &str) -> Vec<u8> {
+    let file = store.open_file(Path::new(path), OpenFlags::READ).unwrap();
+    let mut content = vec![0; usize::try_from(file.size().unwrap()).unwrap()];
+    assert_eq!(file.read(&mut content, 0).unwrap(), content.len());
+    content
+}
+
+const NEW: OpenFlags = OpenFlags::WRITE.union(OpenFlags::CREATE).union(OpenFlags::TRUNCATE);
+
+#[test]
+fn what_was_written_is_there_after_a_kill() {
+    if let Some(store) = doomed() {
+        store.create_dir(Path::new("/kv")).unwrap();
+        let log = store.open_file(Path::new("/kv/log"), NEW).unwrap();
+        for _ in 0..500 {
+            log.append(&RECORD).unwrap();
+        }
+        // A table, cut to its length as RocksDB does it.
+        let direct = NEW | OpenFlags::DIRECT;
+        let table = store.open_file(Path::new("/kv/table"), direct).unwrap();
+        table.write(&vec![3; 1 << 20], 0).unwrap();
+        table.set_len(1_000_001).unwrap();
+        let current = store.open_file(Path::new("/kv/new"), NEW).unwrap();
+        current.append(b"MANIFEST-1\n").unwrap();
+        store.rename(Path::new("/kv/new"), Path::new("/kv/CURRENT")).unwrap();
+        let gone = store.open_file(Path::new("/kv/gone"), NEW).unwrap();
+        gone.append(b"deleted").unwrap();
+        store.remove_file(Path::new("/kv/gone")).unwrap();
+        die();
+    }
+    let place = Place::new();
+    place.run_until_killed("what_was_written_is_there_after_a_kill");
+    let store = place.open();
+    assert_eq!(content(&store, "/kv/log"), RECORD.repeat(500));
+    assert_eq!(content(&store, "/kv/table"), vec![3; 1_000_001]);
+    assert_eq!(content(&store, "/kv/CURRENT"), b"MANIFEST-1\n");
+    assert_eq!(store.list(Path::new("/kv")).unwrap().len(), 3);
+    store.release().unwrap();
+    let left = std::fs::read_dir(place.memory()).unwrap().count();
+    assert_eq!(left, 0, "a store that is closed leaves nothing in memory");
+}
+
+#[test]
+fn much_that_is_not_synced_is_there_as_well() {
+    if let Some(store) = doomed() {
+        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        // Several times what the memory holds.
+        for number in 0..100_u8 {
+            log.append(&vec![number; 900_000]).unwrap();
+        }
+        die();
+    }
+    let place = Place::new();
+    place.run_until_killed("much_that_is_not_synced_is_there_as_well");
+    let found = content(&place.open(), "/log");
+    let wanted: Vec<u8> = (0..100_u8).flat_map(|number| vec![number; 900_000]).collect();
+    assert!(found == wanted, "{} bytes", found.len());
+}
+
+#[test]
+fn a_kill_while_it_is_written_again_loses_nothing() {
+    if let Some(store) = doomed() {
+        if store.metadata(Path::new("/log")).is_err() {
+            let log = store.open_file(Path::new("/log"), NEW).unwrap();
+            log.append(&RECORD).unwrap();
+        }
+        let log = OpenFlags::WRITE | OpenFlags::APPEND;
+        store.open_file(Path::new("/log"), log).unwrap().append(&RECORD).unwrap();
+        die();
+    }
+    let place = Place::new();
+    for _ in 0..3 {
+        place.run_until_killed("a_kill_while_it_is_written_again_loses_nothing");
+    }
+    assert_eq!(content(&place.open(), "/log"), RECORD.repeat(4));
+}
+
+#[test]
+fn what_somebody_else_has_changed_since_stays() {
+    if let Some(store) = doomed() {
+        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        log.append(b"never synced").unwrap();
+        die();
+    }
+    let place = Place::new();
+    place.run_until_killed("what_somebody_else_has_changed_since_stays");
+    let drive = Arc::new(FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap());
+    let clock = Arc::new(SystemClock::new());
+    let volume = Volume::mount(drive, clock, &VolumeOptions::default()).unwrap();
+    volume.write("/log", b"by another").unwrap();
+    volume.close().unwrap();
+    assert_eq!(content(&place.open(), "/log"), b"by another");
+}
+
+#[test]
+fn one_process_opens_a_drive_once() {
+    let place = Place::new();
+    let (first, second) = (place.open(), place.open());
+    assert!(Arc::ptr_eq(&first, &second));
+    first.open_file(Path::new("/LOCK"), NEW).unwrap().try_lock().unwrap();
+    let lock = first.open_file(Path::new("/LOCK"), NEW).unwrap();
+    lock.try_lock().unwrap();
+    let other = second.open_file(Path::new("/LOCK"), NEW).unwrap();
+    assert_eq!(other.try_lock().unwrap_err().errno(), 11);
+    drop((lock, other));
+    first.release().unwrap();
+    second.release().unwrap();
+    let drive = FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap();
+    let error = Store::open(&place.uri()).err().unwrap();
+    assert_eq!(error.errno(), 16, "{error}");
+    drop(drive);
+    place.open();
+}

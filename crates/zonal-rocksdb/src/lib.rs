@@ -1,0 +1,43 @@
+//! `libzonal_rocksdb.so`: a RocksDB `FileSystem` on a zoned drive.
+//!
+//! The C++ of `shim/` subclasses what RocksDB wants and calls [`zonal_kv`], where everything is
+//! done. Loaded into a program, by `LD_PRELOAD` or by linking, it registers the scheme `zonal://`
+//! with RocksDB. What holds of durability and errors: [`zonal_kv`] and `docs/guide/rocksdb.md`.
+//!
+//! Built on a machine without RocksDB's headers this is an empty library: see `build.rs`.
+
+#![cfg_attr(has_rocksdb, allow(unsafe_code, reason = "C++ is called"))]
+
+#[doc(no_inline)]
+pub use zonal_kv;
+
+/// Whether the library has its shim.
+pub const HAS_ROCKSDB: bool = cfg!(has_rocksdb);
+
+#[cfg(has_rocksdb)]
+pub mod env {
+    //! For RocksDB's C interface.
+
+    use std::ffi::{c_char, c_void};
+
+    unsafe extern "C" {
+        fn zonal_rocksdb_make_env(uri: *const c_char, error: *mut *mut c_char) -> *mut c_void;
+    }
+
+    /// Makes a `rocksdb_env_t` on the drive that `uri` names, for RocksDB's C interface; to be given
+    /// back with `rocksdb_env_destroy`. NULL where it fails: then `error` has the sentence, to be
+    /// given back with free(3).
+    ///
+    /// # Safety
+    ///
+    /// `uri` ends in a zero byte, and `error` is valid for writing. The program must use the RocksDB
+    /// with which this library is linked.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn zonal_rocksdb_env_create(
+        uri: *const c_char,
+        error: *mut *mut c_char,
+    ) -> *mut c_void {
+        // SAFETY: the caller says so; no exception leaves it.
+        unsafe { zonal_rocksdb_make_env(uri, error) }
+    }
+}
