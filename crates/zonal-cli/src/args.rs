@@ -3,6 +3,7 @@
 //! What a subcommand does is in `cmd/`, one file each.
 
 pub(crate) mod features;
+pub(crate) mod files;
 pub(crate) mod sim;
 pub(crate) mod simulated;
 pub(crate) mod sweep;
@@ -83,6 +84,20 @@ pub(crate) enum Command {
     Check(Check),
     /// Print structures of a Furrow file system that is not mounted, one line of JSON each
     Dump(Dump),
+    /// List files of a drive that is not mounted
+    Ls(files::List),
+    /// Copy files to and from a drive that is not mounted, and between drives
+    Cp(files::Copy),
+    /// Remove files of a drive that is not mounted
+    Rm(files::Remove),
+    /// Move or rename a file of a drive that is not mounted
+    Mv(files::Rename),
+    /// Link a file of a drive that is not mounted
+    Ln(files::Link),
+    /// Make directories on a drive that is not mounted
+    Mkdir(files::MakeDir),
+    /// Print the free space of file systems that are not mounted
+    Df(files::Space),
     /// Replay recorded traces
     #[command(subcommand)]
     Trace(TraceCommand),

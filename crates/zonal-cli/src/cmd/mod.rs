@@ -6,6 +6,7 @@ mod check;
 mod create;
 mod division;
 mod dump;
+mod files;
 mod info;
 pub(crate) mod mkfs;
 pub(crate) mod mkzonefs;
@@ -44,6 +45,13 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Mount(args) => return mount::run(global, args),
         Command::Check(args) => return check::run(global, args),
         Command::Dump(args) => dump::run(args)?,
+        Command::Ls(args) => files::list(global, args)?,
+        Command::Cp(args) => files::copy(args)?,
+        Command::Rm(args) => files::remove(args)?,
+        Command::Mv(args) => files::rename(args)?,
+        Command::Ln(args) => files::link(args)?,
+        Command::Mkdir(args) => files::make_dir(args)?,
+        Command::Df(args) => files::space(global, args)?,
         Command::Bench(args) => bench::run(global, args)?,
         Command::Trace(command) => trace::run(global, command)?,
         Command::Sim(command) => sim::run(global, command)?,

@@ -1,0 +1,110 @@
+//! `zonal ls|cp|rm|mv|ln|mkdir|df`: files of a drive that is not mounted.
+//!
+//! A place is `DEVICE:/PATH`, divided at the last `:/`. Each command opens the drive as a mount does,
+//! so a drive that is mounted, or that another program has open, is refused; changes are durable when
+//! the command ends. Commands that only look write nothing.
+
+mod copy;
+mod list;
+mod names;
+mod space;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use zonal::SystemClock;
+use zonal_fs::vfs::{Access, Caller};
+use zonal_fs::volume::{Volume, VolumeOptions};
+
+use crate::device::{self, OpenMode};
+
+pub(crate) use copy::run as copy;
+pub(crate) use list::run as list;
+pub(crate) use names::{link, make_dir, remove, rename};
+pub(crate) use space::run as space;
+
+/// A place on a drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    device: String,
+    path: PathBuf,
+}
+
+impl Place {
+    /// Takes `DEVICE:/PATH` apart; `None` if it is no such thing.
+    fn of(text: &str) -> Option<Self> {
+        let (device, _) = text.rsplit_once(":/")?;
+        let path = &text[device.len() + 1..];
+        (!device.is_empty()).then(|| Self { device: device.to_owned(), path: path.into() })
+    }
+
+    /// The same, where nothing else will do.
+    fn required(text: &str) -> Result<Self> {
+        Self::of(text).with_context(|| format!("{text:?} is no place on a drive: DEVICE:/PATH"))
+    }
+
+    /// As the command line has it.
+    fn name(&self, path: &Path) -> String {
+        format!("{}:{}", self.device, path.display())
+    }
+}
+
+/// Opens the file system of a device.
+fn open(spec: &str, access: Access) -> Result<Volume> {
+    let mode = match access {
+        Access::ReadOnly => OpenMode::ReadLocked,
+        Access::ReadWrite => OpenMode::ReadWrite,
+    };
+    let device = device::open(spec, mode)?;
+    let options = VolumeOptions {
+        access,
+        caller: Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            umask: 0,
+            ..Caller::ROOT
+        },
+        ..VolumeOptions::default()
+    };
+    Volume::mount(Arc::clone(&device), Arc::new(SystemClock::new()), &options).with_context(|| {
+        format!("{spec} has no file system that can be used; `zonal mkfs {spec}` makes one")
+    })
+}
+
+/// Runs `action` on the drive of `places`, which must be one, and makes its changes durable.
+fn change(places: &[Place], action: impl FnOnce(&Volume) -> Result<()>) -> Result<()> {
+    let Some(first) = places.first() else { return Ok(()) };
+    if let Some(other) = places.iter().find(|place| place.device != first.device) {
+        bail!("{} and {}: one drive at a time", first.device, other.device);
+    }
+    let volume = open(&first.device, Access::ReadWrite)?;
+    let outcome = action(&volume);
+    // What was done before a failure stays.
+    volume.close().with_context(|| format!("making changes of {} durable", first.device))?;
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_colon_with_a_slash_divides() {
+        let table = [
+            ("drive.zns:/a/b", Some(("drive.zns", "/a/b"))),
+            ("drive.zns:/", Some(("drive.zns", "/"))),
+            ("po2:/dev/nvme0n1:/a", Some(("po2:/dev/nvme0n1", "/a"))),
+            ("fault(write,nth=3):drive.zns:/a", Some(("fault(write,nth=3):drive.zns", "/a"))),
+            ("drive.zns", None),
+            (":/a", None),
+            ("plain/file", None),
+        ];
+        for (text, wanted) in table {
+            let wanted =
+                wanted.map(|(device, path)| Place { device: device.into(), path: path.into() });
+            assert_eq!(Place::of(text), wanted, "{text}");
+        }
+    }
+}

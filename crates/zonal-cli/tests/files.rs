@@ -1,0 +1,189 @@
+//! `zonal ls|cp|rm|mv|ln|mkdir|df`: files of a drive that is not mounted.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use zonal::{FileDrive, OpenMode};
+
+/// A directory in which the commands run.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    /// With a drive that holds Furrow.
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        place.must(&["create", "drive.zns", "--zones", "60", "--zone-size", "1MiB"]);
+        place.must(&["mkfs", "drive.zns"]);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn zonal(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// What a command prints that succeeds.
+    fn must(&self, arguments: &[&str]) -> String {
+        let output = self.zonal(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command says that is refused.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.zonal(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+#[test]
+fn a_tree_goes_to_a_drive_and_comes_back_as_it_was() {
+    let place = Place::new();
+    let from = place.path("tree");
+    fs::create_dir_all(from.join("deep/er")).unwrap();
+    let content: Vec<u8> = (0..3_000_001_u32).map(|number| number.to_le_bytes()[1]).collect();
+    fs::write(from.join("large"), &content).unwrap();
+    fs::write(from.join("deep/er/small"), b"small").unwrap();
+    fs::write(from.join("empty"), b"").unwrap();
+    symlink("deep/er/small", from.join("link")).unwrap();
+    // A hole between two bytes.
+    let sparse = fs::File::create(from.join("sparse")).unwrap();
+    sparse.set_len(9 << 20).unwrap();
+    let before = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 500);
+    fs::File::open(from.join("large")).unwrap().set_modified(before).unwrap();
+    fs::set_permissions(from.join("large"), fs::Permissions::from_mode(0o640)).unwrap();
+    place.must(&["cp", "-r", "tree", "drive.zns:/"]);
+    let all = place.must(&["ls", "-R", "drive.zns:/tree"]);
+    assert_eq!(all, "deep\ndeep/er\ndeep/er/small\nempty\nlarge\nlink\nsparse\n");
+    place.must(&["cp", "-r", "drive.zns:/tree", "back"]);
+    assert_eq!(fs::read(place.path("back/large")).unwrap(), content);
+    assert_eq!(fs::read(place.path("back/deep/er/small")).unwrap(), b"small");
+    assert_eq!(fs::read_link(place.path("back/link")).unwrap(), PathBuf::from("deep/er/small"));
+    assert_eq!(fs::read(place.path("back/empty")).unwrap(), b"");
+    let sparse = fs::metadata(place.path("back/sparse")).unwrap();
+    assert_eq!(sparse.len(), 9 << 20);
+    assert!(sparse.blocks() * 512 <= 1 << 20, "{} blocks", sparse.blocks());
+    let large = fs::metadata(place.path("back/large")).unwrap();
+    assert_eq!((large.modified().unwrap(), large.mode() & 0o777), (before, 0o640));
+    // Between drives, and within one.
+    place.must(&["create", "other.zns", "--zones", "60", "--zone-size", "1MiB"]);
+    place.must(&["mkfs", "other.zns"]);
+    place.must(&["cp", "drive.zns:/tree/large", "drive.zns:/tree/empty", "other.zns:/"]);
+    assert_eq!(place.must(&["ls", "other.zns"]), "empty\nlarge\n");
+    place.must(&["cp", "other.zns:/large", "other.zns:/again"]);
+    place.must(&["cp", "other.zns:/again", "again"]);
+    assert_eq!(fs::read(place.path("again")).unwrap(), content);
+    place.must(&["check", "other.zns", "--data"]);
+}
+
+#[test]
+fn names_are_made_moved_linked_and_removed() {
+    let place = Place::new();
+    fs::write(place.path("words"), "one two\n").unwrap();
+    place.must(&["mkdir", "-p", "drive.zns:/a/b/c"]);
+    place.must(&["cp", "words", "drive.zns:/a/words"]);
+    place.must(&["mv", "drive.zns:/a/words", "drive.zns:/a/b"]);
+    place.must(&["mv", "drive.zns:/a/b/words", "/a/b/text"]);
+    place.must(&["ln", "drive.zns:/a/b/text", "drive.zns:/hard"]);
+    place.must(&["ln", "-s", "a/b/text", "drive.zns:/soft"]);
+    let listed = place.must(&["ls", "--json", "drive.zns:/"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let facts: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| {
+            let word = |name: &str| file[name].as_str().unwrap_or("-").to_owned();
+            (word("path"), word("kind"), file["links"].as_u64().unwrap(), word("target"))
+        })
+        .collect();
+    let fact = |path: &str, kind: &str, links, target: &str| {
+        (path.to_owned(), kind.to_owned(), links, target.to_owned())
+    };
+    let wanted = [
+        fact("a", "directory", 3, "-"),
+        fact("hard", "file", 2, "-"),
+        fact("soft", "symlink", 1, "a/b/text"),
+    ];
+    assert_eq!(facts, wanted);
+    assert!(place.must(&["ls", "-l", "drive.zns:/"]).contains("soft -> a/b/text"));
+    place.must(&["cp", "drive.zns:/hard", "copy"]);
+    assert_eq!(fs::read_to_string(place.path("copy")).unwrap(), "one two\n");
+    let said = place.refused(&["rm", "drive.zns:/a"]);
+    assert!(said.contains("drive.zns:/a is a directory: --recursive removes it"), "{said}");
+    place.must(&["rm", "-r", "drive.zns:/a", "drive.zns:/hard", "drive.zns:/soft"]);
+    assert_eq!(place.must(&["ls", "drive.zns"]), "");
+    place.must(&["check", "drive.zns"]);
+}
+
+#[test]
+fn space_is_what_files_take() {
+    let place = Place::new();
+    let free = || {
+        let text = place.must(&["df", "--json", "drive.zns"]);
+        let reports: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let report = &reports[0];
+        let number = |name: &str| report[name].as_u64().unwrap();
+        assert_eq!(number("bytes"), number("used_bytes") + number("free_bytes"));
+        number("free_bytes")
+    };
+    let before = free();
+    fs::write(place.path("large"), vec![1; 4 << 20]).unwrap();
+    place.must(&["cp", "large", "drive.zns:/"]);
+    let after = free();
+    assert!((4 << 20..5 << 20).contains(&(before - after)), "{before} {after}");
+    assert!(place.must(&["df", "drive.zns"]).starts_with("device"));
+    // More than there is: what was there stays, and the command says where it went wrong.
+    fs::write(place.path("huge"), vec![1; usize::try_from(after).unwrap() + (8 << 20)]).unwrap();
+    let said = place.refused(&["cp", "huge", "drive.zns:/huge"]);
+    assert!(said.contains("drive.zns:/huge") && said.contains("no space left"), "{said}");
+    place.must(&["rm", "drive.zns:/huge"]);
+    assert_eq!(place.must(&["ls", "drive.zns"]), "large\n");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_the_reason() {
+    let place = Place::new();
+    place.must(&["create", "blank.zns", "--zones", "40", "--zone-size", "1MiB"]);
+    for (arguments, why) in [
+        (&["ls", "drive.zns:/none"][..], "/none: no such file or directory"),
+        (&["cp", "drive.zns:/none", "here"], "drive.zns:/none: no such file or directory"),
+        (&["cp", "none", "drive.zns:/"], "none: no such file or directory"),
+        (&["cp", "drive.zns:/", "here"], "--recursive copies it"),
+        (&["cp", "-r", "drive.zns:/", "drive.zns:/in"], "copied into itself"),
+        (&["rm", "drive.zns"], "no place on a drive"),
+        (&["mv", "drive.zns:/a", "blank.zns:/a"], "one drive at a time"),
+        (&["ls", "blank.zns:/"], "`zonal mkfs blank.zns` makes one"),
+        (&["ls", "none.zns:/"], "opening none.zns"),
+    ] {
+        let said = place.refused(arguments);
+        assert!(said.contains(why), "{arguments:?}: {said}");
+    }
+    let user = FileDrive::open(place.path("drive.zns"), OpenMode::ReadWrite).unwrap();
+    for arguments in [
+        &["ls", "drive.zns:/"][..],
+        &["df", "drive.zns"],
+        &["cp", "blank.zns", "drive.zns:/"],
+        &["rm", "drive.zns:/a"],
+        &["mkdir", "drive.zns:/a"],
+    ] {
+        let said = place.refused(arguments);
+        assert!(said.contains("in use by another process"), "{arguments:?}: {said}");
+    }
+    drop(user);
+    place.must(&["ls", "drive.zns:/"]);
+}
