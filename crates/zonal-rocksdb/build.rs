@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_rocksdb)");
-    for file in ["build.rs", "shim", "../zonal-kv/include/zonal_kv.h"] {
+    for file in ["build.rs", "shim", "../zonal-kv/include"] {
         println!("cargo::rerun-if-changed={file}");
     }
     println!("cargo::rerun-if-env-changed=ROCKSDB_INCLUDE_DIR");

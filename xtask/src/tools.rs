@@ -15,7 +15,7 @@ use crate::{cargo, run};
 pub type Packaged = (&'static str, &'static str);
 
 /// Of the suites.
-const PACKAGED: [Packaged; 9] = [
+const PACKAGED: [Packaged; 11] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
@@ -24,8 +24,10 @@ const PACKAGED: [Packaged; 9] = [
     ("getfacl", "acl"),
     ("python3", "python3"),
     ("db_bench", "rocksdb-tools"),
-    // A file, not a program: the plugin is compiled against it.
+    // Files, not programs: plugins are compiled against headers.
     ("/usr/include/rocksdb/file_system.h", "librocksdb-dev"),
+    ("/usr/include/leveldb/env.h", "libleveldb-dev"),
+    ("/usr/lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
 ];
 
 /// Of the virtual machine.

@@ -201,7 +201,9 @@ impl Unsynced {
             place.copy_from_slice(&value.to_le_bytes());
         }
         self.map[at + NOTE_BYTES..][..data.len()].copy_from_slice(data);
-        self.set_word(word::LAST_NS, now_ns.cast_unsigned());
+        // The clock may be set back between a change and its note.
+        let last_ns = now_ns.max(self.word(word::LAST_NS).cast_signed());
+        self.set_word(word::LAST_NS, last_ns.cast_unsigned());
         self.set_len(self.active, len + bytes);
         let was_half = len >= HALF_BYTES / 2;
         if !was_half && len + bytes >= HALF_BYTES / 2 { Noted::HalfFull } else { Noted::Kept }

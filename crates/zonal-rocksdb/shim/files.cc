@@ -3,16 +3,11 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/time.h>
-#include <time.h>
+#include <zonal_log.h>
 
 #include <atomic>
-#include <functional>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 namespace zonal {
 
@@ -212,31 +207,12 @@ class FileLog : public Logger {
   using Logger::Logv;
 
   void Logv(const char* format, va_list arguments) override {
-    timeval now;
-    gettimeofday(&now, nullptr);
-    tm parts;
-    localtime_r(&now.tv_sec, &parts);
-    char head[96];
-    const size_t thread = std::hash<std::thread::id>()(std::this_thread::get_id());
-    int begin = snprintf(head, sizeof(head), "%04d/%02d/%02d-%02d:%02d:%02d.%06d %zx ",
-                         parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
-                         parts.tm_min, parts.tm_sec, static_cast<int>(now.tv_usec), thread);
-    va_list again;
-    va_copy(again, arguments);
-    const int length = vsnprintf(nullptr, 0, format, again);
-    va_end(again);
-    if (begin < 0 || length < 0) return;
-    std::vector<char> line(begin + length + 2);
-    memcpy(line.data(), head, begin);
-    vsnprintf(line.data() + begin, length + 1, format, arguments);
-    size_t end = begin + length;
-    if (line[end - 1] != '\n') line[end++] = '\n';
+    const std::string line = LogLine(format, arguments);
+    const zkv_text text = Text(line);
     const std::lock_guard<std::mutex> turn(mutex_);
     if (!file_) return;
     // A log that cannot be written must not stop the database.
-    if (zkv_file_append(file_.get(), reinterpret_cast<uint8_t*>(line.data()), end) == 0) {
-      size_ += end;
-    }
+    if (zkv_file_append(file_.get(), text.data, text.len) == 0) size_ += text.len;
   }
   size_t GetLogFileSize() const override { return size_; }
 
