@@ -75,7 +75,11 @@ pub(crate) fn part(data: &[u8]) {
     let Ok(reader) = PartReader::open(&summary, UUID, OneCopy(&bytes)) else { return };
     reader.verify_copy(0);
     let middle = Key::new(RowKind::Map, 9, 600);
-    let _ = reader.leaf(reader.leaf_of(middle));
+    if let leaf = reader.index().leaf_from(middle)
+        && leaf < reader.leaves()
+    {
+        let _ = reader.leaf(leaf);
+    }
     let Ok(mut cursor) = reader.cursor_from(middle) else { return };
     let mut last = None;
     while let Some((key, _)) = cursor.peek() {

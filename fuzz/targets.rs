@@ -372,6 +372,7 @@ impl Patched {
             last: key(&pointer.last)?,
             rows: pointer.rows.get(),
             tombstones: pointer.tombstones.get(),
+            lost: pointer.lost.get(),
             bytes: pointer.bytes.get(),
             index_at: pointer.index_at.get(),
             index_bytes: pointer.index_bytes.get(),

@@ -220,13 +220,18 @@ fn leaves(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result
                 "first": key(reader.index().first_of(index)), "offset": offset, "bytes": bytes,
             }));
         }
+        for &(first, last) in reader.index().lost() {
+            each(json!({
+                "part": part.summary.number, "lost": true, "first": key(first), "last": key(last),
+            }));
+        }
     }
     Ok(())
 }
 
 fn journal(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<()> {
-    let uuid = opened.superblock.uuid;
-    let mut reader = Reader::new(drive, &opened.zones, uuid, &opened.manifest, Planted::default());
+    let (superblock, manifest) = (&opened.superblock, &opened.manifest);
+    let mut reader = Reader::new(drive, &opened.zones, superblock, manifest, Planted::default());
     let corrupt = |why| FsError::Corrupt { what: "journal", why };
     while let Some(batch) = reader.next().map_err(corrupt)? {
         for body in &batch.bodies {

@@ -9,7 +9,7 @@
 use zonal::{Zone, ZoneCond};
 
 use super::format::batch::FreshZone;
-use super::format::row::{Place, Row, decode};
+use super::format::row::decode;
 use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;
 use super::table::leaf::decode_rows;
@@ -29,33 +29,15 @@ pub(super) fn what_lacks(
         let _ = decode_rows(body, |key, value: Option<&[u8]>| {
             if lacks.is_none()
                 && let Some(value) = value
-                && let Some((at, crcs)) = stored(&decode(key, value)?)
+                && let Some((at, crcs)) = decode(key, value)?.stored()
             {
+                let crcs: Vec<u32> = crcs.iter().map(|crc| crc.get()).collect();
                 lacks = what_lacks_of(drive, zones, (fresh, at, &crcs));
             }
             Ok(())
         });
     }
     lacks
-}
-
-/// The blocks that a row has, with their checksums.
-fn stored(row: &Row<'_>) -> Option<(Address, Vec<u32>)> {
-    let (zone, block, crcs) = match row {
-        Row::Map(_, Place::Zone(place, crcs)) => (place.zone, place.block, crcs),
-        Row::Extent(row, crcs) => (row.zone, row.block, crcs),
-        Row::Map(_, Place::Preallocated | Place::Shared(_))
-        | Row::Totals(_)
-        | Row::Zone(_)
-        | Row::Orphan
-        | Row::Inode(..)
-        | Row::Entry(..)
-        | Row::Xattr(..)
-        | Row::Name(_)
-        | Row::Owners(_) => return None,
-    };
-    let at = Address { zone: zone.get(), block: block.get() };
-    Some((at, crcs.iter().map(|crc| crc.get()).collect()))
 }
 
 /// The same for a run of blocks.
@@ -67,23 +49,35 @@ fn what_lacks_of(
     let fresh = fresh.iter().find(|fresh| fresh.zone.get() == at.zone)?;
     // Rows of a zone that does not exist are found when they are applied.
     let zone = zones.get(at.zone as usize)?;
-    let blocks = (at.block..drive.layout.capacity(at.zone)).zip(crcs);
-    let missing = blocks
-        .filter(|(block, _)| *block >= fresh.block.get())
-        .find(|&(block, &crc)| !is_there(drive, zone, (Address { block, ..at }, crc)));
-    missing.map(|(block, _)| format!("zone {} block {block}", at.zone))
+    let room = drive.layout.capacity(at.zone).saturating_sub(at.block) as usize;
+    let skipped = fresh.block.get().saturating_sub(at.block);
+    let crcs = crcs.get(skipped as usize..crcs.len().min(room)).filter(|crcs| !crcs.is_empty())?;
+    let at = Address { block: at.block + skipped, ..at };
+    let block = first_missing(drive, zone, (at, crcs))?;
+    Some(format!("zone {} block {block}", at.zone))
 }
 
-/// Whether a block was written. One that the drive has, but does not give back, was.
-fn is_there(drive: &Drive, zone: &Zone, (at, crc): (Address, u32)) -> bool {
-    let end = (u64::from(at.block) + 1) * drive.layout.per_block;
+/// The first of some blocks that was not written. One that the drive has, but does not give back, was.
+fn first_missing(drive: &Drive, zone: &Zone, (at, crcs): (Address, &[u32])) -> Option<u32> {
     if zone.cond == ZoneCond::Offline {
-        return true;
+        return None;
     }
-    if zone.written().is_some_and(|written| written.get() < end) {
-        return false;
-    }
+    let written = zone.written().map_or(u64::MAX, |written| written.get() / drive.layout.per_block);
+    let there = crcs.len().min(usize::try_from(written.saturating_sub(at.block.into())).ok()?);
     // The last block may be torn; and a reset that was undone gives back what lay there before.
-    let mut buffer = [0; BLOCK_BYTES];
-    drive.read_verified(at, &[crc], &mut buffer).map_or(true, |wrong| wrong.is_empty())
+    let mut buffer = vec![0; there * BLOCK_BYTES];
+    let wrong = match drive.read_verified(at, &crcs[..there], &mut buffer) {
+        Ok(wrong) => wrong.first().copied(),
+        Err(_) if there > 1 => {
+            // One of them is not given back: what of the others?
+            let one = |index: usize| {
+                let block = at.block + u32::try_from(index).expect("inside a zone");
+                first_missing(drive, zone, (Address { block, ..at }, &crcs[index..=index]))
+            };
+            return (0..crcs.len()).find_map(one);
+        }
+        Err(_) => None,
+    };
+    let behind = (there < crcs.len()).then(|| u32::try_from(there).expect("inside a zone"));
+    wrong.or(behind).map(|index| at.block + index)
 }

@@ -22,6 +22,11 @@ const SEARCHES_MAX: u32 = 4;
 /// Loads of something else between two searches, from which on they are none of one another.
 const SEARCH_LOADS: u64 = 1000;
 
+/// Entries of a directory that is not indexed, at most, on a drive with zones of so many blocks.
+pub(super) fn entries_max(zone_blocks: u32) -> u64 {
+    ENTRIES_MAX.min(u64::from(zone_blocks) / 16)
+}
+
 impl Directory {
     /// Notes that its rows were searched for a name, which is not there if memory does not have it now.
     pub(super) fn note_search(&mut self, name: &[u8], now: u64) {
@@ -72,7 +77,7 @@ impl State {
 
     /// Entries of a directory that is not indexed, at most.
     fn entries_max(&self) -> u64 {
-        ENTRIES_MAX.min(u64::from(self.zones.zone_blocks()) / 16)
+        entries_max(self.zones.zone_blocks())
     }
 
     /// The same, for a change of the entry: the rows of the index for this name are in memory too.

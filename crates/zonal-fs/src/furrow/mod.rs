@@ -18,7 +18,7 @@
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
-//! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`resume`] | how does a mount recover the state? |
+//! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`remake`], [`resume`] | how does a mount recover the state? |
 //! | [`mod@table`] | how are rows stored in sorted order? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
@@ -66,6 +66,7 @@ mod reap;
 mod reclaim;
 mod records;
 mod recover;
+mod remake;
 mod replay;
 mod resume;
 mod rows;
@@ -233,7 +234,7 @@ impl Furrow {
         if loaded.losses.more > 0 {
             tracing::error!(more = loaded.losses.more, "and more data is lost");
         }
-        let facts = RecoveryFacts::of(&drive, &loaded, &problems);
+        let mut facts = RecoveryFacts::of(&drive, &loaded, &problems);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
         let (zone_count, last_batch) = (loaded.state.zones.slots.len(), loaded.journal.end.last);
         let view = Arc::clone(&loaded.table.view);
@@ -283,7 +284,7 @@ impl Furrow {
         };
         fs.check_root()?;
         if options.access == Access::ReadWrite {
-            fs.finish_recovery(&facts)?;
+            fs.finish_recovery(&mut facts)?;
         }
         Ok(fs)
     }

@@ -1,8 +1,8 @@
 //! From a drive to a mounted state: superblock → manifest → journal → table → zone report.
 //!
-//! [`open`] finds the rows, [`read_base`] reads the few that a mount needs. Neither writes anything, so a
-//! read-only mount and the tools use them as well; [`resume`](super::resume) does what a writable
-//! mount needs beside.
+//! [`open`] finds the rows, [`read_base`] reads the few that a mount needs, which are [made
+//! anew](super::remake) if they are lost. Neither writes anything, so a read-only mount and the tools use them
+//! as well; [`resume`](super::resume) does what a writable mount needs beside.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use super::journal::{Journal, Trust, first_valid, read_record};
 use super::losses::Losses;
 use super::names::NameKey;
 use super::planted::{Planted, PlantedBug};
+use super::remake;
 use super::replay::{Batch, Reader};
 use super::state::State;
 use super::sums::Base;
@@ -55,6 +56,8 @@ pub(super) struct Loaded {
     pub(super) losses: Losses,
     /// Batches replayed.
     pub(super) batches: u64,
+    /// The newest batch is whole and lacks data, so it does not count.
+    pub(super) is_refused: bool,
 }
 
 /// What leads to the rows.
@@ -68,6 +71,8 @@ pub(super) struct Opened {
     pub(super) zones: Vec<Zone>,
     /// Batches replayed.
     pub(super) batches: u64,
+    /// The newest batch is whole and lacks data, so it does not count.
+    pub(super) is_refused: bool,
 }
 
 impl Opened {
@@ -78,14 +83,14 @@ impl Opened {
 
     /// With the state that the rows describe, and what is lost of it.
     fn loaded(self, drive: &Drive, mut state: State) -> Result<Loaded> {
-        let Self { found, superblock, journal, table, zones, batches, .. } = self;
+        let Self { found, superblock, journal, table, zones, batches, is_refused, .. } = self;
         state.batch = journal.end.last + 1;
         let live = |zone| {
             let slot = state.zones.slot(zone);
             (slot.live, slot.end)
         };
         let losses = Losses::find(drive, &table.view, (&zones, &live))?;
-        Ok(Loaded { found, superblock, journal, table, state, zones, losses, batches })
+        Ok(Loaded { found, superblock, journal, table, state, zones, losses, batches, is_refused })
     }
 }
 
@@ -98,6 +103,21 @@ pub(super) fn read_base(
     problems: &mut Problems,
 ) -> Result<Loaded> {
     let opened = open(drive, planted, problems)?;
+    let base = match base_of(drive, &opened, problems) {
+        Ok(base) if !remake::is_root_lost(drive, &opened.table.view)? => base,
+        Ok(_) | Err(FsError::Corrupt { .. }) => {
+            remake::remake(drive, &opened, problems)?;
+            base_of(drive, &opened, problems)?
+        }
+        Err(error) => return Err(error),
+    };
+    let zones = Zones::new(opened.slots(drive), drive.layout.zone_limits());
+    let state = base.into_state((zones, NameKey::of(opened.superblock.uuid)), problems);
+    opened.loaded(drive, state)
+}
+
+/// The rows that a mount needs at once.
+fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Base> {
     let mut base = Base::default();
     let mut from = Key::MIN;
     while from < Key::BASE_END {
@@ -110,9 +130,7 @@ pub(super) fn read_base(
         }
         from = found.end;
     }
-    let zones = Zones::new(opened.slots(drive), drive.layout.zone_limits());
-    let state = base.into_state((zones, NameKey::of(opened.superblock.uuid)), problems);
-    opened.loaded(drive, state)
+    Ok(base)
 }
 
 /// Finds the rows: those of the journal are in memory. Problems that leave them usable are added to
@@ -130,10 +148,11 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     let manifest = read_manifest(drive, &superblock, problems)?;
     let levels = read_levels(drive, &manifest)?;
     let zones = drive.device.report_all()?;
-    let reader = Reader::new(drive, &zones, superblock.uuid, &manifest, planted);
+    let reader = Reader::new(drive, &zones, &superblock, &manifest, planted);
     let mut memtable = Memtable::default();
     let known = superblock.last_batch.get();
-    let (journal, batches) = replay(reader, &mut memtable, problems, (known, planted))?;
+    let Replayed { journal, batches, is_refused } =
+        replay(reader, &mut memtable, problems, (known, planted))?;
     if journal.end.last < known {
         let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
         problems.add(rule::BATCHES, what);
@@ -142,7 +161,7 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
     view.suspect(suspects);
     let table = table_of(view, &superblock, &manifest);
-    Ok(Opened { found, superblock, manifest, journal, table, zones, batches })
+    Ok(Opened { found, superblock, manifest, journal, table, zones, batches, is_refused })
 }
 
 fn check_superblocks(
@@ -264,6 +283,13 @@ fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
     cut.map(|part| part.summary.number).collect()
 }
 
+/// What a replay comes to.
+struct Replayed {
+    journal: Journal,
+    batches: u64,
+    is_refused: bool,
+}
+
 /// Applies the journal, of which batches up to `durable` are known to be. Batches that are missing are
 /// a problem; what is before them is applied.
 fn replay(
@@ -271,8 +297,8 @@ fn replay(
     rows: &mut Memtable,
     problems: &mut Problems,
     (durable, planted): (u64, Planted),
-) -> Result<(Journal, u64)> {
-    let mut count = 0;
+) -> Result<Replayed> {
+    let (mut count, mut is_refused) = (0, false);
     // Batches are applied one behind: the last may not count.
     let mut held: Option<Batch> = None;
     loop {
@@ -282,7 +308,7 @@ fn replay(
                 let refused = held.as_ref().and_then(|newest| reader.refuse(newest, durable));
                 if let Some(why) = refused {
                     tracing::warn!("the newest batch was never durable: it lacks {why}");
-                    held = None;
+                    (held, is_refused) = (None, true);
                 }
                 break;
             }
@@ -305,7 +331,7 @@ fn replay(
         apply_batch(rows, &batch.bodies)?;
         count += 1;
     }
-    Ok((reader.into_journal(), count))
+    Ok(Replayed { journal: reader.into_journal(), batches: count, is_refused })
 }
 
 fn apply_batch(rows: &mut Memtable, bodies: &[Vec<u8>]) -> Result<()> {

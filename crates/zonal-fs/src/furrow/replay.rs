@@ -5,7 +5,8 @@
 //! It is a loss if the device does not return the blocks, or if a later record can be read: the
 //! writer makes each record durable before it writes the next. A known loss is never taken for a
 //! torn record. A newest batch whose data is not there was never acknowledged either: it is taken for
-//! a torn one.
+//! a torn one. What one recovery has found not to count does not count for a later one: the
+//! superblock says where that begins, before anything on the drive is changed.
 
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond};
@@ -13,6 +14,7 @@ use zonal::{Zone, ZoneCond};
 use super::format::batch::{FreshZone, take_fresh};
 use super::format::manifest::Manifest;
 use super::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
+use super::format::superblock::Superblock;
 use super::format::{Address, BLOCK_BYTES, blocks_for};
 use super::fresh::what_lacks;
 use super::io::Drive;
@@ -46,6 +48,8 @@ pub(super) struct Reader<'a> {
     whole: Position,
     /// The end of the one before.
     before: Position,
+    /// The first record that does not count, if a recovery has said so.
+    first_void: Option<u64>,
     planted: Planted,
 }
 
@@ -67,10 +71,12 @@ impl<'a> Reader<'a> {
     pub(super) fn new(
         drive: &'a Drive,
         zones: &'a [Zone],
-        uuid: [u8; 16],
+        superblock: &Superblock,
         manifest: &Manifest,
         planted: Planted,
     ) -> Self {
+        let uuid = superblock.uuid;
+        let first_void = Some(superblock.first_void.get()).filter(|&first| first > 0);
         let header = &manifest.header;
         let start = Position {
             index: 0,
@@ -85,11 +91,15 @@ impl<'a> Reader<'a> {
         });
         let (pairs, failed) = (pairs.collect(), [false; 2]);
         let journal = Journal { uuid, pairs, start, end: start, failed };
-        Self { drive, zones, journal, whole: start, before: start, planted }
+        Self { drive, zones, journal, whole: start, before: start, first_void, planted }
     }
 
     /// Where the journal ends: behind the last whole batch, once `next` has returned `None`.
     pub(super) fn into_journal(mut self) -> Journal {
+        if self.first_void.is_some() {
+            self.journal.roll_back(self.whole);
+            return self.journal;
+        }
         let end = &mut self.journal.end;
         if end.index != self.whole.index && end.last == self.whole.last {
             // At the start of the next pair.
@@ -139,6 +149,9 @@ impl<'a> Reader<'a> {
     fn next_record(&mut self) -> Result<Option<Record>, String> {
         let journal = &mut self.journal;
         let next = journal.end.last + 1;
+        if self.first_void.is_some_and(|first| next >= first) {
+            return Ok(None);
+        }
         while let Some(pair) = journal.pairs.get(journal.end.index + 1)
             && pair.first <= next
         {

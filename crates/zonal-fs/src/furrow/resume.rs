@@ -7,12 +7,13 @@ use zonal::{Zone, ZoneCond};
 use super::Furrow;
 use super::alloc::Role;
 use super::committer::Ending;
-use super::format::blocks_for;
+use super::format::{Address, blocks_for};
 use super::invariant::Problems;
 use super::io::Drive;
 use super::planted::PlantedBug;
 use super::recover::Loaded;
 use super::state::State;
+use super::table::key::RowKind;
 use super::table::steps::Pace;
 use crate::vfs::Result;
 
@@ -55,9 +56,18 @@ fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
 
 impl Furrow {
     /// Makes the drive ready for writing.
-    pub(super) fn finish_recovery(&self, loaded: &RecoveryFacts) -> Result<()> {
+    pub(super) fn finish_recovery(&self, loaded: &mut RecoveryFacts) -> Result<()> {
         // What was read may be in a cache of the drive, if only the process before has ended.
         self.drive.flush()?;
+        let whole =
+            loaded.journal_is_whole || self.has_planted(PlantedBug::ContinueBehindTornRecord);
+        if self.layout().few_active_zones {
+            self.settle_superblocks(loaded)?;
+        }
+        if !whole {
+            self.free_active_zone(loaded);
+            self.lock_committer().void_rest(&self.drive)?;
+        }
         let mut unfinished;
         {
             let mut state = self.write_state();
@@ -98,8 +108,6 @@ impl Furrow {
             let mut pairs = self.pairs.lock().expect("no holder panicked");
             pairs.open = super::table::pairs::resume(&self.drive, zones, next);
         }
-        let whole =
-            loaded.journal_is_whole || self.has_planted(PlantedBug::ContinueBehindTornRecord);
         if !(whole && loaded.copies_are_whole) {
             let mut committer = self.lock_committer();
             if !whole {
@@ -108,10 +116,14 @@ impl Furrow {
             }
             self.name_journal(&mut committer)?;
         }
-        // Not before: a finished zone reads as zeroes behind what was written, which may be just what
-        // a refused batch lacks. A mount after a power cut here would then take it for whole.
         for zone in unfinished {
             self.drive.finish(zone);
+        }
+        if self.view.has_unwritten() {
+            // Rows that were lost have been made anew. Not before they are durable may the table go on
+            // without those.
+            self.write_state().mark(RowKind::Totals, 0, 0);
+            self.commit(Ending::Record)?;
         }
         if !loaded.copies_are_whole {
             // What has one good copy gets another.
@@ -120,12 +132,54 @@ impl Furrow {
         self.commit(Ending::Record)
     }
 
+    /// Gives up the active zones of superblocks, since the next one needs such a zone. One with a torn record is
+    /// reset: finished, it would read as zeroes behind what was written, which may be all that the record lacks. Then
+    /// it would be the newest superblock, and lead to what is no more.
+    fn settle_superblocks(&self, loaded: &mut RecoveryFacts) -> Result<()> {
+        for zone in loaded.zones.iter_mut().filter(|zone| zone.cond.is_active()) {
+            let number = zone.id.get();
+            if !self.layout().is_superblock(number) {
+                continue;
+            }
+            if loaded.superblock_zones.contains(&number) {
+                self.drive.finish(number);
+                zone.cond = ZoneCond::Full;
+            } else {
+                self.drive.reset(number)?;
+                zone.cond = ZoneCond::Empty;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes zones until there is an active one for the superblock that says what does not count, but none
+    /// that could make it count: where a batch lacks data, zones of the journal, which has all of the batch; else
+    /// any others, those of data last.
+    fn free_active_zone(&self, loaded: &mut RecoveryFacts) {
+        let geometry = &self.layout().geometry;
+        let limit = geometry.max_active().into_iter().chain(geometry.max_open()).min();
+        let active = loaded.zones.iter().filter(|zone| zone.cond.is_active());
+        let mut active: Vec<u32> = active.map(|zone| zone.id.get()).collect();
+        let Some(limit) = limit else { return };
+        let journal: Vec<u32> = self.lock_committer().journal.zones().collect();
+        let state = self.read_state();
+        active.sort_by_key(|&zone| {
+            let may_go = journal.contains(&zone) == loaded.is_refused;
+            (!may_go, state.zones.slot(zone).live > 0)
+        });
+        let surplus = (active.len() + 1).saturating_sub(limit as usize);
+        for &zone in active.iter().take(surplus) {
+            self.drive.finish(zone);
+            loaded.zones[zone as usize].cond = ZoneCond::Full;
+        }
+    }
+
     /// Gives up the active zones of metadata that is not continued: the power may have gone
     /// between writing and finishing them, and each one is needed.
     fn finish_metadata(&self, state: &State, loaded: &RecoveryFacts) {
         for zone in loaded.zones.iter().filter(|zone| zone.cond.is_active()) {
             let number = zone.id.get();
-            let is_meta = matches!(state.zones.slot(number).role, Role::Super | Role::Meta);
+            let is_meta = state.zones.slot(number).role == Role::Meta;
             if is_meta && !loaded.continues_in(number) {
                 self.drive.finish(number);
             }
@@ -195,10 +249,14 @@ pub(super) struct RecoveryFacts {
     pub(super) zones: Vec<Zone>,
     /// Those that the journal goes on in.
     journal_zones: Option<[u32; 2]>,
+    /// Zones that hold a superblock and nothing torn behind it.
+    superblock_zones: Vec<u32>,
     /// The pair that parts go on in, and the next block of each zone.
     open_pair: Option<([u32; 2], [u32; 2])>,
     journal_is_whole: bool,
     copies_are_whole: bool,
+    /// The newest batch is whole and lacks data.
+    is_refused: bool,
 }
 
 impl RecoveryFacts {
@@ -206,11 +264,18 @@ impl RecoveryFacts {
         let journal = &loaded.journal;
         let journal_is_whole = journal_is_whole(drive, loaded);
         let pair = journal.pairs.get(journal.end.index).filter(|_| journal_is_whole);
+        let is_last = |at: &Address| {
+            let written = loaded.zones.get(at.zone as usize).and_then(Zone::written);
+            written.and_then(|written| drive.layout.whole_blocks(written)) == Some(at.block + 1)
+        };
+        let superblocks = loaded.found.iter().map(|found| found.at).filter(is_last);
         Self {
+            superblock_zones: superblocks.map(|at| at.zone).collect(),
             zones: loaded.zones.clone(),
             journal_zones: pair.map(|pair| pair.zones),
             open_pair: open_pair(drive, loaded),
             journal_is_whole,
+            is_refused: loaded.is_refused,
             copies_are_whole: problems.found.is_empty() && !loaded.table.view.has_suspects(),
         }
     }

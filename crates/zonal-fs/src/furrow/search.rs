@@ -3,14 +3,16 @@
 //! After a crash these are the zones that were being written. One pass over all rows finds the
 //! owners for all these zones. It runs in steps, so that reclaim can meanwhile empty other zones.
 //! Blocks that are written during the search are recorded as usual, and what the search reads
-//! before a row changes is a hint like any other.
+//! before a row changes is a hint like any other. Rows that are lost are passed over: zones with blocks of
+//! theirs are not emptied then.
 
 use std::collections::BTreeMap;
 
 use super::Furrow;
 use super::alloc::{Listed, Role, Zones};
+use super::format::Address;
 use super::format::owners::OwnerRecord;
-use super::format::row::{Place, Row, decode};
+use super::format::row::{Row, decode};
 use super::place::{ExtentId, Owner};
 use super::state::State;
 use super::table::key::{Key, RowKind};
@@ -56,26 +58,14 @@ impl Search {
 
     /// Notes what a row says.
     fn note(&mut self, key: Key, row: &Row<'_>) {
-        let (zone, block, blocks, owner) = match row {
-            Row::Map(blocks, Place::Zone(place, _)) => {
-                let owner = Owner::Entry(Ino::new(key.owner()), key.at());
-                (place.zone.get(), place.block.get(), *blocks, owner)
-            }
-            Row::Extent(row, crcs) => {
-                let owner = Owner::Extent(ExtentId(key.owner()));
-                let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
-                (row.zone.get(), row.block.get(), blocks, owner)
-            }
-            Row::Map(_, Place::Preallocated | Place::Shared(_))
-            | Row::Totals(_)
-            | Row::Zone(_)
-            | Row::Orphan
-            | Row::Inode(..)
-            | Row::Entry(..)
-            | Row::Xattr(..)
-            | Row::Name(_)
-            | Row::Owners(_) => return,
+        let Some((at, crcs)) = row.stored() else { return };
+        let owner = if key.kind() == RowKind::Extent {
+            Owner::Extent(ExtentId(key.owner()))
+        } else {
+            Owner::Entry(Ino::new(key.owner()), key.at())
         };
+        let Address { zone, block } = at;
+        let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
         let is_sound = blocks > 0 && block.checked_add(blocks).is_some();
         if let Some(wanted) = self.zones.get_mut(&zone).filter(|_| is_sound) {
             wanted.found.push(OwnerRecord { block, blocks, owner });
@@ -121,9 +111,11 @@ impl Furrow {
         let found = match self.rows(search.next, END, ROWS_AT_ONCE) {
             Ok(found) => found,
             Err(error) => {
+                let past = self.view.past_lost(&self.drive, (search.next, END));
+                search.next = past.unwrap_or(search.next);
                 // It goes on there the next time.
                 *current = Some(search);
-                return Err(error);
+                return if past.is_some() { Ok(true) } else { Err(error) };
             }
         };
         for (key, value) in &found.rows {

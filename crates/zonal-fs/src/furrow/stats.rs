@@ -41,7 +41,8 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Parts of the table that had to be read from the device.
     pub cache_misses: u64,
-    /// Leaves of the table that no copy gave: what lies in them gives an error.
+    /// Leaves of the table that no copy gives: what lies in them gives an error. Those of before the mount
+    /// are counted once the table knows of them.
     pub leaves_lost: u64,
     /// Times that a writer waited for room, or made some.
     pub waits: u64,

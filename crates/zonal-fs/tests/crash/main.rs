@@ -16,6 +16,7 @@
 //! | `zones` | what if zones fail, or the drive is full? |
 //! | `journal` | what if records of the journal are bad? |
 //! | `fresh` | what if a batch is there and its data is not? |
+//! | `recovery` | what if a recovery is cut off, and the recovery of that? |
 //! | `copies` | what if one or both copies of other metadata are bad? |
 //! | `reclaim` | what if reclaim reads what is wrong? |
 //! | `together` | what does a cut leave of what several threads did? |
@@ -38,6 +39,7 @@ mod nth;
 mod planted;
 mod reap;
 mod reclaim;
+mod recovery;
 mod run;
 mod together;
 mod zones;

@@ -28,6 +28,34 @@ pub(super) struct Run {
     crcs: Range<usize>,
 }
 
+/// What is read at once of a run, at most [`BLOCKS_AT_ONCE`].
+struct Piece<'a> {
+    run: &'a Run,
+    /// Blocks of the run before it.
+    skip: u32,
+    crcs: Range<usize>,
+}
+
+impl<'a> Piece<'a> {
+    /// All of a run.
+    fn of(run: &'a Run) -> impl Iterator<Item = Self> {
+        run.crcs.clone().step_by(BLOCKS_AT_ONCE).map(move |first| {
+            let skip = u32::try_from(first - run.crcs.start).expect("inside a zone");
+            Self { run, skip, crcs: first..run.crcs.end.min(first + BLOCKS_AT_ONCE) }
+        })
+    }
+
+    fn at(&self) -> Address {
+        Address { block: self.run.at.block + self.skip, ..self.run.at }
+    }
+
+    /// Whether another one begins where this one ends.
+    fn is_before(&self, next: &Self) -> bool {
+        let (at, next) = (self.at(), next.at());
+        at.zone == next.zone && at.block as usize + self.crcs.len() == next.block as usize
+    }
+}
+
 /// A wrong block of a shared extent.
 struct Wrong {
     at: Address,
@@ -66,50 +94,70 @@ impl Data {
     pub(super) fn read(&mut self, source: &mut Source<'_>, problems: &mut Problems) {
         let mut runs = std::mem::take(&mut self.runs);
         runs.sort_unstable_by_key(|run| run.at);
-        for run in &runs {
-            for first in run.crcs.clone().step_by(BLOCKS_AT_ONCE) {
-                let last = run.crcs.end.min(first + BLOCKS_AT_ONCE);
-                let skip = u32::try_from(first - run.crcs.start).expect("inside a zone");
-                self.read_some(source, run, (skip, first..last), problems);
-                self.done += (last - first) as u64;
+        let mut pieces: Vec<Piece<'_>> = Vec::new();
+        for piece in runs.iter().flat_map(Piece::of) {
+            let blocks: usize = pieces.iter().map(|piece| piece.crcs.len()).sum();
+            let is_next = pieces.last().is_some_and(|last| last.is_before(&piece));
+            if !is_next || blocks + piece.crcs.len() > BLOCKS_AT_ONCE {
+                self.read_joined(source, &pieces, problems);
+                pieces.clear();
             }
-            source.tell(CheckPhase::Data, self.done, self.total);
+            pieces.push(piece);
         }
+        self.read_joined(source, &pieces, problems);
         self.crcs.clear();
     }
 
-    fn read_some(
+    /// Reads pieces that lie side by side, with one command unless it fails.
+    fn read_joined(
         &mut self,
-        source: &Source<'_>,
-        run: &Run,
-        (skip, crcs): (u32, Range<usize>),
+        source: &mut Source<'_>,
+        pieces: &[Piece<'_>],
         problems: &mut Problems,
     ) {
-        let at = Address { block: run.at.block + skip, ..run.at };
+        let Some(first) = pieces.first() else { return };
+        let crcs = pieces.iter().flat_map(|piece| &self.crcs[piece.crcs.clone()]);
+        let crcs: Vec<u32> = crcs.copied().collect();
         let mut buffer = vec![0; crcs.len() * BLOCK_BYTES];
-        let wrong = match source.drive.read_verified(at, &self.crcs[crcs], &mut buffer) {
-            Ok(wrong) => wrong,
-            Err(error) => {
+        let wrong = source.drive.read_verified(first.at(), &crcs, &mut buffer);
+        match (wrong, pieces) {
+            (Ok(wrong), _) => {
+                for index in wrong {
+                    let block = first.at().block + index;
+                    let next = pieces.partition_point(|piece| piece.at().block <= block);
+                    self.add_wrong_of(&pieces[next - 1], block, problems);
+                }
+            }
+            (Err(error), [piece]) => {
+                let at = piece.at();
                 let what = format!("zone {} block {}: {error}", at.zone, at.block);
-                match run.owner {
+                match piece.run.owner {
                     Owner::Entry(ino, _) => problems.add_of(rule::DATA, ino, what),
                     Owner::Extent(_) => problems.add(rule::DATA, what),
                 }
+            }
+            (Err(_), pieces) => {
+                for piece in pieces {
+                    self.read_joined(source, std::slice::from_ref(piece), problems);
+                }
                 return;
             }
-        };
-        for index in wrong {
-            let at = Address { block: at.block + index, ..at };
-            let index = skip + index;
-            match run.owner {
-                Owner::Entry(ino, first) => {
-                    add_wrong(at, Some((ino, first + u64::from(index))), problems);
-                }
-                Owner::Extent(ExtentId(extent)) if self.wrong.len() < SHARED_MAX => {
-                    self.wrong.push(Wrong { at, extent, index, is_told: false });
-                }
-                Owner::Extent(_) => add_wrong(at, None, problems),
+        }
+        self.done += crcs.len() as u64;
+        source.tell(CheckPhase::Data, self.done, self.total);
+    }
+
+    fn add_wrong_of(&mut self, piece: &Piece<'_>, block: u32, problems: &mut Problems) {
+        let run = piece.run;
+        let (at, index) = (Address { block, ..run.at }, block - run.at.block);
+        match run.owner {
+            Owner::Entry(ino, first) => {
+                add_wrong(at, Some((ino, first + u64::from(index))), problems);
             }
+            Owner::Extent(ExtentId(extent)) if self.wrong.len() < SHARED_MAX => {
+                self.wrong.push(Wrong { at, extent, index, is_told: false });
+            }
+            Owner::Extent(_) => add_wrong(at, None, problems),
         }
     }
 

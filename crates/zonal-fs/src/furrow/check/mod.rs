@@ -11,7 +11,7 @@
 //! | [`names`] | can large directories be searched by name? |
 //! | [`shared`] | do shared extents have the references that they say? |
 //! | [`zones`], [`data`] | do blocks have one owner each, is it listed, and is the data right? |
-//! | [`lost`], [`paths`] | which files are hurt, and where are they? |
+//! | [`lost`], [`paths`] | which files are hurt, where are they, and what can be said nevertheless? |
 
 mod data;
 mod links;
@@ -45,6 +45,7 @@ use super::table::verify::check_levels;
 use crate::vfs::{Ino, Result};
 use pass::Source;
 use paths::Paths;
+pub(super) use reach::Inos;
 use survey::{Found, Survey, Surveyed};
 
 /// Whether to read the data.
@@ -198,21 +199,26 @@ fn check_rows(
     survey.end();
     let Surveyed { found, zones, zone_rows, tree, lost, sums, mut others, rows } =
         survey.surveyed();
-    let is_whole = lost.is_empty();
     let mut broken = rows;
-    if is_whole {
-        let key = NameKey::of(opened.superblock.uuid);
-        tree.check(&mut source, (key, options.memory), &mut broken)?;
-        if found.shared + found.sharers > 0 {
-            shared::check(&mut source, options.memory, &mut broken)?;
-        }
+    let key = NameKey::of(opened.superblock.uuid);
+    let large: Vec<u64> = tree.large().collect();
+    tree.check(&mut source, (key, options.memory, &lost), &mut broken)?;
+    if found.shared + found.sharers > 0 {
+        shared::check(&mut source, (options.memory, &lost), &mut broken)?;
     }
-    let is_listed =
-        |row: &Option<ZoneRow>| is_whole && row.as_ref().is_some_and(|row| row.listed == 1);
-    let listed: Vec<bool> = zone_rows.iter().map(is_listed).collect();
-    let looked = zones::Zones { slots: &slots, counts: &zones, listed: &listed, options };
+    let is_listed = |(zone, row): (u64, &Option<ZoneRow>)| {
+        !lost.touch_zone(zone) && row.as_ref().is_some_and(|row| row.listed == 1)
+    };
+    let listed: Vec<bool> = (0..).zip(&zone_rows).map(is_listed).collect();
+    let looked = zones::Zones {
+        slots: &slots,
+        counts: &zones,
+        listed: &listed,
+        may_lack: lost.touch_places(),
+        options,
+    };
     let blocks_read = looked.check(&mut source, (&mut broken, &mut others))?;
-    if is_whole && broken.count() == 0 {
+    if broken.count() == 0 {
         broken = sums;
     }
     problems.append(broken);
@@ -222,8 +228,8 @@ fn check_rows(
         (u32::try_from(count.live).unwrap_or(u32::MAX), count.end)
     };
     let mut losses = Losses::find(drive, &opened.table.view, (&opened.zones, &live))?;
-    if !is_whole {
-        lost::report(&mut source, &lost, &mut problems)?;
+    if !lost.is_empty() {
+        lost::report(&mut source, (&lost, &large), &mut problems)?;
     }
     add_paths(&mut source, &mut problems, &mut losses)?;
     Ok(report(opened, (problems, losses), &found, blocks_read))

@@ -30,7 +30,7 @@ enum Chunk {
 
 /// A set of inode numbers.
 #[derive(Debug, Default)]
-pub(super) struct Inos(BTreeMap<u64, Chunk>);
+pub(in crate::furrow) struct Inos(BTreeMap<u64, Chunk>);
 
 impl Inos {
     fn place(ino: u64) -> (u64, u16) {
@@ -38,7 +38,7 @@ impl Inos {
     }
 
     /// Adds one; `false` if it was there.
-    pub(super) fn insert(&mut self, ino: u64) -> bool {
+    pub(in crate::furrow) fn insert(&mut self, ino: u64) -> bool {
         let (chunk, at) = Self::place(ino);
         let chunk = self.0.entry(chunk).or_insert(Chunk::Few(Vec::new()));
         if let Chunk::Few(few) = chunk {
@@ -60,7 +60,7 @@ impl Inos {
         is_new
     }
 
-    pub(super) fn contains(&self, ino: u64) -> bool {
+    pub(in crate::furrow) fn contains(&self, ino: u64) -> bool {
         let (chunk, at) = Self::place(ino);
         match self.0.get(&chunk) {
             None => false,

@@ -1,16 +1,15 @@
 //! Whether what files share lies inside an extent, and each extent has as many references as it says.
 //!
-//! So many extents at a time as there is memory for; the map rows that name them come in a pass.
+//! So many extents at a time as there is memory for; the map rows that name them come in a pass. Where rows of
+//! inodes are lost, only references that are too many can be told.
 
-use super::super::format::row::{Place, Row, decode};
+use super::super::format::row::{ExtentRow, Place, Row};
 use super::super::invariant::{self as rule, Problems};
 use super::super::table::key::{Key, RowKind};
+use super::lost::LostRows;
 use super::pass::{Item, Source};
 use super::{CheckPhase, place_text};
 use crate::vfs::{Ino, Result};
-
-/// Rows that are read at once.
-const ROWS_AT_ONCE: usize = 1024;
 
 struct Extent {
     id: u64,
@@ -21,19 +20,26 @@ struct Extent {
 }
 
 /// Compares all extents with the map rows that name them.
-pub(super) fn check(source: &mut Source<'_>, memory: u64, problems: &mut Problems) -> Result<()> {
+pub(super) fn check(
+    source: &mut Source<'_>,
+    (memory, lost): (u64, &LostRows),
+    problems: &mut Problems,
+) -> Result<()> {
     let most = usize::try_from(memory / size_of::<Extent>() as u64).unwrap_or(usize::MAX).max(16);
     let end = Key::new(RowKind::Owners, 0, 0);
-    let mut from = Key::new(RowKind::Extent, 0, 0);
-    while from < end {
-        let first = from.owner();
+    let mut from = Some(Key::new(RowKind::Extent, 0, 0));
+    while let Some(start) = from.take() {
+        let first = start.owner();
         let mut extents = Vec::new();
-        while from < end && extents.len() < most {
-            let found = source.view.rows(source.drive, (from, end), ROWS_AT_ONCE.min(most))?;
-            extents.extend(found.rows.iter().filter_map(|(key, value)| extent_of(*key, value)));
-            from = found.end;
-        }
-        let below = if from < end { from.owner() } else { u64::MAX };
+        source.pass(CheckPhase::Shared, (start, end), &mut |item| {
+            let Item::Row(key, Row::Extent(row, crcs), _) = item else { return };
+            if extents.len() == most {
+                from.get_or_insert(key);
+            } else {
+                extents.extend(extent_of(key, &row, crcs.len()));
+            }
+        })?;
+        let below = from.map_or(u64::MAX, Key::owner);
         let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
         source.pass(CheckPhase::Shared, range, &mut |item| {
             if let Item::Row(key, Row::Map(blocks, place), _) = item
@@ -45,6 +51,7 @@ pub(super) fn check(source: &mut Source<'_>, memory: u64, problems: &mut Problem
                 let extent = at.ok().map(|at| &mut extents[at]);
                 match extent.filter(|extent| end.is_some_and(|end| end <= extent.blocks)) {
                     Some(extent) => extent.found = extent.found.saturating_add(1),
+                    None if lost.cover(Key::new(RowKind::Extent, shared.extent.get(), 0)) => {}
                     None => {
                         let (ino, first) = (Ino::new(key.owner()), key.at());
                         let place = place_text(blocks, &place);
@@ -55,7 +62,8 @@ pub(super) fn check(source: &mut Source<'_>, memory: u64, problems: &mut Problem
             }
         })?;
         for Extent { id, stated, found, .. } in extents {
-            if stated != found || found == 0 {
+            let is_wrong = found > stated || (found < stated || found == 0) && !lost.touch_inodes();
+            if is_wrong {
                 let what = format!("extent {id} says {stated} references and has {found}");
                 problems.add(rule::REFERENCES, what);
             }
@@ -64,8 +72,7 @@ pub(super) fn check(source: &mut Source<'_>, memory: u64, problems: &mut Problem
     Ok(())
 }
 
-fn extent_of(key: Key, value: &[u8]) -> Option<Extent> {
-    let Ok(Row::Extent(row, crcs)) = decode(key, value) else { return None };
-    let blocks = u32::try_from(crcs.len()).ok()?;
+fn extent_of(key: Key, row: &ExtentRow, crcs: usize) -> Option<Extent> {
+    let blocks = u32::try_from(crcs).ok()?;
     Some(Extent { id: key.owner(), blocks, stated: row.refs.get(), found: 0 })
 }

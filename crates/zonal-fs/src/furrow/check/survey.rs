@@ -2,7 +2,8 @@
 //!
 //! Rows of an inode come together, the inode first, so one inode is in memory at a time, and numbers for
 //! each zone. What needs more than that is noted for later passes. Nothing about rows is believed:
-//! one that breaks a rule is reported and counts for nothing.
+//! one that breaks a rule is reported and counts for nothing. Where rows are lost, what they may have
+//! said is not held against the others.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +22,7 @@ use super::super::names::{NameKey, names_bytes};
 use super::super::sums::is_sane;
 use super::super::table::key::{Key, RowKind};
 use super::links::{Linked, Links, is_entry};
+use super::lost::LostRows;
 use super::names::Large;
 use super::orphans::Orphans;
 use super::pass::{Item, Source};
@@ -99,20 +101,28 @@ pub(super) struct Tree {
 }
 
 impl Tree {
+    /// Directories whose names are compared by themselves.
+    pub(super) fn large(&self) -> impl Iterator<Item = u64> {
+        self.large.iter().map(|large| large.ino.get())
+    }
+
     /// Checks it, in further passes.
     pub(super) fn check(
         self,
         source: &mut Source<'_>,
-        (key, memory): (NameKey, u64),
+        (key, memory, lost): (NameKey, u64, &LostRows),
         problems: &mut Problems,
     ) -> Result<()> {
         if self.has_root {
             let count = problems.count();
-            self.links.check(source, memory, problems)?;
-            let directories = (problems.count() == count).then_some(self.directories);
-            self.reach.check(source, directories, problems)?;
+            self.links.check(source, (memory, lost), problems)?;
+            if !lost.touch_inodes() {
+                let directories = (problems.count() == count).then_some(self.directories);
+                self.reach.check(source, directories, problems)?;
+            }
         }
-        self.large.iter().try_for_each(|large| large.check(source, (key, memory), problems))
+        let mut large = self.large.iter().filter(|large| !lost.touch_inode(large.ino.get()));
+        large.try_for_each(|large| large.check(source, (key, memory), problems))
     }
 }
 
@@ -122,8 +132,7 @@ pub(super) struct Surveyed {
     pub(super) zones: Vec<ZoneCount>,
     pub(super) zone_rows: Vec<Option<ZoneRow>>,
     pub(super) tree: Tree,
-    /// Ranges of keys that no copy gives.
-    pub(super) lost: Vec<(Key, Key)>,
+    pub(super) lost: LostRows,
     /// Rows that were left out.
     pub(super) rows: Problems,
     /// Counts and sums that differ: where rows were left out, all do for that.
@@ -149,7 +158,7 @@ pub(super) struct Survey<'a> {
     links: Links,
     reach: Reach,
     large: Vec<Large>,
-    lost: Vec<(Key, Key)>,
+    lost: LostRows,
 }
 
 impl<'a> Survey<'a> {
@@ -175,7 +184,7 @@ impl<'a> Survey<'a> {
             links: Links::new(),
             reach: Reach::new(memory),
             large: Vec::new(),
-            lost: Vec::new(),
+            lost: LostRows::default(),
         }
     }
 
@@ -183,7 +192,7 @@ impl<'a> Survey<'a> {
         let (key, row, bytes) = match item {
             Item::Row(key, row, bytes) => (key, row, bytes),
             Item::Bad(why) => return self.problems.add(rule::ROWS, why),
-            Item::Lost(from, below) => return self.lost.push((from, below)),
+            Item::Lost(from, below) => return self.lost.add(from, below),
         };
         let is_of_inode = key.kind().group() == RowKind::Inode.group();
         if !is_of_inode {
@@ -191,9 +200,8 @@ impl<'a> Survey<'a> {
         } else if key.owner() != self.current.ino {
             self.end_inode();
             self.current.ino = key.owner();
-            let own = Key::new(RowKind::Inode, key.owner(), 0);
             self.current.is_unknown =
-                self.lost.last().is_some_and(|(from, below)| *from <= own && own < *below);
+                key.kind() != RowKind::Inode && self.lost.cover_inode(key.owner());
         }
         match row {
             Row::Totals(row) => self.totals = Some(row),
@@ -250,6 +258,9 @@ impl<'a> Survey<'a> {
         self.current.row = Some(*row);
         self.current.is_large = kind == FileKind::Directory && row.indexed != 0;
         let is_orphan = nlink == 0 || row.reaping != 0;
+        if self.lost.touch((Key::MIN, Key::BASE_END)) {
+            return;
+        }
         match (self.is_listed(raw), is_orphan) {
             (true, false) => self.add_idle_orphan(raw),
             (false, true) => {
@@ -272,6 +283,9 @@ impl<'a> Survey<'a> {
     }
 
     fn add_idle_orphan(&mut self, ino: u64) {
+        if self.lost.cover_inode(ino) {
+            return;
+        }
         let what = format!("inode {ino} is in the list, and nothing is to be done with it");
         self.sums.add_of(rule::ORPHANS, Ino::new(ino), what);
     }
@@ -280,7 +294,8 @@ impl<'a> Survey<'a> {
     fn end_inode(&mut self) {
         let Current { ino, linked, row, count, is_large, .. } = std::mem::take(&mut self.current);
         let (Some(linked), Some(row)) = (linked, row) else { return };
-        if row.count.get() != count {
+        let may_lack = self.lost.touch_inode(ino);
+        if row.count.get() < count || row.count.get() != count && !may_lack {
             let what = format!("inode {ino} states {} and has {count}", row.count);
             self.sums.add_of(rule::COUNTS, linked.ino, what);
         }
@@ -288,7 +303,7 @@ impl<'a> Survey<'a> {
             self.found.directories += u64::from(linked.nlink > 0);
             let own = if linked.nlink > 0 { 2 } else { 0 };
             let has = linked.subdirectories.saturating_add(own);
-            if linked.nlink != has {
+            if linked.nlink < has || linked.nlink != has && !may_lack {
                 let what = format!("inode {ino} says {} links and has {has}", linked.nlink);
                 self.problems.add_of(rule::LINKS, linked.ino, what);
             }
@@ -483,7 +498,7 @@ impl<'a> Survey<'a> {
                 && records.iter().all(is_inside)
         };
         let Some(zone) = zone.filter(is_known) else {
-            if !self.lost.is_empty() {
+            if self.lost.touch_places() || self.lost.touch_zone(key.owner()) {
                 // What lives there may be what no copy has.
                 return;
             }
@@ -502,7 +517,9 @@ impl<'a> Survey<'a> {
     /// All rows have come.
     pub(super) fn end(&mut self) {
         self.end_inode();
-        while let Some(listed) = self.orphans.next_below(u64::MAX) {
+        while !self.lost.touch((Key::MIN, Key::BASE_END))
+            && let Some(listed) = self.orphans.next_below(u64::MAX)
+        {
             self.add_idle_orphan(listed);
         }
         for (zone, count) in self.zones.iter().enumerate() {
@@ -511,13 +528,12 @@ impl<'a> Survey<'a> {
                 self.others.add(rule::ZONES, what);
             }
         }
-        if !self.lost.is_empty() {
-            return;
-        }
-        if !self.has_root {
+        let may_have_root = self.lost.cover_inode(Ino::ROOT.get());
+        if !self.has_root && !may_have_root {
             let what = "inode 1 is no directory, or not its own parent";
             self.problems.add(rule::ROOT, what.into());
         }
+        self.has_root |= may_have_root;
         self.compare_zones();
         self.compare_totals();
     }
@@ -531,9 +547,13 @@ impl<'a> Survey<'a> {
     }
 
     fn compare_zones(&mut self) {
+        let places_lack = self.lost.touch_places();
         for (zone, (count, row)) in self.zones.iter().zip(&self.zone_rows).enumerate() {
+            if self.lost.cover(Key::new(RowKind::Zone, zone as u64, 0)) {
+                continue;
+            }
             let stated = row.map_or(0, |row| u64::from(row.live.get()));
-            if stated != count.live {
+            if stated < count.live || stated != count.live && !places_lack {
                 let what =
                     format!("zone {zone} states {stated} live blocks and has {}", count.live);
                 self.sums.add(rule::ZONE_ROWS, what);
@@ -543,7 +563,8 @@ impl<'a> Survey<'a> {
                 self.sums.add(rule::ZONE_ROWS, what);
             }
             let stated = row.map_or(0, |row| u64::from(row.owner_bytes.get()));
-            if stated != count.owner_bytes {
+            let may_lack = places_lack || self.lost.touch_zone(zone as u64);
+            if stated < count.owner_bytes || stated != count.owner_bytes && !may_lack {
                 let found = count.owner_bytes;
                 let what = format!("zone {zone} states {stated} bytes of owners and has {found}");
                 self.others.add(rule::OWNERS, what);
@@ -552,6 +573,9 @@ impl<'a> Survey<'a> {
     }
 
     fn compare_totals(&mut self) {
+        if self.totals.is_none() && self.lost.cover(Key::MIN) {
+            return;
+        }
         let Some(row) = &self.totals else {
             return self.problems.add(rule::TOTALS, "there is no row of totals".into());
         };
@@ -564,7 +588,7 @@ impl<'a> Survey<'a> {
             ("bytes of rows of places", row.place_bytes, found.place_bytes),
         ];
         for (what, stated, found) in sums {
-            if stated.get() != found {
+            if stated.get() < found || stated.get() != found && self.lost.is_empty() {
                 self.sums.add(rule::TOTALS, format!("{stated} {what} are stated, {found} found"));
             }
         }

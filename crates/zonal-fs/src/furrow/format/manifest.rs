@@ -101,8 +101,8 @@ pub struct PartPointer {
     pub zone: [U32; 2],
     /// Block in both zones.
     pub block: U32,
-    /// Zero when written, ignored when read.
-    pub reserved: U32,
+    /// Ranges of keys that were lost before it was written.
+    pub lost: U32,
 }
 
 const _: () = assert!(size_of::<PartPointer>() == 96);

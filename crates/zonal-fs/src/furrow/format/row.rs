@@ -7,6 +7,7 @@ use std::mem::size_of;
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::Address;
 use super::owners::{self, OwnerRecord};
 use crate::furrow::table::key::{Key, RowKind};
 
@@ -254,6 +255,26 @@ pub enum Row<'a> {
     Name(&'a [U64]),
     /// Whose blocks of a zone are.
     Owners(Cow<'a, [OwnerRecord]>),
+}
+
+impl<'a> Row<'a> {
+    /// The blocks in a zone that the row has, with the checksum of each.
+    pub fn stored(&self) -> Option<(Address, &'a [U32])> {
+        let (zone, block, crcs) = match self {
+            Self::Map(_, Place::Zone(place, crcs)) => (place.zone, place.block, crcs),
+            Self::Extent(row, crcs) => (row.zone, row.block, crcs),
+            Self::Map(_, Place::Preallocated | Place::Shared(_))
+            | Self::Totals(_)
+            | Self::Zone(_)
+            | Self::Orphan
+            | Self::Inode(..)
+            | Self::Entry(..)
+            | Self::Xattr(..)
+            | Self::Name(_)
+            | Self::Owners(_) => return None,
+        };
+        Some((Address { zone: zone.get(), block: block.get() }, crcs))
+    }
 }
 
 /// The value of a row.

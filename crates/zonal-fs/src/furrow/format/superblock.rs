@@ -70,8 +70,11 @@ pub struct Superblock {
     /// Number of the last record of the journal that was durable before. One that is missing up to
     /// there is lost, not torn.
     pub last_batch: U64,
+    /// Number of the first record that a recovery found not to count, in the journal that the manifest names;
+    /// those behind it do not count either. 0: all count.
+    pub first_void: U64,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 3888],
+    pub reserved: [u8; 3880],
 }
 
 const _: () = assert!(size_of::<Superblock>() == 4096);

@@ -90,6 +90,12 @@ impl Slots {
     }
 }
 
+/// Notes that no copy gives something of a part, which is to be written again without it.
+fn note_lost<S: PartStore>(store: &S, part: &Part, error: &PartError) {
+    store.note_lost(error);
+    store.note_bad(part);
+}
+
 /// How the cache has done since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::furrow) struct CacheCounts {
@@ -136,7 +142,7 @@ impl LeafCache {
             return Ok(index);
         }
         let reader = PartReader::open(&part.summary, store.uuid(), store.source(part));
-        let reader = reader.inspect_err(|error| store.note_lost(error))?;
+        let reader = reader.inspect_err(|error| note_lost(store, part, error))?;
         if !reader.bad_copies().is_empty() {
             store.note_bad(part);
         }
@@ -171,7 +177,7 @@ impl LeafCache {
                 return Ok(leaf);
             }
         }
-        let leaf = reader.leaf(number).inspect_err(|error| store.note_lost(error))?;
+        let leaf = reader.leaf(number).inspect_err(|error| note_lost(store, part, error))?;
         if !reader.bad_copies().is_empty() {
             store.note_bad(part);
         }

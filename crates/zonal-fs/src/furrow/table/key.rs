@@ -146,6 +146,31 @@ impl Key {
             (RowKind::Owners, None) => Self::MAX,
         }
     }
+
+    /// The greatest key below this one; [`Key::MIN`] stays what it is.
+    #[must_use]
+    pub const fn predecessor(self) -> Self {
+        let last = u64::MAX;
+        if let Some(at) = self.at.checked_sub(1) {
+            return Self::new(self.kind, self.owner, at);
+        }
+        match (self.kind, self.owner.checked_sub(1)) {
+            (RowKind::Totals, Some(owner)) => Self::new(RowKind::Orphan, owner, last),
+            (RowKind::Totals, None) => Self::MIN,
+            (RowKind::Zone, _) => Self::new(RowKind::Totals, self.owner, last),
+            (RowKind::Orphan, _) => Self::new(RowKind::Zone, self.owner, last),
+            (RowKind::Inode, Some(owner)) => Self::new(RowKind::Entry, owner, last),
+            (RowKind::Inode, None) => Self::new(RowKind::Orphan, last, last),
+            (RowKind::Xattr, _) => Self::new(RowKind::Inode, self.owner, last),
+            (RowKind::Map, _) => Self::new(RowKind::Xattr, self.owner, last),
+            (RowKind::Name, _) => Self::new(RowKind::Map, self.owner, last),
+            (RowKind::Entry, _) => Self::new(RowKind::Name, self.owner, last),
+            (RowKind::Extent, Some(owner)) => Self::new(RowKind::Extent, owner, last),
+            (RowKind::Extent, None) => Self::new(RowKind::Entry, last, last),
+            (RowKind::Owners, Some(owner)) => Self::new(RowKind::Owners, owner, last),
+            (RowKind::Owners, None) => Self::new(RowKind::Extent, last, last),
+        }
+    }
 }
 
 impl std::fmt::Debug for Key {
@@ -183,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_successor_is_the_least_key_above() {
+    fn successor_and_predecessor_are_next_to_a_key() {
         let last = u64::MAX;
         let pairs = [
             (Key::MIN, Key::new(RowKind::Totals, 0, 1)),
@@ -201,11 +226,12 @@ mod tests {
             (Key::new(RowKind::Extent, 0, last), Key::new(RowKind::Extent, 1, 0)),
             (Key::new(RowKind::Extent, last, last), Key::new(RowKind::Owners, 0, 0)),
             (Key::new(RowKind::Owners, 0, last), Key::new(RowKind::Owners, 1, 0)),
-            (Key::MAX, Key::MAX),
         ];
         for (key, next) in pairs {
             assert_eq!(key.successor(), next, "after {key:?}");
+            assert_eq!(next.predecessor(), key, "before {next:?}");
         }
+        assert_eq!((Key::MAX.successor(), Key::MIN.predecessor()), (Key::MAX, Key::MIN));
     }
 
     #[test]

@@ -46,6 +46,13 @@ impl Span {
         (self.from.max(from), self.below.map_or(below, |end| end.min(below)))
     }
 
+    /// What is in both, if anything.
+    pub(in crate::furrow) fn common(&self, other: &Self) -> Option<Self> {
+        let from = self.from.max(other.from);
+        let below = self.below.into_iter().chain(other.below).min();
+        below.is_none_or(|below| from < below).then_some(Self { from, below })
+    }
+
     fn overlaps(&self, first: Key, last: Key) -> bool {
         last >= self.from && self.below.is_none_or(|below| first < below)
     }
@@ -177,8 +184,18 @@ impl Levels {
                 spans.iter().any(|span| span.overlaps(summary.first, summary.last))
             });
         }
-        upper.retain(|run| !run.parts.is_empty());
         self.upper = upper;
+        self.settle_runs();
+    }
+
+    /// Drops runs without parts; a run does not have more rows left than its parts have, of which some may be
+    /// lost.
+    pub(in crate::furrow) fn settle_runs(&mut self) {
+        self.upper.retain(|run| !run.parts.is_empty());
+        for run in &mut self.upper {
+            let rows = run.parts.iter().map(|part| u64::from(part.summary.rows)).sum();
+            run.rows_left = run.rows_left.min(rows);
+        }
     }
 }
 

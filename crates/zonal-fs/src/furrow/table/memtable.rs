@@ -49,6 +49,7 @@ impl Memtable {
     }
 
     /// Rows from a key on.
+    #[cfg(test)]
     pub(in crate::furrow) fn range_from(&self, from: Key) -> Range<'_, Key, Value> {
         self.rows.range(from..)
     }

@@ -62,6 +62,11 @@ impl<'a> Merge<'a> {
         Self { cursors, order }
     }
 
+    /// Which cursor the row is of; a lower number is newer.
+    pub fn age(&self) -> Option<usize> {
+        self.order.last().map(|&(_, newest)| newest)
+    }
+
     /// Advances the cursor at a place of the order, and gives it its place again.
     fn advance_at(&mut self, place: usize) -> Result<(), PartError> {
         let (_, number) = self.order[place];

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`key`], [`leaf`], [`part`] | how are rows stored? |
 //! | [`merge`] | how do several sorted runs become one? |
+//! | [`lost`] | what becomes of rows that no copy gives? |
 //! | [`memtable`], [`levels`] | which rows and runs are there, and what is due? |
 //! | [`sweep`] | how do rows move between the levels? |
 //! | [`pointers`] | how does the manifest name all this? |
@@ -20,6 +21,7 @@ pub(super) mod cache;
 pub mod key;
 pub mod leaf;
 pub(super) mod levels;
+pub(super) mod lost;
 pub(super) mod memtable;
 pub mod merge;
 #[cfg(test)]
@@ -55,25 +57,13 @@ pub(super) struct Table {
     pub(super) manifest: [Address; 2],
     /// Levels before the present ones that readers may still have.
     pub(super) earlier: Vec<Weak<Levels>>,
-    /// Parts that cannot be written again, because both copies of a leaf are bad.
-    pub(super) stuck: BTreeSet<u64>,
-    /// Levels that could not be merged because of such a part: it is not tried again with the same.
-    pub(super) unmergeable: Weak<Levels>,
 }
 
 impl Table {
     /// A table that no manifest names yet.
     pub(super) fn new(view: Arc<View>) -> Self {
         let manifest = [Address::default(); 2];
-        Self {
-            view,
-            frozen_end: None,
-            next_part: 1,
-            manifest,
-            earlier: Vec::new(),
-            stuck: BTreeSet::new(),
-            unmergeable: Weak::new(),
-        }
+        Self { view, frozen_end: None, next_part: 1, manifest, earlier: Vec::new() }
     }
 
     /// All zones that the parts of these levels and the manifest lie in.

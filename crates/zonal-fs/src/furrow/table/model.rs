@@ -15,7 +15,7 @@ use super::levels::{Levels, Limits, Part, Span, Work};
 use super::memtable::Memtable;
 use super::merge::Cursor;
 use super::part::{PartReader, PartSource};
-use super::sweep::{Compaction, PartStore, corrupt};
+use super::sweep::{Compaction, Merged, PartStore, corrupt};
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::Planted;
 use crate::vfs::Result;
@@ -190,8 +190,16 @@ impl Fixture {
 
     fn check(&self) {
         let mut found = Vec::new();
-        let mut each = |key: Key, value: &[u8]| found.push((key, value.to_vec()));
-        self.compaction().scan(&self.levels, &[&self.memtable], &mut each).unwrap();
+        let mut each = |merged: Merged<'_>| {
+            match merged {
+                Merged::Row(key, Some(value)) => found.push((key, value.to_vec())),
+                Merged::Row(_, None) => {}
+                Merged::Lost(first, last) => panic!("{first:?} to {last:?} is lost"),
+            }
+            Ok(())
+        };
+        let rows = (&[&self.memtable][..], Span::ALL);
+        self.compaction().scan(&self.levels, rows, &mut each).unwrap();
         let expected: Vec<(Key, Vec<u8>)> =
             self.expected.iter().map(|(&key, value)| (key, value.clone())).collect();
         assert!(found == expected, "a scan finds {} rows of {}", found.len(), expected.len());

@@ -33,6 +33,7 @@ fn part_pointer(part: &Part) -> PartPointer {
         last,
         rows,
         tombstones,
+        lost,
         bytes,
         index_at,
         index_bytes,
@@ -44,13 +45,13 @@ fn part_pointer(part: &Part) -> PartPointer {
         last: key_bytes(last),
         rows: U32::new(rows),
         tombstones: U32::new(tombstones),
+        lost: U32::new(lost),
         bytes: U32::new(bytes),
         index_at: U32::new(index_at),
         index_bytes: U32::new(index_bytes),
         index_crc: U32::new(index_crc),
         zone: part.at.map(|at| U32::new(at.zone)),
         block: U32::new(part.at[0].block),
-        reserved: U32::new(0),
     }
 }
 
@@ -61,6 +62,7 @@ fn part_of(pointer: &PartPointer) -> Result<Part, String> {
         last: key_of(&pointer.last)?,
         rows: pointer.rows.get(),
         tombstones: pointer.tombstones.get(),
+        lost: pointer.lost.get(),
         bytes: pointer.bytes.get(),
         index_at: pointer.index_at.get(),
         index_bytes: pointer.index_bytes.get(),

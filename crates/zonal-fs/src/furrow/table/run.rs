@@ -1,7 +1,7 @@
 //! The rows of a run: leaf by leaf through the cache, upwards or downwards.
 //!
 //! The index says with which keys each leaf begins and ends, so leaves without any of the wanted keys
-//! are not read.
+//! are not read. What was lost is an error, unless a mount has made it anew: then it is nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::key::Key;
 use super::leaf::Leaf;
 use super::levels::Part;
 use super::merge::Cursor;
-use super::part::{PartError, PartIndex};
+use super::part::{KeyRange, PartError, PartIndex, Section};
 use super::sweep::PartStore;
 
 /// Parts and their cache.
@@ -43,31 +43,56 @@ impl Spot {
 }
 
 impl<S: PartStore> Source<'_, S> {
+    /// What was read of a part; `None` where it is lost and nothing below `below` is missed of it.
+    fn unless_remade<T>(
+        &self,
+        read: Result<T, PartError>,
+        (part, range, below): (&Part, KeyRange, Key),
+    ) -> Result<Option<T>, PartError> {
+        let is_missed = || self.store.missed(part, range).is_some_and(|(first, _)| first < below);
+        match read {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_missed() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn index(&self, part: &Part, below: Key) -> Result<Option<Arc<PartIndex>>, PartError> {
+        let range = (part.summary.first, part.summary.last);
+        self.unless_remade(self.cache.index(self.store, part), (part, range, below))
+    }
+
     fn leaf(
         &self,
-        parts: &[Part],
-        (part, index): (usize, &Arc<PartIndex>),
-        number: usize,
-    ) -> Result<Arc<Leaf>, PartError> {
-        self.cache.leaf(self.store, (&parts[part], index), number)
+        part: &Part,
+        (index, number): (&Arc<PartIndex>, usize),
+        below: Key,
+    ) -> Result<Option<Arc<Leaf>>, PartError> {
+        let range = (index.first_of(number), index.last_of(number));
+        let leaf = self.cache.leaf(self.store, (part, index), number);
+        self.unless_remade(leaf, (part, range, below))
     }
 
     /// The first row from `from` on, below `below`.
     fn first(&self, parts: &[Part], from: Key, below: Key) -> Result<Option<Spot>, PartError> {
-        let part = parts.partition_point(|part| part.summary.last < from);
-        if parts.get(part).is_none_or(|part| part.summary.first >= below) {
-            return Ok(None);
+        let start = parts.partition_point(|part| part.summary.last < from);
+        for (at, part) in parts.iter().enumerate().skip(start) {
+            if part.summary.first >= below {
+                return Ok(None);
+            }
+            let Some(index) = self.index(part, below)? else { continue };
+            for number in index.leaf_from(from)..index.leaves() {
+                if index.first_of(number) >= below {
+                    return Ok(None);
+                }
+                if let Some(leaf) = self.leaf(part, (&index, number), below)? {
+                    let row = leaf.lower_bound(from);
+                    let spot = Spot { part: at, index, number, leaf, row };
+                    return Ok((spot.row().0 < below).then_some(spot));
+                }
+            }
         }
-        let index = self.cache.index(self.store, &parts[part])?;
-        // The part's last key is not below.
-        let number = index.leaf_from(from);
-        if index.first_of(number) >= below {
-            return Ok(None);
-        }
-        let leaf = self.leaf(parts, (part, &index), number)?;
-        let row = leaf.lower_bound(from);
-        let spot = Spot { part, index, number, leaf, row };
-        Ok((spot.row().0 < below).then_some(spot))
+        Ok(None)
     }
 
     fn first_of_next_leaf(
@@ -77,43 +102,95 @@ impl<S: PartStore> Source<'_, S> {
         below: Key,
     ) -> Result<Option<Spot>, PartError> {
         let number = spot.number + 1;
-        let (part, index, number) = if number < spot.index.leaves() {
-            (spot.part, Arc::clone(&spot.index), number)
-        } else {
-            let part = spot.part + 1;
-            if parts.get(part).is_none_or(|part| part.summary.first >= below) {
-                return Ok(None);
-            }
-            (part, self.cache.index(self.store, &parts[part])?, 0)
-        };
-        if index.first_of(number) >= below {
+        if number == spot.index.leaves() {
+            return self.first(parts, parts[spot.part].summary.last.successor(), below);
+        }
+        if spot.index.first_of(number) >= below {
             return Ok(None);
         }
-        let leaf = self.leaf(parts, (part, &index), number)?;
-        Ok(Some(Spot { part, index, number, leaf, row: 0 }))
+        match self.leaf(&parts[spot.part], (&spot.index, number), below)? {
+            Some(leaf) => {
+                let index = Arc::clone(&spot.index);
+                Ok(Some(Spot { part: spot.part, index, number, leaf, row: 0 }))
+            }
+            None => self.first(parts, spot.index.last_of(number).successor(), below),
+        }
     }
 
     /// The last row below `below`, from `from` on.
     fn last(&self, parts: &[Part], from: Key, below: Key) -> Result<Option<Spot>, PartError> {
-        let Some(part) = parts.partition_point(|part| part.summary.first < below).checked_sub(1)
-        else {
-            return Ok(None);
-        };
-        if parts[part].summary.last < from {
-            return Ok(None);
+        let end = parts.partition_point(|part| part.summary.first < below);
+        for (at, part) in parts[..end].iter().enumerate().rev() {
+            if part.summary.last < from {
+                return Ok(None);
+            }
+            let Some(index) = self.index(part, below)? else { continue };
+            for number in (0..index.leaves_below(below)).rev() {
+                if index.last_of(number) < from {
+                    return Ok(None);
+                }
+                if let Some(leaf) = self.leaf(part, (&index, number), below)? {
+                    let Some(row) = leaf.lower_bound(below).checked_sub(1) else { continue };
+                    let spot = Spot { part: at, index, number, leaf, row };
+                    return Ok((spot.row().0 >= from).then_some(spot));
+                }
+            }
         }
-        let index = self.cache.index(self.store, &parts[part])?;
-        let mut number = index.leaf_of(below);
-        if index.first_of(number) == below {
-            number -= 1;
+        Ok(None)
+    }
+
+    /// The first range with a key from `from` on, below `below`, that was lost before its part was
+    /// written, with an error that says so.
+    pub(in crate::furrow) fn known_lost(
+        &self,
+        parts: &[Part],
+        (from, below): (Key, Key),
+    ) -> Option<(KeyRange, PartError)> {
+        let start = parts.partition_point(|part| part.summary.last < from);
+        let parts = parts[start..].iter().take_while(|part| part.summary.first < below);
+        for part in parts.filter(|part| part.summary.lost > 0) {
+            // An index that cannot be read is another error.
+            let Ok(index) = self.cache.index(self.store, part) else { continue };
+            for (number, &range) in (0..).zip(index.lost()) {
+                let missed = self.store.missed(part, range);
+                if let Some((first, last)) = missed.filter(|(_, last)| *last >= from) {
+                    let (part, section) = (part.summary.number, Section::Lost(number));
+                    let copies = ["it was lost before the part was written", "it was lost, too"];
+                    let error = PartError { part, section, copies: copies.map(str::to_owned) };
+                    return (first < below).then_some(((first, last), error));
+                }
+            }
         }
-        if index.last_of(number) < from {
-            return Ok(None);
+        None
+    }
+
+    /// The range of keys that no copy gives, if that is why the first rows of a run in a span cannot be read.
+    pub(in crate::furrow) fn lost_at(
+        &self,
+        parts: &[Part],
+        (from, below): (Key, Key),
+    ) -> Option<KeyRange> {
+        let start = parts.partition_point(|part| part.summary.last < from);
+        for part in parts[start..].iter().take_while(|part| part.summary.first < below) {
+            let range = (part.summary.first, part.summary.last);
+            let missed = |range| self.store.missed(part, range);
+            let Ok(index) = self.cache.index(self.store, part) else {
+                let Some(missed) = missed(range) else { continue };
+                return Some(missed);
+            };
+            for number in index.leaf_from(from)..index.leaves() {
+                if index.first_of(number) >= below {
+                    return None;
+                }
+                if self.cache.leaf(self.store, (part, &index), number).is_ok() {
+                    return None;
+                }
+                if let Some(missed) = missed((index.first_of(number), index.last_of(number))) {
+                    return Some(missed);
+                }
+            }
         }
-        let leaf = self.leaf(parts, (part, &index), number)?;
-        let Some(row) = leaf.lower_bound(below).checked_sub(1) else { return Ok(None) };
-        let spot = Spot { part, index, number, leaf, row };
-        Ok((spot.row().0 >= from).then_some(spot))
+        None
     }
 }
 

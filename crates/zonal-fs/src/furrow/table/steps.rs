@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use super::levels::{Levels, Work};
+use super::lost::Remade;
 use super::memtable::Memtable;
 use super::pairs::{Copies, MetaZones, Pairs, take_two};
 use super::store::{DriveStore, Writer};
@@ -48,6 +49,7 @@ struct Plan {
     step: Step,
     levels: Arc<Levels>,
     next_part: u64,
+    remade: Option<Remade>,
 }
 
 /// What a step has written.
@@ -56,8 +58,6 @@ struct Outcome {
     next_part: u64,
     bytes: u64,
     bad: BTreeSet<u64>,
-    /// Parts that were to be written again and could not be read.
-    stuck: BTreeSet<u64>,
 }
 
 /// A manifest, with a header of its own in each copy.
@@ -109,6 +109,8 @@ impl Committer {
             self.journal.failed = [true; 2];
         })?;
         self.superblock.manifest = pointer;
+        // What does not count lies in a pair that ends before it.
+        self.superblock.first_void = U64::new(0);
         // From here on the new journal counts, even if the superblock's fate is unknown: a record in
         // the old one could be lost with it. So none is written before a manifest is known to be
         // durable.
@@ -174,6 +176,15 @@ impl Committer {
         self.superlog.write(drive, &self.superblock)
     }
 
+    /// Says in a superblock that no record behind the last one that was read counts. Before that no zone is
+    /// finished or emptied: a finished zone reads as zeroes behind what was written, which may be just what a torn
+    /// record or the data of a refused batch lacks. A recovery after a power cut would then count that batch, although
+    /// this one has reset zones in which it has data.
+    pub(in crate::furrow) fn void_rest(&mut self, drive: &Drive) -> Result<()> {
+        self.superblock.first_void = U64::new(self.journal.end.last + 1);
+        self.write_superblock(drive, Ending::Record)
+    }
+
     /// Resets metadata zones that hold nothing of these levels, nor of any that readers have.
     pub(in crate::furrow) fn release(
         &mut self,
@@ -236,18 +247,16 @@ impl Committer {
         let levels = view.levels();
         let step = if let Some(frozen) = view.frozen() {
             Step::Flush(frozen)
-        } else if let suspects = &view.take_suspects(&levels) - &table.stuck
+        } else if let suspects = view.take_suspects(&levels)
             && !suspects.is_empty()
         {
             Step::Rewrite(suspects)
-        } else if let Some(work) = levels.due(&layout.table)
-            && table.unmergeable.as_ptr() != Arc::as_ptr(&levels)
-        {
+        } else if let Some(work) = levels.due(&layout.table) {
             Step::Work(work)
         } else {
-            Step::Rewrite(sparse_pairs(&levels, &table.stuck, (layout, open))?)
+            Step::Rewrite(sparse_pairs(&levels, (layout, open))?)
         };
-        Some(Plan { step, levels, next_part: table.next_part })
+        Some(Plan { step, levels, next_part: table.next_part, remade: view.remade() })
     }
 
     /// Makes a step's levels the current ones. Those before stay where the manifest is not written.
@@ -262,7 +271,6 @@ impl Committer {
         let (manifest, journal) = (self.table.manifest, self.journal.clone());
         let next_part = std::mem::replace(&mut self.table.next_part, outcome.next_part);
         self.table.view.suspect(outcome.bad);
-        self.table.stuck.extend(outcome.stuck);
         if let Some(end) = self.table.frozen_end {
             self.journal.begin_at(end);
         }
@@ -286,13 +294,8 @@ impl Committer {
 }
 
 /// The parts of the pair in which least is live, where parts take more pairs than they need. Where no
-/// pair is open, of two: their parts are to find room in one. Pairs with a part that cannot be written
-/// again are not among them.
-fn sparse_pairs(
-    levels: &Levels,
-    stuck: &BTreeSet<u64>,
-    (layout, open): (&Layout, Option<u32>),
-) -> Option<BTreeSet<u64>> {
+/// pair is open, of two: their parts are to find room in one.
+fn sparse_pairs(levels: &Levels, (layout, open): (&Layout, Option<u32>)) -> Option<BTreeSet<u64>> {
     let mut pairs: BTreeMap<u32, (u64, BTreeSet<u64>)> = BTreeMap::new();
     for part in levels.parts() {
         let (bytes, numbers) = pairs.entry(part.at[0].zone).or_default();
@@ -304,7 +307,6 @@ fn sparse_pairs(
     }
     let mut pairs: Vec<_> =
         pairs.into_iter().filter(|(zone, _)| Some(*zone) != open).map(|(_, pair)| pair).collect();
-    pairs.retain(|(_, numbers)| numbers.is_disjoint(stuck));
     pairs.sort_by_key(|(bytes, _)| *bytes);
     let count = if open.is_some() { 1 } else { 2 };
     let chosen = pairs.get(..count)?;
@@ -392,23 +394,18 @@ impl Furrow {
         }
         let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
         let Some(plan) = committer.plan(self.layout(), open) else { return Ok(None) };
-        let merged = matches!(plan.step, Step::Work(_)).then(|| Arc::downgrade(&plan.levels));
-        let (outcome, mut committer) = if self.layout().few_open_pairs {
+        let outcome = if self.layout().few_open_pairs {
             // The journal's two active zones are needed for the parts.
             committer.journal.close(&self.drive);
             let outcome = self.run_plan(plan);
             let outcome = self.end_step(&mut committer, outcome);
             self.lock_pairs().seal(&self.drive);
-            (outcome, committer)
+            outcome
         } else {
             drop(committer);
             let outcome = self.run_plan(plan);
-            let mut committer = self.lock_committer();
-            (self.end_step(&mut committer, outcome), committer)
+            self.end_step(&mut self.lock_committer(), outcome)
         };
-        if let (Err(FsError::Corrupt { .. }), Some(levels)) = (&outcome, merged) {
-            committer.table.unmergeable = levels;
-        }
         outcome.map(Some)
     }
 
@@ -462,31 +459,25 @@ fn run_plan(
     (uuid, plan): ([u8; 16], Plan),
     planted: Planted,
 ) -> Result<Outcome> {
-    let Plan { step, levels, next_part } = plan;
+    let Plan { step, levels, next_part, remade } = plan;
     let writer = Writer {
         pairs,
         zones: RefCell::new(zones),
         next_part: Cell::new(next_part),
         bytes: Cell::new(0),
     };
-    let store = DriveStore { writer: Some(writer), ..DriveStore::new(drive, uuid) };
+    let store = DriveStore { writer: Some(writer), remade, ..DriveStore::new(drive, uuid) };
     let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
-    let mut stuck = BTreeSet::new();
     let levels = match step {
         Step::Flush(rows) => compaction.flush(&levels, &rows)?,
         Step::Work(Work::Merge(tier)) => compaction.merge_tier(&levels, tier)?,
         Step::Work(Work::Sweep) => compaction.sweep(&levels)?,
-        Step::Rewrite(numbers) => {
-            let levels = compaction.rewrite(&levels, &numbers)?;
-            let left = levels.parts().map(|part| part.summary.number);
-            stuck.extend(left.filter(|number| numbers.contains(number)));
-            levels
-        }
+        Step::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
     };
     let bad = store.bad.take();
     let (next_part, bytes) =
         store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
-    Ok(Outcome { levels, next_part, bytes, bad, stuck })
+    Ok(Outcome { levels, next_part, bytes, bad })
 }
 
 /// Writes the rows of a new file system. The manifest is to be written then.
@@ -498,7 +489,7 @@ pub(in crate::furrow) fn flush_once(
 ) -> Result<()> {
     let step = Step::Flush(Arc::new(rows.clone()));
     let levels = committer.table.view.levels();
-    let plan = Plan { step, levels, next_part: committer.table.next_part };
+    let plan = Plan { step, levels, next_part: committer.table.next_part, remade: None };
     let uuid = committer.journal.uuid;
     let outcome = run_plan(drive, zones, pairs, (uuid, plan), Planted::default())?;
     committer.table.view.install(Arc::new(outcome.levels));

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use zonal::DeviceError;
 
 use super::levels::Part;
+use super::lost::Remade;
 use super::pairs::{MetaZones, Pairs};
 use super::part::{PartError, PartSource, Section};
 use super::sweep::PartStore;
@@ -54,12 +55,15 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
     /// What no copy gives: part and section.
     pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
+    /// What the mount has made anew.
+    pub(in crate::furrow) remade: Option<Remade>,
 }
 
 impl<'a> DriveStore<'a> {
     /// For reading.
     pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
-        Self { drive, uuid, writer: None, bad: RefCell::default(), lost: RefCell::default() }
+        let (bad, lost) = (RefCell::default(), RefCell::default());
+        Self { drive, uuid, writer: None, bad, lost, remade: None }
     }
 }
 
@@ -94,5 +98,9 @@ impl<'a> PartStore for DriveStore<'a> {
 
     fn note_lost(&self, error: &PartError) {
         self.lost.borrow_mut().insert((error.part, error.section));
+    }
+
+    fn remade(&self) -> Option<Remade> {
+        self.remade
     }
 }

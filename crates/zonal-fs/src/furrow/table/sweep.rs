@@ -1,7 +1,8 @@
 //! The steps that move rows between levels: read parts, merge, write parts.
 //!
 //! Each step takes the current levels and returns the new ones; what it has written counts once a
-//! manifest names it. Only one step runs at a time.
+//! manifest names it. Only one step runs at a time. No damage stops a step: what no copy of a part
+//! gives goes on as a [range that is known to be lost](super::lost).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -9,9 +10,12 @@ use std::ops::Range;
 
 use super::key::Key;
 use super::levels::{Levels, Limits, Part, Run, Span};
+use super::lost::{LostRanges, Remade};
 use super::memtable::Memtable;
 use super::merge::{Cursor, Merge, RowsCursor};
-use super::part::{BuiltPart, PartBuilder, PartCursor, PartError, PartId, PartReader, PartSource};
+use super::part::{
+    BuiltPart, KeyRange, PartBuilder, PartCursor, PartError, PartId, PartReader, PartSource,
+};
 use crate::FsError;
 use crate::furrow::format::Address;
 use crate::furrow::planted::{Planted, PlantedBug};
@@ -41,6 +45,16 @@ pub(in crate::furrow) trait PartStore {
 
     /// No copy gives something of a part.
     fn note_lost(&self, _: &PartError) {}
+
+    /// Rows that the mount has made anew.
+    fn remade(&self) -> Option<Remade> {
+        None
+    }
+
+    /// What of a range that a part has lost is still missed.
+    fn missed(&self, part: &Part, range: KeyRange) -> Option<KeyRange> {
+        self.remade().map_or(Some(range), |remade| remade.rest(part.summary.number, range))
+    }
 }
 
 /// What a step works with.
@@ -55,7 +69,7 @@ pub(in crate::furrow) fn corrupt(error: PartError) -> FsError {
     FsError::Corrupt { what: "part", why: error.to_string() }
 }
 
-/// The rows of a run in a span, part after part.
+/// The rows of a run in a span, part after part, past those that no copy gives.
 struct RunCursor<'a, S: PartStore> {
     store: &'a S,
     parts: std::slice::Iter<'a, Part>,
@@ -63,8 +77,11 @@ struct RunCursor<'a, S: PartStore> {
     current: Option<(&'a Part, PartCursor<S::Source>)>,
     /// Rows and tombstones of the part that it is in, so far.
     seen: (u32, u32),
+    has_lost: bool,
     /// Counts the rows that are left behind.
     count: Option<&'a Cell<u64>>,
+    /// Where it says what is lost, and how old its rows are.
+    lost: (&'a LostRanges, usize),
 }
 
 impl<'a, S: PartStore> RunCursor<'a, S> {
@@ -72,35 +89,69 @@ impl<'a, S: PartStore> RunCursor<'a, S> {
         store: &'a S,
         parts: &'a [Part],
         span: Span,
-        count: Option<&'a Cell<u64>>,
-    ) -> std::result::Result<Self, PartError> {
+        (count, lost): (Option<&'a Cell<u64>>, (&'a LostRanges, usize)),
+    ) -> Self {
         let first = parts.partition_point(|part| part.summary.last < span.from);
         let parts = parts[first..].iter();
-        let mut cursor = Self { store, parts, span, current: None, seen: (0, 0), count };
-        cursor.open_next()?;
-        Ok(cursor)
+        let (current, seen, has_lost) = (None, (0, 0), false);
+        let mut cursor = Self { store, parts, span, current, seen, has_lost, count, lost };
+        cursor.open_next();
+        cursor
+    }
+
+    /// Says that a range of a part is lost, as far as it is missed in the span.
+    fn lose(&mut self, part: &Part, range: KeyRange) {
+        self.has_lost = true;
+        let Some((first, last)) = self.store.missed(part, range) else { return };
+        let first = first.max(self.span.from);
+        let last = self.span.below.map_or(last, |below| last.min(below.predecessor()));
+        if first <= last && self.span.contains(first) {
+            self.lost.0.add((first, last), self.lost.1);
+        }
+    }
+
+    /// Says what the part that it is in has lost since this was last called.
+    fn lose_new(&mut self) {
+        let Some((part, cursor)) = &mut self.current else { return };
+        let (part, lost) = (*part, cursor.take_lost());
+        for range in lost {
+            self.lose(part, range);
+        }
     }
 
     /// Goes on to the next part that has rows in the span.
-    fn open_next(&mut self) -> std::result::Result<(), PartError> {
+    fn open_next(&mut self) {
         if let Some((part, cursor)) = self.current.take() {
-            let is_whole = part.summary.first >= self.span.from;
+            let is_whole = part.summary.first >= self.span.from && !self.has_lost;
             let is_counted = self.seen == (part.summary.rows, part.summary.tombstones);
             if (is_whole && !is_counted) || !cursor.reader().bad_copies().is_empty() {
                 self.store.note_bad(part);
             }
         }
-        self.seen = (0, 0);
-        for part in self.parts.by_ref() {
-            let reader =
-                PartReader::open(&part.summary, self.store.uuid(), self.store.source(part))?;
-            let cursor = reader.cursor_from(self.span.from)?;
-            if cursor.peek().is_some() {
-                self.current = Some((part, cursor));
-                return Ok(());
+        while let Some(part) = self.parts.next() {
+            (self.seen, self.has_lost) = ((0, 0), false);
+            if self.span.below.is_some_and(|below| part.summary.first >= below) {
+                return;
             }
+            let open =
+                || PartReader::open(&part.summary, self.store.uuid(), self.store.source(part));
+            // Lost for good, if so: so it is tried once more.
+            let Ok(reader) = open().or_else(|_| open()) else {
+                self.lose(part, (part.summary.first, part.summary.last));
+                continue;
+            };
+            for &range in reader.index().clone().lost() {
+                self.lose(part, range);
+            }
+            let cursor = reader.cursor_past_losses(self.span.from);
+            let has_rows = cursor.peek().is_some();
+            self.current = Some((part, cursor));
+            self.lose_new();
+            if has_rows {
+                return;
+            }
+            self.current = None;
         }
-        Ok(())
     }
 }
 
@@ -119,7 +170,12 @@ impl<S: PartStore> Cursor for RunCursor<'_, S> {
             count.set(count.get() + 1);
         }
         cursor.advance()?;
-        if cursor.peek().is_none() { self.open_next() } else { Ok(()) }
+        let is_through = cursor.peek().is_none();
+        self.lose_new();
+        if is_through {
+            self.open_next();
+        }
+        Ok(())
     }
 }
 
@@ -128,27 +184,69 @@ struct Output<'a, S: PartStore> {
     store: &'a S,
     part_bytes: usize,
     builder: Option<PartBuilder>,
+    /// The lost range that the rows have come to, which goes on.
+    lost: Option<KeyRange>,
     parts: Vec<Part>,
     rows: u64,
 }
 
 impl<'a, S: PartStore> Output<'a, S> {
     fn new(store: &'a S, part_bytes: usize) -> Self {
-        Self { store, part_bytes, builder: None, parts: Vec::new(), rows: 0 }
+        Self { store, part_bytes, builder: None, lost: None, parts: Vec::new(), rows: 0 }
+    }
+
+    fn builder(&mut self) -> &mut PartBuilder {
+        let (store, part_bytes) = (self.store, self.part_bytes);
+        self.builder.get_or_insert_with(|| {
+            let id = PartId { uuid: store.uuid(), number: store.next_number() };
+            PartBuilder::new(id, part_bytes)
+        })
+    }
+
+    /// Notes a lost range that begins behind all rows so far, and not before the range before.
+    fn lose(&mut self, (first, last): KeyRange) {
+        match &mut self.lost {
+            Some((_, end)) if first <= *end => *end = last.max(*end),
+            Some(_) | None => {
+                self.end_lost();
+                self.lost = Some((first, last));
+            }
+        }
+    }
+
+    fn end_lost(&mut self) {
+        if let Some(range) = self.lost.take() {
+            self.builder().push_lost(range);
+        }
     }
 
     fn push(&mut self, key: Key, value: Option<&[u8]>) -> Result<()> {
-        let (store, part_bytes) = (self.store, self.part_bytes);
-        let builder = self.builder.get_or_insert_with(|| {
-            let id = PartId { uuid: store.uuid(), number: store.next_number() };
-            PartBuilder::new(id, part_bytes)
-        });
+        if self.lost.is_some_and(|(_, last)| last < key) {
+            self.end_lost();
+        }
+        let is_in_lost = self.lost.is_some();
+        let builder = self.builder();
         builder.push(key, value);
+        let is_full = if is_in_lost { builder.is_overfull() } else { builder.is_full() };
         self.rows += 1;
-        if builder.is_full() { self.end_part() } else { Ok(()) }
+        if is_full { self.end_part() } else { Ok(()) }
     }
 
     fn end_part(&mut self) -> Result<()> {
+        let row = self.builder.as_ref().and_then(PartBuilder::last);
+        if let (Some((first, last)), Some(row)) = (self.lost, row)
+            && last > row
+        {
+            // The rest of the range goes to the next part.
+            self.builder().push_lost((first, row));
+            self.lost = Some((row.successor(), last));
+        } else {
+            self.end_lost();
+        }
+        self.write_part()
+    }
+
+    fn write_part(&mut self) -> Result<()> {
         let Some(builder) = self.builder.take() else { return Ok(()) };
         let BuiltPart { bytes, summary } = builder.finish();
         let at = self.store.write(&bytes)?;
@@ -157,12 +255,13 @@ impl<'a, S: PartStore> Output<'a, S> {
     }
 
     fn finish(mut self) -> Result<(Vec<Part>, u64)> {
-        self.end_part()?;
+        self.end_lost();
+        self.write_part()?;
         Ok((self.parts, self.rows))
     }
 }
 
-/// Takes the least row off a merge.
+/// Takes the least row off a merge. It has one.
 fn take_row<R>(merge: &mut Merge<'_>, each: impl FnOnce(Key, Option<&[u8]>) -> R) -> Result<R> {
     let (key, value) = merge.peek().expect("the caller has seen one");
     let answer = each(key, value);
@@ -170,80 +269,137 @@ fn take_row<R>(merge: &mut Merge<'_>, each: impl FnOnce(Key, Option<&[u8]>) -> R
     Ok(answer)
 }
 
-impl<'a, S: PartStore> Compaction<'a, S> {
-    /// Cursors over what counts of a run.
-    fn run_cursors<'b>(
-        &self,
-        (levels, run): (&Levels, &'b Run),
-        count: Option<&'b Cell<u64>>,
-        cursors: &mut Vec<Box<dyn Cursor + 'b>>,
-    ) -> Result<()>
-    where
-        'a: 'b,
+/// Goes past rows that may be outdated, because something newer of their keys is lost.
+fn skip_hidden(merge: &mut Merge<'_>, lost: &LostRanges) -> Result<()> {
+    while let (Some((key, _)), Some(age)) = (merge.peek(), merge.age())
+        && lost.hide(key, age)
     {
-        for span in levels.spans_since(run.born) {
-            let cursor = RunCursor::new(self.store, &run.parts, span, count).map_err(corrupt)?;
-            cursors.push(Box::new(cursor));
+        merge.advance().map_err(corrupt)?;
+    }
+    Ok(())
+}
+
+/// What becomes of tombstones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tombstones {
+    /// They stay: what they delete lies below.
+    Keep,
+    /// Nothing lies below. They stay only where something is lost, which they say is deleted.
+    Drop,
+}
+
+/// A merge of runs that goes past what no copy gives, and says so.
+struct LossyMerge<'a> {
+    merge: Merge<'a>,
+    lost: &'a LostRanges,
+}
+
+/// What a merge comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) enum Merged<'a> {
+    /// The newest row of a key.
+    Row(Key, Option<&'a [u8]>),
+    /// From this key to the other nothing is known but the rows that follow.
+    Lost(Key, Key),
+}
+
+impl LossyMerge<'_> {
+    fn run(mut self, each: &mut dyn FnMut(Merged<'_>) -> Result<()>) -> Result<()> {
+        loop {
+            skip_hidden(&mut self.merge, self.lost)?;
+            let key = self.merge.peek().map_or(Key::MAX, |(key, _)| key);
+            for (first, last) in self.lost.take_up_to(key) {
+                each(Merged::Lost(first, last))?;
+            }
+            if self.merge.peek().is_none() {
+                return Ok(());
+            }
+            take_row(&mut self.merge, |key, value| each(Merged::Row(key, value)))??;
         }
-        Ok(())
     }
 
-    /// Hands on every row, in order, each as the newest of `memtables` (newest first) and levels
-    /// has it, without tombstones.
-    #[cfg(test)]
+    fn run_into<S: PartStore>(
+        self,
+        output: &mut Output<'_, S>,
+        tombstones: Tombstones,
+    ) -> Result<()> {
+        let lost = self.lost;
+        self.run(&mut |merged| match merged {
+            Merged::Lost(first, last) => {
+                output.lose((first, last));
+                Ok(())
+            }
+            Merged::Row(key, None) if tombstones == Tombstones::Drop && !lost.cover(key) => Ok(()),
+            Merged::Row(key, value) => output.push(key, value),
+        })
+    }
+}
+
+impl<'a, S: PartStore> Compaction<'a, S> {
+    /// Cursors over what counts of a run in a span.
+    fn run_cursors<'b>(
+        &self,
+        (levels, run, within): (&Levels, &'b Run, Span),
+        (count, lost): (Option<&'b Cell<u64>>, &'b LostRanges),
+        cursors: &mut Vec<Box<dyn Cursor + 'b>>,
+    ) where
+        'a: 'b,
+    {
+        for span in levels.spans_since(run.born).filter_map(|span| span.common(&within)) {
+            let lost = (lost, cursors.len());
+            cursors.push(Box::new(RunCursor::new(self.store, &run.parts, span, (count, lost))));
+        }
+    }
+
+    /// Hands on every row in a span, in order, each as the newest of `memtables` (newest first) and
+    /// levels has it, and what is lost.
     pub(in crate::furrow) fn scan(
         &self,
         levels: &Levels,
-        memtables: &[&Memtable],
-        each: &mut dyn FnMut(Key, &[u8]),
+        (memtables, span): (&[&Memtable], Span),
+        each: &mut dyn FnMut(Merged<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut merge = self.merge_of_all(levels, memtables)?;
-        while merge.peek().is_some() {
-            take_row(&mut merge, |key, value| {
-                if let Some(value) = value {
-                    each(key, value);
-                }
-            })?;
-        }
-        Ok(())
+        let lost = LostRanges::default();
+        self.merge_of_all(levels, (memtables, span), &lost).run(each)
     }
 
-    fn merge_of_all<'b>(&self, levels: &'b Levels, memtables: &[&'b Memtable]) -> Result<Merge<'b>>
+    fn merge_of_all<'b>(
+        &self,
+        levels: &'b Levels,
+        (memtables, span): (&[&'b Memtable], Span),
+        lost: &'b LostRanges,
+    ) -> LossyMerge<'b>
     where
         'a: 'b,
     {
         let mut cursors: Vec<Box<dyn Cursor + 'b>> = Vec::new();
         for memtable in memtables {
-            cursors.push(Box::new(RowsCursor::new(memtable.range_from(Key::MIN))));
+            let below = span.below.unwrap_or(Key::MAX);
+            cursors.push(Box::new(RowsCursor::new(memtable.range(span.from, below))));
         }
         for run in &levels.upper {
-            self.run_cursors((levels, run), None, &mut cursors)?;
+            self.run_cursors((levels, run, span), (None, lost), &mut cursors);
         }
-        let last = RunCursor::new(self.store, &levels.last, Span::ALL, None).map_err(corrupt)?;
-        cursors.push(Box::new(last));
-        Ok(Merge::new(cursors))
+        let age = cursors.len();
+        cursors.push(Box::new(RunCursor::new(self.store, &levels.last, span, (None, (lost, age)))));
+        LossyMerge { merge: Merge::new(cursors), lost }
     }
 
-    /// Writes a memtable as the newest run; where all rows together are few, and can be read, as the last
-    /// level, with all that was there before.
+    /// Writes a memtable as the newest run; where all rows together are few, as the last level, with
+    /// all that was there before.
     pub(in crate::furrow) fn flush(&self, levels: &Levels, memtable: &Memtable) -> Result<Levels> {
         let mut next = levels.clone();
-        let is_small = levels.bytes() + memtable.bytes() as u64 <= self.limits.whole_bytes;
         let mut output = Output::new(self.store, self.limits.part_bytes);
-        let whole = is_small.then(|| self.scan_into(levels, memtable, &mut output));
-        match whole {
-            Some(Ok(())) => {
-                next.upper.clear();
-                (next.last, _) = output.finish()?;
-                next.sweep.turn += 1;
-                next.sweep.key = Key::MIN;
-                return Ok(next);
-            }
-            // The journal has to come to an end all the same.
-            Some(Err(FsError::Corrupt { .. })) | None => {}
-            Some(Err(error)) => return Err(error),
+        if levels.bytes() + memtable.bytes() as u64 <= self.limits.whole_bytes {
+            let lost = LostRanges::default();
+            let all = self.merge_of_all(levels, (&[memtable], Span::ALL), &lost);
+            all.run_into(&mut output, Tombstones::Drop)?;
+            next.upper.clear();
+            (next.last, _) = output.finish()?;
+            next.sweep.turn += 1;
+            next.sweep.key = Key::MIN;
+            return Ok(next);
         }
-        let mut output = Output::new(self.store, self.limits.part_bytes);
         for (key, value) in memtable.rows() {
             if value.is_some() || !self.planted.has(PlantedBug::DropTombstonesEarly) {
                 output.push(key, value)?;
@@ -256,36 +412,19 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         Ok(next)
     }
 
-    fn scan_into(
-        &self,
-        levels: &Levels,
-        memtable: &Memtable,
-        output: &mut Output<'_, S>,
-    ) -> Result<()> {
-        let mut merge = self.merge_of_all(levels, &[memtable])?;
-        while merge.peek().is_some() {
-            take_row(&mut merge, |key, value| match value {
-                Some(value) => output.push(key, Some(value)),
-                None => Ok(()),
-            })??;
-        }
-        Ok(())
-    }
-
-    /// Merges the runs of a tier into one of the next. Tombstones stay: what they delete lies below.
+    /// Merges the runs of a tier into one of the next.
     pub(in crate::furrow) fn merge_tier(&self, levels: &Levels, tier: u32) -> Result<Levels> {
         let mut next = levels.clone();
         let first = levels.upper.partition_point(|run| run.tier < tier);
         let count = levels.upper[first..].iter().take_while(|run| run.tier == tier).count();
+        let lost = LostRanges::default();
         let mut cursors: Vec<Box<dyn Cursor + '_>> = Vec::new();
         for run in &levels.upper[first..first + count] {
-            self.run_cursors((levels, run), None, &mut cursors)?;
+            self.run_cursors((levels, run, Span::ALL), (None, &lost), &mut cursors);
         }
-        let mut merge = Merge::new(cursors);
         let mut output = Output::new(self.store, self.limits.part_bytes);
-        while merge.peek().is_some() {
-            take_row(&mut merge, |key, value| output.push(key, value))??;
-        }
+        let merge = LossyMerge { merge: Merge::new(cursors), lost: &lost };
+        merge.run_into(&mut output, Tombstones::Keep)?;
         let (parts, rows_left) = output.finish()?;
         let merged = Run { tier: tier + 1, born: levels.sweep, rows_left, parts };
         let merged = (!merged.parts.is_empty()).then_some(merged);
@@ -298,64 +437,76 @@ impl<'a, S: PartStore> Compaction<'a, S> {
     pub(in crate::furrow) fn sweep(&self, levels: &Levels) -> Result<Levels> {
         let from = levels.sweep.key;
         let counts: Vec<Cell<u64>> = levels.upper.iter().map(|_| Cell::new(0)).collect();
+        let lost = LostRanges::default();
         let mut cursors: Vec<Box<dyn Cursor + '_>> = Vec::new();
         for (run, count) in levels.upper.iter().zip(&counts) {
             for span in levels.spans_since(run.born).filter(|span| span.from >= from) {
-                let cursor = RunCursor::new(self.store, &run.parts, span, Some(count));
-                cursors.push(Box::new(cursor.map_err(corrupt)?));
+                self.run_cursors((levels, run, span), (Some(count), &lost), &mut cursors);
             }
         }
         let mut above = Merge::new(cursors);
         // Parts below the pointer stay, and so do those that nothing lies above.
+        let next_above = above.peek().map(|(key, _)| key).into_iter().chain(lost.next()).min();
         let mut kept = levels.last.partition_point(|part| part.summary.last < from);
         while let Some(part) = levels.last.get(kept)
-            && above.peek().is_none_or(|(key, _)| key > part.summary.last)
+            && next_above.is_none_or(|key| key > part.summary.last)
         {
             kept += 1;
         }
         let mut output = Output::new(self.store, self.limits.part_bytes);
         let rest = &levels.last[kept..];
-        let last = RunCursor::new(self.store, rest, Span::ALL, None).map_err(corrupt)?;
+        let last = RunCursor::new(self.store, rest, Span::ALL, (None, (&lost, usize::MAX)));
         let mut below = Merge::new(vec![Box::new(last) as Box<dyn Cursor + '_>]);
-        // The last key of the part of the last level that the merge is in.
-        let mut inside = None;
-        let mut taken = kept;
         let end = loop {
+            skip_hidden(&mut above, &lost)?;
             let keys = [above.peek(), below.peek()].map(|row| row.map(|(key, _)| key));
-            let Some(key) = keys.into_iter().flatten().min() else { break None };
-            let is_between = inside.is_none_or(|last| key > last);
-            if is_between && self.is_enough(&output, levels.last.get(taken)) {
+            let key = keys.into_iter().flatten().min();
+            if let Some(key) = key
+                && self.is_enough(&output, &levels.last, key)
+                && !lost.cover(key)
+            {
+                for range in lost.take_up_to(key) {
+                    output.lose(range);
+                }
                 break Some(key);
             }
+            for range in lost.take_up_to(key.unwrap_or(Key::MAX)) {
+                output.lose(range);
+            }
+            let Some(key) = key else { break None };
+            let is_kept = |value: Option<&[u8]>| value.is_some() || lost.cover(key);
             let is_above = keys[0] == Some(key);
             if keys[1] == Some(key) {
-                if is_between {
-                    inside = levels.last.get(taken).map(|part| part.summary.last);
-                    taken += 1;
-                }
-                take_row(&mut below, |_, value| match value {
-                    Some(value) if !is_above => output.push(key, Some(value)),
-                    _ => Ok(()),
+                let is_hidden = is_above || lost.hide(key, usize::MAX);
+                take_row(&mut below, |key, value| {
+                    if !is_hidden && is_kept(value) { output.push(key, value) } else { Ok(()) }
                 })??;
             }
             if is_above {
-                take_row(&mut above, |_, value| match value {
-                    Some(value) => output.push(key, Some(value)),
-                    None => Ok(()),
+                take_row(&mut above, |key, value| {
+                    if is_kept(value) { output.push(key, value) } else { Ok(()) }
                 })??;
             }
         };
         drop((above, below));
+        let taken = end.map_or(levels.last.len(), |end| {
+            levels.last.partition_point(|part| part.summary.last < end)
+        });
         let (parts, _) = output.finish()?;
-        Ok(swept(levels, (kept..taken, parts), &counts, end))
+        Ok(swept(levels, (kept..taken.max(kept), parts), &counts, end))
     }
 
-    /// Whether the sweep may stop before the part `next` of the last level: it has written a part,
-    /// and it would not leave a small one, of which there would be more after each turn.
-    fn is_enough(&self, output: &Output<'_, S>, next: Option<&Part>) -> bool {
+    /// Whether the sweep may stop before a key: it has written a part, is between two parts of the last
+    /// level, and would not leave a small one, of which there would be more after each turn.
+    fn is_enough(&self, output: &Output<'_, S>, last: &[Part], key: Key) -> bool {
+        if output.parts.is_empty() {
+            return false;
+        }
+        let next = last.get(last.partition_point(|part| part.summary.last < key));
+        let is_between = next.is_none_or(|next| next.summary.first >= key);
         let is_small =
             next.is_some_and(|part| 2 * part.summary.bytes as usize <= self.limits.part_bytes);
-        !output.parts.is_empty() && (!is_small || output.parts.len() >= STEP_PARTS_MAX)
+        is_between && (!is_small || output.parts.len() >= STEP_PARTS_MAX)
     }
 
     /// Writes parts again elsewhere, those with these numbers.
@@ -368,28 +519,25 @@ impl<'a, S: PartStore> Compaction<'a, S> {
         let runs = next.upper.iter_mut().map(|run| &mut run.parts);
         for parts in runs.chain([&mut next.last]) {
             for part in std::mem::take(parts) {
-                let is_suspect = numbers.contains(&part.summary.number);
-                match is_suspect.then(|| self.rewrite_part(&part)) {
-                    Some(Ok(written)) => parts.extend(written),
-                    // What no copy gives is not written again, and stays what it is: an error.
-                    Some(Err(FsError::Corrupt { .. })) | None => parts.push(part),
-                    Some(Err(error)) => return Err(error),
+                if numbers.contains(&part.summary.number) {
+                    parts.extend(self.rewrite_part(&part)?);
+                } else {
+                    parts.push(part);
                 }
             }
         }
+        next.settle_runs();
         Ok(next)
     }
 
     fn rewrite_part(&self, part: &Part) -> Result<Vec<Part>> {
-        let one = std::slice::from_ref(part);
-        let mut cursor = RunCursor::new(self.store, one, Span::ALL, None).map_err(corrupt)?;
+        let (one, lost) = (std::slice::from_ref(part), LostRanges::default());
+        let cursor = RunCursor::new(self.store, one, Span::ALL, (None, (&lost, 0)));
         // It stays one part: the rows are the same, so it is about as big.
         let part_bytes = self.limits.part_bytes.max(part.summary.bytes as usize);
         let mut output = Output::new(self.store, 2 * part_bytes);
-        while let Some((key, value)) = cursor.peek() {
-            output.push(key, value)?;
-            cursor.advance().map_err(corrupt)?;
-        }
+        let merge = LossyMerge { merge: Merge::new(vec![Box::new(cursor)]), lost: &lost };
+        merge.run_into(&mut output, Tombstones::Keep)?;
         Ok(output.finish()?.0)
     }
 }

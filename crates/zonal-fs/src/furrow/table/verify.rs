@@ -50,7 +50,9 @@ pub(in crate::furrow) fn check_levels(
             problems.add(rule::LEVELS, what);
         }
     }
-    if let Some(part) = levels.last.iter().find(|part| part.summary.tombstones > 0) {
+    // Beside what is lost it has to be known what is deleted.
+    let deletes = |part: &&Part| part.summary.tombstones > 0 && part.summary.lost == 0;
+    if let Some(part) = levels.last.iter().find(deletes) {
         let number = part.summary.number;
         problems.add(rule::LEVELS, format!("part {number} of the last level deletes rows"));
     }
@@ -72,7 +74,8 @@ fn check_counts(part: &Part, reader: PartReader<DriveCopies<'_>>, problems: &mut
     };
     // What cannot be read has been reported.
     let Ok(found) = count() else { return };
-    if found != (summary.rows, summary.tombstones, summary.last) {
+    let is_last = found.2 == summary.last || summary.lost > 0;
+    if (found.0, found.1) != (summary.rows, summary.tombstones) || !is_last {
         let what = format!(
             "part {} has {} rows, {} deleted, up to {:?}; the manifest says {}, {}, {:?}",
             summary.number,

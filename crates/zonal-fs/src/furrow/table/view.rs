@@ -5,19 +5,23 @@
 //! layers, under its lock. A reader copies what it needs from memory, takes a reference to the
 //! current levels, and reads their parts through the cache with no lock held. Parts of levels that
 //! a reader refers to are not reset, even if a step has replaced them meanwhile.
+//!
+//! Where no copy gives a leaf, a reader gets an error for every key in its range but those that a newer
+//! layer has.
 
 pub(in crate::furrow) mod scan;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::cache::{CacheCounts, LeafCache};
 use super::key::Key;
 use super::levels::{Levels, Part};
+use super::lost::Remade;
 use super::memtable::{Memtable, Value};
 use super::merge::{Cursor, Merge, RowsCursor};
-use super::part::{PartError, Section};
+use super::part::{KeyRange, PartError, Section};
 use super::run::{Downwards, Source, Upwards};
 use super::store::DriveStore;
 use super::sweep::{PartStore, corrupt};
@@ -72,6 +76,8 @@ pub(in crate::furrow) struct View {
     suspects: Mutex<BTreeSet<u64>>,
     /// What no copy gave since the mount: part and section.
     lost: Mutex<BTreeSet<(u64, Section)>>,
+    /// Rows that the mount has made anew.
+    remade: OnceLock<Remade>,
 }
 
 /// What the committer does.
@@ -84,8 +90,19 @@ impl View {
     ) -> Self {
         let unwritten = Memtable::default();
         let layers = Layers { unwritten, memtable, frozen: None, levels: Arc::new(levels) };
-        let (layers, suspects) = (RwLock::new(layers), Mutex::default());
-        Self { uuid, layers, cache: LeafCache::new(cache_bytes), suspects, lost: Mutex::default() }
+        let (layers, cache) = (RwLock::new(layers), LeafCache::new(cache_bytes));
+        let (suspects, lost, remade) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Self { uuid, layers, cache, suspects, lost, remade }
+    }
+
+    /// From now on what was lost of these rows is not missed. The rows themselves are added as
+    /// [unwritten](Self::add_unwritten) ones.
+    pub(in crate::furrow) fn note_remade(&self, remade: Remade) {
+        self.remade.set(remade).expect("a mount makes rows anew once");
+    }
+
+    pub(in crate::furrow) fn remade(&self) -> Option<Remade> {
+        self.remade.get().copied()
     }
 
     /// The cache has so many bytes from now on.
@@ -237,7 +254,7 @@ impl View {
     }
 
     fn with_store<'a, R>(&self, drive: &'a Drive, read: impl FnOnce(&DriveStore<'a>) -> R) -> R {
-        let store = DriveStore::new(drive, self.uuid);
+        let store = DriveStore { remade: self.remade(), ..DriveStore::new(drive, self.uuid) };
         let answer = read(&store);
         self.suspect(store.bad.take());
         self.note_lost(store.lost.take());
@@ -252,9 +269,43 @@ impl View {
         }
     }
 
-    /// Leaves and indexes that no copy gave since the mount.
+    /// Leaves and indexes that no copy gives: those that parts know of, and those that were found since
+    /// the mount.
     pub(in crate::furrow) fn lost_count(&self) -> u64 {
-        self.lost.lock().expect("no holder panicked").len() as u64
+        let levels = self.levels();
+        let lost = self.lost.lock().expect("no holder panicked");
+        let found = |part: &Part| {
+            let number = part.summary.number;
+            let found = lost.range((number, Section::Index)..(number, Section::Lost(0)));
+            u64::from(part.summary.lost) + found.count() as u64
+        };
+        levels.parts().map(found).sum()
+    }
+
+    /// The first key behind what is lost at `from`, if that is why no row from there on can be read.
+    pub(in crate::furrow) fn past_lost(
+        &self,
+        drive: &Drive,
+        (from, below): (Key, Key),
+    ) -> Option<Key> {
+        let levels = self.levels();
+        self.with_store(drive, |store| {
+            let source = Source { store, cache: &self.cache };
+            let known = Runs { source, levels: &levels }.known_lost((from, below));
+            let found = runs_in(&levels, (from, below))
+                .filter_map(|(parts, span)| source.lost_at(parts, span));
+            let lost = found.chain(known.map(|(range, _)| range));
+            lost.filter(|range| range.0 <= from).map(|range| range.1.successor()).max()
+        })
+    }
+
+    /// Whether parts know that something of a range is lost.
+    pub(in crate::furrow) fn knows_lost(&self, drive: &Drive, range: (Key, Key)) -> bool {
+        let levels = self.levels();
+        self.with_store(drive, |store| {
+            let source = Source { store, cache: &self.cache };
+            Runs { source, levels: &levels }.known_lost(range).is_some()
+        })
     }
 
     pub(super) fn rows_in<S: PartStore>(
@@ -289,13 +340,23 @@ impl View {
             let (memory, end) = copy_rows(&layers, (from, below), max.max(1));
             (memory, end, Arc::clone(&layers.levels))
         };
-        let mut cursors: Vec<Box<dyn Cursor + '_>> = Vec::new();
-        cursors.push(Box::new(RowsCursor::new(memory.iter().map(|(key, value)| (key, value)))));
-        let source = Source { store, cache: &self.cache };
-        for (parts, span) in runs_in(&levels, (from, end)) {
-            cursors.push(Box::new(Upwards::new(source, parts, span).map_err(corrupt)?));
-        }
-        visit(Merge::new(cursors), max.max(1), end, each)
+        let runs = Runs { source: Source { store, cache: &self.cache }, levels: &levels };
+        let (limit, cursors) = match runs.up_to_lost((from, end)) {
+            Ok((limit, cursors)) if limit > from => (limit, cursors),
+            // The first row may be a newer one.
+            Ok(_) => {
+                if let Some(value) = self.row_in(store, from)? {
+                    let _ = each(from, &value)?;
+                }
+                return Ok(from.successor());
+            }
+            Err(error) => return Err(corrupt(error)),
+        };
+        let memory = memory.iter().take_while(|(key, _)| *key < limit);
+        let memory: Box<dyn Cursor + '_> =
+            Box::new(RowsCursor::new(memory.map(|(key, value)| (key, value))));
+        let cursors = std::iter::once(memory).chain(cursors).collect();
+        visit(Merge::new(cursors), max.max(1), limit, each)
     }
 
     pub(super) fn last_row_in<S: PartStore>(
@@ -319,8 +380,19 @@ impl View {
         for (parts, span) in runs_in(&levels, (from, below)) {
             cursors.push(Downwards::new(source, parts, span).map_err(corrupt)?);
         }
-        let found = last_in_runs(&mut cursors, &deleted).map_err(corrupt)?;
-        Ok(found.or(in_memory))
+        let found = last_in_runs(&mut cursors, &deleted).map_err(corrupt)?.or(in_memory);
+        // Above it nothing may be lost, and it may itself be outdated.
+        let from = found.as_ref().map_or(at_least, |(key, _)| key.successor());
+        let runs = Runs { source, levels: &levels };
+        if let Some((_, error)) = runs.known_lost((from, below)) {
+            return Err(corrupt(error));
+        }
+        if let Some((key, _)) = &found
+            && runs.known_lost((*key, from)).is_some()
+        {
+            return Ok(self.row_in(store, *key)?.map(|value| (*key, value)));
+        }
+        Ok(found)
     }
 
     pub(super) fn row_in<S: PartStore>(&self, store: &S, key: Key) -> Result<Option<Box<[u8]>>> {
@@ -336,6 +408,11 @@ impl View {
             let cursor = Upwards::new(source, parts, span).map_err(corrupt)?;
             if let Some((_, value)) = cursor.peek() {
                 return Ok(value.map(Box::from));
+            }
+            if let Some((_, error)) = source.known_lost(parts, span) {
+                // What older runs say may be outdated.
+                store.note_lost(&error);
+                return Err(corrupt(error));
             }
         }
         Ok(None)
@@ -370,6 +447,46 @@ fn runs_in(
     });
     let upper = upper.filter(|(_, (from, below))| from < below);
     upper.chain([(&levels.last[..], (from, below))])
+}
+
+/// The runs of levels, for a reader.
+struct Runs<'a, S> {
+    source: Source<'a, S>,
+    levels: &'a Levels,
+}
+
+impl<'a, S: PartStore> Runs<'a, S> {
+    /// The first range of a span that parts know to be lost.
+    fn known_lost(&self, span: (Key, Key)) -> Option<(KeyRange, PartError)> {
+        if self.levels.parts().all(|part| part.summary.lost == 0) {
+            return None;
+        }
+        let runs = runs_in(self.levels, span);
+        let lost = runs.filter_map(|(parts, span)| self.source.known_lost(parts, span));
+        lost.min_by_key(|(range, _)| *range)
+    }
+
+    /// Cursors from a key on, up to what is lost, but not beyond `below`; and up to where that is. Nothing
+    /// is known of the first key itself if it is not above that. An error is none of lost rows.
+    fn up_to_lost(
+        &self,
+        (from, below): (Key, Key),
+    ) -> std::result::Result<(Key, Vec<Box<dyn Cursor + 'a>>), PartError> {
+        let mut limit = self.known_lost((from, below)).map_or(below, |(range, _)| range.0);
+        while from < limit {
+            let open = |(parts, span)| -> std::result::Result<Box<dyn Cursor + 'a>, PartError> {
+                Ok(Box::new(Upwards::new(self.source, parts, span)?))
+            };
+            let error = match runs_in(self.levels, (from, limit)).map(open).collect() {
+                Ok(cursors) => return Ok((limit, cursors)),
+                Err(error) => error,
+            };
+            let lost = runs_in(self.levels, (from, limit))
+                .filter_map(|(parts, span)| self.source.lost_at(parts, span));
+            limit = lost.map(|range| range.0).min().filter(|first| *first < limit).ok_or(error)?;
+        }
+        Ok((limit, Vec::new()))
+    }
 }
 
 /// Hands on the rows of a merge up to `end`, at most `max`. What cannot be read ends it early.

@@ -3,12 +3,13 @@
 use zerocopy::IntoBytes;
 
 use super::{
-    BuiltPart, ENTRY_BYTES, HEADER_BYTES, IndexEntry, PART_BYTES_MAX, PartHeader, PartId,
-    PartSummary, checksum, count,
+    BuiltPart, ENTRY_BYTES, HEADER_BYTES, IndexEntry, KeyRange, LOST_BYTES, LostEntry,
+    PART_BYTES_MAX, PartHeader, PartId, PartSummary, checksum, count,
 };
 use crate::furrow::format::{BLOCK_BYTES, VERSION};
 use crate::furrow::table::key::Key;
 use crate::furrow::table::leaf::{LEAF_BYTES, LeafBuilder};
+use crate::vfs::Ino;
 
 /// What a part keeps free for its next row: more than any row takes but a large attribute.
 const NEXT_ROW_BYTES: usize = 8 << 10;
@@ -26,6 +27,7 @@ pub struct PartBuilder {
     last: Key,
     rows: u32,
     tombstones: u32,
+    lost: Vec<KeyRange>,
 }
 
 impl PartBuilder {
@@ -41,13 +43,26 @@ impl PartBuilder {
             last: Key::MIN,
             rows: 0,
             tombstones: 0,
+            lost: Vec::new(),
         }
+    }
+
+    /// Notes a range of keys, above those before, of which nothing is known but the rows in it.
+    pub fn push_lost(&mut self, (first, last): KeyRange) {
+        let before = self.lost.last();
+        assert!(first <= last && before.is_none_or(|before| before.1 < first), "{first:?}");
+        self.lost.push((first, last));
+    }
+
+    /// Key of the last row, if there is one.
+    pub fn last(&self) -> Option<Key> {
+        (self.rows > 0).then_some(self.last)
     }
 
     /// Adds a row, which is above all before it; `None` is a deleted one.
     pub fn push(&mut self, key: Key, value: Option<&[u8]>) {
         assert!(self.rows == 0 || key > self.last, "{key:?} after {:?}", self.last);
-        if !self.leaf.is_empty() && key.kind().group() != self.last.kind().group() {
+        if !self.leaf.is_empty() && is_apart(self.last, key) {
             self.end_leaf();
         }
         let (first, _) = self.first.unwrap_or((key, key));
@@ -66,30 +81,46 @@ impl PartBuilder {
     /// Whether the next row is to begin another part. A part is not larger than `bytes_max` then,
     /// unless its last row is of more than 8 KiB, or it has one row.
     pub fn is_full(&self) -> bool {
-        let index = HEADER_BYTES + (self.index.len() + 2) * ENTRY_BYTES;
-        // Columns are never stored in more bytes than they have.
-        let leaf = 2 * HEADER_BYTES + self.leaf.raw_bytes() + NEXT_ROW_BYTES;
-        self.bytes.len() + leaf + index > self.bytes_max
+        self.bytes_about() > self.bytes_max
     }
 
-    /// The part. It has at least one row.
+    /// Whether it is to be ended even where that cuts a lost range.
+    pub fn is_overfull(&self) -> bool {
+        self.bytes_about() > self.bytes_max + self.bytes_max / 2
+    }
+
+    /// Bytes with another row, at most.
+    fn bytes_about(&self) -> usize {
+        let lost = (self.lost.len() + 1) * LOST_BYTES;
+        let index = HEADER_BYTES + (self.index.len() + 2) * ENTRY_BYTES + lost;
+        // Columns are never stored in more bytes than they have.
+        let leaf = 2 * HEADER_BYTES + self.leaf.raw_bytes() + NEXT_ROW_BYTES;
+        self.bytes.len() + leaf + index
+    }
+
+    /// The part. It has at least one row or lost range.
     pub fn finish(mut self) -> BuiltPart {
         if !self.leaf.is_empty() {
             self.end_leaf();
         }
-        let (first, _) = self.first.expect("a part has rows");
+        let rows = self.first.map(|(first, _)| (first, self.last));
+        let ranges = || rows.into_iter().chain(self.lost.iter().copied());
+        let first = ranges().map(|(first, _)| first).min().expect("a part has something");
+        let last = ranges().map(|(_, last)| last).max().expect("a part has something");
         let index_at = self.bytes.len();
         let leaves = count(self.index.len());
-        let index = std::mem::take(&mut self.index);
-        let index_crc = self.put(*b"FRIX", leaves, index.as_bytes());
+        let lost: Vec<LostEntry> = self.lost.iter().map(lost_entry).collect();
+        let index = [self.index.as_bytes(), lost.as_bytes()].concat();
+        let index_crc = self.put(*b"FRIX", leaves, &index);
         let index_bytes = self.bytes.len() - index_at;
         self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK_BYTES), 0);
         let summary = PartSummary {
             number: self.id.number,
             first,
-            last: self.last,
+            last,
             rows: self.rows,
             tombstones: self.tombstones,
+            lost: count(lost.len()),
             bytes: count(self.bytes.len()),
             index_at: count(index_at),
             index_bytes: count(index_bytes),
@@ -133,5 +164,24 @@ impl PartBuilder {
         self.bytes.extend_from_slice(header.as_bytes());
         self.bytes.extend_from_slice(body);
         crc
+    }
+}
+
+/// Whether two rows never share a leaf. What changes below the root changes the root as well, so a leaf with
+/// rows of both would reach over most of the tree, and so would its loss.
+fn is_apart(last: Key, next: Key) -> bool {
+    let is_root = |key: Key| (key.kind().group(), key.owner()) == (1, Ino::ROOT.get());
+    last.kind().group() != next.kind().group() || is_root(last) != is_root(next)
+}
+
+fn lost_entry((first, last): &KeyRange) -> LostEntry {
+    LostEntry {
+        owner: first.owner().into(),
+        at: first.at().into(),
+        last_owner: last.owner().into(),
+        last_at: last.at().into(),
+        kind: first.kind().code(),
+        last_kind: last.kind().code(),
+        reserved: [0; 6],
     }
 }

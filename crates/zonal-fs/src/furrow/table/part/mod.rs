@@ -2,8 +2,10 @@
 //!
 //! A part is a sequence of leaves, then the index, which says where each leaf lies and with which
 //! keys it begins and ends, so that a lost leaf hides nothing beside it. Rows of two groups never share a
-//! leaf. Each leaf and the index has a header with a checksum, so it is read and verified alone, and if
-//! one copy is bad the other is used. A [`PartSummary`], which the manifest keeps, leads to a part.
+//! leaf, nor do those of the root with others. Each leaf and the index has a header with a checksum, so it is read and verified alone, and if
+//! one copy is bad the other is used. Behind the leaves the index says which ranges of keys no copy had
+//! when the part was written: of a key there the part knows nothing, unless a leaf has it. A
+//! [`PartSummary`], which the manifest keeps, leads to a part.
 //!
 //! This file says what a part consists of; [`builder`] makes one, [`reader`] finds rows in it.
 
@@ -76,11 +78,36 @@ pub struct IndexEntry {
     pub reserved: [u8; 2],
 }
 
+/// A range of keys that was lost before the part was written, in the index behind all leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct LostEntry {
+    /// First key: owner.
+    pub owner: U64,
+    /// First key: place.
+    pub at: U64,
+    /// Last key: owner.
+    pub last_owner: U64,
+    /// Last key: place.
+    pub last_at: U64,
+    /// First key: group and kind.
+    pub kind: u8,
+    /// Last key: group and kind.
+    pub last_kind: u8,
+    /// Zero when written, ignored when read.
+    pub reserved: [u8; 6],
+}
+
 const HEADER_BYTES: usize = size_of::<PartHeader>();
 const ENTRY_BYTES: usize = size_of::<IndexEntry>();
+const LOST_BYTES: usize = size_of::<LostEntry>();
 
 const _: () = assert!(size_of::<PartHeader>() == 28);
 const _: () = assert!(size_of::<IndexEntry>() == 48);
+const _: () = assert!(size_of::<LostEntry>() == 40);
+
+/// A range of keys: the first and the last one.
+pub type KeyRange = (Key, Key);
 
 /// Which part it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,14 +123,16 @@ pub struct PartId {
 pub struct PartSummary {
     /// Number of the part.
     pub number: u64,
-    /// Lowest key.
+    /// Lowest key, of rows and lost ranges.
     pub first: Key,
-    /// Highest key.
+    /// Highest key, of rows and lost ranges.
     pub last: Key,
     /// Rows, deleted ones included.
     pub rows: u32,
     /// Deleted ones of these.
     pub tombstones: u32,
+    /// Ranges of keys that were lost before it was written.
+    pub lost: u32,
     /// Bytes, in whole blocks.
     pub bytes: u32,
     /// Where the index begins, in bytes from the part's start.
@@ -151,6 +180,8 @@ pub enum Section {
     Index,
     /// The leaf with this number.
     Leaf(u32),
+    /// The range with this number of those that were lost before the part was written.
+    Lost(u32),
 }
 
 impl fmt::Display for Section {
@@ -158,6 +189,7 @@ impl fmt::Display for Section {
         match self {
             Self::Index => write!(f, "the index"),
             Self::Leaf(leaf) => write!(f, "leaf {leaf}"),
+            Self::Lost(range) => write!(f, "lost range {range}"),
         }
     }
 }

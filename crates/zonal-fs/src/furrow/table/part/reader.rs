@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use zerocopy::FromBytes;
 
 use super::{
-    BadCopy, COPIES, HEADER_BYTES, IndexEntry, PART_BYTES_MAX, PartError, PartHeader, PartId,
-    PartSource, PartSummary, Section, checksum, count,
+    BadCopy, COPIES, HEADER_BYTES, IndexEntry, KeyRange, LostEntry, PART_BYTES_MAX, PartError,
+    PartHeader, PartId, PartSource, PartSummary, Section, checksum, count,
 };
 use crate::furrow::format::{BLOCK_BYTES, VERSION};
 use crate::furrow::table::key::{Key, RowKind};
@@ -28,44 +28,53 @@ pub(super) struct LeafPlace {
     crc: u32,
 }
 
-/// Where the leaves of a part are.
-#[derive(Debug)]
-pub struct PartIndex(Vec<LeafPlace>);
+/// Where the leaves of a part are, and what was lost before it was written.
+#[derive(Debug, Default)]
+pub struct PartIndex {
+    places: Vec<LeafPlace>,
+    lost: Vec<KeyRange>,
+}
 
 impl PartIndex {
-    /// How many leaves the part has; at least one.
+    /// How many leaves the part has.
     pub fn leaves(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The leaf in which a key is if it is in the part.
-    pub fn leaf_of(&self, key: Key) -> usize {
-        self.0.partition_point(|place| place.first <= key).saturating_sub(1)
+        self.places.len()
     }
 
     /// The first key of a leaf.
     pub fn first_of(&self, leaf: usize) -> Key {
-        self.0[leaf].first
+        self.places[leaf].first
     }
 
     /// The last key of a leaf.
     pub fn last_of(&self, leaf: usize) -> Key {
-        self.0[leaf].last
+        self.places[leaf].last
     }
 
     /// The first leaf that has a key which is not below this one; [`leaves`](Self::leaves) if there is none.
     pub fn leaf_from(&self, key: Key) -> usize {
-        self.0.partition_point(|place| place.last < key)
+        self.places.partition_point(|place| place.last < key)
+    }
+
+    /// How many leaves have a key below this one.
+    pub fn leaves_below(&self, key: Key) -> usize {
+        self.places.partition_point(|place| place.first < key)
     }
 
     /// Where a leaf begins, in bytes from the part's start, and its bytes.
     pub fn place_of(&self, leaf: usize) -> (u32, u32) {
-        (self.0[leaf].offset, self.0[leaf].bytes)
+        (self.places[leaf].offset, self.places[leaf].bytes)
+    }
+
+    /// Ranges of keys that were lost before the part was written, in order.
+    pub fn lost(&self) -> &[KeyRange] {
+        &self.lost
     }
 
     /// Bytes of memory.
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + self.0.capacity() * size_of::<LeafPlace>()
+        let lost = self.lost.capacity() * size_of::<KeyRange>();
+        size_of::<Self>() + self.places.capacity() * size_of::<LeafPlace>() + lost
     }
 }
 
@@ -82,9 +91,9 @@ pub struct PartReader<S> {
 impl<S: PartSource> PartReader<S> {
     /// Reads the index.
     pub fn open(summary: &PartSummary, uuid: [u8; 16], source: S) -> Result<Self, PartError> {
-        let mut reader = Self::with_index(summary, uuid, source, Arc::new(PartIndex(Vec::new())));
+        let mut reader = Self::with_index(summary, uuid, source, Arc::default());
         let index = reader.either_copy(Section::Index, |copy| reader.read_index(copy))?;
-        reader.index = Arc::new(PartIndex(index));
+        reader.index = Arc::new(index);
         Ok(reader)
     }
 
@@ -107,17 +116,12 @@ impl<S: PartSource> PartReader<S> {
     /// The same, leaf by leaf.
     #[cfg(test)]
     pub(super) fn places(&self) -> &[LeafPlace] {
-        &self.index.0
+        &self.index.places
     }
 
-    /// How many leaves it has; at least one.
+    /// How many leaves it has.
     pub fn leaves(&self) -> usize {
         self.index.leaves()
-    }
-
-    /// The leaf in which a key is if it is in the part.
-    pub fn leaf_of(&self, key: Key) -> usize {
-        self.index.leaf_of(key)
     }
 
     /// Reads a leaf.
@@ -127,7 +131,7 @@ impl<S: PartSource> PartReader<S> {
 
     /// Reads up to `count` leaves from `first` on at once, those that are good in the first copy.
     pub fn leaves_ahead(&self, first: usize, count: usize) -> Vec<Arc<Leaf>> {
-        let places = self.index.0.get(first..).unwrap_or_default();
+        let places = self.index.places.get(first..).unwrap_or_default();
         let start = places.first().map_or(0, |place| place.offset);
         let ends = places.iter().take(count).map(|place| {
             let offset = place.offset.checked_sub(start)?;
@@ -139,7 +143,7 @@ impl<S: PartSource> PartReader<S> {
         let Ok(blocks) = self.read_blocks(0, start, bytes) else { return Vec::new() };
         let within = start as usize % BLOCK_BYTES;
         let leaves = (first..).zip(&ends).map_while(|(leaf, end)| {
-            let offset = end - self.index.0[leaf].bytes as usize;
+            let offset = end - self.index.places[leaf].bytes as usize;
             self.decode_leaf(leaf, &blocks[within + offset..]).ok()
         });
         leaves.collect()
@@ -147,18 +151,28 @@ impl<S: PartSource> PartReader<S> {
 
     /// A cursor at the first row whose key is not below `key`.
     pub fn cursor_from(self, key: Key) -> Result<PartCursor<S>, PartError> {
-        let number = self.index.leaf_from(key).min(self.leaves() - 1);
-        let leaf = self.leaf(number)?;
-        let row = leaf.lower_bound(key);
-        Ok(PartCursor {
+        self.cursor(key, None)
+    }
+
+    /// The same, past leaves that no copy gives.
+    pub fn cursor_past_losses(self, key: Key) -> PartCursor<S> {
+        self.cursor(key, Some(Vec::new())).expect("it goes past what cannot be read")
+    }
+
+    fn cursor(self, key: Key, lost: Option<Vec<KeyRange>>) -> Result<PartCursor<S>, PartError> {
+        let mut cursor = PartCursor {
+            next: self.index.leaf_from(key),
             reader: self,
-            number,
-            leaf,
-            row,
+            leaf: Arc::default(),
+            row: 0,
+            lost,
             ahead: Vec::new(),
             ahead_at: 0,
             ahead_bytes: LEAF_BYTES,
-        })
+        };
+        cursor.next_leaf()?;
+        cursor.row = cursor.leaf.lower_bound(key);
+        Ok(cursor)
     }
 
     /// Reads everything of one copy, for [`PartReader::bad_copies`] to tell what is bad.
@@ -207,7 +221,7 @@ impl<S: PartSource> PartReader<S> {
         Err(PartError { part: self.id.number, section, copies })
     }
 
-    fn read_index(&self, copy: usize) -> Result<Vec<LeafPlace>, String> {
+    fn read_index(&self, copy: usize) -> Result<PartIndex, String> {
         let PartSummary { bytes, index_at, index_bytes, index_crc, .. } = self.summary;
         let end = index_at.checked_add(index_bytes);
         if bytes > PART_BYTES_MAX || end.is_none_or(|end| end > bytes) {
@@ -220,7 +234,7 @@ impl<S: PartSource> PartReader<S> {
     }
 
     fn read_leaf(&self, leaf: usize, copy: usize) -> Result<Arc<Leaf>, String> {
-        let LeafPlace { offset, bytes, .. } = self.index.0[leaf];
+        let LeafPlace { offset, bytes, .. } = self.index.places[leaf];
         let blocks = self.read_blocks(copy, offset, bytes as usize)?;
         self.decode_leaf(leaf, &blocks[offset as usize % BLOCK_BYTES..])
     }
@@ -236,7 +250,7 @@ impl<S: PartSource> PartReader<S> {
 
     /// The leaf that begins at the start of `bytes`.
     fn decode_leaf(&self, leaf: usize, bytes: &[u8]) -> Result<Arc<Leaf>, String> {
-        let place = &self.index.0[leaf];
+        let place = &self.index.places[leaf];
         let section = bytes.get(..place.bytes as usize).ok_or("it is cut off")?;
         let (_, body) = verify(self.id, section, (*b"FRLF", Some(count(leaf)), place.crc))?;
         let decoded = decode(body)?;
@@ -278,41 +292,58 @@ fn verify(
 }
 
 /// Decodes the body of an index: leaves in ascending order, and not so large that reading one would
-/// take much memory.
-fn index_of(summary: &PartSummary, leaves: u32, body: &[u8]) -> Result<Vec<LeafPlace>, String> {
-    let Ok(entries) = <[IndexEntry]>::ref_from_bytes(body) else {
-        return Err(format!("an index of {} bytes", body.len()));
+/// take much memory; then ranges that were lost, likewise.
+fn index_of(summary: &PartSummary, leaves: u32, body: &[u8]) -> Result<PartIndex, String> {
+    let bad = || format!("{leaves} leaves in an index of {} bytes", body.len());
+    let (entries, rest) =
+        <[IndexEntry]>::ref_from_prefix_with_elems(body, leaves as usize).map_err(|_| bad())?;
+    let lost_entries = <[LostEntry]>::ref_from_bytes(rest).map_err(|_| bad())?;
+    let key = |code, owner, at| {
+        let kind = RowKind::from_code(code).ok_or_else(|| format!("kind {code}"))?;
+        Ok::<_, String>(Key::new(kind, owner, at))
     };
-    if entries.len() != leaves as usize || entries.is_empty() {
-        return Err(format!("{leaves} leaves, {} in the index", entries.len()));
-    }
-    let mut index: Vec<LeafPlace> = Vec::with_capacity(entries.len());
+    let mut places: Vec<LeafPlace> = Vec::with_capacity(entries.len());
     for entry in entries {
-        let kind = |code| RowKind::from_code(code).ok_or_else(|| format!("kind {code}"));
-        let first = Key::new(kind(entry.kind)?, entry.owner.get(), entry.at.get());
-        let last = Key::new(kind(entry.last_kind)?, entry.last_owner.get(), entry.last_at.get());
+        let first = key(entry.kind, entry.owner.get(), entry.at.get())?;
+        let last = key(entry.last_kind, entry.last_owner.get(), entry.last_at.get())?;
         let (offset, bytes) = (entry.offset.get(), entry.bytes.get());
-        let is_next = index.last().map_or(first == summary.first, |before| before.last < first);
+        let is_next = places.last().is_none_or(|before| before.last < first);
         let is_sound = bytes as usize <= HEADER_BYTES + STORED_BYTES_MAX
             && offset.checked_add(bytes).is_some_and(|end| end <= summary.index_at);
         if !is_next || !is_sound || first > last {
             return Err(format!("a leaf of {bytes} bytes at {offset} from {first:?} on"));
         }
-        index.push(LeafPlace { first, last, offset, bytes, crc: entry.crc.get() });
+        places.push(LeafPlace { first, last, offset, bytes, crc: entry.crc.get() });
     }
-    if index.last().map(|place| place.last) != Some(summary.last) {
-        return Err(format!("the last leaf does not end at {:?}", summary.last));
+    let mut lost: Vec<KeyRange> = Vec::with_capacity(lost_entries.len());
+    for entry in lost_entries {
+        let first = key(entry.kind, entry.owner.get(), entry.at.get())?;
+        let last = key(entry.last_kind, entry.last_owner.get(), entry.last_at.get())?;
+        if first > last || lost.last().is_some_and(|before| before.1 >= first) {
+            return Err(format!("a lost range from {first:?} to {last:?}"));
+        }
+        lost.push((first, last));
     }
-    Ok(index)
+    let firsts = [places.first().map(|place| place.first), lost.first().map(|range| range.0)];
+    let lasts = [places.last().map(|place| place.last), lost.last().map(|range| range.1)];
+    let ends = (firsts.into_iter().flatten().min(), lasts.into_iter().flatten().max());
+    if ends != (Some(summary.first), Some(summary.last)) || lost.len() != summary.lost as usize {
+        let (first, last) = (summary.first, summary.last);
+        return Err(format!("it is not that of {first:?} to {last:?}, {} lost", summary.lost));
+    }
+    Ok(PartIndex { places, lost })
 }
 
 /// A cursor over a part. It reads more and more ahead, from the first copy.
 #[derive(Debug)]
 pub struct PartCursor<S> {
     reader: PartReader<S>,
-    number: usize,
+    /// The leaf to be read next.
+    next: usize,
     leaf: Arc<Leaf>,
     row: usize,
+    /// Leaves that no copy gave, where it goes past them.
+    lost: Option<Vec<KeyRange>>,
     /// Whole blocks of the part from `ahead_at` on.
     ahead: Vec<u8>,
     ahead_at: usize,
@@ -326,21 +357,40 @@ impl<S: PartSource> PartCursor<S> {
         &self.reader
     }
 
+    /// Ranges of keys that it has gone past since this was last called, because no copy gave them.
+    pub fn take_lost(&mut self) -> Vec<KeyRange> {
+        self.lost.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Goes to the next leaf, or behind the last row. After an error it is where it was.
     fn next_leaf(&mut self) -> Result<(), PartError> {
-        let next = self.number + 1;
-        if next == self.reader.leaves() {
-            self.row = self.leaf.len();
-            return Ok(());
+        while self.next < self.reader.leaves() {
+            let found = self.leaf_ahead(self.next).or_else(|error| match &self.lost {
+                // For good: so it is tried once more.
+                Some(_) => self.reader.leaf(self.next),
+                None => Err(error),
+            });
+            let number = self.next;
+            match (found, &mut self.lost) {
+                (Ok(leaf), _) => {
+                    (self.leaf, self.row) = (leaf, 0);
+                    self.next += 1;
+                    return Ok(());
+                }
+                (Err(error), None) => return Err(error),
+                (Err(_), Some(lost)) => {
+                    let index = &self.reader.index;
+                    lost.push((index.first_of(number), index.last_of(number)));
+                    self.next += 1;
+                }
+            }
         }
-        self.leaf = self.leaf_ahead(next)?;
-        self.number = next;
-        self.row = 0;
+        self.row = self.leaf.len();
         Ok(())
     }
 
     fn leaf_ahead(&mut self, leaf: usize) -> Result<Arc<Leaf>, PartError> {
-        let place = self.reader.index.0[leaf];
+        let place = self.reader.index.places[leaf];
         let offset = place.offset as usize;
         let found = |ahead: &[u8], ahead_at: usize| {
             let at = offset.checked_sub(ahead_at)?;

@@ -269,10 +269,10 @@ fn a_key_is_looked_for_in_one_leaf() {
     for number in 0..reader.leaves() {
         let leaf = reader.leaf(number).unwrap();
         for row in 0..leaf.len() {
-            assert_eq!(reader.leaf_of(leaf.key(row)), number);
+            assert_eq!(reader.index().leaf_from(leaf.key(row)), number);
         }
     }
-    assert_eq!(reader.leaf_of(Key::MIN), 0);
+    assert_eq!(reader.index().leaf_from(Key::MIN), 0);
 }
 
 /// A scan reads the drive in large pieces, a look-up reads one leaf.

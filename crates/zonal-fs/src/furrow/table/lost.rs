@@ -1,0 +1,366 @@
+//! What was lost: ranges of keys that no copy of a part gives, on their way through a merge.
+//!
+//! A leaf that is bad in both copies cannot be carried on, but that it was there can: a merge writes the
+//! range of its keys into the new part, in place of the rows. Of a key in such a range nothing is known but
+//! what newer runs say of it; what older ones say may be outdated, so it is hidden. Therefore a deleted row
+//! stays in the last level where a range covers its key.
+
+use std::cell::RefCell;
+
+use super::key::Key;
+use super::part::KeyRange;
+
+/// Rows that a mount has made anew in place of lost ones: what was lost of them is not missed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::furrow) struct Remade {
+    /// From this key on, up to but without the other.
+    pub(in crate::furrow) from: Key,
+    pub(in crate::furrow) below: Key,
+    /// In parts with lower numbers: later ones have the rows that were made.
+    pub(in crate::furrow) parts_below: u64,
+}
+
+impl Remade {
+    /// What of a range that a part has lost is still missed.
+    pub(in crate::furrow) fn rest(&self, part: u64, (first, last): KeyRange) -> Option<KeyRange> {
+        if part >= self.parts_below || first < self.from || first >= self.below {
+            return Some((first, last));
+        }
+        (last >= self.below).then_some((self.below, last))
+    }
+}
+
+/// A lost range that a cursor has come to.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    range: KeyRange,
+    /// Which cursor: those with higher numbers are older.
+    age: usize,
+    is_taken: bool,
+}
+
+/// The lost ranges that cursors of a merge have come to. A cursor adds one before it goes past it.
+#[derive(Debug, Default)]
+pub(super) struct LostRanges(RefCell<Vec<Lost>>);
+
+impl LostRanges {
+    pub(super) fn add(&self, range: KeyRange, age: usize) {
+        self.0.borrow_mut().push(Lost { range, age, is_taken: false });
+    }
+
+    /// Whether what a cursor of this age says of a key may be outdated.
+    pub(super) fn hide(&self, key: Key, age: usize) -> bool {
+        let lost = self.0.borrow();
+        lost.iter().any(|lost| lost.age < age && lost.range.0 <= key && key <= lost.range.1)
+    }
+
+    /// Whether a key is in any range.
+    pub(super) fn cover(&self, key: Key) -> bool {
+        self.0.borrow().iter().any(|lost| lost.range.0 <= key && key <= lost.range.1)
+    }
+
+    /// The least key of the ranges that were not taken.
+    pub(super) fn next(&self) -> Option<Key> {
+        let lost = self.0.borrow();
+        lost.iter().filter(|lost| !lost.is_taken).map(|lost| lost.range.0).min()
+    }
+
+    /// Takes the ranges that begin at a key or before it, in their order. The merge is at the key.
+    pub(super) fn take_up_to(&self, key: Key) -> Vec<KeyRange> {
+        let mut lost = self.0.borrow_mut();
+        if lost.is_empty() {
+            return Vec::new();
+        }
+        lost.retain(|lost| !lost.is_taken || lost.range.1 >= key);
+        let due = lost.iter_mut().filter(|lost| !lost.is_taken && lost.range.0 <= key);
+        let mut taken: Vec<KeyRange> = due
+            .map(|lost| {
+                lost.is_taken = true;
+                lost.range
+            })
+            .collect();
+        taken.sort_unstable();
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::super::key::RowKind;
+    use super::super::levels::{Levels, Limits, Span, Work};
+    use super::super::memtable::Memtable;
+    use super::super::model::{MemoryStore, tiny, value};
+    use super::super::part::{PartReader, PartSource};
+    use super::super::sweep::{Compaction, Merged, PartStore};
+    use super::super::view::View;
+    use super::*;
+    use crate::furrow::planted::Planted;
+
+    fn key(owner: u64) -> Key {
+        Key::new(RowKind::Inode, owner, 0)
+    }
+
+    fn map(at: u64) -> Key {
+        Key::new(RowKind::Map, 7, at)
+    }
+
+    /// A table in memory that loses leaves.
+    #[derive(Default)]
+    struct Fixture {
+        store: MemoryStore,
+        levels: Option<Levels>,
+        memtable: Memtable,
+        expected: BTreeMap<Key, Vec<u8>>,
+        /// Rows, deleted ones too, that came after everything that was lost.
+        sure: BTreeSet<Key>,
+        lost: Vec<KeyRange>,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Action {
+        Put { at: u64, count: u64, step: u64 },
+        Delete { at: u64, count: u64 },
+        Flush,
+        Step,
+        Rewrite,
+        Lose { part: prop::sample::Index, leaf: prop::sample::Index },
+        LoseIndex { part: prop::sample::Index },
+    }
+
+    fn actions() -> impl Strategy<Value = Vec<Action>> {
+        let part = any::<prop::sample::Index>;
+        let action = prop_oneof![
+            4 => (0..900u64, 1..200u64, 1..4u64)
+                .prop_map(|(at, count, step)| Action::Put { at, count, step }),
+            2 => (0..900u64, 1..60u64).prop_map(|(at, count)| Action::Delete { at, count }),
+            5 => Just(Action::Flush),
+            5 => Just(Action::Step),
+            1 => Just(Action::Rewrite),
+            2 => (part(), part()).prop_map(|(part, leaf)| Action::Lose { part, leaf }),
+            1 => part().prop_map(|part| Action::LoseIndex { part }),
+        ];
+        prop::collection::vec(action, 1..60)
+    }
+
+    impl Fixture {
+        fn limits() -> Limits {
+            Limits { part_bytes: 48 << 10, ..tiny() }
+        }
+
+        fn levels(&self) -> Levels {
+            self.levels.clone().unwrap_or_else(Levels::new)
+        }
+
+        fn compaction(&self) -> Compaction<'_, MemoryStore> {
+            let (limits, planted) = (Self::limits(), Planted::default());
+            Compaction { store: &self.store, limits, planted }
+        }
+
+        fn put(&mut self, at: u64, value: Option<Vec<u8>>) {
+            match &value {
+                Some(value) => self.expected.insert(map(at), value.clone()),
+                None => self.expected.remove(&map(at)),
+            };
+            self.sure.insert(map(at));
+            self.memtable.insert(map(at), value.map(Vec::into_boxed_slice));
+        }
+
+        /// Damages a part in both copies, and notes what is lost by that.
+        fn lose(&mut self, part: prop::sample::Index, leaf: Option<prop::sample::Index>) {
+            let levels = self.levels();
+            let parts: Vec<_> = levels.parts().cloned().collect();
+            if parts.is_empty() {
+                return;
+            }
+            let (summary, at) = (part.get(&parts).summary, part.get(&parts).at);
+            let source = self.store.source(part.get(&parts));
+            let Ok(reader) = PartReader::open(&summary, [7; 16], &source as &dyn PartSource) else {
+                return;
+            };
+            let (range, byte) = match leaf {
+                Some(_) if reader.leaves() == 0 => return,
+                Some(leaf) => {
+                    let leaf = leaf.index(reader.leaves());
+                    let index = reader.index();
+                    ((index.first_of(leaf), index.last_of(leaf)), index.place_of(leaf).0)
+                }
+                None => ((summary.first, summary.last), summary.index_at),
+            };
+            let flips = [0, 1].map(|copy| (at[0].zone, copy, byte as usize + 5, 3));
+            self.store.flips.borrow_mut().extend(flips);
+            self.sure.retain(|key| self.memtable.get(*key).is_some());
+            self.lost.push(range);
+        }
+
+        fn step(&mut self) -> bool {
+            let levels = self.levels();
+            let Some(work) = levels.due(&Self::limits()) else { return false };
+            let next = match work {
+                Work::Merge(tier) => self.compaction().merge_tier(&levels, tier),
+                Work::Sweep => self.compaction().sweep(&levels),
+            };
+            self.settle(next.expect("nothing that is lost stops a step"));
+            true
+        }
+
+        fn settle(&mut self, levels: Levels) {
+            self.store.keep(&levels);
+            // As a mount finds them.
+            assert_eq!(Levels::from_manifest(&levels.to_manifest()).as_ref(), Ok(&levels));
+            self.levels = Some(levels);
+        }
+
+        fn play(&mut self, seed: u64, action: &Action) {
+            match *action {
+                Action::Put { at, count, step } => {
+                    for number in 0..count {
+                        self.put(at + number * step, Some(value(seed << 32 | number, 90)));
+                    }
+                }
+                Action::Delete { at, count } => {
+                    (at..at + count).for_each(|at| self.put(at, None));
+                }
+                Action::Flush => {
+                    let next = self.compaction().flush(&self.levels(), &self.memtable).unwrap();
+                    self.memtable = Memtable::default();
+                    self.settle(next);
+                }
+                Action::Step => drop(self.step()),
+                Action::Rewrite => {
+                    let levels = self.levels();
+                    let numbers = levels.parts().map(|part| part.summary.number).collect();
+                    let next = self.compaction().rewrite(&levels, &numbers).unwrap();
+                    self.settle(next);
+                }
+                Action::Lose { part, leaf } => self.lose(part, Some(leaf)),
+                Action::LoseIndex { part } => self.lose(part, None),
+            }
+        }
+
+        /// A scan finds rows as they were written last, and all that are not told to be lost.
+        fn check_scan(&self) -> Vec<KeyRange> {
+            let (mut found, mut told) = (BTreeMap::new(), Vec::new());
+            let rows = (&[&self.memtable][..], Span::ALL);
+            let mut each = |merged: Merged<'_>| {
+                match merged {
+                    Merged::Row(key, Some(value)) => drop(found.insert(key, value.to_vec())),
+                    Merged::Row(_, None) => {}
+                    Merged::Lost(first, last) => told.push((first, last)),
+                }
+                Ok(())
+            };
+            self.compaction().scan(&self.levels(), rows, &mut each).unwrap();
+            for (key, value) in &found {
+                assert_eq!(Some(value), self.expected.get(key), "{key:?} is outdated");
+            }
+            for key in self.expected.keys().filter(|key| !found.contains_key(key)) {
+                let is_told = told.iter().any(|(first, last)| first <= key && key <= last);
+                assert!(is_told && !self.sure.contains(key), "{key:?} is not there");
+            }
+            for (first, last) in &told {
+                let is_in =
+                    |key: &Key| self.lost.iter().any(|lost| lost.0 <= *key && *key <= lost.1);
+                assert!(is_in(first) && is_in(last), "{first:?} to {last:?} was never lost");
+            }
+            told
+        }
+
+        /// Readers find the same, row by row and in ranges.
+        fn check_reads(&self, told: &[KeyRange]) {
+            let view = View::new([7; 16], (self.levels(), self.memtable.clone()), 8 << 10);
+            let is_told = |key| told.iter().any(|(first, last)| *first <= key && key <= *last);
+            for at in (0..1500).step_by(7) {
+                let key = map(at);
+                match view.row_in(&self.store, key) {
+                    Ok(value) => {
+                        assert_eq!(value.as_deref(), self.expected.get(&key).map(|v| &v[..]));
+                    }
+                    Err(_) => assert!(is_told(key) && !self.sure.contains(&key), "{key:?}"),
+                }
+                match view.rows_in(&self.store, (key, map(1500)), 20) {
+                    Err(_) => assert!(is_told(key) && !self.sure.contains(&key), "from {key:?}"),
+                    Ok(found) => {
+                        assert!(found.end > key);
+                        let wanted = self.expected.range(key..found.end);
+                        let wanted: Vec<_> = wanted.map(|(&key, v)| (key, v[..].into())).collect();
+                        assert_eq!(found.rows, wanted, "from {key:?}");
+                    }
+                }
+                if let Ok(last) = view.last_row_in(&self.store, (map(0), key)) {
+                    let wanted = self.expected.range(map(0)..=key).next_back();
+                    assert_eq!(last, wanted.map(|(&key, v)| (key, v[..].into())), "up to {key:?}");
+                }
+            }
+        }
+    }
+
+    /// Ranges that overlap as one.
+    fn joined(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
+        ranges.dedup_by(|next, last| {
+            let is_one = next.0 <= last.1;
+            if is_one {
+                last.1 = last.1.max(next.1);
+            }
+            is_one
+        });
+        ranges
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_lost_stops_no_step_and_hides_nothing_else(actions in actions()) {
+            let mut fixture = Fixture::default();
+            for (seed, action) in (0..).zip(&actions) {
+                fixture.play(seed, action);
+                if !matches!(action, Action::Put { .. } | Action::Delete { .. }) {
+                    fixture.check_scan();
+                }
+            }
+            fixture.play(0, &Action::Flush);
+            let mut steps = 0;
+            while fixture.step() {
+                steps += 1;
+                assert!(steps < 1000, "steps come to an end");
+            }
+            let told = fixture.check_scan();
+            fixture.check_reads(&told);
+            // Written again, all parts are whole: what is lost is known.
+            fixture.play(0, &Action::Rewrite);
+            prop_assert_eq!(joined(fixture.check_scan()), joined(told));
+            for part in fixture.levels().parts() {
+                let source = fixture.store.source(part);
+                let reader = PartReader::open(&part.summary, [7; 16], source).unwrap();
+                let is_whole = (0..reader.leaves()).all(|leaf| reader.leaf(leaf).is_ok());
+                prop_assert!(is_whole, "part {}", part.summary.number);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_made_anew_is_not_missed_in_older_parts() {
+        let remade = Remade { from: Key::MIN, below: key(2), parts_below: 9 };
+        assert_eq!(remade.rest(8, (Key::MIN, key(1))), None);
+        assert_eq!(remade.rest(8, (key(1), key(5))), Some((key(2), key(5))));
+        assert_eq!(remade.rest(8, (key(3), key(5))), Some((key(3), key(5))));
+        assert_eq!(remade.rest(9, (key(1), key(1))), Some((key(1), key(1))));
+    }
+
+    #[test]
+    fn a_range_hides_what_is_older_and_is_taken_once() {
+        let lost = LostRanges::default();
+        lost.add((key(5), key(9)), 1);
+        lost.add((key(3), key(4)), 2);
+        assert_eq!(lost.next(), Some(key(3)));
+        assert!(lost.hide(key(5), 2) && !lost.hide(key(5), 1) && !lost.hide(key(5), 0));
+        assert_eq!(lost.take_up_to(key(2)), []);
+        assert_eq!(lost.take_up_to(key(6)), [(key(3), key(4)), (key(5), key(9))]);
+        assert_eq!((lost.take_up_to(key(7)), lost.next()), (Vec::new(), None));
+        assert!(lost.cover(key(9)) && !lost.cover(key(10)));
+    }
+}
