@@ -15,7 +15,7 @@ use crate::{cargo, run};
 pub type Packaged = (&'static str, &'static str);
 
 /// Of the suites.
-const PACKAGED: [Packaged; 11] = [
+const PACKAGED: [Packaged; 12] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
@@ -28,6 +28,7 @@ const PACKAGED: [Packaged; 11] = [
     ("/usr/include/rocksdb/file_system.h", "librocksdb-dev"),
     ("/usr/include/leveldb/env.h", "libleveldb-dev"),
     ("/usr/lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
+    ("tmux", "tmux"),
 ];
 
 /// Of the virtual machine.

@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Serve(ServeCommand),
     /// Print what a mounted file system does and holds: space, zones, traffic, latencies
     Stats(Stats),
+    /// Watch a mounted file system or a drive as a live picture
+    Top(Top),
     /// Unmount a file system and wait until its device is clean and released
     Umount(Umount),
     /// Check a Furrow file system that is not mounted
@@ -463,6 +465,16 @@ pub(crate) struct Stats {
     /// Print again every so many seconds, with rates, until interrupted [default: 2]
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     pub(crate) watch: Option<f64>,
+}
+
+#[derive(Args)]
+pub(crate) struct Top {
+    /// Mount point; or a device, whose zones are then reported at each look
+    #[arg(value_name = "DIR|DEVICE")]
+    pub(crate) what: String,
+    /// Seconds between two looks, from 0.1 to 60
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) interval: f64,
 }
 
 #[derive(Args)]

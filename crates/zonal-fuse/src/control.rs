@@ -25,8 +25,9 @@ pub mod metrics;
 pub mod page;
 mod report;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use zonal::spec::Stack;
 use zonal::{Clock, FailZone, ZonedDevice};
@@ -60,6 +61,8 @@ pub struct Control {
     device: Arc<dyn ZonedDevice>,
     failing: Option<Arc<dyn FailZone>>,
     latencies: Arc<Latencies>,
+    /// Texts of files that are being read.
+    made: Mutex<BTreeMap<Ino, Arc<str>>>,
     /// Where metrics are served.
     metrics: OnceLock<SocketAddr>,
     /// Whether the device can be written to at all.
@@ -84,6 +87,7 @@ impl Control {
             device: Arc::clone(&stack.device),
             failing: stack.failing.clone(),
             latencies,
+            made: Mutex::default(),
             metrics: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),

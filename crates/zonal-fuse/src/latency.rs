@@ -2,7 +2,7 @@
 //!
 //! Each kind of operation has a histogram of atomics, on a logarithmic scale with eight buckets for
 //! each power of two: a percentile is at most an eighth above the true one. Recording is two readings
-//! of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench latency`).
+//! of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench watching`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

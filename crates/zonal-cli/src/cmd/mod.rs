@@ -15,7 +15,7 @@ mod quickstart;
 mod serve;
 mod shell;
 mod sim;
-mod stats;
+pub(crate) mod stats;
 mod trace;
 mod umount;
 mod zone;
@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::args::{Cli, Command};
+use crate::top;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
@@ -57,6 +58,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Sim(command) => sim::run(global, command)?,
         Command::Serve(command) => serve::run(global, command)?,
         Command::Stats(args) => stats::run(global, args)?,
+        Command::Top(args) => top::run(global, args)?,
         Command::Umount(args) => umount::run(global, args)?,
         Command::Completions(args) => shell::completions(args),
         Command::Man(args) => shell::man(args)?,

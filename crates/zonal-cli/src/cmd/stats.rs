@@ -2,7 +2,7 @@
 //! and again.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::args::{Global, Stats};
 
 /// Bounds of the interval: below, the looks would be most of what is counted.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+
+/// As much as FUSE reads at once.
+const READ_BYTES: usize = 1 << 20;
 
 /// Prints it.
 pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
@@ -110,8 +113,21 @@ fn member<T>(dir: &Path, name: &str, read_as: impl Fn(&Value) -> Option<T>) -> R
     found.with_context(|| format!("the counters have no {name}"))
 }
 
+/// A file of the control directory. In few reads, since another reader may begin in between.
+pub(crate) fn read_file(path: &Path) -> io::Result<String> {
+    let (mut file, mut text) = (fs::File::open(path)?, Vec::new());
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            count => text.extend_from_slice(&buffer[..count]),
+        }
+    }
+    String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
 fn read(dir: &Path) -> Result<String> {
-    match fs::read_to_string(dir.join(control::NAME).join("stats")) {
+    match read_file(&dir.join(control::NAME).join("stats")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => {
             Err(ServeError::NotServed { point: dir.to_owned() }.into())
         }

@@ -1,6 +1,7 @@
 //! What the files of the control directory hold, made when it is read.
 
 use std::fmt::Write;
+use std::sync::{Arc, PoisonError};
 
 use serde_json::Value;
 use zonal::ZoneId;
@@ -19,9 +20,15 @@ const CHUNK: usize = 4096;
 impl Control {
     pub(super) fn read_own(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self.file(ino)? {
-            File::Stats => Ok(copy(&self.stats(), offset, buffer)),
-            File::Page => Ok(copy(&page::page(&self.report(), None), offset, buffer)),
-            File::Metrics => Ok(copy(&self.metrics(Dialect::Prometheus), offset, buffer)),
+            File::Stats => Ok(self.read_made(ino, offset, buffer, || self.stats())),
+            File::Page => {
+                let page = || page::page(&self.report(), None);
+                Ok(self.read_made(ino, offset, buffer, page))
+            }
+            File::Metrics => {
+                let metrics = || self.metrics(Dialect::Prometheus);
+                Ok(self.read_made(ino, offset, buffer, metrics))
+            }
             File::Map => Ok(self.read_map(offset, buffer)),
             File::Zones => self.read_zones(offset, buffer),
             File::Counter(name) => {
@@ -33,6 +40,25 @@ impl Control {
             // Only who may do everything gets here: the file cannot be read.
             File::Command => Err(FsError::Invalid { what: "commands are written, not read" }),
         }
+    }
+
+    /// Reads a text that is made when its first byte is read, and stays until that is read again: so who
+    /// reads in pieces gets pieces of one text, unless another begins meanwhile.
+    fn read_made(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        make: impl Fn() -> String,
+    ) -> usize {
+        let kept = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = (offset > 0).then(|| kept().get(&ino).cloned()).flatten();
+        let text = earlier.unwrap_or_else(|| {
+            let text: Arc<str> = make().into();
+            kept().insert(ino, Arc::clone(&text));
+            text
+        });
+        copy(&text, offset, buffer)
     }
 
     /// Everything that is counted.

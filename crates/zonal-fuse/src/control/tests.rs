@@ -296,3 +296,24 @@ fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
     }
     assert_eq!(control.read(ino, 400, &mut piece).unwrap(), 0);
 }
+
+#[test]
+fn who_reads_in_pieces_gets_pieces_of_one_text() {
+    let (control, fs) = furrow();
+    let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
+    let file = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
+    let directory = control.lookup(control.root(), NAME.as_bytes()).unwrap().ino;
+    let stats = control.lookup(directory, b"stats").unwrap().ino;
+    let (mut text, mut piece) = (Vec::new(), [0; 100]);
+    loop {
+        let len = control.read(stats, text.len() as u64, &mut piece).unwrap();
+        text.extend_from_slice(&piece[..len]);
+        if len == 0 {
+            break;
+        }
+        // All numbers get longer meanwhile.
+        fs.write(file, 0, &vec![1; 1 << 20], WriteFlags::DIRECT).unwrap();
+    }
+    let report: Report = serde_json::from_slice(&text).unwrap();
+    assert_eq!(report.counter("user_bytes"), 0, "as it was when the first byte was read");
+}

@@ -1,0 +1,165 @@
+//! `zonal top`: a mount or a drive as a live picture on a terminal.
+//!
+//! - `source`: takes looks. `snapshot`: what a look found, plain data.
+//! - `screen`, `picture`, `panels`, `drive`: a screen from two looks, drawn without asking anything.
+//! - `keys`: what keys change.
+//!
+//! The terminal is given back as it was when the program ends, also by an error, a panic or a
+//! signal.
+
+mod drive;
+mod keys;
+mod panels;
+mod picture;
+mod screen;
+mod snapshot;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use zonal::{Clock, SystemClock};
+
+use crate::args::{Global, Top};
+use keys::{Action, Controls};
+use picture::Ink;
+use screen::View;
+use snapshot::Snapshot;
+use source::Source;
+
+/// How often signals are looked for.
+const SIGNALS: Duration = Duration::from_millis(200);
+
+/// Looks until it is told to quit.
+pub(crate) fn run(global: &Global, args: &Top) -> Result<()> {
+    if global.json {
+        bail!("`zonal top` draws on a terminal: `zonal stats DIR --json` prints JSON");
+    }
+    let ink = check_terminal()?;
+    let mut source = Source::open(&args.what)?;
+    let clock = SystemClock::new();
+    // Before the screen is cleared, so that what cannot be looked at is said where it can be read.
+    let first = source.look(clock.monotonic_ns())?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended)).context("waiting for signals")?;
+    }
+    let controls = Controls::new(args.interval, ink)?;
+    // Also has a panic give the terminal back.
+    let terminal = ratatui::try_init().context("preparing the terminal")?;
+    let mut session =
+        Session { source, clock, ended, controls, now: first, before: None, failure: None };
+    let outcome = session.run(terminal);
+    ratatui::restore();
+    outcome
+}
+
+/// What the terminal can show, or what to do where it can show nothing.
+fn check_terminal() -> Result<Ink> {
+    let instead = "`zonal stats DIR --watch` and `zonal zones DEVICE` print without one";
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        bail!("`zonal top` needs a terminal; {instead}");
+    }
+    match std::env::var("TERM") {
+        Ok(term) if term != "dumb" && !term.is_empty() => {}
+        _ => bail!(
+            "`zonal top` needs a terminal that can move its cursor, and TERM names none; {instead}"
+        ),
+    }
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Ok(if no_colour { Ink::Letters } else { Ink::Colour })
+}
+
+struct Session {
+    source: Source,
+    clock: SystemClock,
+    /// A signal has come.
+    ended: Arc<AtomicBool>,
+    controls: Controls,
+    now: Snapshot,
+    before: Option<Snapshot>,
+    failure: Option<String>,
+}
+
+impl Session {
+    fn run(&mut self, mut terminal: DefaultTerminal) -> Result<()> {
+        let mut looked_ns = self.clock.monotonic_ns();
+        loop {
+            self.draw(&mut terminal)?;
+            let due_ns = looked_ns.saturating_add(self.controls.interval_ns());
+            match self.wait(due_ns)? {
+                Action::Quit => return Ok(()),
+                Action::Draw => {}
+                Action::Look => {
+                    looked_ns = self.clock.monotonic_ns();
+                    self.look();
+                }
+            }
+        }
+    }
+
+    fn draw(&self, terminal: &mut DefaultTerminal) -> Result<()> {
+        let view = View {
+            now: &self.now,
+            before: self.before.as_ref(),
+            ink: self.controls.ink,
+            pace: self.controls.pace,
+            overlay: self.controls.overlay,
+            interval_s: self.controls.interval_s,
+            failure: self.failure.as_deref(),
+        };
+        terminal.draw(|frame| screen::draw(frame, &view)).context("drawing")?;
+        Ok(())
+    }
+
+    /// A look that fails leaves the last one on the screen, and says why: what was unmounted may be
+    /// mounted again.
+    fn look(&mut self) {
+        match self.source.look(self.clock.monotonic_ns()) {
+            Ok(now) => {
+                let before = std::mem::replace(&mut self.now, now);
+                // The clock of another mount begins again.
+                self.before = Some(before).filter(|before| before.at_ns < self.now.at_ns);
+                self.failure = None;
+            }
+            Err(error) => self.failure = Some(format!("{error:#}")),
+        }
+    }
+
+    /// Until something is to be done.
+    fn wait(&mut self, due_ns: u64) -> Result<Action> {
+        loop {
+            if self.ended.load(Ordering::Relaxed) {
+                return Ok(Action::Quit);
+            }
+            let left = Duration::from_nanos(due_ns.saturating_sub(self.clock.monotonic_ns()));
+            if left.is_zero() && self.controls.pace == screen::Pace::Running {
+                return Ok(Action::Look);
+            }
+            let patience = match self.controls.pace {
+                screen::Pace::Running => left.min(SIGNALS),
+                screen::Pace::Paused => SIGNALS,
+            };
+            if !event::poll(patience).context("waiting for keys")? {
+                continue;
+            }
+            match event::read().context("reading keys")? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    if let Some(action) = self.controls.press(key) {
+                        return Ok(action);
+                    }
+                }
+                Event::Resize(..) => return Ok(Action::Draw),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! `zonal top` and `zonal stats --watch` on a real terminal: tmux draws it, keys are sent, the screen is
+//! read. Skipped where tmux is absent, and what mounts where nothing can be mounted.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Until a screen must show what is expected: a busy machine is slow.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A terminal of its own, with a shell, and a directory for drives.
+struct Terminal {
+    folder: tempfile::TempDir,
+    is_mounted: bool,
+}
+
+impl Terminal {
+    /// `None`, with a word why, where there is no tmux.
+    fn new((columns, rows): (u16, u16), environment: &[&str]) -> Option<Self> {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            println!("SKIP: tmux is not installed");
+            return None;
+        }
+        let terminal = Self { folder: tempfile::tempdir().unwrap(), is_mounted: false };
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        // One without settings of the user, and without a prompt of their shell.
+        let shell = format!("exec env PS1='% ' {} sh", environment.join(" "));
+        let arguments =
+            ["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &shell];
+        let output = terminal.tmux(&arguments);
+        assert!(output.status.success(), "{output:?}");
+        terminal.wait_for("%");
+        Some(terminal)
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Output {
+        let socket = self.folder.path().join("tmux");
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(socket).args(arguments).stdin(Stdio::null());
+        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8").env("SHELL", "/bin/sh");
+        command.output().unwrap()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        let output = self.tmux(&[&["send-keys"], keys].concat());
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    /// Types a line for the shell.
+    fn line(&self, line: &str) {
+        self.keys(&["-l", line]);
+        self.keys(&["Enter"]);
+    }
+
+    fn screen(&self) -> String {
+        String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).unwrap()
+    }
+
+    /// The screen with its colours, as escape sequences.
+    fn colours(&self) -> String {
+        String::from_utf8(self.tmux(&["capture-pane", "-e", "-p"]).stdout).unwrap()
+    }
+
+    /// The screen once it shows `text`.
+    fn wait_for(&self, text: &str) -> String {
+        self.wait_until(text, |screen| screen.contains(text))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "how long a program may take is real time")]
+    fn wait_until(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
+        let begin = Instant::now();
+        loop {
+            let screen = self.screen();
+            if shows(&screen) {
+                return screen;
+            }
+            assert!(begin.elapsed() < TIMEOUT, "no {what} on\n{screen}");
+            // So as not to start a process after the other.
+            let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            rustix::event::poll(&mut [], Some(&pause)).unwrap();
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn drive(&self) -> String {
+        let drive = text(&self.path("drive.zns"));
+        zonal(&["create", &drive, "--zones", "60", "--zone-size", "1MiB"]);
+        drive
+    }
+
+    /// A Furrow with a few files; `None`, with a word why, where nothing can be mounted.
+    fn mount(&mut self) -> Option<String> {
+        if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+            println!("SKIP: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let (drive, dir, log) = (self.drive(), self.path("mnt"), self.path("log"));
+        fs::create_dir(&dir).unwrap();
+        zonal(&["mkfs", &drive]);
+        zonal(&["mount", &drive, &text(&dir), "--log", &text(&log)]);
+        self.is_mounted = true;
+        for file in 0..6 {
+            fs::write(dir.join(format!("file-{file}")), vec![file; 700_000]).unwrap();
+        }
+        Some(text(&dir))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+        if self.is_mounted {
+            let output = run(&["umount", &text(&self.path("mnt"))]);
+            assert!(output.status.success() || std::thread::panicking(), "{output:?}");
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_zonal")
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(program()).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn zonal(arguments: &[&str]) {
+    let output = run(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "zonal {arguments:?}: {errors}");
+}
+
+#[test]
+fn a_mount_is_shown_live_and_keys_work() {
+    let Some(mut terminal) = Terminal::new((80, 24), &["TERM=tmux-256color"]) else { return };
+    let Some(dir) = terminal.mount() else { return };
+    terminal.line(&format!("{} top {dir} --interval 0.1", program()));
+    let screen = terminal.wait_for("q quit");
+    for part in
+        ["zonal top", "furrow, read-write", "60 zones", "Space", "Written", "Latency", "write"]
+    {
+        assert!(screen.contains(part), "{part} is not on\n{screen}");
+    }
+    assert!(terminal.colours().contains("\x1b[38;5;4m"), "zones with data are blue");
+    // What is written meanwhile shows.
+    fs::write(Path::new(&dir).join("more"), vec![7; 3 << 20]).unwrap();
+    fs::File::open(Path::new(&dir).join("more")).unwrap().sync_all().unwrap();
+    terminal.wait_for("fsync");
+    terminal.keys(&["?"]);
+    terminal.wait_for("colour or letters");
+    terminal.keys(&["Escape"]);
+    terminal.wait_until("end of the help", |screen| !screen.contains("colour or letters"));
+    terminal.keys(&["Space"]);
+    terminal.wait_for("PAUSED");
+    terminal.keys(&["Space"]);
+    terminal.keys(&["+"]);
+    terminal.wait_for("every 0.2 s");
+    terminal.keys(&["c"]);
+    terminal.wait_for("0-#");
+    terminal.tmux(&["resize-window", "-x", "132", "-y", "40"]);
+    terminal.wait_for("Zones by share in use");
+    terminal.tmux(&["resize-window", "-x", "40", "-y", "10"]);
+    terminal
+        .wait_until("small screen", |screen| screen.contains("user") && !screen.contains("Space"));
+    terminal.keys(&["q"]);
+    // The shell's screen is back, and what is typed shows again.
+    terminal.line("stty -a | grep -o ' echo ' && echo code $?");
+    let screen = terminal.wait_for("code 0");
+    assert!(!screen.contains("q quit"), "{screen}");
+}
+
+#[test]
+fn an_unmount_shows_and_a_signal_gives_the_terminal_back() {
+    let Some(mut terminal) = Terminal::new((80, 24), &["NO_COLOR=1"]) else { return };
+    let Some(dir) = terminal.mount() else { return };
+    terminal.line(&format!("{} top {dir} -i 0.1; echo ended $?", program()));
+    terminal.wait_for("q quit");
+    assert!(!terminal.colours().contains("\x1b[38;5;"), "NO_COLOR asks for none");
+    zonal(&["umount", &dir]);
+    terminal.is_mounted = false;
+    terminal.wait_for("not a mount served by zonal");
+    let pane = String::from_utf8(terminal.tmux(&["display-message", "-p", "#{pane_pid}"]).stdout);
+    let children = Command::new("pgrep").args(["-P", pane.unwrap().trim()]).output().unwrap();
+    let child = String::from_utf8(children.stdout).unwrap();
+    assert!(Command::new("kill").arg(child.trim()).status().unwrap().success());
+    let screen = terminal.wait_for("ended 0");
+    assert!(!screen.contains("q quit"), "{screen}");
+}
+
+#[test]
+fn a_drive_is_shown_with_what_another_process_writes() {
+    let Some(terminal) = Terminal::new((100, 30), &[]) else { return };
+    let drive = terminal.drive();
+    terminal.line(&format!("{} top {drive} --interval 0.1", program()));
+    let screen = terminal.wait_for("60 zones");
+    assert!(screen.contains("0 open") && screen.contains("60 empty"), "{screen}");
+    let data = terminal.path("data");
+    fs::write(&data, vec![1; 1 << 16]).unwrap();
+    zonal(&["append", &drive, "--zone", "7", "--input", &text(&data)]);
+    terminal.wait_for("1 implicit-open");
+    zonal(&["zone", "offline", &drive, "9"]);
+    terminal.wait_for("1 offline");
+    terminal.keys(&["C-c"]);
+    terminal.wait_until("shell", |screen| !screen.contains("q quit"));
+}
+
+#[test]
+fn where_nothing_can_be_drawn_it_says_what_to_do() {
+    let Some(terminal) = Terminal::new((100, 24), &["TERM=dumb"]) else { return };
+    let drive = terminal.drive();
+    terminal.line(&format!("{} top {drive}; echo code $?", program()));
+    let screen = terminal.wait_for("code 1");
+    assert!(screen.contains("needs a terminal"), "{screen}");
+    let output = run(&["top", &drive]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("needs a terminal"), "{errors}");
+    terminal.line(&format!("TERM=tmux {} top {drive} --interval 0; echo code $?", program()));
+    terminal.wait_for("is not from 0.1 to 60 seconds");
+}
+
+#[test]
+fn stats_are_printed_again_in_place() {
+    let Some(mut terminal) = Terminal::new((80, 50), &["TERM=tmux-256color"]) else { return };
+    let Some(dir) = terminal.mount() else { return };
+    terminal.line(&format!("{} stats {dir} --watch 0.2", program()));
+    let screen = terminal.wait_for("now, per second");
+    assert!(screen.starts_with("furrow, read-write"), "from the top:\n{screen}");
+    assert_eq!(screen.matches("reclaimable").count(), 1, "in place:\n{screen}");
+    assert!(screen.contains("every 0.2 s, Ctrl-C ends"), "{screen}");
+    // A smaller terminal shows what fits, and says so.
+    terminal.tmux(&["resize-window", "-x", "60", "-y", "12"]);
+    terminal.wait_for("lines more than fit");
+    terminal.keys(&["C-c"]);
+    terminal.line("echo back");
+    terminal.wait_for("back");
+}
+
+/// Where there is no terminal, looks follow each other.
+#[test]
+fn watched_stats_are_lines_of_json_for_programs() {
+    use std::io::{BufRead, BufReader};
+
+    let Some(mut terminal) = Terminal::new((80, 24), &[]) else { return };
+    let Some(dir) = terminal.mount() else { return };
+    let mut child = Command::new(program())
+        .args(["stats", &dir, "--json", "--watch", "0.1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(3);
+    let looks: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    // It ends by itself when nobody reads any more.
+    child.wait().unwrap();
+    assert_eq!(looks.len(), 3);
+    assert!(looks.iter().all(|line| line.starts_with('{') && line.contains("\"live\":{")));
+}
