@@ -9,7 +9,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use zonal_fs::vfs::FileKind;
 use zonal_fs::volume::{OpenFlags, WriteLifetime};
@@ -42,6 +42,17 @@ pub extern "C" fn zkv_last_error() -> *const c_char {
     edge::last_error()
 }
 
+/// Warnings, such as that of a drive that fails, go to standard error: the program has no other log
+/// for them.
+fn log_to_stderr() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
+        // The program may have a log of its own, if it is written in Rust.
+        let _ = log.with_max_level(tracing::Level::WARN).try_init();
+    });
+}
+
 /// Opens the drive that `uri` names, or takes the one that this process has open already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zkv_open(uri: Text, store: *mut *mut Handle) -> c_int {
@@ -49,6 +60,7 @@ pub unsafe extern "C" fn zkv_open(uri: Text, store: *mut *mut Handle) -> c_int {
         // SAFETY: the caller's part of the contract.
         let uri = unsafe { edge::bytes(uri.data, uri.len) }?;
         let uri = std::str::from_utf8(uri).map_err(|_| Error::argument("the URI is not UTF-8"))?;
+        log_to_stderr();
         let opened = Handle(Store::open(uri)?);
         // SAFETY: the caller's part of the contract.
         unsafe { edge::give(opened, store) };
