@@ -18,6 +18,7 @@
 //! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
 //! | `check` | what does a check cost, by the same? |
 //! | `metadata` | how many bytes of metadata for each byte of data? |
+//! | `placement` | how many blocks does reclaim move, by policy, workload and live share? |
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -27,6 +28,7 @@ mod drive;
 mod metadata;
 mod names;
 mod pauses;
+mod placement;
 mod report;
 mod scale;
 mod volume;
@@ -77,7 +79,7 @@ fn main() {
     }
     let mut report = Report::default();
     let args = parse(&mut report);
-    let subjects: [(&str, Measure); 9] = [
+    let subjects: [(&str, Measure); 10] = [
         ("names", names::names),
         ("overwrites", names::overwrites),
         ("unlink", pauses::unlink),
@@ -87,6 +89,7 @@ fn main() {
         ("extents", scale::extents),
         ("check", scale::checks),
         ("metadata", metadata::metadata),
+        ("placement", placement::placement),
     ];
     for (name, measure) in subjects {
         if args.wants(name) {

@@ -5,21 +5,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use zonal::ManualClock;
-use zonal_fs::furrow::Furrow;
+use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
 use crate::Args;
 use crate::drive::{Counts, SparseDrive};
 use crate::report::Report;
 use crate::volume::{
-    BLOCK, Dice, Made, Worker, create_directory, create_file, fill, make, new_block, overwrite,
-    scrambled,
+    BLOCK, Dice, Made, Worker, create_directory, create_file, fill, make_with, new_block,
+    overwrite, scrambled,
 };
 
 /// A file system whose clock is moved by what is done: a second for so many operations.
-struct Paced {
-    drive: Arc<SparseDrive>,
-    fs: Furrow,
+pub(crate) struct Paced {
+    pub(crate) drive: Arc<SparseDrive>,
+    pub(crate) fs: Furrow,
     worker: Arc<Worker>,
     clock: Arc<ManualClock>,
     per_second: u64,
@@ -36,13 +36,21 @@ struct Mark {
 
 impl Paced {
     fn new(zones: u64, zone_mib: u64, per_second: u64) -> Self {
+        Self::with((zones, zone_mib), per_second, MountOptions::default())
+    }
+
+    pub(crate) fn with(
+        (zones, zone_mib): (u64, u64),
+        per_second: u64,
+        options: MountOptions,
+    ) -> Self {
         let clock = Arc::new(ManualClock::new(1));
-        let Made { drive, fs, worker } = make(zones, zone_mib, clock.clone());
+        let Made { drive, fs, worker } = make_with(zones, zone_mib, clock.clone(), options);
         Self { drive, fs, worker, clock, per_second, done: 0, dice: Dice(9) }
     }
 
     /// An operation is done. What can be done in the background is done at once.
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.done += 1;
         let is_due = self.done.is_multiple_of(self.per_second);
         // On average its share of the second: times in rows are as irregular as real ones.
@@ -106,7 +114,7 @@ fn overwrites(report: &mut Report, name: &str, mut block: impl FnMut(&mut Dice, 
 
 /// Ranks with a probability of rank to the power of minus `skew`, after Gray et al., "Quickly generating
 /// billion-record synthetic databases" (1994).
-struct Zipf {
+pub(crate) struct Zipf {
     items: u64,
     skew: f64,
     zeta: f64,
@@ -114,7 +122,7 @@ struct Zipf {
 }
 
 impl Zipf {
-    fn new(skew: f64, items: u64) -> Self {
+    pub(crate) fn new(skew: f64, items: u64) -> Self {
         let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-skew)).sum::<f64>();
         let all = zeta(items);
         let eta = (1.0 - (2.0 / items as f64).powf(1.0 - skew)) / (1.0 - zeta(2) / all);
@@ -122,7 +130,7 @@ impl Zipf {
     }
 
     /// A block; which ones are hot has nothing to do with where they lie.
-    fn block(&self, dice: &mut Dice, blocks: u64) -> u64 {
+    pub(crate) fn block(&self, dice: &mut Dice, blocks: u64) -> u64 {
         let share = dice.share();
         let scaled = share * self.zeta;
         let rank = if scaled < 1.0 {

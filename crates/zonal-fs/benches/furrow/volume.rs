@@ -60,11 +60,22 @@ pub(crate) fn make_with_memory(
     clock: Arc<dyn Clock>,
     memory: ByteCount,
 ) -> Made {
+    make_with(zones, zone_mib, clock, MountOptions { memory, ..MountOptions::default() })
+}
+
+/// The same, mounted as `options` say.
+pub(crate) fn make_with(
+    zones: u64,
+    zone_mib: u64,
+    clock: Arc<dyn Clock>,
+    options: MountOptions,
+) -> Made {
     let drive = Arc::new(SparseDrive::new(zones, zone_mib));
     // No reserve, so that the benchmark says itself how full the drive is.
-    let options = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
-    mkfs(drive.clone(), &ManualClock::new(1), &options, &mut |_| ()).expect("formatted");
-    let fs = mount(drive.clone(), clock, memory);
+    let format = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
+    mkfs(drive.clone(), &ManualClock::new(1), &format, &mut |_| ()).expect("formatted");
+    let options = MountOptions { atime: AtimePolicy::Never, ..options };
+    let fs = Furrow::mount(drive.clone(), clock, options).expect("mounted");
     let worker = Arc::new(Worker::default());
     let woken = Arc::clone(&worker);
     fs.on_work(Arc::new(move || woken.wake()));

@@ -1,6 +1,7 @@
 //! Zones as the file system sees them: what each is used for, and which one is written next.
 //!
-//! Pure bookkeeping under the state lock; [`data`](super::data) does the I/O. A zone goes Free →
+//! Pure bookkeeping under the state lock; [`data`](super::data) does the I/O. [`grants`](super::grants) says
+//! who writes to which zone, [`victims`](super::victims) which one is emptied. A zone goes Free →
 //! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
 //! are handed out in three steps so that nothing can starve what must come after it (F4): reclaim
 //! leaves those that [metadata needs](Zones::kept_for_metadata), a user write leaves one more,
@@ -9,9 +10,11 @@
 
 use std::collections::BTreeSet;
 
-use zonal::victim::{Candidate, Policy, choose};
+use zonal::placement::streams::Streams;
+use zonal::placement::victims::Victims;
 
 use super::layout::ZoneLimits;
+use super::options::ZonePick;
 use super::records::Records;
 
 /// What a zone is used for.
@@ -58,6 +61,15 @@ pub(super) enum Stream {
     Reclaim,
 }
 
+/// Where the blocks of a zone come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// All were written to it when they were new.
+    Written,
+    /// Some were moved to it.
+    Moved,
+}
+
 /// Whether the owners of all that lives in a zone are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listed {
@@ -85,6 +97,15 @@ pub(super) struct ZoneSlot {
     pub(super) in_flight: u32,
     /// The data clock at the last write, for the age of a victim.
     pub(super) last_write: u64,
+    /// The data clock when its first block was written, or the mean of that where reclaim
+    /// has moved blocks to it.
+    pub(super) born: u64,
+    /// Where its blocks come from.
+    pub(super) origin: Origin,
+    /// It is not written any more although it has room: the drive counts it as active.
+    pub(super) is_unfinished: bool,
+    /// Which of the free zones it is, in the order in which they became free.
+    freed: u64,
     /// Place of the next row of owners.
     pub(super) next_owners: u32,
     /// Bytes of its rows of owners.
@@ -109,6 +130,10 @@ impl ZoneSlot {
             end: 0,
             in_flight: 0,
             last_write: 0,
+            born: 0,
+            origin: Origin::Written,
+            is_unfinished: false,
+            freed: 0,
             next_owners: 0,
             owner_bytes: 0,
             listed: Listed::Yes,
@@ -124,20 +149,14 @@ impl ZoneSlot {
     }
 }
 
-/// Room given to a writer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Grant {
-    pub(super) zone: u32,
-    /// Where a write that names its place goes; an append may land elsewhere.
-    pub(super) block: u32,
-    pub(super) blocks: u32,
-}
-
 /// All zones.
 #[derive(Debug)]
 pub(super) struct Zones {
     pub(super) slots: Vec<ZoneSlot>,
     free: BTreeSet<u32>,
+    /// The same, the one first that has been free for longest.
+    longest_free: BTreeSet<(u64, u32)>,
+    next_freed: u64,
     /// Blocks of all free zones.
     free_blocks: u64,
     /// Sealed zones in which nothing lives.
@@ -148,8 +167,9 @@ pub(super) struct Zones {
     resets: BTreeSet<u32>,
     /// Zones of journal and table.
     meta: u64,
-    open: [Option<u32>; 2],
-    limits: ZoneLimits,
+    pub(super) streams: Streams,
+    pub(super) victims: Victims,
+    pub(super) limits: ZoneLimits,
     /// Blocks that data can use: all of working zones, what lives in failed ones.
     usable: u64,
     /// Zones whose row is to be written.
@@ -163,12 +183,15 @@ impl Zones {
     pub(super) fn new(slots: Vec<ZoneSlot>, limits: ZoneLimits) -> Self {
         let mut zones = Self {
             free: BTreeSet::new(),
+            longest_free: BTreeSet::new(),
+            next_freed: 0,
             free_blocks: 0,
             emptied: BTreeSet::new(),
             pending: 0,
             resets: BTreeSet::new(),
             meta: 0,
-            open: [None; 2],
+            streams: Streams::new(limits.budget, limits.zone_blocks.into()),
+            victims: Victims::new(slots.len()),
             limits,
             usable: 0,
             changed: BTreeSet::new(),
@@ -191,12 +214,48 @@ impl Zones {
     fn insert_free(&mut self, zone: u32) {
         if self.free.insert(zone) {
             self.free_blocks += u64::from(self.slot(zone).capacity);
+            let freed = self.next_freed;
+            self.next_freed += 1;
+            self.slot_mut(zone).freed = freed;
+            self.longest_free.insert((freed, zone));
         }
     }
 
-    fn remove_free(&mut self, zone: u32) {
+    /// A zone was opened, and nothing was written to it.
+    pub(super) fn free_untouched(&mut self, zone: u32) {
+        self.slot_mut(zone).role = Role::Free;
+        self.insert_free(zone);
+    }
+
+    pub(super) fn remove_free(&mut self, zone: u32) {
         if self.free.remove(&zone) {
-            self.free_blocks -= u64::from(self.slot(zone).capacity);
+            let slot = self.slot(zone);
+            let (freed, capacity) = (slot.freed, slot.capacity);
+            self.free_blocks -= u64::from(capacity);
+            self.longest_free.remove(&(freed, zone));
+        }
+    }
+
+    /// Since when zones are free is not known after a mount: as if those from `first` on had been for
+    /// longest.
+    pub(super) fn rotate_free(&mut self, first: u32) {
+        let free: Vec<u32> =
+            self.free.range(first..).chain(self.free.range(..first)).copied().collect();
+        for &zone in &free {
+            self.remove_free(zone);
+        }
+        for zone in free {
+            self.insert_free(zone);
+        }
+    }
+
+    /// The empty zone to be taken next, of those that `may` be.
+    pub(super) fn next_free(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
+        match self.limits.pick {
+            ZonePick::Lowest => self.free.iter().copied().find(|&zone| may(zone)),
+            ZonePick::Oldest => {
+                self.longest_free.iter().map(|&(_, zone)| zone).find(|&zone| may(zone))
+            }
         }
     }
 
@@ -290,104 +349,11 @@ impl Zones {
         self.resets.remove(&zone);
     }
 
-    /// Blocks left in the zone that a stream writes.
-    pub(super) fn stream_remaining(&self, stream: Stream) -> u32 {
-        self.open[self.index(stream)].map_or(0, |zone| self.slot(zone).remaining())
-    }
-
-    fn index(&self, stream: Stream) -> usize {
-        match stream {
-            Stream::Reclaim if self.limits.streams > 1 => 1,
-            Stream::Reclaim | Stream::User => 0,
-        }
-    }
-
-    /// Room for up to `want` blocks, keeping `kept` free zones; `None` if there is none.
-    pub(super) fn grant(
-        &mut self,
-        stream: Stream,
-        want: u32,
-        kept: usize,
-        data_clock: u64,
-    ) -> Option<Grant> {
-        let index = self.index(stream);
-        if let Some(zone) = self.open[index]
-            && self.slot(zone).remaining() == 0
-        {
-            self.seal(zone);
-        }
-        let zone = match self.open[index] {
-            Some(zone) => zone,
-            None => {
-                if self.free.len() <= kept {
-                    return None;
-                }
-                let zone = *self.free.first()?;
-                self.remove_free(zone);
-                self.slot_mut(zone).role = Role::Open(stream);
-                self.open[index] = Some(zone);
-                zone
-            }
-        };
-        let slot = self.slot_mut(zone);
-        let blocks = want.min(slot.remaining());
-        let block = slot.written;
-        slot.written += blocks;
-        slot.in_flight += blocks;
-        slot.last_write = data_clock;
-        Some(Grant { zone, block, blocks })
-    }
-
-    /// The blocks of a grant have an owner now, or are given up.
-    pub(super) fn settle(&mut self, zone: u32, blocks: u32) {
-        self.slot_mut(zone).in_flight -= blocks;
-        self.note_emptied(zone);
-    }
-
-    /// The device took nothing of a grant, and the zone is as it was before.
-    pub(super) fn give_back(&mut self, grant: Grant) {
-        // In a sequential zone the device finds the place of each write, so only the sum counts.
-        let is_sequential = grant.zone >= self.limits.first_sequential;
-        let slot = self.slot_mut(grant.zone);
-        let is_last = slot.written == grant.block + grant.blocks;
-        if matches!(slot.role, Role::Open(_)) && (is_sequential || is_last) {
-            slot.written -= grant.blocks;
-        }
-        self.settle(grant.zone, grant.blocks);
-    }
-
-    /// Stops writing data to a zone.
-    pub(super) fn seal(&mut self, zone: u32) {
-        for open in &mut self.open {
-            if *open == Some(zone) {
-                *open = None;
-            }
-        }
-        let slot = self.slot_mut(zone);
-        if matches!(slot.role, Role::Open(_)) {
-            slot.role = Role::Sealed;
-        }
-        slot.written = slot.capacity;
-        self.note_emptied(zone);
-    }
-
-    /// Goes on writing to a zone found partly written; `false` if the stream has one already.
-    pub(super) fn resume(&mut self, zone: u32, written: u32) -> bool {
-        let Some(index) = (0..self.limits.streams).find(|&index| self.open[index].is_none()) else {
-            return false;
-        };
-        self.open[index] = Some(zone);
-        let stream = if index == 0 { Stream::User } else { Stream::Reclaim };
-        let slot = self.slot_mut(zone);
-        slot.role = Role::Open(stream);
-        slot.written = written;
-        true
-    }
-
     /// A zone that was taken for free holds data after all: it is sealed until resumed.
     pub(super) fn claim(&mut self, zone: u32) {
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Sealed;
+        self.index(zone);
     }
 
     /// A zone that can no longer be written or reset.
@@ -401,13 +367,15 @@ impl Zones {
             self.usable = self.usable.saturating_sub(dead);
             self.leave_role(zone, Role::Failed);
         }
+        self.finished(zone);
+        self.index(zone);
     }
 
-    /// Takes a zone for metadata: the first free sequential one of full capacity.
+    /// Takes a zone for metadata: a free sequential one of full capacity.
     pub(super) fn take_meta(&mut self) -> Option<u32> {
         let ZoneLimits { first_sequential, zone_blocks, .. } = self.limits;
-        let mut sequential = self.free.range(first_sequential..).copied();
-        let zone = sequential.find(|&zone| self.slot(zone).capacity == zone_blocks)?;
+        let suits = |zone| zone >= first_sequential && self.slot(zone).capacity == zone_blocks;
+        let zone = self.next_free(suits)?;
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Meta;
         self.meta += 1;
@@ -423,6 +391,8 @@ impl Zones {
         slot.records = Records::default();
         slot.unreadable = false;
         slot.resets = slot.resets.wrapping_add(1);
+        slot.origin = Origin::Written;
+        self.finished(zone);
         self.leave_role(zone, Role::Free);
         self.insert_free(zone);
     }
@@ -430,6 +400,7 @@ impl Zones {
     /// Sealed zones that hold nothing and that nobody reads: they are to be reset once the rows
     /// that say so are durable.
     pub(super) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
+        self.seal_dead();
         let zones: Vec<u32> = self.emptied.iter().copied().filter(|&zone| idle(zone)).collect();
         for &zone in &zones {
             self.emptied.remove(&zone);
@@ -454,6 +425,7 @@ impl Zones {
         if slot.role == Role::Failed {
             self.usable += u64::from(live);
         }
+        self.index(zone);
     }
 
     /// A run of blocks is in use now.
@@ -466,6 +438,7 @@ impl Zones {
         if slot.role == Role::Failed {
             self.usable += u64::from(blocks);
         }
+        self.index(zone);
     }
 
     /// So many blocks are no longer in use.
@@ -477,46 +450,15 @@ impl Zones {
         if slot.role == Role::Failed {
             self.usable = self.usable.saturating_sub(blocks.into());
         }
+        self.index(zone);
         self.note_emptied(zone);
     }
 
-    fn note_emptied(&mut self, zone: u32) {
+    pub(super) fn note_emptied(&mut self, zone: u32) {
         let slot = self.slot(zone);
         if slot.role == Role::Sealed && slot.live == 0 && slot.in_flight == 0 {
             self.emptied.insert(zone);
         }
-    }
-
-    /// The best victim: sealed, not full of live blocks, readable, its owners known. `None` if nothing can be won.
-    ///
-    /// By cost-benefit; the emptiest one where free zones run out.
-    pub(super) fn find_victim(&self, data_clock: u64, urgency: Urgency) -> Option<u32> {
-        let candidates = self.ids().filter(|&zone| {
-            let slot = self.slot(zone);
-            self.is_victim(zone, urgency) && slot.live < slot.capacity
-        });
-        let candidate = |zone: u32| {
-            let slot = self.slot(zone);
-            let age = data_clock.saturating_sub(slot.last_write);
-            (zone, Candidate { live: slot.live, capacity: slot.capacity, age })
-        };
-        let policy = match urgency {
-            Urgency::Emergency => Policy::Greedy,
-            Urgency::Normal => Policy::CostBenefit,
-            Urgency::Rescue => return self.ids().find(|&zone| self.is_victim(zone, urgency)),
-        };
-        choose(policy, candidates.map(candidate))
-    }
-
-    /// Whether a zone has something that reclaim would move.
-    pub(super) fn is_victim(&self, zone: u32, urgency: Urgency) -> bool {
-        let slot = self.slot(zone);
-        let role = match urgency {
-            Urgency::Normal | Urgency::Emergency => Role::Sealed,
-            Urgency::Rescue => Role::Failed,
-        };
-        let is_known = !slot.unreadable && slot.listed != Listed::No;
-        slot.role == role && slot.in_flight == 0 && is_known && slot.live > 0
     }
 }
 

@@ -8,8 +8,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
+use zonal::placement::streams::Target;
+
 use super::Furrow;
-use super::alloc::{Stream, Urgency};
+use super::alloc::Urgency;
 use super::committer::Ending;
 use super::data::{Purpose, Source};
 use super::extent::{Placed, checksums};
@@ -19,6 +21,7 @@ use super::missing::Lookup;
 use super::place::{Crcs, MapEntry, Stored};
 use super::state::{DirtyBlock, State};
 use super::step::BatchDue;
+use super::target::WrittenAs;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -70,6 +73,7 @@ struct Outgoing {
     block: u64,
     id: u64,
     data: Arc<BlockData>,
+    target: Target,
 }
 
 impl Furrow {
@@ -133,7 +137,7 @@ impl Furrow {
         let set = layout.meta_zones_wanted(state.totals.row_bytes);
         let kept = state.zones.kept_for_metadata(set) as u64 + 1;
         let free = state.zones.free_blocks().saturating_sub(kept * u64::from(layout.zone_blocks));
-        free + u64::from(state.zones.stream_remaining(Stream::User))
+        free + state.zones.open_room()
     }
 
     /// Checks that `growth` more blocks are within what files may fill.
@@ -234,7 +238,7 @@ impl Furrow {
             blocks.take(GATHER_BLOCKS).collect::<Vec<_>>()
         };
         *next = group.last().map_or(Ino::default(), |last| Ino::new(last.ino.get() + 1));
-        self.place_group(&group)
+        self.place_outgoing(group)
     }
 
     /// Places every buffered block of some files, those of many small ones in one write. The
@@ -245,15 +249,26 @@ impl Furrow {
             let state = self.read_state();
             files.iter().flat_map(|&ino| outgoing(&state, ino)).collect::<Vec<_>>()
         };
-        outgoing.chunks(GATHER_BLOCKS).try_for_each(|group| self.place_group(group))
+        self.place_outgoing(outgoing)
+    }
+
+    /// Places blocks, those together that belong together.
+    fn place_outgoing(&self, mut outgoing: Vec<Outgoing>) -> Result<()> {
+        // The order of files and blocks stays.
+        outgoing.sort_by_key(|block| block.target);
+        for same in outgoing.chunk_by(|left, right| left.target == right.target) {
+            same.chunks(GATHER_BLOCKS).try_for_each(|group| self.place_group(group))?;
+        }
+        Ok(())
     }
 
     fn place_group(&self, group: &[Outgoing]) -> Result<()> {
+        let Some(&Outgoing { target, .. }) = group.first() else { return Ok(()) };
         let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
         for block in group {
             data.extend_from_slice(&block.data[..]);
         }
-        let placed = self.place_data(Purpose::WriteBack, &data)?;
+        let placed = self.place_data(Purpose::WriteBack(target), &data)?;
         let crcs = checksums(&data);
         // What a buffered block replaces is in memory as long as it is buffered.
         publish(&mut self.write_accounts(), group, &placed, &crcs);
@@ -288,8 +303,8 @@ impl Furrow {
         }
     }
 
-    /// Makes a writer pay for the space it takes while little is free: it moves as many blocks of
-    /// a victim as it writes, so that reclaim keeps pace and nobody has to stop for a whole zone.
+    /// Makes a writer pay for the space it takes while little is free: it moves as many blocks as have to be
+    /// moved for those that it writes, so that reclaim keeps pace and nobody has to stop for a whole zone.
     fn pay(&self, blocks: u64) {
         let is_low = {
             let state = self.read_state();
@@ -301,7 +316,7 @@ impl Furrow {
         let _wait = is_low.then(|| self.meters.wait(&*self.clock));
         if is_low
             && !self.reset_one()
-            && let Err(error) = self.reclaim_some(2 * blocks, Urgency::Normal)
+            && let Err(error) = self.reclaim_some(self.cost_per_block() * blocks, Urgency::Normal)
         {
             // The writer has its room already.
             tracing::warn!(%error, "reclaim ahead of a write failed");
@@ -320,7 +335,9 @@ impl Furrow {
     /// Room below which writers pay.
     pub(super) fn low_mark(&self, state: &State) -> u64 {
         let zone = u64::from(self.layout().zone_blocks);
-        (state.zones.usable() / 50).clamp(2 * zone, 64 * zone)
+        // Reclaim that shares the only open zone has to be further ahead.
+        let share = if self.layout().open_zones > 1 { 128 } else { 50 };
+        (state.zones.usable() / share).clamp(2 * zone, 32 * zone)
     }
 }
 
@@ -347,6 +364,7 @@ fn outgoing(state: &State, ino: Ino) -> impl Iterator<Item = Outgoing> {
         block,
         id: dirty.id,
         data: Arc::clone(&dirty.data),
+        target: state.target_of(ino, block, WrittenAs::Buffered),
     })
 }
 

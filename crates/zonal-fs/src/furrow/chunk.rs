@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::format::BLOCK_BYTES;
+use super::target::WrittenAs;
 use crate::vfs::{Ino, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -90,6 +91,12 @@ impl<'a> Chunk<'a> {
         let index = |position: u64| usize::try_from(position - self.offset).expect("in memory");
         let at = usize::try_from(from % BLOCK).expect("inside a block");
         (at, &self.data[index(from)..index(to)])
+    }
+
+    /// What its size says about the file.
+    pub(super) fn written_as(&self) -> WrittenAs {
+        let blocks = self.straight.end - self.straight.start;
+        WrittenAs::Straight { up_to: self.straight.end, is_full: blocks * BLOCK >= CHUNK_BYTES }
     }
 
     /// The bytes that go straight to the drive.

@@ -7,12 +7,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use zonal::placement::streams::Target;
 use zonal::{DeviceError, ZoneCond, ZoneId};
 
 use super::Furrow;
-use super::alloc::{Grant, Stream};
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
+use super::grants::{Grant, Wish};
 use super::planted::PlantedBug;
 use super::state::State;
 use crate::FsError;
@@ -25,22 +26,25 @@ pub(super) const READ_PATIENCE: Duration = Duration::from_secs(30);
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
 
-/// What data is placed for.
+/// What data is placed for, and where it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A write that goes straight to the drive.
-    Write,
+    Write(Target),
     /// Blocks that leave the buffer.
-    WriteBack,
-    /// Blocks that leave a victim.
-    Reclaim,
+    WriteBack(Target),
+    /// Blocks that leave a victim, written at this time on the data clock, on average.
+    Reclaim {
+        /// The mean.
+        birth: u64,
+    },
 }
 
 impl Purpose {
-    const fn stream(self) -> Stream {
+    const fn wish(self) -> Wish {
         match self {
-            Self::Write | Self::WriteBack => Stream::User,
-            Self::Reclaim => Stream::Reclaim,
+            Self::Write(target) | Self::WriteBack(target) => Wish::New(target),
+            Self::Reclaim { birth } => Wish::Moved { birth },
         }
     }
 }
@@ -63,12 +67,14 @@ impl Furrow {
         let mut placed = Vec::new();
         let mut rest = data;
         let mut refusals = 0;
+        let mut attempts = 2 * self.pins.len();
         while !rest.is_empty() {
             let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
             let want = want.min(self.layout().extent_max);
-            let granted = self.grant(&mut self.write_accounts(), purpose, want);
+            let granted = self.grant(&mut self.write_accounts(), purpose, (want, refusals));
             let outcome = match granted {
                 None if self.reset_one() => continue,
+                None if self.finds_room(purpose, &mut attempts) => continue,
                 None => Err(FsError::NoSpace),
                 Some(grant) => {
                     let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
@@ -103,31 +109,55 @@ impl Furrow {
         }
         let bytes = data.len() as u64;
         let counts = &self.drive.counts;
-        match purpose.stream() {
-            Stream::User => counts.user_bytes.fetch_add(bytes, Ordering::Relaxed),
-            Stream::Reclaim => counts.reclaim_bytes.fetch_add(bytes, Ordering::Relaxed),
+        match purpose.wish() {
+            Wish::New(_) => counts.user_bytes.fetch_add(bytes, Ordering::Relaxed),
+            Wish::Moved { .. } => counts.reclaim_bytes.fetch_add(bytes, Ordering::Relaxed),
         };
         Ok(placed)
     }
 
+    /// Makes room for a write that was admitted, because reclaim has taken what there was. What
+    /// reclaim and commits write cannot wait for either.
+    fn finds_room(&self, purpose: Purpose, attempts: &mut usize) -> bool {
+        match purpose {
+            Purpose::Write(_) if *attempts > 0 => {
+                *attempts -= 1;
+                self.make_room().is_ok()
+            }
+            Purpose::Write(_) | Purpose::WriteBack(_) | Purpose::Reclaim { .. } => false,
+        }
+    }
+
     /// Room for a writer (F4).
-    fn grant(&self, state: &mut State, purpose: Purpose, want: u32) -> Option<Grant> {
+    fn grant(
+        &self,
+        state: &mut State,
+        purpose: Purpose,
+        (want, refusals): (u32, usize),
+    ) -> Option<Grant> {
         let clock = state.totals.data_clock;
         let wanted = self.layout().meta_zones_wanted(state.totals.row_bytes);
         let meta = state.zones.kept_for_metadata(wanted);
-        // Second, the zones kept where there are no others. Commits need a pair even then.
+        // Then, the zones kept where there are no others. Commits need a pair even then.
         let kept = match purpose {
             // Admitted, but zones have failed since.
-            Purpose::Write => [meta + 1, meta],
+            Purpose::Write(_) => [meta + 1, meta, meta],
             // A commit that cannot write this can free no zone either.
-            Purpose::WriteBack => [meta + 1, meta / 2],
-            // Gives more zones back than it takes.
-            Purpose::Reclaim => [meta, meta / 2],
+            Purpose::WriteBack(_) => [meta + 1, meta / 2, meta / 2],
+            // A zone for each class only where those who were admitted have room all the same. It gives
+            // more zones back than it takes.
+            Purpose::Reclaim { .. } => [meta + state.zones_promised(), meta, meta / 2],
         };
-        let stream = purpose.stream();
-        let grant =
-            kept.into_iter().find_map(|kept| state.zones.grant(stream, want, kept, clock))?;
-        state.totals.data_clock += u64::from(grant.blocks);
+        let wish = purpose.wish();
+        let mut granted = |kept| state.zones.grant(wish, (want, kept), clock);
+        // Where a zone has refused, those that have taken something are better than new ones.
+        let open_ones = (refusals > 0).then_some(usize::MAX);
+        let grant = open_ones.into_iter().chain(kept).find_map(&mut granted)?;
+        match wish {
+            Wish::New(_) => state.totals.data_clock += u64::from(grant.blocks),
+            // Lives are counted in what users write.
+            Wish::Moved { .. } => {}
+        }
         Some(grant)
     }
 
@@ -145,8 +175,14 @@ impl Furrow {
             self.wake_worker();
         } else {
             self.write_accounts().zones.seal(zone);
-            self.drive.finish(zone);
+            self.finish_zone(zone);
         }
+    }
+
+    /// Takes a zone that was sealed before it was full from the active ones of the drive.
+    pub(super) fn finish_zone(&self, zone: u32) {
+        self.drive.finish(zone);
+        self.write_accounts().zones.finished(zone);
     }
 
     /// Keeps a zone from being reset while it is read. To be called under the state lock.

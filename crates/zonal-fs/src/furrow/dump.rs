@@ -292,6 +292,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         }),
         Row::Zone(row) => json!({
             "live": row.live.get(), "end": row.end.get(), "last_write": row.last_write.get(),
+            "born": row.born.get(), "moved": row.moved == 1,
             "next_owners": row.next_owners.get(), "listed": row.listed == 1,
         }),
         Row::Orphan => json!({}),

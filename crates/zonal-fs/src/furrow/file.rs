@@ -152,7 +152,9 @@ impl Furrow {
     fn write_reserved(&self, chunk: &Chunk<'_>, flags: WriteFlags) -> Result<Published> {
         let mut admission = self.admit(chunk.limit - chunk.first)?;
         let straight = chunk.straight_bytes();
-        let placed = self.place_data(Purpose::Write, &straight)?;
+        let target =
+            self.read_state().target_of(chunk.ino, chunk.straight.start, chunk.written_as());
+        let placed = self.place_data(Purpose::Write(target), &straight)?;
         let crcs = checksums(&straight);
         let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
         if !matches!(outcome, Ok(Published::Done)) {

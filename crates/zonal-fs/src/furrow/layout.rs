@@ -1,10 +1,14 @@
 //! The layout of a drive: which zones hold the superblock log, how large extents, parts and records
 //! may be, and how many zones are reserved so that reclaim and metadata always find one.
 
+use zonal::placement::model::Rules;
+use zonal::placement::streams::Budget;
+use zonal::victim::Policy;
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 
 use super::format::row::map_bytes;
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
+use super::options::{MountOptions, ZonePick};
 use super::table::levels::Limits;
 use crate::FsError;
 
@@ -18,6 +22,13 @@ pub const ZONE_BLOCKS_MIN: u32 = 64;
 /// Active zones that the file system needs at least: two copies of the journal or of a part, one for
 /// data, and one that a superblock fills and finishes.
 pub const ACTIVE_ZONES_MIN: u32 = 4;
+
+/// Active zones below which metadata does without those that it can finish.
+const FEW_ACTIVE_ZONES: u32 = 12;
+
+/// Open zones for data on drives that allow any number: as many as disks like
+/// (Linux limits zoned XFS to 128 there).
+const OPEN_ZONES_MAX: u32 = 120;
 
 /// Largest extent, in blocks: 1 MiB, a FUSE request's worth.
 const EXTENT_BLOCKS_MAX: u32 = 256;
@@ -92,8 +103,12 @@ pub(super) struct ZoneLimits {
     pub(super) first_sequential: u32,
     /// Blocks that a zone for metadata has; a smaller last one is not used for it.
     pub(super) zone_blocks: u32,
-    /// Zones that data is written to at once: 2, or 1 for files and reclaim together.
-    pub(super) streams: usize,
+    /// Zones that data is written to at once.
+    pub(super) budget: Budget,
+    /// Which empty zone is taken.
+    pub(super) pick: ZonePick,
+    /// How victims are compared while nobody waits.
+    pub(super) victim: Policy,
     /// Largest extent, in blocks.
     pub(super) extent_max: u32,
 }
@@ -124,13 +139,17 @@ pub(super) struct Layout {
     pub(super) few_active_zones: bool,
     /// So few that the journal has to pause while parts are written.
     pub(super) few_open_pairs: bool,
-    /// Zones that data is written to at once: one for files and one for reclaim, or one for both.
-    pub(super) streams: usize,
+    /// Zones that data is written to at once.
+    pub(super) open_zones: usize,
+    /// How data is placed.
+    placement: Rules,
+    /// Which empty zone is taken.
+    pick: ZonePick,
 }
 
 impl Layout {
     /// Makes a memtable, and a part that is being made, no larger than memory allows.
-    pub(super) fn limit_memory(&mut self, memtable: usize, part: usize) {
+    fn limit_memory(&mut self, memtable: usize, part: usize) {
         self.memtable_bytes = self.memtable_bytes.min(memtable);
         self.table.part_bytes = self.table.part_bytes.min(part);
         self.record_bytes = self.record_bytes.min(part);
@@ -191,10 +210,23 @@ impl Layout {
             journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
             record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
             zone_blocks,
-            few_active_zones: active < 12,
+            few_active_zones: active < FEW_ACTIVE_ZONES,
             few_open_pairs,
-            streams: if active.min(open) < 7 { 1 } else { 2 },
+            open_zones: open_zones(active.min(open), sequential),
+            placement: Rules::ByLife,
+            // Flash bounds its active zones, since each takes some of its memory; disks do not.
+            pick: if geometry.max_active().is_some() { ZonePick::Oldest } else { ZonePick::Lowest },
         })
+    }
+
+    /// Keeps to what a mount asks for, within what the drive allows.
+    pub(super) fn limit(&mut self, options: &MountOptions) {
+        let division = options.division();
+        self.limit_memory(division.memtable, division.part);
+        self.placement = options.placement;
+        self.pick = options.zone_pick.unwrap_or(self.pick);
+        let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);
+        self.open_zones = self.open_zones.min(wanted);
     }
 
     /// Bytes of a full sequential zone.
@@ -204,8 +236,9 @@ impl Layout {
 
     /// What the zone bookkeeping needs to know.
     pub(super) fn zone_limits(&self) -> ZoneLimits {
-        let Self { first_sequential, zone_blocks, streams, extent_max, .. } = *self;
-        ZoneLimits { first_sequential, zone_blocks, streams, extent_max }
+        let Self { first_sequential, zone_blocks, extent_max, pick, .. } = *self;
+        let (budget, victim) = (self.placement.budget(self.open_zones), self.placement.victim());
+        ZoneLimits { first_sequential, zone_blocks, budget, pick, victim, extent_max }
     }
 
     /// Whether a zone belongs to the superblock log.
@@ -292,6 +325,17 @@ impl Layout {
             files,
         }
     }
+}
+
+/// Zones that data is written to at once: what metadata leaves of `active` zones, and no more than an
+/// eighth of the `sequential` ones, so that most of a small drive is not in zones that are begun.
+fn open_zones(active: u32, sequential: u32) -> usize {
+    // Two copies of the journal and of parts, and a superblock; of those one in each pair of zones, where
+    // they are not finished at once.
+    let metadata = if active < FEW_ACTIVE_ZONES { 5 } else { 6 };
+    let most = active.saturating_sub(metadata).clamp(1, OPEN_ZONES_MAX);
+    // The zones of a drive that is small all the same: reclaim has one of its own.
+    most.min((sequential / 8).max(2)) as usize
 }
 
 /// The most blocks, up to `limit`, that fit.

@@ -14,7 +14,7 @@
 //! | [`loading`], [`missing`], [`evict`], [`held`] | how is metadata loaded and evicted? |
 //! | [`names`], [`index`] | how is a name found in a large directory? |
 //! | [`records`], [`owners`], [`search`] | which file does a block of a zone belong to? |
-//! | [`alloc`] | which zone is written next, which one is a victim? |
+//! | [`alloc`], [`target`], [`grants`], [`victims`] | what is each zone used for, which one is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
 //! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
@@ -41,6 +41,7 @@ mod extent;
 mod file;
 pub mod format;
 mod fresh;
+mod grants;
 mod held;
 mod index;
 mod inode;
@@ -80,7 +81,9 @@ mod step;
 mod sums;
 mod superlog;
 pub mod table;
+mod target;
 mod verify;
+mod victims;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -96,7 +99,7 @@ pub use self::dump::{DumpWhat, dump};
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::losses::Loss;
 pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
-pub use self::options::{AtimePolicy, MountOptions};
+pub use self::options::{AtimePolicy, MountOptions, ZonePick};
 #[cfg(not(feature = "testing"))]
 use self::planted::PlantedBug;
 #[cfg(feature = "testing")]
@@ -219,7 +222,7 @@ impl Furrow {
     ) -> Result<Self> {
         let mut layout = Layout::new(device.geometry())?;
         let division = options.division();
-        layout.limit_memory(division.memtable, division.part);
+        layout.limit(&options);
         let drive = Drive::new(device, layout);
         let mut problems = Problems::default();
         let loaded = recover::read_base(&drive, options.planted, &mut problems)?;

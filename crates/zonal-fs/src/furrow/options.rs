@@ -1,5 +1,8 @@
 //! How Furrow is mounted, and how mount(8) spells it.
 
+use std::num::NonZeroU32;
+
+use zonal::placement::model::Rules;
 use zonal::{ByteCount, size};
 
 use super::planted::Planted;
@@ -18,6 +21,15 @@ pub enum AtimePolicy {
     Always,
 }
 
+/// Which of the empty zones is written next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZonePick {
+    /// The one with the lowest number: disks are fastest there.
+    Lowest,
+    /// The one that was reset longest ago: flash wears evenly.
+    Oldest,
+}
+
 /// How to mount.
 #[derive(Clone, Copy, Debug)]
 pub struct MountOptions {
@@ -28,6 +40,12 @@ pub struct MountOptions {
     /// Memory for all that the mount holds, about. With less than [`MEMORY_MIN`](Self::MEMORY_MIN) all works as
     /// well, slowly.
     pub memory: ByteCount,
+    /// Zones that data is written to at once, at most; `None` for as many as the drive allows.
+    pub max_open_zones: Option<NonZeroU32>,
+    /// Which empty zone is written next; `None` for what suits the drive.
+    pub zone_pick: Option<ZonePick>,
+    /// How data is placed. Others than the default are there to be compared with it.
+    pub placement: Rules,
     /// A mistake to make on purpose. For tests of tests only.
     pub planted: Planted,
 }
@@ -38,6 +56,9 @@ impl Default for MountOptions {
             access: Access::default(),
             atime: AtimePolicy::default(),
             memory: Self::MEMORY,
+            max_open_zones: None,
+            zone_pick: None,
+            placement: Rules::ByLife,
             planted: Planted::default(),
         }
     }
@@ -50,7 +71,8 @@ impl MountOptions {
     /// The least memory that makes sense.
     pub const MEMORY_MIN: ByteCount = ByteCount::new(64 << 20);
 
-    /// Takes an option if it is one that only Furrow has: `memory=SIZE`.
+    /// Takes an option if it is one that only Furrow has: `memory=SIZE`, `max_open_zones=N`,
+    /// `zone_pick=lowest` or `oldest`.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
@@ -59,19 +81,26 @@ impl MountOptions {
     /// assert_eq!(options.take("memory=1GiB"), Taken::Yes);
     /// assert_eq!(options.memory.get(), 1 << 30);
     /// assert_eq!(options.take("memory=1KiB"), Taken::Bad);
+    /// assert_eq!(options.take("max_open_zones=8"), Taken::Yes);
+    /// assert_eq!(options.take("zone_pick=newest"), Taken::Bad);
     /// assert_eq!(options.take("noatime"), Taken::No);
     /// ```
     pub fn take(&mut self, option: &str) -> Taken {
-        let Some(value) = option.strip_prefix("memory") else { return Taken::No };
-        match value.strip_prefix('=').map(size::parse) {
-            Some(Ok(memory)) if memory >= Self::MEMORY_MIN => {
-                self.memory = memory;
-                Taken::Yes
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let taken = match name {
+            "memory" => {
+                let memory = size::parse(value).ok().filter(|memory| *memory >= Self::MEMORY_MIN);
+                memory.map(|memory| self.memory = memory)
             }
-            Some(Ok(_) | Err(_)) => Taken::Bad,
-            None if value.is_empty() => Taken::Bad,
-            None => Taken::No,
-        }
+            "max_open_zones" => value.parse().ok().map(|zones| self.max_open_zones = Some(zones)),
+            "zone_pick" => {
+                let picks = [("lowest", ZonePick::Lowest), ("oldest", ZonePick::Oldest)];
+                let pick = picks.into_iter().find(|(name, _)| *name == value);
+                pick.map(|(_, pick)| self.zone_pick = Some(pick))
+            }
+            _ => return Taken::No,
+        };
+        taken.map_or(Taken::Bad, |()| Taken::Yes)
     }
 
     /// What it is divided into.
@@ -148,7 +177,18 @@ mod tests {
             assert_eq!(options.take(option), Taken::Yes);
             assert_eq!(options.memory.get(), mib << 20);
         }
-        for bad in ["memory", "memory=", "memory=lots", "memory=63MiB", "memory=-1"] {
+        let bad = [
+            "memory",
+            "memory=",
+            "memory=lots",
+            "memory=63MiB",
+            "memory=-1",
+            "max_open_zones=0",
+            "max_open_zones=many",
+            "zone_pick",
+            "zone_pick=highest",
+        ];
+        for bad in bad {
             assert_eq!(options.take(bad), Taken::Bad, "{bad}");
         }
         for other in ["", "ro", "mem=1G", "memory_max=1G"] {

@@ -26,6 +26,9 @@ use crate::vfs::Result;
 /// Blocks copied at once: 1 MiB.
 pub(super) const COPY_BLOCKS: u32 = 256;
 
+/// Blocks moved for each block won from which on a writer does not pay more: a zone of which 96 % live.
+const COST_MAX: u64 = 24;
+
 /// The zone that reclaim is at.
 #[derive(Debug)]
 pub(super) struct Victim {
@@ -79,6 +82,9 @@ impl Furrow {
             self.wait_for_idle()?;
             return self.commit(Ending::Record);
         }
+        if self.layout().open_zones > 1 {
+            self.give_up_open();
+        }
         let moved = self.reclaim_some(u64::MAX, Urgency::Emergency)?;
         // Rows of deleted files may be all that keeps zones from being empty.
         let pending = !self.read_state().changes.rows.is_empty();
@@ -86,6 +92,24 @@ impl Furrow {
             return Err(FsError::NoSpace);
         }
         self.commit(Ending::Record)
+    }
+
+    /// Seals an open zone in which so much is dead that it is a better victim than all others: files that
+    /// are gone must not keep their zones.
+    fn give_up_open(&self) {
+        let given_up = {
+            let mut state = self.write_accounts();
+            let clock = state.totals.data_clock;
+            state.zones.give_up_open(clock)
+        };
+        if let Some(zone) = given_up {
+            self.finish_zone(zone);
+        }
+    }
+
+    /// Blocks that reclaim moves for each that it wins, by its last victim.
+    pub(super) fn cost_per_block(&self) -> u64 {
+        self.steps.cost.load(Ordering::Relaxed).clamp(2, COST_MAX)
     }
 
     /// Moves about `budget` blocks of a victim, all of it at most, and returns how many moved.
@@ -144,8 +168,14 @@ impl Furrow {
         if goes_on.is_some() {
             return Ok(goes_on);
         }
-        let victim = self.find_victim(urgency);
-        let victim = match victim {
+        // By cost and benefit as long as reclaim has a zone to write to.
+        let has_own_zone = self.layout().open_zones > 1;
+        let is_dire = !has_own_zone || !self.has_spare_zone();
+        let victim = match urgency {
+            Urgency::Emergency if !is_dire => self.find_victim(Urgency::Normal),
+            Urgency::Normal | Urgency::Emergency | Urgency::Rescue => None,
+        };
+        let victim = match victim.or_else(|| self.find_victim(urgency)) {
             None if urgency == Urgency::Emergency => {
                 self.search_all()?;
                 self.find_victim(urgency)
@@ -164,10 +194,18 @@ impl Furrow {
         Ok(Some(victim))
     }
 
+    /// Whether a free zone is left beside those that metadata needs.
+    fn has_spare_zone(&self) -> bool {
+        let state = self.read_state();
+        let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
+        state.zones.free_count() > state.zones.kept_for_metadata(set)
+    }
+
     /// The best victim, with the records of it that are in memory.
     fn find_victim(&self, urgency: Urgency) -> Option<Victim> {
         let state = self.read_state();
         let zone = state.zones.find_victim(state.totals.data_clock, urgency)?;
+        self.steps.cost.store(state.zones.cost_of(zone), Ordering::Relaxed);
         let slot = state.zones.slot(zone);
         let records = slot.records.as_slice().to_vec();
         let mark = slot.owners_mark();
@@ -263,7 +301,10 @@ impl Furrow {
         }
         sources.sort_unstable_by_key(|(live, _)| live.owner);
         let data = sources.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
-        let placed = self.place_data(Purpose::Reclaim, &data)?;
+        // What lies together in a zone was written in a short time, or has a mean.
+        let middle = batch.get(batch.len() / 2).map_or(0, |live| live.block);
+        let birth = self.read_state().zones.slot(victim).birth_of(middle);
+        let placed = self.place_data(Purpose::Reclaim { birth }, &data)?;
         let sources = sources.iter().map(|(live, _)| *live);
         self.relocate_batch(victim, sources, &joined(&placed))?;
         Ok((data.len() / BLOCK_BYTES) as u64)
@@ -394,6 +435,11 @@ mod tests {
         fs.sync().unwrap();
         let before = runs(&fs);
         assert!(before > 900, "{before} extents");
+        let open = fs.read_state().zones.streams.zones().to_vec();
+        for open in open {
+            fs.write_state().zones.seal(open.zone);
+            fs.finish_zone(open.zone);
+        }
         while fs.read_state().zones.find_victim(0, Urgency::Emergency).is_some() {
             let moved = fs.reclaim_some(u64::MAX, Urgency::Emergency).unwrap();
             assert!(moved > 0);

@@ -369,11 +369,13 @@ impl Found {
                     before.map_or(0, |row| row.end.get()).max(sum.end).min(slot.capacity),
                 ),
                 last_write: before.map_or(U64::new(0), |row| row.last_write),
+                born: before.map_or(U64::new(0), |row| row.born),
                 next_owners: U32::new(sum.next_owners),
                 owner_bytes: U32::new(sum.owner_bytes),
                 // Where it is not known to be complete, the list is not relied on.
                 listed: before.filter(|_| !self.has_lost_owners).map_or(0, |row| row.listed),
-                reserved: [0; 3],
+                moved: before.map_or(0, |row| row.moved),
+                reserved: [0; 2],
             });
             live += row.as_ref().map_or(0, |row| u64::from(row.live.get()));
             clock = clock.max(row.as_ref().map_or(0, |row| row.last_write.get()));

@@ -217,7 +217,9 @@ impl Furrow {
             let has_data = state.zones.slot(number).live > 0;
             let resumed = match written {
                 Some(written) if zone.cond != ZoneCond::Full && has_data => {
-                    state.zones.slot(number).end <= written && state.zones.resume(number, written)
+                    let clock = state.totals.data_clock;
+                    state.zones.slot(number).end <= written
+                        && state.zones.resume(number, written, clock)
                 }
                 _ => false,
             };
@@ -238,7 +240,7 @@ impl Furrow {
         }
         let end = state.zones.slot(zone).end;
         state.zones.claim(zone);
-        if !state.zones.resume(zone, end) {
+        if !state.zones.resume(zone, end, state.totals.data_clock) {
             state.zones.seal(zone);
         }
     }

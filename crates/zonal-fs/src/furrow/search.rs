@@ -243,7 +243,8 @@ mod tests {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         let (file, copy) = (create(&fs, "file"), create(&fs, "copy"));
-        (0..20).for_each(|block| write(&fs, file, block * 3, 1, 1));
+        // The last one first: a file so long has a zone of its own.
+        (0..20).rev().for_each(|block| write(&fs, file, block * 3, 1, 1));
         fs.copy_range((file, 0), (copy, 0), BLOCK, WriteFlags::empty()).unwrap();
         fs.sync().unwrap();
         drop(fs);

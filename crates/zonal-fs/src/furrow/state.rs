@@ -273,7 +273,7 @@ pub(super) struct Totals {
     pub(super) row_bytes: u64,
     /// Those of them that say where data lies: rows of extents and of maps.
     pub(super) place_bytes: u64,
-    /// Written over the file system's life.
+    /// Written by users over the file system's life: the data clock.
     pub(super) data_clock: u64,
 }
 

@@ -5,7 +5,7 @@
 //! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
 //! and writers need only for a part of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use super::Furrow;
@@ -85,6 +85,8 @@ pub(super) struct Steps {
     wake: OnceLock<Wake>,
     /// It was told, and has not come yet.
     is_woken: AtomicBool,
+    /// Blocks that the last victim made reclaim move for each that it won.
+    pub(super) cost: AtomicU64,
 }
 
 impl Furrow {

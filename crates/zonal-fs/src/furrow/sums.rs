@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::alloc::{Listed, Role, ZoneSlot, Zones};
+use super::alloc::{Listed, Origin, Role, ZoneSlot, Zones};
 use super::format::row::{Row, TotalsRow, ZoneRow};
 use super::invariant::{self as rule, Problems};
 use super::names::NameKey;
@@ -39,8 +39,10 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
         last_write: U64::new(slot.last_write),
         next_owners: U32::new(slot.next_owners),
         owner_bytes: U32::new(slot.owner_bytes),
+        born: U64::new(slot.born),
         listed: u8::from(slot.is_listed_in_rows()),
-        reserved: [0; 3],
+        moved: u8::from(slot.origin == Origin::Moved),
+        reserved: [0; 2],
     })
 }
 
@@ -139,6 +141,15 @@ impl Base {
             slot.next_owners = row.next_owners.get();
             slot.owner_bytes = row.owner_bytes.get();
             slot.listed = if row.listed == 1 { Listed::Yes } else { Listed::No };
+            slot.born = row.born.get();
+            slot.origin = if row.moved == 1 { Origin::Moved } else { Origin::Written };
+            if let Ok(zone) = u32::try_from(zone) {
+                state.zones.index(zone);
+            }
         }
+        // Where zones are taken in turn, the next one.
+        let zones = u64::from(state.zones.ids().end).max(1);
+        let filled = state.totals.data_clock / u64::from(state.zones.zone_blocks().max(1));
+        state.zones.rotate_free(u32::try_from(filled % zones).expect("less than the zones"));
     }
 }

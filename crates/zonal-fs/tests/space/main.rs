@@ -10,6 +10,7 @@ mod extents;
 mod full;
 mod gate;
 mod host;
+mod placement;
 mod share;
 mod steps;
 mod turns;

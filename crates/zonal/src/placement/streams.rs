@@ -7,7 +7,7 @@
 //! zone that was not written for longest becomes the class's. No zone is given up before it is full, and as a
 //! last resort a user's write may use the room of every open zone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::life::CLASSES;
 
@@ -116,12 +116,21 @@ pub struct Streams {
     guests: BTreeMap<u64, u32>,
     /// What reclaim moves wants another zone, and may claim one as soon as one is closed.
     is_refused: bool,
+    /// Zones that are not written any more and that the drive still counts as active.
+    busy: BTreeSet<u32>,
 }
 
 impl Streams {
     /// No zone is open yet.
     pub fn new(budget: Budget, zone_blocks: u64) -> Self {
-        Self { budget, zone_blocks, open: Vec::new(), guests: BTreeMap::new(), is_refused: false }
+        Self {
+            budget,
+            zone_blocks,
+            open: Vec::new(),
+            guests: BTreeMap::new(),
+            is_refused: false,
+            busy: BTreeSet::new(),
+        }
     }
 
     /// The open zones, in no order.
@@ -145,7 +154,7 @@ impl Streams {
         {
             return Choice::Zone(done);
         }
-        if supply == Supply::Empty && self.open.len() < self.limit(target) {
+        if supply == Supply::Empty && self.open.len() + self.busy.len() < self.limit(target) {
             return Choice::Open;
         }
         let shared = self.claim(target).or_else(|| self.nearest(target));
@@ -158,7 +167,12 @@ impl Streams {
             // Never room that was promised to a user's write.
             Target::Moved(_) => None,
         });
-        shared.map_or(Choice::Nothing, Choice::Zone)
+        match shared {
+            Some(zone) => Choice::Zone(zone),
+            // Nobody waits for a zone that is about to be full.
+            None if supply == Supply::Empty => Choice::Open,
+            None => Choice::Nothing,
+        }
     }
 
     /// A zone that was empty is written for `target` from now on.
@@ -191,10 +205,24 @@ impl Streams {
         open.blocks += u64::from(blocks);
     }
 
-    /// A zone is not written any more.
+    /// A zone is not written any more, and not active.
     pub fn close(&mut self, zone: u32) {
-        self.open.retain(|open| open.zone != zone);
-        self.guests.retain(|_, guest| *guest != zone);
+        self.leave(zone);
+        self.busy.remove(&zone);
+    }
+
+    /// A zone is not written any more. It stays active until it is [closed](Self::close).
+    pub fn leave(&mut self, zone: u32) {
+        if self.open.iter().any(|open| open.zone == zone) {
+            self.open.retain(|open| open.zone != zone);
+            self.guests.retain(|_, guest| *guest != zone);
+            self.busy.insert(zone);
+        }
+    }
+
+    /// Whether a zone that was found partly written can be written on.
+    pub fn can_resume(&self, target: Target) -> bool {
+        self.open.len() < self.limit(self.budget.merged(target))
     }
 
     /// The zone that is written for a target already.

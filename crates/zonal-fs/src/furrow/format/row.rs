@@ -32,7 +32,7 @@ pub struct TotalsRow {
     pub row_bytes: U64,
     /// Those of them that say where data lies: rows of maps, extents and owners.
     pub place_bytes: U64,
-    /// Blocks of data written over the file system's life: the clock of reclaim.
+    /// Blocks of data that users have written over the file system's life: the data clock.
     pub data_clock: U64,
 }
 
@@ -46,14 +46,18 @@ pub struct ZoneRow {
     pub end: U32,
     /// The data clock at the last write, for the age of a victim.
     pub last_write: U64,
+    /// The data clock when its first block was written; where `moved` is 1, the mean of that of all.
+    pub born: U64,
     /// Place of the zone's next row of owners.
     pub next_owners: U32,
     /// Bytes of its rows of owners.
     pub owner_bytes: U32,
     /// 1: its rows of owners name all that lives in it. 0: they may not.
     pub listed: u8,
+    /// 1: reclaim has moved blocks to it. 0: each block was new when it was written to it.
+    pub moved: u8,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
 }
 
 /// An inode; then the target of a symbolic link. Key: its number, never used again after deletion.
@@ -223,7 +227,7 @@ pub const fn entry_bytes(name: &[u8]) -> u64 {
 }
 
 const _: () = assert!(size_of::<TotalsRow>() == 64);
-const _: () = assert!(size_of::<ZoneRow>() == 28);
+const _: () = assert!(size_of::<ZoneRow>() == 36);
 const _: () = assert!(size_of::<InodeRow>() == 104);
 const _: () = assert!(size_of::<EntryRow>() == 9);
 const _: () = assert!(size_of::<XattrRow>() == 2);

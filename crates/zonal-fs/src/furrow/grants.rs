@@ -1,0 +1,294 @@
+//! Who writes to which zone: room for writers in open zones, and when another one is opened.
+//!
+//! [`zonal::placement::streams`] decides; this keeps the accounts. Room in an open zone is room for
+//! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files that have
+//! zones of their own never keep others from writing.
+
+use zonal::placement::life::{birth_of, class_of_moved};
+use zonal::placement::streams::{Choice, Supply, Target};
+
+use super::alloc::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
+use super::state::State;
+
+/// Room given to a writer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) zone: u32,
+    /// Where a write that names its place goes; an append may land elsewhere.
+    pub(super) block: u32,
+    pub(super) blocks: u32,
+}
+
+/// What a writer wants room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Data of users.
+    New(Target),
+    /// Blocks that are moved, and when they were written.
+    Moved {
+        /// On the data clock, of those that are moved together the mean.
+        birth: u64,
+    },
+}
+
+impl ZoneSlot {
+    /// When the first and the last of its blocks were written, on the data clock.
+    pub(super) fn births(&self) -> (u64, u64) {
+        match self.origin {
+            Origin::Written => (self.born, self.last_write),
+            Origin::Moved => (self.born, self.born),
+        }
+    }
+
+    /// When a block of it was written.
+    pub(super) fn birth_of(&self, block: u32) -> u64 {
+        birth_of(self.births(), block, self.end)
+    }
+
+    /// Notes when blocks were written that come next.
+    fn note_births(&mut self, wish: Wish, blocks: u32, clock: u64) {
+        let (first, last) = self.births();
+        let (before, blocks) = (u128::from(self.written), u128::from(blocks));
+        let mean = |next: u64| {
+            let all = u128::from(u64::midpoint(first, last)) * before + u128::from(next) * blocks;
+            u64::try_from(all / (before + blocks).max(1)).expect("between the two")
+        };
+        match (wish, self.origin) {
+            (Wish::New(_), _) if before == 0 => (self.origin, self.born) = (Origin::Written, clock),
+            (Wish::New(_), Origin::Written) => {}
+            (Wish::New(_), Origin::Moved) => self.born = mean(clock),
+            (Wish::Moved { birth }, _) => (self.origin, self.born) = (Origin::Moved, mean(birth)),
+        }
+        self.last_write = clock;
+    }
+}
+
+impl State {
+    /// Free zones that those need who were admitted, as far as open ones have no room for them.
+    pub(super) fn zones_promised(&self) -> usize {
+        let zone_blocks = u64::from(self.zones.zone_blocks()).max(1);
+        let rest = self.totals.pending.saturating_sub(self.zones.open_room());
+        usize::try_from(rest.div_ceil(zone_blocks)).unwrap_or(usize::MAX / 2)
+    }
+}
+
+impl Zones {
+    /// Blocks that users can write in open zones. One zone's worth of what reclaim writes is reclaim's.
+    pub(super) fn open_room(&self) -> u64 {
+        let (mut users, mut moved) = (0, 0);
+        for open in self.streams.zones() {
+            let remaining = u64::from(self.slot(open.zone).remaining());
+            match open.target {
+                Target::File(_) | Target::Class(_) => users += remaining,
+                Target::Moved(_) => moved += remaining,
+            }
+        }
+        users + moved.saturating_sub(self.limits.zone_blocks.into())
+    }
+
+    /// The class of reclaim, or the target of a user's write.
+    fn target_of(&self, wish: Wish, clock: u64) -> Target {
+        match wish {
+            Wish::New(target) => target,
+            Wish::Moved { birth } => {
+                let age = clock.saturating_sub(birth);
+                Target::Moved(class_of_moved(age, self.usable()))
+            }
+        }
+    }
+
+    /// Room for up to `want` blocks, keeping `kept` free zones; `None` if there is none.
+    pub(super) fn grant(
+        &mut self,
+        wish: Wish,
+        (want, kept): (u32, usize),
+        clock: u64,
+    ) -> Option<Grant> {
+        self.seal_full();
+        let supply = if self.free_count() > kept { Supply::Empty } else { Supply::Exhausted };
+        let target = self.target_of(wish, clock);
+        let zone = match self.streams.choose(target, supply, clock) {
+            Choice::Zone(zone) => zone,
+            Choice::Open => {
+                let zone = self.next_free(|_| true)?;
+                self.remove_free(zone);
+                self.slot_mut(zone).role = Role::Open(stream_of(target));
+                self.streams.open(zone, target, clock);
+                zone
+            }
+            Choice::Nothing => return None,
+        };
+        let slot = self.slot_mut(zone);
+        let blocks = want.min(slot.remaining());
+        slot.note_births(wish, blocks, clock);
+        let block = slot.written;
+        slot.written += blocks;
+        slot.in_flight += blocks;
+        self.streams.note(zone, target, (clock, blocks));
+        Some(Grant { zone, block, blocks })
+    }
+
+    fn seal_full(&mut self) {
+        let open = self.streams.zones().iter().map(|open| open.zone);
+        let full: Vec<u32> = open.filter(|&zone| self.slot(zone).remaining() == 0).collect();
+        for zone in full {
+            self.seal(zone);
+        }
+    }
+
+    /// Seals open zones in which nothing lives any more and that hardly have room. Not while a
+    /// change of the tree is under way, which takes out what it puts back.
+    pub(super) fn seal_dead(&mut self) {
+        let open = self.streams.zones().iter().map(|open| open.zone);
+        let is_dead = |zone: &u32| {
+            let slot = self.slot(*zone);
+            slot.live == 0 && slot.in_flight == 0 && slot.remaining() < slot.capacity / 2
+        };
+        let dead: Vec<u32> = open.filter(is_dead).collect();
+        for zone in dead {
+            self.seal(zone);
+        }
+    }
+
+    /// The blocks of a grant have an owner now, or are given up.
+    pub(super) fn settle(&mut self, zone: u32, blocks: u32) {
+        self.slot_mut(zone).in_flight -= blocks;
+        self.note_inactive(zone);
+        self.note_emptied(zone);
+    }
+
+    /// The device took nothing of a grant, and the zone is as it was before.
+    pub(super) fn give_back(&mut self, grant: Grant) {
+        // In a sequential zone the device finds the place of each write, so only the sum counts.
+        let is_sequential = grant.zone >= self.limits.first_sequential;
+        let slot = self.slot_mut(grant.zone);
+        let is_last = slot.written == grant.block + grant.blocks;
+        if matches!(slot.role, Role::Open(_)) && (is_sequential || is_last) {
+            slot.written -= grant.blocks;
+        }
+        self.settle(grant.zone, grant.blocks);
+        let slot = self.slot(grant.zone);
+        if matches!(slot.role, Role::Open(_)) && slot.written == 0 && slot.in_flight == 0 {
+            self.streams.close(grant.zone);
+            self.free_untouched(grant.zone);
+        }
+    }
+
+    /// Stops writing data to a zone. Where it has room the caller [finishes](Self::finished) it.
+    pub(super) fn seal(&mut self, zone: u32) {
+        let slot = self.slot_mut(zone);
+        if matches!(slot.role, Role::Open(_)) {
+            slot.role = Role::Sealed;
+            slot.is_unfinished = slot.remaining() > 0;
+        }
+        slot.written = slot.capacity;
+        self.streams.leave(zone);
+        self.note_inactive(zone);
+        self.index(zone);
+        self.note_emptied(zone);
+    }
+
+    /// The drive does not count a zone as active any more.
+    pub(super) fn finished(&mut self, zone: u32) {
+        self.slot_mut(zone).is_unfinished = false;
+        self.streams.close(zone);
+    }
+
+    /// A zone that was sealed is full once all that goes to it has arrived.
+    fn note_inactive(&mut self, zone: u32) {
+        let slot = self.slot(zone);
+        if slot.in_flight == 0 && slot.role == Role::Sealed && !slot.is_unfinished {
+            self.streams.close(zone);
+        }
+    }
+
+    /// Goes on writing to a zone found partly written; `false` if there are enough already.
+    pub(super) fn resume(&mut self, zone: u32, written: u32, clock: u64) -> bool {
+        let slot = self.slot(zone);
+        let target = match slot.origin {
+            // Of which file is not known, and there is none of that number.
+            Origin::Written => Target::File(0),
+            Origin::Moved => self.target_of(Wish::Moved { birth: slot.born }, clock),
+        };
+        if !self.streams.can_resume(target) {
+            return false;
+        }
+        self.streams.open(zone, target, slot.last_write);
+        let slot = self.slot_mut(zone);
+        slot.role = Role::Open(stream_of(target));
+        slot.written = written;
+        self.index(zone);
+        true
+    }
+
+    /// Seals an open zone in which more is dead than can still be written, if that wins more than any
+    /// victim. The caller finishes it on the drive.
+    pub(super) fn give_up_open(&mut self, clock: u64) -> Option<u32> {
+        let dead = |zone: u32| {
+            let slot = self.slot(zone);
+            slot.written.saturating_sub(slot.live)
+        };
+        let open = self.streams.zones().iter().map(|open| open.zone);
+        let idle = open.filter(|&zone| {
+            let slot = self.slot(zone);
+            slot.in_flight == 0 && dead(zone) > slot.remaining()
+        });
+        let zone = idle.max_by_key(|&zone| (dead(zone), zone))?;
+        let victim = self.find_victim(clock, Urgency::Emergency).map(|zone| self.slot(zone));
+        if victim.is_some_and(|victim| victim.capacity - victim.live >= dead(zone)) {
+            return None;
+        }
+        self.seal(zone);
+        Some(zone)
+    }
+}
+
+/// For whom a zone is opened.
+const fn stream_of(target: Target) -> Stream {
+    match target {
+        Target::File(_) | Target::Class(_) => Stream::User,
+        Target::Moved(_) => Stream::Reclaim,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+
+    fn births(fs: &Furrow) -> Vec<(u32, (u64, u64), Origin)> {
+        let state = fs.read_state();
+        let zones = state.zones.ids().map(|zone| (zone, state.zones.slot(zone)));
+        let zones = zones.filter(|(_, slot)| slot.live > 0);
+        zones.map(|(zone, slot)| (zone, slot.births(), slot.origin)).collect()
+    }
+
+    #[test]
+    fn the_ages_of_blocks_survive_mounts_and_reclaim() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let write = |name: &str, blocks: usize| {
+            let ino = fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new).unwrap().ino;
+            fs.write(ino, 0, &vec![1; blocks << 12], WriteFlags::DIRECT).unwrap();
+            ino
+        };
+        let old = write("old", 64);
+        write("young", 40);
+        fs.fallocate(old, crate::vfs::Allocate::Punch, 0, 16 << 12).unwrap();
+        let [(victim, (first, last), _), (_, young, _)] = births(&fs)[..] else { panic!("two") };
+        assert!((first..=64).contains(&last) && young.0 >= 64, "{first}, {last}, {young:?}");
+        fs.write_state().zones.seal(victim);
+        fs.reclaim_some(48, Urgency::Emergency).unwrap();
+        fs.sync().unwrap();
+        let moved = births(&fs);
+        let mean = moved.iter().find(|(_, _, origin)| *origin == Origin::Moved).unwrap().1;
+        assert!(mean.0 == mean.1 && (first..=last).contains(&mean.0), "{mean:?}");
+        fs.shutdown().unwrap();
+        drop(fs);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        assert_eq!(births(&fs), moved);
+    }
+}

@@ -1,0 +1,88 @@
+//! Where a block belongs: to its file, or to those that are expected to live as long.
+//!
+//! This finds the facts, as far as they are in memory; [`zonal::placement`] makes a target of them. A wrong one
+//! costs amplification, and nothing else.
+
+use zonal::placement::life::{Hint, Known, class_of, predict};
+use zonal::placement::streams::Target;
+
+use super::format::BLOCK_BYTES;
+use super::place::MapEntry;
+use super::state::{Inode, State};
+use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
+use crate::vfs::Ino;
+
+/// A file that is longer than a zone divided by this gets a zone of its own: smaller ones gain nothing by it
+/// (measured for zoned XFS's placement: with files of up to a quarter zone no better than one stream).
+const OWN_ZONE_SHARE: u64 = 4;
+
+/// In which form a block is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WrittenAs {
+    /// Alone, or with few others: it comes out of the buffer.
+    Buffered,
+    /// Straight to the drive, with others.
+    Straight {
+        /// Up to this block of the file.
+        up_to: u64,
+        /// The program writes as much at once as one step can take, so more is expected.
+        is_full: bool,
+    },
+}
+
+impl State {
+    /// Where a block that is written to a file belongs.
+    pub(super) fn target_of(&self, ino: Ino, block: u64, written: WrittenAs) -> Target {
+        let capacity = self.zones.usable();
+        let Some(inode) = self.inodes.get(&ino) else {
+            return Target::Class(class_of(None, capacity));
+        };
+        let (hint, last_life) = (hint_of(inode), self.life_of(inode, block));
+        let up_to = match written {
+            WrittenAs::Buffered => block + 1,
+            WrittenAs::Straight { up_to, .. } => up_to,
+        };
+        let grows_on = match written {
+            WrittenAs::Buffered => false,
+            WrittenAs::Straight { is_full, .. } => is_full && hint.is_none(),
+        };
+        let own_from = u64::from(self.zones.zone_blocks()) / OWN_ZONE_SHARE;
+        let length = inode.size.div_ceil(BLOCK_BYTES as u64);
+        // What is overwritten in place dies block by block, and not with its file.
+        if last_life.is_none() && (grows_on || up_to.max(length) > own_from) {
+            return Target::File(ino.get());
+        }
+        // The average of a file's kind, once it is learned, goes here.
+        let known = Known { hint, last_life, learned: None };
+        Target::Class(class_of(predict(known, capacity), capacity))
+    }
+
+    /// How long a block has lived that is stored.
+    fn life_of(&self, inode: &Inode, block: u64) -> Option<u64> {
+        let (start, entry) = inode.file().ok()?.covering(block)?;
+        let (zone, first) = match entry {
+            MapEntry::Preallocated { .. } => return None,
+            MapEntry::At { zone, block, .. } => (*zone, *block),
+            MapEntry::Shared { extent, skip, .. } => {
+                let extent = self.extents.get(extent)?;
+                (extent.zone, extent.block + skip)
+            }
+        };
+        let within = u32::try_from(block - start).ok()?;
+        let birth = self.zones.slots.get(zone as usize)?.birth_of(first.saturating_add(within));
+        Some(self.totals.data_clock.saturating_sub(birth))
+    }
+}
+
+/// What a program has said of a file.
+fn hint_of(inode: &Inode) -> Option<Hint> {
+    let value = inode.xattrs.get(LIFETIME_XATTR.as_bytes())?;
+    let lifetime = WriteLifetime::from_name(value)?;
+    match lifetime {
+        WriteLifetime::None => None,
+        WriteLifetime::Short => Some(Hint::Short),
+        WriteLifetime::Medium => Some(Hint::Medium),
+        WriteLifetime::Long => Some(Hint::Long),
+        WriteLifetime::Extreme => Some(Hint::Extreme),
+    }
+}

@@ -1,0 +1,214 @@
+//! Which data lies together, what that costs, and that no room is lost by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use zonal::placement::model::Rules;
+use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZonedDevice};
+use zonal_fs::furrow::{AtimePolicy, DumpWhat, Furrow, MountOptions, ZonePick, dump};
+use zonal_fs::vfs::{FileSystem, Ino, WriteFlags, XattrMode};
+
+use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
+
+/// Files that have blocks in each zone.
+fn files_of_zones(drive: Arc<dyn ZonedDevice>) -> BTreeMap<u64, BTreeSet<u64>> {
+    let mut zones: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    let mut note = |map: serde_json::Value| {
+        let number = |name: &str| map[name].as_u64().unwrap();
+        zones.entry(number("zone")).or_default().insert(number("inode"));
+    };
+    dump(drive, DumpWhat::Maps, &mut note).unwrap();
+    zones
+}
+
+fn mount_with(drive: Arc<dyn ZonedDevice>, options: MountOptions) -> Furrow {
+    let options = MountOptions { atime: AtimePolicy::Never, ..options };
+    Furrow::mount(drive, Arc::new(ManualClock::new(1)), options).unwrap()
+}
+
+#[test]
+fn eight_writers_of_64_mib_files_leave_eight_zones_of_96_mib_of_one_file_each() {
+    let (max_open, max_active) = (Some(28), Some(28));
+    let shape = GeometrySpec { max_open, max_active, ..shape(96, 24_576) };
+    let drive = Arc::new(MemoryDrive::new(shape).unwrap());
+    let fs = format(drive.clone());
+    let files: Vec<Ino> = (0..8).map(|file| create(&fs, &format!("file {file}"))).collect();
+    let data = vec![7; 1 << 20];
+    for turn in 0..64 {
+        for &file in &files {
+            fs.write(file, turn << 20, &data, WriteFlags::empty()).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    let zones = files_of_zones(drive);
+    assert_eq!(zones.len(), 8, "{zones:?}");
+    assert!(zones.values().all(|files| files.len() == 1), "{zones:?}");
+}
+
+#[test]
+fn small_files_lie_with_those_that_are_expected_to_live_as_long() {
+    let drive = Arc::new(MemoryDrive::new(shape(128, 256)).unwrap());
+    let fs = format(drive.clone());
+    let mut hinted: BTreeMap<u64, &str> = BTreeMap::new();
+    for turn in 0..40 {
+        for hint in ["short", "extreme"] {
+            let file = create(&fs, &format!("{hint} {turn}"));
+            let attribute = (&b"user.zonal.lifetime"[..], hint.as_bytes());
+            let root = zonal_fs::vfs::Caller::ROOT;
+            fs.setxattr(&root, file, attribute.0, attribute.1, XattrMode::Any).unwrap();
+            fs.write(file, 0, &[1; 3 << 12], WriteFlags::empty()).unwrap();
+            hinted.insert(file.get(), hint);
+        }
+        fs.sync().unwrap();
+    }
+    let zones = files_of_zones(drive);
+    for files in zones.values() {
+        let hints: BTreeSet<&str> = files.iter().map(|file| hinted[file]).collect();
+        assert_eq!(hints.len(), 1, "{zones:?}");
+    }
+    assert!(zones.len() <= 3, "{} zones for 240 blocks", zones.len());
+}
+
+#[test]
+fn the_room_in_zones_of_other_files_is_used_before_there_is_no_space() {
+    for zones in [32, 80] {
+        let drive = Arc::new(MemoryDrive::new(shape(zones, 64)).unwrap());
+        let fs = format(drive.clone());
+        let files: Vec<Ino> = (0..8).map(|file| create(&fs, &format!("file {file}"))).collect();
+        for &file in &files {
+            fill(&fs, file, 20);
+        }
+        let last = create(&fs, "last");
+        fill(&fs, last, fs.statfs().unwrap().blocks_free);
+        // And overwritten, with what reclaim needs.
+        let mut dice = Dice(3);
+        for _ in 0..2000 {
+            let file = files[usize::try_from(dice.below(8)).unwrap()];
+            fs.write(file, dice.below(20) * BLOCK, &[3; 4096], WriteFlags::DIRECT).unwrap();
+        }
+        fs.sync().unwrap();
+        drop(fs);
+        assert_clean(drive);
+    }
+}
+
+#[test]
+fn files_that_are_gone_do_not_keep_their_zones() {
+    let drive = Arc::new(MemoryDrive::new(shape(80, 64)).unwrap());
+    let fs = format(drive.clone());
+    for blocks in [20, 30, 45, 60] {
+        let files: Vec<String> = (0..8).map(|file| format!("file {file}")).collect();
+        for name in &files {
+            fill(&fs, create(&fs, name), blocks);
+        }
+        for name in &files {
+            fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
+        }
+        let all = create(&fs, "all");
+        fill(&fs, all, fs.statfs().unwrap().blocks_free);
+        fs.unlink(Ino::ROOT, b"all").unwrap();
+        super::steps::finish(&fs, zonal_fs::furrow::Work::Reap);
+        fs.sync().unwrap();
+    }
+    drop(fs);
+    assert_clean(drive);
+}
+
+#[test]
+fn every_limit_of_active_zones_is_enough_and_kept_over_mounts() {
+    for limit in [6, 8, 14, 28, 128] {
+        let limits =
+            GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..shape(128, 64) };
+        let drive = Arc::new(MemoryDrive::new(limits).unwrap());
+        let mut fs = format(drive.clone());
+        let mut dice = Dice(u64::from(limit));
+        let free = fs.statfs().unwrap().blocks_free;
+        let files: Vec<Ino> = (0..20).map(|file| create(&fs, &format!("file {file}"))).collect();
+        let blocks = free * 8 / 10 / 20;
+        for turn in 0..blocks / 16 {
+            for &file in &files {
+                let data = vec![7; 16 << 12];
+                fs.write(file, turn * 16 * BLOCK, &data, WriteFlags::DIRECT).unwrap();
+            }
+        }
+        for step in 0..8000 {
+            let file = files[usize::try_from(dice.below(20)).unwrap()];
+            let block = dice.below(blocks / 16 * 16);
+            fs.write(file, block * BLOCK, &[5; 4096], WriteFlags::DIRECT).unwrap_or_else(|error| {
+                panic!("{limit} active zones, step {step}: {error}, {:?}", fs.stats())
+            });
+            if step % 500 == 0 {
+                fs.sync().unwrap();
+                fs.tick().unwrap();
+            }
+            if step % 2000 == 1000 {
+                // Without an unmount.
+                drop(fs);
+                fs = mount(drive.clone());
+            }
+        }
+        assert_eq!(fs.stats().zones_failed, 0);
+        fs.shutdown().unwrap();
+        drop(fs);
+        assert_clean(drive);
+    }
+}
+
+#[test]
+fn empty_zones_are_taken_in_turn_or_from_the_first_on() {
+    let used = |pick: ZonePick| {
+        let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
+        drop(format(drive.clone()));
+        let options = MountOptions { zone_pick: Some(pick), ..MountOptions::default() };
+        let fs = mount_with(drive.clone(), options);
+        let mut used = BTreeSet::new();
+        for turn in 0..20 {
+            let name = format!("file {turn}");
+            fill(&fs, create(&fs, &name), 64);
+            fs.sync().unwrap();
+            used.extend(files_of_zones(drive.clone()).into_keys());
+            fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
+            fs.sync().unwrap();
+            fs.tick().unwrap();
+        }
+        used.len()
+    };
+    assert!(used(ZonePick::Lowest) <= 4);
+    assert!(used(ZonePick::Oldest) >= 18);
+}
+
+/// Data written by reclaim and by users per block of users, in the last of three turns of hot and cold
+/// overwrites of three quarters of what there is space for.
+fn amplification(placement: Rules) -> f64 {
+    let drive = Arc::new(MemoryDrive::new(shape(256, 64)).unwrap());
+    drop(format(drive.clone()));
+    let fs = mount_with(drive, MountOptions { placement, ..MountOptions::default() });
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free * 95 / 100;
+    fill(&fs, file, blocks);
+    let mut dice = Dice(11);
+    let mut before = fs.stats();
+    for step in 0..3 * blocks {
+        if step == 2 * blocks {
+            before = fs.stats();
+        }
+        let hot = blocks / 10;
+        let block =
+            if dice.below(10) < 9 { dice.below(hot) } else { hot + dice.below(blocks - hot) };
+        fs.write(file, block * BLOCK, &[3; 4096], WriteFlags::DIRECT).unwrap();
+        if step % 1000 == 0 {
+            fs.tick().unwrap();
+        }
+    }
+    let after = fs.stats();
+    1.0 + (after.reclaim_bytes - before.reclaim_bytes) as f64
+        / (after.user_bytes - before.user_bytes) as f64
+}
+
+#[test]
+fn amplification_does_not_get_worse() {
+    let (two, by_life) = (amplification(Rules::TwoStreams), amplification(Rules::ByLife));
+    println!("hot and cold overwrites: greedy {two:.3}, by life {by_life:.3}");
+    assert!(by_life < two);
+    assert!(by_life <= 2.8, "{by_life:.3}");
+}
