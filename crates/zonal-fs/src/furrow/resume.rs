@@ -92,17 +92,7 @@ impl Furrow {
             self.write_accounts().zones.allow_resets(&others);
         }
         if !self.has_planted(PlantedBug::ForgetOrphans) {
-            {
-                let mut state = self.write_state();
-                let orphans = std::mem::take(&mut state.unlinked);
-                state.reaping.extend(orphans);
-            }
-            // The others go in the background.
-            for _ in 0..ORPHANS_AT_MOUNT {
-                if !self.reap_one() {
-                    break;
-                }
-            }
+            self.reap_orphans();
         }
         if let Some((zones, next)) = loaded.open_pair {
             let mut pairs = self.pairs.lock().expect("no holder panicked");
@@ -130,6 +120,20 @@ impl Furrow {
             self.compact(Pace::All);
         }
         self.commit(Ending::Record)
+    }
+
+    /// Begins to remove what was deleted. Most of it goes in the background.
+    fn reap_orphans(&self) {
+        {
+            let mut state = self.write_state();
+            let orphans = std::mem::take(&mut state.unlinked);
+            state.reaping.extend(orphans);
+        }
+        for _ in 0..ORPHANS_AT_MOUNT {
+            if !self.reap_one() {
+                break;
+            }
+        }
     }
 
     /// Gives up the active zones of superblocks, since the next one needs such a zone. One with a torn record is

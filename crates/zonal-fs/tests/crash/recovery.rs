@@ -5,13 +5,14 @@
 //! torn record or block lacks. Zones in which nothing lives are reset then, too: nothing lives there as far as
 //! the recovery has read, but the batch that it refused may have data there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use zonal::image::{Image, Tail};
-use zonal::layer::record::{Outage, Recorder};
-use zonal::{BlockSize, GeometrySpec, LbaCount, ZonedDevice};
+use zonal::layer::record::{Cut, Outage, Recorder, Step};
+use zonal::{BlockSize, GeometrySpec, LbaCount, ZoneId, ZonedDevice};
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags};
 
@@ -85,8 +86,31 @@ impl Work {
         new.is_some()
     }
 
-    /// Cuts the power at each step of a recovery of this image, and at each step of the recovery of that. Once a
-    /// recovery has come to its end without the batch, it never was.
+    /// The newest batch is there, and its last block of data, which ends in zeroes, in part.
+    fn torn(&self) -> Vec<Image> {
+        let recording = self.recorder.recording();
+        let is_record =
+            |step: &Step| matches!(step, Step::Store { data, .. } if data.starts_with(b"FRJB"));
+        let stores = recording.steps[self.before..].iter();
+        let data = stores.filter(|step| !is_record(step)).filter_map(|step| match step {
+            Step::Store { zone, .. } => Some(*zone),
+            Step::Manage { .. } | Step::Flush => None,
+        });
+        let data = data.last().expect("there is data");
+        let end = recording.steps.iter().rposition(is_record).expect("a batch") + 1;
+        let mut outage = Outage::at_start(&recording);
+        while outage.at() < end && outage.step() {}
+        let all: Vec<_> = outage.choices(&[Tail::Whole]).combinations().collect();
+        let whole = all.last().expect("nothing is lost").clone();
+        let is_torn = |cuts: &&BTreeMap<ZoneId, Cut>| {
+            cuts.iter().all(|(zone, cut)| (*zone == data) != (*cut == whole[zone]))
+        };
+        let torn: Vec<_> = all.iter().filter(is_torn).collect();
+        torn.iter().rev().take(7).filter_map(|cuts| outage.state(cuts)).collect()
+    }
+
+    /// Cuts the power at each step of a recovery of this image, and at each step of the recovery of that: all come
+    /// to the same decision.
     fn recover(&self, image: &Image, random: &mut ChaCha8Rng, (depth, what): (u32, &str)) -> u64 {
         let recorder = Arc::new(Recorder::new(image.clone()));
         let is_there = self.check(recorder.clone(), what);
@@ -100,9 +124,9 @@ impl Work {
                 let what = format!("{what}, then after {} steps", outage.at());
                 if depth > 0 && random.next_u64().is_multiple_of(8) {
                     count += self.recover(&image, random, (depth - 1, &what));
-                } else {
-                    self.check(Arc::new(image.power_on()), &what);
                 }
+                let found = self.check(Arc::new(image.power_on()), &what);
+                assert_eq!(found, is_there, "{what}: another recovery decides otherwise");
             }
         }
         let image = outage.everything();
@@ -121,6 +145,14 @@ fn a_recovery_that_is_cut_off_does_not_make_a_refused_batch_count() {
         for blocks in [0, 40, 270] {
             let work = Work::new(active, blocks);
             let recording = work.recorder.recording();
+            let what = |at: &str| format!("SEED={seed}, {active} active, {blocks} blocks, {at}");
+            if blocks == 0 {
+                let torn = work.torn();
+                assert!(torn.len() > 4, "{}", torn.len());
+                for image in &torn {
+                    states += work.recover(image, &mut random, (1, &what("torn")));
+                }
+            }
             let mut outage = Outage::at_start(&recording);
             let mut images = Vec::new();
             while outage.step() {
@@ -137,8 +169,7 @@ fn a_recovery_that_is_cut_off_does_not_make_a_refused_batch_count() {
             for _ in 0..6 {
                 let at = usize::try_from(random.next_u64()).expect("64 bits") % images.len();
                 let (at, image) = &images[at];
-                let what = format!("SEED={seed}, {active} active, {blocks} blocks, cut at {at}");
-                states += work.recover(image, &mut random, (1, &what));
+                states += work.recover(image, &mut random, (1, &what(&format!("cut at {at}"))));
             }
         }
     }
