@@ -13,13 +13,16 @@ use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, CheckOptions, DataCheck, MkfsOptions, MountOptions};
 use zonal_fs::volume::{Volume, VolumeOptions, WriteLifetime};
 
+/// Debian's own: another Python that is first on the path does not have its modules.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// The library; `None` where it cannot be used, after saying why.
 fn library() -> Option<PathBuf> {
     if !zonal_leveldb::HAS_LEVELDB {
         println!("SKIP: built without LevelDB's headers (libleveldb-dev) or a C++ compiler");
         return None;
     }
-    let import = Command::new("python3").args(["-c", "import plyvel"]).output();
+    let import = Command::new(PYTHON).args(["-c", "import plyvel"]).output();
     if !import.is_ok_and(|output| output.status.success()) {
         println!("SKIP: there is no python3-plyvel");
         return None;
@@ -64,7 +67,7 @@ impl Place {
     fn python(&self, script: &str) -> Command {
         let memory = self.path("memory");
         let address = format!("{}?unsynced={}", self.path("drive.zns").display(), memory.display());
-        let mut command = Command::new("python3");
+        let mut command = Command::new(PYTHON);
         command.env("LD_PRELOAD", &self.library).env("ZONAL_LEVELDB", address);
         command.current_dir(self.folder.path()).args(["-c", script]);
         command
