@@ -92,11 +92,11 @@ impl Work {
         let is_record =
             |step: &Step| matches!(step, Step::Store { data, .. } if data.starts_with(b"FRJB"));
         let stores = recording.steps[self.before..].iter();
-        let data = stores.filter(|step| !is_record(step)).filter_map(|step| match step {
+        let mut data = stores.filter(|step| !is_record(step)).filter_map(|step| match step {
             Step::Store { zone, .. } => Some(*zone),
             Step::Manage { .. } | Step::Flush => None,
         });
-        let data = data.last().expect("there is data");
+        let data = data.next_back().expect("there is data");
         let end = recording.steps.iter().rposition(is_record).expect("a batch") + 1;
         let mut outage = Outage::at_start(&recording);
         while outage.at() < end && outage.step() {}
