@@ -218,12 +218,30 @@ impl Subject {
         match self.shows.iter().rposition(|shown| *shown == found) {
             Some(at) if at + 1 == self.shows.len() => Outcome::Whole,
             Some(_) => Outcome::Earlier,
+            // The root was made anew from what there is, which a check of the damaged drive says.
+            None if is_root_remade(&fs, image) => Outcome::Partly("the root is made anew".into()),
             None => {
                 let difference = newest.first_difference(&found);
                 panic!("{what}: there, then here: {}", difference.unwrap_or_default())
             }
         }
     }
+}
+
+/// Whether the root has names only that it had, or that a mount gave to what had lost its own, and a check says
+/// that rows of the root are lost.
+fn is_root_remade(fs: &Furrow, image: &Image) -> bool {
+    let mut are_known = true;
+    fs.readdir(Ino::ROOT, 0, &mut |entry| {
+        let name = String::from_utf8_lossy(entry.name).into_owned();
+        are_known &= [".", ".."].contains(&&*name)
+            || name.starts_with("directory-")
+            || name.starts_with("lost-");
+        Listing::More
+    })
+    .unwrap();
+    let report = check(Arc::new(image.power_on()), DataCheck::Skip, &mut |_| ()).unwrap();
+    are_known && report.problems.iter().any(|problem| problem.path.as_deref() == Some("/"))
 }
 
 /// How often what happened.
