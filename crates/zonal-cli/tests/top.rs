@@ -140,6 +140,27 @@ fn zonal(arguments: &[&str]) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long a program may take is real time")]
+fn it_ends_with_its_terminal() {
+    let Some(terminal) = Terminal::new((80, 24), &[]) else { return };
+    let drive = terminal.drive();
+    // In place of the shell, so that the terminal is its own.
+    terminal.line(&format!("exec {} top {drive}", env!("CARGO_BIN_EXE_zonal")));
+    terminal.wait_for("zones");
+    let pid = terminal.tmux(&["display-message", "-p", "#{pane_pid}"]).stdout;
+    let process = Path::new("/proc").join(String::from_utf8(pid).unwrap().trim());
+    assert!(process.exists());
+    terminal.tmux(&["kill-server"]);
+    let begin = Instant::now();
+    // One that has ended and was not waited for has no program any more.
+    while fs::read_link(process.join("exe")).is_ok() {
+        assert!(begin.elapsed() < TIMEOUT, "it goes on without a terminal");
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        rustix::event::poll(&mut [], Some(&pause)).unwrap();
+    }
+}
+
+#[test]
 fn a_mount_is_shown_live_and_keys_work() {
     let Some(mut terminal) = Terminal::new((80, 24), &["TERM=tmux-256color"]) else { return };
     let Some(dir) = terminal.mount() else { return };

@@ -25,6 +25,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use zonal::{Clock, SystemClock};
 
@@ -76,6 +78,20 @@ fn check_terminal() -> Result<Ink> {
     }
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     Ok(if no_colour { Ink::Letters } else { Ink::Colour })
+}
+
+/// Waits for a key, a signal, or the end of the time; whether the terminal is gone instead. Reading keys from one
+/// that is gone never ends.
+fn is_hung_up(patience: Duration) -> Result<bool> {
+    let stdin = std::io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let patience = Timespec::try_from(patience).context("waiting for keys")?;
+    match rustix::event::poll(&mut fds, Some(&patience)) {
+        Ok(_) => Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
+        // The terminal has another size, perhaps.
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error).context("waiting for keys"),
+    }
 }
 
 struct Session {
@@ -148,7 +164,10 @@ impl Session {
                 screen::Pace::Running => left.min(SIGNALS),
                 screen::Pace::Paused => SIGNALS,
             };
-            if !event::poll(patience).context("waiting for keys")? {
+            if is_hung_up(patience)? {
+                return Ok(Action::Quit);
+            }
+            if !event::poll(Duration::ZERO).context("waiting for keys")? {
                 continue;
             }
             match event::read().context("reading keys")? {
