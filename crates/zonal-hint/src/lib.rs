@@ -126,7 +126,7 @@ fn mirror(fd: c_int, hint: u32) {
 
 fn is_fuse(fd: c_int) -> bool {
     let mut about = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the pointer is to room for what is told.
+    // SAFETY: the pointer is to room for the answer.
     if unsafe { libc::fstatfs(fd, about.as_mut_ptr()) } != 0 {
         return false;
     }

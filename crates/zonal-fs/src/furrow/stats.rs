@@ -386,7 +386,7 @@ mod tests {
     use super::*;
     use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
-    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
+    use crate::vfs::{Allocate, Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     fn file(fs: &Furrow, name: &str) -> Ino {
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
@@ -438,14 +438,15 @@ mod tests {
     fn reclaim_shows_what_it_moves_and_wins() {
         let (drive, clock) = formatted(32, 256);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        let (keep, drop) = (file(&fs, "keep"), file(&fs, "drop"));
-        // Alternate, so that each zone is half of each.
-        for turn in 0..16_u64 {
-            let at = turn * 64 * BLOCK_BYTES as u64;
-            fs.write(keep, at, &vec![1; 64 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
-            fs.write(drop, at, &vec![2; 64 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        let keep = file(&fs, "keep");
+        let piece = 64 * BLOCK_BYTES;
+        for number in 0..32 {
+            fs.write(keep, (number * piece) as u64, &vec![1; piece], WriteFlags::DIRECT).unwrap();
         }
-        fs.unlink(Ino::ROOT, b"drop").unwrap();
+        // So half of each zone is dead.
+        for number in (0..32).step_by(2) {
+            fs.fallocate(keep, Allocate::Punch, (number * piece) as u64, piece as u64).unwrap();
+        }
         fs.sync().unwrap();
         fs.tick().unwrap();
         let before = assert_sums(&fs);
