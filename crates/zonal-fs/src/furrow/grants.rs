@@ -136,15 +136,19 @@ impl Zones {
         }
     }
 
-    /// Seals open zones in which nothing lives any more and that hardly have room. Not while a
+    /// Seals open zones of users in which nothing lives any more and that hardly have room. Not while a
     /// change of the tree is under way, which takes out what it puts back.
     pub(super) fn seal_dead(&mut self) {
-        let open = self.streams.zones().iter().map(|open| open.zone);
+        let users = self.streams.zones().iter();
+        let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
+        // The drive counts a sealed one as active until it is reset. As long as another one is open, none is
+        // opened in its place that would be one too many.
+        let most = users.clone().count().saturating_sub(1);
         let is_dead = |zone: &u32| {
             let slot = self.slot(*zone);
             slot.live == 0 && slot.in_flight == 0 && slot.remaining() < slot.capacity / 2
         };
-        let dead: Vec<u32> = open.filter(is_dead).collect();
+        let dead: Vec<u32> = users.map(|open| open.zone).filter(is_dead).take(most).collect();
         for zone in dead {
             self.seal(zone);
         }

@@ -155,6 +155,28 @@ fn every_limit_of_active_zones_is_enough_and_kept_over_mounts() {
 }
 
 #[test]
+fn the_zone_of_a_deleted_file_counts_as_active_until_it_is_reset() {
+    for limit in [4, 6, 8] {
+        let (max_open, max_active) = (Some(limit), Some(limit));
+        let limits = GeometrySpec { max_open, max_active, ..shape(40, 128) };
+        let drive = Arc::new(MemoryDrive::new(limits).unwrap());
+        let fs = format(drive.clone());
+        // Nothing is reset in the background.
+        for turn in 0..6 {
+            let file = create(&fs, "file");
+            fill(&fs, file, 70);
+            fs.unlink(Ino::ROOT, b"file").unwrap();
+            fs.sync().unwrap_or_else(|error| panic!("{limit} active zones, turn {turn}: {error}"));
+        }
+        let file = create(&fs, "file");
+        fill(&fs, file, 1);
+        fs.shutdown().unwrap_or_else(|error| panic!("{limit} active zones: {error}"));
+        drop(fs);
+        assert_clean(drive);
+    }
+}
+
+#[test]
 fn empty_zones_are_taken_in_turn_or_from_the_first_on() {
     let used = |pick: ZonePick| {
         let drive = Arc::new(MemoryDrive::new(shape(64, 64)).unwrap());
