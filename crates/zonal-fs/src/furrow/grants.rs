@@ -139,6 +139,7 @@ impl Zones {
     /// Seals open zones of users in which nothing lives any more and that hardly have room. Not while a
     /// change of the tree is under way, which takes out what it puts back.
     pub(super) fn seal_dead(&mut self) {
+        self.seal_full();
         let users = self.streams.zones().iter();
         let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
         // The drive counts a sealed one as active until it is reset. As long as another one is open, none is
