@@ -1,83 +1,10 @@
-//! How long what is written to a file will live: a hint that its writer gives, and that placement reads.
+//! Where the lifetime hint of a file is kept, which its writer gives and placement reads.
 //!
 //! The hint of a file is its extended attribute [`LIFETIME_XATTR`], so every program can set it, and it
 //! is copied, saved and shown like any other. A directory hands its own down to what is created in it.
-//! The numbers are those of Linux's `fcntl(F_SET_RW_HINT)`.
+
+pub use zonal::placement::lifetime::WriteLifetime;
 
 /// The extended attribute that keeps the hint: one of the words `short`, `medium`, `long`,
 /// `extreme`, `none`; without it there is no hint.
 pub const LIFETIME_XATTR: &str = "user.zonal.lifetime";
-
-/// How long what is written to a file will live: the scale of Linux's `F_SET_RW_HINT` and of
-/// RocksDB's `WriteLifeTimeHint`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WriteLifetime {
-    /// Nothing is known.
-    #[default]
-    None,
-    /// It is deleted soon, like a write-ahead log.
-    Short,
-    /// Longer than short.
-    Medium,
-    /// Longer than medium.
-    Long,
-    /// Like the lowest level of an LSM tree.
-    Extreme,
-}
-
-impl WriteLifetime {
-    /// Every lifetime, the shortest first.
-    pub const ALL: [Self; 5] = [Self::None, Self::Short, Self::Medium, Self::Long, Self::Extreme];
-
-    /// Its word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Short => "short",
-            Self::Medium => "medium",
-            Self::Long => "long",
-            Self::Extreme => "extreme",
-        }
-    }
-
-    /// The lifetime with this word.
-    pub fn from_name(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|lifetime| lifetime.name().as_bytes() == name)
-    }
-
-    /// Its number for `F_SET_RW_HINT` (`RWH_WRITE_LIFE_*` in Linux's `fcntl.h`): 0 none is set, 2 short to
-    /// 5 extreme.
-    pub const fn hint(self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Short => 2,
-            Self::Medium => 3,
-            Self::Long => 4,
-            Self::Extreme => 5,
-        }
-    }
-
-    /// The lifetime that a number for `F_SET_RW_HINT` means. 1, "no hint is wanted", is as 0 here.
-    pub fn from_hint(hint: u64) -> Option<Self> {
-        match hint {
-            1 => Some(Self::None),
-            _ => Self::ALL.into_iter().find(|lifetime| lifetime.hint() == hint),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_and_numbers_lead_back() {
-        for lifetime in WriteLifetime::ALL {
-            assert_eq!(WriteLifetime::from_name(lifetime.name().as_bytes()), Some(lifetime));
-            assert_eq!(WriteLifetime::from_hint(lifetime.hint()), Some(lifetime));
-        }
-        assert_eq!(WriteLifetime::from_hint(1), Some(WriteLifetime::None));
-        assert_eq!(WriteLifetime::from_hint(6), None);
-        assert_eq!(WriteLifetime::from_name(b"Short"), None);
-    }
-}

@@ -7,7 +7,8 @@
 #![expect(clippy::print_stdout, reason = "the figures are a part of the result")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of blocks")]
 
-use zonal::placement::life::{Hint, Known};
+use zonal::placement::life::Known;
+use zonal::placement::lifetime::WriteLifetime;
 use zonal::placement::model::{Model, Rules};
 
 const ZONES: u32 = 512;
@@ -83,7 +84,7 @@ fn placement_by_life_is_worth_its_zones() {
 }
 
 /// Small files of eight blocks that live short or long, with and without a hint.
-fn small_files(hints: [Option<Hint>; 2]) -> f64 {
+fn small_files(hints: [WriteLifetime; 2]) -> f64 {
     let blocks = ALL / 100 * 90;
     let mut model = Model::new(Rules::ByLife, (ZONES, ZONE_BLOCKS), 9, blocks);
     let mut dice = Dice(9);
@@ -110,8 +111,8 @@ fn small_files(hints: [Option<Hint>; 2]) -> f64 {
 
 #[test]
 fn hints_of_small_files_are_worth_following() {
-    let without = small_files([None; 2]);
-    let with = small_files([Some(Hint::Short), Some(Hint::Extreme)]);
+    let without = small_files([WriteLifetime::None; 2]);
+    let with = small_files([WriteLifetime::Short, WriteLifetime::Extreme]);
     println!("without hints {without:.2}, with hints {with:.2}");
     assert!(with < 0.95 * without);
 }

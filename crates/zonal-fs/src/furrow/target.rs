@@ -3,7 +3,7 @@
 //! This finds the facts, as far as they are in memory; [`zonal::placement`] makes a target of them. A wrong one
 //! costs amplification, and nothing else.
 
-use zonal::placement::life::{Hint, Known, class_of, predict};
+use zonal::placement::life::{Known, class_of, predict};
 use zonal::placement::streams::Target;
 
 use super::format::BLOCK_BYTES;
@@ -44,7 +44,7 @@ impl State {
         };
         let grows_on = match written {
             WrittenAs::Buffered => false,
-            WrittenAs::Straight { is_full, .. } => is_full && hint.is_none(),
+            WrittenAs::Straight { is_full, .. } => is_full && hint == WriteLifetime::None,
         };
         let own_from = u64::from(self.zones.zone_blocks()) / OWN_ZONE_SHARE;
         let length = inode.size.div_ceil(BLOCK_BYTES as u64);
@@ -75,14 +75,7 @@ impl State {
 }
 
 /// What a program has said of a file.
-fn hint_of(inode: &Inode) -> Option<Hint> {
-    let value = inode.xattrs.get(LIFETIME_XATTR.as_bytes())?;
-    let lifetime = WriteLifetime::from_name(value)?;
-    match lifetime {
-        WriteLifetime::None => None,
-        WriteLifetime::Short => Some(Hint::Short),
-        WriteLifetime::Medium => Some(Hint::Medium),
-        WriteLifetime::Long => Some(Hint::Long),
-        WriteLifetime::Extreme => Some(Hint::Extreme),
-    }
+fn hint_of(inode: &Inode) -> WriteLifetime {
+    let value = inode.xattrs.get(LIFETIME_XATTR.as_bytes());
+    value.and_then(|value| WriteLifetime::from_name(value)).unwrap_or_default()
 }

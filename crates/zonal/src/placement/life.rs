@@ -5,28 +5,17 @@
 //! before. A prediction may be wrong; it costs amplification, never correctness. Pure integers: the same
 //! facts give the same class on every machine. [`streams`](super::streams) gives each class a zone.
 
+use super::lifetime::WriteLifetime;
+
 /// Classes of life, for what is written and for what reclaim moves.
 pub const CLASSES: u8 = 4;
-
-/// What a program says about the life of what it writes: the scale of Linux's `F_SET_RW_HINT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hint {
-    /// It is deleted soon.
-    Short,
-    /// Longer than short.
-    Medium,
-    /// Longer than medium.
-    Long,
-    /// Longer than all others.
-    Extreme,
-}
 
 /// What is known of data that is about to be written. A life is a number of blocks of the data clock: it
 /// counts the blocks that the file system has written, to whatever place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// What the program says.
-    pub hint: Option<Hint>,
+    pub hint: WriteLifetime,
     /// How long that lived which is now overwritten.
     pub last_life: Option<u64>,
     /// How long data of its kind (the same directory, suffix or user) has lived on average.
@@ -36,12 +25,14 @@ pub struct Known {
 /// The life that is expected of data: by the hint, else as long as what it replaces, else like its kind;
 /// `None` if nothing is known.
 pub fn predict(known: Known, capacity: u64) -> Option<u64> {
-    let by_hint = known.hint.map(|hint| match hint {
-        Hint::Short => middle_of(0, capacity),
-        Hint::Medium => middle_of(1, capacity),
-        Hint::Long => middle_of(2, capacity),
-        Hint::Extreme => middle_of(3, capacity),
-    });
+    let class = match known.hint {
+        WriteLifetime::None => None,
+        WriteLifetime::Short => Some(0),
+        WriteLifetime::Medium => Some(1),
+        WriteLifetime::Long => Some(2),
+        WriteLifetime::Extreme => Some(3),
+    };
+    let by_hint = class.map(|class| middle_of(class, capacity));
     by_hint.or(known.last_life).or(known.learned)
 }
 
@@ -99,18 +90,16 @@ mod tests {
 
     #[test]
     fn hints_are_the_classes_in_their_order() {
-        let hints = [Hint::Short, Hint::Medium, Hint::Long, Hint::Extreme];
-        let classes = hints.map(|hint| class(Known { hint: Some(hint), ..Known::default() }));
-        assert_eq!(classes, [0, 1, 2, 3]);
-        assert_eq!(class(Known::default()), 2, "nothing is known");
+        let classes = WriteLifetime::ALL.map(|hint| class(Known { hint, ..Known::default() }));
+        assert_eq!(classes, [2, 0, 1, 2, 3]);
     }
 
     #[test]
     fn what_a_program_says_counts_before_what_was_seen() {
-        let known = Known { hint: None, last_life: Some(1), learned: Some(u64::MAX) };
+        let known = Known { hint: WriteLifetime::None, last_life: Some(1), learned: Some(u64::MAX) };
         assert_eq!(class(known), 0);
         assert_eq!(class(Known { last_life: None, ..known }), 3);
-        assert_eq!(class(Known { hint: Some(Hint::Medium), ..known }), 1);
+        assert_eq!(class(Known { hint: WriteLifetime::Medium, ..known }), 1);
     }
 
     proptest! {

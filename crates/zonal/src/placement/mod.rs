@@ -3,12 +3,14 @@
 //!
 //! | file | question |
 //! | --- | --- |
+//! | [`lifetime`] | what does a program say about the life of what it writes? |
 //! | [`life`] | how long will a block live, and how old is it? |
 //! | [`streams`] | which of the open zones does a writer get? |
 //! | [`victims`] | which zone is emptied next? |
 //! | [`model`] | what does a policy cost under a workload? |
 
 pub mod life;
+pub mod lifetime;
 pub mod model;
 pub mod streams;
 pub mod victims;
