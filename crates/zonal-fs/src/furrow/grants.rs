@@ -79,7 +79,7 @@ impl Zones {
         for open in self.streams.zones() {
             let remaining = u64::from(self.slot(open.zone).remaining());
             match open.target {
-                Target::File(_) | Target::Class(_) => users += remaining,
+                Target::File(_) | Target::Class(_) | Target::Hinted(_) => users += remaining,
                 Target::Moved(_) => moved += remaining,
             }
         }
@@ -251,7 +251,7 @@ impl Zones {
 /// For whom a zone is opened.
 const fn stream_of(target: Target) -> Stream {
     match target {
-        Target::File(_) | Target::Class(_) => Stream::User,
+        Target::File(_) | Target::Class(_) | Target::Hinted(_) => Stream::User,
         Target::Moved(_) => Stream::Reclaim,
     }
 }

@@ -1,6 +1,7 @@
 //! The layout of a drive: which zones hold the superblock log, how large extents, parts and records
 //! may be, and how many zones are reserved so that reclaim and metadata always find one.
 
+use zonal::placement::life::Evidence;
 use zonal::placement::model::Rules;
 use zonal::placement::streams::Budget;
 use zonal::victim::Policy;
@@ -109,6 +110,8 @@ pub(super) struct ZoneLimits {
     pub(super) pick: ZonePick,
     /// How victims are compared while nobody waits.
     pub(super) victim: Policy,
+    /// What lives are predicted from.
+    pub(super) evidence: Evidence,
     /// Largest extent, in blocks.
     pub(super) extent_max: u32,
 }
@@ -143,6 +146,8 @@ pub(super) struct Layout {
     pub(super) open_zones: usize,
     /// How data is placed.
     placement: Rules,
+    /// What lives are predicted from.
+    evidence: Evidence,
     /// Which empty zone is taken.
     pick: ZonePick,
 }
@@ -214,6 +219,7 @@ impl Layout {
             few_open_pairs,
             open_zones: open_zones(active.min(open), sequential),
             placement: Rules::ByLife,
+            evidence: Evidence::default(),
             // Flash bounds its active zones, since each takes some of its memory; disks do not.
             pick: if geometry.max_active().is_some() { ZonePick::Oldest } else { ZonePick::Lowest },
         })
@@ -223,7 +229,7 @@ impl Layout {
     pub(super) fn limit(&mut self, options: &MountOptions) {
         let division = options.division();
         self.limit_memory(division.memtable, division.part);
-        self.placement = options.placement;
+        (self.placement, self.evidence) = (options.placement, options.evidence);
         self.pick = options.zone_pick.unwrap_or(self.pick);
         let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);
         self.open_zones = self.open_zones.min(wanted);
@@ -236,9 +242,9 @@ impl Layout {
 
     /// What the zone bookkeeping needs to know.
     pub(super) fn zone_limits(&self) -> ZoneLimits {
-        let Self { first_sequential, zone_blocks, extent_max, pick, .. } = *self;
+        let Self { first_sequential, zone_blocks, extent_max, pick, evidence, .. } = *self;
         let (budget, victim) = (self.placement.budget(self.open_zones), self.placement.victim());
-        ZoneLimits { first_sequential, zone_blocks, budget, pick, victim, extent_max }
+        ZoneLimits { first_sequential, zone_blocks, budget, pick, victim, evidence, extent_max }
     }
 
     /// Whether a zone belongs to the superblock log.

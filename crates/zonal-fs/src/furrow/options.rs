@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use zonal::placement::life::Evidence;
 use zonal::placement::model::Rules;
 use zonal::{ByteCount, size};
 
@@ -46,6 +47,8 @@ pub struct MountOptions {
     pub zone_pick: Option<ZonePick>,
     /// How data is placed. Others than the default are there to be compared with it.
     pub placement: Rules,
+    /// What lives of data are predicted from.
+    pub evidence: Evidence,
     /// A mistake to make on purpose. For tests of tests only.
     pub planted: Planted,
 }
@@ -59,6 +62,7 @@ impl Default for MountOptions {
             max_open_zones: None,
             zone_pick: None,
             placement: Rules::ByLife,
+            evidence: Evidence::default(),
             planted: Planted::default(),
         }
     }
@@ -72,7 +76,7 @@ impl MountOptions {
     pub const MEMORY_MIN: ByteCount = ByteCount::new(64 << 20);
 
     /// Takes an option if it is one that only Furrow has: `memory=SIZE`, `max_open_zones=N`,
-    /// `zone_pick=lowest` or `oldest`.
+    /// `zone_pick=lowest` or `oldest`, `nolifetime`.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
@@ -83,6 +87,7 @@ impl MountOptions {
     /// assert_eq!(options.take("memory=1KiB"), Taken::Bad);
     /// assert_eq!(options.take("max_open_zones=8"), Taken::Yes);
     /// assert_eq!(options.take("zone_pick=newest"), Taken::Bad);
+    /// assert_eq!(options.take("nolifetime"), Taken::Yes);
     /// assert_eq!(options.take("noatime"), Taken::No);
     /// ```
     pub fn take(&mut self, option: &str) -> Taken {
@@ -98,6 +103,7 @@ impl MountOptions {
                 let pick = picks.into_iter().find(|(name, _)| *name == value);
                 pick.map(|(_, pick)| self.zone_pick = Some(pick))
             }
+            "nolifetime" => option.eq("nolifetime").then(|| self.evidence.hints = false),
             _ => return Taken::No,
         };
         taken.map_or(Taken::Bad, |()| Taken::Yes)
@@ -187,6 +193,7 @@ mod tests {
             "max_open_zones=many",
             "zone_pick",
             "zone_pick=highest",
+            "nolifetime=1",
         ];
         for bad in bad {
             assert_eq!(options.take(bad), Taken::Bad, "{bad}");

@@ -3,7 +3,8 @@
 //! This finds the facts, as far as they are in memory; [`zonal::placement`] makes a target of them. A wrong one
 //! costs amplification, and nothing else.
 
-use zonal::placement::life::{Known, class_of, predict};
+use zonal::placement::life::{Known, class_of};
+use zonal::placement::sharing::{Size, target_of};
 use zonal::placement::streams::Target;
 
 use super::format::BLOCK_BYTES;
@@ -37,24 +38,19 @@ impl State {
         let Some(inode) = self.inodes.get(&ino) else {
             return Target::Class(class_of(None, capacity));
         };
-        let (hint, last_life) = (hint_of(inode), self.life_of(inode, block));
-        let up_to = match written {
-            WrittenAs::Buffered => block + 1,
-            WrittenAs::Straight { up_to, .. } => up_to,
-        };
-        let grows_on = match written {
-            WrittenAs::Buffered => false,
-            WrittenAs::Straight { is_full, .. } => is_full && hint == WriteLifetime::None,
+        let hint =
+            if self.zones.limits.evidence.hints { hint_of(inode) } else { WriteLifetime::None };
+        let (up_to, grows_on) = match written {
+            WrittenAs::Buffered => (block + 1, false),
+            WrittenAs::Straight { up_to, is_full } => (up_to, is_full),
         };
         let own_from = u64::from(self.zones.zone_blocks()) / OWN_ZONE_SHARE;
         let length = inode.size.div_ceil(BLOCK_BYTES as u64);
-        // What is overwritten in place dies block by block, and not with its file.
-        if last_life.is_none() && (grows_on || up_to.max(length) > own_from) {
-            return Target::File(ino.get());
-        }
+        let is_large = grows_on || up_to.max(length) > own_from;
+        let size = if is_large { Size::Large } else { Size::Small };
         // The average of a file's kind, once it is learned, goes here.
-        let known = Known { hint, last_life, learned: None };
-        Target::Class(class_of(predict(known, capacity), capacity))
+        let known = Known { hint, last_life: self.life_of(inode, block), learned: None };
+        target_of(ino.get(), size, known, capacity)
     }
 
     /// How long a block has lived that is stored.

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use zonal::placement::life::Evidence;
+use zonal::placement::lifetime::WriteLifetime;
 use zonal::placement::model::Rules;
+use zonal::placement::sharing::may_share;
 use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZonedDevice};
 use zonal_fs::furrow::{AtimePolicy, DumpWhat, Furrow, MountOptions, ZonePick, dump};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags, XattrMode};
@@ -67,6 +70,69 @@ fn small_files_lie_with_those_that_are_expected_to_live_as_long() {
         assert_eq!(hints.len(), 1, "{zones:?}");
     }
     assert!(zones.len() <= 3, "{} zones for 240 blocks", zones.len());
+}
+
+/// Which files are in a zone together, after files of 10 or 100 blocks with each hint were written piece by
+/// piece, and which hints they have.
+fn files_with_hints(evidence: Evidence) -> (Vec<BTreeSet<u64>>, BTreeMap<u64, String>) {
+    let (max_open, max_active) = (Some(28), Some(28));
+    let drive = Arc::new(
+        MemoryDrive::new(GeometrySpec { max_open, max_active, ..shape(256, 256) }).unwrap(),
+    );
+    drop(format(drive.clone()));
+    let fs = mount_with(drive.clone(), MountOptions { evidence, ..MountOptions::default() });
+    let mut dice = Dice(17);
+    let mut files = Vec::new();
+    for hint in ["none", "short", "medium", "long", "extreme"] {
+        for blocks in [10, 10, 100, 100] {
+            let file = create(&fs, &format!("{hint} {}", files.len()));
+            let name = b"user.zonal.lifetime";
+            let root = zonal_fs::vfs::Caller::ROOT;
+            fs.setxattr(&root, file, name, hint.as_bytes(), XattrMode::Any).unwrap();
+            files.push((file, blocks, 0_u64));
+        }
+    }
+    while files.iter().any(|(_, blocks, written)| written < blocks) {
+        let chosen = usize::try_from(dice.below(files.len() as u64)).unwrap();
+        let (file, blocks, written) = &mut files[chosen];
+        // What is large is known to be from the start.
+        let piece = if *blocks == 100 { 100 } else { 5 };
+        if *written < *blocks {
+            let data = vec![1; piece << 12];
+            fs.write(*file, *written * BLOCK, &data, WriteFlags::DIRECT).unwrap();
+            *written += piece as u64;
+        }
+    }
+    fs.sync().unwrap();
+    let hint_of =
+        |file: Ino| String::from_utf8(fs.getxattr(file, b"user.zonal.lifetime").unwrap()).unwrap();
+    let hints = files.iter().map(|(file, ..)| (file.get(), hint_of(*file))).collect();
+    (files_of_zones(drive).into_values().collect(), hints)
+}
+
+#[test]
+fn hints_say_which_files_share_a_zone_and_can_be_ignored() {
+    let (zones, hints) = files_with_hints(Evidence::default());
+    let lifetime = |file: &u64| WriteLifetime::from_name(hints[file].as_bytes()).unwrap();
+    for files in &zones {
+        for (zone, file) in files.iter().flat_map(|a| files.iter().map(move |b| (a, b))) {
+            let (zone, file) = (lifetime(zone), lifetime(file));
+            assert!(zone == file || may_share(zone, file), "{zone:?} and {file:?}: {zones:?}");
+        }
+    }
+    // All of `short`, large ones too, with what has no hint; two large ones of `long`.
+    let zones_of = |hint: &str| -> Vec<&BTreeSet<u64>> {
+        zones.iter().filter(|files| files.iter().any(|file| hints[file] == hint)).collect()
+    };
+    let mut together = zones_of("short").into_iter().chain(zones_of("medium"));
+    assert!(together.all(|files| files.len() >= 4), "{zones:?}");
+    assert_eq!(zones_of("long").iter().filter(|files| files.len() == 1).count(), 2, "{zones:?}");
+
+    let (ignored, still) = files_with_hints(Evidence { hints: false });
+    assert_eq!(hints, still, "they are kept and shown");
+    assert_ne!(ignored, zones);
+    let alone = ignored.iter().filter(|files| files.len() == 1).count();
+    assert_eq!((alone, ignored.len()), (10, 11), "each large file has a zone: {ignored:?}");
 }
 
 #[test]

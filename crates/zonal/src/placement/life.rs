@@ -22,23 +22,31 @@ pub struct Known {
     pub learned: Option<u64>,
 }
 
+/// What predictions are made from, beside the life of what is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// What programs say.
+    pub hints: bool,
+}
+
+impl Default for Evidence {
+    fn default() -> Self {
+        Self { hints: true }
+    }
+}
+
 /// The life that is expected of data: by the hint, else as long as what it replaces, else like its kind;
 /// `None` if nothing is known.
 pub fn predict(known: Known, capacity: u64) -> Option<u64> {
-    let class = match known.hint {
-        WriteLifetime::None => None,
-        WriteLifetime::Short => Some(0),
-        WriteLifetime::Medium => Some(1),
-        WriteLifetime::Long => Some(2),
-        WriteLifetime::Extreme => Some(3),
-    };
-    let by_hint = class.map(|class| middle_of(class, capacity));
+    let has_hint = known.hint != WriteLifetime::None;
+    let by_hint = has_hint.then(|| middle_of(known.hint.class(), capacity));
     by_hint.or(known.last_life).or(known.learned)
 }
 
-/// The class of data that is written: 0 dies first. What nothing is known of lies in the middle.
+/// The class of data that is written: 0 dies first. What nothing is known of lies there too, as what has no hint
+/// [shares](super::sharing) the zone of what is short.
 pub fn class_of(life: Option<u64>, capacity: u64) -> u8 {
-    let Some(life) = life else { return CLASSES / 2 };
+    let Some(life) = life else { return 0 };
     let exceeds = |class: &u8| u128::from(life) > u128::from(first_limit(capacity)) << (2 * class);
     let limits = (0..CLASSES - 1).filter(exceeds).count();
     u8::try_from(limits).expect("fewer than the classes")
@@ -91,12 +99,13 @@ mod tests {
     #[test]
     fn hints_are_the_classes_in_their_order() {
         let classes = WriteLifetime::ALL.map(|hint| class(Known { hint, ..Known::default() }));
-        assert_eq!(classes, [2, 0, 1, 2, 3]);
+        assert_eq!(classes, [0, 0, 1, 2, 3]);
     }
 
     #[test]
     fn what_a_program_says_counts_before_what_was_seen() {
-        let known = Known { hint: WriteLifetime::None, last_life: Some(1), learned: Some(u64::MAX) };
+        let known =
+            Known { hint: WriteLifetime::None, last_life: Some(1), learned: Some(u64::MAX) };
         assert_eq!(class(known), 0);
         assert_eq!(class(Known { last_life: None, ..known }), 3);
         assert_eq!(class(Known { hint: WriteLifetime::Medium, ..known }), 1);

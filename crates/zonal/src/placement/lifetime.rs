@@ -1,5 +1,5 @@
-//! What a program says about the life of what it writes: a hint, which [`life`](super::life) makes a
-//! prediction of. The numbers are those of Linux's `fcntl(F_SET_RW_HINT)`.
+//! What a program says about the life of what it writes: a hint, which [`sharing`](super::sharing)
+//! and [`life`](super::life) follow. The numbers are those of Linux's `fcntl(F_SET_RW_HINT)`.
 
 /// How long what is written to a file will live: the scale of Linux's `F_SET_RW_HINT` and of
 /// RocksDB's `WriteLifeTimeHint`.
@@ -36,6 +36,16 @@ impl WriteLifetime {
     /// The lifetime with this word.
     pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|lifetime| lifetime.name().as_bytes() == name)
+    }
+
+    /// Its class of life: 0 dies first. What has no hint shares the zone of what is short.
+    pub const fn class(self) -> u8 {
+        match self {
+            Self::None | Self::Short => 0,
+            Self::Medium => 1,
+            Self::Long => 2,
+            Self::Extreme => 3,
+        }
     }
 
     /// Its number for `F_SET_RW_HINT` (`RWH_WRITE_LIFE_*` in Linux's `fcntl.h`): 0 none is set, 2 short to

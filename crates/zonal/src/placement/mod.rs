@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`lifetime`] | what does a program say about the life of what it writes? |
 //! | [`life`] | how long will a block live, and how old is it? |
+//! | [`sharing`] | which files share a zone, and which have one of their own? |
 //! | [`streams`] | which of the open zones does a writer get? |
 //! | [`victims`] | which zone is emptied next? |
 //! | [`model`] | what does a policy cost under a workload? |
@@ -12,5 +13,6 @@
 pub mod life;
 pub mod lifetime;
 pub mod model;
+pub mod sharing;
 pub mod streams;
 pub mod victims;

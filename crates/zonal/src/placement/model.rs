@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::life::{Known, birth_of, class_of, class_of_moved, predict};
+use super::life::{Known, birth_of, class_of_moved};
+use super::sharing::{Size, target_of};
 use super::streams::{Budget, Choice, Streams, Supply, Target};
 use super::victims::Victims;
 use crate::victim::{Candidate, Policy};
@@ -123,8 +124,7 @@ impl Model {
 
     /// Writes a block of a small file, of which so much is known.
     pub fn write_small(&mut self, block: u32, known: Known) {
-        let life = predict(known, self.capacity());
-        self.write_to(block, Target::Class(class_of(life, self.capacity())));
+        self.write_to(block, target_of(0, Size::Small, known, self.capacity()));
     }
 
     /// A block is deleted.
@@ -175,7 +175,7 @@ impl Model {
                 let mean = (slot.births.0 * written + birth) / (written + 1);
                 (mean, mean)
             }
-            Target::File(_) | Target::Class(_) => (slot.births.0, birth),
+            Target::File(_) | Target::Class(_) | Target::Hinted(_) => (slot.births.0, birth),
         };
         self.places[block as usize] = (zone, u32::try_from(written).expect("inside a zone"));
         slot.blocks.push(block);

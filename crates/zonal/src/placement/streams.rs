@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::life::CLASSES;
+use super::lifetime::WriteLifetime;
 
 /// For whom a zone is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +19,8 @@ pub enum Target {
     File(u64),
     /// Other data, by class of life: small files and overwritten blocks.
     Class(u8),
+    /// Other data of a file with a hint. It shares the zones of classes.
+    Hinted(WriteLifetime),
     /// What reclaim moves, by class of life.
     Moved(u8),
 }
@@ -66,6 +69,9 @@ impl Budget {
         match target {
             Target::File(_) => target,
             Target::Class(class) => Target::Class(merged(class, self.classes)),
+            // Those that may not share a zone have one each, if there are three.
+            Target::Hinted(hint) if self.classes == 3 => Target::Class(hint.class().min(2)),
+            Target::Hinted(hint) => Target::Class(merged(hint.class(), self.classes)),
             Target::Moved(class) if self.moved == 0 => Target::Class(merged(class, self.classes)),
             Target::Moved(class) => Target::Moved(merged(class, self.moved)),
         }
@@ -159,7 +165,7 @@ impl Streams {
         }
         let shared = self.claim(target).or_else(|| self.nearest(target));
         let shared = shared.or_else(|| match target {
-            Target::File(_) | Target::Class(_) => {
+            Target::File(_) | Target::Class(_) | Target::Hinted(_) => {
                 let written = self.least_used(|open| is_written(open.target));
                 // As a last resort anything with room.
                 written.or_else(|| self.least_used(|_| true))
@@ -194,11 +200,11 @@ impl Streams {
                 Target::File(file) => {
                     self.guests.insert(file, zone);
                 }
-                Target::Class(_) if takes_over => {
+                Target::Class(_) | Target::Hinted(_) if takes_over => {
                     open.target = target;
                     open.blocks = 0;
                 }
-                Target::Class(_) => {}
+                Target::Class(_) | Target::Hinted(_) => {}
                 Target::Moved(_) => self.is_refused = true,
             }
         }
@@ -230,7 +236,7 @@ impl Streams {
         let own = self.open.iter().find(|open| open.target == target).map(|open| open.zone);
         own.or_else(|| match target {
             Target::File(file) => self.guests.get(&file).copied(),
-            Target::Class(_) | Target::Moved(_) => None,
+            Target::Class(_) | Target::Hinted(_) | Target::Moved(_) => None,
         })
     }
 
@@ -240,10 +246,14 @@ impl Streams {
         let moved = self.open.iter().filter(|open| !is_written(open.target)).count();
         let wants = moved == 0 || (self.is_refused && moved < self.budget.moved.into());
         match target {
-            Target::File(_) | Target::Class(_) if self.budget.moved > 0 && wants => {
+            Target::File(_) | Target::Class(_) | Target::Hinted(_)
+                if self.budget.moved > 0 && wants =>
+            {
                 self.budget.open - 1
             }
-            Target::File(_) | Target::Class(_) | Target::Moved(_) => self.budget.open,
+            Target::File(_) | Target::Class(_) | Target::Hinted(_) | Target::Moved(_) => {
+                self.budget.open
+            }
         }
     }
 
@@ -252,7 +262,7 @@ impl Streams {
     fn claim(&self, target: Target) -> Option<u32> {
         match target {
             Target::File(_) | Target::Moved(_) => None,
-            Target::Class(_) => {
+            Target::Class(_) | Target::Hinted(_) => {
                 let files = self.open.iter().filter(|open| is_file(open)).count();
                 let share = self.budget.open
                     - usize::from(self.budget.classes)
@@ -269,7 +279,7 @@ impl Streams {
             | (Target::Moved(open), Target::Moved(wanted)) => Some(open.abs_diff(wanted)),
             // Neighbours of the file's own kind: the one that was not written for longest.
             (Target::File(_), Target::File(_)) => Some(0),
-            (Target::File(_) | Target::Class(_) | Target::Moved(_), _) => None,
+            (Target::File(_) | Target::Class(_) | Target::Hinted(_) | Target::Moved(_), _) => None,
         };
         let near =
             self.open.iter().filter_map(|open| Some((distance(open)?, open.used, open.zone)));
@@ -298,7 +308,7 @@ fn is_file(open: &OpenZone) -> bool {
 /// Whether a zone is written by files, not by reclaim.
 fn is_written(target: Target) -> bool {
     match target {
-        Target::File(_) | Target::Class(_) => true,
+        Target::File(_) | Target::Class(_) | Target::Hinted(_) => true,
         Target::Moved(_) => false,
     }
 }

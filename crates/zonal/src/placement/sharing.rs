@@ -1,0 +1,129 @@
+//! Which files share an open zone, and which have one of their own.
+//!
+//! Large files have a zone each, since all of it is dead when the file is deleted; others share the zone of
+//! their [class of life](super::life). A hint changes that: see [`may_share`].
+
+use super::life::{Known, class_of, predict};
+use super::lifetime::WriteLifetime;
+use super::streams::Target;
+
+/// Whether data of a file with a hint may be written to a zone that was opened for data with another.
+///
+/// | zone \ file | none | short | medium | long | extreme |
+/// | --- | --- | --- | --- | --- | --- |
+/// | none, short | yes | yes | | | |
+/// | medium | | | yes | | |
+/// | long, extreme | | | | | |
+///
+/// What dies soon lies together, for all of it is dead before the zone's turn comes. What lives long is kept
+/// apart: deleted one file at a time, it would leave holes that somebody has to move the rest out of. It is the
+/// table of zoned XFS, from what `RocksDB` writes (Holmberg, "Zoned XFS", `xfs_good_hint_match`).
+pub const fn may_share(zone: WriteLifetime, file: WriteLifetime) -> bool {
+    match zone {
+        WriteLifetime::None | WriteLifetime::Short => {
+            matches!(file, WriteLifetime::None | WriteLifetime::Short)
+        }
+        WriteLifetime::Medium => matches!(file, WriteLifetime::Medium),
+        WriteLifetime::Long | WriteLifetime::Extreme => false,
+    }
+}
+
+/// How much a file is expected to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// A small part of a zone.
+    Small,
+    /// A good part of a zone, or more.
+    Large,
+}
+
+/// Where data of a file belongs, of which so much is known.
+///
+/// - Large files have a zone each, unless their hint lets them share one with their like: then all of them lie
+///   together, whatever their size.
+/// - Small files share a zone with their class, also where the table keeps them apart: a zone for each would be
+///   more zones than may be open.
+/// - What is overwritten in place dies block by block, and not with its file: it lies with its class.
+/// - What nothing is known of lies with what dies first, as the table says of `none`.
+pub fn target_of(file: u64, size: Size, known: Known, capacity: u64) -> Target {
+    let shares = known.hint != WriteLifetime::None && may_share(known.hint, known.hint);
+    if size == Size::Large && known.last_life.is_none() && !shares {
+        return Target::File(file);
+    }
+    match known.hint {
+        WriteLifetime::None => Target::Class(class_of(predict(known, capacity), capacity)),
+        hint => Target::Hinted(hint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::streams::{Budget, Choice, Streams, Supply};
+    use super::*;
+
+    const CAPACITY: u64 = 1 << 20;
+
+    /// Whether two files lie in one zone, where as many zones as are good for anything may be open.
+    fn share(size: Size, open: usize, hints: [WriteLifetime; 2]) -> bool {
+        let mut streams = Streams::new(Budget::of(open), 1000);
+        let mut next = 0;
+        let zones = [1, 2].map(|file| {
+            let known = Known { hint: hints[file - 1], ..Known::default() };
+            let target = target_of(file as u64, size, known, CAPACITY);
+            let zone = match streams.choose(target, Supply::Empty, 1) {
+                Choice::Zone(zone) => zone,
+                Choice::Open => {
+                    next += 1;
+                    streams.open(next, target, 1);
+                    next
+                }
+                Choice::Nothing => panic!("there are empty zones"),
+            };
+            streams.note(zone, target, (1, 10));
+            zone
+        });
+        zones[0] == zones[1]
+    }
+
+    #[test]
+    fn files_lie_together_where_the_table_says_so() {
+        // From three zones for classes on.
+        for open in [6, 9, 14, 120] {
+            for zone in WriteLifetime::ALL {
+                for file in WriteLifetime::ALL {
+                    let may = may_share(zone, file);
+                    let is_cold = |hint| hint >= WriteLifetime::Long;
+                    let small =
+                        may || is_cold(zone) && is_cold(file) && (zone == file || open < 12);
+                    let found = share(Size::Small, open, [zone, file]);
+                    assert_eq!(found, small, "small files of {open}, {zone:?} and {file:?}");
+                    // Without a hint each has a zone of its own.
+                    let large = may && ![zone, file].contains(&WriteLifetime::None);
+                    let found = share(Size::Large, open, [zone, file]);
+                    assert_eq!(found, large, "large files of {open}, {zone:?} and {file:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_is_the_same_both_ways_and_keeps_what_lives_long_apart() {
+        let rows = WriteLifetime::ALL.map(|zone| {
+            let files = WriteLifetime::ALL.map(|file| {
+                assert_eq!(may_share(zone, file), may_share(file, zone));
+                if may_share(zone, file) { 'y' } else { '-' }
+            });
+            String::from_iter(files)
+        });
+        assert_eq!(rows, ["yy---", "yy---", "--y--", "-----", "-----"]);
+    }
+
+    #[test]
+    fn what_is_overwritten_lies_with_its_class() {
+        for hint in WriteLifetime::ALL {
+            let known = Known { hint, last_life: Some(1 << 19), ..Known::default() };
+            let target = target_of(7, Size::Large, known, CAPACITY);
+            assert!(matches!(target, Target::Class(_) | Target::Hinted(_)), "{hint:?}: {target:?}");
+        }
+    }
+}
