@@ -133,6 +133,10 @@ impl Journal {
     pub(super) fn push_pair(&mut self, zones: [u32; 2]) {
         // Pairs with nothing but what was taken back.
         while self.pairs.pop_if(|pair| pair.first > self.end.last).is_some() {}
+        if self.start.last == self.end.last {
+            // All that they have is in the table.
+            self.pairs.clear();
+        }
         if self.pairs.is_empty() {
             self.start = Position { index: 0, block: 0, ..self.end };
         }

@@ -200,7 +200,7 @@ impl Layout {
         let few_open_pairs = active.min(open) < 6;
         let mut table = table_limits(zone_bytes);
         if few_open_pairs {
-            // Each step takes a pair of its own: so there are fewer, for longer.
+            // Steps that follow each other take a pair of their own: so there are fewer, for longer.
             table.whole_bytes = zone_bytes / 4;
         }
         Ok(Self {
@@ -282,7 +282,7 @@ impl Layout {
 
     /// Zones kept free for metadata beside those it has.
     fn spare_zones(&self) -> u64 {
-        // Each step takes a pair of its own.
+        // Steps that follow each other take a pair of their own.
         if self.few_open_pairs { SPARE_ZONES + 2 } else { SPARE_ZONES }
     }
 

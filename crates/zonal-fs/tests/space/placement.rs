@@ -182,7 +182,7 @@ fn files_that_are_gone_do_not_keep_their_zones() {
 
 #[test]
 fn every_limit_of_active_zones_is_enough_and_kept_over_mounts() {
-    for limit in [6, 8, 14, 28, 128] {
+    for limit in [4, 5, 6, 8, 14, 28, 128] {
         let limits =
             GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..shape(128, 64) };
         let drive = Arc::new(MemoryDrive::new(limits).unwrap());
@@ -217,6 +217,27 @@ fn every_limit_of_active_zones_is_enough_and_kept_over_mounts() {
         fs.shutdown().unwrap();
         drop(fs);
         assert_clean(drive);
+    }
+}
+
+#[test]
+fn small_commits_take_no_zones_however_few_may_be_active() {
+    for limit in [4, 5, 6, 14] {
+        let limits =
+            GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..shape(64, 64) };
+        let fs = format(Arc::new(MemoryDrive::new(limits).unwrap()));
+        let file = create(&fs, "file");
+        fs.sync().unwrap();
+        let before = fs.stats();
+        for block in 0..20 {
+            fs.write(file, block * BLOCK, &[3; 4096], WriteFlags::DIRECT).unwrap();
+            fs.sync().unwrap();
+        }
+        let after = fs.stats();
+        assert_eq!(after.zones_metadata, before.zones_metadata, "{limit} active zones");
+        // A record of a block in two copies, and a superblock now and then.
+        let blocks = (after.meta_bytes - before.meta_bytes) / BLOCK;
+        assert!((40..60).contains(&blocks), "{limit} active zones: {blocks} blocks for 20 commits");
     }
 }
 

@@ -395,18 +395,31 @@ impl Furrow {
         let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
         let Some(plan) = committer.plan(self.layout(), open) else { return Ok(None) };
         let outcome = if self.layout().few_open_pairs {
-            // The journal's two active zones are needed for the parts.
-            committer.journal.close(&self.drive);
-            let outcome = self.run_plan(plan);
-            let outcome = self.end_step(&mut committer, outcome);
-            self.lock_pairs().seal(&self.drive);
-            outcome
+            self.run_in_one_pair(&mut committer, plan)
         } else {
             drop(committer);
             let outcome = self.run_plan(plan);
             self.end_step(&mut self.lock_committer(), outcome)
         };
         outcome.map(Some)
+    }
+
+    /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,
+    /// since its two are needed for the parts. A step alone would leave most of a pair unused.
+    fn run_in_one_pair(&self, committer: &mut Committer, first: Plan) -> Result<u64> {
+        committer.journal.close(&self.drive);
+        let mut next = Some(first);
+        let mut outcome = Ok(0);
+        while let (Some(plan), Ok(bytes)) = (next, &outcome) {
+            let before = *bytes;
+            let written = self.run_plan(plan);
+            outcome = self.end_step(committer, written).map(|written| before + written);
+            let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
+            let is_enough = outcome.as_ref().map_or(true, |bytes| *bytes >= STEP_BYTES);
+            next = if is_enough { None } else { committer.plan(self.layout(), open) };
+        }
+        self.lock_pairs().seal(&self.drive);
+        outcome
     }
 
     /// Does what was planned. Nothing of it counts yet.
