@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use zonal::placement::streams::Streams;
 use zonal::placement::victims::Victims;
 
+use super::grants::OpenRoom;
 use super::layout::ZoneLimits;
 use super::options::ZonePick;
 use super::records::Records;
@@ -167,6 +168,8 @@ pub(super) struct Zones {
     resets: BTreeSet<u32>,
     /// Zones of journal and table.
     meta: u64,
+    /// Blocks that can be written in open zones.
+    pub(super) room: OpenRoom,
     pub(super) streams: Streams,
     pub(super) victims: Victims,
     pub(super) limits: ZoneLimits,
@@ -190,6 +193,7 @@ impl Zones {
             pending: 0,
             resets: BTreeSet::new(),
             meta: 0,
+            room: OpenRoom::default(),
             streams: Streams::new(limits.budget, limits.zone_blocks.into()),
             victims: Victims::new(slots.len()),
             limits,
@@ -223,7 +227,7 @@ impl Zones {
 
     /// A zone was opened, and nothing was written to it.
     pub(super) fn free_untouched(&mut self, zone: u32) {
-        self.slot_mut(zone).role = Role::Free;
+        self.update(zone, |slot| slot.role = Role::Free);
         self.insert_free(zone);
     }
 
@@ -269,6 +273,13 @@ impl Zones {
 
     pub(super) fn slot_mut(&mut self, zone: u32) -> &mut ZoneSlot {
         &mut self.slots[zone as usize]
+    }
+
+    /// Changes the role of a zone that is or becomes open, or what is written of it.
+    pub(super) fn update(&mut self, zone: u32, change: impl FnOnce(&mut ZoneSlot)) {
+        let others = self.room - OpenRoom::of(self.slot(zone));
+        change(self.slot_mut(zone));
+        self.room = others + OpenRoom::of(self.slot(zone));
     }
 
     /// The zone with this number, if there is one.
@@ -400,6 +411,7 @@ impl Zones {
     /// Sealed zones that hold nothing and that nobody reads: they are to be reset once the rows
     /// that say so are durable.
     pub(super) fn take_emptied(&mut self, idle: impl Fn(u32) -> bool) -> Vec<u32> {
+        debug_assert_eq!(self.room, self.slots.iter().map(OpenRoom::of).sum(), "room is counted");
         self.seal_dead();
         let zones: Vec<u32> = self.emptied.iter().copied().filter(|&zone| idle(zone)).collect();
         for &zone in &zones {

@@ -51,19 +51,17 @@ impl<'a> Chunk<'a> {
         Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last }
     }
 
-    /// The same for a file of `size` bytes, which may end in the last block. Not where the chunk
-    /// begins inside a block: then the next one will too, and would have to read this one's last
-    /// block from the drive.
-    pub(super) fn padded(self, size: u64) -> Self {
+    /// Fills up the last block if a file of `size` bytes ends in it. Not where the chunk begins inside a
+    /// block: then the next one will too, and would have to read this one's last block from the drive.
+    pub(super) fn pad(&mut self, size: u64) {
         let pads = !self.straight.is_empty()
             && self.offset.is_multiple_of(BLOCK)
             && !self.end().is_multiple_of(BLOCK)
             && size <= self.end();
-        if !pads {
-            return self;
+        if pads {
+            self.straight.end = self.limit;
+            self.last = LastBlock::Padded;
         }
-        let straight = self.straight.start..self.limit;
-        Self { straight, last: LastBlock::Padded, ..self }
     }
 
     pub(super) fn end(&self) -> u64 {

@@ -6,6 +6,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use zonal::placement::streams::Target;
+
 use super::Furrow;
 use super::buffer::{Admission, Base};
 use super::chunk::{CHUNK_BYTES, Chunk, LastBlock};
@@ -132,28 +134,32 @@ impl Furrow {
         Ok(Published::Done)
     }
 
-    fn write_chunk(&self, chunk: Chunk<'_>, flags: WriteFlags) -> Result<Published> {
+    fn write_chunk(&self, mut chunk: Chunk<'_>, flags: WriteFlags) -> Result<Published> {
         self.let_reaper_pass(chunk.ino, chunk.limit);
         // Before room is made: no reclaim for a write that has no space.
-        let (size, growth) = self.loaded(|| {
+        let (target, growth) = self.loaded(|| {
             let mut state = self.write_accounts();
             let growth = state.growth(chunk.ino, chunk.first, chunk.limit)?;
             self.check_space(&state, growth)?;
-            let size = state.inode(chunk.ino)?.size;
+            chunk.pad(state.inode(chunk.ino)?.size);
             state.totals.reserved += growth;
-            Ok((size, growth))
+            let target = state.target_of(chunk.ino, chunk.straight.start, chunk.written_as());
+            Ok((target, growth))
         })?;
-        let outcome = self.write_reserved(&chunk.padded(size), flags);
+        let outcome = self.write_reserved(&chunk, flags, target);
         // The buffer and the extents have their own account of it by now.
         self.write_accounts().totals.reserved -= growth;
         outcome
     }
 
-    fn write_reserved(&self, chunk: &Chunk<'_>, flags: WriteFlags) -> Result<Published> {
+    fn write_reserved(
+        &self,
+        chunk: &Chunk<'_>,
+        flags: WriteFlags,
+        target: Target,
+    ) -> Result<Published> {
         let mut admission = self.admit(chunk.limit - chunk.first)?;
         let straight = chunk.straight_bytes();
-        let target =
-            self.read_state().target_of(chunk.ino, chunk.straight.start, chunk.written_as());
         let placed = self.place_data(Purpose::Write(target), &straight)?;
         let crcs = checksums(&straight);
         let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);

@@ -4,6 +4,9 @@
 //! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files that have
 //! zones of their own never keep others from writing.
 
+use std::iter::Sum;
+use std::ops::{Add, Sub};
+
 use zonal::placement::life::{birth_of, class_of_moved};
 use zonal::placement::streams::{Choice, Supply, Target};
 
@@ -29,6 +32,51 @@ pub(super) enum Wish {
         /// On the data clock, of those that are moved together the mean.
         birth: u64,
     },
+}
+
+/// Blocks that can be written in open zones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OpenRoom {
+    /// In those of users.
+    users: u64,
+    /// In those of reclaim.
+    moved: u64,
+}
+
+impl OpenRoom {
+    /// Of one zone.
+    pub(super) fn of(slot: &ZoneSlot) -> Self {
+        match slot.role {
+            Role::Open(Stream::User) => Self { users: slot.remaining().into(), moved: 0 },
+            Role::Open(Stream::Reclaim) => Self { users: 0, moved: slot.remaining().into() },
+            Role::Super
+            | Role::Meta
+            | Role::Free
+            | Role::Sealed
+            | Role::PendingReset
+            | Role::Failed => Self::default(),
+        }
+    }
+}
+
+impl Add for OpenRoom {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { users: self.users + other.users, moved: self.moved + other.moved }
+    }
+}
+
+impl Sub for OpenRoom {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self { users: self.users - other.users, moved: self.moved - other.moved }
+    }
+}
+
+impl Sum for OpenRoom {
+    fn sum<I: Iterator<Item = Self>>(rooms: I) -> Self {
+        rooms.fold(Self::default(), Self::add)
+    }
 }
 
 impl ZoneSlot {
@@ -75,15 +123,7 @@ impl State {
 impl Zones {
     /// Blocks that users can write in open zones. One zone's worth of what reclaim writes is reclaim's.
     pub(super) fn open_room(&self) -> u64 {
-        let (mut users, mut moved) = (0, 0);
-        for open in self.streams.zones() {
-            let remaining = u64::from(self.slot(open.zone).remaining());
-            match open.target {
-                Target::File(_) | Target::Class(_) | Target::Hinted(_) => users += remaining,
-                Target::Moved(_) => moved += remaining,
-            }
-        }
-        users + moved.saturating_sub(self.limits.zone_blocks.into())
+        self.room.users + self.room.moved.saturating_sub(self.limits.zone_blocks.into())
     }
 
     /// The class of reclaim, or the target of a user's write.
@@ -104,7 +144,6 @@ impl Zones {
         (want, kept): (u32, usize),
         clock: u64,
     ) -> Option<Grant> {
-        self.seal_full();
         let supply = if self.free_count() > kept { Supply::Empty } else { Supply::Exhausted };
         let target = self.target_of(wish, clock);
         let zone = match self.streams.choose(target, supply, clock) {
@@ -112,8 +151,7 @@ impl Zones {
             Choice::Open => {
                 let zone = self.next_free(|_| true)?;
                 self.remove_free(zone);
-                self.slot_mut(zone).role = Role::Open(stream_of(target));
-                self.streams.open(zone, target, clock);
+                self.open(zone, target, (0, clock));
                 zone
             }
             Choice::Nothing => return None,
@@ -122,24 +160,25 @@ impl Zones {
         let blocks = want.min(slot.remaining());
         slot.note_births(wish, blocks, clock);
         let block = slot.written;
-        slot.written += blocks;
         slot.in_flight += blocks;
+        self.update(zone, |slot| slot.written += blocks);
         self.streams.note(zone, target, (clock, blocks));
+        if self.slot(zone).remaining() == 0 {
+            self.seal(zone);
+        }
         Some(Grant { zone, block, blocks })
     }
 
-    fn seal_full(&mut self) {
-        let open = self.streams.zones().iter().map(|open| open.zone);
-        let full: Vec<u32> = open.filter(|&zone| self.slot(zone).remaining() == 0).collect();
-        for zone in full {
-            self.seal(zone);
-        }
+    /// A zone of which `written` blocks are written is written for `target` from now on.
+    fn open(&mut self, zone: u32, target: Target, (written, clock): (u32, u64)) {
+        let stream = stream_of(self.streams.budget().merged(target));
+        self.update(zone, |slot| (slot.role, slot.written) = (Role::Open(stream), written));
+        self.streams.open(zone, target, clock);
     }
 
     /// Seals open zones of users in which nothing lives any more and that hardly have room. Not while a
     /// change of the tree is under way, which takes out what it puts back.
     pub(super) fn seal_dead(&mut self) {
-        self.seal_full();
         let users = self.streams.zones().iter();
         let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
         // The drive counts a sealed one as active until it is reset. As long as another one is open, none is
@@ -166,10 +205,13 @@ impl Zones {
     pub(super) fn give_back(&mut self, grant: Grant) {
         // In a sequential zone the device finds the place of each write, so only the sum counts.
         let is_sequential = grant.zone >= self.limits.first_sequential;
-        let slot = self.slot_mut(grant.zone);
+        let slot = self.slot(grant.zone);
         let is_last = slot.written == grant.block + grant.blocks;
-        if matches!(slot.role, Role::Open(_)) && (is_sequential || is_last) {
-            slot.written -= grant.blocks;
+        if is_sequential || is_last {
+            self.reopen_full(grant.zone);
+            if matches!(self.slot(grant.zone).role, Role::Open(_)) {
+                self.update(grant.zone, |slot| slot.written -= grant.blocks);
+            }
         }
         self.settle(grant.zone, grant.blocks);
         let slot = self.slot(grant.zone);
@@ -179,14 +221,28 @@ impl Zones {
         }
     }
 
+    /// A zone that was sealed since all of it was given out gets some of that back.
+    fn reopen_full(&mut self, zone: u32) {
+        let slot = self.slot(zone);
+        if slot.role == Role::Sealed && !slot.is_unfinished {
+            self.streams.return_to(zone);
+            let open = self.streams.zones().iter().find(|open| open.zone == zone);
+            if let Some(stream) = open.map(|open| stream_of(open.target)) {
+                self.update(zone, |slot| slot.role = Role::Open(stream));
+                self.index(zone);
+            }
+        }
+    }
+
     /// Stops writing data to a zone. Where it has room the caller [finishes](Self::finished) it.
     pub(super) fn seal(&mut self, zone: u32) {
-        let slot = self.slot_mut(zone);
-        if matches!(slot.role, Role::Open(_)) {
-            slot.role = Role::Sealed;
-            slot.is_unfinished = slot.remaining() > 0;
-        }
-        slot.written = slot.capacity;
+        self.update(zone, |slot| {
+            if matches!(slot.role, Role::Open(_)) {
+                slot.role = Role::Sealed;
+                slot.is_unfinished = slot.remaining() > 0;
+            }
+            slot.written = slot.capacity;
+        });
         self.streams.leave(zone);
         self.note_inactive(zone);
         self.index(zone);
@@ -210,18 +266,16 @@ impl Zones {
     /// Goes on writing to a zone found partly written; `false` if there are enough already.
     pub(super) fn resume(&mut self, zone: u32, written: u32, clock: u64) -> bool {
         let slot = self.slot(zone);
+        let (last_write, is_full) = (slot.last_write, written >= slot.capacity);
         let target = match slot.origin {
             // Of which file is not known, and there is none of that number.
             Origin::Written => Target::File(0),
             Origin::Moved => self.target_of(Wish::Moved { birth: slot.born }, clock),
         };
-        if !self.streams.can_resume(target) {
+        if is_full || !self.streams.can_resume(target) {
             return false;
         }
-        self.streams.open(zone, target, slot.last_write);
-        let slot = self.slot_mut(zone);
-        slot.role = Role::Open(stream_of(target));
-        slot.written = written;
+        self.open(zone, target, (written, last_write));
         self.index(zone);
         true
     }
@@ -295,5 +349,25 @@ mod tests {
         drop(fs);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         assert_eq!(births(&fs), moved);
+    }
+
+    #[test]
+    fn a_zone_is_sealed_when_its_last_block_is_given_out_and_written_on_when_that_comes_back() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let zones = &mut fs.write_state().zones;
+        let wish = Wish::New(Target::Class(1));
+        let grant = |zones: &mut Zones, blocks| zones.grant(wish, (blocks, 0), 5).unwrap();
+        let (first, last) = (grant(zones, 40), grant(zones, 60));
+        assert_eq!((first.zone, last.blocks), (last.zone, 24));
+        assert_eq!((zones.slot(last.zone).role, zones.open_room()), (Role::Sealed, 0));
+        zones.give_back(last);
+        assert_eq!(zones.slot(last.zone).role, Role::Open(Stream::User));
+        assert_eq!(zones.open_room(), 24);
+        let again = grant(zones, 20);
+        assert_eq!((again.zone, again.block), (last.zone, 40));
+        zones.give_back(again);
+        zones.give_back(first);
+        assert_eq!((zones.slot(first.zone).role, zones.open_room()), (Role::Free, 0));
     }
 }

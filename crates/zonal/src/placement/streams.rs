@@ -7,7 +7,7 @@
 //! zone that was not written for longest becomes the class's. No zone is given up before it is full, and as a
 //! last resort a user's write may use the room of every open zone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::life::CLASSES;
 use super::lifetime::WriteLifetime;
@@ -64,7 +64,7 @@ impl Budget {
     }
 
     /// The target where classes share zones.
-    fn merged(&self, target: Target) -> Target {
+    pub fn merged(&self, target: Target) -> Target {
         let merged = |class: u8, zones: u8| class.min(CLASSES - 1) * zones / CLASSES;
         match target {
             Target::File(_) => target,
@@ -122,8 +122,8 @@ pub struct Streams {
     guests: BTreeMap<u64, u32>,
     /// What reclaim moves wants another zone, and may claim one as soon as one is closed.
     is_refused: bool,
-    /// Zones that are not written any more and that the drive still counts as active.
-    busy: BTreeSet<u32>,
+    /// Zones that are not written any more and that the drive still counts as active, as they were.
+    busy: BTreeMap<u32, OpenZone>,
 }
 
 impl Streams {
@@ -135,7 +135,7 @@ impl Streams {
             open: Vec::new(),
             guests: BTreeMap::new(),
             is_refused: false,
-            busy: BTreeSet::new(),
+            busy: BTreeMap::new(),
         }
     }
 
@@ -219,11 +219,16 @@ impl Streams {
 
     /// A zone is not written any more. It stays active until it is [closed](Self::close).
     pub fn leave(&mut self, zone: u32) {
-        if self.open.iter().any(|open| open.zone == zone) {
-            self.open.retain(|open| open.zone != zone);
+        if let Some(at) = self.open.iter().position(|open| open.zone == zone) {
+            let left = self.open.remove(at);
             self.guests.retain(|_, guest| *guest != zone);
-            self.busy.insert(zone);
+            self.busy.insert(zone, left);
         }
+    }
+
+    /// Takes back [`leave`](Self::leave): not all of what was to go there has arrived.
+    pub fn return_to(&mut self, zone: u32) {
+        self.open.extend(self.busy.remove(&zone));
     }
 
     /// Whether a zone that was found partly written can be written on.
