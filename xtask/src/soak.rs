@@ -32,6 +32,7 @@ fn soak(root: &Path, minutes: u32, tally: &mut Tally) -> Result<()> {
     let seed = seed()?;
     println!("SEED={seed}");
     tools::install_packages(root);
+    tools::unpack(root);
     tools::build(root);
     let mut programs = artifacts::build(root, &["--lib", "--bins", "--tests"])?;
     programs.retain(|program| program.tests);

@@ -25,7 +25,8 @@ use crate::{check, vm};
 const ALL_ADDS_MINUTES: u32 = 15;
 
 /// Programs of tests that take long: they start first, so that none is left over at the end.
-const LONG: [&str; 6] = ["space", "crash", "zonefs", "suite_programs", "experiments", "suite_fsx"];
+const LONG: [&str; 7] =
+    ["space", "crash", "programs", "zonefs", "suite_programs", "experiments", "suite_fsx"];
 
 /// Runs the tests of a tier, and says how it went.
 pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
@@ -46,6 +47,7 @@ pub(crate) fn main(root: &Path, tier: Tier) -> ExitCode {
 fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
     check::quick(root, tally);
     tools::install_packages(root);
+    tools::unpack(root);
     let kernel_tests = artifacts::program(root, "kernel-tests")?;
     let packaging = artifacts::program(root, "packaging")?;
     let environment = Environment::new(root)?;

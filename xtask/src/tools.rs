@@ -3,6 +3,9 @@
 //! A program that is absent is no failure: the suite that needs it skips and says so.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,6 +34,24 @@ const PACKAGED: [Packaged; 12] = [
     ("tmux", "tmux"),
 ];
 
+/// Unpacked to `target/tools/debian` where they are absent, with all that they need: installed, they
+/// would start servers on this machine.
+const UNPACKED: [Packaged; 2] = [("initdb", "postgresql"), ("mariadbd", "mariadb-plugin-rocksdb")];
+
+/// The programs of unpacked packages that the suites start.
+const USED: [&str; 10] = [
+    "initdb",
+    "mariadb",
+    "mariadb-install-db",
+    "mariadbd",
+    "pg_amcheck",
+    "pg_ctl",
+    "pg_isready",
+    "pgbench",
+    "postgres",
+    "psql",
+];
+
 /// Of the virtual machine.
 const MACHINE: [Packaged; 3] =
     [("qemu-system-x86_64", "qemu-system-x86"), ("depmod", "kmod"), ("mke2fs", "e2fsprogs")];
@@ -50,6 +71,67 @@ pub fn install_packages(root: &Path) {
     }
 }
 
+/// Unpacks the packages that are absent, and puts a script for each program of theirs on the search
+/// path.
+pub fn unpack(root: &Path) {
+    let missing: Vec<&str> =
+        absent(&UNPACKED, &search_path(root)).map(|(_, package)| package).collect();
+    if !missing.is_empty()
+        && let Err(error) = unpack_packages(&root.join("target/tools"), &missing)
+    {
+        println!("could not unpack {}: {error:#}", missing.join(", "));
+    }
+}
+
+fn unpack_packages(tools: &Path, packages: &[&str]) -> Result<()> {
+    println!("unpacking {}", packages.join(", "));
+    let (archives, unpacked) = (tools.join("archives"), tools.join("debian"));
+    for folder in [archives.join("partial"), unpacked.clone(), tools.join("bin")] {
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    run::quietly(Command::new("apt-get").args(["-qq", "update"]))?;
+    let mut fetch = Command::new("apt-get");
+    fetch.args(["-qq", "--yes", "--download-only", "--no-install-recommends"]);
+    fetch.arg(format!("-oDir::Cache::Archives={}", archives.display()));
+    run::quietly(fetch.arg("install").args(packages))?;
+    for archive in files(&archives)? {
+        if archive.extension().is_some_and(|ending| ending == "deb") {
+            run::quietly(Command::new("dpkg-deb").arg("-x").arg(archive).arg(&unpacked))?;
+        }
+    }
+    let mut folders = vec![unpacked.join("usr/sbin"), unpacked.join("usr/bin")];
+    for version in files(&unpacked.join("usr/lib/postgresql"))? {
+        folders.push(version.join("bin"));
+    }
+    let libraries: Vec<_> = files(&unpacked.join("usr/lib"))?
+        .into_iter()
+        .filter(|folder| folder.to_string_lossy().contains("-linux-gnu"))
+        .collect();
+    let libraries = std::env::join_paths(libraries)?;
+    for (folder, name) in folders.iter().flat_map(|folder| USED.map(|name| (folder, name))) {
+        let (program, script) = (folder.join(name), tools.join("bin").join(name));
+        if program.is_file() {
+            let (libraries, program) = (libraries.display(), program.display());
+            let text =
+                format!("#!/bin/sh\nLD_LIBRARY_PATH='{libraries}' exec '{program}' \"$@\"\n");
+            fs::write(&script, text)?;
+            fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    Ok(())
+}
+
+/// What lies in a folder; nothing if there is none.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Ok(entries) => {
+            Ok(entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("reading {}", folder.display())),
+    }
+}
+
 /// Builds the programs from the registry that are absent.
 pub fn build(root: &Path) {
     for (program, version) in absent(&BUILT, &search_path(root)) {
@@ -66,7 +148,7 @@ pub fn build(root: &Path) {
 
 /// Counts every program that the suites lack as skipped.
 pub fn count_missing(root: &Path, tally: &mut Tally) {
-    for (program, _) in absent(&[&PACKAGED[..], &BUILT].concat(), &search_path(root)) {
+    for (program, _) in absent(&[&PACKAGED[..], &UNPACKED, &BUILT].concat(), &search_path(root)) {
         tally.skip(program, "not installed, and could not be: see above");
     }
 }
@@ -109,7 +191,14 @@ fn with_front(folder: &Path) -> OsString {
     let current = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.to_path_buf())
         .chain(std::env::split_paths(&current))
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        // Debian keeps PostgreSQL's programs in a folder for each of its versions.
+        .chain(
+            files(Path::new("/usr/lib/postgresql"))
+                .unwrap_or_default()
+                .into_iter()
+                .map(|version| version.join("bin")),
+        );
     // A folder with a colon in its name cannot be on any path: then go without ours.
     std::env::join_paths(folders).unwrap_or(current)
 }

@@ -1,0 +1,56 @@
+//! Programs of other people, as they are, on a mounted Furrow: they are killed, the mount's daemon is,
+//! and the drive loses power.
+//!
+//! `place` mounts, `server` starts what is killed as a whole, `page` runs the commands of the guide.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+#![allow(clippy::doc_markdown, reason = "the names of programs are words here")]
+
+mod page;
+mod place;
+mod postgresql;
+mod server;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The path of a program, or `None` after saying that it is missing. Debian keeps those of PostgreSQL
+/// in a directory of its own, and `cargo xtask test` unpacks some to `target/tools`.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
+    let mut folders: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .map(|entries| entries.map(|entry| entry.unwrap().path().join("bin")).collect())
+        .unwrap_or_default();
+    folders.sort();
+    folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    folders.extend([tools, PathBuf::from("/usr/sbin")]);
+    let found = folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        println!("SKIP: {name} is not installed");
+    }
+    found
+}
+
+/// What a program wrote, both streams, if it ended well; panics with it otherwise.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
+    text
+}
+
+pub(crate) fn zonal(arguments: &[&str]) -> String {
+    run(Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments))
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Waits, a minute at most, until a command succeeds.
+pub(crate) fn wait_until(command: &str, arguments: &[&str]) {
+    let script = format!("until {command} >/dev/null 2>&1; do sleep 0.1; done");
+    run(Command::new("timeout").args(["60", "sh", "-c", &script, "sh"]).args(arguments));
+}
