@@ -225,6 +225,11 @@ fn fill(fs: &Furrow, prefix: &str) {
     let Ok(file) = make(dir, "file", FileKind::Regular) else { return };
     let _ = fs.write(file, 100, &[5; 9000], WriteFlags::empty());
     let _ = fs.setxattr(&Caller::ROOT, file, b"user.a", b"value", XattrMode::Any);
+    if let Ok(short) = make(dir, "short", FileKind::Regular) {
+        // Something is learned from its end.
+        let _ = fs.write(short, 0, &[5; 9000], WriteFlags::empty()).and_then(|_| fs.sync());
+        let _ = fs.unlink(dir, format!("{prefix}-short").as_bytes());
+    }
     let _ = make(Ino::ROOT, "link", FileKind::Symlink);
     if let Ok(other) = make(Ino::ROOT, "other", FileKind::Regular) {
         let _ = fs.write(other, 0, &vec![6; 70_000], WriteFlags::empty());

@@ -36,6 +36,9 @@ fn fill(fs: &Furrow) {
     fs.setxattr(&Caller::ROOT, file, value.0, value.1, XattrMode::Any).unwrap();
     create(fs, Ino::ROOT, "link", FileKind::Symlink);
     create(fs, Ino::ROOT, "fifo", FileKind::Fifo);
+    // What is learned from its end is in the journal.
+    let short = create(fs, dir, "short.tmp", FileKind::Regular);
+    fs.write(short, 0, &[5; 9000], WriteFlags::empty()).unwrap();
     // Enough for an index.
     let many = create(fs, Ino::ROOT, "many", FileKind::Directory);
     for number in 0..6 {
@@ -44,14 +47,15 @@ fn fill(fs: &Furrow) {
 }
 
 fn fill_more(fs: &Furrow) {
-    let file = fs.lookup(Ino::ROOT, b"dir").unwrap().ino;
-    let file = fs.lookup(file, b"file").unwrap().ino;
+    let dir = fs.lookup(Ino::ROOT, b"dir").unwrap().ino;
+    let file = fs.lookup(dir, b"file").unwrap().ino;
     let sparse = create(fs, Ino::ROOT, "sparse", FileKind::Regular);
     fs.write(sparse, 100_000, &vec![9; 70_000], WriteFlags::empty()).unwrap();
     fs.fallocate(sparse, Allocate::Extend, 0, 8192).unwrap();
     fs.copy_range((file, 0), (sparse, 65_536), 4096, WriteFlags::empty()).unwrap();
     fs.link(file, Ino::ROOT, b"second name").unwrap();
     fs.unlink(Ino::ROOT, b"fifo").unwrap();
+    fs.unlink(dir, b"short.tmp").unwrap();
     let many = fs.lookup(Ino::ROOT, b"many").unwrap().ino;
     fs.unlink(many, b"socket 3").unwrap();
 }

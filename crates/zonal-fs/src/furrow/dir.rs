@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use zonal::placement::learned::Context;
+
 use super::Furrow;
 use super::held::Used;
 use super::missing::{Lookup, Missing, Stop};
@@ -56,7 +58,10 @@ impl Furrow {
             check_free(state, parent, name)?;
             protect::check_entry(state.inode(parent)?.flags)?;
             self.check_space(state, 1)?;
-            let inode = self.new_inode(state, caller, parent, new)?;
+            let mut inode = self.new_inode(state, caller, parent, new)?;
+            if new.kind == FileKind::Regular {
+                inode.context = Some(Context::of(parent.get(), name, inode.uid));
+            }
             let ino = Ino::new(state.next_ino);
             state.next_ino += 1;
             let now = inode.ctime;
@@ -114,6 +119,7 @@ impl Furrow {
                 FileKind::Regular | FileKind::Directory => directory.flags & InodeFlags::INHERITED,
                 _ => InodeFlags::empty(),
             },
+            context: None,
             xattrs: (0..)
                 .zip(initial.xattrs)
                 .map(|(slot, (name, value))| (name.into(), Xattr { slot, value: value.into() }))
@@ -357,6 +363,7 @@ fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestam
         ctime: now,
         btime: now,
         flags: InodeFlags::empty(),
+        context: None,
         xattrs: BTreeMap::new(),
         body: Body::Special,
         used: Used::default(),

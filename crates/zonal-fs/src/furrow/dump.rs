@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zerocopy::byteorder::little_endian::U32;
 use zonal::ZonedDevice;
+use zonal::placement::learned::ROW_SLOTS;
 
 use super::format::owners::{Owner, OwnerRecord};
-use super::format::row::{Place, Row, decode};
+use super::format::row::{LearnedRow, Place, Row, decode};
 use super::format::superblock::Superblock;
 use super::invariant::Problems;
 use super::io::Drive;
@@ -259,6 +260,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         RowKind::Totals => json!({ "totals": owner }),
         RowKind::Zone => json!({ "zone": owner }),
         RowKind::Orphan => json!({ "orphan": owner }),
+        RowKind::Learned => json!({ "learned": owner }),
         RowKind::Name => json!({ "parent": owner, "hash": format!("{at:016x}") }),
         RowKind::Owners => json!({ "zone": owner, "list": at }),
     };
@@ -266,7 +268,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
     let more = match row {
         Row::Inode(row, target) => json!({
             "kind": row.kind, "perm": row.perm.get(), "nlink": row.nlink.get(),
-            "uid": row.uid.get(), "gid": row.gid.get(), "size": row.size.get(),
+            "context": row.context.get(), "uid": row.uid.get(), "gid": row.gid.get(), "size": row.size.get(),
             "count": row.count.get(), "mtime": [row.mtime.get(), i64::from(row.mtime_ns.get())], "target": text(target),
         }),
         Row::Entry(row, name) => json!({
@@ -296,6 +298,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
             "next_owners": row.next_owners.get(), "listed": row.listed == 1,
         }),
         Row::Orphan => json!({}),
+        Row::Learned(row) => learned_value(owner, row),
         Row::Name(cookies) => json!({
             "cookies": cookies.iter().map(|cookie| cookie.get()).collect::<Vec<_>>(),
         }),
@@ -307,6 +310,17 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         value[name] = field.clone();
     }
     value
+}
+
+/// Each context of which something is learned, by its slot.
+fn learned_value(number: u64, row: &LearnedRow) -> Value {
+    let slots = row.lives.iter().zip(&row.sizes).enumerate();
+    let slots = slots.filter(|(_, (life, size))| life.get() > 0 || size.get() > 0);
+    let contexts = slots.map(|(slot, (life, size))| {
+        let slot = number.saturating_mul(ROW_SLOTS.into()).saturating_add(slot as u64);
+        json!({ "context": slot, "log_life": life.get(), "log_size": size.get() })
+    });
+    json!({ "contexts": contexts.collect::<Vec<_>>() })
 }
 
 fn owner_record(record: &OwnerRecord) -> Value {
@@ -351,7 +365,12 @@ fn value_of(key: Key, row: &Row<'_>) -> Option<Value> {
             "blocks": crcs.len(), "refs": row.refs.get(), "crc32c": crcs_value(crcs),
         })),
         Row::Map(blocks, place) => Some(map_value(key, *blocks, place)),
-        Row::Totals(_) | Row::Zone(_) | Row::Orphan | Row::Name(_) | Row::Owners(_) => None,
+        Row::Totals(_)
+        | Row::Zone(_)
+        | Row::Orphan
+        | Row::Learned(_)
+        | Row::Name(_)
+        | Row::Owners(_) => None,
     }
 }
 

@@ -355,6 +355,7 @@ impl State {
     /// Removes the part of a map entry that lies in `first..limit`.
     fn cut_entry(&mut self, ino: Ino, start: u64, first: u64, limit: u64) {
         self.mark_count(ino);
+        self.learn_life(ino, start);
         let entry = self.file_mut(ino).map.get(&start).expect("the caller has found the entry");
         let end = start + u64::from(entry.blocks());
         let left = narrow(first.saturating_sub(start));

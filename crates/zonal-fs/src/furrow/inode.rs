@@ -133,6 +133,9 @@ impl Furrow {
             FileKind::Directory => 0,
             _ => inode.nlink.saturating_sub(1),
         };
+        if inode.nlink == 0 {
+            state.learn_size(ino);
+        }
         state.delete_if_unused(ino);
         Ok(())
     }

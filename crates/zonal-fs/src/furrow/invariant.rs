@@ -55,6 +55,7 @@ invariants! {
     OWNERS "C32" "rows of owners belong to zones that hold something, which say how many there are and how long";
     LISTED "C33" "whose the blocks of a zone are is in its rows of owners, where it says so";
     NAMES "C34" "an indexed directory has the cookie of each entry in the row of its name's hash, and no others";
+    LEARNED "C35" "rows of what was learned have possible numbers, and so have the contexts of files";
 }
 
 /// A rule that does not hold.

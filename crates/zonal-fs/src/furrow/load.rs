@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use zerocopy::byteorder::little_endian::U32;
+use zonal::placement::learned::Context;
 
 use super::format::BLOCK_BYTES;
 use super::format::row::{EntryRow, ExtentRow, InodeRow, Place, SharedPlace, ZonePlace};
@@ -63,6 +64,7 @@ pub(super) fn inode_of(row: &InodeRow, target: &[u8]) -> Result<Inode, (Invarian
         ctime,
         btime,
         flags: InodeFlags::from_bits_truncate(row.flags),
+        context: row.context.get().checked_sub(1).and_then(Context::from_slot),
         xattrs: BTreeMap::new(),
         body,
         used: Used::default(),

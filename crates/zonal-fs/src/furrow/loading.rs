@@ -172,6 +172,7 @@ impl Furrow {
                 RowKind::Totals
                 | RowKind::Zone
                 | RowKind::Orphan
+                | RowKind::Learned
                 | RowKind::Inode
                 | RowKind::Name
                 | RowKind::Entry

@@ -92,6 +92,7 @@ impl Losses {
             | Row::Totals(_)
             | Row::Zone(_)
             | Row::Orphan
+            | Row::Learned(_)
             | Row::Xattr(..)
             | Row::Name(_)
             | Row::Entry(..)

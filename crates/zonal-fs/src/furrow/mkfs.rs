@@ -205,6 +205,7 @@ fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
         ctime: now,
         btime: now,
         flags: InodeFlags::empty(),
+        context: None,
         xattrs: std::collections::BTreeMap::new(),
         used: Used::default(),
         body: Body::Directory(Box::new(directory)),

@@ -182,6 +182,8 @@ impl Found {
             Row::Totals(row) => self.totals = Some(*row),
             Row::Zone(row) => drop(self.zone_rows.insert(owner, *row)),
             Row::Orphan => drop(self.listed_orphans.insert(owner)),
+            // What can be read of them stays.
+            Row::Learned(_) => {}
             Row::Inode(row, target) => {
                 self.ino_max = self.ino_max.max(owner);
                 if owner == Ino::ROOT.get() {

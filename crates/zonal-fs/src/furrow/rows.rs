@@ -10,7 +10,7 @@ use super::format::row::{
 use super::place::{Crcs, Extent, ExtentId, MapEntry};
 use super::planted::{Planted, PlantedBug};
 use super::state::{Body, Inode, State};
-use super::sums::{totals_row, zone_row};
+use super::sums::{learned_row, totals_row, zone_row};
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
 use crate::vfs::{FileKind, Ino};
@@ -107,6 +107,10 @@ fn present_value(state: &State, key: Key) -> Value {
             Some(encode(&Row::Zone(row)))
         }
         RowKind::Orphan => is_orphan(inode()?).then(|| encode(&Row::Orphan)),
+        RowKind::Learned => {
+            let number = u16::try_from(key.owner()).expect("one of few");
+            Some(encode(&Row::Learned(&learned_row(state.learned.row(number)))))
+        }
         RowKind::Inode => Some(encode_inode(inode()?, planted)),
         RowKind::Xattr => {
             let mut xattrs = inode()?.xattrs.iter();
@@ -175,7 +179,7 @@ fn encode_inode(inode: &Inode, planted: Planted) -> Box<[u8]> {
         flags: inode.flags.bits(),
         reaping: u8::from(inode.file().is_ok_and(|file| file.reap_from.is_some())),
         indexed: u8::from(inode.directory().is_ok_and(|directory| directory.names.is_some())),
-        reserved: [0; 2],
+        context: U16::new(inode.context.map_or(0, |context| context.slot() + 1)),
     };
     encode(&Row::Inode(row, target))
 }

@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
+use zonal::placement::learned::{Context, Learned};
+
 use super::alloc::Zones;
 use super::format::BLOCK_BYTES;
 use super::format::row::{INODE_BYTES, entry_bytes, xattr_bytes};
@@ -160,6 +162,9 @@ pub(super) struct Inode {
     pub(super) ctime: Timestamp,
     pub(super) btime: Timestamp,
     pub(super) flags: InodeFlags,
+    /// Which kind of file it was created as. It stays so when the file is renamed: what is learned from its
+    /// end is for files that are created as it was.
+    pub(super) context: Option<Context>,
     pub(super) xattrs: BTreeMap<Box<[u8]>, Xattr>,
     pub(super) body: Body,
     /// When it was used, to know what memory can do without.
@@ -324,6 +329,8 @@ pub(super) struct State {
     /// Users of inodes, which keep them alive without a link.
     pub(super) pins: BTreeMap<Ino, u32>,
     pub(super) totals: Totals,
+    /// What data that died teaches of data to come.
+    pub(super) learned: Learned,
     /// Files with buffered blocks.
     pub(super) buffered: BTreeSet<Ino>,
     /// Inodes without a link that pins keep alive, or that recovery is to delete.
@@ -354,6 +361,7 @@ impl State {
             planted: Planted::default(),
             pins: BTreeMap::new(),
             totals: Totals::default(),
+            learned: Learned::default(),
             buffered: BTreeSet::new(),
             unlinked: BTreeSet::new(),
             reaping: BTreeSet::new(),

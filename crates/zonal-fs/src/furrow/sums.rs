@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zonal::placement::learned::{self, Learned};
 
 use super::alloc::{Listed, Origin, Role, ZoneSlot, Zones};
-use super::format::row::{Row, TotalsRow, ZoneRow};
+use super::format::row::{LearnedRow, Row, TotalsRow, ZoneRow};
 use super::invariant::{self as rule, Problems};
 use super::names::NameKey;
 use super::state::{State, Totals};
@@ -46,6 +47,16 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
     })
 }
 
+/// A row of what was learned.
+pub(super) fn learned_row(row: &learned::Row) -> LearnedRow {
+    LearnedRow { lives: row.lives.map(U16::new), sizes: row.sizes.map(U16::new) }
+}
+
+/// What a row says was learned.
+pub(super) fn learned_of(row: &LearnedRow) -> learned::Row {
+    learned::Row { lives: row.lives.map(U16::get), sizes: row.sizes.map(U16::get) }
+}
+
 /// Whether a row can be that of a zone.
 pub(super) fn is_sane(row: &ZoneRow, slot: &ZoneSlot) -> bool {
     let holds_data = !matches!(slot.role, Role::Super | Role::Meta);
@@ -61,6 +72,7 @@ pub(super) struct Base {
     totals: Option<TotalsRow>,
     zones: BTreeMap<u64, ZoneRow>,
     orphans: BTreeSet<Ino>,
+    learned: Learned,
 }
 
 impl Base {
@@ -70,6 +82,7 @@ impl Base {
             Row::Totals(row) => self.totals = Some(*row),
             Row::Zone(row) => drop(self.zones.insert(key.owner(), *row)),
             Row::Orphan => drop(self.orphans.insert(Ino::new(key.owner()))),
+            Row::Learned(row) => self.learned.restore(key.owner(), &learned_of(row)),
             Row::Inode(..)
             | Row::Xattr(..)
             | Row::Map(..)
@@ -124,6 +137,7 @@ impl Base {
         }
         state.unlinked.clone_from(&self.orphans);
         self.apply_clocks(&mut state, problems);
+        state.learned = self.learned;
         state
     }
 

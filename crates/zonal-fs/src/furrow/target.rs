@@ -10,6 +10,7 @@ use zonal::placement::streams::Target;
 use super::format::BLOCK_BYTES;
 use super::place::MapEntry;
 use super::state::{Inode, State};
+use super::table::key::RowKind;
 use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use crate::vfs::Ino;
 
@@ -38,19 +39,42 @@ impl State {
         let Some(inode) = self.inodes.get(&ino) else {
             return Target::Class(class_of(None, capacity));
         };
-        let hint =
-            if self.zones.limits.evidence.hints { hint_of(inode) } else { WriteLifetime::None };
+        let evidence = self.zones.limits.evidence;
+        let hint = if evidence.hints { hint_of(inode) } else { WriteLifetime::None };
         let (up_to, grows_on) = match written {
             WrittenAs::Buffered => (block + 1, false),
             WrittenAs::Straight { up_to, is_full } => (up_to, is_full),
         };
         let own_from = u64::from(self.zones.zone_blocks()) / OWN_ZONE_SHARE;
         let length = inode.size.div_ceil(BLOCK_BYTES as u64);
+        let context = inode.context.filter(|_| evidence.learned);
+        let learned = context.and_then(|context| self.learned.life(context));
+        // Unless files like it have turned out to be small.
+        let usual = context.and_then(|context| self.learned.size(context));
+        let grows_on = grows_on && usual.is_none_or(|blocks| blocks > own_from);
         let is_large = grows_on || up_to.max(length) > own_from;
         let size = if is_large { Size::Large } else { Size::Small };
-        // The average of a file's kind, once it is learned, goes here.
-        let known = Known { hint, last_life: self.life_of(inode, block), learned: None };
+        let known = Known { hint, last_life: self.life_of(inode, block), learned };
         target_of(ino.get(), size, known, capacity)
+    }
+
+    /// What is mapped from a block of a file on is about to be dead: other files like it will live as long.
+    pub(super) fn learn_life(&mut self, ino: Ino, block: u64) {
+        let Some(inode) = self.inodes.get(&ino) else { return };
+        let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
+        if let Some(row) = self.learned.note_life(context, life) {
+            self.mark(RowKind::Learned, row.into(), 0);
+        }
+    }
+
+    /// A file is deleted: other files like it will be as large.
+    pub(super) fn learn_size(&mut self, ino: Ino) {
+        let Some(inode) = self.inodes.get(&ino) else { return };
+        let Some(context) = inode.context.filter(|_| inode.size > 0) else { return };
+        let blocks = inode.size.div_ceil(BLOCK_BYTES as u64);
+        if let Some(row) = self.learned.note_size(context, blocks) {
+            self.mark(RowKind::Learned, row.into(), 0);
+        }
     }
 
     /// How long a block has lived that is stored.

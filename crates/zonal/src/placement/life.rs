@@ -27,11 +27,13 @@ pub struct Known {
 pub struct Evidence {
     /// What programs say.
     pub hints: bool,
+    /// How long data of the same [context](super::learned) has lived.
+    pub learned: bool,
 }
 
 impl Default for Evidence {
     fn default() -> Self {
-        Self { hints: true }
+        Self { hints: true, learned: true }
     }
 }
 

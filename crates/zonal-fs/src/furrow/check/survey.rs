@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use zonal::placement::learned::{CONTEXTS, ROWS};
 use zonal::{Zone, ZoneCond};
 
 use super::super::alloc::{Role, ZoneSlot};
@@ -19,7 +20,7 @@ use super::super::format::row::{
 use super::super::invariant::{self as rule, Invariant, Problems};
 use super::super::load::{directory_entry, inode_of};
 use super::super::names::{NameKey, names_bytes};
-use super::super::sums::is_sane;
+use super::super::sums::{is_sane, learned_of};
 use super::super::table::key::{Key, RowKind};
 use super::links::{Linked, Links, is_entry};
 use super::lost::LostRows;
@@ -207,6 +208,11 @@ impl<'a> Survey<'a> {
             Row::Totals(row) => self.totals = Some(row),
             Row::Zone(row) => self.put_zone(key.owner(), row),
             Row::Orphan => {}
+            Row::Learned(row) => {
+                if key.owner() >= u64::from(ROWS) || !learned_of(row).is_sane() {
+                    self.others.add(rule::LEARNED, format!("row {}", key.owner()));
+                }
+            }
             Row::Inode(row, target) => self.begin_inode(key.owner(), &row, target),
             _ if self.current.is_unknown => {}
             Row::Xattr(name, value) => self.put_xattr(name, value),
@@ -246,6 +252,10 @@ impl<'a> Survey<'a> {
             }
         };
         let (kind, nlink, parent) = (inode.kind, inode.nlink, row.parent.get());
+        if row.context > CONTEXTS {
+            let what = format!("inode {raw} has context {}", row.context);
+            self.others.add_of(rule::LEARNED, ino, what);
+        }
         if ino == Ino::ROOT {
             self.has_root = kind == FileKind::Directory && parent == raw;
         }

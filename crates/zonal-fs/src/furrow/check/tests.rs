@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zonal::{ManualClock, ZonedDevice};
 
 use super::super::format::row::{
-    EntryRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
+    EntryRow, InodeRow, LearnedRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
 };
 use super::super::sample::formatted;
 use super::super::table::key::{Key, RowKind};
@@ -279,10 +279,16 @@ fn sums_that_are_wrong_are_found() {
         vec![(key, Some(encode(&Row::Totals(row))))]
     };
     let more = |number: &mut U64| *number = U64::new(number.get() + 1);
+    let learned = |number: u64, life: u16| {
+        let mut row = LearnedRow { lives: [U16::new(0); 64], sizes: [U16::new(0); 64] };
+        row.lives[63] = U16::new(life);
+        let key = Key::new(RowKind::Learned, number, 0);
+        vec![(key, Some(encode(&Row::Learned(&row))))]
+    };
     let zone = |rows: &Rows<'_>| {
         (0..64).find_map(|zone| rows.all(RowKind::Zone, zone).into_iter().next()).unwrap()
     };
-    let cases: [Case<'_>; 10] = [
+    let cases: [Case<'_>; 13] = [
         ("an inode too many", &["C29"], &|rows| totals(rows, &|row| more(&mut row.inodes))),
         ("a block too many", &["C29"], &|rows| totals(rows, &|row| more(&mut row.live))),
         ("preallocated", &["C29"], &|rows| totals(rows, &|row| more(&mut row.preallocated))),
@@ -294,6 +300,11 @@ fn sums_that_are_wrong_are_found() {
         ("an orphan that is none", &["C19"], &|_| {
             vec![(Key::new(RowKind::Orphan, one.get(), 0), Some(Box::default()))]
         }),
+        ("a context that is none", &["C35"], &|rows| {
+            vec![rows.inode(one, |row| row.context = U16::new(4097))]
+        }),
+        ("what was learned of a context that is none", &["C35"], &|_| learned(64, 0x1000)),
+        ("a life that is impossible", &["C35"], &|_| learned(63, 1)),
         ("one that is not listed", &["C19"], &|rows| vec![rows.inode(one, |row| row.reaping = 1)]),
     ];
     try_all(&drive, &cases);

@@ -60,6 +60,18 @@ pub struct ZoneRow {
     pub reserved: [u8; 2],
 }
 
+/// What was learned of some contexts, by slot. Key: which of 64 such rows, so slot 64 × that + its place in the arrays.
+/// A number is a logarithm to base 2 with 8 bits behind the point, straight between powers of two; 0: nothing
+/// is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct LearnedRow {
+    /// How long data lived, in blocks of the data clock.
+    pub lives: [U16; 64],
+    /// Blocks of files when they were deleted.
+    pub sizes: [U16; 64],
+}
+
 /// An inode; then the target of a symbolic link. Key: its number, never used again after deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -106,8 +118,8 @@ pub struct InodeRow {
     pub reaping: u8,
     /// Directory: 1 if each of its entries has its cookie in a row of names. 0 else.
     pub indexed: u8,
-    /// Zero when written, ignored when read.
-    pub reserved: [u8; 2],
+    /// File: 1 + the slot of the context that it was created in. 0: none.
+    pub context: U16,
 }
 
 /// A directory entry; then its name. Key: the directory, and its place in a listing.
@@ -228,6 +240,7 @@ pub const fn entry_bytes(name: &[u8]) -> u64 {
 
 const _: () = assert!(size_of::<TotalsRow>() == 64);
 const _: () = assert!(size_of::<ZoneRow>() == 36);
+const _: () = assert!(size_of::<LearnedRow>() == 256);
 const _: () = assert!(size_of::<InodeRow>() == 104);
 const _: () = assert!(size_of::<EntryRow>() == 9);
 const _: () = assert!(size_of::<XattrRow>() == 2);
@@ -245,6 +258,8 @@ pub enum Row<'a> {
     Zone(ZoneRow),
     /// An inode to look after: all is in the key.
     Orphan,
+    /// What was learned of some contexts.
+    Learned(&'a LearnedRow),
     /// An inode and its link target.
     Inode(InodeRow, &'a [u8]),
     /// An entry and its name.
@@ -271,6 +286,7 @@ impl<'a> Row<'a> {
             | Self::Totals(_)
             | Self::Zone(_)
             | Self::Orphan
+            | Self::Learned(_)
             | Self::Inode(..)
             | Self::Entry(..)
             | Self::Xattr(..)
@@ -288,6 +304,7 @@ pub fn encode(row: &Row<'_>) -> Box<[u8]> {
         Row::Totals(row) => row.as_bytes().into(),
         Row::Zone(row) => row.as_bytes().into(),
         Row::Orphan => Box::default(),
+        Row::Learned(row) => row.as_bytes().into(),
         Row::Name(cookies) => cookies.as_bytes().into(),
         Row::Owners(records) => owners::encode(records).into_boxed_slice(),
         Row::Inode(row, target) => parts([row.as_bytes(), target, &[]]),
@@ -322,6 +339,7 @@ fn decode_value(kind: RowKind, value: &[u8]) -> Option<Row<'_>> {
         RowKind::Totals => Row::Totals(TotalsRow::read_from_bytes(value).ok()?),
         RowKind::Zone => Row::Zone(ZoneRow::read_from_bytes(value).ok()?),
         RowKind::Orphan => value.is_empty().then_some(Row::Orphan)?,
+        RowKind::Learned => Row::Learned(LearnedRow::ref_from_bytes(value).ok()?),
         RowKind::Name => Row::Name(<[U64]>::ref_from_bytes(value).ok()?),
         RowKind::Owners => Row::Owners(owners::decode(value).ok()?.into()),
         RowKind::Inode => {

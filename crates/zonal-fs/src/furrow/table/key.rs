@@ -18,6 +18,8 @@ pub enum RowKind {
     Zone = 0x01,
     /// An inode that is to be deleted, or of which something waits to be removed.
     Orphan = 0x02,
+    /// What was learned of some contexts.
+    Learned = 0x03,
     /// An inode.
     Inode = 0x10,
     /// An extended attribute.
@@ -36,10 +38,11 @@ pub enum RowKind {
 
 impl RowKind {
     /// All of them, in their order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Totals,
         Self::Zone,
         Self::Orphan,
+        Self::Learned,
         Self::Inode,
         Self::Xattr,
         Self::Map,
@@ -132,8 +135,9 @@ impl Key {
         match (self.kind, self.owner.checked_add(1)) {
             (RowKind::Totals, _) => Self::new(RowKind::Zone, self.owner, 0),
             (RowKind::Zone, _) => Self::new(RowKind::Orphan, self.owner, 0),
-            (RowKind::Orphan, Some(owner)) => Self::new(RowKind::Totals, owner, 0),
-            (RowKind::Orphan, None) => Self::new(RowKind::Inode, 0, 0),
+            (RowKind::Orphan, _) => Self::new(RowKind::Learned, self.owner, 0),
+            (RowKind::Learned, Some(owner)) => Self::new(RowKind::Totals, owner, 0),
+            (RowKind::Learned, None) => Self::new(RowKind::Inode, 0, 0),
             (RowKind::Inode, _) => Self::new(RowKind::Xattr, self.owner, 0),
             (RowKind::Xattr, _) => Self::new(RowKind::Map, self.owner, 0),
             (RowKind::Map, _) => Self::new(RowKind::Name, self.owner, 0),
@@ -155,12 +159,13 @@ impl Key {
             return Self::new(self.kind, self.owner, at);
         }
         match (self.kind, self.owner.checked_sub(1)) {
-            (RowKind::Totals, Some(owner)) => Self::new(RowKind::Orphan, owner, last),
+            (RowKind::Totals, Some(owner)) => Self::new(RowKind::Learned, owner, last),
             (RowKind::Totals, None) => Self::MIN,
             (RowKind::Zone, _) => Self::new(RowKind::Totals, self.owner, last),
             (RowKind::Orphan, _) => Self::new(RowKind::Zone, self.owner, last),
+            (RowKind::Learned, _) => Self::new(RowKind::Orphan, self.owner, last),
             (RowKind::Inode, Some(owner)) => Self::new(RowKind::Entry, owner, last),
-            (RowKind::Inode, None) => Self::new(RowKind::Orphan, last, last),
+            (RowKind::Inode, None) => Self::new(RowKind::Learned, last, last),
             (RowKind::Xattr, _) => Self::new(RowKind::Inode, self.owner, last),
             (RowKind::Map, _) => Self::new(RowKind::Xattr, self.owner, last),
             (RowKind::Name, _) => Self::new(RowKind::Map, self.owner, last),
@@ -214,8 +219,9 @@ mod tests {
             (Key::MIN, Key::new(RowKind::Totals, 0, 1)),
             (Key::new(RowKind::Totals, 5, last), Key::new(RowKind::Zone, 5, 0)),
             (Key::new(RowKind::Zone, 5, last), Key::new(RowKind::Orphan, 5, 0)),
-            (Key::new(RowKind::Orphan, 5, last), Key::new(RowKind::Totals, 6, 0)),
-            (Key::new(RowKind::Orphan, last, last), Key::BASE_END),
+            (Key::new(RowKind::Orphan, 5, last), Key::new(RowKind::Learned, 5, 0)),
+            (Key::new(RowKind::Learned, 5, last), Key::new(RowKind::Totals, 6, 0)),
+            (Key::new(RowKind::Learned, last, last), Key::BASE_END),
             (Key::BASE_END, Key::new(RowKind::Inode, 0, 1)),
             (Key::new(RowKind::Inode, 5, last), Key::new(RowKind::Xattr, 5, 0)),
             (Key::new(RowKind::Xattr, 5, last), Key::new(RowKind::Map, 5, 0)),

@@ -69,13 +69,14 @@ const fn index_of(kind: RowKind) -> u8 {
         RowKind::Totals => 0,
         RowKind::Zone => 1,
         RowKind::Orphan => 2,
-        RowKind::Inode => 3,
-        RowKind::Xattr => 4,
-        RowKind::Map => 5,
-        RowKind::Name => 6,
-        RowKind::Entry => 7,
-        RowKind::Extent => 8,
-        RowKind::Owners => 9,
+        RowKind::Learned => 3,
+        RowKind::Inode => 4,
+        RowKind::Xattr => 5,
+        RowKind::Map => 6,
+        RowKind::Name => 7,
+        RowKind::Entry => 8,
+        RowKind::Extent => 9,
+        RowKind::Owners => 10,
     }
 }
 
@@ -645,7 +646,7 @@ mod tests {
         let (entry, owners) = (index_of(RowKind::Entry), index_of(RowKind::Owners));
         let far = TAG_DELETED | TAG_OWNER_FAR;
         let cases: [(&[u8], &[u8], &str); 12] = [
-            (&[10], &[], "an unknown kind"),
+            (&[11], &[], "an unknown kind"),
             (&[far], &beyond, "a number beyond 64 bits"),
             (&[far], &[0xff, 0xff], "the bytes end in a number"),
             (&[far, far], &[&most[..], &[1]].concat(), "an owner beyond the last"),

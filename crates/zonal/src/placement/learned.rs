@@ -1,0 +1,282 @@
+//! What is learned from data that died, by context: how long it lived, and how large its files were.
+//!
+//! Files of one user that lie in one directory and have the same suffix are of a kind: they mostly live about as
+//! long. Such a [`Context`] is one of [`CONTEXTS`] slots, by a hash; two that share a slot share an average. An
+//! average is an exponentially weighted one of the logarithm, so it follows a change within some files, and one that
+//! lived a thousand times as long as usual does not spoil it. All in integers.
+
+/// Slots for contexts.
+pub const CONTEXTS: u16 = 4096;
+
+/// Slots of a [`Row`].
+pub const ROW_SLOTS: u16 = 64;
+
+/// Rows for all slots.
+pub const ROWS: u16 = CONTEXTS / ROW_SLOTS;
+
+/// A new observation counts an eighth, so about the last eight make an average.
+const WEIGHT: i32 = 8;
+
+/// An average is worth writing once it has changed by so much: by a factor of two. A class is two such steps.
+const STEP: u16 = 1 << FRACTION;
+
+/// Bits of a logarithm behind the point.
+const FRACTION: u32 = 8;
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Context(u16);
+
+impl Context {
+    /// That of a file with this name which a user creates in a directory. The suffix is what follows the last
+    /// full stop, without digits.
+    ///
+    /// ```
+    /// use zonal::placement::learned::Context;
+    /// let context = |name: &str| Context::of(5, name.as_bytes(), 1000);
+    /// assert_eq!(context("000123.sst"), context("000124.sst"));
+    /// assert_eq!(context("000123.sst.1"), context("LOG"), "no suffix");
+    /// assert_ne!(context("000123.sst"), context("000123.log"));
+    /// assert_ne!(context("a.log"), Context::of(6, b"a.log", 1000));
+    /// ```
+    pub fn of(directory: u64, name: &[u8], uid: u32) -> Self {
+        let dot = name.iter().rposition(|byte| *byte == b'.');
+        let suffix = dot.map_or(&[][..], |dot| &name[dot + 1..]);
+        let letters = suffix.iter().copied().filter(|byte| !byte.is_ascii_digit());
+        let bytes = directory.to_le_bytes().into_iter().chain(uid.to_le_bytes()).chain(letters);
+        // FNV-1a, and what is above its low bits folded into them.
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let folded = (hash ^ (hash >> 32) ^ (hash >> 16)) % u64::from(CONTEXTS);
+        Self(u16::try_from(folded).expect("a remainder"))
+    }
+
+    /// The context with this slot; `None` if there is none.
+    pub fn from_slot(slot: u16) -> Option<Self> {
+        (slot < CONTEXTS).then_some(Self(slot))
+    }
+
+    /// Its slot.
+    pub const fn slot(self) -> u16 {
+        self.0
+    }
+}
+
+/// Averages as they are stored: logarithms to base 2 with 8 bits behind the point, 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// How long data lived, in blocks written to the file system.
+    pub lives: [u16; ROW_SLOTS as usize],
+    /// Blocks that files had when they were deleted.
+    pub sizes: [u16; ROW_SLOTS as usize],
+}
+
+impl Row {
+    /// Nothing is learned.
+    pub const EMPTY: Self = Self { lives: [0; ROW_SLOTS as usize], sizes: [0; ROW_SLOTS as usize] };
+
+    /// Whether all of its numbers are possible.
+    pub fn is_sane(&self) -> bool {
+        let is_sane = |average: &u16| *average == 0 || (STEP..64 * STEP).contains(average);
+        self.lives.iter().chain(&self.sizes).all(is_sane)
+    }
+
+    fn differs(&self, stored: &Self, slot: usize) -> bool {
+        let differs = |now: u16, stored: u16| now.abs_diff(stored) >= STEP;
+        differs(self.lives[slot], stored.lives[slot])
+            || differs(self.sizes[slot], stored.sizes[slot])
+    }
+}
+
+/// The averages of all contexts: 32 KiB, with what is stored of them.
+#[derive(Clone, Debug)]
+pub struct Learned {
+    rows: Vec<Row>,
+    /// As they were when they were last said to be worth writing.
+    stored: Vec<Row>,
+}
+
+impl Default for Learned {
+    fn default() -> Self {
+        let rows = vec![Row::EMPTY; ROWS.into()];
+        Self { stored: rows.clone(), rows }
+    }
+}
+
+impl Learned {
+    /// How long data of a context lives, in blocks written to the file system.
+    pub fn life(&self, context: Context) -> Option<u64> {
+        let (row, slot) = place(context);
+        exp2(self.rows[row].lives[slot])
+    }
+
+    /// How many blocks files of a context have.
+    pub fn size(&self, context: Context) -> Option<u64> {
+        let (row, slot) = place(context);
+        exp2(self.rows[row].sizes[slot])
+    }
+
+    /// Data has died that lived so long. The number of a row that is worth writing now.
+    pub fn note_life(&mut self, context: Context, life: u64) -> Option<u16> {
+        let (row, slot) = place(context);
+        note(&mut self.rows[row].lives[slot], life);
+        self.changed(row, slot)
+    }
+
+    /// A file was deleted that had so many blocks. The number of a row that is worth writing now.
+    pub fn note_size(&mut self, context: Context, blocks: u64) -> Option<u16> {
+        let (row, slot) = place(context);
+        note(&mut self.rows[row].sizes[slot], blocks);
+        self.changed(row, slot)
+    }
+
+    /// A row, to be stored.
+    pub fn row(&self, number: u16) -> &Row {
+        &self.rows[usize::from(number)]
+    }
+
+    /// Takes a row that was stored. One that cannot be, or has impossible numbers, is left out.
+    pub fn restore(&mut self, number: u64, row: &Row) {
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        if index < self.rows.len() && row.is_sane() {
+            (self.rows[index], self.stored[index]) = (*row, *row);
+        }
+    }
+
+    fn changed(&mut self, row: usize, slot: usize) -> Option<u16> {
+        let differs = self.rows[row].differs(&self.stored[row], slot);
+        if differs {
+            self.stored[row] = self.rows[row];
+        }
+        differs.then(|| u16::try_from(row).expect("one of few"))
+    }
+}
+
+/// Row and place in it.
+fn place(context: Context) -> (usize, usize) {
+    let (row, slot) = (context.slot() / ROW_SLOTS, context.slot() % ROW_SLOTS);
+    (row.into(), slot.into())
+}
+
+fn note(average: &mut u16, observed: u64) {
+    let observed = log2(observed);
+    if *average == 0 {
+        *average = observed;
+        return;
+    }
+    let (before, observed) = (i32::from(*average), i32::from(observed));
+    // Away from zero, so that what is always the same is reached.
+    let change = observed - before;
+    let step = (change.abs() + WEIGHT - 1) / WEIGHT * change.signum();
+    *average = u16::try_from(before + step).expect("between the two");
+}
+
+/// The logarithm to base 2, straight between powers of two; of what is less than 2, that of 2.
+fn log2(number: u64) -> u16 {
+    let number = number.max(2);
+    let whole = number.ilog2();
+    let behind = (u128::from(number) << FRACTION >> whole) - (1 << FRACTION);
+    u16::try_from((u128::from(whole) << FRACTION) + behind).expect("64 times 256 at most")
+}
+
+/// What has this logarithm; `None` for none.
+fn exp2(logarithm: u16) -> Option<u64> {
+    let whole = u32::from(logarithm) >> FRACTION;
+    let behind = u128::from(logarithm) & ((1 << FRACTION) - 1);
+    let number = ((1 << FRACTION) + behind) << whole >> FRACTION;
+    (logarithm > 0).then(|| u64::try_from(number).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CONTEXT: Context = Context(70);
+
+    #[test]
+    fn an_average_follows_what_is_seen() {
+        let mut learned = Learned::default();
+        assert_eq!(learned.life(CONTEXT), None);
+        learned.note_life(CONTEXT, 1000);
+        assert!((995..=1000).contains(&learned.life(CONTEXT).unwrap()));
+        // One of a thousand times that does not count for more than a factor of about 2.4.
+        learned.note_life(CONTEXT, 1_000_000);
+        assert!((2000..3000).contains(&learned.life(CONTEXT).unwrap()));
+        for _ in 0..40 {
+            learned.note_life(CONTEXT, 50_000);
+        }
+        assert!((49_000..=50_000).contains(&learned.life(CONTEXT).unwrap()));
+        assert_eq!(learned.size(CONTEXT), None, "that is another average");
+        assert_eq!(learned.life(Context(71)), None, "and that another context");
+    }
+
+    #[test]
+    fn a_row_is_worth_writing_once_an_average_has_doubled() {
+        let mut learned = Learned::default();
+        assert_eq!(learned.note_life(CONTEXT, 1000), Some(1), "it was nothing before");
+        // As it varies in a directory.
+        let same = (0..1000).filter_map(|turn| learned.note_life(CONTEXT, 500 + turn));
+        assert!(same.count() <= 1);
+        let longer = (0..40).filter_map(|_| learned.note_life(CONTEXT, 16_000)).count();
+        assert!((3..=5).contains(&longer), "{longer} for a factor of 16");
+    }
+
+    #[test]
+    fn what_is_stored_comes_back_and_what_is_impossible_does_not() {
+        let mut learned = Learned::default();
+        learned.note_life(CONTEXT, 1 << 30);
+        learned.note_size(CONTEXT, 77);
+        let row = *learned.row(1);
+        let mut again = Learned::default();
+        again.restore(1, &row);
+        assert_eq!((again.life(CONTEXT), again.size(CONTEXT)), (Some(1 << 30), Some(77)));
+        again.restore(64, &row);
+        again.restore(u64::MAX, &row);
+        for impossible in [1, 255, 64 << 8, u16::MAX] {
+            let mut row = Row::EMPTY;
+            row.sizes[6] = impossible;
+            assert!(!row.is_sane());
+            again.restore(1, &row);
+            assert_eq!(again.size(CONTEXT), Some(77));
+        }
+    }
+
+    #[test]
+    fn contexts_are_spread_over_the_slots() {
+        let of = |directory| Context::of(directory, b"file.dat", 0).slot();
+        let slots: std::collections::BTreeSet<u16> = (2..1026).map(of).collect();
+        // As many as if they were thrown.
+        assert!((870..940).contains(&slots.len()), "{} of 1,024", slots.len());
+        assert!(slots.iter().all(|&slot| Context::from_slot(slot).is_some()));
+        assert_eq!(Context::from_slot(CONTEXTS), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_logarithm_leads_back(number in 2..u64::MAX, other in any::<u64>()) {
+            let back = exp2(log2(number)).unwrap();
+            prop_assert!(back <= number && number - back <= number / 256 + 1);
+            prop_assert!((log2(number) <= log2(other)) || number >= other);
+            let mut row = Row::EMPTY;
+            (row.lives[0], row.sizes[63]) = (log2(number), log2(other));
+            prop_assert!(row.is_sane());
+        }
+
+        #[test]
+        fn an_average_stays_between_what_was_seen(
+            seen in prop::collection::vec(any::<u64>(), 1..50),
+        ) {
+            let mut learned = Learned::default();
+            for &life in &seen {
+                learned.note_life(CONTEXT, life);
+                prop_assert!(learned.row(1).is_sane());
+            }
+            let life = learned.life(CONTEXT).unwrap();
+            let (min, max) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+            prop_assert!(life <= (*max).max(2) && life >= min - min / 128);
+        }
+    }
+}
