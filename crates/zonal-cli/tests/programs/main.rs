@@ -5,9 +5,12 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 #![allow(clippy::doc_markdown, reason = "the names of programs are words here")]
 
+mod mariadb;
+mod numbers;
 mod page;
 mod place;
 mod postgresql;
+mod repository;
 mod server;
 
 use std::env;

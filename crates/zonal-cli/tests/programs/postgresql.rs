@@ -1,12 +1,12 @@
 //! PostgreSQL: what it has acknowledged is there, and every page and index is in order, after its
 //! processes were killed, after the daemon was, and after the drive has lost power.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::numbers::Numbers;
 use crate::place::Place;
 use crate::server::{Server, as_user};
 use crate::{find, page, run, text, wait_until};
@@ -110,19 +110,17 @@ impl Base {
         }
         let server = self.start();
         let mut load = self.load();
-        let (mut writer, numbers) = self.write_numbers(last);
-        let mut numbers = numbers.map_while(Result::ok).map(|line| line.parse().unwrap());
-        let enough: Vec<u32> = match end {
-            End::Power(_) => numbers.by_ref().collect(),
-            End::Server | End::Daemon => numbers.by_ref().take(150).collect(),
-        };
+        let mut numbers = Numbers::write(last, &self.number_client());
+        match end {
+            End::Power(_) => numbers.wait_for(usize::MAX),
+            End::Server | End::Daemon => numbers.wait_for(150),
+        }
         if matches!(end, End::Daemon) {
             self.place.kill_daemon();
         }
         server.kill();
-        let acknowledged = numbers.last().or(enough.last().copied()).unwrap_or(last);
+        let acknowledged = numbers.end();
         load.wait().unwrap();
-        writer.wait().unwrap();
         match end {
             End::Server => self.place.unmount(),
             End::Daemon => self.place.clear(),
@@ -144,20 +142,11 @@ impl Base {
         pgbench.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// Commits one number after the other; each line of the output is one that was committed.
-    fn write_numbers(&self, last: u32) -> (Child, std::io::Lines<BufReader<ChildStdout>>) {
-        let script = format!(
-            "seq {} 10000000 | sed 's/.*/INSERT INTO numbers VALUES (&) RETURNING number;/' |
-             exec {} -q -A -t -v ON_ERROR_STOP=1 postgres",
-            last + 1,
-            self.program("psql"),
-        );
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &script]).env("PGHOST", self.place.path("")).env("PGUSER", "postgres");
-        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut shell = shell.spawn().unwrap();
-        let lines = BufReader::new(shell.stdout.take().unwrap()).lines();
-        (shell, lines)
+    /// The command to which statements are given.
+    fn number_client(&self) -> String {
+        let (psql, host) = (self.program("psql"), self.place.path(""));
+        let options = "-q -A -t -v ON_ERROR_STOP=1 -U postgres";
+        format!("exec {psql} -h {} {options} postgres", text(&host))
     }
 
     /// Every number from 1 to one in this range is there, no transfer is half done, and every page and
