@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Stats(Stats),
     /// Watch a mounted file system or a drive as a live picture
     Top(Top),
+    /// Empty zones of a mounted Furrow ahead of need, or pause reclaim
+    Reclaim(Reclaim),
     /// Unmount a file system and wait until its device is clean and released
     Umount(Umount),
     /// Check a Furrow file system that is not mounted
@@ -476,6 +478,23 @@ pub(crate) struct Top {
     /// Seconds between two looks, from 0.1 to 60
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) interval: f64,
+}
+
+#[derive(Args)]
+pub(crate) struct Reclaim {
+    /// Mount point
+    pub(crate) dir: PathBuf,
+    /// Stop once this share of the unused space is free to be written [default: go on as long as a
+    /// zone is worth being emptied]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) until: Option<u8>,
+    /// Stop reclaim in the background, until it is resumed or the mount ends; writers that find little
+    /// room still reclaim
+    #[arg(long, conflicts_with_all = ["until", "resume"])]
+    pub(crate) pause: bool,
+    /// Reclaim in the background again
+    #[arg(long, conflicts_with = "until")]
+    pub(crate) resume: bool,
 }
 
 #[derive(Args)]

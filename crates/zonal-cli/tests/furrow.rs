@@ -104,6 +104,58 @@ fn memory_is_a_size_and_an_option_of_furrow_alone() {
 }
 
 #[test]
+fn zones_are_emptied_when_it_is_asked_for() {
+    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+        println!("SKIP: mounting needs root and /dev/fuse");
+        return;
+    }
+    let (folder, drive) = drive();
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]));
+    let file = |number: u32| dir.join(format!("file{number}"));
+    let content = |number: u32| vec![u8::try_from(number).unwrap(); 100_000];
+    let sync = || rustix::fs::syncfs(fs::File::open(&dir).unwrap()).unwrap();
+    for number in 0..120 {
+        fs::write(file(number), content(number)).unwrap();
+    }
+    sync();
+    for number in (0..120).filter(|number| number % 3 > 0) {
+        fs::remove_file(file(number)).unwrap();
+    }
+    sync();
+    let reclaim = |arguments: &[&str]| {
+        let output = zonal(&[&["reclaim", text(&dir), "--json"], arguments].concat());
+        must(&output);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let number = |answer: &serde_json::Value, name: &str| answer[name].as_u64().unwrap();
+    let percent = |answer: &serde_json::Value| {
+        let (free, other) = (number(answer, "free_bytes"), number(answer, "reclaimable_bytes"));
+        free * 100 / (free + other)
+    };
+    let some = reclaim(&["--until", "85"]);
+    assert_eq!(some["end"], "reached", "{some}");
+    assert!(number(&some, "moved_bytes") > 0 && percent(&some) >= 85, "{some}");
+    let most = reclaim(&[]);
+    assert!(number(&most, "free_bytes") > number(&some, "free_bytes"), "{some}, then {most}");
+    let none = reclaim(&[]);
+    assert_eq!((number(&none, "moved_bytes"), &none["end"]), (0, &"nothing worth it".into()));
+    let stats = || String::from_utf8(zonal(&["stats", text(&dir)]).stdout).unwrap();
+    assert!(!stats().contains("paused"));
+    must(&zonal(&["reclaim", text(&dir), "--pause"]));
+    assert!(stats().contains("reclaim paused"), "{}", stats());
+    must(&zonal(&["reclaim", text(&dir), "--resume"]));
+    assert!(!stats().contains("paused"));
+    let refused = errors(&zonal(&["reclaim", text(folder.path()), "--pause"]));
+    assert!(refused.contains("is not a mount served by zonal"), "{refused}");
+    for number in (0..120).step_by(3) {
+        assert_eq!(fs::read(file(number)).unwrap(), content(number), "{number}");
+    }
+    must(&zonal(&["umount", text(&dir)]));
+    must(&zonal(&["check", text(&drive), "--data"]));
+}
+
+#[test]
 fn a_remount_changes_what_the_kernel_keeps() {
     if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
         println!("SKIP: mounting and remounting needs root and /dev/fuse");

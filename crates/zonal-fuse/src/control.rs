@@ -38,7 +38,7 @@ use zonal_fs::vfs::{
     Written, XattrMode,
 };
 
-pub use self::inspect::Inspect;
+pub use self::inspect::{Inspect, ReclaimOrder};
 pub use self::report::Report;
 
 use crate::latency::Latencies;

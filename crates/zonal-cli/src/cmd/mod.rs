@@ -12,6 +12,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mkzonefs;
 pub(crate) mod mount;
 mod quickstart;
+mod reclaim;
 mod serve;
 mod shell;
 mod sim;
@@ -58,6 +59,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Sim(command) => sim::run(global, command)?,
         Command::Serve(command) => serve::run(global, command)?,
         Command::Stats(args) => stats::run(global, args)?,
+        Command::Reclaim(args) => reclaim::run(global, args)?,
         Command::Top(args) => top::run(global, args)?,
         Command::Umount(args) => umount::run(global, args)?,
         Command::Completions(args) => shell::completions(args),

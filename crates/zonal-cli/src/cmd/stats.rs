@@ -2,7 +2,7 @@
 //! and again.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -124,6 +124,12 @@ pub(crate) fn read_file(path: &Path) -> io::Result<String> {
         }
     }
     String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Writes a line to the control directory's file for commands.
+pub(crate) fn command(dir: &Path, line: &str) -> io::Result<()> {
+    let path = dir.join(control::NAME).join("command");
+    fs::OpenOptions::new().write(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 
 fn read(dir: &Path) -> Result<String> {

@@ -12,6 +12,7 @@ use super::Furrow;
 use super::alloc::{Role, Urgency};
 use super::format::BLOCK_BYTES;
 use super::reclaim::COPY_BLOCKS;
+use crate::FsError;
 use crate::vfs::{Result, Wake};
 
 /// Age at which what was written is committed without being asked for.
@@ -85,6 +86,8 @@ pub(super) struct Steps {
     wake: OnceLock<Wake>,
     /// It was told, and has not come yet.
     is_woken: AtomicBool,
+    /// Nothing is moved in the background.
+    reclaim_is_paused: AtomicBool,
     /// Blocks that the last victim made reclaim move for each that it won.
     pub(super) cost: AtomicU64,
 }
@@ -190,6 +193,9 @@ impl Furrow {
 
     /// Moves a little while nobody waits, so that writers find room.
     pub(super) fn reclaim_step(&self) -> Result<StepProgress> {
+        if self.is_reclaim_paused() {
+            return Ok(StepProgress::Idle);
+        }
         let (urgency, searches) = {
             let state = self.read_state();
             let is_low = state.zones.free_blocks() < 2 * self.low_mark(&state);
@@ -205,6 +211,47 @@ impl Furrow {
         }
         let moved = self.reclaim_some(u64::from(COPY_BLOCKS), urgency)?;
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
+    }
+
+    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up to a
+    /// mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is worth it.
+    pub fn reclaim_ahead(&self) -> Result<StepProgress> {
+        if self.is_read_only() {
+            return Err(FsError::ReadOnly);
+        }
+        if self.reset_one() {
+            return Ok(StepProgress::More);
+        }
+        let (is_emptied, searches) = {
+            let zones = &self.read_state().zones;
+            (zones.has_emptied(), zones.await_search(Role::Sealed))
+        };
+        if is_emptied {
+            self.commit(super::committer::Ending::Record)?;
+            return Ok(StepProgress::More);
+        }
+        if searches {
+            self.search_some()?;
+        }
+        let moved = self.reclaim_some(u64::from(COPY_BLOCKS), Urgency::Normal)?;
+        Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
+    }
+
+    /// From now on nothing is moved in the background; writers that find little room reclaim as before.
+    /// Until it is resumed, or until the end of the mount.
+    pub fn pause_reclaim(&self) {
+        self.steps.reclaim_is_paused.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a pause.
+    pub fn resume_reclaim(&self) {
+        self.steps.reclaim_is_paused.store(false, Ordering::Relaxed);
+        self.wake_worker();
+    }
+
+    /// Whether nothing is moved in the background.
+    pub fn is_reclaim_paused(&self) -> bool {
+        self.steps.reclaim_is_paused.load(Ordering::Relaxed)
     }
 
     /// Resets one of the zones that no durable row refers to any more (F3), and says whether there

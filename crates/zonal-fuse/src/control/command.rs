@@ -6,6 +6,8 @@
 //! | `write ZONE BYTES` | zeroes at the zone's write pointer, behind the file system's back |
 //! | `open ZONE`, `close ZONE`, `finish ZONE`, `reset ZONE` | a zone action, behind its back too |
 //! | `remount OPTIONS` | mount options that are to be in force; the others stay |
+//! | `reclaim` | a step of reclaim: up to a mebibyte moves, or an empty zone is reset; EAGAIN if none is worth it |
+//! | `reclaim pause`, `reclaim resume` | reclaim in the background stops; it goes on |
 //!
 //! A command that is not understood is EINVAL; one that the drive cannot do, EOPNOTSUPP; one that
 //! the drive refuses has the errno of that.
@@ -14,8 +16,8 @@ use zonal::{DeviceError, Select, ZoneAction, ZoneFailure, ZoneId, ZoneKind};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Access, Ino, Result};
 
-use super::Control;
 use super::files::File;
+use super::{Control, ReclaimOrder};
 
 /// Bytes written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -27,6 +29,7 @@ enum Command<'a> {
     Write(ZoneId, u64),
     Manage(ZoneId, ZoneAction),
     Remount(&'a str),
+    Reclaim(ReclaimOrder),
 }
 
 impl Control {
@@ -37,7 +40,11 @@ impl Control {
             });
         }
         let command = parse(line).ok_or(FsError::Invalid { what: "no such command" })?;
-        tracing::info!(?command, "commanded");
+        match command {
+            // Many of them make one reclaim.
+            Command::Reclaim(ReclaimOrder::Step) => tracing::debug!(?command, "commanded"),
+            _ => tracing::info!(?command, "commanded"),
+        }
         let outcome = match command {
             Command::Fail(zone, failure) => match &self.failing {
                 Some(drive) => drive.fail_zone(zone, failure),
@@ -48,6 +55,7 @@ impl Control {
             Command::Write(zone, bytes) => self.write_behind(zone, bytes),
             Command::Manage(zone, action) => self.device.manage(Select::One(zone), action),
             Command::Remount(options) => return self.remount(options),
+            Command::Reclaim(order) => return self.inspected.reclaim(order),
         };
         outcome.map_err(refused)
     }
@@ -94,6 +102,9 @@ fn parse(line: &[u8]) -> Option<Command<'_>> {
     let zone = |word: &str| number(word).and_then(|zone| u32::try_from(zone).ok()).map(ZoneId::new);
     match words[..] {
         ["remount", options] => Some(Command::Remount(options)),
+        ["reclaim"] => Some(Command::Reclaim(ReclaimOrder::Step)),
+        ["reclaim", "pause"] => Some(Command::Reclaim(ReclaimOrder::Pause)),
+        ["reclaim", "resume"] => Some(Command::Reclaim(ReclaimOrder::Resume)),
         ["write", at, bytes] => Some(Command::Write(zone(at)?, number(bytes)?)),
         ["read-only", at] => Some(Command::Fail(zone(at)?, ZoneFailure::ReadOnly)),
         ["offline", at] => Some(Command::Fail(zone(at)?, ZoneFailure::Offline)),
@@ -136,6 +147,9 @@ mod tests {
             ("finish 12", Command::Manage(zone, ZoneAction::Finish)),
             ("reset 12", Command::Manage(zone, ZoneAction::Reset)),
             ("remount errors=repair,ro", Command::Remount("errors=repair,ro")),
+            ("reclaim", Command::Reclaim(ReclaimOrder::Step)),
+            ("reclaim pause", Command::Reclaim(ReclaimOrder::Pause)),
+            ("reclaim resume\n", Command::Reclaim(ReclaimOrder::Resume)),
         ] {
             assert_eq!(parse(line.as_bytes()), Some(command), "{line}");
         }
@@ -153,6 +167,7 @@ mod tests {
             "write 1 18446744073709551616",
             "explode 1",
             "remount",
+            "reclaim 12",
             "reset 1\nreset 2",
         ] {
             assert_eq!(parse(line.as_bytes()), None, "{line:?}");

@@ -2,10 +2,21 @@
 
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::ZoneUse;
-use zonal_fs::furrow::{self, Furrow, Live};
+use zonal_fs::furrow::{self, Furrow, Live, StepProgress};
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{OpenPolicy, ZoneFs};
+
+/// What reclaim is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReclaimOrder {
+    /// To take a step: to move up to a mebibyte out of the best victim, or to reset what is empty.
+    Step,
+    /// To move nothing in the background.
+    Pause,
+    /// To do that again.
+    Resume,
+}
 
 /// A file system whose counters and settings can be read.
 pub trait Inspect: Send + Sync {
@@ -36,6 +47,11 @@ pub trait Inspect: Send + Sync {
     /// Takes comma-separated options into force. What is not named stays.
     fn remount(&self, _options: &str) -> Result<()> {
         Err(FsError::Unsupported { what: "changing the options of this file system" })
+    }
+
+    /// Does what is asked of reclaim. A step for which no victim is worth it is EAGAIN.
+    fn reclaim(&self, _order: ReclaimOrder) -> Result<()> {
+        Err(FsError::Unsupported { what: "reclaim, where each zone is a file" })
     }
 }
 
@@ -112,7 +128,25 @@ impl Inspect for Furrow {
     }
 
     fn settings(&self) -> Vec<(&'static str, &'static str)> {
-        vec![("access", name_of(self.access()))]
+        let reclaim = if self.is_reclaim_paused() { "paused" } else { "running" };
+        vec![("access", name_of(self.access())), ("reclaim", reclaim)]
+    }
+
+    fn reclaim(&self, order: ReclaimOrder) -> Result<()> {
+        match order {
+            ReclaimOrder::Step if self.reclaim_ahead()? == StepProgress::Idle => {
+                Err(FsError::WouldBlock { what: "no zone is worth being emptied now" })
+            }
+            ReclaimOrder::Step => Ok(()),
+            ReclaimOrder::Pause => {
+                self.pause_reclaim();
+                Ok(())
+            }
+            ReclaimOrder::Resume => {
+                self.resume_reclaim();
+                Ok(())
+            }
+        }
     }
 }
 

@@ -43,7 +43,9 @@ pub fn page(report: &Report, before: Option<&Report>) -> String {
 fn heading(report: &Report) -> String {
     let mounted = report.live.as_ref().map(|live| live.since_mount.ns);
     let mounted = mounted.map_or(String::new(), |ns| format!(", mounted for {}", age(ns)));
-    format!("{}, {}{mounted}\n", report.kind, report.setting("access"))
+    let is_paused = report.setting("reclaim") == "paused";
+    let paused = if is_paused { ", reclaim paused" } else { "" };
+    format!("{}, {}{mounted}{paused}\n", report.kind, report.setting("access"))
 }
 
 fn blocks(live: &Live) -> String {

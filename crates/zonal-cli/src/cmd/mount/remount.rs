@@ -9,8 +9,6 @@
 //! `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package fuse3, which looks for a
 //! program `zonefs`.
 
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -20,8 +18,8 @@ use zonal_fs::furrow;
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::Access;
 use zonal_fs::zonefs::MountOptions;
+use zonal_fuse::MountConfig;
 use zonal_fuse::options::Restrict;
-use zonal_fuse::{MountConfig, control};
 
 use super::FsKind;
 use super::kind::bad;
@@ -211,9 +209,6 @@ fn is_about_atime(option: &str) -> bool {
 
 /// Sends options to the daemon.
 fn command(dir: &Path, options: &str) -> Result<()> {
-    let path = dir.join(control::NAME).join("command");
-    let opened = fs::OpenOptions::new().write(true).open(&path);
-    opened
-        .and_then(|mut file| file.write_all(format!("remount {options}\n").as_bytes()))
+    stats::command(dir, &format!("remount {options}"))
         .with_context(|| format!("sending the options to the daemon: {options}"))
 }

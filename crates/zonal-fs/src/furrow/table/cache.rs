@@ -17,6 +17,10 @@ use super::sweep::PartStore;
 /// Leaves that are read at once, at most.
 const AHEAD_MAX: u32 = 32;
 
+/// Leaves just before one from which on it is read as one of many. Of a cache that random reads have half
+/// filled, fewer are there by chance every other time.
+const AHEAD_MIN: usize = 4;
+
 /// Part and section.
 type Place = (u64, Section);
 
@@ -187,11 +191,14 @@ impl LeafCache {
 
     /// How many leaves to read behind one: as many as lie in the cache just before it, up to one that
     /// is there already. A reader that goes through a part has left many there; other readers have
-    /// left few.
+    /// left fewer than [`AHEAD_MIN`].
     fn ahead(&self, part: u64, number: u32) -> u32 {
         let slots = self.slots.read().expect("no holder panicked");
         let is_there = |leaf: u32| slots.by_place.contains_key(&(part, Section::Leaf(leaf)));
         let before = (1..=AHEAD_MAX.min(number)).take_while(|back| is_there(number - back)).count();
+        if before < AHEAD_MIN {
+            return 0;
+        }
         let after = (1..AHEAD_MAX).take(before).take_while(|ahead| !is_there(number + ahead));
         u32::try_from(after.count()).unwrap_or(0)
     }
