@@ -1,7 +1,8 @@
 //! Files on a zoned drive for key-value stores: what the plugins for RocksDB and LevelDB have in
 //! common, behind a C interface that their C++ shims call.
 //!
-//! A [`Store`] is a Furrow volume in the process of the database. It keeps what POSIX promises:
+//! A [`Store`] is a file system in the process of the database: Furrow, or files with names on zonefs,
+//! whatever the drive holds. It keeps what POSIX promises:
 //!
 //! - What a call has written survives the death of the process when the call has returned. In a
 //!   library the process *is* the file system, so what is not committed yet is also kept in memory
@@ -15,6 +16,7 @@
 //! | [`store`] | opening, closing, committing; names |
 //! | [`file`](mod@file) | open files |
 //! | [`unsynced`] | what survives the process, and how is it written again? |
+//! | [`zones`] | files with names on zonefs |
 //! | [`abi`] | the C interface, `include/zonal_kv.h` |
 
 #![allow(unsafe_code, reason = "C++ hands over raw addresses, and memory is mapped")]
@@ -26,6 +28,7 @@ pub mod file;
 pub mod store;
 pub mod unsynced;
 pub mod uri;
+pub mod zones;
 
 pub use error::{Error, Result};
 pub use file::StoreFile;

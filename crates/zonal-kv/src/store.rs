@@ -1,4 +1,4 @@
-//! A store: a Furrow volume in this process, its commits, and what it does with names.
+//! A store: a volume in this process, its commits, and what it does with names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,9 +13,11 @@ use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::signature::{self, Content};
 use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, SetAttr, StatFs, WriteFlags};
 use zonal_fs::volume::{Entry, OpenFlags, Volume, VolumeOptions};
+use zonal_fs::zonefs;
 
 use crate::unsynced::{Change, Left, Note, Noted, Unsynced};
 use crate::uri::{Address, Blank};
+use crate::zones::ZoneStore;
 use crate::{Error, Result, StoreFile};
 
 /// Permission bits of new files, before the umask.
@@ -103,15 +105,15 @@ impl Store {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let stack = open_device(&address.device, &clock)?;
         let failed = |source| Error::Mount { device: address.device.clone(), source };
-        let furrow = mount_furrow(&stack, &clock, address).map_err(failed)?;
+        let files = mount_files(&stack, &clock, address).map_err(failed)?;
         let is_in_memory = match stack.base {
             Base::Memory | Base::Simulated(_) => true,
             Base::File(_) | Base::Device => false,
         };
         let folder = address.unsynced.as_deref().filter(|_| !is_in_memory);
-        let unsynced = folder.map(|folder| open_unsynced(&furrow, folder)).transpose()?;
+        let unsynced = folder.map(|folder| open_unsynced(&files, folder)).transpose()?;
         let core = Arc::new(Core {
-            volume: Volume::new(furrow, &volume_options()),
+            volume: Volume::new(files.into_fs(), &volume_options()),
             clock,
             unsynced: unsynced.map(Mutex::new),
             committing: Mutex::default(),
@@ -158,6 +160,8 @@ impl Store {
             || (flags.contains(OpenFlags::CREATE) && self.core.volume.metadata(path).is_err());
         let file = self.core.volume.open_with(path, flags, FILE_PERM)?;
         if changes {
+            // What is noted of the bytes before must not come back.
+            self.keep(file.ino(), Change::Size(file.metadata()?.size))?;
             self.sync()?;
         }
         Ok(StoreFile::new(Arc::clone(self), file))
@@ -298,31 +302,82 @@ fn open_device(spec: &str, clock: &Arc<dyn Clock>) -> Result<Stack> {
         .map_err(|source| Error::Open { device: spec.to_owned(), source })
 }
 
-fn mount_furrow(
+/// The file system that a device holds.
+enum Files {
+    Furrow(Arc<Furrow>),
+    Zones(Arc<ZoneStore>),
+}
+
+impl Files {
+    fn fs(&self) -> &dyn FileSystem {
+        match self {
+            Self::Furrow(furrow) => &**furrow,
+            Self::Zones(zones) => &**zones,
+        }
+    }
+
+    fn into_fs(self) -> Arc<dyn FileSystem> {
+        match self {
+            Self::Furrow(furrow) => furrow,
+            Self::Zones(zones) => zones,
+        }
+    }
+
+    fn uuid(&self) -> [u8; 16] {
+        match self {
+            Self::Furrow(furrow) => furrow.uuid(),
+            Self::Zones(zones) => zones.uuid(),
+        }
+    }
+
+    /// When it was made, nanoseconds since 1970.
+    fn created_ns(&self) -> zonal_fs::vfs::Result<i64> {
+        let made = self.fs().getattr(self.fs().root())?.btime;
+        Ok(made.secs().saturating_mul(1_000_000_000).saturating_add(made.nanos().into()))
+    }
+
+    /// Commits since it was made.
+    fn commits(&self) -> u64 {
+        match self {
+            Self::Furrow(furrow) => furrow.stats().batches,
+            Self::Zones(zones) => zones.commits(),
+        }
+    }
+}
+
+fn mount_files(
     stack: &Stack,
     clock: &Arc<dyn Clock>,
     address: &Address,
-) -> zonal_fs::vfs::Result<Arc<Furrow>> {
+) -> zonal_fs::vfs::Result<Files> {
     let device = || Arc::clone(&stack.device);
-    match signature::find(&*stack.device)?.map(|found| found.kind) {
-        None if address.blank == Blank::Format => {
-            let options =
-                MkfsOptions { uuid: uuid::Uuid::new_v4().into_bytes(), ..MkfsOptions::default() };
-            furrow::mkfs(device(), &**clock, &options, &mut |_| ())?;
+    let uuid = uuid::Uuid::new_v4().into_bytes();
+    let found = signature::find(&*stack.device)?.map(|found| found.kind);
+    let is_zonefs = match (&found, address.blank) {
+        (Some(Content::Zonefs), _) => true,
+        (None, Blank::Zonefs) => {
+            let options = zonefs::MkfsOptions { uuid, ..zonefs::MkfsOptions::default() };
+            zonefs::mkfs(&*stack.device, &options, &mut |_| ())?;
+            true
         }
-        Some(Content::Zonefs) => {
-            let why = "it holds zonefs, whose files are the zones; `zonal mkfs` makes Furrow";
-            return Err(FsError::Foreign { what: "Furrow", why: why.to_owned() });
+        (None, Blank::Furrow) => {
+            let options = MkfsOptions { uuid, ..MkfsOptions::default() };
+            furrow::mkfs(device(), &**clock, &options, &mut |_| ())?;
+            false
         }
         // What Furrow says about it is the best there is to say.
-        None | Some(Content::Furrow | Content::Foreign(_)) => {}
+        (None, Blank::Refuse) | (Some(Content::Furrow | Content::Foreign(_)), _) => false,
+    };
+    if is_zonefs {
+        let zones = ZoneStore::mount(device(), Arc::clone(clock), address.memory)?;
+        return Ok(Files::Zones(Arc::new(zones)));
     }
     let options = MountOptions {
         atime: AtimePolicy::Never,
         memory: address.memory,
         ..MountOptions::default()
     };
-    Ok(Arc::new(Furrow::mount(device(), Arc::clone(clock), options)?))
+    Ok(Files::Furrow(Arc::new(Furrow::mount(device(), Arc::clone(clock), options)?)))
 }
 
 fn volume_options() -> VolumeOptions {
@@ -338,24 +393,25 @@ fn volume_options() -> VolumeOptions {
 }
 
 /// Opens the memory that outlives the process, and writes again what is noted there.
-fn open_unsynced(furrow: &Furrow, folder: &Path) -> Result<Unsynced> {
-    let uuid = uuid::Uuid::from_bytes(furrow.uuid()).to_string();
+fn open_unsynced(files: &Files, folder: &Path) -> Result<Unsynced> {
+    let uuid = uuid::Uuid::from_bytes(files.uuid()).to_string();
     let failed = |source| {
         let path = folder.join(format!("zonal-{uuid}.unsynced"));
         Error::Unsynced { path, source }
     };
-    let mut unsynced = Unsynced::open(folder, &uuid).map_err(failed)?;
+    let created_ns = files.created_ns().map_err(replaying)?;
+    let mut unsynced = Unsynced::open(folder, &uuid, created_ns).map_err(failed)?;
     if let Some(left) = unsynced.left() {
-        if let Some(why) = is_old(furrow, &unsynced, left)? {
+        if let Some(why) = is_old(files, &unsynced, left)? {
             tracing::warn!("what a killed process has written is not written again: {why}");
         } else {
             unsynced.begin_replay();
-            let count = write_again(furrow, &unsynced)?;
+            let count = write_again(files, &unsynced)?;
             tracing::info!(count, "wrote again what a killed process had written and not synced");
         }
-        furrow.sync().map_err(replaying)?;
+        files.fs().sync().map_err(replaying)?;
     }
-    unsynced.begin(furrow.stats().batches);
+    unsynced.begin(files.commits());
     Ok(unsynced)
 }
 
@@ -364,13 +420,13 @@ fn replaying(source: FsError) -> Error {
 }
 
 /// Why the notes are not about the files as they are, if they are not.
-fn is_old(furrow: &Furrow, unsynced: &Unsynced, left: Left) -> Result<Option<String>> {
-    if furrow.stats().batches < left.batch {
+fn is_old(files: &Files, unsynced: &Unsynced, left: Left) -> Result<Option<String>> {
+    if files.commits() < left.batch {
         return Ok(Some("the drive is as it was before that".to_owned()));
     }
     let Some(last_ns) = left.last_ns else { return Ok(None) };
     for note in unsynced.notes() {
-        let Some(attr) = attributes(furrow, note.ino)? else { continue };
+        let Some(attr) = attributes(files.fs(), note.ino)? else { continue };
         let changed = i128::from(attr.mtime.secs()) * 1_000_000_000;
         if changed + i128::from(attr.mtime.nanos()) > i128::from(last_ns) {
             return Ok(Some(format!("inode {} was changed since", note.ino)));
@@ -380,21 +436,24 @@ fn is_old(furrow: &Furrow, unsynced: &Unsynced, left: Left) -> Result<Option<Str
 }
 
 /// Makes the changes again. Files that are gone stay so.
-fn write_again(furrow: &Furrow, unsynced: &Unsynced) -> Result<u64> {
+fn write_again(files: &Files, unsynced: &Unsynced) -> Result<u64> {
     let mut count = 0;
     for note in unsynced.notes() {
-        if attributes(furrow, note.ino)?.is_none() {
-            continue;
-        }
+        let Some(attr) = attributes(files.fs(), note.ino)? else { continue };
         let ino = Ino::new(note.ino);
-        match note.change {
-            Change::Bytes { offset, data } => {
-                furrow.write(ino, offset, data, WriteFlags::empty()).map(drop)
+        let change = match files {
+            Files::Furrow(_) => Some(note.change),
+            Files::Zones(_) => beyond(note.change, attr.size),
+        };
+        match change {
+            Some(Change::Bytes { offset, data }) => {
+                files.fs().write(ino, offset, data, WriteFlags::empty()).map(drop)
             }
-            Change::Size(size) => {
+            Some(Change::Size(size)) => {
                 let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                furrow.setattr(&Caller::ROOT, ino, &set).map(drop)
+                files.fs().setattr(&Caller::ROOT, ino, &set).map(drop)
             }
+            None => Ok(()),
         }
         .map_err(replaying)?;
         count += 1;
@@ -402,9 +461,22 @@ fn write_again(furrow: &Furrow, unsynced: &Unsynced) -> Result<u64> {
     Ok(count)
 }
 
+/// What is to be done about a file of `size` bytes that only grows: bytes that it has are as they were
+/// written. Bytes behind a gap are of a file that was emptied since, as a later note says.
+fn beyond(change: Change<'_>, size: u64) -> Option<Change<'_>> {
+    match change {
+        Change::Bytes { offset, data } => {
+            let there = usize::try_from(size.checked_sub(offset)?).ok()?;
+            let data = data.get(there..).filter(|data| !data.is_empty())?;
+            Some(Change::Bytes { offset: size, data })
+        }
+        Change::Size(new) => (new < size).then_some(change),
+    }
+}
+
 /// Of a regular file; `None` if there is none.
-fn attributes(furrow: &Furrow, ino: u64) -> Result<Option<Attr>> {
-    match furrow.getattr(Ino::new(ino)) {
+fn attributes(fs: &dyn FileSystem, ino: u64) -> Result<Option<Attr>> {
+    match fs.getattr(Ino::new(ino)) {
         Ok(attr) if attr.kind == FileKind::Regular => Ok(Some(attr)),
         Ok(_) | Err(FsError::NotFound) => Ok(None),
         Err(error) => Err(replaying(error)),

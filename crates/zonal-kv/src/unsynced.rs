@@ -27,7 +27,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 /// The first bytes of the file: "ZNLNOTE" and the version of the form.
-const MAGIC: u64 = u64::from_le_bytes(*b"ZNLNOTE\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"ZNLNOTE\x02");
 
 /// Bytes before the halves.
 const HEAD_BYTES: usize = 4096;
@@ -53,6 +53,8 @@ mod word {
     pub(super) const ACTIVE: usize = 5;
     /// Bytes of notes in each half.
     pub(super) const LEN: usize = 6;
+    /// When the file system was made, nanoseconds since 1970: another one may have the same UUID.
+    pub(super) const CREATED_NS: usize = 8;
 }
 
 /// `LAST_NS` while notes are written again: changes in between are our own.
@@ -113,8 +115,9 @@ pub struct Left {
 }
 
 impl Unsynced {
-    /// Opens what belongs to the file system `uuid`, or makes it, in a directory in memory.
-    pub fn open(folder: &Path, uuid: &str) -> io::Result<Self> {
+    /// Opens what belongs to the file system `uuid` that was made at `created_ns`, or makes it, in a
+    /// directory in memory.
+    pub fn open(folder: &Path, uuid: &str, created_ns: i64) -> io::Result<Self> {
         let path = folder.join(format!("zonal-{uuid}.unsynced"));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
@@ -133,7 +136,8 @@ impl Unsynced {
         let uuid_words = words_of(uuid);
         let is_ours = this.word(word::MAGIC) == MAGIC
             && this.word(word::UUID) == uuid_words[0]
-            && this.word(word::UUID + 1) == uuid_words[1];
+            && this.word(word::UUID + 1) == uuid_words[1]
+            && this.word(word::CREATED_NS) == created_ns.cast_unsigned();
         if is_ours {
             this.active = usize::from(this.word(word::ACTIVE) == 1);
             for half in 0..2 {
@@ -145,6 +149,7 @@ impl Unsynced {
             this.clear();
             this.set_word(word::UUID, uuid_words[0]);
             this.set_word(word::UUID + 1, uuid_words[1]);
+            this.set_word(word::CREATED_NS, created_ns.cast_unsigned());
             this.set_word(word::MAGIC, MAGIC);
         }
         Ok(this)
@@ -305,7 +310,7 @@ mod tests {
     #[test]
     fn what_one_process_notes_the_next_one_reads() {
         let folder = tempfile::tempdir().unwrap();
-        let mut first = Unsynced::open(folder.path(), UUID).unwrap();
+        let mut first = Unsynced::open(folder.path(), UUID, 1).unwrap();
         assert_eq!(first.left(), None);
         first.begin(7);
         assert_eq!(first.note(bytes(5, 10, b"abc"), 100), Noted::Kept);
@@ -313,7 +318,7 @@ mod tests {
         first.begin_commit();
         first.note(bytes(6, 0, &[9; 5000]), 102);
         drop(first);
-        let second = Unsynced::open(folder.path(), UUID).unwrap();
+        let second = Unsynced::open(folder.path(), UUID, 1).unwrap();
         assert_eq!(second.left(), Some(Left { batch: 7, last_ns: Some(102) }));
         let notes: Vec<_> = second.notes().collect();
         let size = Note { ino: 5, change: Change::Size(12) };
@@ -323,7 +328,7 @@ mod tests {
     #[test]
     fn a_commit_forgets_what_was_noted_before_it_began() {
         let folder = tempfile::tempdir().unwrap();
-        let mut log = Unsynced::open(folder.path(), UUID).unwrap();
+        let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         log.note(bytes(1, 0, b"before"), 1);
         log.begin_commit();
         log.note(bytes(1, 6, b"after"), 2);
@@ -342,7 +347,7 @@ mod tests {
     #[test]
     fn a_full_half_says_so_and_keeps_what_it_has() {
         let folder = tempfile::tempdir().unwrap();
-        let mut log = Unsynced::open(folder.path(), UUID).unwrap();
+        let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         let data = vec![1; 1 << 20];
         let mut outcomes = Vec::new();
         loop {
@@ -359,18 +364,29 @@ mod tests {
     #[test]
     fn one_process_has_it_and_another_file_system_another_file() {
         let folder = tempfile::tempdir().unwrap();
-        let log = Unsynced::open(folder.path(), UUID).unwrap();
-        let error = Unsynced::open(folder.path(), UUID).unwrap_err();
+        let log = Unsynced::open(folder.path(), UUID, 1).unwrap();
+        let error = Unsynced::open(folder.path(), UUID, 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        Unsynced::open(folder.path(), "0011").unwrap();
+        Unsynced::open(folder.path(), "0011", 1).unwrap();
         log.remove().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
+    fn a_file_system_that_was_made_anew_has_no_notes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
+        log.note(bytes(1, 0, b"before"), 1);
+        drop(log);
+        assert!(Unsynced::open(folder.path(), UUID, 1).unwrap().left().is_some());
+        assert_eq!(Unsynced::open(folder.path(), UUID, 2).unwrap().left(), None);
+        assert_eq!(Unsynced::open(folder.path(), UUID, 1).unwrap().left(), None);
+    }
+
+    #[test]
     fn nonsense_is_no_note() {
         let folder = tempfile::tempdir().unwrap();
-        let mut log = Unsynced::open(folder.path(), UUID).unwrap();
+        let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
         log.note(bytes(1, 0, b"right"), 1);
         let at = HEAD_BYTES + log.len[0];
         log.map[at..at + 24].fill(0xff);

@@ -23,7 +23,7 @@ pub struct Address {
     pub device: String,
     /// What to do with a device that holds nothing.
     pub blank: Blank,
-    /// Memory for Furrow's metadata and write buffer.
+    /// Memory for Furrow's metadata and write buffer, or for what was read of zone files.
     pub memory: ByteCount,
     /// The directory in memory for what is not synced; `None` to do without.
     pub unsynced: Option<PathBuf>,
@@ -34,8 +34,10 @@ pub struct Address {
 pub enum Blank {
     /// Refuse it.
     Refuse,
-    /// Make a file system on it: for drives that live as long as the process, such as `sim:`.
-    Format,
+    /// Make a Furrow on it: for drives that live as long as the process, such as `sim:`.
+    Furrow,
+    /// Make a zonefs on it, likewise.
+    Zonefs,
 }
 
 impl Address {
@@ -44,7 +46,7 @@ impl Address {
     /// ```
     /// use zonal_kv::uri::{Address, Blank};
     /// let address = Address::parse("zonal://po2:/dev/nvme0n1?memory=1G&format=1")?;
-    /// assert_eq!((address.device.as_str(), address.blank), ("po2:/dev/nvme0n1", Blank::Format));
+    /// assert_eq!((address.device.as_str(), address.blank), ("po2:/dev/nvme0n1", Blank::Furrow));
     /// assert!(Address::parse("zonal://drive.zns?colour=blue").is_err());
     /// # Ok::<(), zonal_kv::Error>(())
     /// ```
@@ -64,7 +66,8 @@ impl Address {
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("format", "0") => address.blank = Blank::Refuse,
-                ("format", "1") => address.blank = Blank::Format,
+                ("format", "1") => address.blank = Blank::Furrow,
+                ("format", "zonefs") => address.blank = Blank::Zonefs,
                 ("memory", value) => match size::parse(value) {
                     Ok(memory) if memory >= MountOptions::MEMORY_MIN => address.memory = memory,
                     Ok(_) | Err(_) => {
@@ -77,7 +80,7 @@ impl Address {
                 }
                 _ => {
                     return Err(bad(format!(
-                        "no option {option:?}: there are format=0|1, memory=SIZE, unsynced=DIR|off"
+                        "no option {option:?}: there are format=0|1|zonefs, memory=SIZE, unsynced=DIR|off"
                     )));
                 }
             }
@@ -100,7 +103,7 @@ mod tests {
             "odd?name.zns",
         ] {
             let address = Address::parse(&format!("zonal://{device}?format=1")).unwrap();
-            assert_eq!((&*address.device, address.blank), (device, Blank::Format));
+            assert_eq!((&*address.device, address.blank), (device, Blank::Furrow));
         }
         assert_eq!(Address::parse("drive.zns").unwrap().device, "drive.zns");
     }
@@ -109,7 +112,7 @@ mod tests {
     fn what_is_not_understood_is_refused_with_a_sentence() {
         for (uri, has) in [
             ("zonal://", "names no device"),
-            ("zonal://x?format=2", "format=0|1"),
+            ("zonal://x?format=2", "format=0|1|zonefs"),
             ("zonal://x?memory=1K", "from 64M on"),
             ("zonal://x?unsynced=there", "unsynced=DIR|off"),
             ("zonal://x?&speed", "no option \"speed\""),

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use rustix::process::{Signal, getpid, kill_process};
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
-use zonal::{Rules, SystemClock};
+use zonal::{Clock, Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
 use zonal_fs::volume::{OpenFlags, Volume, VolumeOptions};
+use zonal_fs::zonefs::{self, Overwrite::Force};
 use zonal_kv::Store;
 
 const CHILD: &str = "ZONAL_KV_TEST_URI";
@@ -172,6 +173,82 @@ fn what_somebody_else_has_changed_since_stays() {
     volume.write("/log", b"by another").unwrap();
     volume.close().unwrap();
     assert_eq!(content(&place.open(), "/log"), b"by another");
+}
+
+#[test]
+fn what_was_written_to_zonefs_is_there_after_a_kill() {
+    if let Some(store) = doomed() {
+        if store.metadata(Path::new("/log")).is_ok() {
+            let log = OpenFlags::WRITE | OpenFlags::APPEND;
+            store.open_file(Path::new("/log"), log).unwrap().append(b"again").unwrap();
+            die();
+        }
+        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        for number in 0..60_u8 {
+            log.append(&vec![number; 900_001]).unwrap();
+        }
+        // Emptied, so that what is noted of it must not come back.
+        let text = store.open_file(Path::new("/LOG"), NEW).unwrap();
+        text.append(&[b'o'; 10_000]).unwrap();
+        let text = store.open_file(Path::new("/LOG"), NEW).unwrap();
+        text.append(b"new").unwrap();
+        let table = store.open_file(Path::new("/table"), NEW).unwrap();
+        table.append(&RECORD.repeat(2000)).unwrap();
+        table.close().unwrap();
+        die();
+    }
+    let place = Place::new();
+    let drive = FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap();
+    let options = zonefs::MkfsOptions { overwrite: Force, ..zonefs::MkfsOptions::default() };
+    zonefs::mkfs(&drive, &options, &mut |_| ()).unwrap();
+    drop(drive);
+    for _ in 0..3 {
+        place.run_until_killed("what_was_written_to_zonefs_is_there_after_a_kill");
+    }
+    let store = place.open();
+    let mut wanted: Vec<u8> = (0..60_u8).flat_map(|number| vec![number; 900_001]).collect();
+    wanted.extend(b"againagain");
+    assert!(content(&store, "/log") == wanted);
+    assert_eq!(content(&store, "/LOG"), b"new");
+    assert_eq!(content(&store, "/table"), RECORD.repeat(2000));
+}
+
+#[test]
+fn what_was_left_for_a_file_system_that_was_made_anew_is_not_written_to_it() {
+    if let Some(store) = doomed() {
+        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        log.append(b"of the one before").unwrap();
+        die();
+    }
+    let place = Place::new();
+    place.run_until_killed(
+        "what_was_left_for_a_file_system_that_was_made_anew_is_not_written_to_it",
+    );
+    // With the same UUID, and a file with the same number.
+    let drive = Arc::new(FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap());
+    let options = MkfsOptions { uuid: [7; 16], overwrite: Force, ..MkfsOptions::default() };
+    furrow::mkfs(Arc::clone(&drive) as _, &SystemClock::new(), &options, &mut |_| ()).unwrap();
+    let clock = Arc::new(NoTime(SystemClock::new()));
+    let volume = Volume::mount(drive, clock, &VolumeOptions::default()).unwrap();
+    for name in ["/log", "/b", "/c"] {
+        volume.write(name, b"new").unwrap();
+        volume.sync().unwrap();
+    }
+    volume.close().unwrap();
+    assert_eq!(content(&place.open(), "/log"), b"new");
+}
+
+/// A clock on which files never seem to have changed.
+struct NoTime(SystemClock);
+
+impl Clock for NoTime {
+    fn monotonic_ns(&self) -> u64 {
+        self.0.monotonic_ns()
+    }
+
+    fn wall_ns(&self) -> i64 {
+        1
+    }
 }
 
 #[test]

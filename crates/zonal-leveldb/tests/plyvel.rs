@@ -9,9 +9,10 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
-use zonal::{Rules, SystemClock};
+use zonal::{Rules, Select, SystemClock, ZoneAction, ZoneId, ZonedDevice};
 use zonal_fs::furrow::{self, CheckOptions, DataCheck, MkfsOptions, MountOptions};
 use zonal_fs::volume::{Volume, VolumeOptions, WriteLifetime};
+use zonal_fs::zonefs;
 
 /// Debian's own: another Python that is first on the path does not have its modules.
 const PYTHON: &str = "/usr/bin/python3";
@@ -38,20 +39,34 @@ struct Place {
 }
 
 impl Place {
+    /// A drive with Furrow.
     fn new() -> Option<Self> {
+        let place = Self::blank("zone=4M,zones=64")?;
+        let options = MkfsOptions { uuid: [8; 16], ..MkfsOptions::default() };
+        let clock = SystemClock::new();
+        furrow::mkfs(Arc::new(place.drive()), &clock, &options, &mut |_| ()).unwrap();
+        Some(place)
+    }
+
+    /// A drive with zonefs.
+    fn zonefs(shape: &str) -> Option<Self> {
+        let place = Self::blank(shape)?;
+        let options = zonefs::MkfsOptions { uuid: [8; 16], ..zonefs::MkfsOptions::default() };
+        zonefs::mkfs(&place.drive(), &options, &mut |_| ()).unwrap();
+        Some(place)
+    }
+
+    fn blank(shape: &str) -> Option<Self> {
         let library = library()?;
         let place = Self { folder: tempfile::tempdir().unwrap(), library };
         std::fs::create_dir(place.path("memory")).unwrap();
         let options = CreateOptions {
-            geometry: "zone=4M,zones=64".parse::<Changes>().unwrap().geometry().unwrap(),
+            geometry: shape.parse::<Changes>().unwrap().geometry().unwrap(),
             rules: Rules::Zns,
             uuid: [1; 16],
             overwrite: Overwrite::Refuse,
         };
         FileDrive::create(place.path("drive.zns"), &options).unwrap();
-        let options = MkfsOptions { uuid: [8; 16], ..MkfsOptions::default() };
-        let clock = SystemClock::new();
-        furrow::mkfs(Arc::new(place.drive()), &clock, &options, &mut |_| ()).unwrap();
         Some(place)
     }
 
@@ -128,6 +143,22 @@ fn an_unmodified_program_runs_on_a_drive() {
 #[test]
 fn what_was_put_is_there_after_a_kill() {
     let Some(place) = Place::new() else { return };
+    kill(&place);
+    place.check();
+}
+
+#[test]
+fn what_was_put_is_there_after_a_kill_on_zonefs() {
+    let Some(place) = Place::zonefs("zone=4M,zones=32") else { return };
+    // The second time there is something to write again, and tables to keep.
+    for _ in 0..2 {
+        kill(&place);
+        place.run("import plyvel; plyvel.destroy_db('/kv')");
+    }
+}
+
+/// A program that puts is killed; then what it has put is counted.
+fn kill(place: &Place) {
     let mut child = place
         .python(
             "
@@ -161,7 +192,6 @@ print(len(keys))
 ";
     let found: u64 = place.run(count).trim().parse().unwrap();
     assert!(found >= last, "{found} of {last}");
-    place.check();
 }
 
 #[test]
@@ -190,4 +220,141 @@ fn a_drive_that_cannot_be_opened_fails_with_the_reason() {
     drop(drive);
     refused(Some("/nonexistent"), "No such file");
     refused(Some("mem:zone=4M,zones=64"), "no Furrow on the device");
+}
+
+#[test]
+fn an_unmodified_program_runs_on_zonefs() {
+    // Tables of 2 MiB, one in a zone; and zones smaller than a table and no power of two.
+    for shape in ["zone=4M,zones=48", "zone=1M,capacity=768K,zones=200", "zone=3M,zones=64"] {
+        let Some(place) = Place::zonefs(shape) else { return };
+        place.run(FILL);
+        assert_eq!(place.run(READ), "19999 None b'1-vv'\n", "{shape}");
+        place.run("import plyvel; plyvel.DB('/kv').compact_range()");
+        assert_eq!(place.run(READ), "19999 None b'1-vv'\n", "{shape}");
+        assert_eq!(std::fs::read_dir(place.path("memory")).unwrap().count(), 0, "it was closed");
+        // It is a zonefs, and most of it is empty.
+        let device = Arc::new(place.drive());
+        let clock = Arc::new(SystemClock::new());
+        let zones = zonefs::ZoneFs::mount(device, clock, zonefs::MountOptions::default()).unwrap();
+        let stats = zones.stats();
+        assert!(stats.used_bytes < stats.capacity_bytes / 2, "{shape}: {stats:?}");
+    }
+}
+
+#[test]
+fn drives_in_memory_get_a_zonefs_for_the_process() {
+    let Some(place) = Place::zonefs("zone=4M,zones=32") else { return };
+    for address in ["po2:mem:zone=3M,zones=64?format=zonefs", "mem:zone=4M,zones=64?format=zonefs"]
+    {
+        let output = place.python(FILL).env("ZONAL_LEVELDB", address).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// Puts and deletes with a sync each, and says what is done.
+const SYNCED: &str = "
+import plyvel
+db = plyvel.DB('/kv', create_if_missing=True, write_buffer_size=1 << 17)
+n = 0
+while True:
+    db.put(b'%08d' % n, b'v' * 700, sync=True)
+    print(n, flush=True)
+    if n >= 10:
+        db.delete(b'%08d' % (n - 10), sync=True)
+        print(-(n - 10) - 1, flush=True)
+    n += 1
+";
+
+#[test]
+fn what_was_synced_is_there_after_a_power_cut_on_zonefs() {
+    let mut most = 0;
+    for (seed, nth) in [(1, 30), (2, 101), (3, 222), (4, 450), (5, 777), (6, 1100), (7, 1501)] {
+        let Some(place) = Place::zonefs("zone=1M,zones=64") else { return };
+        let drive = place.path("drive.zns");
+        let layer = format!("fault(write,nth={nth},power-cut;seed={seed})");
+        let mut command = place.python(SYNCED);
+        command.env("ZONAL_LEVELDB", format!("{layer}:{}?unsynced=off", drive.display()));
+        let ended = command.output().unwrap();
+        assert!(!ended.status.success(), "the power was not cut");
+        let said = String::from_utf8(ended.stdout).unwrap();
+        let done: Vec<i64> = said.lines().map(|line| line.parse().unwrap()).collect();
+        let put = done.iter().copied().max().unwrap_or(-1);
+        let deleted = -done.iter().copied().min().unwrap_or(0).min(0) - 1;
+        let found = place.run(
+            "
+import plyvel
+db = plyvel.DB('/kv', create_if_missing=True, paranoid_checks=True)
+print(*[int(key) for key in db.iterator(include_value=False)])
+",
+        );
+        let keys: Vec<i64> = found.split_whitespace().map(|key| key.parse().unwrap()).collect();
+        for key in deleted + 1..=put {
+            // One deletion may have been on its way.
+            assert!(keys.contains(&key) || key == deleted + 1, "seed {seed}: {key} is missing");
+        }
+        assert!(keys.iter().all(|key| *key > deleted), "seed {seed}: {keys:?} up to {deleted}");
+        most = most.max(put);
+    }
+    assert!(most > 200, "only {most} puts before any cut");
+}
+
+#[test]
+fn a_full_zonefs_says_so_and_takes_more_after_a_deletion() {
+    let Some(place) = Place::zonefs("zone=2M,zones=40") else { return };
+    let fill = "
+import plyvel, os
+db = plyvel.DB(PATH, create_if_missing=True, write_buffer_size=1 << 20, max_file_size=1 << 20)
+n = 0
+while n < COUNT:
+    db.put(b'%08d' % n, os.urandom(1000))
+    n += 1
+";
+    let some = fill.replace("PATH", "'/ballast'").replace("COUNT", "8000");
+    place.run(&some);
+    let many = fill.replace("PATH", "'/kv'").replace("COUNT", "60000");
+    let refused = place.python(&many).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("no space left"), "{said}");
+    place.run("import plyvel; plyvel.destroy_db('/ballast')");
+    let more = "
+import plyvel
+db = plyvel.DB('/kv')
+before = sum(1 for _ in db)
+db.put(b'more', b'value', sync=True)
+assert before > 5000 and sum(1 for _ in db) == before + 1
+for key in list(db.iterator(include_value=False)):
+    db.delete(key)
+db.compact_range()
+";
+    place.run(more);
+    // Everything was deleted: there is room for as much again.
+    place.run(&some);
+}
+
+#[test]
+fn a_zonefs_in_use_and_a_bad_record_are_refused_with_the_reason() {
+    let Some(place) = Place::zonefs("zone=4M,zones=32") else { return };
+    let refused = |why: &str| {
+        let output = place.python(FILL).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{why}: {said}");
+    };
+    let drive = place.drive();
+    refused("in use by another process");
+    drop(drive);
+    place.run(FILL);
+    // Of the map in use, the first record: others follow it.
+    let drive = place.drive();
+    let maps = [1, 2].map(|zone| drive.zone(ZoneId::new(zone)).unwrap());
+    let map = maps.iter().max_by_key(|zone| zone.written().unwrap()).unwrap();
+    let mut content = vec![0; usize::try_from(map.written().unwrap().get()).unwrap() * 4096];
+    drive.read(map.start, &mut content).unwrap();
+    assert!(content.len() > 3 * 4096);
+    content[90] ^= 1;
+    for zone in &maps {
+        drive.manage(Select::One(zone.id), ZoneAction::Reset).unwrap();
+    }
+    drive.write(map.start, &content).unwrap();
+    drop(drive);
+    refused("the name map is damaged");
 }

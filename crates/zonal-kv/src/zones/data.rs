@@ -1,0 +1,342 @@
+//! Bytes of files: written, read, cut, sealed.
+
+use zonal_fs::FsError;
+use zonal_fs::vfs::{FileSystem, Result};
+use zonal_fs::zonefs::Health;
+
+use super::cache::PIECE;
+use super::format::{Extent, Kind};
+use super::{State, ZoneStore, lock};
+
+/// Bytes that gather before they are written.
+const GATHER: usize = 256 << 10;
+
+/// Zone files that are tried for one write.
+const ATTEMPTS: usize = 3;
+
+impl ZoneStore {
+    /// Adds bytes to the end of a file. All of them have a place when it returns.
+    pub(super) fn grow(&self, state: &mut State, ino: u64, data: &[u8]) -> Result<()> {
+        self.reopen_tail(state, ino)?;
+        self.reserve(state, ino, data.len() as u64)?;
+        let now = self.clock.wall_ns();
+        let inode = file(state, ino)?;
+        inode.buffer.extend_from_slice(data);
+        inode.mtime_ns = now;
+        let gathered = inode.buffer.len();
+        self.touch(state, ino);
+        if gathered >= GATHER { self.place(state, ino) } else { Ok(()) }
+    }
+
+    /// A file is not as the map on the drive says.
+    pub(super) fn touch(&self, state: &mut State, ino: u64) {
+        state.dirty_inodes.insert(ino);
+        state.dirty_since_ns.get_or_insert_with(|| self.clock.wall_ns());
+    }
+
+    /// The bytes of a last block that was filled with zeroes are in memory again.
+    fn reopen_tail(&self, state: &mut State, ino: u64) -> Result<()> {
+        let block = self.block;
+        let inode = file(state, ino)?;
+        let Some(last) = inode.extents.last_mut() else { return Ok(()) };
+        let over = last.len % block;
+        if over == 0 {
+            return Ok(());
+        }
+        let mut tail = vec![0; memory(over)];
+        self.read_zone(last.zone, last.start + last.len - over, &mut tail)?;
+        last.len -= over;
+        let zone = last.zone;
+        inode.buffer = tail;
+        inode.extents.retain(|extent| extent.len > 0);
+        if !inode.extents.iter().any(|extent| extent.zone == zone) {
+            inode.retire(zone);
+            state.doom(zone);
+        }
+        self.touch(state, ino);
+        Ok(())
+    }
+
+    /// Takes as many zones for a file as its bytes and `more` will need.
+    fn reserve(&self, state: &mut State, ino: u64, more: u64) -> Result<()> {
+        let inode = file(state, ino)?;
+        let bytes = inode.buffer.len() as u64 + more;
+        if inode.extents.is_empty() && bytes < self.block {
+            return Ok(());
+        }
+        let need = bytes.next_multiple_of(self.block);
+        let mut room: u64 = inode.reserved.iter().map(|zone| self.capacity(*zone)).sum();
+        if let Some(zone) = inode.current {
+            room += self.capacity(zone) - self.written(zone)?;
+        }
+        while room < need {
+            let zone = self.take_zone(state)?;
+            room += self.capacity(zone);
+            file(state, ino)?.reserved.push_back(zone);
+        }
+        Ok(())
+    }
+
+    fn take_zone(&self, state: &mut State) -> Result<u32> {
+        while let Some(zone) = state.free.pop_first() {
+            if self.zones.health(self.zone(zone))? == Health::Good {
+                return Ok(zone);
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+
+    /// Writes the whole blocks of every file that has changed.
+    pub(super) fn place_all(&self, state: &mut State) -> Result<()> {
+        let dirty: Vec<u64> = state.dirty_inodes.iter().copied().collect();
+        for ino in dirty {
+            if state
+                .inodes
+                .get(&ino)
+                .is_some_and(|inode| inode.links > 0 && inode.kind == Kind::File)
+            {
+                self.place(state, ino)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the whole blocks of a file.
+    fn place(&self, state: &mut State, ino: u64) -> Result<()> {
+        let len = file(state, ino)?.buffer.len();
+        self.write_out(state, ino, len - len % memory(self.block))
+    }
+
+    /// Writes `len` bytes of what has gathered, in whole blocks.
+    fn write_out(&self, state: &mut State, ino: u64, len: usize) -> Result<()> {
+        let (mut done, mut failed) = (0, 0);
+        let mut outcome = Ok(());
+        while done < len {
+            let (zone, at, room) = match self.room(state, ino) {
+                Ok(found) => found,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
+            state.has_written = true;
+            let inode = file(state, ino)?;
+            let part = (len - done).min(memory(room));
+            match self.write_zone(zone, at, &inode.buffer[done..done + part]) {
+                Ok(()) => {
+                    inode.place_extent(Extent { zone, start: at, len: part as u64 });
+                    done += part;
+                }
+                Err(error) => {
+                    // What can be written goes elsewhere; what is written can be read.
+                    tracing::warn!(zone, %error, "a zone file cannot be written: another one is taken");
+                    inode.retire(zone);
+                    failed += 1;
+                    if failed == ATTEMPTS || matches!(error, FsError::ZoneLimit(_)) {
+                        outcome = Err(error);
+                        break;
+                    }
+                }
+            }
+        }
+        file(state, ino)?.buffer.drain(..done);
+        outcome
+    }
+
+    /// Where a file grows: zone file, its end, and what it still takes.
+    fn room(&self, state: &mut State, ino: u64) -> Result<(u32, u64, u64)> {
+        loop {
+            let inode = file(state, ino)?;
+            if let Some(zone) = inode.current {
+                let (at, capacity) = (self.written(zone)?, self.capacity(zone));
+                if at < capacity {
+                    return Ok((zone, at, capacity - at));
+                }
+            }
+            let next = match inode.reserved.pop_front() {
+                Some(zone) => zone,
+                None => self.take_zone(state)?,
+            };
+            file(state, ino)?.current = Some(next);
+        }
+    }
+
+    /// Nobody writes a file any more: its last block is filled with zeroes, and its zone takes no active
+    /// resources of the drive.
+    pub(super) fn seal(&self, state: &mut State, ino: u64) -> Result<()> {
+        let block = memory(self.block);
+        let inode = file(state, ino)?;
+        if inode.links > 0 && (!inode.extents.is_empty() || inode.buffer.len() >= block) {
+            let len = inode.buffer.len();
+            let fill = len.next_multiple_of(block) - len;
+            inode.buffer.resize(len + fill, 0);
+            let written = self.write_out(state, ino, len + fill);
+            let inode = file(state, ino)?;
+            if written.is_ok() && fill > 0 {
+                let last = inode.extents.last_mut().expect("a block was written");
+                last.len -= fill as u64;
+            } else {
+                let left = inode.buffer.len().saturating_sub(fill);
+                inode.buffer.truncate(left);
+            }
+            if len > 0 {
+                self.touch(state, ino);
+            }
+            written?;
+        }
+        let inode = file(state, ino)?;
+        let current = inode.current.take();
+        let unused = std::mem::take(&mut inode.reserved);
+        state.free.extend(unused);
+        match current {
+            // It has none of the file's bytes.
+            Some(zone) if self.written(zone)? == 0 => {
+                state.free.insert(zone);
+                Ok(())
+            }
+            Some(zone) => self.set_zone_size(zone, self.capacity(zone)),
+            None => Ok(()),
+        }
+    }
+
+    /// Cuts a file.
+    pub(super) fn cut(&self, state: &mut State, ino: u64, size: u64) -> Result<()> {
+        let block = self.block;
+        let inode = file(state, ino)?;
+        let placed = inode.placed();
+        if size > inode.size() {
+            return Err(FsError::Unsupported { what: "files on zonefs with holes" });
+        }
+        let now = self.clock.wall_ns();
+        self.touch(state, ino);
+        let inode = file(state, ino)?;
+        inode.mtime_ns = now;
+        if size >= placed {
+            inode.buffer.truncate(memory(size - placed));
+        } else {
+            inode.buffer.clear();
+            let before: Vec<u32> = inode.extents.iter().map(|extent| extent.zone).collect();
+            let mut left = size;
+            inode.extents.retain_mut(|extent| {
+                extent.len = extent.len.min(left);
+                left -= extent.len;
+                extent.len > 0
+            });
+            let over = inode.extents.last().map_or(0, |last| last.len % block);
+            if let Some(last) = inode.extents.last_mut()
+                && over > 0
+            {
+                let mut tail = vec![0; memory(over)];
+                last.len -= over;
+                let (zone, at) = (last.zone, last.start + last.len);
+                self.read_zone(zone, at, &mut tail)?;
+                inode.buffer = tail;
+            }
+            inode.extents.retain(|extent| extent.len > 0);
+            for zone in before {
+                let inode = file(state, ino)?;
+                let is_used = inode.extents.iter().any(|extent| extent.zone == zone);
+                if !is_used {
+                    inode.retire(zone);
+                    state.doom(zone);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads into `buffer` from `offset` on and returns how much.
+    pub(super) fn read_file(&self, ino: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut parts = Vec::new();
+        let len = {
+            let mut state = lock(&self.state);
+            let inode = file(&mut state, ino)?;
+            let len = memory(inode.size().saturating_sub(offset)).min(buffer.len());
+            let end = offset + len as u64;
+            let mut at = 0;
+            for extent in &inode.extents {
+                let (from, to) = (offset.max(at), end.min(at + extent.len));
+                if from < to {
+                    let place = memory(from - offset)..memory(to - offset);
+                    parts.push((extent.zone, extent.start + from - at, place));
+                }
+                at += extent.len;
+            }
+            if end > at {
+                let from = offset.max(at);
+                let bytes = &inode.buffer[memory(from - at)..memory(end - at)];
+                buffer[memory(from - offset)..len].copy_from_slice(bytes);
+            }
+            len
+        };
+        // The file is open, so its zones are not reset meanwhile.
+        for (zone, at, place) in parts {
+            self.read_zone(zone, at, &mut buffer[place])?;
+        }
+        Ok(len)
+    }
+
+    /// Reads what a zone file has from `at` on, by way of the cache.
+    fn read_zone(&self, zone: u32, at: u64, buffer: &mut [u8]) -> Result<()> {
+        let (mut at, mut rest) = (at, buffer);
+        while !rest.is_empty() {
+            let (number, inside) = (at / PIECE, at % PIECE);
+            let len = memory(PIECE - inside).min(rest.len());
+            let end = inside + len as u64;
+            let (found, resets) = {
+                let mut cache = lock(&self.cache);
+                (cache.get((zone, number), end), cache.resets())
+            };
+            let piece = match found {
+                Some(piece) => piece,
+                None => {
+                    let mut piece = vec![0; memory(PIECE)];
+                    let read = self.zones.read(self.zone(zone), number * PIECE, &mut piece)?;
+                    piece.truncate(read);
+                    let piece = std::sync::Arc::from(piece);
+                    lock(&self.cache).put((zone, number), std::sync::Arc::clone(&piece), resets);
+                    piece
+                }
+            };
+            let (head, tail) = rest.split_at_mut(len);
+            let part = piece.get(memory(inside)..memory(end));
+            let why = || format!("zone file seq/{zone} has fewer bytes than the name map says");
+            let part = part.ok_or_else(|| FsError::Corrupt { what: "a file", why: why() })?;
+            head.copy_from_slice(part);
+            (at, rest) = (at + len as u64, tail);
+        }
+        Ok(())
+    }
+}
+
+impl super::Inode {
+    fn place_extent(&mut self, new: Extent) {
+        match self.extents.last_mut() {
+            Some(last) if last.zone == new.zone && last.start + last.len == new.start => {
+                last.len += new.len;
+            }
+            Some(_) | None => self.extents.push(new),
+        }
+    }
+
+    /// It does not grow in that zone any more.
+    fn retire(&mut self, zone: u32) {
+        if self.current == Some(zone) {
+            self.current = None;
+        }
+    }
+}
+
+/// A file by its number.
+pub(super) fn file(state: &mut State, ino: u64) -> Result<&mut super::Inode> {
+    let inode = state.inodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+    match inode.kind {
+        Kind::File => Ok(inode),
+        Kind::Directory => Err(FsError::IsDirectory),
+    }
+}
+
+/// A length in memory.
+pub(super) fn memory(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,325 @@
+//! Files with names on zonefs: each grows in zone files of its own.
+//!
+//! zonefs has a file for each zone, no names, and takes direct writes of whole blocks at their end. So
+//! does a table of a key-value store want to be written. What is added here:
+//!
+//! - Bytes of a file gather in memory and are written, in whole blocks, to a zone file that belongs to
+//!   it alone; when that is full, to another one. A file under a block takes no zone.
+//! - The *name map* says which file has which name, and where its bytes lie. It is a journal in the zone
+//!   files `seq/0` and `seq/1`, of which one is in use: `format`. The bytes of a file behind its last
+//!   whole block are in the map, until the file is closed and its last block is filled with zeroes.
+//! - A commit makes everything durable: data and a flush, a record and a flush. A zone of a deleted file
+//!   is reset after the commit in which its name is gone (F3).
+//!
+//! Files grow at their end and can be cut; nothing is overwritten. Zones without a write pointer
+//! (`cnv`) are not used.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | `format` | how is the map stored? |
+//! | `mount` | how is it read, and what is done after a power cut? |
+//! | `data` | how are bytes written, read, cut? |
+//! | `cache` | what is kept of what was read? |
+//! | `ops` | [`FileSystem`](zonal_fs::vfs::FileSystem), in terms of these |
+
+mod cache;
+mod data;
+pub mod format;
+mod mount;
+mod ops;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zonal::Clock;
+use zonal_fs::FsError;
+use zonal_fs::vfs::{Caller, FileSystem, Ino, Result, SetAttr, WriteFlags};
+use zonal_fs::zonefs::{Group, ZoneFs};
+
+use self::cache::Cache;
+use self::format::{Encoder, Entry, Extent, Head, Kind};
+
+/// The root directory.
+const ROOT: u64 = 1;
+
+/// Zone files with the name map: the first ones of `seq`.
+const MAP_ZONES: u32 = 2;
+
+/// A file system of named files on zonefs.
+pub struct ZoneStore {
+    zones: ZoneFs,
+    clock: Arc<dyn Clock>,
+    /// Bytes of a block.
+    block: u64,
+    created_ns: i64,
+    state: Mutex<State>,
+    /// Held by the one that commits. Taken before `state`.
+    journal: Mutex<Journal>,
+    cache: Mutex<Cache>,
+}
+
+/// Files and names, as they are now.
+#[derive(Default)]
+struct State {
+    inodes: BTreeMap<u64, Inode>,
+    names: BTreeMap<(u64, Vec<u8>), u64>,
+    next_ino: u64,
+    /// Empty zone files that belong to no file.
+    free: BTreeSet<u32>,
+    /// Zone files of what was deleted, to be reset when a commit has made that durable.
+    doomed: BTreeSet<u32>,
+    /// What the map on the drive does not say yet.
+    dirty_inodes: BTreeSet<u64>,
+    dirty_names: BTreeSet<(u64, Vec<u8>)>,
+    /// Whether data was written since the last flush.
+    has_written: bool,
+    /// When the oldest change was made that is not committed.
+    dirty_since_ns: Option<i64>,
+}
+
+impl State {
+    /// Nothing leads to a zone any more, once what has changed is committed.
+    fn doom(&mut self, zone: u32) {
+        self.doomed.insert(zone);
+    }
+}
+
+/// A file or a directory.
+struct Inode {
+    kind: Kind,
+    mtime_ns: i64,
+    btime_ns: i64,
+    /// What is written; only the last one may end inside a block.
+    extents: Vec<Extent>,
+    /// The bytes after that.
+    buffer: Vec<u8>,
+    /// Names; handles; handles for writing.
+    links: u32,
+    pins: u32,
+    writers: u32,
+    /// The zone that it grows in, and those that it will grow in next.
+    current: Option<u32>,
+    reserved: VecDeque<u32>,
+}
+
+impl Inode {
+    fn new(kind: Kind, now_ns: i64) -> Self {
+        Self {
+            kind,
+            mtime_ns: now_ns,
+            btime_ns: now_ns,
+            extents: Vec::new(),
+            buffer: Vec::new(),
+            links: 0,
+            pins: 0,
+            writers: 0,
+            current: None,
+            reserved: VecDeque::new(),
+        }
+    }
+
+    /// Bytes in zones.
+    fn placed(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.len).sum()
+    }
+
+    fn size(&self) -> u64 {
+        self.placed() + self.buffer.len() as u64
+    }
+}
+
+/// Where the map goes on.
+struct Journal {
+    /// Its zone file.
+    zone: u32,
+    /// Bytes of that in use.
+    end: u64,
+    generation: u64,
+    commit: u64,
+    /// The next record has to be a snapshot: the zone may hold more than is known.
+    is_unsure: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ZoneStore {
+    /// Commits since the map was made.
+    pub fn commits(&self) -> u64 {
+        lock(&self.journal).commit
+    }
+
+    /// The identity of the zonefs.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.zones.superblock().uuid
+    }
+
+    /// The zone file of this number.
+    fn zone(&self, number: u32) -> Ino {
+        self.zones.file(Group::Sequential, number).expect("zone files are as many as at mount")
+    }
+
+    /// Bytes that a zone file holds.
+    fn written(&self, number: u32) -> Result<u64> {
+        Ok(self.zones.getattr(self.zone(number))?.size)
+    }
+
+    /// Bytes that a zone file can hold.
+    fn capacity(&self, number: u32) -> u64 {
+        self.zones.getattr(self.zone(number)).map_or(0, |attr| attr.blocks * 512)
+    }
+
+    /// Empties a zone file, or fills it up.
+    fn set_zone_size(&self, number: u32, size: u64) -> Result<()> {
+        if size == 0 {
+            lock(&self.cache).forget(number);
+        }
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.zones.setattr(&Caller::ROOT, self.zone(number), &set).map(drop)
+    }
+
+    /// Makes everything durable.
+    fn commit(&self) -> Result<()> {
+        let mut journal = lock(&self.journal);
+        let mut state = lock(&self.state);
+        let placed = self.place_all(&mut state);
+        let doomed = std::mem::take(&mut state.doomed);
+        let is_clean = state.dirty_inodes.is_empty() && state.dirty_names.is_empty();
+        let committed = placed.and_then(|()| {
+            if is_clean && !journal.is_unsure {
+                return Ok(state);
+            }
+            let record = self.record(&mut state, &journal)?;
+            let has_written = std::mem::take(&mut state.has_written);
+            // Writers go on while the drive works.
+            drop(state);
+            if has_written {
+                self.zones.sync()?;
+            }
+            self.write_record(&mut journal, record)?;
+            Ok(lock(&self.state))
+        });
+        match committed {
+            Ok(mut state) => {
+                for zone in doomed {
+                    // F3: the map does not lead to it any more.
+                    self.recycle(&mut state, zone);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // What was taken as committed is not: all of it is said again.
+                journal.is_unsure = true;
+                let mut state = lock(&self.state);
+                state.doomed.extend(doomed);
+                state.has_written = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// A zone that nothing leads to becomes free.
+    fn recycle(&self, state: &mut State, zone: u32) {
+        match self.set_zone_size(zone, 0) {
+            Ok(()) => {
+                state.free.insert(zone);
+            }
+            Err(error) => tracing::warn!(zone, %error, "a zone file cannot be emptied: it is lost"),
+        }
+    }
+
+    /// What the map does not say yet, or all of it where that has no room behind the last record.
+    fn record(&self, state: &mut State, journal: &Journal) -> Result<(Encoder, Head)> {
+        let changes = changes(state, self.block);
+        let room = self.capacity(journal.zone) - journal.end;
+        let is_snapshot = journal.is_unsure || changes.len() > room;
+        let encoder = if is_snapshot { snapshot(state, self.block) } else { changes };
+        if encoder.len() > self.capacity(1 - journal.zone) {
+            return Err(FsError::NoSpace);
+        }
+        state.dirty_inodes.clear();
+        state.dirty_names.clear();
+        state.dirty_since_ns = None;
+        let (generation, block) = if is_snapshot {
+            (journal.generation + 1, 0)
+        } else {
+            (journal.generation, u32::try_from(journal.end / self.block).unwrap_or(u32::MAX))
+        };
+        let head = Head {
+            uuid: self.uuid(),
+            generation,
+            commit: journal.commit + 1,
+            created_ns: self.created_ns.cast_unsigned(),
+            next_ino: state.next_ino,
+            block,
+            is_snapshot,
+        };
+        Ok((encoder, head))
+    }
+
+    /// Writes a record and makes it durable. A snapshot goes to the other zone file.
+    fn write_record(&self, journal: &mut Journal, (encoder, head): (Encoder, Head)) -> Result<()> {
+        let bytes = encoder.finish(&head);
+        let (zone, at) = if head.is_snapshot {
+            self.set_zone_size(1 - journal.zone, 0)?;
+            (1 - journal.zone, 0)
+        } else {
+            (journal.zone, journal.end)
+        };
+        self.write_zone(zone, at, &bytes)?;
+        self.zones.sync()?;
+        *journal = Journal {
+            zone,
+            end: at + bytes.len() as u64,
+            generation: head.generation,
+            commit: head.commit,
+            is_unsure: false,
+        };
+        Ok(())
+    }
+
+    /// Writes whole blocks at the end of a zone file, where there is room for them.
+    fn write_zone(&self, number: u32, at: u64, data: &[u8]) -> Result<()> {
+        let written = self.zones.write(self.zone(number), at, data, WriteFlags::DIRECT)?;
+        if written.len == data.len() as u64 { Ok(()) } else { Err(FsError::NoSpace) }
+    }
+}
+
+/// What has changed since the last record.
+fn changes(state: &State, block: u64) -> Encoder {
+    let mut encoder = Encoder::new(block);
+    for ino in &state.dirty_inodes {
+        if let Some(inode) = state.inodes.get(ino).filter(|inode| inode.links > 0) {
+            encoder.push(&said(*ino, inode));
+        }
+    }
+    for key in &state.dirty_names {
+        let ino = state.names.get(key).copied().unwrap_or(0);
+        encoder.push(&Entry::Name { parent: key.0, name: &key.1, ino });
+    }
+    encoder
+}
+
+/// All there is.
+fn snapshot(state: &State, block: u64) -> Encoder {
+    let mut encoder = Encoder::new(block);
+    for (ino, inode) in state.inodes.iter().filter(|(_, inode)| inode.links > 0) {
+        encoder.push(&said(*ino, inode));
+    }
+    for ((parent, name), ino) in &state.names {
+        encoder.push(&Entry::Name { parent: *parent, name, ino: *ino });
+    }
+    encoder
+}
+
+fn said(ino: u64, inode: &Inode) -> Entry<'_> {
+    Entry::Inode {
+        ino,
+        kind: inode.kind,
+        mtime_ns: inode.mtime_ns,
+        btime_ns: inode.btime_ns,
+        extents: inode.extents.clone(),
+        tail: &inode.buffer,
+    }
+}

@@ -1,0 +1,247 @@
+//! Opening: the name map is read, and what a power cut or a kill has left is put right.
+//!
+//! A record that is not whole is the end of the map: it was being written when the power failed, and no
+//! call that waited for it has returned. If a whole record of the same generation follows it, the map is
+//! damaged, and the drive is refused.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use zonal::{ByteCount, Clock, ZonedDevice};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{FileSystem, Result};
+use zonal_fs::zonefs::{ErrorPolicy, Group, Health, MountOptions, ZoneFs};
+
+use super::cache::Cache;
+use super::data::memory;
+use super::format::{self, Entry, Head, Kind, Record};
+use super::{Inode, Journal, MAP_ZONES, ROOT, State, ZoneStore, lock};
+
+/// Zone files without which there is no use: two for the map, and some to write to.
+const ZONES_MIN: u32 = 6;
+
+impl ZoneStore {
+    /// Opens the files on a zonefs, or makes the name map on an empty one.
+    pub fn mount(
+        device: Arc<dyn ZonedDevice>,
+        clock: Arc<dyn Clock>,
+        memory: ByteCount,
+    ) -> Result<Self> {
+        let block = device.geometry().block_size().bytes();
+        let options = MountOptions { errors: ErrorPolicy::Repair, ..MountOptions::default() };
+        let zones = ZoneFs::mount(device, Arc::clone(&clock), options)?;
+        let store = Self {
+            created_ns: clock.wall_ns(),
+            clock,
+            block,
+            zones,
+            state: Mutex::default(),
+            journal: Mutex::new(Journal {
+                zone: 1,
+                end: 0,
+                generation: 0,
+                commit: 0,
+                is_unsure: true,
+            }),
+            cache: Mutex::new(Cache::new(memory.get())),
+        };
+        store.start()
+    }
+
+    fn start(mut self) -> Result<Self> {
+        let count = self.zones.stats().sequential_files;
+        if count < ZONES_MIN {
+            let why = format!("it has {count} sequential zones; {ZONES_MIN} are the least");
+            return Err(FsError::Unsuitable { why });
+        }
+        for number in 0..MAP_ZONES {
+            if self.zones.health(self.zone(number))? != Health::Good {
+                let why = format!("zone file seq/{number} has failed: the name map needs it");
+                return Err(FsError::Foreign { what: "zonefs", why });
+            }
+        }
+        let (first, second) = (self.content(0)?, self.content(1)?);
+        let maps = [self.records(&first), self.records(&second)];
+        let newest = (0..MAP_ZONES)
+            .zip(&maps)
+            .filter_map(|(zone, map)| map.first().map(|record| (record.head.generation, zone)))
+            .max();
+        let contents = [&first, &second];
+        for (content, map) in contents.into_iter().zip(&maps) {
+            self.check_end(content, map, newest.map_or(0, |newest| newest.0))?;
+        }
+        let mut state = match newest {
+            None => self.fresh(count, &first, &second)?,
+            Some((_, zone)) => {
+                let records = &maps[zone as usize];
+                let last = records.last().expect("it has a snapshot").head;
+                self.created_ns = last.created_ns.cast_signed();
+                *lock(&self.journal) = Journal {
+                    zone,
+                    end: 0,
+                    generation: last.generation,
+                    commit: last.commit,
+                    is_unsure: true,
+                };
+                replay(records)?
+            }
+        };
+        self.put_right(&mut state, count)?;
+        *lock(&self.state) = state;
+        // What is left behind the last record is left there: the map goes on in the other zone.
+        self.commit()?;
+        Ok(self)
+    }
+
+    /// All that a zone file holds.
+    fn content(&self, number: u32) -> Result<Vec<u8>> {
+        let mut content = vec![0; memory(self.written(number)?)];
+        let read = self.zones.read(self.zone(number), 0, &mut content)?;
+        content.truncate(read);
+        Ok(content)
+    }
+
+    /// The records of a zone file, in order: a snapshot and changes, up to the first that is not whole.
+    fn records<'a>(&self, content: &'a [u8]) -> Vec<Record<'a>> {
+        let mut records: Vec<Record<'a>> = Vec::new();
+        let mut at = 0;
+        while let Some(record) = self.follows(content, at, records.last().map(|last| last.head)) {
+            at += record.len;
+            records.push(record);
+        }
+        records
+    }
+
+    /// The record at `at`, if it is the one after `last`.
+    fn follows<'a>(&self, content: &'a [u8], at: u64, last: Option<Head>) -> Option<Record<'a>> {
+        let record = format::decode(content, at, self.block)?;
+        let head = record.head;
+        let fits = match last {
+            None => head.is_snapshot,
+            Some(last) => {
+                !head.is_snapshot
+                    && head.generation == last.generation
+                    && head.commit == last.commit + 1
+            }
+        };
+        (fits && head.uuid == self.zones.superblock().uuid).then_some(record)
+    }
+
+    /// Refuses a map in which a record is bad that others follow. Older generations do not matter.
+    fn check_end(&self, content: &[u8], map: &[Record<'_>], generation: u64) -> Result<()> {
+        let mut at: u64 = map.iter().map(|record| record.len).sum();
+        while at < content.len() as u64 {
+            let later = format::decode(content, at, self.block);
+            let uuid = self.zones.superblock().uuid;
+            if later
+                .is_some_and(|later| later.head.uuid == uuid && later.head.generation >= generation)
+            {
+                let end: u64 = map.iter().map(|record| record.len).sum();
+                let why = format!(
+                    "the record at byte {end} is bad, and one at byte {at} is whole; \
+                     `zonal mkzonefs --force` makes the drive empty"
+                );
+                return Err(FsError::Corrupt { what: "the name map", why });
+            }
+            at += self.block;
+        }
+        Ok(())
+    }
+
+    /// Nothing yet: on a zonefs whose files are empty, but for a map whose first record was cut off.
+    fn fresh(&self, count: u32, first: &[u8], second: &[u8]) -> Result<State> {
+        let begun = first.is_empty()
+            || (first.len() as u64 == self.block && first.starts_with(&format::MAGIC));
+        let mut others_empty = second.is_empty();
+        for number in MAP_ZONES..count {
+            others_empty &= self.written(number)? == 0;
+        }
+        if !begun || !others_empty {
+            let why = "its zone files have data and no name map; \
+                       `zonal mkzonefs --force` makes the drive empty";
+            return Err(FsError::Foreign { what: "zonefs", why: why.to_owned() });
+        }
+        let mut root = Inode::new(Kind::Directory, self.created_ns);
+        root.links = 1;
+        let mut state = State { next_ino: ROOT + 1, ..State::default() };
+        state.inodes.insert(ROOT, root);
+        Ok(state)
+    }
+
+    /// Empties zones that belong to nothing, fills up those that nobody grows in, finds the free ones.
+    fn put_right(&self, state: &mut State, count: u32) -> Result<()> {
+        let mut used = BTreeSet::new();
+        for (ino, inode) in &state.inodes {
+            for extent in &inode.extents {
+                let bad = |why: &str| FsError::Corrupt {
+                    what: "the name map",
+                    why: format!("inode {ino} has bytes in zone file seq/{}, {why}", extent.zone),
+                };
+                if !(MAP_ZONES..count).contains(&extent.zone) {
+                    return Err(bad("which is none of files"));
+                }
+                let written = self.written(extent.zone)?;
+                let is_good = self.zones.health(self.zone(extent.zone))? == Health::Good;
+                if is_good && extent.start.saturating_add(extent.len) > written {
+                    return Err(bad(&format!("which ends at {written}, before them")));
+                }
+                used.insert(extent.zone);
+            }
+        }
+        for number in MAP_ZONES..count {
+            if self.zones.health(self.zone(number))? != Health::Good {
+                continue;
+            }
+            let (written, capacity) = (self.written(number)?, self.capacity(number));
+            match used.contains(&number) {
+                true if written < capacity => self.set_zone_size(number, capacity)?,
+                true => {}
+                false if written > 0 => self.recycle(state, number),
+                false => {
+                    state.free.insert(number);
+                }
+            }
+        }
+        debug_assert!(self.zones.file(Group::Sequential, count).is_none(), "these are all");
+        Ok(())
+    }
+}
+
+/// Files and names as the records say.
+fn replay(records: &[Record<'_>]) -> Result<State> {
+    let mut state = State::default();
+    for record in records {
+        state.next_ino = record.head.next_ino;
+        for entry in &record.entries {
+            match entry {
+                Entry::Inode { ino, kind, mtime_ns, btime_ns, extents, tail } => {
+                    let mut inode = Inode::new(*kind, *btime_ns);
+                    inode.mtime_ns = *mtime_ns;
+                    inode.extents.clone_from(extents);
+                    inode.buffer = tail.to_vec();
+                    state.inodes.insert(*ino, inode);
+                }
+                Entry::Name { parent, name, ino: 0 } => {
+                    state.names.remove(&(*parent, name.to_vec()));
+                }
+                Entry::Name { parent, name, ino } => {
+                    state.names.insert((*parent, name.to_vec()), *ino);
+                }
+            }
+        }
+    }
+    for ((parent, name), ino) in &state.names {
+        let lost = || {
+            let name = String::from_utf8_lossy(name);
+            let why = format!("the name {name:?} in directory {parent} leads to no inode");
+            FsError::Corrupt { what: "the name map", why }
+        };
+        state.inodes.get_mut(ino).ok_or_else(lost)?.links += 1;
+    }
+    if let Some(root) = state.inodes.get_mut(&ROOT) {
+        root.links += 1;
+    }
+    // What has no name was deleted.
+    state.inodes.retain(|_, inode| inode.links > 0);
+    Ok(state)
+}

@@ -1,0 +1,421 @@
+//! Files with names on zonefs: what they promise, with the power cut at every change of the drive.
+//!
+//! `SEED` in the environment chooses the random workloads; it is printed. `COUNT` multiplies how many
+//! states are tried.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use zonal::image::{Image, Tail};
+use zonal::layer::record::{Outage, Recorder};
+use zonal::profile::Changes;
+use zonal::{ByteCount, Geometry, ManualClock, ZoneCond, ZoneFailure, ZoneId, ZonedDevice};
+use zonal_fs::FsError;
+use zonal_fs::vfs::FileSystem;
+use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
+use zonal_fs::zonefs::{MkfsOptions, mkfs};
+use zonal_kv::zones::ZoneStore;
+
+const MEMORY: ByteCount = ByteCount::new(1 << 20);
+
+fn geometry(text: &str) -> Geometry {
+    Geometry::new(text.parse::<Changes>().unwrap().geometry().unwrap()).unwrap()
+}
+
+/// A drive with an empty zonefs, all of it durable.
+fn formatted(geometry: &Geometry) -> Image {
+    let recorder = Recorder::new(Image::empty(geometry));
+    let options = MkfsOptions { uuid: [5; 16], ..MkfsOptions::default() };
+    mkfs(&recorder, &options, &mut |_| ()).unwrap();
+    let recording = recorder.finish();
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {}
+    outage.everything()
+}
+
+fn mount(device: Arc<dyn ZonedDevice>) -> Result<Volume, FsError> {
+    let clock = Arc::new(ManualClock::new(1_000));
+    let store = ZoneStore::mount(device, clock, MEMORY)?;
+    let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
+    Ok(Volume::new(Arc::new(store), &options))
+}
+
+/// Names and contents.
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn files(volume: &Volume) -> Files {
+    let names = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().name);
+    let names = names.map(|name| name.into_string().unwrap());
+    names.map(|name| (name.clone(), volume.read(format!("/{name}")).unwrap())).collect()
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("SEED").ok().map(|text| text.parse().unwrap());
+    let seed = given.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("SEED={seed}");
+    seed
+}
+
+fn count(default: u64) -> u64 {
+    default * std::env::var("COUNT").ok().map_or(1, |text| text.parse().unwrap())
+}
+
+/// What was there after each operation, and what a cut must at least show from a step on.
+struct Run {
+    recorder: Arc<Recorder>,
+    volume: Volume,
+    states: Vec<Files>,
+    /// Steps of the drive at the end of a sync, and the state it promised.
+    promises: Vec<(usize, usize)>,
+}
+
+impl Run {
+    fn new(image: Image) -> Self {
+        let recorder = Arc::new(Recorder::new(image));
+        let volume = mount(Arc::clone(&recorder) as Arc<dyn ZonedDevice>).unwrap();
+        let states = vec![files(&volume)];
+        Self { recorder, volume, states, promises: vec![] }
+    }
+
+    fn did(&mut self) {
+        self.states.push(files(&self.volume));
+    }
+
+    fn sync(&mut self) {
+        self.volume.sync().unwrap();
+        self.promises.push((self.recorder.len(), self.states.len() - 1));
+    }
+
+    /// One random operation of a key-value store, more or less.
+    fn step(&mut self, random: &mut ChaCha8Rng) {
+        let number = random.next_u32() % 5;
+        let path = format!("/{number}");
+        let byte = random.next_u32().to_le_bytes()[0];
+        match random.next_u32() % 10 {
+            0 => drop(self.volume.remove_file(&path)),
+            1 => drop(self.volume.rename(&path, format!("/{}", random.next_u32() % 5))),
+            2 => drop(self.volume.create(&path).unwrap()),
+            3 => {
+                if let Ok(size) = self.volume.metadata(&path).map(|attr| attr.size)
+                    && size > 0
+                {
+                    let file = self.volume.open_with(&path, APPEND, 0o644).unwrap();
+                    file.set_len(u64::from(random.next_u32()) % size).unwrap();
+                }
+            }
+            4..7 => return self.sync(),
+            _ => {
+                let file = self.volume.open_with(&path, APPEND, 0o644).unwrap();
+                let lens = [3, 100, 512, 700, 3000, 9000, 40_000];
+                let len = lens[random.next_u32() as usize % lens.len()];
+                if file.append(&vec![byte; len]).is_err() {
+                    return;
+                }
+            }
+        }
+        self.did();
+    }
+}
+
+const APPEND: zonal_fs::volume::OpenFlags = zonal_fs::volume::OpenFlags::WRITE
+    .union(zonal_fs::volume::OpenFlags::APPEND)
+    .union(zonal_fs::volume::OpenFlags::CREATE);
+
+/// Mounts what a cut has left and compares; then writes to it, so that zones that are wrongly taken for
+/// free would show.
+fn check_state(image: &Image, states: &[Files], at_least: usize, what: &str) {
+    let recorder = Arc::new(Recorder::new(image.clone()));
+    let device = Arc::clone(&recorder) as Arc<dyn ZonedDevice>;
+    let volume = mount(device).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found = files(&volume);
+    let matches = states[at_least..].contains(&found);
+    let sizes = |files: &Files| -> BTreeMap<String, usize> {
+        files.iter().map(|(name, data)| (name.clone(), data.len())).collect()
+    };
+    let all: Vec<_> = states[at_least..].iter().map(sizes).collect();
+    assert!(matches, "{what}: found {:?}, legal {all:?}", sizes(&found));
+    volume.write("/after", &vec![7; 20_000]).unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    let volume = mount(recorder).unwrap();
+    let mut after = files(&volume);
+    assert_eq!(after.remove("after").unwrap(), vec![7; 20_000]);
+    assert!(after == found, "{what}: what was there has changed");
+}
+
+#[test]
+fn what_was_synced_survives_a_cut_at_every_change_of_the_drive() {
+    let mut random = ChaCha8Rng::seed_from_u64(seed());
+    let start = formatted(&geometry("zone=64K,zones=40,block=512,active=14,open=14"));
+    let mut tried = 0;
+    for _ in 0..count(4) {
+        let mut run = Run::new(start.clone());
+        let began = run.recorder.len();
+        for _ in 0..60 {
+            run.step(&mut random);
+        }
+        let Run { recorder, volume, states, promises } = run;
+        drop(volume);
+        let recording = recorder.recording();
+        let mut outage = Outage::at_start(&recording);
+        while outage.step() {
+            if outage.at() < began {
+                continue;
+            }
+            let promised = promises.iter().rev().find(|promise| promise.0 <= outage.at());
+            let at_least = promised.map_or(0, |promise| promise.1);
+            for _ in 0..2 {
+                let mut below = |end: u64| u64::from(random.next_u32()) % end;
+                let Some(image) = outage.sample(&mut below) else { continue };
+                tried += 1;
+                check_state(&image, &states, at_least, &format!("change {}", outage.at()));
+            }
+        }
+    }
+    println!("{tried} states");
+    assert!(tried > 200, "only {tried}");
+}
+
+#[test]
+fn a_cut_while_the_map_is_made_leaves_a_drive_that_can_be_used() {
+    let start = formatted(&geometry("zone=64K,zones=8,block=4096"));
+    let recorder = Arc::new(Recorder::new(start));
+    drop(mount(Arc::clone(&recorder) as Arc<dyn ZonedDevice>).unwrap());
+    let recording = recorder.recording();
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {
+        for cuts in outage.choices(&[Tail::Whole, Tail::Torn]).combinations() {
+            let Some(image) = outage.state(&cuts) else { continue };
+            check_state(&image, &[Files::new()], 0, &format!("{cuts:?}"));
+        }
+    }
+}
+
+/// A drive in memory with an empty zonefs.
+fn drive(text: &str) -> Arc<dyn ZonedDevice> {
+    Arc::new(Recorder::new(formatted(&geometry(text))))
+}
+
+#[test]
+fn a_file_larger_than_a_zone_spans_zones_and_small_files_take_none() {
+    let drive = drive("zone=1M,capacity=768K,zones=12");
+    let volume = mount(Arc::clone(&drive)).unwrap();
+    let free = volume.space().unwrap().blocks_free;
+    volume.write("/small", &[1; 4000]).unwrap();
+    assert_eq!(volume.space().unwrap().blocks_free, free);
+    let large: Vec<u8> = (0..2_000_001_u32).map(|n| n.to_le_bytes()[1]).collect();
+    let file = volume.create("/large").unwrap();
+    for piece in large.chunks(70_000) {
+        file.append(piece).unwrap();
+    }
+    assert!(volume.read("/large").unwrap() == large, "while some of it is in memory");
+    drop(file);
+    volume.close().unwrap();
+    let volume = mount(drive).unwrap();
+    assert!(volume.read("/large").unwrap() == large);
+    // Three zones of 192 blocks.
+    assert_eq!(volume.space().unwrap().blocks_free, free - 3 * 192);
+    // It goes on growing where its last block was filled with zeroes.
+    volume.open_with("/large", APPEND, 0).unwrap().append(b"more").unwrap();
+    assert!(volume.read("/large").unwrap() == [&large[..], b"more"].concat());
+}
+
+#[test]
+fn tables_are_written_once_each_to_a_zone_of_its_own_which_is_reset_when_it_is_deleted() {
+    let drive = drive("zone=256K,zones=20,active=8,open=8");
+    let volume = mount(Arc::clone(&drive)).unwrap();
+    for table in 0..200_u32 {
+        let path = format!("/{table}.ldb");
+        let file = volume.create(&path).unwrap();
+        file.append(&vec![table.to_le_bytes()[0]; 200_000]).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        if let Some(old) = table.checked_sub(10) {
+            volume.remove_file(format!("/{old}.ldb")).unwrap();
+        }
+    }
+    volume.sync().unwrap();
+    for table in 190..200_u32 {
+        let content = volume.read(format!("/{table}.ldb")).unwrap();
+        assert_eq!(content, vec![table.to_le_bytes()[0]; 200_000]);
+    }
+    let zones = drive.report_all().unwrap();
+    let active = zones.iter().filter(|zone| zone.cond.is_active()).count();
+    assert!(active <= 2, "only the map is being written: {active}");
+    let full = zones[3..].iter().filter(|zone| zone.cond == ZoneCond::Full).count();
+    assert_eq!(full, 10, "one zone for each table");
+}
+
+#[test]
+fn a_full_drive_says_so_and_takes_more_after_a_deletion() {
+    let volume = mount(drive("zone=256K,zones=10")).unwrap();
+    let mut made = 0;
+    let refused = loop {
+        let file = volume.create(format!("/{made}")).unwrap();
+        if let Err(error) = file.append(&vec![1; 256 << 10]) {
+            break error;
+        }
+        made += 1;
+    };
+    assert!(matches!(refused.reason(), FsError::NoSpace), "{refused}");
+    assert_eq!((made, volume.space().unwrap().blocks_free), (7, 0));
+    volume.sync().unwrap();
+    volume.remove_file("/3").unwrap();
+    volume.write("/again", &vec![2; 256 << 10]).unwrap();
+    assert_eq!(volume.read("/again").unwrap(), vec![2; 256 << 10]);
+    assert_eq!(volume.read("/6").unwrap(), vec![1; 256 << 10]);
+}
+
+#[test]
+fn what_is_deleted_while_it_is_open_can_be_read_until_it_is_closed() {
+    let volume = mount(drive("zone=256K,zones=10")).unwrap();
+    volume.write("/table", &vec![1; 100_000]).unwrap();
+    let free = volume.space().unwrap().blocks_free;
+    let file = volume.open("/table").unwrap();
+    volume.remove_file("/table").unwrap();
+    volume.sync().unwrap();
+    for number in 0..6 {
+        volume.write(format!("/{number}"), &vec![2; 256 << 10]).unwrap();
+    }
+    let mut content = vec![0; 100_000];
+    file.read_exact_at(&mut content, 0).unwrap();
+    assert_eq!(content, vec![1; 100_000]);
+    drop(file);
+    assert_eq!(volume.space().unwrap().blocks_free, free + 64 - 6 * 64);
+}
+
+#[test]
+fn files_grow_only_at_their_end() {
+    let volume = mount(drive("zone=256K,zones=10")).unwrap();
+    volume.write("/log", b"0123456789").unwrap();
+    let file = volume.open_with("/log", APPEND | zonal_fs::volume::OpenFlags::READ, 0).unwrap();
+    file.set_len(4).unwrap();
+    file.append(b"abc").unwrap();
+    assert_eq!(volume.read("/log").unwrap(), b"0123abc");
+    for offset in [0, 8] {
+        let file = volume.open_with("/log", zonal_fs::volume::OpenFlags::WRITE, 0).unwrap();
+        assert_eq!(file.write_all_at(b"x", offset).unwrap_err().errno(), 95, "EOPNOTSUPP");
+    }
+}
+
+/// Changes a block of a zone below the write pointer, by writing the zone again.
+fn rewrite(drive: &dyn ZonedDevice, zone: u32, change: impl FnOnce(&mut Vec<u8>)) {
+    let id = ZoneId::new(zone);
+    let found = drive.zone(id).unwrap();
+    let bytes = drive.geometry().bytes(found.written().unwrap()).get();
+    let mut content = vec![0; usize::try_from(bytes).unwrap()];
+    drive.read(found.start, &mut content).unwrap();
+    change(&mut content);
+    drive.manage(zonal::Select::One(id), zonal::ZoneAction::Reset).unwrap();
+    drive.write(found.start, &content).unwrap();
+}
+
+#[test]
+fn a_bad_record_before_others_is_refused_and_one_at_the_end_was_never_there() {
+    let drive = drive("zone=256K,zones=10");
+    let volume = mount(Arc::clone(&drive)).unwrap();
+    for name in ["/a", "/b", "/c"] {
+        volume.create(name).unwrap();
+        volume.sync().unwrap();
+    }
+    // Cut off: a close would write nothing, as nothing has changed.
+    volume.close().unwrap();
+    // The map is in the first zone file, which is zone 1: a snapshot and three changes.
+    let mut at_end = Vec::new();
+    rewrite(&*drive, 1, |content| {
+        at_end = content.clone();
+        assert_eq!(content.len(), 4 * 4096);
+        content[2 * 4096 + 100] ^= 1;
+    });
+    let refused = mount(Arc::clone(&drive)).err().unwrap();
+    let said = refused.to_string();
+    assert!(said.contains("record at byte 8192 is bad") && said.contains("mkzonefs"), "{said}");
+    rewrite(&*drive, 1, |content| {
+        *content = at_end;
+        content[3 * 4096 + 100] ^= 1;
+    });
+    let names: Vec<String> = files(&mount(drive).unwrap()).into_keys().collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn zone_files_of_somebody_else_are_left_alone() {
+    let drive = drive("zone=256K,zones=10");
+    let zone = drive.geometry().zone_start(ZoneId::new(5));
+    drive.write(zone, &[9; 4096]).unwrap();
+    let refused = mount(Arc::clone(&drive)).err().unwrap();
+    assert!(refused.to_string().contains("no name map"), "{refused}");
+    assert_eq!(drive.zone(ZoneId::new(5)).unwrap().written().unwrap().get(), 1);
+}
+
+#[test]
+fn a_zone_that_fails_while_it_is_written_costs_nothing() {
+    let recorder = Arc::new(Recorder::new(formatted(&geometry("zone=1M,zones=12"))));
+    let volume = mount(Arc::clone(&recorder) as Arc<dyn ZonedDevice>).unwrap();
+    let file = volume.create("/table").unwrap();
+    file.append(&vec![1; 300_000]).unwrap();
+    file.sync_all().unwrap();
+    // Zone 3 is the first that is no zone of the map.
+    recorder.fail_zone(ZoneId::new(3), ZoneFailure::ReadOnly).unwrap();
+    file.append(&vec![2; 300_000]).unwrap();
+    file.sync_all().unwrap();
+    let content = volume.read("/table").unwrap();
+    assert!(content == [vec![1; 300_000], vec![2; 300_000]].concat());
+}
+
+#[test]
+fn the_map_moves_between_its_zones_as_often_as_it_has_to() {
+    let drive = drive("zone=64K,zones=16,block=4096");
+    let volume = mount(Arc::clone(&drive)).unwrap();
+    for number in 0..200_u32 {
+        let file = volume.open_with("/log", APPEND, 0o644).unwrap();
+        file.append(&number.to_le_bytes()).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(volume);
+    let found = mount(drive).unwrap().read("/log").unwrap();
+    let wanted: Vec<u8> = (0..200_u32).flat_map(u32::to_le_bytes).collect();
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn a_drive_with_too_few_zones_is_refused() {
+    let refused = mount(drive("zone=256K,zones=6")).err().unwrap();
+    assert!(refused.to_string().contains("5 sequential zones"), "{refused}");
+    let recorder = Recorder::new(formatted(&geometry("zone=256K,zones=8")));
+    recorder.fail_zone(ZoneId::new(1), ZoneFailure::ReadOnly).unwrap();
+    let refused = mount(Arc::new(recorder)).err().unwrap();
+    assert!(refused.to_string().contains("seq/0 has failed"), "{refused}");
+}
+
+#[test]
+fn listing_a_directory_goes_on_where_it_was() {
+    let clock = Arc::new(ManualClock::new(1_000));
+    let store = ZoneStore::mount(drive("zone=256K,zones=10"), clock, MEMORY).unwrap();
+    let store = Arc::new(store);
+    let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
+    let volume = Volume::new(Arc::clone(&store) as Arc<dyn FileSystem>, &options);
+    volume.create_dir("/kv").unwrap();
+    for number in 0..50 {
+        volume.create(format!("/kv/{number}")).unwrap();
+    }
+    let (mut cookie, mut seen) = (0, 0);
+    let kv = volume.metadata("/kv").unwrap().ino;
+    loop {
+        let mut got = None;
+        let mut one = |entry: zonal_fs::vfs::DirEntry<'_>| {
+            if got.is_some() {
+                return zonal_fs::vfs::Listing::Enough;
+            }
+            got = Some(entry.cookie);
+            zonal_fs::vfs::Listing::More
+        };
+        store.readdir(kv, cookie, &mut one).unwrap();
+        let Some(next) = got else { break };
+        (cookie, seen) = (next, seen + 1);
+    }
+    assert_eq!(seen, 52);
+}
