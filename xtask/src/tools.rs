@@ -18,7 +18,7 @@ use crate::{cargo, run};
 pub type Packaged = (&'static str, &'static str);
 
 /// Of the suites.
-const PACKAGED: [Packaged; 12] = [
+const PACKAGED: [Packaged; 14] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
@@ -32,6 +32,9 @@ const PACKAGED: [Packaged; 12] = [
     ("/usr/include/leveldb/env.h", "libleveldb-dev"),
     ("/usr/lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
     ("tmux", "tmux"),
+    // HDFS. Maven fetches Hadoop's jars.
+    ("java", "default-jre-headless"),
+    ("mvn", "maven"),
 ];
 
 /// Unpacked to `target/tools/debian` where they are absent, with all that they need: installed, they

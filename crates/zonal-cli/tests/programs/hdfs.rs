@@ -1,0 +1,36 @@
+//! HDFS on three drives: the example stores a file, takes a drive away, waits until an empty one has its
+//! replicas, and reads them back from that one alone.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::place::Place;
+use crate::text;
+
+/// `EX_UNAVAILABLE`: Java or Hadoop's jars cannot be had.
+const UNAVAILABLE: i32 = 69;
+
+#[test]
+#[ignore = "needs root, Java and minutes; run by cargo xtask test --all"]
+fn hdfs_replicates_what_a_drive_took_with_it() {
+    let Some(place) = Place::unmade("mnt") else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let jars = root.join("../../target/tools/hadoop");
+    let mut script = Command::new(root.join("examples/hdfs.sh"));
+    script.arg("130").env("ZONAL", env!("CARGO_BIN_EXE_zonal")).env("HADOOP_JARS", text(&jars));
+    let output = script.env("TMPDIR", place.path("")).stdin(Stdio::null()).output().unwrap();
+    let (told, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.code() == Some(UNAVAILABLE) {
+        println!("SKIP: {}", errors.trim());
+        return;
+    }
+    assert!(output.status.success(), "{}: {told}{errors}", output.status);
+    println!("{told}");
+    for step in
+        ["every block has three replicas again: ", "read from the new drive alone, identical"]
+    {
+        assert!(told.contains(step), "{step}: {told}");
+    }
+    assert_eq!(told.matches(": clean, ").count(), 3, "{told}");
+}
