@@ -18,7 +18,7 @@ jars=${HADOOP_JARS:-$HOME/.cache/zonal/hadoop-$version}
 zone_mib=64
 # Three replicas, what Furrow keeps for itself, and room.
 zones=$((40 + 2 * mib / zone_mib))
-place=$(mktemp -d "${TMPDIR:-/tmp}/zonal-hdfs-XXXXXX")
+place=$(mktemp -d)
 base_port=$((20000 + RANDOM % 10000))
 declare -A servers
 

@@ -118,7 +118,6 @@ impl Base {
             Killed::Server => self.place.unmount(),
             Killed::Daemon => self.place.clear(),
         }
-        self.place.check();
         self.place.mount("");
         let server = self.start();
         // The one that was being committed may be there.

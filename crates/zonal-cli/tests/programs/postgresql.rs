@@ -126,13 +126,14 @@ impl Base {
             End::Daemon => self.place.clear(),
             End::Power(_) => self.place.unmount_by_force(),
         }
-        self.place.check();
         self.place.mount("");
         let server = self.start();
         // The one that was being committed may be there.
         let found = self.check(acknowledged, acknowledged + 1);
         server.kill();
         self.place.unmount();
+        // Not before: a batch that was being written may be in one copy only until the next mount.
+        self.place.check();
         found
     }
 
