@@ -3,7 +3,7 @@
 //! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part of
 //! their name. `--json FILE` writes the figures; `--before FILE`, which may be given more than once,
 //! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB.
-//! `--rounds N` is how often what takes time is measured.
+//! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are.
 //!
 //! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock of
 //! its own. Times are the median of the rounds, with the least and the greatest.
@@ -15,6 +15,7 @@
 //! | `unlink` | how long do other calls wait while a large file is deleted? |
 //! | `commit` | what does an fsync write, and how long does it take? |
 //! | `pauses` | how long does a call wait for others, at worst? |
+//! | `pace` | how long does a write take while reclaim keeps pace with it, on a drive that is nearly full? |
 //! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
 //! | `check` | what does a check cost, by the same? |
 //! | `metadata` | how many bytes of metadata for each byte of data? |
@@ -27,6 +28,7 @@ mod commit;
 mod drive;
 mod metadata;
 mod names;
+mod pace;
 mod pauses;
 mod placement;
 mod report;
@@ -44,6 +46,7 @@ type Measure = fn(&Args, &mut Report);
 /// What is asked for.
 pub(crate) struct Args {
     rounds: usize,
+    zone_mib: u64,
     is_large: bool,
     words: Vec<String>,
     json: Option<PathBuf>,
@@ -56,7 +59,8 @@ impl Args {
 }
 
 fn parse(report: &mut Report) -> Args {
-    let mut args = Args { rounds: 5, is_large: false, words: Vec::new(), json: None };
+    let mut args =
+        Args { rounds: 5, zone_mib: 256, is_large: false, words: Vec::new(), json: None };
     let mut given = env::args().skip(1);
     while let Some(arg) = given.next() {
         let mut value = || given.next().unwrap_or_else(|| panic!("{arg} needs a value"));
@@ -66,6 +70,7 @@ fn parse(report: &mut Report) -> Args {
             "--before" => report.compare(&PathBuf::from(value())),
             "--json" => args.json = Some(value().into()),
             "--rounds" => args.rounds = value().parse().expect("a number of rounds"),
+            "--zone-mib" => args.zone_mib = value().parse().expect("a number of MiB"),
             "--large" => args.is_large = true,
             word => args.words.push(word.to_owned()),
         }
@@ -79,12 +84,13 @@ fn main() {
     }
     let mut report = Report::default();
     let args = parse(&mut report);
-    let subjects: [(&str, Measure); 10] = [
+    let subjects: [(&str, Measure); 11] = [
         ("names", names::names),
         ("overwrites", names::overwrites),
         ("unlink", pauses::unlink),
         ("commit", commit::commit),
         ("pauses", pauses::pauses),
+        ("pace", pace::pace),
         ("files", scale::files),
         ("extents", scale::extents),
         ("check", scale::checks),

@@ -336,6 +336,11 @@ impl Zones {
         self.pending > 0
     }
 
+    /// Blocks of zones that a commit and resets give back, with nothing more to be moved.
+    pub(super) fn awaited_blocks(&self) -> u64 {
+        (self.emptied.len() + self.pending) as u64 * u64::from(self.limits.zone_blocks)
+    }
+
     /// How many zones can be reset now.
     pub(super) fn reset_count(&self) -> usize {
         self.resets.len()

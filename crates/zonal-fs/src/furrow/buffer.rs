@@ -5,19 +5,18 @@
 //! write to the drive. A block stays here until its content has been placed on the drive and
 //! mapped; if it is written again meanwhile, it stays with the newer content.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 use zonal::placement::streams::Target;
 
 use super::Furrow;
-use super::alloc::Urgency;
 use super::committer::Ending;
 use super::data::{Purpose, Source};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Rows;
 use super::missing::Lookup;
+use super::pace::Admission;
 use super::place::{Crcs, MapEntry, Stored};
 use super::state::{DirtyBlock, State};
 use super::step::BatchDue;
@@ -30,28 +29,6 @@ const GATHER_BLOCKS: usize = 256;
 
 /// A block's bytes.
 pub(super) type BlockData = [u8; BLOCK_BYTES];
-
-/// Room on the drive that a running operation holds. What it does not use it gives back.
-pub(super) struct Admission<'a> {
-    fs: &'a Furrow,
-    blocks: u64,
-}
-
-impl Admission<'_> {
-    /// Hands `blocks` of the room to the state's buffer, which holds it from now on.
-    pub(super) fn hand_over(&mut self, blocks: u64) {
-        self.blocks = self.blocks.checked_sub(blocks).expect("an operation uses what it asked for");
-    }
-}
-
-impl Drop for Admission<'_> {
-    fn drop(&mut self) {
-        // After a panic the lock is poisoned, and a second panic would hide the first.
-        if self.blocks > 0 && !std::thread::panicking() {
-            self.fs.write_accounts().totals.pending -= self.blocks;
-        }
-    }
-}
 
 /// A stored block, read so that part of it can be replaced.
 pub(super) struct Base {
@@ -77,69 +54,6 @@ struct Outgoing {
 }
 
 impl Furrow {
-    /// Holds room for `blocks` blocks, reclaiming if there is none. Called between operations'
-    /// changes, never with the state locked: reclaim commits.
-    pub(super) fn admit(&self, blocks: u64) -> Result<Admission<'_>> {
-        let admission = if self.short_of_room.load(Ordering::Acquire) == 0 {
-            self.admit_at_once(blocks)
-        } else {
-            None
-        };
-        let admission = match admission {
-            Some(admission) => admission,
-            None => {
-                self.short_of_room.fetch_add(1, Ordering::AcqRel);
-                let outcome = self.admit_with_effort(blocks);
-                self.short_of_room.fetch_sub(1, Ordering::AcqRel);
-                outcome?
-            }
-        };
-        self.pay(blocks);
-        Ok(admission)
-    }
-
-    /// Holds room for blocks that replace others when space is given back. Where no room can be
-    /// made, they take what is kept for reclaim.
-    pub(super) fn admit_shrinking(&self, blocks: u64) -> Admission<'_> {
-        self.admit(blocks).unwrap_or_else(|error| {
-            tracing::debug!(%error, "no room can be made; space is given back all the same");
-            self.write_accounts().totals.pending += blocks;
-            Admission { fs: self, blocks }
-        })
-    }
-
-    fn admit_at_once(&self, blocks: u64) -> Option<Admission<'_>> {
-        let mut state = self.write_accounts();
-        if self.room(&state) < state.totals.pending + blocks {
-            return None;
-        }
-        state.totals.pending += blocks;
-        Some(Admission { fs: self, blocks })
-    }
-
-    fn admit_with_effort(&self, blocks: u64) -> Result<Admission<'_>> {
-        let _wait = self.meters.wait(&*self.clock);
-        let _turn = self.making_room.lock().expect("no holder panicked");
-        // Each attempt empties a zone, and wins what was dead in it.
-        let mut attempts = 64 + 2 * self.pins.len();
-        loop {
-            if let Some(admission) = self.admit_at_once(blocks) {
-                return Ok(admission);
-            }
-            attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
-            self.make_room()?;
-        }
-    }
-
-    /// Blocks that user writes can place without reclaim.
-    pub(super) fn room(&self, state: &State) -> u64 {
-        let layout = self.layout();
-        let set = layout.meta_zones_wanted(state.totals.row_bytes);
-        let kept = state.zones.kept_for_metadata(set) as u64 + 1;
-        let free = state.zones.free_blocks().saturating_sub(kept * u64::from(layout.zone_blocks));
-        free + state.zones.open_room()
-    }
-
     /// Checks that `growth` more blocks are within what files may fill.
     pub(super) fn check_space(&self, state: &State, growth: u64) -> Result<()> {
         let totals = &state.totals;
@@ -303,26 +217,6 @@ impl Furrow {
         }
     }
 
-    /// Makes a writer pay for the space it takes while little is free: it moves as many blocks as have to be
-    /// moved for those that it writes, so that reclaim keeps pace and nobody has to stop for a whole zone.
-    fn pay(&self, blocks: u64) {
-        let is_low = {
-            let state = self.read_state();
-            self.room(&state) < self.low_mark(&state)
-        };
-        if is_low {
-            self.wake_worker();
-        }
-        let _wait = is_low.then(|| self.meters.wait(&*self.clock));
-        if is_low
-            && !self.reset_one()
-            && let Err(error) = self.reclaim_some(self.cost_per_block() * blocks, Urgency::Normal)
-        {
-            // The writer has its room already.
-            tracing::warn!(%error, "reclaim ahead of a write failed");
-        }
-    }
-
     fn is_buffer_full(&self) -> bool {
         self.read_state().totals.pending > self.buffer_max()
     }
@@ -330,14 +224,6 @@ impl Furrow {
     fn buffer_max(&self) -> u64 {
         let buffered = (self.options.division().buffer / BLOCK_BYTES) as u64;
         buffered.min(u64::from(self.layout().zone_blocks))
-    }
-
-    /// Room below which writers pay.
-    pub(super) fn low_mark(&self, state: &State) -> u64 {
-        let zone = u64::from(self.layout().zone_blocks);
-        // Reclaim that shares the only open zone has to be further ahead.
-        let share = if self.layout().open_zones > 1 { 128 } else { 50 };
-        (state.zones.usable() / share).clamp(2 * zone, 32 * zone)
     }
 }
 

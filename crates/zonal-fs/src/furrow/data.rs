@@ -67,7 +67,7 @@ impl Furrow {
         let mut placed = Vec::new();
         let mut rest = data;
         let mut refusals = 0;
-        let mut attempts = 2 * self.pins.len();
+        let mut attempts = self.attempts_max();
         while !rest.is_empty() {
             let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
             let want = want.min(self.layout().extent_max);

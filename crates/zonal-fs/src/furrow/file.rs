@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use zonal::placement::streams::Target;
 
 use super::Furrow;
-use super::buffer::{Admission, Base};
+use super::buffer::Base;
 use super::chunk::{CHUNK_BYTES, Chunk, LastBlock};
 use super::committer::Ending;
 use super::data::Purpose;
@@ -17,6 +17,7 @@ use super::extent::{Placed, checksums};
 use super::format::BLOCK_BYTES;
 use super::inode::{change_attributes, plan_attributes};
 use super::missing::Lookup;
+use super::pace::Admission;
 use super::place::{Crcs, MapEntry};
 use super::planted::PlantedBug;
 use super::state::State;

@@ -60,6 +60,7 @@ mod names;
 mod ops;
 mod options;
 mod owners;
+mod pace;
 mod place;
 mod planted;
 mod read;
@@ -82,6 +83,7 @@ mod sums;
 mod superlog;
 pub mod table;
 mod target;
+mod turns;
 mod verify;
 mod victims;
 
@@ -122,6 +124,7 @@ use self::step::Steps;
 use self::superlog::SuperLog;
 use self::table::pairs::Pairs;
 use self::table::view::View;
+use self::turns::Turns;
 use crate::FsError;
 use crate::vfs::{Ino, Result, Timestamp};
 
@@ -176,8 +179,8 @@ pub struct Furrow {
     pairs: Mutex<Pairs>,
     /// One changes the levels of the table at a time. Taken before the committer.
     stepping: Mutex<()>,
-    /// One reclaims at a time; the victim it is at.
-    reclaiming: Mutex<Option<Victim>>,
+    /// One reclaims at a time, a step; the victim it is at.
+    reclaiming: Turns<Option<Victim>>,
     /// One searches for owners at a time; the search under way. Taken before the state.
     searching: Mutex<Option<Search>>,
     /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
@@ -186,8 +189,9 @@ pub struct Furrow {
     /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
     /// Taken before [`changing`](Self::changing).
     buffering: Mutex<()>,
-    /// Held by a writer that makes room, one at a time; others wait, and take nothing of that room.
-    making_room: Mutex<()>,
+    /// Held by a writer that makes room, one at a time; others wait, and take nothing of that room. Taken
+    /// before [`reclaiming`](Self::reclaiming).
+    making_room: Turns<()>,
     steps: Steps,
     /// How many do or wait.
     short_of_room: AtomicU32,
@@ -267,11 +271,11 @@ impl Furrow {
             commit_turns: CommitTurns::default(),
             pairs: Mutex::default(),
             stepping: Mutex::new(()),
-            reclaiming: Mutex::new(None),
+            reclaiming: Turns::default(),
             searching: Mutex::new(None),
             flushing: Mutex::default(),
             buffering: Mutex::default(),
-            making_room: Mutex::new(()),
+            making_room: Turns::default(),
             steps: Steps::default(),
             short_of_room: AtomicU32::new(0),
             idle_waiters: AtomicU32::new(0),

@@ -6,9 +6,12 @@
 //! the order of files and offsets, so a file that was overwritten in pieces becomes contiguous
 //! again and takes fewer rows. A victim is reset after the commit that follows the last move (F3).
 //! This file has the mechanism; the policy is
-//! [`Zones::find_victim`](super::alloc::Zones::find_victim) and the pace is [`pay`](super::buffer).
+//! [`Zones::find_victim`](super::alloc::Zones::find_victim) and the pace is [`pace`](super::pace).
+//! Blocks are moved in steps, each of them a turn: who waits for its own comes after one step of each before it.
 
 use std::sync::atomic::Ordering;
+
+use zonal::placement::pace::STEP_BLOCKS;
 
 use super::Furrow;
 use super::alloc::{Listed, Urgency};
@@ -23,11 +26,8 @@ use super::records::settle;
 use crate::FsError;
 use crate::vfs::Result;
 
-/// Blocks copied at once: 1 MiB.
+/// Blocks that the worker copies at once: 1 MiB.
 pub(super) const COPY_BLOCKS: u32 = 256;
-
-/// Blocks moved for each block won from which on a writer does not pay more: a zone of which 96 % live.
-const COST_MAX: u64 = 24;
 
 /// The zone that reclaim is at.
 #[derive(Debug)]
@@ -46,10 +46,15 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    /// The next record to look at, of a long one a part.
-    fn next(&self) -> Option<OwnerRecord> {
+    /// The next record to look at, of a long one a part of `most` blocks.
+    fn next(&self, most: u32) -> Option<OwnerRecord> {
         let (index, skip) = self.next;
-        self.records.get(index).map(|record| record.part(skip, COPY_BLOCKS))
+        self.records.get(index).map(|record| record.part(skip, most))
+    }
+
+    /// Whether all records were looked at.
+    fn is_through(&self) -> bool {
+        self.next.0 >= self.records.len()
     }
 
     /// Goes on behind a record that [`next`](Self::next) returned.
@@ -62,7 +67,7 @@ impl Victim {
 }
 
 impl Furrow {
-    /// Frees at least one zone, or says that there is no space.
+    /// Brings a zone nearer to being free, by a step, or says that there is no space.
     pub(super) fn make_room(&self) -> Result<()> {
         let (pending, emptied) = {
             let state = self.read_state();
@@ -85,13 +90,26 @@ impl Furrow {
         if self.layout().open_zones > 1 {
             self.give_up_open();
         }
-        let moved = self.reclaim_some(u64::MAX, Urgency::Emergency)?;
+        let moved = self.reclaim_some(STEP_BLOCKS, Urgency::Emergency)?;
+        let (has_changed, has_emptied) = {
+            let state = self.read_state();
+            (!state.changes.rows.is_empty(), state.zones.has_emptied())
+        };
+        if moved > 0 && !has_emptied {
+            return Ok(());
+        }
         // Rows of deleted files may be all that keeps zones from being empty.
-        let pending = !self.read_state().changes.rows.is_empty();
-        if moved == 0 && !pending && !self.read_state().zones.has_emptied() {
+        if moved == 0 && !has_changed && !has_emptied {
             return Err(FsError::NoSpace);
         }
         self.commit(Ending::Record)
+    }
+
+    /// Steps of making room after which there is none: each victim takes as many as it has room for, and wins
+    /// what was dead in it.
+    pub(super) fn attempts_max(&self) -> usize {
+        let steps = self.layout().zone_blocks.div_ceil(STEP_BLOCKS) as usize + 1;
+        (64 + 2 * self.pins.len()) * steps
     }
 
     /// Seals an open zone in which so much is dead that it is a better victim than all others: files that
@@ -107,34 +125,33 @@ impl Furrow {
         }
     }
 
-    /// Blocks that reclaim moves for each that it wins, by its last victim.
-    pub(super) fn cost_per_block(&self) -> u64 {
-        self.steps.cost.load(Ordering::Relaxed).clamp(2, COST_MAX)
+    /// Moves about `budget` blocks of a victim, all of it at most, and returns how many moved.
+    pub(super) fn reclaim_some(&self, budget: u32, urgency: Urgency) -> Result<u64> {
+        self.reclaim_in(&mut self.reclaiming.take(), budget, urgency)
     }
 
-    /// Moves about `budget` blocks of a victim, all of it at most, and returns how many moved.
-    pub(super) fn reclaim_some(&self, budget: u64, urgency: Urgency) -> Result<u64> {
-        let mut current = match urgency {
-            Urgency::Emergency => self.reclaiming.lock().expect("no holder panicked"),
-            // Another thread reclaims already.
-            Urgency::Normal | Urgency::Rescue => match self.reclaiming.try_lock() {
-                Ok(guard) => guard,
-                Err(_) => return Ok(0),
-            },
-        };
+    /// The same for who has the turn.
+    pub(super) fn reclaim_in(
+        &self,
+        current: &mut Option<Victim>,
+        budget: u32,
+        urgency: Urgency,
+    ) -> Result<u64> {
         let mut moved = 0;
-        let mut victim = current.take();
-        while moved < budget {
-            let Some(mut at) = self.choose_victim(victim.take(), urgency)? else { break };
-            if let Some(batch) = self.look_at(&mut at, urgency)? {
+        while moved < u64::from(budget) {
+            let Some(mut at) = self.choose_victim(current.take(), urgency)? else { break };
+            let rest = u64::from(budget) - moved;
+            let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
+            if let Some(batch) = self.look_at(&mut at, (most, urgency))? {
                 let outcome = self.move_blocks(at.zone, &batch);
                 self.unpin_zone(at.zone);
                 let blocks = outcome?;
                 self.meters.moved(at.zone, blocks);
+                self.steps.paid(blocks);
                 moved += blocks;
             }
             if !self.is_over(&at) {
-                victim = Some(at);
+                *current = Some(at);
                 continue;
             }
             self.meters.victim_is_over(at.zone, self.gained(&at, urgency));
@@ -144,17 +161,6 @@ impl Furrow {
                 self.miss_owners(&at);
             }
         }
-        *current = victim;
-        let is_short = {
-            let state = self.read_state();
-            let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
-            let kept = state.zones.kept_for_metadata(set) + 1;
-            state.zones.has_emptied() && state.zones.free_count() <= kept + 1
-        };
-        if is_short && urgency == Urgency::Normal {
-            self.commit(Ending::Record)?;
-            self.reset_one();
-        }
         Ok(moved)
     }
 
@@ -163,7 +169,7 @@ impl Furrow {
         let goes_on = before.filter(|victim| {
             let state = self.read_state();
             let is_same = state.zones.slot(victim.zone).resets == victim.resets;
-            is_same && victim.next().is_some() && state.zones.is_victim(victim.zone, urgency)
+            is_same && !victim.is_through() && state.zones.is_victim(victim.zone, urgency)
         });
         if goes_on.is_some() {
             return Ok(goes_on);
@@ -205,7 +211,6 @@ impl Furrow {
     fn find_victim(&self, urgency: Urgency) -> Option<Victim> {
         let state = self.read_state();
         let zone = state.zones.find_victim(state.totals.data_clock, urgency)?;
-        self.steps.cost.store(state.zones.cost_of(zone), Ordering::Relaxed);
         let slot = state.zones.slot(zone);
         let records = slot.records.as_slice().to_vec();
         let mark = slot.owners_mark();
@@ -214,7 +219,7 @@ impl Furrow {
 
     /// Whether there is nothing more to move out of a victim, as far as its records tell.
     fn is_over(&self, victim: &Victim) -> bool {
-        victim.next().is_none() || self.read_state().zones.slot(victim.zone).live == 0
+        victim.is_through() || self.read_state().zones.slot(victim.zone).live == 0
     }
 
     /// Blocks that can be written again once a victim is reset.
@@ -243,10 +248,14 @@ impl Furrow {
         }
     }
 
-    /// The next blocks of a victim that live, up to [`COPY_BLOCKS`], in their order. The zone is pinned
-    /// then, so that it is not reset and written again while it is copied; `None` if it is no victim any
-    /// more.
-    fn look_at(&self, victim: &mut Victim, urgency: Urgency) -> Result<Option<Vec<Piece>>> {
+    /// The next blocks of a victim that live, up to `most` or a shared extent, in their order. The zone is
+    /// pinned then, so that it is not reset and written again while it is copied; `None` if it is no victim
+    /// any more.
+    fn look_at(
+        &self,
+        victim: &mut Victim,
+        (most, urgency): (u32, Urgency),
+    ) -> Result<Option<Vec<Piece>>> {
         {
             let state = self.read_state();
             let is_same = state.zones.slot(victim.zone).resets == victim.resets;
@@ -255,22 +264,22 @@ impl Furrow {
             }
             self.pin_zone(victim.zone);
         }
-        let batch = self.next_pieces(victim);
+        let batch = self.next_pieces(victim, most);
         if batch.is_err() {
             self.unpin_zone(victim.zone);
         }
         batch.map(Some)
     }
 
-    fn next_pieces(&self, victim: &mut Victim) -> Result<Vec<Piece>> {
+    fn next_pieces(&self, victim: &mut Victim, most: u32) -> Result<Vec<Piece>> {
         let (mut batch, mut blocks) = (Vec::new(), 0);
-        while let Some(record) = victim.next().filter(|_| blocks < COPY_BLOCKS) {
+        while let Some(record) = victim.next(most).filter(|_| blocks < most) {
             // Others may change something meanwhile: each piece is looked at again at the end.
             let pieces = self
                 .loaded_if_there(|| self.read_state().pieces_at(victim.zone, &record))?
                 .unwrap_or_default();
             let more: u32 = pieces.iter().map(Piece::blocks).sum();
-            if blocks > 0 && blocks + more > COPY_BLOCKS {
+            if blocks > 0 && blocks + more > most {
                 break;
             }
             blocks += more;
@@ -441,7 +450,7 @@ mod tests {
             fs.finish_zone(open.zone);
         }
         while fs.read_state().zones.find_victim(0, Urgency::Emergency).is_some() {
-            let moved = fs.reclaim_some(u64::MAX, Urgency::Emergency).unwrap();
+            let moved = fs.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
             assert!(moved > 0);
             fs.sync().unwrap();
         }

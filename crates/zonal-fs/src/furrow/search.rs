@@ -187,7 +187,7 @@ mod tests {
             if fs.read_state().zones.slot(zone).live == 0 {
                 return;
             }
-            fs.reclaim_some(u64::MAX, Urgency::Emergency).unwrap();
+            fs.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
             fs.sync().unwrap();
         }
         panic!("{} blocks stay in zone {zone}", fs.read_state().zones.slot(zone).live);

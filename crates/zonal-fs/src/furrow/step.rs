@@ -88,8 +88,8 @@ pub(super) struct Steps {
     is_woken: AtomicBool,
     /// Nothing is moved in the background.
     reclaim_is_paused: AtomicBool,
-    /// Blocks that the last victim made reclaim move for each that it won.
-    pub(super) cost: AtomicU64,
+    /// What writers have to pay, in 256ths of a block that is moved, and have not yet.
+    pub(super) owed: AtomicU64,
 }
 
 impl Furrow {
@@ -183,7 +183,8 @@ impl Furrow {
             (changes.rows.len(), changes.bytes)
         };
         let is_large = rows >= CHANGES_MAX || self.batch_due(bytes) != BatchDue::No;
-        let is_much = is_large || self.is_held_by_changes();
+        let is_needed = self.is_held_by_changes() || self.awaits_emptied(&self.read_state());
+        let is_much = is_large || is_needed;
         if is_young && !is_much {
             return Ok(StepProgress::Wait);
         }
@@ -209,7 +210,8 @@ impl Furrow {
         if searches {
             self.search_some()?;
         }
-        let moved = self.reclaim_some(u64::from(COPY_BLOCKS), urgency)?;
+        let moved = self.reclaim_some(COPY_BLOCKS, urgency)?;
+        self.free_emptied()?;
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 
@@ -233,7 +235,7 @@ impl Furrow {
         if searches {
             self.search_some()?;
         }
-        let moved = self.reclaim_some(u64::from(COPY_BLOCKS), Urgency::Normal)?;
+        let moved = self.reclaim_some(COPY_BLOCKS, Urgency::Normal)?;
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 

@@ -51,11 +51,4 @@ impl Zones {
         let is_known = !slot.unreadable && slot.listed != Listed::No;
         slot.role == role && slot.in_flight == 0 && is_known && slot.live > 0
     }
-
-    /// Blocks that have to be moved for each one that a victim gives, rounded up.
-    pub(super) fn cost_of(&self, zone: u32) -> u64 {
-        let slot = self.slot(zone);
-        let won = slot.capacity.saturating_sub(slot.live).max(1);
-        u64::from(slot.live.div_ceil(won))
-    }
 }

@@ -22,6 +22,8 @@ pub(crate) enum Call {
 struct Held {
     /// Calls of this kind wait.
     kind: Option<Call>,
+    /// Not more of them at once.
+    most: usize,
     waiting: usize,
 }
 
@@ -47,7 +49,14 @@ impl Gate {
 
     /// From now on calls of this kind wait.
     pub(crate) fn hold(&self, kind: Call) {
-        self.held.lock().unwrap().kind = Some(kind);
+        let mut held = self.held.lock().unwrap();
+        (held.kind, held.most) = (Some(kind), usize::MAX);
+    }
+
+    /// From now on a call of this kind waits, and others pass meanwhile.
+    pub(crate) fn hold_one(&self, kind: Call) {
+        let mut held = self.held.lock().unwrap();
+        (held.kind, held.most) = (Some(kind), 1);
     }
 
     /// Lets all calls go on.
@@ -80,7 +89,7 @@ impl Gate {
 
     fn pass(&self, kind: Call) {
         let mut held = self.held.lock().unwrap();
-        if held.kind != Some(kind) {
+        if held.kind != Some(kind) || held.waiting >= held.most {
             return;
         }
         held.waiting += 1;

@@ -10,6 +10,7 @@ mod extents;
 mod full;
 mod gate;
 mod host;
+mod pace;
 mod placement;
 mod share;
 mod steps;

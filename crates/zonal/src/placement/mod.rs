@@ -9,12 +9,14 @@
 //! | [`sharing`] | which files share a zone, and which have one of their own? |
 //! | [`streams`] | which of the open zones does a writer get? |
 //! | [`victims`] | which zone is emptied next? |
+//! | [`pace`] | what does a write pay for reclaim? |
 //! | [`model`] | what does a policy cost under a workload? |
 
 pub mod learned;
 pub mod life;
 pub mod lifetime;
 pub mod model;
+pub mod pace;
 pub mod sharing;
 pub mod streams;
 pub mod victims;

@@ -1,0 +1,106 @@
+//! How long does a write take while reclaim has to keep pace with it, on a drive that is nearly full? By the clock,
+//! so on a machine that does nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use zonal::{ByteCount, Clock};
+use zonal_fs::furrow::{Furrow, MountOptions};
+use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
+
+use crate::Args;
+use crate::report::{Latencies, Report, Rounds};
+use crate::volume::{
+    BLOCK, Dice, Machine, create_file, fill, make_with, new_block, overwrite, with_worker,
+};
+
+const ZONES: u64 = 64;
+
+/// Of what files may fill.
+const FULL_PERCENT: u64 = 95;
+
+/// Blocks of the larger writes.
+const LARGE: u64 = 256;
+
+const WRITERS: u64 = 16;
+
+/// How long they write.
+const TOGETHER: Duration = Duration::from_secs(5);
+
+/// Writes of one size, one after the other, of `blocks` blocks in all.
+fn writes(fs: &Furrow, (file, of): (Ino, u64), (size, blocks): (u64, u64)) -> Latencies {
+    let mut latencies = Latencies::default();
+    let mut dice = Dice(7);
+    let mut data = Vec::new();
+    for _ in 0..blocks / size {
+        let at = dice.below(of / size) * size * BLOCK;
+        data.clear();
+        (0..size).for_each(|_| data.extend_from_slice(&new_block()));
+        let start = Machine.monotonic_ns();
+        fs.write(file, at, &data, WriteFlags::DIRECT).expect("written");
+        latencies.push(Machine.monotonic_ns() - start);
+    }
+    latencies
+}
+
+/// How often each of the writers has written a block of its own part of the file.
+fn together(fs: &Furrow, (file, of): (Ino, u64)) -> Vec<u64> {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let is_done = &is_done;
+        let writers = (0..WRITERS).map(|writer| {
+            scope.spawn(move || {
+                let (mut dice, mut count) = (Dice(writer), 0);
+                while !is_done.load(Ordering::Acquire) {
+                    let part = of / WRITERS;
+                    overwrite(fs, file, writer * part + dice.below(part));
+                    count += 1;
+                }
+                count
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let end = Machine.monotonic_ns() + u64::try_from(TOGETHER.as_nanos()).expect("seconds");
+        while Machine.monotonic_ns() < end {
+            std::thread::park_timeout(TOGETHER);
+        }
+        is_done.store(true, Ordering::Release);
+        writers.into_iter().map(|writer| writer.join().expect("it writes")).collect()
+    })
+}
+
+/// All of it, once the drive has been filled and half of that overwritten.
+pub(crate) fn pace(args: &Args, report: &mut Report) {
+    let memory = ByteCount::new(1 << 30);
+    let options = MountOptions { memory, ..MountOptions::default() };
+    let made = make_with(ZONES, args.zone_mib, Arc::new(Machine), options);
+    let fs = &made.fs;
+    let file = create_file(fs, Ino::ROOT, "file");
+    let of = fs.statfs().expect("it says").blocks_free * FULL_PERCENT / 100;
+    let mut rounds = Rounds::default();
+    with_worker(&made, || {
+        fill(fs, file, of * BLOCK);
+        writes(fs, (file, of), (1, of / 2));
+        for _ in 0..args.rounds.min(3) {
+            for (size, name) in [(1, "4 KiB write"), (LARGE, "1 MiB write")] {
+                let before = fs.stats();
+                let mut found = writes(fs, (file, of), (size, of / 8));
+                let shares = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "longest")];
+                for (share, word) in shares {
+                    let name = format!("{name} beside reclaim: {word}");
+                    rounds.push(&name, "µs", found.quantile_us(share));
+                }
+                let after = fs.stats();
+                let ratio = (after.reclaim_bytes - before.reclaim_bytes) as f64
+                    / (after.user_bytes - before.user_bytes) as f64;
+                rounds.push(&format!("{name} beside reclaim: moved"), "blocks per block", ratio);
+            }
+            let counts = together(fs, (file, of));
+            let bound = |count: Option<&u64>| *count.expect("there are writers") as f64;
+            rounds.push("16 writers: least", "writes", bound(counts.iter().min()));
+            rounds.push("16 writers: most", "writes", bound(counts.iter().max()));
+        }
+    });
+    rounds.report(report);
+}

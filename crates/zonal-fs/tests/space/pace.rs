@@ -1,0 +1,194 @@
+//! What a write pays for reclaim while little room is left, and what waits for it meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use zonal::layer::fault::{Fault, FaultKind, FaultOp, FaultPlan, FaultRule};
+use zonal::{ManualClock, MemoryDrive, ZonedDevice};
+use zonal_fs::furrow::{AtimePolicy, Furrow, MountOptions};
+use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
+
+use super::gate::{Call, Gate};
+use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
+
+/// Blocks that a write moves at most at once.
+const STEP: u64 = 64;
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A file that fills so much of what files may fill, of which half has been overwritten.
+fn filled(drive: Arc<dyn ZonedDevice>, percent: u64) -> (Furrow, Ino, u64) {
+    let fs = format(drive);
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free * percent / 100;
+    fill(&fs, file, blocks);
+    let mut dice = Dice(1);
+    for _ in 0..blocks / 2 {
+        overwrite(&fs, file, dice.below(blocks));
+    }
+    (fs, file, blocks)
+}
+
+fn overwrite(fs: &Furrow, file: Ino, block: u64) {
+    fs.write(file, block * BLOCK, &[3; 4096], WriteFlags::DIRECT).unwrap();
+}
+
+#[test]
+fn no_write_moves_more_than_a_step_beyond_its_price() {
+    // A victim takes many steps.
+    let drive = Arc::new(MemoryDrive::new(shape(48, 1024)).unwrap());
+    let (fs, file, blocks) = filled(drive, 90);
+    let mut dice = Dice(2);
+    let (mut most, mut paid) = (0, 0);
+    let start = fs.stats();
+    for _ in 0..blocks {
+        let before = fs.stats().reclaim_bytes;
+        overwrite(&fs, file, dice.below(blocks));
+        let moved = (fs.stats().reclaim_bytes - before) / BLOCK;
+        most = most.max(moved);
+        paid += u64::from(moved > 0);
+    }
+    let moved = (fs.stats().reclaim_bytes - start.reclaim_bytes) / BLOCK;
+    println!("{blocks} writes of a block moved {moved}, in {paid} of them, {most} at most");
+    assert!(paid > blocks / STEP, "the price is divided: {paid} of {blocks} paid");
+    assert!(most <= STEP, "a write of one block moved {most}");
+    let data = vec![4; 1 << 20];
+    for _ in 0..100 {
+        let before = fs.stats().reclaim_bytes;
+        let cost = || fs.live().reclaimed.moved.div_ceil(fs.live().reclaimed.freed);
+        let price = 2 * 256 * cost();
+        let at = dice.below(blocks - 256) * BLOCK;
+        fs.write(file, at, &data, WriteFlags::DIRECT).unwrap();
+        let moved = (fs.stats().reclaim_bytes - before) / BLOCK;
+        assert!(moved <= price + STEP, "{moved} at a price of {price}");
+    }
+}
+
+#[test]
+fn a_write_that_pays_holds_up_no_read_of_its_file() {
+    let gate = Gate::new(shape(48, 256));
+    let (fs, file, blocks) = filled(gate.clone(), 90);
+    gate.hold_one(Call::Read);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (fs, is_done) = (&fs, &is_done);
+        scope.spawn(move || {
+            let mut dice = Dice(3);
+            while !is_done.load(Ordering::Acquire) {
+                overwrite(fs, file, dice.below(blocks));
+            }
+        });
+        // Only reclaim reads.
+        assert!(gate.wait_for(1, LONG), "a write pays");
+        let reader = scope.spawn(move || {
+            let mut found = vec![0; 1 << 20];
+            for at in 0..(blocks * BLOCK) >> 20 {
+                fs.read(file, at << 20, &mut found).unwrap();
+            }
+            assert_eq!(fs.getattr(file).unwrap().size, blocks * BLOCK);
+        });
+        // If it waits for reclaim, nothing else ends the wait.
+        let is_read = (0..20_000).any(|_| {
+            gate.wait_for(usize::MAX, Duration::from_millis(1));
+            reader.is_finished()
+        });
+        is_done.store(true, Ordering::Release);
+        gate.open();
+        assert!(is_read, "a read waits for reclaim");
+    });
+}
+
+#[test]
+fn sixteen_writers_share_what_reclaim_makes_of_a_drive_that_is_nearly_full() {
+    let drive = Arc::new(MemoryDrive::new(shape(48, 128)).unwrap());
+    let (fs, file, blocks) = filled(drive.clone(), 97);
+    std::thread::scope(|scope| {
+        for writer in 0..16 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let mut dice = Dice(writer);
+                for _ in 0..200 {
+                    overwrite(fs, file, dice.below(blocks));
+                }
+            });
+        }
+    });
+    let live = fs.live();
+    assert_eq!((live.reservations.pending, live.reservations.waiting), (0, 0));
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert_clean(drive);
+}
+
+/// What each block of a file has been written with last; where that failed, also with what before.
+type Content = Vec<Vec<u8>>;
+
+/// Overwrites on a drive of which the n-th I/O fails, and says whether one did and whether blocks moved.
+fn overwrite_with_a_fault(
+    drive: &Arc<MemoryDrive>,
+    (file, content): (Ino, &mut Content),
+    rule: FaultRule,
+    dice: &mut Dice,
+) -> (bool, bool) {
+    let drive = Arc::new(Fault::new(drive.clone(), FaultPlan { rules: vec![rule], seed: 1 }));
+    let options = MountOptions { atime: AtimePolicy::Never, ..MountOptions::default() };
+    let clock = Arc::new(ManualClock::new(1));
+    let fs = Furrow::mount(drive.clone(), clock, options).unwrap_or_else(|_| {
+        drive.disarm();
+        mount(drive.clone())
+    });
+    for _ in 0..80 {
+        let block = dice.below(content.len() as u64);
+        let at = &mut content[usize::try_from(block).unwrap()];
+        let byte = u8::try_from(dice.below(250)).unwrap();
+        match fs.write(file, block * BLOCK, &[byte; 4096], WriteFlags::DIRECT) {
+            Ok(_) => *at = vec![byte],
+            Err(_) => at.push(byte),
+        }
+    }
+    let has_moved = fs.stats().reclaim_bytes > 0;
+    let has_failed = drive.fired() > 0;
+    drive.disarm();
+    fs.sync().unwrap();
+    (has_failed, has_moved)
+}
+
+#[test]
+fn the_nth_io_fails_while_writes_pay_for_reclaim() {
+    let drive = Arc::new(MemoryDrive::new(shape(32, 256)).unwrap());
+    let (fs, file, blocks) = filled(drive.clone(), 95);
+    fs.shutdown().unwrap();
+    drop(fs);
+    let mut content: Content = vec![vec![1, 3]; usize::try_from(blocks).unwrap()];
+    let mut dice = Dice(5);
+    for (op, kind, most) in [
+        (FaultOp::Read, FaultKind::Medium, 160),
+        (FaultOp::Write, FaultKind::Medium, 160),
+        (FaultOp::Write, FaultKind::Torn, 160),
+        (FaultOp::Flush, FaultKind::Medium, 20),
+        (FaultOp::Manage, FaultKind::Medium, 20),
+    ] {
+        let (mut failed, mut moved) = (0, 0);
+        for nth in (1..most).step_by(if most > 20 { 7 } else { 1 }) {
+            let rule = FaultRule::new(op, kind).at_nth(nth);
+            let (has_failed, has_moved) =
+                overwrite_with_a_fault(&drive, (file, &mut content), rule, &mut dice);
+            failed += u64::from(has_failed);
+            moved += u64::from(has_moved);
+        }
+        println!("{op:?} fails ({kind:?}): {failed} times, blocks moved {moved} times");
+        assert!(failed > 0 && moved > 0);
+        let fs = mount(drive.clone());
+        let mut found = [0; 4096];
+        for (block, may_be) in (0..).zip(&content) {
+            fs.read(file, block * BLOCK, &mut found).unwrap();
+            assert!(found.iter().all(|byte| *byte == found[0]), "block {block} is whole");
+            assert!(may_be.contains(&found[0]), "block {block}: {} of {may_be:?}", found[0]);
+        }
+        fs.shutdown().unwrap();
+        drop(fs);
+        assert_clean(drive.clone());
+    }
+}

@@ -1,0 +1,89 @@
+//! What a write pays for reclaim: so many blocks of victims to be moved that reclaim keeps pace with the writers,
+//! and nobody has to stop until a whole zone is empty.
+//!
+//! Above a mark of room nothing is paid. Below it the price rises, within an eighth of the mark, to twice what
+//! the write costs; so room settles where the price is what it costs, a little below the mark, and victims are
+//! chosen as late as possible. Prices and costs are in 256ths of a block, since a write of one block may cost less
+//! than one.
+
+/// A block, in the unit of prices.
+pub const BLOCK: u64 = 256;
+
+/// Blocks that are moved at once: 256 KiB. A write that owes less pays later, or another one does.
+pub const STEP_BLOCKS: u32 = 64;
+
+/// Blocks moved for each block won from which on a write does not pay more: a zone of which 96 % live.
+const COST_MAX: u64 = 24 * BLOCK;
+
+/// The part of the mark within which the price rises.
+const RAMP_SHARE: u64 = 8;
+
+/// Room for writes, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// What there is.
+    pub now: u64,
+    /// The mark below which writes pay.
+    pub low: u64,
+}
+
+/// What a block that is won costs where `moved` blocks were moved to win `freed`. At least one, so that a
+/// price can always make room.
+pub fn cost(moved: u64, freed: u64) -> u64 {
+    (moved.saturating_mul(BLOCK) / freed.max(1)).clamp(BLOCK, COST_MAX)
+}
+
+/// What a write of `blocks` blocks pays where a block that is won costs `cost`.
+pub fn price(blocks: u64, cost: u64, room: Room) -> u64 {
+    let ramp = (room.low / RAMP_SHARE).max(1);
+    let missing = room.low.saturating_sub(room.now).min(ramp);
+    let full = u128::from(blocks) * u128::from(2 * cost);
+    u64::try_from(full * u128::from(missing) / u128::from(ramp)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_paid_above_the_mark_and_twice_the_cost_an_eighth_below() {
+        let price = |now| price(10, 3 * BLOCK, Room { now, low: 800 });
+        assert_eq!([1000, 800].map(price), [0, 0]);
+        assert_eq!(price(750), 30 * BLOCK, "what it costs");
+        assert_eq!([700, 400, 0].map(price), [60 * BLOCK; 3]);
+        assert_eq!(price(799), 60 * BLOCK / 100);
+    }
+
+    #[test]
+    fn the_cost_is_bounded() {
+        assert_eq!(cost(30, 10), 3 * BLOCK);
+        assert_eq!([cost(0, 0), cost(1, 100)], [BLOCK; 2]);
+        assert_eq!([cost(100, 0), cost(u64::MAX, 1)], [24 * BLOCK; 2]);
+        assert_eq!(price(u64::MAX, COST_MAX, Room { now: 0, low: 0 }), 0);
+        assert_eq!(price(u64::MAX, COST_MAX, Room { now: 0, low: 1 }), u64::MAX);
+    }
+
+    /// A drive that loses a block of room for each block written and wins `1 / cost` for each block moved.
+    #[test]
+    fn room_settles_just_below_the_mark() {
+        for real in [1, 4, 20] {
+            let low = 8000_u64;
+            let (mut room, mut owed, mut won) = (2 * low, 0, 0);
+            for turn in 0..400_000 {
+                room = room.checked_sub(1).expect("room never runs out");
+                owed += price(1, real * BLOCK, Room { now: room, low });
+                while owed >= u64::from(STEP_BLOCKS) * BLOCK {
+                    owed -= u64::from(STEP_BLOCKS) * BLOCK;
+                    won += u64::from(STEP_BLOCKS);
+                    // A victim is a zone of 1,000 blocks that can be written again.
+                    while won >= 1000 * real {
+                        won -= 1000 * real;
+                        room += 1000;
+                    }
+                }
+                let is_settled = turn > 100_000;
+                assert!(!is_settled || (5500..8500).contains(&room), "{room} at cost {real}");
+            }
+        }
+    }
+}
