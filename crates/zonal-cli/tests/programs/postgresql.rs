@@ -74,7 +74,9 @@ impl Base {
 
     fn start(&self) -> Server {
         let (data, socket) = (self.data(), self.place.path(""));
-        let arguments = ["-D", text(&data), "-k", text(&socket), "-c", "listen_addresses="];
+        // Shared memory in files of the cluster: what a killed server leaves goes with the drive.
+        let settings = ["-c", "listen_addresses=", "-c", "dynamic_shared_memory_type=mmap"];
+        let arguments = [&["-D", text(&data), "-k", text(&socket)], &settings[..]].concat();
         let log = self.place.path("postgresql.log");
         let server = Server::start(&self.programs.join("postgres"), &arguments, &log);
         wait_until("\"$1\" -h \"$2\"", &[&self.program("pg_isready"), text(&socket)]);
