@@ -115,24 +115,33 @@ impl Looks<'_> {
 
     /// Victims, and zones that are written.
     pub(crate) fn open_zones(&self, live: &Live, width: usize) -> Vec<Line<'static>> {
-        let bar_width = width.saturating_sub(27).min(40);
+        let bar_width = width.saturating_sub(28).min(40);
         let mut lines = vec![head(format!(
-            "{:>6} {:<8} {:<bar_width$} {:>5} {:>4}",
+            "{:>6} {:<9} {:<bar_width$} {:>5} {:>4}",
             "zone", "class", "written", "", "used"
         ))];
         for victim in &live.victims {
             let (used, whole) = (u64::from(victim.used), u64::from(victim.capacity));
             lines.push(Line::from(vec![
-                Span::raw(format!("{:>6} {:<8} ", victim.zone, "victim")),
+                Span::raw(format!("{:>6} {:<9} ", victim.zone, "victim")),
                 painted(bar(used, whole, bar_width, self.ink), colour(Sign::Victim), self.ink),
                 Span::raw(format!(" {:>5} {:>4}", "", short_percent(used, whole))),
             ]));
         }
-        for OpenZone { zone, class, capacity, write_pointer, used, .. } in &live.open_zones {
+        for OpenZone { zone, class, life, hint, capacity, write_pointer, used, .. } in
+            &live.open_zones
+        {
             let [written, used, whole] = [*write_pointer, *used, *capacity].map(u64::from);
-            let sign = if class == "reclaim" { Sign::OpenReclaim } else { Sign::Open };
+            let sign = Sign::of_open(class, life);
+            // A hint is what is expected of the data: the one word says both.
+            let mark = if hint.is_empty() { "" } else { "!" };
+            let class = match (class.as_str(), life.as_str()) {
+                (class, "") => class.to_owned(),
+                ("reclaim", life) => format!("r {life}"),
+                (_, life) => format!("{life}{mark}"),
+            };
             lines.push(Line::from(vec![
-                Span::raw(format!("{zone:>6} {class:<8} ")),
+                Span::raw(format!("{zone:>6} {class:<9} ")),
                 painted(bar(written, whole, bar_width, self.ink), colour(sign), self.ink),
                 Span::raw(format!(
                     " {:>5} {:>4}",

@@ -125,11 +125,8 @@ fn combined(zones: &[Spot]) -> Spot {
 
 /// The share that a sign's height shows.
 fn shown(spot: Spot) -> u8 {
-    match spot.sign {
-        // How far they are written is what moves.
-        Sign::Open | Sign::OpenReclaim => spot.written,
-        _ => spot.used.unwrap_or(spot.written),
-    }
+    // How far they are written is what moves.
+    if spot.sign.is_open() { spot.written } else { spot.used.unwrap_or(spot.written) }
 }
 
 fn symbol(spot: Spot, ink: Ink) -> String {
@@ -152,9 +149,16 @@ pub(crate) fn colour(sign: Sign) -> Color {
         Sign::Free | Sign::Empty => Color::DarkGray,
         Sign::Data | Sign::Full => Color::Blue,
         Sign::Open | Sign::ImplicitOpen => Color::Green,
-        Sign::OpenReclaim | Sign::ExplicitOpen => Color::Cyan,
+        // From what dies first to what lives longest.
+        Sign::OpenShort => Color::LightRed,
+        Sign::OpenLong => Color::LightGreen,
+        Sign::OpenExtreme => Color::LightBlue,
+        Sign::ReclaimShort | Sign::ReclaimMedium => Color::LightCyan,
+        Sign::OpenReclaim | Sign::ReclaimLong | Sign::ReclaimExtreme | Sign::ExplicitOpen => {
+            Color::Cyan
+        }
         Sign::Victim | Sign::Closed => Color::Yellow,
-        Sign::PendingReset => Color::LightYellow,
+        Sign::OpenMedium | Sign::PendingReset => Color::LightYellow,
         Sign::Metadata | Sign::Conventional => Color::Gray,
         Sign::Superblock => Color::White,
         Sign::ReadOnly => Color::Magenta,

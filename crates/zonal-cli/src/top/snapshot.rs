@@ -83,7 +83,15 @@ signs! {
     Free '.' 0 "free",
     Data 'd' 0 "data",
     Open 'o' 3 "open",
+    OpenShort 'S' 3 "short",
+    OpenMedium 'M' 3 "medium",
+    OpenLong 'L' 3 "long",
+    OpenExtreme 'E' 3 "extreme",
     OpenReclaim 'g' 4 "reclaim",
+    ReclaimShort 'A' 4 "reclaim-short",
+    ReclaimMedium 'B' 4 "reclaim-medium",
+    ReclaimLong 'C' 4 "reclaim-long",
+    ReclaimExtreme 'D' 4 "reclaim-extreme",
     Victim 'v' 5 "victim",
     PendingReset 'p' 1 "reset",
     Metadata 'm' 0 "metadata",
@@ -100,6 +108,41 @@ signs! {
     Offline 'x' 6 "offline",
 }
 
+impl Sign {
+    /// That of an open zone, by the words of [`OpenZone`](zonal_fs::furrow::stats::OpenZone).
+    pub(crate) fn of_open(class: &str, life: &str) -> Self {
+        match (class, life) {
+            ("reclaim", "short") => Self::ReclaimShort,
+            ("reclaim", "medium") => Self::ReclaimMedium,
+            ("reclaim", "long") => Self::ReclaimLong,
+            ("reclaim", "extreme") => Self::ReclaimExtreme,
+            ("reclaim", _) => Self::OpenReclaim,
+            (_, "short") => Self::OpenShort,
+            (_, "medium") => Self::OpenMedium,
+            (_, "long") => Self::OpenLong,
+            (_, "extreme") => Self::OpenExtreme,
+            _ => Self::Open,
+        }
+    }
+
+    /// Whether data is written to it.
+    pub(crate) const fn is_open(self) -> bool {
+        matches!(
+            self,
+            Self::Open
+                | Self::OpenShort
+                | Self::OpenMedium
+                | Self::OpenLong
+                | Self::OpenExtreme
+                | Self::OpenReclaim
+                | Self::ReclaimShort
+                | Self::ReclaimMedium
+                | Self::ReclaimLong
+                | Self::ReclaimExtreme
+        )
+    }
+}
+
 impl Spot {
     /// From the map in a control directory.
     pub(crate) fn of_line(line: Line) -> Self {
@@ -108,6 +151,14 @@ impl Spot {
             b'd' => Sign::Data,
             b'o' => Sign::Open,
             b'g' => Sign::OpenReclaim,
+            b'S' => Sign::OpenShort,
+            b'M' => Sign::OpenMedium,
+            b'L' => Sign::OpenLong,
+            b'E' => Sign::OpenExtreme,
+            b'A' => Sign::ReclaimShort,
+            b'B' => Sign::ReclaimMedium,
+            b'C' => Sign::ReclaimLong,
+            b'D' => Sign::ReclaimExtreme,
             b'v' => Sign::Victim,
             b'p' => Sign::PendingReset,
             b'm' => Sign::Metadata,

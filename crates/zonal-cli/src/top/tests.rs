@@ -19,7 +19,10 @@ use super::snapshot::{Drive, Sign, Snapshot, Spot, What};
 const SIZES: [(u16, u16); 3] = [(80, 24), (200, 60), (40, 10)];
 
 fn open(zone: u32, class: &str, written: u32, used: u32) -> OpenZone {
-    OpenZone { zone, class: class.into(), capacity: 1000, write_pointer: written, written, used }
+    let (class, life) = class.split_once(' ').unwrap_or((class, ""));
+    let (life, hint) = life.split_once('/').unwrap_or((life, ""));
+    let [class, life, hint] = [class, life, hint].map(str::to_owned);
+    OpenZone { zone, class, life, hint, capacity: 1000, write_pointer: written, written, used }
 }
 
 fn latency(operation: &str, count: u64) -> Latency {
@@ -67,7 +70,10 @@ fn mount(zones: usize, at_s: u64) -> Snapshot {
             available: 7_000_000,
         },
         reservations: Reservations { pending: 300, waiting: 2, ..Reservations::default() },
-        open_zones: vec![open(12, "user", 400, 300), open(14, "reclaim", 900, 900)],
+        open_zones: vec![
+            open(12, "user medium/medium", 400, 300),
+            open(14, "reclaim long", 900, 900),
+        ],
         victims: vec![VictimZone { zone: 15, capacity: 1000, used: 200, moved: 600 }],
         used_tenths: [3, 1, 4, 1, 5, 9, 2, 6, 5, 300],
         reclaimed: Reclaimed { victims: 16, moved: 1500, freed: 1000 },

@@ -317,13 +317,15 @@ fn replay(
                 break;
             }
         };
-        if batch.is_in.contains(&false) {
-            problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
-        }
         if let Some(batch) = held.replace(batch) {
+            note_copies(&batch, problems);
             apply_batch(rows, &batch.bodies)?;
             count += 1;
         }
+    }
+    // One that was being written is in one copy only after a power cut.
+    if let Some(newest) = held.as_ref().filter(|newest| reader.is_durable(newest, durable)) {
+        note_copies(newest, problems);
     }
     if let Some(batch) = held
         && !planted.has(PlantedBug::ReplayStopsEarly)
@@ -332,6 +334,12 @@ fn replay(
         count += 1;
     }
     Ok(Replayed { journal: reader.into_journal(), batches: count, is_refused })
+}
+
+fn note_copies(batch: &Batch, problems: &mut Problems) {
+    if batch.is_in.contains(&false) {
+        problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
+    }
 }
 
 fn apply_batch(rows: &mut Memtable, bodies: &[Vec<u8>]) -> Result<()> {

@@ -4,9 +4,11 @@
 //! Everything comes from memory; nothing here calls the device. One look at the state, with its lock
 //! held for reading, makes all of it, so nothing is kept up to date for it meanwhile. What has to be measured as it happens is in [`meters`](super::meters).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
+use zonal::placement::lifetime::WriteLifetime;
 
 use super::Furrow;
 use super::alloc::{Role, Stream, ZoneSlot};
@@ -150,6 +152,10 @@ pub struct OpenZone {
     pub zone: u32,
     /// Which data it takes.
     pub class: String,
+    /// How long that is expected to live: `short`, `medium`, `long` or `extreme`; empty if nothing is predicted.
+    pub life: String,
+    /// The hint of the file that it was opened for, likewise; empty if it had none.
+    pub hint: String,
     /// What it can hold.
     pub capacity: u32,
     /// Given out to writes.
@@ -217,7 +223,8 @@ impl Traffic {
 /// What a zone is used for now, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneUse {
-    /// The word for it, as `zonal dump DEVICE zones` has it; "victim" while reclaim moves data out.
+    /// The word for it, as `zonal dump DEVICE zones` has it; "victim" while reclaim moves data out; of an open
+    /// zone that takes data of one class of life, with the class.
     pub role: &'static str,
     /// What it can hold.
     pub capacity: u32,
@@ -284,6 +291,14 @@ impl Furrow {
         for (zone, slot) in state.zones.ids().zip(&state.zones.slots) {
             live.add(zone, slot);
         }
+        for open in &mut live.open_zones {
+            let (life, hint) = state.lives_of(open.zone);
+            let word = |lifetime: WriteLifetime| match lifetime {
+                WriteLifetime::None => String::new(),
+                lifetime => lifetime.name().to_owned(),
+            };
+            (open.life, open.hint) = (word(life), word(hint));
+        }
         for victim in &mut victims {
             let slot = state.zones.slot(victim.zone);
             (victim.capacity, victim.used) = (slot.capacity, slot.live);
@@ -309,6 +324,13 @@ impl Furrow {
     pub fn zone_uses(&self, first: usize, count: usize) -> Vec<ZoneUse> {
         let victims = self.meters.victims();
         let state = self.read_state();
+        let classes: BTreeMap<u32, u8> = state
+            .zones
+            .streams
+            .zones()
+            .iter()
+            .filter_map(|open| Some((open.zone, open.class?)))
+            .collect();
         let uses = state.zones.ids().zip(&state.zones.slots).skip(first).take(count);
         uses.map(|(zone, slot)| {
             let is_victim =
@@ -319,7 +341,11 @@ impl Furrow {
                 Role::Open(_) | Role::Sealed | Role::PendingReset | Role::Failed => slot.written,
             };
             ZoneUse {
-                role: if is_victim { "victim" } else { slot.role.name() },
+                role: match slot.role {
+                    _ if is_victim => "victim",
+                    Role::Open(stream) => open_name(stream, classes.get(&zone).copied()),
+                    role => role.name(),
+                },
                 capacity: slot.capacity,
                 written,
                 used: slot.live.min(slot.capacity),
@@ -349,6 +375,8 @@ impl Live {
                 self.open_zones.push(OpenZone {
                     zone,
                     class: class(stream).to_owned(),
+                    life: String::new(),
+                    hint: String::new(),
                     capacity: slot.capacity,
                     write_pointer: slot.written,
                     written: slot.written - slot.in_flight,
@@ -365,6 +393,21 @@ impl Live {
                 self.used_tenths[usize::try_from(tenth).expect("at most 9")] += 1;
             }
         }
+    }
+}
+
+/// What an open zone is used for, which takes data of a class of life.
+fn open_name(stream: Stream, class: Option<u8>) -> &'static str {
+    match (stream, class.map(WriteLifetime::of_class)) {
+        (stream, None | Some(WriteLifetime::None)) => Role::Open(stream).name(),
+        (Stream::User, Some(WriteLifetime::Short)) => "open-short",
+        (Stream::User, Some(WriteLifetime::Medium)) => "open-medium",
+        (Stream::User, Some(WriteLifetime::Long)) => "open-long",
+        (Stream::User, Some(WriteLifetime::Extreme)) => "open-extreme",
+        (Stream::Reclaim, Some(WriteLifetime::Short)) => "reclaim-short",
+        (Stream::Reclaim, Some(WriteLifetime::Medium)) => "reclaim-medium",
+        (Stream::Reclaim, Some(WriteLifetime::Long)) => "reclaim-long",
+        (Stream::Reclaim, Some(WriteLifetime::Extreme)) => "reclaim-extreme",
     }
 }
 
@@ -435,6 +478,34 @@ mod tests {
     }
 
     #[test]
+    fn open_zones_show_the_life_and_the_hint_of_what_is_written_to_them() {
+        let (drive, clock) = formatted(64, 256);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        for (hint, blocks) in [("medium", 3), ("extreme", 3), ("long", 100)] {
+            let ino = file(&fs, hint);
+            let name = b"user.zonal.lifetime";
+            let any = crate::vfs::XattrMode::Any;
+            fs.setxattr(&Caller::ROOT, ino, name, hint.as_bytes(), any).unwrap();
+            fs.write(ino, 0, &vec![1; blocks * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        }
+        let live = assert_sums(&fs);
+        let shown = live.open_zones.iter().map(|open| {
+            let words = [&open.class, &open.life, &open.hint].map(String::as_str);
+            (words, open.write_pointer, open.written, open.used)
+        });
+        let expected = [
+            (["user", "medium", "medium"], 3, 3, 3),
+            (["user", "extreme", "extreme"], 3, 3, 3),
+            (["user", "long", "long"], 100, 100, 100),
+        ];
+        assert_eq!(shown.collect::<Vec<_>>(), expected);
+        let uses = fs.zone_uses(0, 100);
+        for role in ["open-medium", "open-extreme", "open"] {
+            assert_eq!(uses.iter().filter(|zone| zone.role == role).count(), 1, "{role}");
+        }
+    }
+
+    #[test]
     fn reclaim_shows_what_it_moves_and_wins() {
         let (drive, clock) = formatted(32, 256);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
@@ -457,7 +528,7 @@ mod tests {
         let live = assert_sums(&fs);
         let ratio = live.reclaimed.ratio().expect("there were victims");
         assert!((0.9..1.1).contains(&ratio), "half of each was in use: {ratio}");
-        assert!(fs.zone_uses(0, 100).iter().any(|zone| zone.role == "open-reclaim"));
+        assert!(fs.zone_uses(0, 100).iter().any(|zone| zone.role.starts_with("reclaim-")));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! This finds the facts, as far as they are in memory; [`zonal::placement`] makes a target of them. A wrong one
 //! costs amplification, and nothing else.
 
-use zonal::placement::life::{Known, class_of};
+use zonal::placement::life::{Known, class_of, predict};
 use zonal::placement::sharing::{Size, target_of};
 use zonal::placement::streams::Target;
 
@@ -56,6 +56,26 @@ impl State {
         let size = if is_large { Size::Large } else { Size::Small };
         let known = Known { hint, last_life: self.life_of(inode, block), learned };
         target_of(ino.get(), size, known, capacity)
+    }
+
+    /// How long what is written to an open zone is expected to live, and the hint of the file that it was opened for. Of
+    /// a zone that is a file's alone, what is known of the file, if it is in memory.
+    pub(super) fn lives_of(&self, zone: u32) -> (WriteLifetime, WriteLifetime) {
+        let open = self.zones.streams.zones().iter().find(|open| open.zone == zone);
+        let Some(open) = open else { return Default::default() };
+        if let Some(class) = open.class {
+            return (WriteLifetime::of_class(class), open.hint);
+        }
+        let Target::File(number) = open.target else { return Default::default() };
+        let Some(inode) = self.inodes.get(&Ino::new(number)) else { return Default::default() };
+        let evidence = self.zones.limits.evidence;
+        let hint = if evidence.hints { hint_of(inode) } else { WriteLifetime::None };
+        let context = inode.context.filter(|_| evidence.learned);
+        let learned = context.and_then(|context| self.learned.life(context));
+        let capacity = self.zones.usable();
+        let life = predict(Known { hint, last_life: None, learned }, capacity);
+        let class = life.map(|life| class_of(Some(life), capacity));
+        (class.map_or(WriteLifetime::None, WriteLifetime::of_class), hint)
     }
 
     /// What is mapped from a block of a file on is about to be dead: other files like it will live as long.

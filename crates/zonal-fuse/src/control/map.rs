@@ -12,7 +12,7 @@ use zonal_fs::furrow::stats::ZoneUse;
 pub const LINE_BYTES: usize = 10;
 
 /// What zones are used for: the word, the letter, and what it means.
-pub const ROLES: [(&str, u8, &str); 9] = [
+pub const ROLES: [(&str, u8, &str); 17] = [
     ("superblock", b's', "superblock log"),
     ("metadata", b'm', "journal and table"),
     ("free", b'.', "empty"),
@@ -22,6 +22,14 @@ pub const ROLES: [(&str, u8, &str); 9] = [
     ("victim", b'v', "reclaim empties it"),
     ("pending-reset", b'p', "nothing lives in it; to be reset"),
     ("failed", b'x', "cannot be written any more"),
+    ("open-short", b'S', "data of files that dies soon is written to it"),
+    ("open-medium", b'M', "data of files that lives longer"),
+    ("open-long", b'L', "data of files that lives long"),
+    ("open-extreme", b'E', "data of files that lives longest"),
+    ("reclaim-short", b'A', "reclaim writes what dies soon to it"),
+    ("reclaim-medium", b'B', "reclaim writes what lives longer"),
+    ("reclaim-long", b'C', "reclaim writes what lives long"),
+    ("reclaim-extreme", b'D', "reclaim writes what lives longest"),
 ];
 
 /// A line, understood.
@@ -84,7 +92,10 @@ mod tests {
         assert_eq!(lines.len(), uses.len());
         assert_eq!(lines[5], Line { role: b'd', written: 100, used: 99 });
         let last = |role, written, used| Line { role, written, used };
-        assert_eq!(lines[9..], [last(b'.', 0, 0), last(b'o', 1, 1), last(b'?', 100, 100)]);
+        assert_eq!(
+            lines[ROLES.len()..],
+            [last(b'.', 0, 0), last(b'o', 1, 1), last(b'?', 100, 100)]
+        );
     }
 
     #[test]

@@ -72,16 +72,31 @@ fn blocks(live: &Live) -> String {
     section(&aligned(&rows, 1))
 }
 
+/// A word, or a dash for none.
+fn or_dash(word: &str) -> &str {
+    if word.is_empty() { "-" } else { word }
+}
+
 fn zones(live: &Live) -> String {
-    let mut rows = vec![row(&["open zone", "class", "write pointer", "written", "used", "of"])];
+    let mut rows = vec![row(&[
+        "open zone",
+        "class",
+        "life",
+        "hint",
+        "write pointer",
+        "written",
+        "used",
+        "of",
+    ])];
     for zone in live.open_zones.iter().take(ZONES_MAX) {
         let blocks = [zone.write_pointer, zone.written, zone.used, zone.capacity].map(u64::from);
         let [pointer, written, used, capacity] = blocks.map(count);
         let number = zone.zone.to_string();
-        rows.push(row(&[&number, &zone.class, &pointer, &written, &used, &capacity]));
+        let [life, hint] = [&zone.life, &zone.hint].map(|word| or_dash(word));
+        rows.push(row(&[&number, &zone.class, life, hint, &pointer, &written, &used, &capacity]));
     }
     rows.extend(more(live.open_zones.len()));
-    let mut text = section(&aligned(&rows, 2));
+    let mut text = section(&aligned(&rows, 4));
     if !live.victims.is_empty() {
         let mut rows = vec![row(&["victim", "moved", "left", "of"])];
         for zone in live.victims.iter().take(ZONES_MAX) {
@@ -310,6 +325,8 @@ mod tests {
         let open = |zone: u32| OpenZone {
             zone,
             class: "reclaim".to_owned(),
+            life: "long".to_owned(),
+            hint: String::new(),
             capacity: u32::MAX,
             write_pointer: u32::MAX,
             written: u32::MAX - 7,

@@ -48,6 +48,16 @@ impl WriteLifetime {
         }
     }
 
+    /// The hint that a class of life would have: its word is the class's too.
+    pub const fn of_class(class: u8) -> Self {
+        match class {
+            0 => Self::Short,
+            1 => Self::Medium,
+            2 => Self::Long,
+            _ => Self::Extreme,
+        }
+    }
+
     /// Its number for `F_SET_RW_HINT` (`RWH_WRITE_LIFE_*` in Linux's `fcntl.h`): 0 none is set, 2 short to
     /// 5 extreme.
     pub const fn hint(self) -> u64 {
@@ -79,6 +89,7 @@ mod tests {
             assert_eq!(WriteLifetime::from_name(lifetime.name().as_bytes()), Some(lifetime));
             assert_eq!(WriteLifetime::from_hint(lifetime.hint()), Some(lifetime));
         }
+        assert_eq!([0, 1, 2, 3].map(|class| WriteLifetime::of_class(class).class()), [0, 1, 2, 3]);
         assert_eq!(WriteLifetime::from_hint(1), Some(WriteLifetime::None));
         assert_eq!(WriteLifetime::from_hint(6), None);
         assert_eq!(WriteLifetime::from_name(b"Short"), None);

@@ -105,6 +105,10 @@ pub struct OpenZone {
     pub zone: u32,
     /// For whom it is written.
     pub target: Target,
+    /// Of which class of life it takes data, before classes that share zones are one; `None` for a file's.
+    pub class: Option<u8>,
+    /// The hint of the file that it was opened for, unless it is that file's alone.
+    pub hint: WriteLifetime,
     /// When it was written last.
     used: u64,
     /// Blocks written since it was opened or changed its use.
@@ -182,16 +186,17 @@ impl Streams {
     }
 
     /// A zone that was empty is written for `target` from now on.
-    pub fn open(&mut self, zone: u32, target: Target, now: u64) {
-        let target = self.budget.merged(target);
+    pub fn open(&mut self, zone: u32, wanted: Target, now: u64) {
+        let target = self.budget.merged(wanted);
         self.is_refused &= is_written(target);
-        self.open.push(OpenZone { zone, target, used: now, blocks: 0 });
+        let (class, hint) = lives_of(wanted);
+        self.open.push(OpenZone { zone, target, class, hint, used: now, blocks: 0 });
     }
 
     /// Blocks are written to an open zone. One that [`choose`](Self::choose) took from another use has
     /// this one from now on.
-    pub fn note(&mut self, zone: u32, target: Target, (now, blocks): (u64, u32)) {
-        let target = self.budget.merged(target);
+    pub fn note(&mut self, zone: u32, wanted: Target, (now, blocks): (u64, u32)) {
+        let target = self.budget.merged(wanted);
         let takes_over = self.claim(target) == Some(zone) && self.own(target).is_none();
         let Some(open) = self.open.iter_mut().find(|open| open.zone == zone) else { return };
         open.used = now;
@@ -201,6 +206,7 @@ impl Streams {
                     self.guests.insert(file, zone);
                 }
                 Target::Class(_) | Target::Hinted(_) if takes_over => {
+                    (open.class, open.hint) = lives_of(wanted);
                     open.target = target;
                     open.blocks = 0;
                 }
@@ -303,6 +309,15 @@ impl Streams {
     fn least_used(&self, may: impl Fn(&OpenZone) -> bool) -> Option<u32> {
         let open = self.open.iter().filter(|open| may(open));
         open.min_by_key(|open| (open.used, open.zone)).map(|open| open.zone)
+    }
+}
+
+/// Class and hint of what is to be written.
+fn lives_of(wanted: Target) -> (Option<u8>, WriteLifetime) {
+    match wanted {
+        Target::File(_) => (None, WriteLifetime::None),
+        Target::Class(class) | Target::Moved(class) => (Some(class), WriteLifetime::None),
+        Target::Hinted(hint) => (Some(hint.class()), hint),
     }
 }
 
