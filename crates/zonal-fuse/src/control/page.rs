@@ -78,16 +78,8 @@ fn or_dash(word: &str) -> &str {
 }
 
 fn zones(live: &Live) -> String {
-    let mut rows = vec![row(&[
-        "open zone",
-        "class",
-        "life",
-        "hint",
-        "write pointer",
-        "written",
-        "used",
-        "of",
-    ])];
+    let mut rows =
+        vec![row(&["open", "class", "life", "hint", "write pointer", "written", "used", "of"])];
     for zone in live.open_zones.iter().take(ZONES_MAX) {
         let blocks = [zone.write_pointer, zone.written, zone.used, zone.capacity].map(u64::from);
         let [pointer, written, used, capacity] = blocks.map(count);
