@@ -132,16 +132,12 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// Whether something says that the newest batch was durable.
-    pub(super) fn is_durable(&self, newest: &Batch, durable: u64) -> bool {
-        // What was written behind it, even in part, was written when it was durable.
-        newest.seq <= durable || self.journal.end.last > newest.seq
-    }
-
     /// Why the newest batch, behind which nothing was found, does not count, if it does not: it lacks
     /// data, and nothing says that it was durable. The journal ends before it then.
     pub(super) fn refuse(&mut self, newest: &Batch, durable: u64) -> Option<String> {
-        if self.is_durable(newest, durable) || self.planted.has(PlantedBug::BelieveNewestBatch) {
+        // What was written behind it, even in part, was written when it was durable.
+        let is_durable = newest.seq <= durable || self.journal.end.last > newest.seq;
+        if is_durable || self.planted.has(PlantedBug::BelieveNewestBatch) {
             return None;
         }
         let why = what_lacks(self.drive, self.zones, (&newest.fresh, &newest.bodies))?;

@@ -20,7 +20,7 @@
 //! | `mount` | how is it read, and what is done after a power cut? |
 //! | `data` | how are bytes written, read, cut? |
 //! | `cache` | what is kept of what was read? |
-//! | `ops` | [`FileSystem`](zonal_fs::vfs::FileSystem), in terms of these |
+//! | `ops` | [`FileSystem`], in terms of these |
 
 mod cache;
 mod data;
