@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::batch::Io;
 use crate::error::Result;
 use crate::{Geometry, Lba, Zone, ZoneId};
 
@@ -82,6 +83,20 @@ pub trait ZonedDevice: Send + Sync {
     /// conditions.
     fn flush(&self) -> Result<()>;
 
+    /// Performs a batch of requests, side by side as far as the device can, and gives each its result.
+    ///
+    /// A request that fails stops no other. Writes to one zone are done in the order of the batch;
+    /// appends go wherever their results say, and other requests have no order. So of blocks that
+    /// the same batch writes, a read may give the old or the new. A flush waits for all that stands
+    /// before it, and what stands after waits for it.
+    ///
+    /// Unless a device has a better way, the requests are performed one after the other.
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        for io in batch {
+            io.perform(self);
+        }
+    }
+
     /// Reports one zone.
     fn zone(&self, zone: ZoneId) -> Result<Zone> {
         let mut zones = Vec::with_capacity(1);
@@ -151,10 +166,15 @@ macro_rules! pass_on {
             self.$($to)+.flush()
         }
     };
+    (@submit $($to:tt)+) => {
+        fn submit(&self, batch: &mut [crate::batch::Io<'_>]) {
+            self.$($to)+.submit(batch);
+        }
+    };
 }
 pub(crate) use pass_on;
 
 /// A shared device is a device.
 impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
-    pass_on!(deref(): geometry, report, read, write, append, manage, flush);
+    pass_on!(deref(): geometry, report, read, write, append, manage, flush, submit);
 }

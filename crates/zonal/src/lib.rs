@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod clock;
 pub mod device;
 mod emulated;
@@ -27,6 +28,7 @@ pub mod victim;
 pub mod workload;
 pub mod zone;
 
+pub use batch::{Io, Op};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Select, ZoneAction, ZonedDevice};
 pub use error::DeviceError;

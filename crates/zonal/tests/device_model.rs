@@ -7,7 +7,7 @@ mod devices;
 
 use devices::{DEVICES, shapes};
 use proptest::prelude::*;
-use zonal::{GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
+use zonal::{GeometrySpec, Io, Lba, LbaCount, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -296,6 +296,88 @@ proptest! {
         for op in &ops {
             model.step(&*device.device, op)?;
             model.compare(&*device.device)?;
+        }
+    }
+
+    /// A batch ends as its requests do one by one: results, zones, bytes. Reads are of zones that the
+    /// batch does not write.
+    #[test]
+    fn a_batch_ends_as_its_requests_do_one_by_one(
+        shape in 0..shapes().len(),
+        device in 0..DEVICES.len(),
+        batches in prop::collection::vec(prop::collection::vec(request(), 0..12), 1..6),
+    ) {
+        let make = || DEVICES[device].1(shapes()[shape].1);
+        let (together, single) = (make(), make());
+        for requests in &batches {
+            let run = |device: &dyn ZonedDevice, perform: fn(&dyn ZonedDevice, &mut [Io<'_>])| {
+                let mut memory: Vec<Vec<u8>> =
+                    requests.iter().zip(1..).map(|(op, stamp)| op.memory(device, stamp)).collect();
+                let zones = device.report_all().unwrap();
+                let mut batch: Vec<Io<'_>> = requests
+                    .iter()
+                    .zip(&mut memory)
+                    .map(|(op, memory)| op.request(&zones, memory))
+                    .collect();
+                perform(device, &mut batch);
+                let outcomes: Vec<String> =
+                    batch.into_iter().map(|io| format!("{:?}", io.outcome())).collect();
+                (outcomes, memory, device.report_all().unwrap())
+            };
+            let (found, bytes, zones) = run(&*together.device, |device, batch| device.submit(batch));
+            let (expected, expected_bytes, expected_zones) = run(&*single.device, |device, batch| {
+                for io in batch {
+                    io.perform(device);
+                }
+            });
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(zones, expected_zones);
+            prop_assert!(bytes == expected_bytes, "other bytes were read");
+        }
+    }
+}
+
+/// Requests of a batch: changes of the first four zones, reads of the others.
+fn request() -> impl Strategy<Value = Op> {
+    let zone = 0..4_u32;
+    let skew = prop_oneof![8 => Just(0_i64), 1 => -2..3_i64];
+    prop_oneof![
+        4 => (zone.clone(), skew, 1..9_u64)
+            .prop_map(|(zone, skew, blocks)| Op::Write { zone, skew, blocks }),
+        3 => (zone, 1..6_u64).prop_map(|(zone, blocks)| Op::Append { zone, blocks }),
+        3 => (4..8_u32, 0..40_u64, 1..50_u64)
+            .prop_map(|(zone, offset, blocks)| Op::Read { zone, offset, blocks }),
+        1 => Just(Op::Flush),
+    ]
+}
+
+impl Op {
+    /// What it writes, or room for what it reads.
+    fn memory(&self, device: &dyn ZonedDevice, stamp: u8) -> Vec<u8> {
+        let block = device.geometry().block_size().bytes() as usize;
+        match *self {
+            Self::Write { blocks, .. }
+            | Self::Append { blocks, .. }
+            | Self::Read { blocks, .. } => {
+                vec![stamp; blocks as usize * block]
+            }
+            Self::Manage(..) | Self::ManageAll(_) | Self::Flush => Vec::new(),
+        }
+    }
+
+    fn request<'a>(&self, zones: &[zonal::Zone], memory: &'a mut [u8]) -> Io<'a> {
+        let zone = |number: u32| &zones[number as usize % zones.len()];
+        match *self {
+            Self::Write { zone: number, skew, .. } => {
+                let zone = zone(number);
+                let wp = zone.wp.unwrap_or(zone.start).get();
+                Io::write(Lba::new(wp.saturating_add_signed(skew)), memory)
+            }
+            Self::Append { zone: number, .. } => Io::append(zone(number).id, memory),
+            Self::Read { zone: number, offset, .. } => {
+                Io::read(zone(number).start + LbaCount::new(offset), memory)
+            }
+            Self::Manage(..) | Self::ManageAll(_) | Self::Flush => Io::flush(),
         }
     }
 }

@@ -4,13 +4,16 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use proptest::prelude::*;
+use zonal::layer::delay::Delay;
+use zonal::layer::fault::{Fault, FaultPlan};
 use zonal::layer::meter::{Meter, OpKind};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
-    BlockSize, Clock, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, MemoryDrive, Select,
+    BlockSize, Clock, DeviceError, Geometry, GeometrySpec, Io, Lba, LbaCount, MemoryDrive, Select,
     Zone, ZoneAction, ZoneId, ZonedDevice,
 };
 
@@ -234,4 +237,101 @@ fn a_meter_measures_slow_operations_too() {
         let found = meter.counters().of(OpKind::Append).latency_ns.max();
         assert!(found.abs_diff(nanoseconds) <= nanoseconds / 500, "{found} of {nanoseconds}");
     }
+}
+
+/// A batch is one call on the device at the bottom, whatever lies above, and each layer does its work.
+#[test]
+fn every_layer_passes_a_batch_on() {
+    let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap(), Duration::ZERO));
+    let fault = Fault::new(Arc::clone(&below), FaultPlan::default());
+    let mut file = Vec::new();
+    let trace = Trace::new(fault, &mut file, TraceContent::Data).unwrap();
+    let meter = Meter::new(PowerOfTwo::new(trace).unwrap(), Arc::new(Steps(0.into(), 1_000)));
+    let data = [1; 1024];
+    let (mut first, mut across) = ([0xee; 512], [0xee; 512 * 40]);
+    let mut batch = [
+        Io::write(Lba::new(2), &data),
+        Io::append(ZoneId::new(2), &data),
+        Io::append(ZoneId::new(2), &data),
+        Io::flush(),
+        Io::read(Lba::new(64), &mut first),
+    ];
+    meter.submit(&mut batch);
+    let found: Vec<u64> = batch.into_iter().map(|io| io.outcome().unwrap().get()).collect();
+    assert_eq!(found, [2, 64, 66, 0, 64], "addresses above the adapter");
+    assert_eq!(first, [1; 512]);
+    assert_eq!((below.rounds(), below.requests()), (1, 5));
+    let appends = meter.counters().of(OpKind::Append);
+    assert_eq!((appends.count, appends.bytes.get()), (2, 2048));
+    assert_eq!(meter.counters().of(OpKind::Read).count, 1);
+
+    // A read across a gap follows in parts.
+    below.clear();
+    let mut batch = [Io::read(Lba::new(64), &mut first), Io::read(Lba::new(10), &mut across)];
+    meter.submit(&mut batch);
+    assert!(batch.into_iter().all(|io| io.outcome().is_ok()));
+    assert_eq!((below.rounds(), below.requests()), (3, 3));
+    drop(meter);
+    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+    assert_eq!((done.operations, done.end), (8, TraceEnd::Whole));
+}
+
+/// Performs the requests of a batch from the last to the first, as a drive may do with appends.
+struct Backwards(MemoryDrive);
+
+impl ZonedDevice for Backwards {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.0.report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.0.read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.0.write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.0.append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.0.manage(zones, action)
+    }
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        batch.iter_mut().rev().for_each(|io| io.perform(&self.0));
+    }
+}
+
+#[test]
+fn a_trace_of_a_batch_has_its_appends_in_the_order_in_which_they_went_there() {
+    let mut file = Vec::new();
+    let drive = Backwards(MemoryDrive::new(spec(24, 17, 1, 3)).unwrap());
+    let trace = Trace::new(drive, &mut file, TraceContent::Data).unwrap();
+    let (one, two) = ([1; 512], [2; 1024]);
+    let mut batch = [
+        Io::append(ZoneId::new(2), &one),
+        Io::append(ZoneId::new(3), &one),
+        Io::append(ZoneId::new(2), &two),
+    ];
+    trace.submit(&mut batch);
+    let found: Vec<u64> = batch.into_iter().map(|io| io.outcome().unwrap().get()).collect();
+    assert_eq!(found, [50, 72, 48]);
+    drop(trace);
+    let done = replay_on(&file, &MemoryDrive::new(spec(24, 17, 1, 3)).unwrap()).unwrap();
+    assert_eq!((done.operations, done.end), (3, TraceEnd::Whole));
+}
+
+#[test]
+fn a_fault_strikes_one_request_of_a_batch() {
+    let below = MemoryDrive::new(spec(24, 17, 1, 3)).unwrap();
+    let fault = Fault::new(below, "append,nth=2".parse().unwrap());
+    let data = [1; 512];
+    let mut batch = [2, 3, 4].map(|zone| Io::append(ZoneId::new(zone), &data));
+    fault.submit(&mut batch);
+    assert_eq!(batch.map(|io| io.outcome().is_ok()), [true, false, true]);
+    assert_eq!(fault.zone(ZoneId::new(3)).unwrap().written().unwrap().get(), 0);
 }

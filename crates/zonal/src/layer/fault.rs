@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::batch::Io;
 use crate::error::Result;
 use crate::failure::ZoneFailure;
 use crate::{DeviceError, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
@@ -412,6 +413,21 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
         }
         self.flush_below()?;
         verdict.after(Lba::ZERO)
+    }
+
+    /// While nothing is to fail, a batch goes below whole. Otherwise each request may be the one that
+    /// fails.
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let is_armed = {
+            let state = self.state();
+            state.dead || !state.rules.is_empty() || !state.failed.is_empty()
+        };
+        if !is_armed && self.unflushed.is_none() {
+            return self.below.submit(batch);
+        }
+        for io in batch {
+            io.perform(self);
+        }
     }
 }
 

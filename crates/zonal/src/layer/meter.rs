@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
 
+use crate::batch::{Io, Op};
 use crate::error::Result;
 use crate::{ByteCount, Clock, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 
@@ -56,6 +57,15 @@ impl OpKind {
             Self::Finish => "finish",
             Self::Reset => "reset",
             Self::Flush => "flush",
+        }
+    }
+
+    pub(super) const fn of_request(op: &Op<'_>) -> Self {
+        match op {
+            Op::Read { .. } => Self::Read,
+            Op::Write { .. } => Self::Write,
+            Op::Append { .. } => Self::Append,
+            Op::Flush => Self::Flush,
         }
     }
 
@@ -196,5 +206,16 @@ impl<D: ZonedDevice> ZonedDevice for Meter<D> {
     }
     fn flush(&self) -> Result<()> {
         self.measure(OpKind::Flush, 0, || self.below.flush())
+    }
+    /// Each request has taken as long as the batch.
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let start = self.clock.monotonic_ns();
+        self.below.submit(batch);
+        let time_ns = self.clock.monotonic_ns().saturating_sub(start);
+        for Io { op, result } in batch {
+            let how =
+                if matches!(result, Some(Ok(_))) { Outcome::Success } else { Outcome::Failure };
+            self.counters.add(OpKind::of_request(op), op.len(), time_ns, how);
+        }
     }
 }

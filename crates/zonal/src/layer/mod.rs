@@ -1,5 +1,6 @@
 //! Layers: a device that wraps a device. They stack in any order.
 
+pub mod delay;
 pub mod fault;
 pub mod meter;
 pub mod po2;

@@ -11,6 +11,7 @@
 //! errors are translated. A smaller last zone stays as small as it is. Conventional zones get a gap
 //! too and report the real size as their capacity.
 
+use crate::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{
     DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Zone, ZoneCond, ZoneId, ZonedDevice,
@@ -101,6 +102,25 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
             // No zone is there whose addresses could be translated.
             other if lba - Lba::ZERO >= self.geometry.block_count() => other,
             other => self.shown_error(self.geometry.locate(lba).0, other),
+        }
+    }
+
+    /// How a request ended that went below.
+    fn shown_outcome(&self, op: &Op<'_>, outcome: Result<Lba>) -> Result<Lba> {
+        match *op {
+            Op::Read { lba, .. } | Op::Write { lba, .. } => match outcome {
+                Ok(_) => Ok(lba),
+                Err(error) => Err(self.access_error(lba, error)),
+            },
+            Op::Append { zone, .. } => self.shown_append(zone, outcome),
+            Op::Flush => outcome,
+        }
+    }
+
+    fn shown_append(&self, zone: ZoneId, outcome: Result<Lba>) -> Result<Lba> {
+        match outcome {
+            Ok(real) => Ok(self.shown_lba(zone, real)),
+            Err(error) => Err(self.shown_error(zone, error)),
         }
     }
 
@@ -228,9 +248,44 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        match self.below.append(zone, data) {
-            Ok(real) => Ok(self.shown_lba(zone, real)),
-            Err(error) => Err(self.shown_error(zone, error)),
+        self.shown_append(zone, self.below.append(zone, data))
+    }
+
+    /// What lies in one real zone goes below together, and reads that do not follow. With a write that
+    /// does not, which is rare, all go one by one: why it is refused depends on those before it.
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let is_split = |op: &Op<'_>| match op {
+            Op::Write { lba, data } => matches!(self.map(*lba, data.len()), Mapped::Split),
+            Op::Read { .. } | Op::Append { .. } | Op::Flush => false,
+        };
+        if batch.iter().any(|io| is_split(&io.op)) {
+            for io in batch {
+                io.perform(self);
+            }
+            return;
+        }
+        let mut below = Part::default();
+        for Io { op, result } in &mut *batch {
+            *result = None;
+            let mapped = match op {
+                Op::Read { lba, buffer } => self.map(*lba, buffer.len()),
+                Op::Write { lba, data } => self.map(*lba, data.len()),
+                Op::Append { .. } | Op::Flush => Mapped::At(Lba::ZERO),
+            };
+            let Mapped::At(real) = mapped else { continue };
+            let mut op = op.reborrow();
+            match &mut op {
+                Op::Read { lba, .. } | Op::Write { lba, .. } => *lba = real,
+                Op::Append { .. } | Op::Flush => {}
+            }
+            below.push(op, result);
+        }
+        below.submit(&self.below);
+        for Io { op, result } in batch {
+            *result = Some(match result.take() {
+                None => op.perform(self),
+                Some(outcome) => self.shown_outcome(op, outcome),
+            });
         }
     }
 }

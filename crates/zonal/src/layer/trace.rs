@@ -1,6 +1,6 @@
 //! `Trace`: records every operation into a file, and replays such a file against any device.
 //!
-//! Calls are passed down one at a time, so that the order in the file is the order in which the
+//! Calls are passed down one at a time, a batch as one of them, so that the order in the file is the order in which the
 //! device saw them. A replay does the same operations again and checks that each ends in the same
 //! way: the same status, the same address of an append, the same zone report, and, if the trace
 //! carries the data, the same bytes read. A trace without data writes a pattern instead: addresses
@@ -9,6 +9,7 @@
 mod format;
 mod replay;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +18,7 @@ use zerocopy::IntoBytes;
 pub use self::format::{TraceHeader, TraceRecord};
 pub use self::replay::{Replayed, TraceEnd, TraceError, TraceReader, replay};
 use super::meter::OpKind;
+use crate::batch::{Io, Op};
 use crate::error::Result;
 use crate::{DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 
@@ -95,6 +97,81 @@ impl<D: ZonedDevice, W: Write + Send> Trace<D, W> {
             .and_then(|()| recorder.sink.write_all(carried));
         recorder.failure = written.err();
     }
+
+    fn record_read<T>(
+        &self,
+        recorder: &mut Recorder<W>,
+        lba: Lba,
+        buffer: &[u8],
+        outcome: &Result<T>,
+    ) {
+        let mut entry = Entry::of_data(OpKind::Read, self.below.geometry(), lba, buffer);
+        if outcome.is_err() {
+            entry.data = &[]; // What a failed read leaves in the buffer means nothing.
+        }
+        self.record(recorder, &entry, outcome);
+    }
+
+    fn record_write<T>(
+        &self,
+        recorder: &mut Recorder<W>,
+        lba: Lba,
+        data: &[u8],
+        outcome: &Result<T>,
+    ) {
+        let entry = Entry::of_data(OpKind::Write, self.below.geometry(), lba, data);
+        self.record(recorder, &entry, outcome);
+    }
+
+    fn record_append(
+        &self,
+        recorder: &mut Recorder<W>,
+        zone: ZoneId,
+        data: &[u8],
+        outcome: &Result<Lba>,
+    ) {
+        let lba = *outcome.as_ref().unwrap_or(&Lba::ZERO);
+        let entry = Entry::of_data(OpKind::Append, self.below.geometry(), lba, data);
+        self.record(recorder, &Entry { zone, ..entry }, outcome);
+    }
+
+    /// Records a flush, which also tells whether recording has failed.
+    fn record_flush(&self, recorder: &mut Recorder<W>, outcome: Result<()>) -> Result<()> {
+        self.record(recorder, &Entry::new(OpKind::Flush), &outcome);
+        if recorder.failure.is_none() {
+            recorder.failure = recorder.sink.flush().err();
+        }
+        match &recorder.failure {
+            Some(source) => {
+                Err(trace_error(std::io::Error::new(source.kind(), source.to_string())))
+            }
+            None => outcome,
+        }
+    }
+}
+
+/// The requests of a batch in an order in which a replay, one by one, ends in the same way: as they stand,
+/// but appends to one zone in the order in which they went there.
+fn in_order(batch: &[Io<'_>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..batch.len()).collect();
+    let mut appends: BTreeMap<ZoneId, Vec<usize>> = BTreeMap::new();
+    for (number, io) in batch.iter().enumerate() {
+        if let (Op::Append { zone, data }, Some(Ok(_))) = (&io.op, &io.result)
+            && !data.is_empty()
+        {
+            appends.entry(*zone).or_default().push(number);
+        }
+    }
+    let at =
+        |number: &usize| batch[*number].result.as_ref().and_then(|result| result.as_ref().ok());
+    for places in appends.into_values() {
+        let mut sorted = places.clone();
+        sorted.sort_by_key(at);
+        for (place, number) in places.into_iter().zip(sorted) {
+            order[place] = number;
+        }
+    }
+    order
 }
 
 /// What is recorded of an operation besides its status.
@@ -183,28 +260,21 @@ impl<D: ZonedDevice, W: Write + Send> ZonedDevice for Trace<D, W> {
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         let mut recorder = self.recorder();
         let outcome = self.below.read(lba, buffer);
-        let mut entry = Entry::of_data(OpKind::Read, self.geometry(), lba, buffer);
-        if outcome.is_err() {
-            entry.data = &[]; // What a failed read leaves in the buffer means nothing.
-        }
-        self.record(&mut recorder, &entry, &outcome);
+        self.record_read(&mut recorder, lba, buffer, &outcome);
         outcome
     }
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let mut recorder = self.recorder();
         let outcome = self.below.write(lba, data);
-        let entry = Entry::of_data(OpKind::Write, self.geometry(), lba, data);
-        self.record(&mut recorder, &entry, &outcome);
+        self.record_write(&mut recorder, lba, data, &outcome);
         outcome
     }
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         let mut recorder = self.recorder();
         let outcome = self.below.append(zone, data);
-        let lba = *outcome.as_ref().unwrap_or(&Lba::ZERO);
-        let entry = Entry::of_data(OpKind::Append, self.geometry(), lba, data);
-        self.record(&mut recorder, &Entry { zone, ..entry }, &outcome);
+        self.record_append(&mut recorder, zone, data, &outcome);
         outcome
     }
 
@@ -218,15 +288,27 @@ impl<D: ZonedDevice, W: Write + Send> ZonedDevice for Trace<D, W> {
     fn flush(&self) -> Result<()> {
         let mut recorder = self.recorder();
         let outcome = self.below.flush();
-        self.record(&mut recorder, &Entry::new(OpKind::Flush), &outcome);
-        if recorder.failure.is_none() {
-            recorder.failure = recorder.sink.flush().err();
-        }
-        match &recorder.failure {
-            Some(source) => {
-                Err(trace_error(std::io::Error::new(source.kind(), source.to_string())))
+        self.record_flush(&mut recorder, outcome)
+    }
+
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let mut recorder = self.recorder();
+        self.below.submit(batch);
+        for number in in_order(batch) {
+            let Io { op, result } = &mut batch[number];
+            let Some(outcome) = result else { continue };
+            match op {
+                Op::Read { lba, buffer } => self.record_read(&mut recorder, *lba, buffer, outcome),
+                Op::Write { lba, data } => self.record_write(&mut recorder, *lba, data, outcome),
+                Op::Append { zone, data } => {
+                    self.record_append(&mut recorder, *zone, data, outcome);
+                }
+                Op::Flush => {
+                    let flushed = result.take().expect("just found").map(drop);
+                    let flushed = self.record_flush(&mut recorder, flushed);
+                    *result = Some(flushed.map(|()| Lba::ZERO));
+                }
             }
-            None => outcome,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Stack;
+use crate::batch::{Io, Op, Part};
 use crate::error::Result;
 use crate::{DeviceError, Lba, Select, ZoneAction, ZoneId, ZonedDevice};
 
@@ -33,5 +34,17 @@ impl ZonedDevice for ReadOnly {
     /// There is nothing to flush.
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let mut reads = Part::default();
+        for Io { op, result } in batch {
+            match op {
+                Op::Read { .. } => reads.push(op.reborrow(), result),
+                Op::Write { .. } | Op::Append { .. } | Op::Flush => {
+                    *result = Some(op.perform(self));
+                }
+            }
+        }
+        reads.submit(&*self.below);
     }
 }

@@ -8,6 +8,8 @@
     reason = "a test of small devices"
 )]
 
+mod batches;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -39,6 +41,11 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("the active limit is an error", the_active_limit_is_an_error),
     ("actions can be for all zones", actions_can_be_for_all_zones),
     ("conventional zones are written anywhere", conventional_zones_are_written_anywhere),
+    ("results of a batch stand with their requests", batches::results_stand_with_their_requests),
+    ("writes of a batch to a zone keep their order", batches::writes_to_a_zone_keep_their_order),
+    ("appends of a batch tell where they went", batches::appends_of_a_batch_tell_where_they_went),
+    ("a request that fails stops no other", batches::a_request_that_fails_stops_no_other),
+    ("many reads are one batch", batches::many_reads_are_one_batch),
     ("threads do not disturb each other", threads_do_not_disturb_each_other),
 ];
 

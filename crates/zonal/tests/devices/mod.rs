@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, Overwrite};
 use zonal::image::Image;
+use zonal::layer::delay::Delay;
 use zonal::layer::fault::{Fault, FaultPlan};
 use zonal::layer::meter::Meter;
 use zonal::layer::po2::PowerOfTwo;
@@ -40,6 +42,7 @@ pub const DEVICES: &[(&str, Make)] = &[
         Device { device: Box::new(PowerOfTwo::new(drive).unwrap()), _dir: Some(dir) }
     }),
     ("po2:po2:mem", |spec| plain(PowerOfTwo::new(PowerOfTwo::new(memory(spec)).unwrap()).unwrap())),
+    ("delay:mem", |spec| plain(Delay::new(memory(spec), Duration::ZERO))),
     ("meter:mem", |spec| plain(meter(memory(spec)))),
     ("trace:mem", |spec| {
         plain(Trace::new(memory(spec), std::io::sink(), TraceContent::Data).unwrap())
