@@ -427,7 +427,7 @@ pub(crate) struct NvmeTcp {
     /// the server stops [default: no extensions]
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
-    /// Most memory that the buffers of all connections take; a queue takes 2.7 MiB of it
+    /// Most memory that the buffers of all connections take; a queue takes 2.9 MiB of it
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
     pub(crate) memory: ByteCount,
 }

@@ -4,6 +4,8 @@
 //! Block devices have no zone append: it is made of a write at the write pointer, which this file
 //! therefore knows. If another program moves it, a write fails, and the pointer is reported again.
 
+mod batch;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -14,13 +16,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal::{
-    BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, OpenMode, Select, Zone,
+    BlockSize, DeviceError, Geometry, GeometrySpec, Io, Lba, LbaCount, OpenMode, Select, Zone,
     ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
 };
 
 use crate::Result;
 use crate::by_zone::{self, Access, WriteRange, refusal};
 use crate::ioctl::{self, RawZone};
+use crate::ring::FileRings;
+use crate::rounds::{Appends, in_rounds};
 use crate::sysfs::Attributes;
 use crate::transfer::DirectFile;
 
@@ -39,6 +43,8 @@ pub struct BlockDrive {
     /// Log₂ of the sectors of a block.
     block_shift: u32,
     zones: Box<[Slot]>,
+    /// `None` where `io_uring` is disabled.
+    rings: Option<FileRings>,
 }
 
 /// What is known of a zone.
@@ -85,7 +91,10 @@ impl BlockDrive {
         };
         let zones = report.iter().map(slot).collect();
         let file = DirectFile::new(file);
-        Ok(Self { file, name, mode, geometry, block_shift, zones })
+        let rings = FileRings::new()
+            .inspect_err(|error| tracing::debug!(%error, "io_uring is not available"))
+            .ok();
+        Ok(Self { file, name, mode, geometry, block_shift, zones, rings })
     }
 
     fn slot(&self, zone: ZoneId) -> Result<&Slot> {
@@ -363,6 +372,16 @@ impl ZonedDevice for BlockDrive {
             .as_file()
             .sync_data()
             .map_err(|source| DeviceError::Io { what: format!("flushing {}", self.name), source })
+    }
+
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let Some(rings) = &self.rings else {
+            for io in batch {
+                io.perform(self);
+            }
+            return;
+        };
+        in_rounds(self, Appends::OneByOne, batch, |round| self.side_by_side(rings, round));
     }
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn manage(
 }
 
 /// Where `bytes` bytes from `lba` on are to be written.
+#[derive(Clone, Copy)]
 pub(crate) struct WriteRange {
     /// The zone.
     pub(crate) zone: ZoneId,

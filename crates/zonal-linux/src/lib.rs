@@ -14,6 +14,8 @@ mod block;
 mod by_zone;
 mod ioctl;
 mod passthrough;
+mod ring;
+mod rounds;
 mod sysfs;
 mod transfer;
 pub mod ublk;

@@ -64,7 +64,8 @@ impl DirectFile {
         &self.file
     }
 
-    fn takes(&self, memory: &[u8]) -> bool {
+    /// Whether memory is taken as it is.
+    pub(crate) fn takes(&self, memory: &[u8]) -> bool {
         memory.as_ptr().addr().is_multiple_of(self.memory_alignment)
     }
 

@@ -31,3 +31,16 @@ pub(crate) fn execute(
         _ => io::execute(controller.subsystem(), entry, payload),
     }
 }
+
+/// Whether a command of an I/O queue can be executed together with others.
+pub(crate) fn joins_others(entry: &SubmissionEntry) -> bool {
+    io::joins_others(entry)
+}
+
+/// Executes planned commands of an I/O queue, for one namespace, that can be executed together.
+pub(crate) fn execute_batch(
+    controller: &Controller,
+    batch: Vec<(SubmissionEntry, Payload<'_>)>,
+) -> Vec<Executed> {
+    io::execute_batch(controller.subsystem(), batch)
+}

@@ -7,6 +7,7 @@ use zonal::Select;
 use zonal::nvme::decode::{BlockRange, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction};
 use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, status};
 
+use super::batch::Access;
 use super::{DONE, Executed, Outcome, Payload, Plan, Subsystem, TRANSFER_MAX};
 
 /// Data of the largest Write Zeroes, which all connections share.
@@ -53,7 +54,7 @@ pub(super) fn plan(subsystem: &Subsystem, entry: &SubmissionEntry) -> Result<Pla
     }
 }
 
-/// Executes a command that was planned.
+/// Executes a command that was planned, and does not [join others](joins_others).
 pub(super) fn execute(
     subsystem: &Subsystem,
     entry: &SubmissionEntry,
@@ -67,15 +68,9 @@ pub(super) fn execute(
     let BlockRange { first, blocks, durability } = BlockRange::decode(entry);
     match entry.opcode() {
         Opcode::FLUSH => namespace.flush()?,
-        Opcode::READ => namespace.read(first, payload.room())?,
-        Opcode::WRITE => namespace.write(first, payload.sent(), durability)?,
         Opcode::WRITE_ZEROES => {
             let bytes = namespace.check(first, blocks)?;
             namespace.write(first, &ZEROES[..bytes], durability)?;
-        }
-        Opcode::ZONE_APPEND => {
-            let at = namespace.append(first, payload.sent(), durability)?;
-            return Ok(Outcome::Done(at.get()));
         }
         Opcode::ZONE_SEND => {
             let ZoneSend { action, zones } = ZoneSend::decode(entry)?;
@@ -100,4 +95,32 @@ pub(super) fn execute(
         _ => return Err(status::INVALID_OPCODE),
     }
     DONE
+}
+
+/// Whether a command can be executed together with others.
+pub(super) fn joins_others(entry: &SubmissionEntry) -> bool {
+    matches!(entry.opcode(), Opcode::READ | Opcode::WRITE | Opcode::ZONE_APPEND)
+}
+
+/// Executes planned commands, all for the namespace of the first.
+pub(super) fn execute_batch(
+    subsystem: &Subsystem,
+    batch: Vec<(SubmissionEntry, Payload<'_>)>,
+) -> Vec<Executed> {
+    let Some((first, _)) = batch.first() else { return Vec::new() };
+    let namespace = match subsystem.namespace(first.nsid()) {
+        Ok(namespace) => namespace,
+        Err(status) => return vec![Err(status); batch.len()],
+    };
+    let accesses = batch.into_iter().map(|(entry, payload)| {
+        let BlockRange { first, durability, .. } = BlockRange::decode(&entry);
+        let what = match entry.opcode() {
+            Opcode::READ => Access::Read(payload.room()),
+            Opcode::WRITE => Access::Write(payload.sent(), durability),
+            _ => Access::Append(payload.sent(), durability),
+        };
+        (first, what)
+    });
+    let done = namespace.submit(accesses);
+    done.into_iter().map(|done| done.map(Outcome::Done)).collect()
 }

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod batch;
 mod command;
 mod controller;
 pub mod error;

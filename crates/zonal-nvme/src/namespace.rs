@@ -42,12 +42,12 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    fn read(&self, bytes: usize) {
+    pub(crate) fn read(&self, bytes: usize) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    fn written(&self, bytes: usize) {
+    pub(crate) fn written(&self, bytes: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -127,41 +127,27 @@ impl Namespace {
         bytes.ok_or(status::INVALID_FIELD)
     }
 
-    pub(crate) fn read(&self, first: Lba, buffer: &mut [u8]) -> Result<(), NvmeStatus> {
-        let end = Lba::ZERO + self.geometry().block_count();
-        let there = if first < end { self.geometry().bytes(end - first).get() } else { 0 };
-        let there = usize::try_from(there).unwrap_or(usize::MAX).min(buffer.len());
-        if there > 0 {
-            self.device.read(first, &mut buffer[..there]).map_err(|error| self.failed(error))?;
-        }
-        self.usage.read(buffer.len());
-        Ok(())
-    }
-
     pub(crate) fn write(
         &self,
         first: Lba,
         data: &[u8],
         durability: Durability,
     ) -> Result<(), NvmeStatus> {
-        self.device.write(first, data).map_err(|error| match error {
-            // Within the namespace, but in the gap of a smaller last zone.
-            DeviceError::OutOfRange { .. } => status::ZONE_BOUNDARY,
-            error => self.failed(error),
-        })?;
+        self.device.write(first, data).map_err(|error| self.failed_write(error))?;
         self.settle(data.len(), durability)
     }
 
-    pub(crate) fn append(
-        &self,
-        start: Lba,
-        data: &[u8],
-        durability: Durability,
-    ) -> Result<Lba, NvmeStatus> {
-        let at =
-            self.device.append(self.zone_at(start)?, data).map_err(|error| self.failed(error))?;
-        self.settle(data.len(), durability)?;
-        Ok(at)
+    /// The status of a write that failed.
+    pub(crate) fn failed_write(&self, error: DeviceError) -> NvmeStatus {
+        match error {
+            // Within the namespace, but in the gap of a smaller last zone.
+            DeviceError::OutOfRange { .. } => status::ZONE_BOUNDARY,
+            error => self.failed(error),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &dyn ZonedDevice {
+        &*self.device
     }
 
     fn settle(&self, bytes: usize, durability: Durability) -> Result<(), NvmeStatus> {
@@ -314,7 +300,7 @@ impl Namespace {
 
     /// The status of a failure, which is logged as an error unless it is the host's own.
     #[expect(clippy::needless_pass_by_value, reason = "as an error is mapped")]
-    fn failed(&self, error: DeviceError) -> NvmeStatus {
+    pub(crate) fn failed(&self, error: DeviceError) -> NvmeStatus {
         let status = error.nvme_status();
         if matches!(status, status::INTERNAL | status::UNRECOVERED_READ) {
             tracing::error!(%error, "the device failed");

@@ -248,7 +248,7 @@ fn every_layer_passes_a_batch_on() {
     let trace = Trace::new(fault, &mut file, TraceContent::Data).unwrap();
     let meter = Meter::new(PowerOfTwo::new(trace).unwrap(), Arc::new(Steps(0.into(), 1_000)));
     let data = [1; 1024];
-    let (mut first, mut across) = ([0xee; 512], [0xee; 512 * 40]);
+    let (mut first, mut across) = ([0xee; 512], vec![0xee; 512 * 40]);
     let mut batch = [
         Io::write(Lba::new(2), &data),
         Io::append(ZoneId::new(2), &data),

@@ -10,7 +10,9 @@
 use std::fs::File;
 use std::io;
 
-use super::command::{Command, Failure, Order, Queue};
+use rustix::io::Errno;
+
+use super::command::{Command, Failure, Queue};
 use super::ioctl;
 use super::ring::{self, Rings};
 
@@ -49,43 +51,53 @@ impl Channel {
         self.via == SubmissionPath::Automatic && self.rings.take().is_some()
     }
 
+    /// Runs one command by `io_uring` if that is used at all.
+    pub(super) fn probe(&self, device: &File, command: &mut Command) -> Result<(), Failure> {
+        let Some(rings) = &self.rings else { return Ok(()) };
+        let results = ring::run(rings, device, std::slice::from_mut(command));
+        results.map_err(Failure::Kernel)?.pop().expect("a result for each command").map(drop)
+    }
+
     /// Runs one command and returns its result.
     pub(super) fn run(&self, device: &File, command: &mut Command) -> Result<u64, Failure> {
         if self.via == SubmissionPath::IoUring {
-            let commands = std::slice::from_mut(command);
-            return self.run_all(device, commands, Order::OneByOne).map_err(|(_, why)| why);
+            let mut results = self.run_all(device, std::slice::from_mut(command));
+            return results.pop().expect("a result for each command");
         }
         ioctl::run(device, Queue::Io, command)
     }
 
-    /// Runs commands. Returns the result of the last one, or the index of the first that failed and
-    /// why.
+    /// Runs commands and returns the result of each. Those that are not linked may run side by side.
     pub(super) fn run_all(
         &self,
         device: &File,
         commands: &mut [Command],
-        order: Order,
-    ) -> Result<u64, (usize, Failure)> {
+    ) -> Vec<Result<u64, Failure>> {
+        let at_once = commands.iter().filter(|command| !command.is_linked()).count() > 1;
         if let Some(rings) = &self.rings
-            && (self.via == SubmissionPath::IoUring || order == Order::Any)
+            && (self.via == SubmissionPath::IoUring || at_once)
         {
-            match rings.take() {
-                Ok(mut ring) => {
-                    let done = ring::run(&mut ring, device, commands, order);
-                    rings.give_back(ring);
-                    return done;
-                }
+            match ring::run(rings, device, commands) {
+                Ok(results) => return results,
                 Err(error) if self.via == SubmissionPath::IoUring => {
-                    return Err((0, Failure::Kernel(error)));
+                    let kind = error.kind();
+                    let failure = |_| Err(Failure::Kernel(kind.into()));
+                    return commands.iter().map(failure).collect();
                 }
                 // Out of file descriptors, which the ioctl does not need.
                 Err(error) => tracing::debug!(%error, "no further io_uring for now"),
             }
         }
-        let mut last = 0;
-        for (number, command) in commands.iter_mut().enumerate() {
-            last = ioctl::run(device, Queue::Io, command).map_err(|failure| (number, failure))?;
-        }
-        Ok(last)
+        let mut is_broken = false;
+        let one_by_one = commands.iter_mut().map(|command| {
+            let result = if is_broken {
+                Err(Failure::Kernel(Errno::CANCELED.into()))
+            } else {
+                ioctl::run(device, Queue::Io, command)
+            };
+            is_broken = command.is_linked() && result.is_err();
+            result
+        });
+        one_by_one.collect()
     }
 }

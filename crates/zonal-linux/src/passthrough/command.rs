@@ -16,15 +16,6 @@ pub(super) enum Queue {
     Io,
 }
 
-/// Whether commands that are given together may run side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// They may.
-    Any,
-    /// Each starts when the one before has completed.
-    OneByOne,
-}
-
 /// The data of a command.
 pub(super) enum Data<'a> {
     /// None.
@@ -50,6 +41,7 @@ impl Data<'_> {
 pub(super) struct Command<'a> {
     entry: SubmissionEntry,
     data: Data<'a>,
+    linked: bool,
 }
 
 impl<'a> Command<'a> {
@@ -72,7 +64,17 @@ impl<'a> Command<'a> {
             "opcode {opcode:02x}h transfers data the other way"
         );
         assert!(u32::try_from(len).is_ok(), "a command transfers less than 4 GiB");
-        Self { entry, data }
+        Self { entry, data, linked: false }
+    }
+
+    /// The same command; the next one that is given with it starts when it has completed.
+    pub(super) fn linked(self) -> Self {
+        Self { linked: true, ..self }
+    }
+
+    /// Whether the next one waits for it.
+    pub(super) fn is_linked(&self) -> bool {
+        self.linked
     }
 
     /// The submission queue entry.

@@ -6,8 +6,10 @@
 //!
 //! - `shape.rs`: decodes what the drive reports about itself.
 //! - `command.rs`: commands; `channel.rs`: the two paths to the kernel, `ioctl.rs` and `ring.rs`.
+//! - `batch.rs`: several requests at once.
 //! - `failure.rs`: turns statuses into errors.
 
+mod batch;
 mod channel;
 mod command;
 mod failure;
@@ -31,15 +33,16 @@ use zonal::nvme::decode::{
 use zonal::nvme::identify::cns;
 use zonal::nvme::{Nsid, command_set, identify};
 use zonal::{
-    DeviceError, Geometry, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction, ZoneCond, ZoneId,
+    DeviceError, Geometry, Io, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction, ZoneCond, ZoneId,
     ZonedDevice,
 };
 
 use self::channel::Channel;
-use self::command::{Command, Data, Failure, Order, Queue};
+use self::command::{Command, Data, Failure, Queue};
 use self::shape::{Answers, Limits, WriteCache};
 use crate::Result;
 use crate::by_zone::{self, Access, WriteRange, refusal};
+use crate::rounds::{Appends, in_rounds};
 use crate::sysfs::Attributes;
 
 pub use self::channel::SubmissionPath;
@@ -120,10 +123,8 @@ impl PassthroughDrive {
     fn first_report(&mut self) -> Result<Vec<Zone>> {
         let mut report = vec![0; shape::report_bytes(1)];
         let entry = self.receive(ZoneId::ZERO, report.len());
-        let mut probe = [Command::new(entry, Data::Fill(&mut report))];
-        if let Err((_, Failure::Kernel(source))) =
-            self.channel.run_all(&self.file, &mut probe, Order::Any)
-        {
+        let probe = &mut Command::new(entry, Data::Fill(&mut report));
+        if let Err(Failure::Kernel(source)) = self.channel.probe(&self.file, probe) {
             tracing::debug!(%source, "io_uring does not pass NVMe commands; only the ioctl is used");
             if !self.channel.without_rings() {
                 return Err(self.failed("reporting zones of", Failure::Kernel(source)));
@@ -197,6 +198,29 @@ impl PassthroughDrive {
         Ok(BlockRange { first, blocks, durability: Durability::Volatile }.encode(opcode, self.nsid))
     }
 
+    /// Adds the commands for the blocks from `lba` on: reads side by side, writes in their order.
+    fn add_commands<'a>(
+        &self,
+        commands: &mut Vec<Command<'a>>,
+        lba: Lba,
+        pieces: impl Iterator<Item = Data<'a>>,
+        access: Access,
+    ) -> Result<()> {
+        let opcode = match access {
+            Access::Read => Opcode::READ,
+            Access::Write => Opcode::WRITE,
+        };
+        let (mut at, mut pieces) = (lba, pieces.peekable());
+        while let Some(data) = pieces.next() {
+            let entry = self.blocks(opcode, at, data.len())?;
+            at += self.geometry.blocks(data.len())?;
+            let command = Command::new(entry, data);
+            let waits = matches!(access, Access::Write) && pieces.peek().is_some();
+            commands.push(if waits { command.linked() } else { command });
+        }
+        Ok(())
+    }
+
     /// Runs the commands for the blocks from `lba` on, which lie in `zone`.
     fn transfer<'a>(
         &self,
@@ -204,27 +228,28 @@ impl PassthroughDrive {
         pieces: impl Iterator<Item = Data<'a>>,
         access: Access,
     ) -> Result<()> {
-        let (opcode, order) = match access {
-            Access::Read => (Opcode::READ, Order::Any),
-            Access::Write => (Opcode::WRITE, Order::OneByOne),
-        };
-        let mut at = lba;
         let mut commands = Vec::new();
-        for data in pieces {
-            let entry = self.blocks(opcode, at, data.len())?;
-            at += self.geometry.blocks(data.len())?;
-            commands.push(Command::new(entry, data));
+        self.add_commands(&mut commands, lba, pieces, access)?;
+        if let [command] = commands.as_mut_slice() {
+            let done = self.channel.run(&self.file, command);
+            return done.map(drop).map_err(|why| self.explain_command(zone, command, access, why));
         }
-        let done = match commands.as_mut_slice() {
-            [command] => {
-                self.channel.run(&self.file, command).map(drop).map_err(|failure| (0, failure))
-            }
-            commands => self.channel.run_all(&self.file, commands, order).map(drop),
-        };
-        done.map_err(|(number, failure)| {
-            let entry = BlockRange::decode(commands[number].entry());
-            self.explain(zone, (entry.first, entry.blocks), access, failure)
-        })
+        let results = self.channel.run_all(&self.file, &mut commands);
+        for (command, result) in commands.iter().zip(results) {
+            result.map_err(|why| self.explain_command(zone, command, access, why))?;
+        }
+        Ok(())
+    }
+
+    fn explain_command(
+        &self,
+        zone: ZoneId,
+        command: &Command<'_>,
+        access: Access,
+        failure: Failure,
+    ) -> DeviceError {
+        let entry = BlockRange::decode(command.entry());
+        self.explain(zone, (entry.first, entry.blocks), access, failure)
     }
 
     /// Reads a part of a zone: what is written, and zeroes beyond, where not every drive allows reads.
@@ -250,6 +275,16 @@ impl PassthroughDrive {
         let most = self.byte_len(self.limits.transfer);
         let lba = self.geometry.zone_start(zone) + offset;
         self.transfer((zone, lba), head.chunks_mut(most).map(Data::Fill), Access::Read)
+    }
+
+    /// Notes where the drive says that an append went.
+    fn appended(&self, zone: ZoneId, lba: Lba, blocks: LbaCount) -> Result<Lba> {
+        let (start, end) = (self.geometry.zone_start(zone), lba.checked_add(blocks));
+        if lba < start || end.is_none_or(|end| end > start + self.geometry.capacity_of(zone)) {
+            return Err(self.wrong(format!("says that an append to zone {zone} went to {lba}")));
+        }
+        self.state(zone)?.written.fetch_max((lba - start + blocks).get(), Ordering::AcqRel);
+        Ok(lba)
     }
 
     fn manage_one(&self, zone: ZoneId, action: ZoneAction) -> Result<()> {
@@ -331,12 +366,7 @@ impl ZonedDevice for PassthroughDrive {
             .run(&self.file, &mut command)
             .map(Lba::new)
             .map_err(|failure| self.explain(zone, (start, blocks), Access::Write, failure))?;
-        let end = lba.checked_add(blocks);
-        if lba < start || end.is_none_or(|end| end > start + self.geometry.capacity_of(zone)) {
-            return Err(self.wrong(format!("says that an append to zone {zone} went to {lba}")));
-        }
-        state.written.fetch_max((lba - start + blocks).get(), Ordering::AcqRel);
-        Ok(lba)
+        self.appended(zone, lba, blocks)
     }
 
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
@@ -353,6 +383,10 @@ impl ZonedDevice for PassthroughDrive {
             .run(&self.file, &mut Command::new(entry, Data::Nothing))
             .map(drop)
             .map_err(|failure| self.failed("flushing", failure))
+    }
+
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        in_rounds(self, Appends::Together, batch, |round| self.side_by_side(round));
     }
 }
 

@@ -10,6 +10,7 @@
 mod discovery;
 mod memory;
 pub mod pdu;
+mod pending;
 mod session;
 mod stream;
 mod transfers;
@@ -35,7 +36,7 @@ use session::{CONNECTION_BYTES, End, Session};
 pub const PORT: u16 = 4420;
 
 /// Most bytes that the buffers of all connections take together, unless the caller says otherwise.
-/// A queue takes 2.7 MiB of it, a connection without a queue 64 KiB.
+/// A queue takes 2.9 MiB of it, a connection without a queue 64 KiB.
 pub const MEMORY_MAX: usize = 1 << 30;
 
 /// Most connections; further ones are closed at once.

@@ -484,7 +484,7 @@ pub fn put_response(out: &mut Vec<u8>, completion: &CompletionEntry, agreed: Con
 }
 
 /// Appends a C2HData PDU for all data of a command and returns where its data is: zeroes, to be
-/// overwritten before [`end_data`] completes the PDU.
+/// overwritten before [`end_data`] completes the PDU. Others may be appended in between.
 pub fn begin_data(
     out: &mut Vec<u8>,
     command: u16,
@@ -494,13 +494,14 @@ pub fn begin_data(
     let header = DataPdu::new(command, 0, &(0..bytes));
     put_head(out, (PduType::C2HData, flag::LAST), header.as_bytes(), bytes, agreed);
     let start = out.len();
-    out.resize(start + bytes, 0);
+    let digest_bytes = if agreed.data_digest == Digest::On { DIGEST_BYTES } else { 0 };
+    out.resize(start + bytes + digest_bytes, 0);
     start..start + bytes
 }
 
 /// Completes the PDU that [`begin_data`] appended at `start`, adding flags.
 pub fn end_data(
-    out: &mut Vec<u8>,
+    out: &mut [u8],
     start: usize,
     data: &Range<usize>,
     flags: u8,
@@ -514,7 +515,7 @@ pub fn end_data(
     }
     if agreed.data_digest == Digest::On {
         let digest = crc32c::crc32c(&out[data.clone()]);
-        out.extend_from_slice(U32::new(digest).as_bytes());
+        out[data.end..data.end + DIGEST_BYTES].copy_from_slice(U32::new(digest).as_bytes());
     }
 }
 

@@ -1,7 +1,7 @@
 //! One connection: ICReq, Connect, then the commands of a queue, on a thread of its own.
 //!
-//! Commands are executed one after the other, in the order in which their data is complete; a host
-//! that wants more at once connects more queues. Responses are collected while more PDUs are
+//! Commands are executed in the order in which their data is complete. Reads, writes and appends that
+//! have arrived together are one batch of the device (`pending.rs`). Responses are collected while more PDUs are
 //! buffered, and sent together. What a host can make this side hold is bounded: as many commands as
 //! the queue has entries, and buffers within the budget in `memory.rs`.
 
@@ -17,6 +17,7 @@ use zonal::nvme::{CompletionEntry, NvmeStatus, Opcode, SubmissionEntry, status};
 use super::memory::Reservation;
 use super::pdu::{self, COMMON_BYTES, DIGEST_BYTES, DataPdu, Digest, Fatal, FatalStatus, Frame};
 use super::pdu::{ConnectionParams, IcPdu, PduType, flag};
+use super::pending::{Data, IN_CAPSULE_BYTES, Pending};
 use super::stream::{self, Input, QUEUE_BUFFER, SMALL_BUFFER, Wait};
 use super::transfers::{OWN_BYTES, Transfers};
 use super::{Shared, discovery};
@@ -39,8 +40,13 @@ const OUTPUT_SLACK: usize = 32 * 1024;
 /// Memory of a connection without a queue: its receive buffer, and what its thread uses.
 pub(super) const CONNECTION_BYTES: usize = SMALL_BUFFER + 48 * 1024;
 /// Memory that a queue takes in addition: buffers, and the commands it holds.
-pub(super) const QUEUE_BYTES: usize =
-    QUEUE_BUFFER + OWN_BYTES + OUTPUT_MAX + TRANSFER_MAX + OUTPUT_SLACK + 224 * 1024;
+pub(super) const QUEUE_BYTES: usize = QUEUE_BUFFER
+    + OWN_BYTES
+    + OUTPUT_MAX
+    + TRANSFER_MAX
+    + OUTPUT_SLACK
+    + IN_CAPSULE_BYTES
+    + 224 * 1024;
 /// How long a host may take to connect a queue.
 const CONNECT_TIMEOUT_NS: u64 = 10_000_000_000;
 /// How late a Keep Alive may be.
@@ -64,11 +70,11 @@ impl From<io::Error> for End {
 }
 
 /// The queue of a connection.
-struct Queue {
-    controller: Arc<Controller>,
+pub(super) struct Queue {
+    pub(super) controller: Arc<Controller>,
     id: u16,
     entries: u32,
-    flow_control: FlowControl,
+    pub(super) flow_control: FlowControl,
     head: u32,
 }
 
@@ -77,10 +83,11 @@ pub(super) struct Session<'a> {
     shared: &'a Shared,
     stream: Arc<TcpStream>,
     input: Input,
-    output: Vec<u8>,
-    params: ConnectionParams,
-    queue: Option<Queue>,
-    transfers: Transfers,
+    pub(super) output: Vec<u8>,
+    pub(super) params: ConnectionParams,
+    pub(super) queue: Option<Queue>,
+    pub(super) transfers: Transfers,
+    pub(super) pending: Pending,
     /// The command capsule being executed.
     capsule: Vec<u8>,
     /// When the last command arrived, unless this is an I/O queue: those tell their controller.
@@ -110,6 +117,7 @@ impl<'a> Session<'a> {
             params: ConnectionParams::default(),
             queue: None,
             transfers: Transfers::new(Arc::clone(&shared.memory)),
+            pending: Pending::default(),
             capsule: Vec::new(),
             last_command_ns: shared.clock.monotonic_ns(),
             _memory: memory,
@@ -120,6 +128,7 @@ impl<'a> Session<'a> {
     /// Serves the connection until it ends.
     pub(super) fn run(mut self) -> End {
         let end = self.serve();
+        self.execute_pending();
         if let End::Fatal(fatal, header) = &end {
             pdu::put_term_req(&mut self.output, *fatal, header);
         }
@@ -144,7 +153,9 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Sends all responses, also those of commands that wait for others to join them.
     fn send(&mut self) -> io::Result<()> {
+        self.execute_pending();
         stream::send(&self.stream, &*self.shared.clock, &self.output)?;
         self.output.clear();
         Ok(())
@@ -276,7 +287,7 @@ impl<'a> Session<'a> {
             Some(_) | None => self.last_command_ns = self.shared.clock.monotonic_ns(),
         }
         let entries = self.queue.as_ref().map_or(1, |queue| queue.entries) as usize;
-        if self.transfers.len() >= entries {
+        if self.transfers.len() + self.pending.len() >= entries {
             return Err(self.fatal(frame, Fatal::of(FatalStatus::Sequence)));
         }
         let mut capsule = std::mem::take(&mut self.capsule);
@@ -298,7 +309,7 @@ impl<'a> Session<'a> {
             queue.head = (queue.head + 1) % queue.entries;
         }
         let id = entry.id.get();
-        if self.transfers.contains(id) {
+        if self.transfers.contains(id) || self.pending.contains(id) {
             return self.respond(id, Err(status::ID_CONFLICT));
         }
         if frame.data_digest == Digest::On && !pdu::is_digest_of(data, digest) {
@@ -309,7 +320,13 @@ impl<'a> Session<'a> {
         }
         let Some(queue) = &self.queue else { return self.respond(id, Err(status::SEQUENCE)) };
         let planned = command::plan(&queue.controller, queue.id, &entry);
+        let joins = self.joins_others(&entry);
         match planned.and_then(|plan| locate(&entry, plan, data)) {
+            Ok(Located::Here(Payload::FromHost(data))) if joins => {
+                self.make_room_for(&entry);
+                self.join(entry, Data::InCapsule(data.to_vec()));
+            }
+            Ok(Located::ToHost(bytes)) if joins => self.join_to_host(entry, bytes),
             Ok(Located::Here(payload)) => self.execute(&entry, payload),
             Ok(Located::ToHost(bytes)) => self.execute_to_host(&entry, bytes),
             Ok(Located::AtHost(bytes)) => self.transfers.add(entry, bytes),
@@ -317,15 +334,32 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Whether a command is executed together with others.
+    fn joins_others(&self, entry: &SubmissionEntry) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.id != 0 && command::joins_others(entry))
+    }
+
     /// Executes a command that sends no data to the host.
     fn execute(&mut self, entry: &SubmissionEntry, payload: Payload<'_>) {
+        self.execute_pending();
         let queue = self.queue.as_ref().expect("planned by its controller");
         let executed = command::execute(&queue.controller, queue.id, entry, payload);
         self.answer(entry, executed);
     }
 
-    /// Executes a command that sends data to the host: the data is read into the C2HData PDU.
+    /// Adds a read to the batch, with room for its data in its C2HData PDU.
+    fn join_to_host(&mut self, entry: SubmissionEntry, bytes: usize) {
+        self.make_room_for(&entry);
+        let start = self.output.len();
+        self.output.reserve_exact(bytes + OUTPUT_SLACK);
+        let data = pdu::begin_data(&mut self.output, entry.id.get(), bytes, self.params);
+        let pdu = start..self.output.len();
+        self.join(entry, Data::ToHost { pdu, data });
+    }
+
+    /// Executes another command that sends data to the host.
     fn execute_to_host(&mut self, entry: &SubmissionEntry, bytes: usize) {
+        self.execute_pending();
         let queue = self.queue.as_ref().expect("planned by its controller");
         let (id, start) = (entry.id.get(), self.output.len());
         self.output.reserve_exact(bytes + OUTPUT_SLACK);
@@ -346,7 +380,7 @@ impl<'a> Session<'a> {
     }
 
     /// Answers a command of a queue. If it failed, it is added to the error log.
-    fn answer(&mut self, entry: &SubmissionEntry, executed: Executed) {
+    pub(super) fn answer(&mut self, entry: &SubmissionEntry, executed: Executed) {
         if let (Err(status), Some(queue)) = (executed, &self.queue) {
             queue.controller.log_error(queue.id, entry, status);
         }
@@ -380,7 +414,7 @@ impl<'a> Session<'a> {
     }
 
     /// Sends R2Ts.
-    fn request_data(&mut self) {
+    pub(super) fn request_data(&mut self) {
         while let Some(r2t) = self.transfers.request() {
             pdu::put(&mut self.output, (PduType::R2T, 0), r2t.as_bytes(), &[], self.params);
         }
@@ -410,9 +444,15 @@ impl<'a> Session<'a> {
             None => {}
             Some(received) if received.damaged => {
                 self.respond(id, Err(status::TRANSIENT_TRANSPORT));
+                self.transfers.release(received);
+            }
+            Some(received) if self.joins_others(&received.entry) => {
+                self.make_room_for(&received.entry);
+                self.join(received.entry, Data::Received(received));
             }
             Some(received) => {
                 self.execute(&received.entry, Payload::FromHost(received.buffer.data()));
+                self.transfers.release(received);
             }
         }
         Ok(())

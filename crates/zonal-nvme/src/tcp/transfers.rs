@@ -35,12 +35,14 @@ struct Requested {
     damaged: bool,
 }
 
-/// A command whose data is complete.
+/// A command whose data is complete. Its memory counts until it is [released](Transfers::release).
 pub(super) struct Received {
     pub(super) entry: SubmissionEntry,
     pub(super) buffer: Buffer,
     /// A data digest was wrong.
     pub(super) damaged: bool,
+    /// Memory beyond [`OWN_BYTES`].
+    extra: Option<Reservation>,
 }
 
 /// Commands that wait for their data.
@@ -137,14 +139,19 @@ impl Transfers {
         if end < requested.buffer.data().len() {
             return None;
         }
-        let Transfer { entry, bytes, requested } = self.commands.remove(&id)?;
+        let Transfer { entry, requested, .. } = self.commands.remove(&id)?;
         let Requested { buffer, extra, damaged, .. } = requested?;
-        let size = Buffer::size(bytes);
+        Some(Received { entry, buffer, damaged, extra })
+    }
+
+    /// Gives back the memory of a command that is done.
+    pub(super) fn release(&mut self, received: Received) {
+        let Received { buffer, extra, .. } = received;
+        let size = Buffer::size(buffer.data().len());
         self.requested -= size;
         if extra.is_none() {
             self.own -= size;
         }
-        Some(Received { entry, buffer, damaged })
     }
 
     fn requested_mut(&mut self, id: u16) -> &mut Requested {

@@ -114,7 +114,55 @@ impl Queue {
     }
 
     /// Sends a command and returns its identifier.
-    pub fn send(&mut self, mut entry: SubmissionEntry, data: &Move<'_>) -> u16 {
+    pub fn send(&mut self, entry: SubmissionEntry, data: &Move<'_>) -> u16 {
+        let (id, pdu) = self.capsule(entry, data);
+        self.put(pdu);
+        id
+    }
+
+    /// Sends commands in one piece and waits for the end of all.
+    pub fn batch(&mut self, commands: &[(SubmissionEntry, Move<'_>)]) -> Vec<Answer> {
+        let (ids, pdus): (Vec<u16>, Vec<_>) =
+            commands.iter().map(|(entry, data)| self.capsule(*entry, data)).unzip();
+        self.put(pdus.concat());
+        let mut received = vec![Vec::new(); ids.len()];
+        let mut answers = vec![None; ids.len()];
+        while answers.contains(&None) {
+            let (frame, pdu) = self.receive().expect("the connection holds");
+            let number = |id: u16| ids.iter().position(|&found| found == id).unwrap();
+            match frame.kind {
+                PduType::C2HData => {
+                    let header = DataPdu::read_from_bytes(&pdu[..24]).unwrap();
+                    let number = number(header.command.get());
+                    received[number].extend_from_slice(&pdu[frame.data_at..][..frame.data_bytes]);
+                    if frame.flags & flag::SUCCESS != 0 {
+                        answers[number] = Some(Ok((0, std::mem::take(&mut received[number]))));
+                    }
+                }
+                PduType::R2T => {
+                    let header = DataPdu::read_from_bytes(&pdu[..24]).unwrap();
+                    let id = header.command.get();
+                    let Move::Send(data) = commands[number(id)].1 else { panic!("no data") };
+                    self.send_data(id, &header, data);
+                }
+                PduType::CapsuleResp => {
+                    let completion = CompletionEntry::read_from_bytes(&pdu[8..24]).unwrap();
+                    let number = number(completion.id.get());
+                    answers[number] = Some(match completion.status() {
+                        status::SUCCESS => {
+                            Ok((completion.result.get(), std::mem::take(&mut received[number])))
+                        }
+                        status => Err(status),
+                    });
+                }
+                other => panic!("{other:?}: {pdu:02x?}"),
+            }
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    /// A command as it is sent, and its identifier.
+    fn capsule(&mut self, mut entry: SubmissionEntry, data: &Move<'_>) -> (u16, Vec<u8>) {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1).max(1);
         entry.id = id.into();
@@ -140,8 +188,7 @@ impl Queue {
         header[COMMON_BYTES..].copy_from_slice(entry.as_bytes());
         let mut out = Vec::new();
         pdu::put(&mut out, (PduType::CapsuleCmd, 0), &header, here, self.params);
-        self.put(out);
-        id
+        (id, out)
     }
 
     /// Waits for the end of a command that moves no data.

@@ -5,6 +5,7 @@
 
 #[path = "../../../zonal/tests/contract/mod.rs"]
 mod contract;
+mod depth;
 #[path = "../../../zonal/tests/devices/mod.rs"]
 mod devices;
 mod hostile;

@@ -1,5 +1,6 @@
 //! A namespace of a server as a device: what the contract of all devices is run on.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use zerocopy::FromBytes;
@@ -14,8 +15,8 @@ use zonal::nvme::identify::{
 use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
 use zonal::nvme::{Nsid, NvmeStatus, Opcode, SubmissionEntry, command_set, status};
 use zonal::{
-    BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, Select, Zone, ZoneAction,
-    ZoneId, ZonedDevice,
+    BlockSize, DeviceError, Geometry, GeometrySpec, Io, Lba, LbaCount, Op, Select, Zone,
+    ZoneAction, ZoneId, ZonedDevice,
 };
 
 use crate::initiator::{Host, Move, Queue};
@@ -195,5 +196,86 @@ impl ZonedDevice for Remote {
         let entry = SubmissionEntry::new(Opcode::FLUSH, self.nsid);
         self.command(entry, &Move::Nothing).expect("a flush of memory");
         Ok(())
+    }
+
+    /// Commands that have no order among them go together.
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let count = self.together(rest);
+            let (part, tail) = std::mem::take(&mut rest).split_at_mut(count.max(1));
+            rest = tail;
+            match part {
+                [one] => one.perform(self),
+                part => self.send_together(part),
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// How many of the first requests have no order among them and can be sent.
+    fn together(&self, batch: &[Io<'_>]) -> usize {
+        let mut zones = BTreeSet::new();
+        let joins = |io: &&Io<'_>| {
+            let blocks = self.geometry.blocks(io.op.len());
+            let is_sent = blocks.is_ok_and(|blocks| blocks > LbaCount::ZERO);
+            is_sent
+                && match io.op {
+                    Op::Read { .. } => true,
+                    Op::Write { lba, data } => {
+                        self.geometry.blocks_at(lba, data.len()).is_ok()
+                            && zones.insert(self.geometry.locate(lba).0)
+                    }
+                    Op::Append { zone, data } => {
+                        let blocks = self.geometry.blocks(data.len()).unwrap();
+                        zone.get() < self.geometry.zone_count()
+                            && blocks <= self.geometry.max_append()
+                            && zones.insert(zone)
+                    }
+                    Op::Flush => false,
+                }
+        };
+        batch.iter().take_while(joins).count()
+    }
+
+    fn send_together(&self, batch: &mut [Io<'_>]) {
+        let mut commands = Vec::new();
+        for io in &*batch {
+            let blocks = self.geometry.blocks(io.op.len()).unwrap();
+            commands.push(match io.op {
+                Op::Read { lba, .. } => {
+                    (self.range(Opcode::READ, lba, blocks), Move::Receive(io.op.len()))
+                }
+                Op::Write { lba, data } => {
+                    (self.range(Opcode::WRITE, lba, blocks), Move::Send(data))
+                }
+                Op::Append { zone, data } => {
+                    let start = self.geometry.zone_start(zone);
+                    (self.range(Opcode::ZONE_APPEND, start, blocks), Move::Send(data))
+                }
+                Op::Flush => unreachable!("a flush is sent alone"),
+            });
+        }
+        let answers = self.queue.lock().unwrap().batch(&commands);
+        drop(commands);
+        for (io, answer) in batch.iter_mut().zip(answers) {
+            let blocks = self.geometry.blocks(io.op.len()).unwrap();
+            io.result = Some(match (&mut io.op, answer) {
+                (Op::Read { lba, buffer }, Ok((_, data))) => {
+                    buffer.copy_from_slice(&data);
+                    Ok(*lba)
+                }
+                (Op::Write { lba, .. }, Ok(_)) => Ok(*lba),
+                (Op::Append { .. }, Ok((at, _))) => Ok(Lba::new(at)),
+                (Op::Read { lba, .. } | Op::Write { lba, .. }, Err(status)) => {
+                    Err(self.explain(status, *lba, blocks))
+                }
+                (Op::Append { zone, .. }, Err(status)) => {
+                    Err(self.explain(status, self.geometry.zone_start(*zone), blocks))
+                }
+                (Op::Flush, _) => unreachable!("a flush is sent alone"),
+            });
+        }
     }
 }
