@@ -301,44 +301,89 @@ fn files_grow_only_at_their_end() {
     }
 }
 
-/// Changes a block of a zone below the write pointer, by writing the zone again.
-fn rewrite(drive: &dyn ZonedDevice, zone: u32, change: impl FnOnce(&mut Vec<u8>)) {
-    let id = ZoneId::new(zone);
-    let found = drive.zone(id).unwrap();
+/// What a zone holds.
+fn content(drive: &dyn ZonedDevice, zone: u32) -> Vec<u8> {
+    let found = drive.zone(ZoneId::new(zone)).unwrap();
     let bytes = drive.geometry().bytes(found.written().unwrap()).get();
     let mut content = vec![0; usize::try_from(bytes).unwrap()];
     drive.read(found.start, &mut content).unwrap();
-    change(&mut content);
-    drive.manage(zonal::Select::One(id), zonal::ZoneAction::Reset).unwrap();
-    drive.write(found.start, &content).unwrap();
+    content
 }
 
-#[test]
-fn a_bad_record_before_others_is_refused_and_one_at_the_end_was_never_there() {
+/// Writes a zone again, with other content.
+fn rewrite(drive: &dyn ZonedDevice, zone: u32, content: &[u8]) {
+    let id = ZoneId::new(zone);
+    drive.manage(zonal::Select::One(id), zonal::ZoneAction::Reset).unwrap();
+    if !content.is_empty() {
+        drive.write(drive.geometry().zone_start(id), content).unwrap();
+    }
+}
+
+/// A drive with three files, each of which a record of its own names, and the zone of the map: a snapshot
+/// and three changes of a block each.
+fn with_three_files(closed: Closed) -> (Arc<dyn ZonedDevice>, Vec<u8>) {
     let drive = drive("zone=256K,zones=10");
     let volume = mount(Arc::clone(&drive)).unwrap();
     for name in ["/a", "/b", "/c"] {
         volume.create(name).unwrap();
         volume.sync().unwrap();
     }
-    // Cut off: a close would write nothing, as nothing has changed.
-    volume.close().unwrap();
-    // The map is in the first zone file, which is zone 1: a snapshot and three changes.
-    let mut at_end = Vec::new();
-    rewrite(&*drive, 1, |content| {
-        at_end = content.clone();
-        assert_eq!(content.len(), 4 * 4096);
-        content[2 * 4096 + 100] ^= 1;
-    });
-    let refused = mount(Arc::clone(&drive)).err().unwrap();
-    let said = refused.to_string();
+    if let Closed::Yes = closed {
+        volume.close().unwrap();
+    }
+    // The map is in the first zone file, which is zone 1.
+    let map = content(&*drive, 1);
+    (drive, map)
+}
+
+#[derive(Clone, Copy)]
+enum Closed {
+    Yes,
+    No,
+}
+
+/// What is said about a map that is refused, or the names that are there.
+fn judged(drive: &Arc<dyn ZonedDevice>, map: &[u8]) -> Result<Vec<String>, String> {
+    rewrite(&**drive, 1, map);
+    // The other one is of a later mount.
+    rewrite(&**drive, 2, &[]);
+    let volume = mount(Arc::clone(drive)).map_err(|error| error.to_string())?;
+    Ok(files(&volume).into_keys().collect())
+}
+
+/// The map with a byte changed.
+fn changed(map: &[u8], at: usize) -> Vec<u8> {
+    let mut map = map.to_vec();
+    map[at] ^= 1;
+    map
+}
+
+#[test]
+fn a_bad_record_before_others_is_refused() {
+    let (drive, map) = with_three_files(Closed::No);
+    assert_eq!(map.len(), 4 * 4096);
+    let said = judged(&drive, &changed(&map, 2 * 4096 + 100)).unwrap_err();
     assert!(said.contains("record at byte 8192 is bad") && said.contains("mkzonefs"), "{said}");
-    rewrite(&*drive, 1, |content| {
-        *content = at_end;
-        content[3 * 4096 + 100] ^= 1;
-    });
-    let names: Vec<String> = files(&mount(drive).unwrap()).into_keys().collect();
-    assert_eq!(names, ["a", "b"]);
+    // Also if no later one is whole: nothing is written behind a record that is not durable.
+    let both = changed(&changed(&map, 2 * 4096 + 100), 3 * 4096 + 100);
+    let said = judged(&drive, &both).unwrap_err();
+    assert!(said.contains("record at byte 8192 is bad, and something follows at"), "{said}");
+    let heads = changed(&changed(&map, 2 * 4096), 3 * 4096);
+    let said = judged(&drive, &heads).unwrap_err();
+    assert!(said.contains("record at byte 8192 is bad, and its first block"), "{said}");
+}
+
+#[test]
+fn a_bad_record_at_the_end_is_that_of_a_power_cut_unless_the_map_was_closed() {
+    let (drive, map) = with_three_files(Closed::No);
+    assert_eq!(judged(&drive, &changed(&map, 3 * 4096 + 100)).unwrap(), ["a", "b"]);
+    let (drive, map) = with_three_files(Closed::Yes);
+    assert_eq!(map.len(), 5 * 4096);
+    let said = judged(&drive, &changed(&map, 3 * 4096 + 100)).unwrap_err();
+    assert!(said.contains("record at byte 12288 is bad"), "{said}");
+    // The last record says nothing but that.
+    assert_eq!(judged(&drive, &changed(&map, 4 * 4096 + 20)).unwrap(), ["a", "b", "c"]);
+    assert_eq!(judged(&drive, &map).unwrap(), ["a", "b", "c"]);
 }
 
 #[test]

@@ -247,6 +247,18 @@ pub(crate) struct Record<'a> {
     pub(crate) len: u64,
 }
 
+/// Bytes on the drive of the record that begins at `at`, as its head has it, whether or not it is whole;
+/// `None` if no record begins there.
+pub(crate) fn claimed_len(content: &[u8], at: u64, block_size: u64) -> Option<u64> {
+    let here = content.get(usize::try_from(at).ok()?..)?;
+    let (raw, _) = RawHead::read_from_prefix(here).ok()?;
+    let known = raw.magic == MAGIC && raw.version.get() == VERSION && raw.kind.get() <= 1;
+    let is_here = u64::from(raw.block.get()).checked_mul(block_size) == Some(at);
+    let len = u64::from(raw.len.get());
+    (known && is_here && len >= size_of::<RawHead>() as u64)
+        .then(|| len.next_multiple_of(block_size))
+}
+
 /// The record at byte `at` of a zone file with the content `bytes`; `None` if there is no whole one.
 pub(crate) fn decode(bytes: &[u8], at: u64, block_size: u64) -> Option<Record<'_>> {
     let here = bytes.get(usize::try_from(at).ok()?..)?;

@@ -229,6 +229,22 @@ impl ZoneStore {
         }
     }
 
+    /// Writes an empty record behind the last one that says something: if that goes bad later, it is known
+    /// not to have been cut off.
+    fn close_map(&self) -> Result<()> {
+        let mut journal = lock(&self.journal);
+        // A snapshot, for which there is a need if there is no more room, says something too.
+        for _ in 0..2 {
+            let record = self.record(&mut lock(&self.state), &journal)?;
+            let is_empty = !record.1.is_snapshot;
+            self.write_record(&mut journal, record)?;
+            if is_empty {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// What the map does not say yet, or all of it where that has no room behind the last record.
     fn record(&self, state: &mut State, journal: &Journal) -> Result<(Encoder, Head)> {
         let changes = changes(state, self.block);

@@ -1,8 +1,9 @@
 //! Opening: the name map is read, and what a power cut or a kill has left is put right.
 //!
-//! A record that is not whole is the end of the map: it was being written when the power failed, and no
-//! call that waited for it has returned. If a whole record of the same generation follows it, the map is
-//! damaged, and the drive is refused.
+//! A record that is not whole is the end of the map if it can have been cut off: it was being written
+//! when the power failed, and no call that waited for it has returned. A record that anything follows was
+//! durable: then the map is damaged, and the drive is refused. A close writes an empty record, so after
+//! it every record that says something is followed by one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -69,6 +70,9 @@ impl ZoneStore {
         let contents = [&first, &second];
         for (content, map) in contents.into_iter().zip(&maps) {
             self.check_end(content, map, newest.map_or(0, |newest| newest.0))?;
+        }
+        if let Some((_, zone)) = newest {
+            self.check_last(contents[zone as usize], &maps[zone as usize])?;
         }
         let mut state = match newest {
             None => self.fresh(count, &first, &second)?,
@@ -137,14 +141,35 @@ impl ZoneStore {
                 .is_some_and(|later| later.head.uuid == uuid && later.head.generation >= generation)
             {
                 let end: u64 = map.iter().map(|record| record.len).sum();
-                let why = format!(
-                    "the record at byte {end} is bad, and one at byte {at} is whole; \
-                     `zonal mkzonefs --force` makes the drive empty"
-                );
-                return Err(FsError::Corrupt { what: "the name map", why });
+                return Err(damaged(end, &format!("one at byte {at} is whole")));
             }
             at += self.block;
         }
+        Ok(())
+    }
+
+    /// Refuses a map whose last record cannot have been cut off. A cut leaves the first blocks of what was
+    /// being written, of which the last one may be noise.
+    fn check_last(&self, content: &[u8], map: &[Record<'_>]) -> Result<()> {
+        let end: u64 = map.iter().map(|record| record.len).sum();
+        let left = content.len() as u64 - end;
+        if left == 0 {
+            return Ok(());
+        }
+        if left > self.block {
+            match format::claimed_len(content, end, self.block) {
+                None => return Err(damaged(end, "its first block is not the last one")),
+                Some(len) if left > len => {
+                    return Err(damaged(end, &format!("something follows at byte {}", end + len)));
+                }
+                Some(_) => {}
+            }
+        }
+        tracing::warn!(
+            byte = end,
+            "the last record of the name map is not whole, as after a power cut while it was written: \
+             what it said is not there"
+        );
         Ok(())
     }
 
@@ -205,6 +230,14 @@ impl ZoneStore {
         debug_assert!(self.zones.file(Group::Sequential, count).is_none(), "these are all");
         Ok(())
     }
+}
+
+/// A record that was durable and is bad.
+fn damaged(at: u64, how_known: &str) -> FsError {
+    let why = format!(
+        "the record at byte {at} is bad, and {how_known}; `zonal mkzonefs --force` makes the drive empty"
+    );
+    FsError::Corrupt { what: "the name map", why }
 }
 
 /// Files and names as the records say.

@@ -317,6 +317,9 @@ impl FileSystem for ZoneStore {
             }
         }
         self.commit()?;
+        if let Err(error) = self.close_map() {
+            tracing::warn!(%error, "the name map has no record that says that it was closed");
+        }
         self.zones.shutdown()
     }
 }
