@@ -1,36 +1,8 @@
-//! Compiles the shim against LevelDB's headers, where they are installed. `LEVELDB_INCLUDE_DIR` names
-//! another place. Without them the library is built without its shim, and its tests skip.
+//! Compiles the shim against LevelDB's headers.
 
-use std::path::{Path, PathBuf};
+#[path = "../zonal-kv/build/shim.rs"]
+mod shim;
 
 fn main() {
-    println!("cargo::rustc-check-cfg=cfg(has_leveldb)");
-    for file in ["build.rs", "shim", "../zonal-kv/include"] {
-        println!("cargo::rerun-if-changed={file}");
-    }
-    println!("cargo::rerun-if-env-changed=LEVELDB_INCLUDE_DIR");
-    let asked = std::env::var_os("LEVELDB_INCLUDE_DIR").map(PathBuf::from);
-    let places = asked.into_iter().chain(["/usr/local/include", "/usr/include"].map(PathBuf::from));
-    let header = Path::new("leveldb/env.h");
-    let Some(include) = places.into_iter().find(|place| place.join(header).is_file()) else {
-        // Built again when they come.
-        println!("cargo::rerun-if-changed=/usr/include/{}", header.display());
-        return;
-    };
-    let mut build = cc::Build::new();
-    build.cpp(true).std("c++20").warnings(true).extra_warnings(true);
-    build.flag_if_supported("-Wno-unused-parameter");
-    if include != Path::new("/usr/include") {
-        // As those of the system: their warnings are not ours.
-        build.flag("-isystem").flag(include.as_os_str());
-    }
-    build.include("../zonal-kv/include").file("shim/env.cc");
-    // Closing at the end of the process is called by nothing: it would be left out.
-    build.link_lib_modifier("+whole-archive");
-    if let Err(error) = build.try_compile("zonal_leveldb_shim") {
-        println!("cargo::warning=libzonal_leveldb is built without its shim: {error}");
-        return;
-    }
-    println!("cargo::rustc-cfg=has_leveldb");
-    println!("cargo::rustc-link-lib=dylib=leveldb");
+    shim::compile(&shim::Shim { store: "leveldb", header: "env.h", files: &["shim/env.cc"] });
 }

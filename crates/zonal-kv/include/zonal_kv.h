@@ -34,7 +34,10 @@ enum { ZKV_READ = 1, ZKV_WRITE = 2, ZKV_CREATE = 8, ZKV_TRUNCATE = 32, ZKV_DIREC
 
 const char *zkv_last_error(void);
 
-int zkv_open(zkv_text uri, zkv_store **store);
+/* Which file systems will do. */
+enum { ZKV_FURROW = 0, ZKV_FURROW_OR_ZONEFS = 1 };
+
+int zkv_open(zkv_text uri, uint32_t zonefs, zkv_store **store);
 int zkv_close(zkv_store *store);
 void zkv_close_all(void);
 int zkv_sync(const zkv_store *store);

@@ -15,7 +15,7 @@ use zonal_fs::vfs::FileKind;
 use zonal_fs::volume::{OpenFlags, WriteLifetime};
 
 use crate::edge::{self, Text};
-use crate::{Error, Result, Store, StoreFile};
+use crate::{Accepts, Error, Result, Store, StoreFile};
 
 /// A handle of an open drive.
 pub struct Handle(Arc<Store>);
@@ -53,15 +53,17 @@ fn log_to_stderr() {
     });
 }
 
-/// Opens the drive that `uri` names, or takes the one that this process has open already.
+/// Opens the drive that `uri` names, or takes the one that this process has open already. `zonefs` is 0
+/// if only Furrow will do.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn zkv_open(uri: Text, store: *mut *mut Handle) -> c_int {
+pub unsafe extern "C" fn zkv_open(uri: Text, zonefs: u32, store: *mut *mut Handle) -> c_int {
     edge::status(|| {
+        let accepts = if zonefs == 0 { Accepts::Furrow } else { Accepts::FurrowAndZonefs };
         // SAFETY: the caller's part of the contract.
         let uri = unsafe { edge::bytes(uri.data, uri.len) }?;
         let uri = std::str::from_utf8(uri).map_err(|_| Error::argument("the URI is not UTF-8"))?;
         log_to_stderr();
-        let opened = Handle(Store::open(uri)?);
+        let opened = Handle(Store::open(uri, accepts)?);
         // SAFETY: the caller's part of the contract.
         unsafe { edge::give(opened, store) };
         Ok(())

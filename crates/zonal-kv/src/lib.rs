@@ -32,4 +32,4 @@ pub mod zones;
 
 pub use error::{Error, Result};
 pub use file::StoreFile;
-pub use store::Store;
+pub use store::{Accepts, Store};

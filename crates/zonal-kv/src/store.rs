@@ -16,7 +16,7 @@ use zonal_fs::volume::{Entry, OpenFlags, Volume, VolumeOptions};
 use zonal_fs::zonefs;
 
 use crate::unsynced::{Change, Left, Note, Noted, Unsynced};
-use crate::uri::{Address, Blank};
+use crate::uri::{Address, Blank, Hints};
 use crate::zones::ZoneStore;
 use crate::{Error, Result, StoreFile};
 
@@ -29,6 +29,7 @@ pub struct Store {
     /// Commits when much is noted.
     committer: Mutex<Option<JoinHandle<()>>>,
     is_closed: AtomicBool,
+    is_zonefs: bool,
 }
 
 /// What a store and its thread share.
@@ -66,9 +67,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Which file systems a program can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepts {
+    /// Furrow alone: it needs more than zone files can do.
+    Furrow,
+    /// Also files with names on zonefs, which grow at their end.
+    FurrowAndZonefs,
+}
+
 impl Store {
     /// Opens the drive that `uri` names, or takes the one of this process that is open already.
-    pub fn open(uri: &str) -> Result<Arc<Self>> {
+    pub fn open(uri: &str, accepts: Accepts) -> Result<Arc<Self>> {
         let address = Address::parse(uri)?;
         let path = Path::new(&address.device).canonicalize();
         let key = path.map_or_else(|_| address.device.clone(), |path| path.display().to_string());
@@ -77,9 +87,13 @@ impl Store {
         if let Some(store) = stores.get(&key).and_then(Weak::upgrade)
             && !store.is_closed.load(Ordering::Acquire)
         {
-            return Ok(store);
+            return if store.is_zonefs && accepts == Accepts::Furrow {
+                Err(Error::Zonefs { device: address.device })
+            } else {
+                Ok(store)
+            };
         }
-        let store = Self::mount(&address)?;
+        let store = Self::mount(&address, accepts)?;
         stores.insert(key, Arc::downgrade(&store));
         Ok(store)
     }
@@ -101,11 +115,16 @@ impl Store {
         }
     }
 
-    fn mount(address: &Address) -> Result<Arc<Self>> {
+    fn mount(address: &Address, accepts: Accepts) -> Result<Arc<Self>> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let stack = open_device(&address.device, &clock)?;
         let failed = |source| Error::Mount { device: address.device.clone(), source };
+        if accepts == Accepts::Furrow && is_zonefs(&stack, address).map_err(failed)? {
+            // Before anything is written to it.
+            return Err(Error::Zonefs { device: address.device.clone() });
+        }
         let files = mount_files(&stack, &clock, address).map_err(failed)?;
+        let is_zonefs = matches!(files, Files::Zones(_));
         let is_in_memory = match stack.base {
             Base::Memory | Base::Simulated(_) => true,
             Base::File(_) | Base::Device => false,
@@ -123,7 +142,7 @@ impl Store {
         });
         let committer = core.unsynced.as_ref().and_then(|_| start_committer(&core));
         let is_closed = AtomicBool::new(false);
-        Ok(Arc::new(Self { core, committer: Mutex::new(committer), is_closed }))
+        Ok(Arc::new(Self { core, committer: Mutex::new(committer), is_closed, is_zonefs }))
     }
 
     fn close(&self) -> Result<()> {
@@ -345,6 +364,15 @@ impl Files {
     }
 }
 
+/// Whether the device holds a zonefs, or is to get one.
+fn is_zonefs(stack: &Stack, address: &Address) -> zonal_fs::vfs::Result<bool> {
+    let found = signature::find(&*stack.device)?.map(|found| found.kind);
+    Ok(match found {
+        Some(content) => matches!(content, Content::Zonefs),
+        None => address.blank == Blank::Zonefs,
+    })
+}
+
 fn mount_files(
     stack: &Stack,
     clock: &Arc<dyn Clock>,
@@ -372,11 +400,12 @@ fn mount_files(
         let zones = ZoneStore::mount(device(), Arc::clone(clock), address.memory)?;
         return Ok(Files::Zones(Arc::new(zones)));
     }
-    let options = MountOptions {
+    let mut options = MountOptions {
         atime: AtimePolicy::Never,
         memory: address.memory,
         ..MountOptions::default()
     };
+    options.evidence.hints = address.hints == Hints::Follow;
     Ok(Files::Furrow(Arc::new(Furrow::mount(device(), Arc::clone(clock), options)?)))
 }
 

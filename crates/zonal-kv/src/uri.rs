@@ -27,6 +27,17 @@ pub struct Address {
     pub memory: ByteCount,
     /// The directory in memory for what is not synced; `None` to do without.
     pub unsynced: Option<PathBuf>,
+    /// What to do with hints of how long files will live.
+    pub hints: Hints,
+}
+
+/// What to do with hints of how long files will live. They are kept with the files in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hints {
+    /// Place files by them.
+    Follow,
+    /// Predict lives instead: so it can be seen what they are worth.
+    Ignore,
 }
 
 /// What to do with a device that holds nothing.
@@ -62,6 +73,7 @@ impl Address {
             blank: Blank::Refuse,
             memory: MountOptions::MEMORY,
             unsynced: Some(MEMORY_DIR.into()),
+            hints: Hints::Follow,
         };
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=').unwrap_or((option, "")) {
@@ -78,9 +90,12 @@ impl Address {
                 ("unsynced", folder) if folder.starts_with('/') => {
                     address.unsynced = Some(folder.into());
                 }
+                ("lifetime", "on") => address.hints = Hints::Follow,
+                ("lifetime", "off") => address.hints = Hints::Ignore,
                 _ => {
                     return Err(bad(format!(
-                        "no option {option:?}: there are format=0|1|zonefs, memory=SIZE, unsynced=DIR|off"
+                        "no option {option:?}: there are format=0|1|zonefs, memory=SIZE, \
+                         unsynced=DIR|off, lifetime=on|off"
                     )));
                 }
             }
@@ -106,6 +121,8 @@ mod tests {
             assert_eq!((&*address.device, address.blank), (device, Blank::Furrow));
         }
         assert_eq!(Address::parse("drive.zns").unwrap().device, "drive.zns");
+        assert_eq!(Address::parse("drive.zns").unwrap().hints, Hints::Follow);
+        assert_eq!(Address::parse("drive.zns?lifetime=off").unwrap().hints, Hints::Ignore);
     }
 
     #[test]
@@ -115,6 +132,7 @@ mod tests {
             ("zonal://x?format=2", "format=0|1|zonefs"),
             ("zonal://x?memory=1K", "from 64M on"),
             ("zonal://x?unsynced=there", "unsynced=DIR|off"),
+            ("zonal://x?lifetime=long", "lifetime=on|off"),
             ("zonal://x?&speed", "no option \"speed\""),
         ] {
             let error = Address::parse(uri).unwrap_err();

@@ -14,7 +14,7 @@ use zonal::{Clock, Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
 use zonal_fs::volume::{OpenFlags, Volume, VolumeOptions};
 use zonal_fs::zonefs::{self, Overwrite::Force};
-use zonal_kv::Store;
+use zonal_kv::{Accepts, Store};
 
 const CHILD: &str = "ZONAL_KV_TEST_URI";
 
@@ -59,7 +59,7 @@ impl Place {
     }
 
     fn open(&self) -> Arc<Store> {
-        Store::open(&self.uri()).unwrap()
+        Store::open(&self.uri(), Accepts::FurrowAndZonefs).unwrap()
     }
 
     /// Runs `test` of this file as a process that is killed.
@@ -73,7 +73,7 @@ impl Place {
 /// The store of the process that is to be killed; `None` in the test itself.
 fn doomed() -> Option<Arc<Store>> {
     let uri = std::env::var(CHILD).ok()?;
-    Some(Store::open(&uri).unwrap())
+    Some(Store::open(&uri, Accepts::FurrowAndZonefs).unwrap())
 }
 
 fn die() -> ! {
@@ -265,7 +265,7 @@ fn one_process_opens_a_drive_once() {
     first.release().unwrap();
     second.release().unwrap();
     let drive = FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap();
-    let error = Store::open(&place.uri()).err().unwrap();
+    let error = Store::open(&place.uri(), Accepts::FurrowAndZonefs).err().unwrap();
     assert_eq!(error.errno(), 16, "{error}");
     drop(drive);
     place.open();

@@ -242,7 +242,7 @@ class ZonalFileSystem : public FileSystem {
 // Opens the drive of an address; the error says why not.
 std::unique_ptr<FileSystem> Create(const std::string& uri, std::string* error) {
   zkv_store* store = nullptr;
-  if (zkv_open(Text(uri), &store) == 0) return std::make_unique<ZonalFileSystem>(store, uri);
+  if (zkv_open(Text(uri), ZKV_FURROW, &store) == 0) return std::make_unique<ZonalFileSystem>(store, uri);
   *error = zkv_last_error();
   return nullptr;
 }

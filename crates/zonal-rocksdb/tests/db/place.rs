@@ -1,6 +1,6 @@
 //! A drive file, and the programs that use it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, CheckOptions, DataCheck, MkfsOptions, MountOptions};
 use zonal_fs::volume::{Volume, VolumeOptions};
+use zonal_fs::zonefs;
 
 /// The library; `None` where it cannot be used, after saying why.
 pub(crate) fn library() -> Option<PathBuf> {
@@ -36,6 +37,17 @@ pub(crate) fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Makes a drive file.
+fn create(path: &Path, shape: &str) {
+    let options = CreateOptions {
+        geometry: shape.parse::<Changes>().unwrap().geometry().unwrap(),
+        rules: Rules::Zns,
+        uuid: [1; 16],
+        overwrite: Overwrite::Replace,
+    };
+    FileDrive::create(path, &options).unwrap();
+}
+
 pub(crate) struct Place {
     folder: TempDir,
     library: PathBuf,
@@ -47,17 +59,23 @@ impl Place {
         let library = library()?;
         let place = Self { folder: tempfile::tempdir().unwrap(), library };
         std::fs::create_dir(place.path("memory")).unwrap();
-        let options = CreateOptions {
-            geometry: shape.parse::<Changes>().unwrap().geometry().unwrap(),
-            rules: Rules::Zns,
-            uuid: [1; 16],
-            overwrite: Overwrite::Refuse,
-        };
-        FileDrive::create(place.drive(), &options).unwrap();
+        place.make_again(shape);
+        Some(place)
+    }
+
+    /// A new drive in the place of what was there.
+    pub(crate) fn make_again(&self, shape: &str) {
+        create(&self.drive(), shape);
         let options = MkfsOptions { uuid: [7; 16], ..MkfsOptions::default() };
         let clock = SystemClock::new();
-        furrow::mkfs(Arc::new(place.open_drive()), &clock, &options, &mut |_| ()).unwrap();
-        Some(place)
+        furrow::mkfs(Arc::new(self.open_drive()), &clock, &options, &mut |_| ()).unwrap();
+    }
+
+    /// A drive with an empty zonefs beside the other one.
+    pub(crate) fn make_zonefs(&self, name: &str) {
+        create(&self.path(name), "zone=4M,zones=16");
+        let drive = FileDrive::open(self.path(name), OpenMode::ReadWrite).unwrap();
+        zonefs::mkfs(&drive, &zonefs::MkfsOptions::default(), &mut |_| ()).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
