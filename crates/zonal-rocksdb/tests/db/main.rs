@@ -1,6 +1,7 @@
 //! Debian's own `db_bench` and `ldb` on a drive file, with the library loaded into them.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
+mod cuts;
 mod ends;
 mod place;
 

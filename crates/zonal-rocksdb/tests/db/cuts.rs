@@ -1,0 +1,144 @@
+//! Power cuts under a random load: RocksDB opens, what was synced is there, and what it shows is what
+//! there was after some operation, with nothing deleted that has come back.
+//!
+//! `SEED` in the environment chooses loads and cuts; it is printed. `COUNT` is how many cuts there are.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::place::{Place, library, output};
+
+/// Operations of a load that is not cut off.
+const OPERATIONS: u64 = 1500;
+
+/// The same numbers as in stress.cc.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Keys, and which operation has put each.
+type Keys = BTreeMap<u64, u64>;
+
+/// What is there after each operation of a load; first after none.
+fn states(seed: u64) -> Vec<Keys> {
+    let (mut random, mut keys) = (Random(seed), Keys::new());
+    let mut states = vec![keys.clone()];
+    for number in 1..=OPERATIONS {
+        let key = random.next() % 200;
+        let deletes = random.next().is_multiple_of(5);
+        // Whether it is synced, and how long it is.
+        random.next();
+        random.next();
+        if deletes {
+            keys.remove(&key);
+        } else {
+            keys.insert(key, number);
+        }
+        states.push(keys.clone());
+    }
+    states
+}
+
+/// The last operation that has returned, and the last one that was synced.
+fn acknowledged(printed: &str) -> (usize, usize) {
+    let lines = printed.lines().filter_map(|line| line.split_once(' '));
+    lines.fold((0, 0), |(_, synced), (number, is_synced)| {
+        let number = number.parse().unwrap();
+        (number, if is_synced == "1" { number } else { synced })
+    })
+}
+
+/// Compiles the load.
+fn compiled(place: &Place) -> PathBuf {
+    let folder = library().unwrap().parent().unwrap().to_owned();
+    let program = place.path("stress");
+    let mut compile = Command::new("c++");
+    compile.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    compile.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/db/stress.cc"));
+    compile.arg("-L").arg(&folder).args(["-lzonal_rocksdb", "-lrocksdb"]);
+    output(&mut compile);
+    program
+}
+
+/// Cuts the power so many times, each time in a load of its own.
+fn cut(default: u64) {
+    let Some(place) = Place::new("zone=1M,zones=64,active=12,open=12") else { return };
+    let program = compiled(&place);
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let (seed, count) = (number("SEED").unwrap_or(1), number("COUNT").unwrap_or(default));
+    println!("SEED={seed}");
+    let mut random = Random(seed);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        let folder = library().unwrap().parent().unwrap().to_owned();
+        command.env("LD_LIBRARY_PATH", folder).args(arguments).output().unwrap()
+    };
+    let (mut cut_off, mut kept) = (0, 0);
+    for at in 0..count {
+        place.make_again("zone=1M,zones=64,active=12,open=12");
+        let (load, fault) = (random.next() % 1_000_000, random.next() % 1_000_000);
+        // Writes are the most; flushes and resets are where promises are kept.
+        let (operation, most) =
+            [("write", 2500), ("flush", 1100), ("manage", 60)][(random.next() % 3) as usize];
+        let nth = 1 + random.next() % most;
+        let layer = format!("fault({operation},nth={nth},power-cut;seed={fault}):");
+        let what = format!("SEED={seed}, cut {at}: load {load}, {layer}");
+        // Memory does not survive a power cut.
+        let uri = place.uri_through(&layer, "unsynced=off&memory=64M");
+        let loaded = run(&["load", &uri, &load.to_string(), &OPERATIONS.to_string()]);
+        let (last, synced) = acknowledged(&String::from_utf8_lossy(&loaded.stdout));
+        let was_cut = !loaded.status.success();
+        let said = String::from_utf8_lossy(&loaded.stderr).into_owned();
+        let is_known = loaded.status.code() == Some(3) || !was_cut;
+        assert!(is_known, "{what}: ended with {}\n{said}", loaded.status);
+        let read = run(&["read", &place.uri()]);
+        let error = String::from_utf8_lossy(&read.stderr).into_owned();
+        assert!(read.status.success(), "{what}: after operation {last}\n{error}\n{said}");
+        // The next open has put right what the cut had left.
+        place.check();
+        let found: Keys = String::from_utf8_lossy(&read.stdout)
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(key, number)| (key.parse().unwrap(), number.parse().unwrap()))
+            .collect();
+        let states = states(load);
+        // The one that was under way may be there too. An orderly end keeps all.
+        let (first, end) = if was_cut { (synced, last + 1) } else { (last, last) };
+        let legal = &states[first..=end.min(states.len() - 1)];
+        assert!(
+            legal.contains(&found),
+            "{what}: not what was there after {first} to {end}\n{said}"
+        );
+        cut_off += u64::from(was_cut);
+        kept += u64::from(was_cut && synced > 0);
+    }
+    println!("{cut_off} cuts in {count} loads, {kept} of them after something was synced");
+    assert!(cut_off * 2 > count, "only {cut_off} of {count} loads were cut off");
+    assert!(kept * 4 > count, "only {kept} cuts came after something was synced");
+}
+
+#[test]
+fn a_power_cut_keeps_what_was_synced_and_brings_nothing_back() {
+    cut(6);
+}
+
+#[test]
+#[ignore = "hundreds of power cuts; run by cargo xtask test --all"]
+fn hundreds_of_power_cuts_keep_what_was_synced_and_bring_nothing_back() {
+    cut(300);
+}
+
+#[test]
+#[ignore = "thousands of power cuts; run by cargo xtask test --soak"]
+fn thousands_of_power_cuts_keep_what_was_synced_and_bring_nothing_back() {
+    cut(3000);
+}
