@@ -52,7 +52,7 @@ pub enum Unmounted {
 /// Makes everything at `point` durable, unmounts it and waits, at most `timeout`, until the daemon
 /// has left the device clean and ended. A mount whose daemon has died is only taken away.
 ///
-/// Fails without unmounting if the mount is busy or if what was written cannot be made durable.
+/// Fails without unmounting if the mount stays busy for a second or if what was written cannot be made durable.
 pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
     let pid = match daemon_of(point) {
         Err(ServeError::Io { source, .. })
@@ -66,7 +66,7 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
     let daemon = open_daemon(point, pid)?;
     sync(point, timeout)
         .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
-    detach(point, UnmountFlags::empty())?;
+    detach_once_free(point)?;
     wait_for_end(&daemon, timeout)
         .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
         .then_some(Unmounted::Clean)
@@ -133,6 +133,23 @@ fn wait_for_end(daemon: &OwnedFd, timeout: Duration) -> io::Result<bool> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Unmounts `point`. What reads the statistics of a mount, as `zonal top` does, has a file open there for a
+/// moment again and again, so a busy mount is tried again for a second.
+fn detach_once_free(point: &Path) -> Result<()> {
+    const TRIES: u32 = 100;
+    let pause = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    for _ in 1..TRIES {
+        match detach(point, UnmountFlags::empty()) {
+            Err(ServeError::Busy { .. }) => {
+                // Nothing to wait for but time. A signal that ends it early costs a try.
+                let _ = poll(&mut [], Some(&pause));
+            }
+            done => return done,
+        }
+    }
+    detach(point, UnmountFlags::empty())
 }
 
 /// Unmounts `point`, as root by the system call, as a user by fusermount3.

@@ -5,12 +5,14 @@ mod mounted;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
 use mounted::content::{O_DIRECT, aligned, open};
 use mounted::held::{held, hold, until};
 
+use rustix::event::{Timespec, poll};
 use zonal_fuse::ServeError;
 use zonal_fuse::unmount::{Unmounted, daemon_of, unmount_and_wait};
 
@@ -51,6 +53,23 @@ fn a_busy_mount_stays() {
     file.write_all(b"still there").unwrap();
     drop(file);
     mounted.unmount();
+}
+
+#[test]
+fn a_file_open_for_a_moment_does_not_stop_an_unmount() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let file = File::create_new(mounted.path("file")).unwrap();
+    let begun = Arc::new(Barrier::new(2));
+    let other = begun.clone();
+    let reader = thread::spawn(move || {
+        other.wait();
+        let pause = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        poll(&mut [], Some(&pause)).unwrap();
+        drop(file);
+    });
+    begun.wait();
+    mounted.unmount();
+    reader.join().unwrap();
 }
 
 #[test]

@@ -26,7 +26,6 @@ use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
-use zonal_fuse::ServeError;
 use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::{Access, Atime, MountConfig};
 use zonal_fuse::unmount::unmount_and_wait;
@@ -121,13 +120,7 @@ impl Mounted {
 
     /// Unmounts and waits for the daemon, which must end well.
     pub(crate) fn unmount(&mut self) {
-        // A process that another test is just starting holds our files until it runs its program.
-        let mut tries = 0;
-        while let Err(error) = unmount_and_wait(&self.root(), END_TIMEOUT) {
-            tries += 1;
-            assert!(matches!(error, ServeError::Busy { .. }) && tries < 20, "{error}");
-            tools::run(Command::new("sleep").arg("0.1"));
-        }
+        unmount_and_wait(&self.root(), END_TIMEOUT).unwrap();
         self.wait();
     }
 
