@@ -56,8 +56,7 @@ pub(super) struct Loaded {
     pub(super) losses: Losses,
     /// Batches replayed.
     pub(super) batches: u64,
-    /// The newest batch is whole and lacks data, so it does not count.
-    pub(super) is_refused: bool,
+    pub(super) newest: Newest,
 }
 
 /// What leads to the rows.
@@ -71,8 +70,7 @@ pub(super) struct Opened {
     pub(super) zones: Vec<Zone>,
     /// Batches replayed.
     pub(super) batches: u64,
-    /// The newest batch is whole and lacks data, so it does not count.
-    pub(super) is_refused: bool,
+    pub(super) newest: Newest,
 }
 
 impl Opened {
@@ -83,14 +81,14 @@ impl Opened {
 
     /// With the state that the rows describe, and what is lost of it.
     fn loaded(self, drive: &Drive, mut state: State) -> Result<Loaded> {
-        let Self { found, superblock, journal, table, zones, batches, is_refused, .. } = self;
+        let Self { found, superblock, journal, table, zones, batches, newest, .. } = self;
         state.batch = journal.end.last + 1;
         let live = |zone| {
             let slot = state.zones.slot(zone);
             (slot.live, slot.end)
         };
         let losses = Losses::find(drive, &table.view, (&zones, &live))?;
-        Ok(Loaded { found, superblock, journal, table, state, zones, losses, batches, is_refused })
+        Ok(Loaded { found, superblock, journal, table, state, zones, losses, batches, newest })
     }
 }
 
@@ -151,7 +149,7 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     let reader = Reader::new(drive, &zones, &superblock, &manifest, planted);
     let mut memtable = Memtable::default();
     let known = superblock.last_batch.get();
-    let Replayed { journal, batches, is_refused } =
+    let Replayed { journal, batches, newest } =
         replay(reader, &mut memtable, problems, (known, planted))?;
     if journal.end.last < known {
         let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
@@ -161,7 +159,7 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
     view.suspect(suspects);
     let table = table_of(view, &superblock, &manifest);
-    Ok(Opened { found, superblock, manifest, journal, table, zones, batches, is_refused })
+    Ok(Opened { found, superblock, manifest, journal, table, zones, batches, newest })
 }
 
 fn check_superblocks(
@@ -283,11 +281,20 @@ fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
     cut.map(|part| part.summary.number).collect()
 }
 
+/// The newest batch, as a power cut may leave it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Newest {
+    /// It is in one copy of the journal only.
+    pub(super) is_single: bool,
+    /// It is whole and lacks data: it does not count.
+    pub(super) is_refused: bool,
+}
+
 /// What a replay comes to.
 struct Replayed {
     journal: Journal,
     batches: u64,
-    is_refused: bool,
+    newest: Newest,
 }
 
 /// Applies the journal, of which batches up to `durable` are known to be. Batches that are missing are
@@ -298,17 +305,19 @@ fn replay(
     problems: &mut Problems,
     (durable, planted): (u64, Planted),
 ) -> Result<Replayed> {
-    let (mut count, mut is_refused) = (0, false);
+    let mut count = 0;
+    let mut newest = Newest::default();
     // Batches are applied one behind: the last may not count.
     let mut held: Option<Batch> = None;
     loop {
         let batch = match reader.next() {
             Ok(Some(batch)) => batch,
             Ok(None) => {
+                newest.is_single = held.as_ref().is_some_and(|batch| batch.is_in.contains(&false));
                 let refused = held.as_ref().and_then(|newest| reader.refuse(newest, durable));
                 if let Some(why) = refused {
                     tracing::warn!("the newest batch was never durable: it lacks {why}");
-                    (held, is_refused) = (None, true);
+                    (held, newest.is_refused) = (None, true);
                 }
                 break;
             }
@@ -317,13 +326,14 @@ fn replay(
                 break;
             }
         };
-        if batch.is_in.contains(&false) {
-            problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
-        }
         if let Some(batch) = held.replace(batch) {
+            note_copies(&batch, problems);
             apply_batch(rows, &batch.bodies)?;
             count += 1;
         }
+    }
+    if let Some(batch) = held.as_ref().filter(|batch| !reader.is_cut_off(batch, durable)) {
+        note_copies(batch, problems);
     }
     if let Some(batch) = held
         && !planted.has(PlantedBug::ReplayStopsEarly)
@@ -331,7 +341,13 @@ fn replay(
         apply_batch(rows, &batch.bodies)?;
         count += 1;
     }
-    Ok(Replayed { journal: reader.into_journal(), batches: count, is_refused })
+    Ok(Replayed { journal: reader.into_journal(), batches: count, newest })
+}
+
+fn note_copies(batch: &Batch, problems: &mut Problems) {
+    if batch.is_in.contains(&false) {
+        problems.add(rule::JOURNAL, format!("batch {} is in one copy only", batch.seq));
+    }
 }
 
 fn apply_batch(rows: &mut Memtable, bodies: &[Vec<u8>]) -> Result<()> {

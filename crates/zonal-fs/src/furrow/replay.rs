@@ -132,12 +132,28 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
+    /// Whether the newest batch was being written when the power failed: the copy that lacks it ends before
+    /// the batch does, and nothing says that it was durable. One that ends in a torn block may also have gone bad.
+    pub(super) fn is_cut_off(&self, newest: &Batch, durable: u64) -> bool {
+        let end = u64::from(self.whole.block) * self.drive.layout.per_block;
+        let ends_before = |(zone, is_in): (u32, bool)| {
+            let written = self.zones.get(zone as usize).and_then(Zone::written);
+            is_in || written.is_some_and(|written| written.get() < end)
+        };
+        let copies = self.journal.pairs[self.whole.index].zones.into_iter().zip(newest.is_in);
+        !self.is_durable(newest, durable) && copies.into_iter().all(ends_before)
+    }
+
+    /// Whether something says that the newest batch was durable.
+    fn is_durable(&self, newest: &Batch, durable: u64) -> bool {
+        // What was written behind it, even in part, was written when it was durable.
+        newest.seq <= durable || self.journal.end.last > newest.seq
+    }
+
     /// Why the newest batch, behind which nothing was found, does not count, if it does not: it lacks
     /// data, and nothing says that it was durable. The journal ends before it then.
     pub(super) fn refuse(&mut self, newest: &Batch, durable: u64) -> Option<String> {
-        // What was written behind it, even in part, was written when it was durable.
-        let is_durable = newest.seq <= durable || self.journal.end.last > newest.seq;
-        if is_durable || self.planted.has(PlantedBug::BelieveNewestBatch) {
+        if self.is_durable(newest, durable) || self.planted.has(PlantedBug::BelieveNewestBatch) {
             return None;
         }
         let why = what_lacks(self.drive, self.zones, (&newest.fresh, &newest.bodies))?;

@@ -281,8 +281,10 @@ impl RecoveryFacts {
             journal_zones: pair.map(|pair| pair.zones),
             open_pair: open_pair(drive, loaded),
             journal_is_whole,
-            is_refused: loaded.is_refused,
-            copies_are_whole: problems.found.is_empty() && !loaded.table.view.has_suspects(),
+            is_refused: loaded.newest.is_refused,
+            copies_are_whole: problems.found.is_empty()
+                && !loaded.newest.is_single
+                && !loaded.table.view.has_suspects(),
         }
     }
 
