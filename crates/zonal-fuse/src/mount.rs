@@ -121,6 +121,10 @@ impl Life {
         self.spawn("pages", move || pages.run(&kernel))?;
         let syncs = self.front.sync_tasks();
         self.spawn("commit", move || syncs.run())?;
+        if let Some(sending) = self.front.sending() {
+            let root = point.clone();
+            self.spawn("write-back", move || sending.run(&root))?;
+        }
         let (front, root, watched) = (self.front.clone(), point.clone(), config.clone());
         self.spawn("read-only", move || {
             read_only::watch(front.became_read_only(), &root, &watched);
@@ -193,6 +197,7 @@ impl Life {
     fn close(mut self) -> Result<()> {
         self.front.end_page_tasks();
         self.front.end_sync_tasks();
+        self.front.end_sending();
         self.front.became_read_only().close();
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("close", move || {

@@ -3,7 +3,9 @@
 //! [`SystemClock`] is here for programs, which hand it in. No library makes one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A source of time.
 pub trait Clock: Send + Sync {
@@ -45,13 +47,21 @@ impl Clock for ManualClock {
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
+    wall: ClockId,
 }
 
 impl SystemClock {
     /// The clock; its monotonic time starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the clock that programs hand in")]
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        Self { start: Instant::now(), wall: ClockId::Realtime }
+    }
+
+    /// A clock whose wall clock moves in steps of some milliseconds, as that does by which the kernel gives files
+    /// their times (`fs/inode.c`, `current_time`): times that the kernel and a file system of ours give one after the other
+    /// are in order.
+    pub fn coarse() -> Self {
+        Self { wall: ClockId::RealtimeCoarse, ..Self::new() }
     }
 }
 
@@ -62,12 +72,9 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that programs hand in")]
     fn wall_ns(&self) -> i64 {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => -i64::try_from(before.duration().as_nanos()).unwrap_or(i64::MAX),
-        }
+        let now = clock_gettime(self.wall);
+        now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
     }
 
     fn monotonic_ns(&self) -> u64 {

@@ -11,6 +11,7 @@
 //! - `process`: groups and capabilities of a caller, which requests do not carry.
 //! - `syncs`: waiting for a commit, without a serving thread.
 //! - `space`: waiting for the space of deleted files.
+//! - `write_back`: what the kernel collects before it sends it.
 //!
 //! # What the kernel does itself
 //! It checks permissions (`default_permissions`), keeps locks, keeps the page cache and, since
@@ -35,6 +36,7 @@ mod process;
 mod reply;
 mod space;
 mod syncs;
+mod write_back;
 mod zone_files;
 
 use std::io;
@@ -57,6 +59,7 @@ use pages::Pages;
 use pins::Pins;
 use space::Releases;
 use syncs::Syncs;
+use write_back::Collected;
 use zone_files::ZoneWrites;
 
 /// How long the kernel may keep names and attributes. Nobody but the kernel changes the tree.
@@ -90,6 +93,7 @@ struct Shared {
     releases: Releases,
     pages: Pages,
     syncs: Syncs,
+    collected: Collected,
     direct_writes: DirectWrites,
     async_direct: AsyncDirect,
     zone_writes: ZoneWrites,
@@ -124,6 +128,7 @@ impl Front {
             releases: Releases::default(),
             pages: Pages::default(),
             syncs: Syncs::default(),
+            collected: Collected::default(),
             direct_writes: config.direct_writes,
             async_direct: match config.access {
                 Access::ReadWrite => config.async_direct,
@@ -173,6 +178,11 @@ impl Front {
     /// Nothing more is done about pages.
     pub(crate) fn end_page_tasks(&self) {
         self.shared.pages.close();
+    }
+
+    /// The kernel is not made to send anything more.
+    pub(crate) fn end_sending(&self) {
+        self.shared.collected.close();
     }
 
     /// Fires when the file system has become read-only after a failure.

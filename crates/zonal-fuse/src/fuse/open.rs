@@ -53,6 +53,9 @@ impl Front {
         let route = self.open_in_time(ino, flags)?;
         if route == Route::Cached {
             self.shared.pins.open_cached(self.ino(ino));
+            if purpose(flags) == OpenFor::Writing {
+                self.shared.collected.add_writer();
+            }
         }
         Ok(opened(route, self.shared.atime))
     }
@@ -63,6 +66,9 @@ impl Front {
             self.shared.pins.close_cached(self.ino(ino));
         }
         let purpose = purpose(flags);
+        if Route::from(handle) == Route::Cached && purpose == OpenFor::Writing {
+            self.shared.collected.remove_writer();
+        }
         // A stopped file system has been closed with all its files.
         let _ = self.run(Operation::Release, ino, |fs, ino| {
             fs.close(ino, purpose);
@@ -85,7 +91,8 @@ impl Front {
                 check(&attr, flags)?;
                 let outcome = fs.open(ino, purpose);
                 full = matches!(outcome, Err(FsError::TooManyOpen { .. } | FsError::ZoneLimit(_)));
-                outcome.map(|()| route(fs, &attr, flags))
+                let late = purpose == OpenFor::Writing && self.is_nearly_full(fs);
+                outcome.map(|()| if late { Route::Direct } else { route(fs, &attr, flags) })
             });
             let left = deadline.saturating_duration_since(now());
             if !full || left.is_zero() {

@@ -20,7 +20,7 @@ use super::actions::{perm_after_change, xattr_caller};
 use super::reply::{GENERATION, Route, ttl};
 use super::{Front, REQUEST_MAX, convert, reply};
 use crate::latency::Operation;
-use crate::options::{DirectWrites, WriteCache};
+use crate::options::DirectWrites;
 use crate::unmount::DAEMON_XATTR;
 
 const XATTR_CREATE: i32 = 1;
@@ -533,20 +533,19 @@ impl Filesystem for Front {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        // With the write-back cache there may be data that only the kernel has, and it does not
-        // write it back before it asks: with this error, it takes everything for data.
-        if self.shared.write_cache == WriteCache::Back {
-            return reply.error(Errno::ENOSYS);
-        }
-        let result = convert::seek(whence).and_then(|what| {
-            let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-            self.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
+        let front = self.clone();
+        // There may be data that only the kernel has.
+        self.once_sent(move |sent| {
+            let result = sent.and_then(|()| convert::seek(whence)).and_then(|what| {
+                let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+                front.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
+            });
+            match result.map(i64::try_from) {
+                Ok(Ok(offset)) => reply.offset(offset),
+                Ok(Err(_)) => reply.error(Errno::EOVERFLOW),
+                Err(error) => reply.error(error),
+            }
         });
-        match result.map(i64::try_from) {
-            Ok(Ok(offset)) => reply.offset(offset),
-            Ok(Err(_)) => reply.error(Errno::EOVERFLOW),
-            Err(error) => reply.error(error),
-        }
     }
 
     fn copy_file_range(

@@ -27,7 +27,7 @@ use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::options::{Access, Atime, MountConfig};
+use zonal_fuse::options::{Access, Atime, MountConfig, WriteCache};
 use zonal_fuse::unmount::unmount_and_wait;
 
 /// How long a daemon may take to end.
@@ -246,7 +246,11 @@ pub(crate) fn daemon() {
     let below = FileDrive::open(&drive, mode).unwrap();
     let device = Arc::new(held::Held { below, path: drive });
     let options = MountOptions { access, atime, ..MountOptions::default() };
-    let fs = Furrow::mount(device, Arc::new(SystemClock::new()), options).unwrap();
+    let clock = match config.write_cache {
+        WriteCache::Through => SystemClock::new(),
+        WriteCache::Back => SystemClock::coarse(),
+    };
+    let fs = Furrow::mount(device, Arc::new(clock), options).unwrap();
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
     zonal_fuse::serve(Arc::new(fs), latencies, &config, || println!("READY")).unwrap();
 }

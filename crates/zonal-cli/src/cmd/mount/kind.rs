@@ -12,7 +12,7 @@ use zonal_fs::zonefs::{self, ZoneFs};
 use zonal_fuse::MountConfig;
 use zonal_fuse::control::Control;
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::options::Atime;
+use zonal_fuse::options::{Atime, WriteCache};
 
 use super::Counts;
 use crate::args::FsKind;
@@ -97,7 +97,12 @@ impl Mounted {
         config: &MountConfig,
         options: &KindOptions,
     ) -> Result<Self> {
-        let (device, clock) = (Arc::clone(&stack.device), Arc::new(SystemClock::new()));
+        let clock = match config.write_cache {
+            WriteCache::Through => SystemClock::new(),
+            // The kernel gives some of the times.
+            WriteCache::Back => SystemClock::coarse(),
+        };
+        let (device, clock) = (Arc::clone(&stack.device), Arc::new(clock));
         Ok(match kind {
             FsKind::Furrow => {
                 let options = furrow::MountOptions {

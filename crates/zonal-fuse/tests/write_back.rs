@@ -1,0 +1,125 @@
+//! The kernel's write-back cache (`-o writeback`): bounded, sent in time, and without surprises.
+
+#![allow(clippy::unwrap_used, reason = "this is test code")]
+
+mod mounted;
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use mounted::Mounted;
+use mounted::held::until;
+use rustix::fs::{AtFlags, SeekFrom, StatxFlags};
+
+/// What the kernel may collect.
+const COLLECTED_MAX: u64 = 32 << 20;
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+fn mount() -> Option<Mounted> {
+    mounted::mount_with("writeback")
+}
+
+/// Bytes that the file system itself has of a file.
+fn stored(file: &File) -> u64 {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    rustix::fs::statx(file, "", flags, StatxFlags::BLOCKS).unwrap().stx_blocks * 512
+}
+
+#[test]
+fn the_kernel_collects_no_more_than_it_may() {
+    let Some(mounted) = mount() else { return };
+    let device = fs::metadata(mounted.root()).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let limit = |name: &str| -> u64 {
+        let path = format!("/sys/class/bdi/{major}:{minor}/{name}");
+        fs::read_to_string(path).unwrap().trim().parse().unwrap()
+    };
+    until(|| {
+        limit("strict_limit") == 1 && limit("max_bytes") <= COLLECTED_MAX + (COLLECTED_MAX >> 4)
+    });
+}
+
+#[test]
+fn what_a_program_leaves_in_the_cache_is_sent_after_some_seconds() {
+    let Some(mut mounted) = mount() else { return };
+    let mut file = File::create_new(mounted.path("file")).unwrap();
+    file.write_all(&[7; 8192]).unwrap();
+    assert_eq!(stored(&file), 0, "the kernel has it");
+    until(|| stored(&file) == 8192);
+    drop(file);
+    mounted.unmount();
+}
+
+#[test]
+fn holes_are_found_beside_what_only_the_kernel_has() {
+    let Some(mut mounted) = mount() else { return };
+    let file = File::create_new(mounted.path("file")).unwrap();
+    for at in [64, 250] {
+        file.write_all_at(&[at; 4096], u64::from(at) * 4096).unwrap();
+    }
+    file.set_len(1 << 21).unwrap();
+    let seek = |whence| rustix::fs::seek(&file, whence).unwrap() / 4096;
+    assert_eq!(seek(SeekFrom::Data(0)), 64);
+    assert_eq!(seek(SeekFrom::Hole(64 * 4096)), 65);
+    file.write_all_at(&[1; 4096], 100 * 4096).unwrap();
+    assert_eq!(seek(SeekFrom::Data(65 * 4096)), 100);
+    assert_eq!(seek(SeekFrom::Data(101 * 4096)), 250);
+    assert_eq!(seek(SeekFrom::Hole(250 * 4096)), 251);
+    drop(file);
+    mounted.unmount();
+}
+
+/// Writes and syncs 8 MiB at a time to a new file until there is no room: which call says so, and how much it took.
+fn fill(mounted: &Mounted, name: &str) -> (&'static str, usize) {
+    let mut file = File::create_new(mounted.path(name)).unwrap();
+    let chunk = vec![9; 8 << 20];
+    for synced in 0.. {
+        let written = file.write_all(&chunk).map_err(|error| ("write", error));
+        let done = written.and_then(|()| file.sync_all().map_err(|error| ("fsync", error)));
+        if let Err((who, error)) = done {
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+            return (who, synced * chunk.len());
+        }
+    }
+    unreachable!("a drive is full at some time")
+}
+
+#[test]
+fn a_full_drive_is_said_by_fsync_and_by_write_to_files_opened_since() {
+    let Some(mut mounted) = mount() else { return };
+    // Less than what makes the kernel collect again.
+    fs::write(mounted.path("room"), vec![1; 40 << 20]).unwrap();
+    let (who, first) = fill(&mounted, "first");
+    assert!(who == "fsync" && first > 1 << 30, "{who} after {first} bytes");
+    fs::remove_file(mounted.path("room")).unwrap();
+    let (who, second) = fill(&mounted, "second");
+    assert_eq!(who, "write", "after {second} bytes");
+    mounted.remount("writeback");
+    for (name, synced) in [("first", first), ("second", second)] {
+        let content = fs::read(mounted.path(name)).unwrap();
+        assert!(content[..synced].iter().all(|&byte| byte == 9), "{name}: {synced} bytes");
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn times_of_kernel_and_file_system_are_in_order() {
+    let Some(mut mounted) = mount() else { return };
+    for round in 0..50 {
+        let (earlier, later) = (format!("earlier-{round}"), format!("later-{round}"));
+        fs::write(mounted.path(&earlier), "the kernel's time").unwrap();
+        fs::create_dir(mounted.path(&later)).unwrap();
+        let time = |name: &str| {
+            let found = fs::metadata(mounted.path(name)).unwrap();
+            (found.mtime(), found.mtime_nsec())
+        };
+        assert!(time(&earlier) <= time(&later), "round {round}");
+    }
+    mounted.unmount();
+}
