@@ -226,19 +226,28 @@ impl Furrow {
 
     /// Reads and verifies whole blocks of a pinned zone.
     pub(super) fn read_blocks(&self, source: &Source, buffer: &mut [u8]) -> Result<()> {
+        self.read_sources(vec![(source, buffer)])
+    }
+
+    /// Reads whole blocks of pinned zones side by side, and verifies them.
+    pub(super) fn read_sources(&self, mut wanted: Vec<(&Source, &mut [u8])>) -> Result<()> {
+        let places = wanted.iter_mut().map(|(source, buffer)| (source.at, &mut **buffer));
+        self.drive.read_all(&mut places.collect::<Vec<_>>())?;
         if self.has_planted(PlantedBug::SkipDataChecksum) {
-            return Ok(self.drive.read(source.at, buffer)?);
+            return Ok(());
         }
-        let wrong = self.drive.read_verified(source.at, &source.crcs, buffer)?;
-        match wrong.first() {
-            None => Ok(()),
-            Some(&index) => Err(FsError::Checksum {
-                ino: source.ino,
-                offset: (source.first + u64::from(index)) * BLOCK_BYTES as u64,
-                zone: ZoneId::new(source.at.zone),
-                block: source.at.block + index,
-            }),
+        for (source, buffer) in wanted {
+            let wrong = self.drive.find_wrong(source.at, &source.crcs, buffer);
+            if let Some(&index) = wrong.first() {
+                return Err(FsError::Checksum {
+                    ino: source.ino,
+                    offset: (source.first + u64::from(index)) * BLOCK_BYTES as u64,
+                    zone: ZoneId::new(source.at.zone),
+                    block: source.at.block + index,
+                });
+            }
         }
+        Ok(())
     }
 }
 

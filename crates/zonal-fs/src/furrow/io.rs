@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use zonal::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{DeviceError, Io, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
 
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Layout;
@@ -96,6 +96,19 @@ impl Drive {
     pub(super) fn read(&self, at: Address, buffer: &mut [u8]) -> Result<()> {
         self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         self.device.read(self.lba(at), buffer)
+    }
+
+    /// Reads whole blocks at several places side by side.
+    pub(super) fn read_all(&self, wanted: &mut [(Address, &mut [u8])]) -> Result<()> {
+        if let [(at, buffer)] = wanted {
+            return self.read(*at, buffer);
+        }
+        let mut batch: Vec<Io<'_>> =
+            wanted.iter_mut().map(|(at, buffer)| Io::read(self.lba(*at), buffer)).collect();
+        let bytes: usize = batch.iter().map(|io| io.op.len()).sum();
+        self.counts.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.device.submit(&mut batch);
+        batch.into_iter().try_for_each(|io| io.outcome().map(drop))
     }
 
     /// Writes whole blocks where the zone's pointer is.

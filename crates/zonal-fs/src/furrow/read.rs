@@ -66,9 +66,6 @@ impl Furrow {
         if look.len == 0 {
             return Ok(0);
         }
-        let bytes = |blocks: Range<u64>| {
-            usize::try_from(blocks.end - blocks.start).expect("about the buffer") * BLOCK_BYTES
-        };
         let Range { start, end } = look.straight;
         let mut head = vec![0; bytes(look.blocks.start..start)];
         let mut tail = vec![0; bytes(end..look.blocks.end)];
@@ -119,24 +116,29 @@ impl Furrow {
         Ok(Look { len, blocks, straight, pieces, buffered, atime })
     }
 
-    /// Reads whole blocks to the parts of memory in which they belong, and unpins their zones.
+    /// Reads whole blocks to the parts of memory in which they belong, all at once, and unpins their
+    /// zones.
     fn read_parts(&self, look: &Look, parts: &mut [Part<'_>]) -> Result<()> {
-        let mut outcome = Ok(());
+        let mut wanted = Vec::with_capacity(look.pieces.len());
         let mut pieces = look.pieces.iter().peekable();
+        for part in &mut *parts {
+            let (first, blocks) = (part.first, part.blocks());
+            let (mut rest, mut at) = (&mut *part.bytes, first);
+            while let Some(piece) = pieces.next_if(|piece| piece.block < blocks.end) {
+                let (hole, tail) = rest.split_at_mut(bytes(at..piece.block));
+                let (target, tail) = tail.split_at_mut(piece.source.crcs.len() * BLOCK_BYTES);
+                hole.fill(0);
+                wanted.push((&piece.source, target));
+                (rest, at) = (tail, piece.block + piece.source.crcs.len() as u64);
+            }
+            rest.fill(0);
+        }
+        let outcome = if wanted.is_empty() { Ok(()) } else { self.read_sources(wanted) };
+        for piece in &look.pieces {
+            self.unpin_zone(piece.source.at.zone);
+        }
         for part in parts {
             let blocks = part.blocks();
-            let mut filled = 0;
-            while let Some(piece) = pieces.next_if(|piece| piece.block < blocks.end) {
-                let from = part.index(piece.block);
-                let to = from + piece.source.crcs.len() * BLOCK_BYTES;
-                part.bytes[filled..from].fill(0);
-                filled = to;
-                if outcome.is_ok() {
-                    outcome = self.read_blocks(&piece.source, &mut part.bytes[from..to]);
-                }
-                self.unpin_zone(piece.source.at.zone);
-            }
-            part.bytes[filled..].fill(0);
             for (block, data) in look.buffered.iter().filter(|(block, _)| blocks.contains(block)) {
                 let from = part.index(*block);
                 part.bytes[from..from + BLOCK_BYTES].copy_from_slice(&data[..]);
@@ -209,6 +211,11 @@ impl Furrow {
     }
 }
 
+/// Bytes of blocks about a buffer.
+fn bytes(blocks: Range<u64>) -> usize {
+    usize::try_from(blocks.end - blocks.start).expect("about the buffer") * BLOCK_BYTES
+}
+
 /// The first block of a range that has data, or that has none.
 fn seek_in(file: &File, what: Seek, blocks: Range<u64>) -> Option<u64> {
     let has_data = |entry: &MapEntry| !entry.is_preallocated();
@@ -276,4 +283,43 @@ fn piece(
     let crcs = stored.crcs[skip as usize..(skip + count) as usize].to_vec();
     let at = Address { zone: stored.zone, block: stored.block + skip };
     Some(Piece { source: Source { at, crcs, ino, first }, block: first })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use zonal::layer::delay::Delay;
+    use zonal::{ManualClock, MemoryDrive, Profile};
+
+    use super::*;
+    use crate::furrow::{MkfsOptions, MountOptions, mkfs};
+    use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
+
+    #[test]
+    fn scattered_extents_are_read_at_once() {
+        let below = MemoryDrive::new(Profile::Small.geometry()).unwrap();
+        let drive = Arc::new(Delay::new(below, Duration::ZERO));
+        let clock = Arc::new(ManualClock::new(0));
+        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let files = [&b"one"[..], b"two"]
+            .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino);
+        // The blocks of both lie in turns.
+        for number in 0..32_u8 {
+            for (ino, first) in files.into_iter().zip([1, 100]) {
+                let data = [first + number; BLOCK_BYTES];
+                fs.write(ino, u64::from(number) * BLOCK, &data, WriteFlags::DIRECT).unwrap();
+            }
+        }
+        let mut found = vec![0xee; 32 * BLOCK_BYTES];
+        drive.clear();
+        assert_eq!(fs.read(files[0], 0, &mut found).unwrap(), found.len());
+        for (block, number) in found.chunks(BLOCK_BYTES).zip(1..) {
+            assert!(block.iter().all(|&byte| byte == number), "block {number}");
+        }
+        assert_eq!((drive.requests(), drive.rounds()), (32, 1));
+    }
 }

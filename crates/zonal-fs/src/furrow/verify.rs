@@ -24,6 +24,12 @@ impl Drive {
         buffer: &mut [u8],
     ) -> Result<Vec<u32>, DeviceError> {
         self.read(at, buffer)?;
+        Ok(self.find_wrong(at, crcs, buffer))
+    }
+
+    /// Verifies blocks that were read from `at` on, and returns the indices of those that are wrong
+    /// however often they are read.
+    pub(super) fn find_wrong(&self, at: Address, crcs: &[u32], buffer: &mut [u8]) -> Vec<u32> {
         let mut wrong = Vec::new();
         let blocks = buffer.chunks_mut(BLOCK_BYTES).zip(crcs).zip(0u32..);
         for ((bytes, &crc), index) in blocks {
@@ -38,7 +44,7 @@ impl Drive {
                 wrong.push(index);
             }
         }
-        Ok(wrong)
+        wrong
     }
 
     /// Whether a block is right at another try.
