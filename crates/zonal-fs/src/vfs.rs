@@ -421,6 +421,12 @@ pub trait FileSystem: Send + Sync {
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &NewInode<'_>)
     -> Result<Attr>;
 
+    /// Makes a regular file without a name, in no directory but with what it would have from being made in
+    /// `parent`. It comes with one [`pin`](Self::pin); [`link`](Self::link) can give it a name.
+    fn create_unnamed(&self, _: &Caller, _parent: Ino, _: &NewInode<'_>) -> Result<Attr> {
+        Err(FsError::Unsupported { what: "files without a name" })
+    }
+
     /// Removes an entry that is not a directory. The inode lives on while pinned.
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
 
@@ -430,7 +436,7 @@ pub trait FileSystem: Send + Sync {
     /// Moves an entry.
     fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()>;
 
-    /// Makes one more entry for an inode.
+    /// Makes one more entry for an inode that has one, or that was made without.
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
 
     /// Keeps an inode alive, linked or not, until [`unpin`](Self::unpin). Pins are counted.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZonedDevice};
-use zonal_fs::acl;
 use zonal_fs::furrow::sample::shape;
-use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::furrow::{DataCheck, Furrow, MkfsOptions, MountOptions, check, mkfs};
 use zonal_fs::tree::snapshot;
 use zonal_fs::vfs::{
     Attr, Caller, FileKind, FileSystem, Ino, NewInode, RenameFlags, SetAttr, WriteFlags, XattrMode,
 };
+use zonal_fs::{FsError, acl};
 
 struct Rig {
     drive: Arc<MemoryDrive>,
@@ -88,6 +88,43 @@ fn a_tree_is_the_same_after_a_clean_and_an_unclean_mount() {
     let big = fs.lookup(Ino::ROOT, b"big").unwrap();
     assert_eq!(big.size, 2_000_001);
     assert_eq!(read(&fs, big.ino, 5, 1000), bytes(9, 3 << 20)[..1000]);
+}
+
+#[test]
+fn a_file_without_a_name_outlives_a_cut_only_once_it_has_one() {
+    let rig = Rig::new(32, 768, 14);
+    let fs = rig.mount();
+    let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+    let unnamed = || {
+        let attr = fs.create_unnamed(&Caller::ROOT, Ino::ROOT, &new).unwrap();
+        assert_eq!((attr.nlink, attr.perm), (0, 0o600));
+        fs.write(attr.ino, 0, &bytes(attr.ino.get(), 50_000), WriteFlags::empty()).unwrap();
+        attr.ino
+    };
+    let (left, named) = (unnamed(), unnamed());
+    assert_eq!(fs.statfs().unwrap().inodes_unlinked, 2);
+    // Both are on the drive as files without a name first.
+    fs.sync().unwrap();
+    assert_eq!(fs.link(named, Ino::ROOT, b"named").unwrap().nlink, 1);
+    assert_eq!(fs.statfs().unwrap().inodes_unlinked, 1);
+    fs.sync().unwrap();
+    fs.unpin(named);
+    assert_eq!(read(&fs, named, 0, 50_000), bytes(named.get(), 50_000));
+    drop(fs);
+    let report = check(rig.drive.clone(), DataCheck::Read, &mut |_| ()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let fs = rig.mount();
+    assert!(matches!(fs.getattr(left), Err(FsError::NotFound)));
+    assert_eq!(fs.lookup(Ino::ROOT, b"named").unwrap().ino, named);
+    assert_eq!(read(&fs, named, 0, 50_000), bytes(named.get(), 50_000));
+    fs.pin(named).unwrap();
+    fs.unlink(Ino::ROOT, b"named").unwrap();
+    // A name that is gone does not come back.
+    assert!(matches!(fs.link(named, Ino::ROOT, b"again"), Err(FsError::NotFound)));
+    fs.unpin(named);
+    fs.shutdown().unwrap();
+    let report = check(rig.drive.clone(), DataCheck::Read, &mut |_| ()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
 }
 
 fn churn(rig: &Rig, percent: u64, turns: u64) {

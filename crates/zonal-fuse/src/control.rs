@@ -181,6 +181,11 @@ impl FileSystem for Control {
         self.fs.create(caller, parent, name, new)
     }
 
+    fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
+        refuse(parent)?;
+        self.fs.create_unnamed(caller, parent, new)
+    }
+
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.keep_out(parent, name)?;
         self.fs.unlink(parent, name)

@@ -14,11 +14,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fuser::{Config, MountOption, Session, SessionACL};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use zonal_fs::vfs::FileSystem;
+use zonal_fuse_transport::Session;
+use zonal_fuse_transport::mount::{self, MountSpec};
 
 use crate::error::Result;
 use crate::fuse::Front;
@@ -109,7 +110,7 @@ impl Life {
         let point = mount_point(&config.mount_point)?;
         // Before mounting: a signal from now on unmounts instead of killing.
         self.watch_signals()?;
-        let session = Session::new(self.front.clone(), &point, &session_config(config))
+        let session = Session::new(&spec(config, &point), &self.front.wishes())
             .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
         self.front.connect(session.notifier());
         let (upkeep, needs) = channel();
@@ -156,10 +157,12 @@ impl Life {
     }
 
     /// A session whose mount is busy outlives us, until the process ends.
-    fn serve_in_background(&self, session: Session<Front>) -> Result<()> {
-        let events = self.events.clone();
+    fn serve_in_background(&self, session: Session) -> Result<()> {
+        let (front, events) = (self.front.clone(), self.events.clone());
         spawn("fuse-session", move || {
-            let ended = session.run();
+            let ended = session.run(&front, threads());
+            // The main thread may go on to close the file system.
+            drop(front);
             // Nobody listens if the main thread waits no longer.
             let _ = events.send(Event::Ended(ended));
         })
@@ -310,9 +313,9 @@ fn end_mount(point: &Path) {
     }
 }
 
-/// The absolute path of the mount point, after the checks whose failure fuser would not explain.
+/// The absolute path of the mount point, after the checks whose failure the kernel would not explain.
 fn mount_point(point: &Path) -> Result<PathBuf> {
-    if !Path::new("/dev/fuse").exists() {
+    if !mount::is_available() {
         return Err(ServeError::NoFuse);
     }
     let failed = |source| ServeError::Mount { point: point.to_owned(), source };
@@ -323,38 +326,34 @@ fn mount_point(point: &Path) -> Result<PathBuf> {
     Ok(absolute)
 }
 
-fn session_config(config: &MountConfig) -> Config {
-    let mut options = vec![
-        MountOption::FSName(config.source.clone()),
-        // fuser passes `Subtype` on to fusermount only; the kernel takes it as an option too.
-        MountOption::CUSTOM(format!("subtype={}", config.kind)),
-        MountOption::DefaultPermissions,
-    ];
-    options.push(match config.access {
-        Access::ReadWrite => MountOption::RW,
-        Access::ReadOnly => MountOption::RO,
-    });
-    if config.atime == Atime::Never {
-        options.push(MountOption::NoAtime);
+fn spec(config: &MountConfig, point: &Path) -> MountSpec {
+    MountSpec {
+        point: point.to_owned(),
+        source: config.source.clone(),
+        subtype: config.kind.clone(),
+        flags: flags(config),
+        audience: match config.audience {
+            Audience::Owner => mount::Audience::Owner,
+            Audience::Everyone => mount::Audience::Everyone,
+        },
     }
-    for (restriction, on, off) in [
-        (Restrict::NODEV, MountOption::NoDev, Some(MountOption::Dev)),
-        (Restrict::NOSUID, MountOption::NoSuid, Some(MountOption::Suid)),
-        (Restrict::NOEXEC, MountOption::NoExec, None),
-        (Restrict::SYNC, MountOption::Sync, None),
-        (Restrict::DIRSYNC, MountOption::DirSync, None),
+}
+
+/// What the kernel is to watch over.
+pub(crate) fn flags(config: &MountConfig) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    for (restriction, flag) in [
+        (Restrict::NODEV, MountFlags::NODEV),
+        (Restrict::NOSUID, MountFlags::NOSUID),
+        (Restrict::NOEXEC, MountFlags::NOEXEC),
+        (Restrict::SYNC, MountFlags::SYNCHRONOUS),
+        (Restrict::DIRSYNC, MountFlags::DIRSYNC),
     ] {
-        options.extend(if config.restrict.contains(restriction) { Some(on) } else { off });
+        flags.set(flag, config.restrict.contains(restriction));
     }
-    let mut session = Config::default();
-    session.mount_options = options;
-    session.acl = match config.audience {
-        Audience::Owner => SessionACL::Owner,
-        Audience::Everyone => SessionACL::All,
-    };
-    session.n_threads = Some(threads());
-    session.clone_fd = true;
-    session
+    flags.set(MountFlags::NOATIME, config.atime == Atime::Never);
+    flags.set(MountFlags::RDONLY, config.access == Access::ReadOnly);
+    flags
 }
 
 /// One thread per processor, and two more that may wait for the device while the others read.

@@ -12,7 +12,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
-use crate::options::{Atime, MountConfig, Restrict};
+use crate::mount::flags;
+use crate::options::MountConfig;
 
 /// Between two attempts while files are open for writing.
 const RETRY: Duration = Duration::from_millis(20);
@@ -90,16 +91,6 @@ pub(crate) fn watch(trigger: &RemountTrigger, point: &Path, config: &MountConfig
 
 /// Keeps the restrictions of the mount: a remount would drop those it does not name.
 fn remount(point: &Path, config: &MountConfig) -> io::Result<()> {
-    let mut flags = MountFlags::RDONLY;
-    for (restriction, flag) in [
-        (Restrict::NODEV, MountFlags::NODEV),
-        (Restrict::NOSUID, MountFlags::NOSUID),
-        (Restrict::NOEXEC, MountFlags::NOEXEC),
-        (Restrict::SYNC, MountFlags::SYNCHRONOUS),
-        (Restrict::DIRSYNC, MountFlags::DIRSYNC),
-    ] {
-        flags.set(flag, config.restrict.contains(restriction));
-    }
-    flags.set(MountFlags::NOATIME, config.atime == Atime::Never);
+    let flags = flags(config) | MountFlags::RDONLY;
     Ok(mount_remount(point, flags, "")?)
 }

@@ -11,18 +11,18 @@ mod place;
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::Read;
-use std::os::unix::fs::{
-    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown,
-};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use mounted::tools;
+use mounted::{held, tools};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags, getxattr, listxattr, mkfifoat,
-    openat, removexattr, setxattr, statvfs, utimensat,
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags, getxattr, linkat, listxattr,
+    mkfifoat, openat, removexattr, setxattr, statvfs, utimensat,
 };
 use rustix::io::Errno;
 
@@ -334,12 +334,54 @@ assert ctypes.get_errno() == 116, ctypes.get_errno()
 }
 
 #[test]
-fn unnamed_files_are_refused_cleanly() {
+fn an_unnamed_file_gets_a_name_or_leaves_nothing() {
     let Some(mounted) = mounted::mount() else { return };
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
-    let result = openat(CWD, mounted.root(), flags, Mode::from_raw_mode(0o600));
-    assert_eq!(result.unwrap_err(), Errno::OPNOTSUPP);
+    let inodes = || {
+        let stat = statvfs(mounted.root()).unwrap();
+        stat.f_files - stat.f_ffree
+    };
+    let unnamed = |more: OFlags| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | more;
+        File::from(openat(CWD, mounted.root(), flags, Mode::from_raw_mode(0o640)).unwrap())
+    };
+    let link = |file: &File, name: &str| {
+        let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(CWD, descriptor, CWD, mounted.path(name), AtFlags::SYMLINK_FOLLOW)
+    };
+    let file = unnamed(OFlags::empty());
+    file.write_all_at(b"written before it had a name", 0).unwrap();
+    let before = file.metadata().unwrap();
+    assert_eq!((before.nlink(), before.mode() & 0o7777), (0, 0o640));
     assert_eq!(fs::read_dir(mounted.root()).unwrap().count(), 0);
-    // What programs then do instead.
-    File::options().write(true).create_new(true).mode(0o600).open(mounted.path("t")).unwrap();
+    link(&file, "named").unwrap();
+    assert_eq!(fs::metadata(mounted.path("named")).unwrap().nlink(), 1);
+    drop(file);
+    assert_eq!(fs::read(mounted.path("named")).unwrap(), b"written before it had a name");
+    // One that is never to have a name, and one that loses it, do not get one.
+    assert_eq!(link(&unnamed(OFlags::EXCL), "never").unwrap_err(), Errno::NOENT);
+    let lost = File::options().read(true).open(mounted.path("named")).unwrap();
+    // The kernel releases what was closed when it comes to it.
+    held::until(|| inodes() == 2);
+    let left = unnamed(OFlags::empty());
+    left.write_all_at(&vec![7; 1 << 20], 0).unwrap();
+    assert_eq!(inodes(), 3, "the root, the named file, and this one");
+    drop(left);
+    held::until(|| inodes() == 2);
+    fs::remove_file(mounted.path("named")).unwrap();
+    assert_eq!(link(&lost, "again").unwrap_err(), Errno::NOENT);
+}
+
+#[test]
+fn statx_tells_when_a_file_was_born() {
+    let Some(mounted) = mounted::mount() else { return };
+    let path = mounted.path("file");
+    let file = File::create(&path).unwrap();
+    let new = file.metadata().unwrap();
+    let born = new.created().unwrap();
+    assert_eq!(born, new.modified().unwrap());
+    file.set_modified(born - Duration::from_hours(1)).unwrap();
+    file.write_all_at(b"changed", 0).unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!(metadata.created().unwrap(), born, "no change is a birth");
+    assert_eq!(metadata.len(), 7);
 }

@@ -79,6 +79,35 @@ impl Furrow {
         Ok(attr)
     }
 
+    /// Makes a file without a name, pinned once. A cut leaves nothing of it, as of any file whose last name
+    /// is gone.
+    pub(super) fn create_unentered(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        new: &NewInode<'_>,
+    ) -> Result<Attr> {
+        self.check_writable()?;
+        let attr = self.loaded(|| {
+            let mut guard = self.write_state();
+            let state = &mut *guard;
+            state.inode(parent)?.directory()?;
+            self.check_space(state, 1)?;
+            let mut inode = self.new_inode(state, caller, parent, new)?;
+            inode.nlink = 0;
+            let ino = Ino::new(state.next_ino);
+            state.next_ino += 1;
+            let attr = inode.attr(ino);
+            state.insert_inode(ino, inode);
+            state.pins.insert(ino, 1);
+            state.linkable.insert(ino);
+            state.delete_if_unused(ino);
+            Ok(attr)
+        })?;
+        self.after_change();
+        Ok(attr)
+    }
+
     fn new_inode(
         &self,
         state: &State,
@@ -187,7 +216,7 @@ impl Furrow {
                 let what = "a second link to a directory";
                 return Err(FsError::NotPermitted { what }.into());
             }
-            if inode.nlink == 0 {
+            if inode.nlink == 0 && !state.linkable.contains(&ino) {
                 return Err(FsError::NotFound.into());
             }
             if inode.nlink == u32::MAX {
@@ -203,7 +232,12 @@ impl Furrow {
             let inode = state.change_inode(ino)?;
             inode.nlink += 1;
             inode.ctime = now;
-            Ok(inode.attr(ino))
+            let attr = inode.attr(ino);
+            if state.linkable.remove(&ino) {
+                state.unlinked.remove(&ino);
+                state.mark_orphan(ino);
+            }
+            Ok(attr)
         })?;
         self.after_change();
         Ok(attr)

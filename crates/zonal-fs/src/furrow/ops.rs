@@ -51,6 +51,10 @@ impl FileSystem for Furrow {
         self.with_reaped_space(|| self.create_entry(caller, parent, name, new))
     }
 
+    fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
+        self.with_reaped_space(|| self.create_unentered(caller, parent, new))
+    }
+
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.remove_file(parent, name)
     }

@@ -335,6 +335,8 @@ pub(super) struct State {
     pub(super) buffered: BTreeSet<Ino>,
     /// Inodes without a link that pins keep alive, or that recovery is to delete.
     pub(super) unlinked: BTreeSet<Ino>,
+    /// Of these, the files that never had a name: they may get one.
+    pub(super) linkable: BTreeSet<Ino>,
     /// Files of which something waits to be removed.
     pub(super) reaping: BTreeSet<Ino>,
     /// Number of the batch that collects [`Self::changes`].
@@ -364,6 +366,7 @@ impl State {
             learned: Learned::default(),
             buffered: BTreeSet::new(),
             unlinked: BTreeSet::new(),
+            linkable: BTreeSet::new(),
             reaping: BTreeSet::new(),
             batch: 1,
             next_ino: Ino::ROOT.get() + 1,
@@ -489,6 +492,7 @@ impl State {
         self.totals.remove_row_bytes(inode_bytes(&inode));
         self.count_held(inode.held_bytes(), 0);
         self.buffered.remove(&ino);
+        self.linkable.remove(&ino);
         if self.unlinked.remove(&ino) | self.reaping.remove(&ino) {
             self.mark_orphan(ino);
         }

@@ -3,19 +3,19 @@
 //! As large requests, as many threads and the same options for open files as zonefs has, through
 //! the same library.
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
-use fuser::{
-    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr,
-    ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionACL,
-    TimeOrNow, WriteFlags,
-};
+use rustix::mount::MountFlags;
+use zonal_fuse_transport::abi::{Attr, FopenFlags, InitFlags};
+use zonal_fuse_transport::init::Wishes;
+use zonal_fuse_transport::mount::{Audience, MountSpec};
+use zonal_fuse_transport::reply::Entry;
+use zonal_fuse_transport::request::{Read, Write};
+use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve, Session};
 
 const TTL: Duration = Duration::from_hours(1);
 const O_DIRECT: i32 = 0o40000;
@@ -27,153 +27,101 @@ struct File {
 }
 
 /// Files `0`, `1` and so on, of a fixed capacity.
+#[derive(Clone)]
 struct Ceiling {
-    files: Vec<File>,
+    files: Arc<[File]>,
 }
 
 /// Serves `count` files of `capacity` bytes until unmounted.
 pub(crate) fn serve(point: &Path, count: usize, capacity: usize) -> io::Result<()> {
     let file = |_| File { size: AtomicU64::new(0), bytes: RwLock::new(vec![1; capacity]) };
-    let mut config = Config::default();
-    config.mount_options =
-        vec![MountOption::FSName("ceiling".to_owned()), MountOption::DefaultPermissions];
-    config.acl = SessionACL::All;
-    config.n_threads = Some(std::thread::available_parallelism().map_or(2, usize::from) + 2);
-    config.clone_fd = true;
-    let session = Session::new(Ceiling { files: (0..count).map(file).collect() }, point, &config)?;
+    let spec = MountSpec {
+        point: point.canonicalize()?,
+        source: "ceiling".to_owned(),
+        subtype: "ceiling".to_owned(),
+        flags: MountFlags::NODEV | MountFlags::NOSUID,
+        audience: Audience::Everyone,
+    };
+    let wishes = Wishes {
+        needed: InitFlags::empty(),
+        wished: InitFlags::ASYNC_DIO | InitFlags::HANDLE_KILLPRIV_V2,
+        request_max: 1 << 20,
+        background_max: 64,
+    };
+    let session = Session::new(&spec, &wishes)?;
     println!("READY");
-    session.run()
+    let threads = std::thread::available_parallelism().map_or(2, usize::from) + 2;
+    session.run(&Ceiling { files: (0..count).map(file).collect() }, threads)
 }
 
 impl Ceiling {
-    fn file(&self, ino: INodeNo) -> Option<&File> {
-        self.files.get(usize::try_from(ino.0.checked_sub(2)?).ok()?)
+    fn file(&self, node: NodeId) -> Option<&File> {
+        self.files.get(usize::try_from(node.0.checked_sub(2)?).ok()?)
     }
 
-    fn attr(&self, ino: INodeNo) -> FileAttr {
-        let file = self.file(ino);
+    fn attr(&self, node: NodeId) -> Attr {
+        let file = self.file(node);
         let size = file.map_or(0, |file| file.size.load(Ordering::Acquire));
-        let kind = if file.is_some() { FileType::RegularFile } else { FileType::Directory };
-        FileAttr {
-            ino,
+        let format = if file.is_some() { 0o100_000 } else { 0o040_000 };
+        Attr {
+            ino: node.0,
             size,
             blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm: 0o755,
+            mode: format | 0o755,
             nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
             blksize: 4096,
-            flags: 0,
+            ..Attr::default()
         }
     }
 }
 
-impl Filesystem for Ceiling {
-    fn init(&mut self, _: &Request, kernel: &mut KernelConfig) -> io::Result<()> {
-        // Whatever the kernel does not have, it does without.
-        let _ = kernel.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
-        let _ = kernel.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
-        let _ = kernel.set_max_write(1 << 20);
-        let _ = kernel.set_max_background(64);
-        Ok(())
-    }
-
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let number = name.to_str().and_then(|name| name.parse::<u64>().ok());
-        let found =
-            number.map(|number| INodeNo(number + 2)).filter(|ino| self.file(*ino).is_some());
-        match found {
-            Some(ino) => reply.entry(&TTL, &self.attr(ino), Generation(0)),
-            None => reply.error(Errno::ENOENT),
+impl Serve for Ceiling {
+    fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
+        let node = header.node;
+        match op {
+            Op::Lookup { name } => {
+                let number = str::from_utf8(name).ok().and_then(|name| name.parse::<u64>().ok());
+                let found = number.map(|number| NodeId(number + 2));
+                match found.filter(|node| self.file(*node).is_some()) {
+                    Some(node) => reply.entry(&Entry { node, attr: self.attr(node), ttl: TTL }),
+                    None => reply.error(Errno::NOENT),
+                }
+            }
+            Op::Forget { .. } | Op::BatchForget(_) => {}
+            Op::Getattr => reply.attr(&self.attr(node), TTL),
+            Op::Setattr(set) => {
+                if let (Some(size), Some(file)) = (set.size, self.file(node)) {
+                    file.size.store(size, Ordering::Release);
+                }
+                reply.attr(&self.attr(node), TTL);
+            }
+            Op::Open { flags } => {
+                let common = FopenFlags::NOFLUSH | FopenFlags::KEEP_CACHE;
+                let direct = FopenFlags::DIRECT_IO | FopenFlags::PARALLEL_DIRECT_WRITES;
+                let is_direct = flags & (O_DIRECT | O_ACCMODE) != 0;
+                reply.opened(0, if is_direct { common | direct } else { common });
+            }
+            Op::Release { .. } | Op::Flush => reply.ok(),
+            Op::Read(read) => self.read(node, read, reply),
+            Op::Write(write) => self.write(node, &write, reply),
+            _ => reply.error(Errno::NOSYS),
         }
     }
+}
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&TTL, &self.attr(ino));
-    }
-
-    fn setattr(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: Option<u32>,
-        _: Option<u32>,
-        _: Option<u32>,
-        size: Option<u64>,
-        _: Option<TimeOrNow>,
-        _: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        if let (Some(size), Some(file)) = (size, self.file(ino)) {
-            file.size.store(size, Ordering::Release);
-        }
-        reply.attr(&TTL, &self.attr(ino));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let common = FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE;
-        let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        let is_direct = flags.0 & (O_DIRECT | O_ACCMODE) != 0;
-        reply.opened(FileHandle(0), if is_direct { common | direct } else { common });
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let Some(file) = self.file(ino) else { return reply.error(Errno::EIO) };
+impl Ceiling {
+    fn read(&self, node: NodeId, Read { offset, size, .. }: Read, reply: Reply) {
+        let Some(file) = self.file(node) else { return reply.error(Errno::IO) };
         let bytes = file.bytes.read().expect("no holder panicked");
         let end = file.size.load(Ordering::Acquire).min(offset + u64::from(size));
         let range = usize::try_from(offset.min(end)).expect("in memory")
             ..usize::try_from(end).expect("in memory");
-        reply.data(&bytes[range]);
+        reply.bytes(&bytes[range]);
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let Some(file) = self.file(ino) else { return reply.error(Errno::EIO) };
+    fn write(&self, node: NodeId, write: &Write<'_>, reply: Reply) {
+        let Some(file) = self.file(node) else { return reply.error(Errno::IO) };
+        let (offset, data) = (write.offset, write.data);
         let start = usize::try_from(offset).expect("in memory");
         let mut bytes = file.bytes.write().expect("no holder panicked");
         bytes[start..start + data.len()].copy_from_slice(data);

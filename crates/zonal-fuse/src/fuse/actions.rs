@@ -1,44 +1,51 @@
 //! What several requests have in common, in terms of the file system.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
-use fuser::{
-    Errno, FileAttr, FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request,
-};
 use zonal_fs::rules::{SETGID, SETUID};
 use zonal_fs::vfs::{
     Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
 };
 use zonal_fs::{FsError, rules};
+use zonal_fuse_transport::abi::FopenFlags;
+use zonal_fuse_transport::listing::{self, Added, Name};
+use zonal_fuse_transport::reply::Entry;
+use zonal_fuse_transport::request::Read;
+use zonal_fuse_transport::{Errno, Header, NodeId};
 
 use super::process::Credentials;
-use super::reply::{GENERATION, ttl};
+use super::reply::ttl;
 use super::{Front, convert};
 use crate::latency::Operation;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
-/// Bytes of the largest directory reply that is filled in one go.
-const REPLY_BYTES: usize = 128 << 10;
-
 /// Least bytes of an entry in a READDIR reply, and in a READDIRPLUS reply.
-const ENTRY_BYTES: usize = 32;
-const ENTRY_PLUS_BYTES: usize = 160;
+const ENTRY_BYTES: u32 = 32;
+const ENTRY_PLUS_BYTES: u32 = 160;
 
 /// One entry of a directory, copied out of the file system.
-struct Entry {
+struct Found {
     ino: Ino,
     kind: FileKind,
     name: Box<[u8]>,
     cookie: u64,
 }
 
+impl Found {
+    /// As a listing has it, of an inode of this mode.
+    fn name(&self, mode: u32) -> Name<'_> {
+        Name { ino: self.ino.get(), cookie: self.cookie, kind: mode >> 12, name: &self.name }
+    }
+}
+
 impl Front {
     /// An inode that the kernel will know from now on.
-    pub(super) fn entered(&self, fs: &dyn FileSystem, attr: &Attr) -> Result<FileAttr, FsError> {
+    pub(super) fn entered(&self, fs: &dyn FileSystem, attr: &Attr) -> Result<Entry, FsError> {
         self.shared.pins.add(fs, attr.ino)?;
-        Ok(FileAttr { ino: self.shared.nodes.node(attr.ino), ..self.attr(attr) })
+        let node = self.shared.nodes.node(attr.ino);
+        let attr = self.attr(attr);
+        Ok(Entry { node, attr, ttl: ttl(&attr) })
     }
 
     /// Takes back lookups. A stopped front end has let go of everything already.
@@ -52,12 +59,12 @@ impl Front {
     pub(super) fn make(
         &self,
         caller: &Caller,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: NodeId,
+        name: &[u8],
         new: &NewInode<'_>,
-    ) -> Result<FileAttr, Errno> {
+    ) -> Result<Entry, Errno> {
         self.run(Operation::Create, parent, |fs, parent| {
-            self.entered(fs, &fs.create(caller, parent, name.as_bytes(), new)?)
+            self.entered(fs, &fs.create(caller, parent, name, new)?)
         })
     }
 
@@ -65,73 +72,70 @@ impl Front {
     pub(super) fn create_and_open(
         &self,
         caller: &Caller,
-        parent: INodeNo,
-        name: &OsStr,
-        perm: u16,
-        flags: i32,
-    ) -> Result<(FileAttr, FileHandle, FopenFlags), Errno> {
+        parent: NodeId,
+        name: Option<&[u8]>,
+        (perm, flags): (u16, i32),
+    ) -> Result<(Entry, u64, FopenFlags), Errno> {
         let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
-        let attr = self.make(caller, parent, name, &new)?;
-        match self.open_file(attr.ino, flags) {
-            Ok((handle, flags)) => Ok((attr, handle, flags)),
+        let entry = match name {
+            Some(name) => self.make(caller, parent, name, &new)?,
+            None => self.run(Operation::Create, parent, |fs, parent| {
+                let attr = fs.create_unnamed(caller, parent, &new)?;
+                let entered = self.entered(fs, &attr);
+                // The pin that it came with; it has one of ours now.
+                fs.unpin(attr.ino);
+                entered
+            })?,
+        };
+        match self.open_file(entry.node, flags) {
+            Ok((handle, flags)) => Ok((entry, handle, flags)),
             Err(error) => {
-                self.forget_lookups(self.ino(attr.ino), 1);
+                self.forget_lookups(self.ino(entry.node), 1);
                 Err(error)
             }
         }
     }
 
-    pub(super) fn list(
-        &self,
-        ino: INodeNo,
-        cookie: u64,
-        reply: &mut ReplyDirectory,
-    ) -> Result<(), Errno> {
-        for entry in self.entries(ino, cookie, REPLY_BYTES / ENTRY_BYTES)? {
-            let kind = convert::file_type(entry.kind);
-            let name = OsStr::from_bytes(&entry.name);
-            if reply.add(INodeNo(entry.ino.get()), entry.cookie, kind, name) {
+    pub(super) fn list(&self, ino: NodeId, read: Read) -> Result<listing::Listing, Errno> {
+        let mut listing = listing::Listing::new(read.size);
+        for found in self.entries(ino, read.offset, read.size / ENTRY_BYTES)? {
+            let kind = convert::format(found.kind);
+            if listing.add(&found.name(kind)) == Added::Full {
                 break;
             }
         }
-        Ok(())
+        Ok(listing)
     }
 
-    pub(super) fn list_plus(
-        &self,
-        ino: INodeNo,
-        cookie: u64,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> Result<(), Errno> {
-        for entry in self.entries(ino, cookie, REPLY_BYTES / ENTRY_PLUS_BYTES)? {
-            let name = OsStr::from_bytes(&entry.name);
-            // The kernel counts no lookup for these two. Nor can one be had for an inode whose node
-            // has another number: fuser has one field for both, and a listing shows the inode's. The
-            // kernel lists a node that cannot be, but does not enter it.
-            let dot = matches!(&*entry.name, b"." | b"..");
-            let only_listed = dot || self.shared.nodes.node(entry.ino).0 != entry.ino.get();
-            let found = self.run(Operation::Readdirplus, ino, |fs, _| {
-                let attr = fs.getattr(entry.ino)?;
-                if only_listed {
-                    Ok(convert::attr(&attr, self.shared.blksize))
+    pub(super) fn list_plus(&self, ino: NodeId, read: Read) -> Result<listing::Listing, Errno> {
+        let mut listing = listing::Listing::new(read.size);
+        for found in self.entries(ino, read.offset, read.size / ENTRY_PLUS_BYTES)? {
+            // The kernel counts no lookup for these two.
+            let dot = matches!(&*found.name, b"." | b"..");
+            let entry = self.run(Operation::Readdirplus, ino, |fs, _| {
+                let attr = fs.getattr(found.ino)?;
+                if dot {
+                    let attr = convert::attr(&attr, self.shared.blksize);
+                    Ok(Entry { node: NodeId(0), attr, ttl: Duration::ZERO })
                 } else {
                     self.entered(fs, &attr)
                 }
             });
             // Deleted since it was listed: it is not in the directory any more.
-            let Ok(attr) = found else { continue };
-            if reply.add(attr.ino, entry.cookie, name, &ttl(&attr), &attr, GENERATION) {
-                if !only_listed {
-                    self.forget_lookups(entry.ino, 1);
+            let Ok(entry) = entry else { continue };
+            if listing.add_plus(&entry, &found.name(entry.attr.mode)) == Added::Full {
+                if !dot {
+                    self.forget_lookups(found.ino, 1);
                 }
                 break;
             }
         }
-        Ok(())
+        Ok(listing)
     }
 
     /// Up to `limit` entries from `cookie` on.
-    fn entries(&self, ino: INodeNo, cookie: u64, limit: usize) -> Result<Vec<Entry>, Errno> {
+    fn entries(&self, ino: NodeId, cookie: u64, limit: u32) -> Result<Vec<Found>, Errno> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         self.run(Operation::Readdir, ino, |fs, ino| {
             let mut entries = Vec::new();
             fs.readdir(ino, cookie, &mut |entry: DirEntry<'_>| {
@@ -139,7 +143,7 @@ impl Front {
                     return Listing::Enough;
                 }
                 let DirEntry { ino, kind, name, cookie } = entry;
-                entries.push(Entry { ino, kind, name: name.into(), cookie });
+                entries.push(Found { ino, kind, name: name.into(), cookie });
                 Listing::More
             })?;
             Ok(entries)
@@ -149,18 +153,18 @@ impl Front {
 
 /// The permission bits after this caller has changed the content of a file, if they are others:
 /// setuid goes, and setgid where the group may execute or the caller is not in it, as in Linux
-/// (`fs/attr.c`, `setattr_should_drop_suidgid`). The kernel sees to it for writes; for truncate and
-/// fallocate fuser does not pass the flag on.
+/// (`fs/attr.c`, `setattr_should_drop_suidgid`). Of a write, the kernel says whether they are to go; of a
+/// truncate it says less than that, and of a fallocate nothing.
 pub(super) fn perm_after_change(
     fs: &dyn FileSystem,
-    request: &Request,
+    request: &Header,
     ino: Ino,
 ) -> Result<Option<u16>, FsError> {
     let attr = fs.getattr(ino)?;
     if attr.kind != FileKind::Regular || attr.perm & (SETUID | SETGID) == 0 {
         return Ok(None);
     }
-    let credentials = Credentials::of(request.pid());
+    let credentials = Credentials::of(request.pid);
     if credentials.keeps_setid() {
         return Ok(None);
     }
@@ -175,7 +179,7 @@ pub(super) fn perm_after_change(
 /// somebody outside the file's group takes setgid away.
 pub(super) fn xattr_caller(
     fs: &dyn FileSystem,
-    request: &Request,
+    request: &Header,
     ino: Ino,
     name: &[u8],
 ) -> Result<Caller, FsError> {
@@ -186,7 +190,7 @@ pub(super) fn xattr_caller(
     let attr = fs.getattr(ino)?;
     if attr.perm & SETGID != 0 {
         // The request's group says nothing: on an idmapped mount it is none.
-        let credentials = Credentials::of(request.pid());
+        let credentials = Credentials::of(request.pid);
         if !credentials.is_in(attr.gid) && !credentials.keeps_setid() {
             caller.privilege = Privilege::None;
         }

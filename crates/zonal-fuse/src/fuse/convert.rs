@@ -1,12 +1,12 @@
 //! Attributes, times, kinds and flags of the two sides, turned into each other.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use fuser::{Errno, FileAttr, FileType, INodeNo, OpenFlags, Request, TimeOrNow};
 use zonal_fs::vfs::{
     Allocate, Attr, Caller, FileKind, Privilege, RenameFlags, Seek, SetTime, Timestamp, WriteFlags,
 };
+use zonal_fuse_transport::reply::Entry;
+use zonal_fuse_transport::{Errno, Header, NodeId, abi, request};
 
+use super::TTL;
 use super::reply::Route;
 
 pub(super) const O_ACCMODE: i32 = 0o3;
@@ -17,6 +17,14 @@ pub(super) const O_DSYNC: i32 = 0o10000;
 pub(super) const O_DIRECT: i32 = 0o40000;
 
 const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
+
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
 
 const FALLOC_FL_KEEP_SIZE: i32 = 1;
 const FALLOC_FL_PUNCH_HOLE: i32 = 2;
@@ -26,17 +34,18 @@ const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
 /// Attributes; `blksize` is what programs use as the size of a good request.
-pub(super) fn attr(attr: &Attr, blksize: u32) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino.get()),
+pub(super) fn attr(attr: &Attr, blksize: u32) -> abi::Attr {
+    abi::Attr {
+        ino: attr.ino.get(),
         size: attr.size,
         blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: system_time(attr.btime),
-        kind: file_type(attr.kind),
-        perm: attr.perm,
+        atime: attr.atime.secs(),
+        mtime: attr.mtime.secs(),
+        ctime: attr.ctime.secs(),
+        atimensec: attr.atime.nanos(),
+        mtimensec: attr.mtime.nanos(),
+        ctimensec: attr.ctime.nanos(),
+        mode: format(attr.kind) | u32::from(attr.perm),
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
@@ -46,66 +55,66 @@ pub(super) fn attr(attr: &Attr, blksize: u32) -> FileAttr {
     }
 }
 
-/// The reply to a lookup that found nothing: inode 0 tells the kernel to remember that.
-pub(super) fn absent() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
-    }
-}
-
-fn system_time(time: Timestamp) -> SystemTime {
-    let secs = Duration::from_secs(time.secs().unsigned_abs());
-    let second = if time.secs() < 0 { UNIX_EPOCH - secs } else { UNIX_EPOCH + secs };
-    second + Duration::from_nanos(time.nanos().into())
-}
-
-/// The time that fuser made of the seconds and nanoseconds the kernel sent.
-///
-/// fuser 0.18 takes the nanoseconds of a time before 1970 as counting backwards: of (−5 s,
-/// +0.3 s) it makes −5.3 s instead of −4.7 s. Seconds and nanoseconds can still be told apart, so
-/// it is put right here.
-fn timestamp(time: SystemTime) -> Timestamp {
-    let (secs, nanos) = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
-        Err(error) => {
-            let before = error.duration();
-            (0i64.saturating_sub_unsigned(before.as_secs()), before.subsec_nanos())
-        }
+/// What statx(2) tells.
+pub(super) fn statx(attr: &Attr, blksize: u32) -> abi::Statx {
+    let time = |time: Timestamp| abi::StatxTime {
+        tv_sec: time.secs(),
+        tv_nsec: time.nanos(),
+        reserved: 0,
     };
-    Timestamp::new(secs, nanos).expect("a part of a second")
+    let mode = format(attr.kind) | u32::from(attr.perm);
+    abi::Statx {
+        mask: STATX_BASIC_STATS | STATX_BTIME,
+        blksize,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        mode: u16::try_from(mode).expect("sixteen bits"),
+        ino: attr.ino.get(),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        btime: time(attr.btime),
+        ctime: time(attr.ctime),
+        mtime: time(attr.mtime),
+        // As the kernel packs the two numbers into one of 32 bits.
+        rdev_major: (attr.rdev & 0xf_ff00) >> 8,
+        rdev_minor: (attr.rdev & 0xff) | (attr.rdev >> 12 & 0xf_ff00),
+        ..abi::Statx::default()
+    }
 }
 
-pub(super) fn set_time(time: TimeOrNow) -> SetTime {
+/// The reply to a lookup that found nothing: node 0 tells the kernel to remember that.
+pub(super) fn absent() -> Entry {
+    Entry { node: NodeId(0), attr: abi::Attr::default(), ttl: TTL }
+}
+
+pub(super) fn set_time(time: request::SetTime) -> SetTime {
     match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::To(timestamp(time)),
+        request::SetTime::Now => SetTime::Now,
+        request::SetTime::To(time) => {
+            let time = Timestamp::new(time.secs, time.nanos);
+            SetTime::To(time.expect("a request has less than a second of nanoseconds"))
+        }
     }
 }
 
-pub(super) fn file_type(kind: FileKind) -> FileType {
+/// The bits of a mode that say what an inode is.
+pub(super) fn format(kind: FileKind) -> u32 {
     match kind {
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Regular => S_IFREG,
+        FileKind::Directory => 0o040_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Fifo => 0o010_000,
+        FileKind::Socket => 0o140_000,
+        FileKind::CharDevice => 0o020_000,
+        FileKind::BlockDevice => 0o060_000,
     }
+}
+
+/// Whether a mode is that of a regular file.
+pub(super) fn is_regular(mode: u32) -> bool {
+    mode & S_IFMT == S_IFREG
 }
 
 /// What mknod(2) is to make; `None` for what it cannot.
@@ -126,10 +135,10 @@ pub(super) fn perm(mode: u32) -> u16 {
 }
 
 /// Who asks. The kernel has stripped setgid already where the caller may not set it.
-pub(super) fn caller(request: &Request, umask: u32) -> Caller {
+pub(super) fn caller(request: &Header, umask: u32) -> Caller {
     Caller {
-        uid: request.uid(),
-        gid: request.gid(),
+        uid: request.uid,
+        gid: request.gid,
         umask: perm(umask & 0o777),
         privilege: Privilege::Full,
     }
@@ -137,43 +146,43 @@ pub(super) fn caller(request: &Request, umask: u32) -> Caller {
 
 /// How to write. After an `O_DSYNC` write through the page cache the kernel sends an FSYNC, after
 /// a direct one it does not.
-pub(super) fn write_flags(request: fuser::WriteFlags, open: OpenFlags, route: Route) -> WriteFlags {
+pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> WriteFlags {
     let mut flags = WriteFlags::empty();
-    flags.set(WriteFlags::DIRECT, open.0 & O_DIRECT != 0);
-    flags.set(WriteFlags::DURABLE, route == Route::Direct && open.0 & O_DSYNC != 0);
-    let kill = request.contains(fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+    flags.set(WriteFlags::DIRECT, open & O_DIRECT != 0);
+    flags.set(WriteFlags::DURABLE, route == Route::Direct && open & O_DSYNC != 0);
+    let kill = request.contains(abi::WriteFlags::KILL_SUIDGID);
     flags.set(WriteFlags::KILL_PRIVILEGES, kill);
     flags
 }
 
 /// Whether a write passes the page cache by. What the kernel writes from its pages does not, though the
 /// file may have been opened with `O_DIRECT`, and mapped: these pages are locked until it is answered.
-pub(super) fn bypasses_pages(request: fuser::WriteFlags, open: OpenFlags, route: Route) -> bool {
-    let cached = request.contains(fuser::WriteFlags::FUSE_WRITE_CACHE);
-    !cached && (route == Route::Direct || open.0 & O_DIRECT != 0)
+pub(super) fn bypasses_pages(request: abi::WriteFlags, open: i32, route: Route) -> bool {
+    let cached = request.contains(abi::WriteFlags::CACHE);
+    !cached && (route == Route::Direct || open & O_DIRECT != 0)
 }
 
 /// Whether a write goes to the end of the file. What the kernel writes from the page cache has its
 /// place.
-pub(super) fn append(request: fuser::WriteFlags, open: OpenFlags) -> WriteFlags {
+pub(super) fn append(request: abi::WriteFlags, open: i32) -> WriteFlags {
     let mut flags = WriteFlags::empty();
-    let cached = request.contains(fuser::WriteFlags::FUSE_WRITE_CACHE);
-    flags.set(WriteFlags::APPEND, open.0 & O_APPEND != 0 && !cached);
+    let cached = request.contains(abi::WriteFlags::CACHE);
+    flags.set(WriteFlags::APPEND, open & O_APPEND != 0 && !cached);
     flags
 }
 
-pub(super) fn rename_flags(flags: fuser::RenameFlags) -> Result<RenameFlags, Errno> {
+pub(super) fn rename_flags(flags: u32) -> Result<RenameFlags, Errno> {
     let mut target = RenameFlags::empty();
     let mut rest = flags;
     for (theirs, ours) in [
-        (fuser::RenameFlags::RENAME_NOREPLACE, RenameFlags::NOREPLACE),
-        (fuser::RenameFlags::RENAME_EXCHANGE, RenameFlags::EXCHANGE),
-        (fuser::RenameFlags::RENAME_WHITEOUT, RenameFlags::WHITEOUT),
+        (RENAME_NOREPLACE, RenameFlags::NOREPLACE),
+        (RENAME_EXCHANGE, RenameFlags::EXCHANGE),
+        (RENAME_WHITEOUT, RenameFlags::WHITEOUT),
     ] {
-        target.set(ours, flags.contains(theirs));
-        rest.remove(theirs);
+        target.set(ours, flags & theirs != 0);
+        rest &= !theirs;
     }
-    if rest.is_empty() { Ok(target) } else { Err(Errno::EINVAL) }
+    if rest == 0 { Ok(target) } else { Err(Errno::INVAL) }
 }
 
 pub(super) fn allocate(mode: i32) -> Result<Allocate, Errno> {
@@ -185,7 +194,7 @@ pub(super) fn allocate(mode: i32) -> Result<Allocate, Errno> {
         PUNCH => Ok(Allocate::Punch),
         FALLOC_FL_ZERO_RANGE => Ok(Allocate::Zero),
         ZERO_KEEP => Ok(Allocate::ZeroKeepSize),
-        _ => Err(Errno::EOPNOTSUPP),
+        _ => Err(Errno::OPNOTSUPP),
     }
 }
 
@@ -193,19 +202,13 @@ pub(super) fn seek(whence: i32) -> Result<Seek, Errno> {
     match whence {
         SEEK_DATA => Ok(Seek::Data),
         SEEK_HOLE => Ok(Seek::Hole),
-        _ => Err(Errno::EINVAL),
+        _ => Err(Errno::INVAL),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What fuser 0.18 does with a time from the kernel.
-    fn from_kernel(secs: i64, nanos: u32) -> SystemTime {
-        let span = Duration::new(secs.unsigned_abs(), nanos);
-        if secs >= 0 { UNIX_EPOCH + span } else { UNIX_EPOCH - span }
-    }
 
     const TIMES: [(i64, u32); 8] = [
         (0, 0),
@@ -221,21 +224,35 @@ mod tests {
     #[test]
     fn times_survive_the_way_in() {
         for (secs, nanos) in TIMES {
-            let time = timestamp(from_kernel(secs, nanos));
-            assert_eq!((time.secs(), time.nanos()), (secs, nanos));
+            let set = set_time(request::SetTime::To(request::Time { secs, nanos }));
+            assert_eq!(set, SetTime::To(Timestamp::new(secs, nanos).unwrap()));
         }
     }
 
     #[test]
-    fn times_survive_the_way_out() {
-        for (secs, nanos) in TIMES {
-            let time = system_time(Timestamp::new(secs, nanos).unwrap());
-            let back = match time.duration_since(UNIX_EPOCH) {
-                Ok(after) => i128::try_from(after.as_nanos()).unwrap(),
-                Err(error) => -i128::try_from(error.duration().as_nanos()).unwrap(),
-            };
-            assert_eq!(back, i128::from(secs) * 1_000_000_000 + i128::from(nanos));
-        }
+    fn device_numbers_are_taken_apart_as_the_kernel_packs_them() {
+        let time = Timestamp::default();
+        let device = Attr {
+            ino: zonal_fs::vfs::Ino::new(9),
+            kind: FileKind::BlockDevice,
+            perm: 0o600,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            // Major 0x123, minor 0x45678.
+            rdev: 0x4561_2378,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: Timestamp::new(-3, 7).unwrap(),
+            flags: zonal_fs::vfs::InodeFlags::empty(),
+        };
+        let stat = statx(&device, 512);
+        assert_eq!((stat.rdev_major, stat.rdev_minor), (0x123, 0x45678));
+        assert_eq!(stat.mode, 0o060_600);
+        assert_eq!((stat.btime.tv_sec, stat.btime.tv_nsec), (-3, 7));
     }
 
     #[test]
@@ -246,35 +263,34 @@ mod tests {
         assert_eq!(allocate(0x10).unwrap(), Allocate::Zero);
         assert_eq!(allocate(0x11).unwrap(), Allocate::ZeroKeepSize);
         for mode in [2, 4, 8, 0x20, 0x40, 0x12] {
-            assert_eq!(allocate(mode).unwrap_err().code(), Errno::EOPNOTSUPP.code(), "{mode}");
+            assert_eq!(allocate(mode).unwrap_err(), Errno::OPNOTSUPP, "{mode}");
         }
     }
 
     #[test]
     fn only_direct_files_sync_in_the_write() {
-        let open = OpenFlags(O_DSYNC);
-        let none = fuser::WriteFlags::empty();
+        let open = O_DSYNC;
+        let none = abi::WriteFlags::empty();
         assert_eq!(write_flags(none, open, Route::Cached), WriteFlags::empty());
         assert_eq!(write_flags(none, open, Route::Direct), WriteFlags::DURABLE);
-        let kill = fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID;
-        assert_eq!(write_flags(kill, OpenFlags(2), Route::Cached), WriteFlags::KILL_PRIVILEGES);
+        let kill = abi::WriteFlags::KILL_SUIDGID;
+        assert_eq!(write_flags(kill, 2, Route::Cached), WriteFlags::KILL_PRIVILEGES);
     }
 
     #[test]
     fn what_comes_from_pages_does_not_bypass_them() {
-        let (none, cache) = (fuser::WriteFlags::empty(), fuser::WriteFlags::FUSE_WRITE_CACHE);
-        assert!(bypasses_pages(none, OpenFlags(1), Route::Direct));
-        assert!(bypasses_pages(none, OpenFlags(1 | O_DIRECT), Route::Cached), "set by fcntl(2)");
-        assert!(!bypasses_pages(none, OpenFlags(1), Route::Cached));
-        assert!(!bypasses_pages(cache, OpenFlags(1 | O_DIRECT), Route::Direct), "a mapping");
+        let (none, cache) = (abi::WriteFlags::empty(), abi::WriteFlags::CACHE);
+        assert!(bypasses_pages(none, 1, Route::Direct));
+        assert!(bypasses_pages(none, 1 | O_DIRECT, Route::Cached), "set by fcntl(2)");
+        assert!(!bypasses_pages(none, 1, Route::Cached));
+        assert!(!bypasses_pages(cache, 1 | O_DIRECT, Route::Direct), "a mapping");
     }
 
     #[test]
     fn flags_of_rename() {
-        use fuser::RenameFlags as Theirs;
-        assert_eq!(rename_flags(Theirs::empty()).unwrap(), RenameFlags::empty());
-        assert_eq!(rename_flags(Theirs::RENAME_EXCHANGE).unwrap(), RenameFlags::EXCHANGE);
-        assert_eq!(rename_flags(Theirs::RENAME_WHITEOUT).unwrap(), RenameFlags::WHITEOUT);
-        assert!(rename_flags(Theirs::from_bits_retain(8)).is_err());
+        assert_eq!(rename_flags(0).unwrap(), RenameFlags::empty());
+        assert_eq!(rename_flags(RENAME_EXCHANGE).unwrap(), RenameFlags::EXCHANGE);
+        assert_eq!(rename_flags(RENAME_WHITEOUT).unwrap(), RenameFlags::WHITEOUT);
+        assert!(rename_flags(8).is_err());
     }
 }

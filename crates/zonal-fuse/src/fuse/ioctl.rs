@@ -5,10 +5,10 @@
 //! does, and opening is checked here. Linux keeps what `fcntl(F_SET_RW_HINT)` says in its own inode and never
 //! tells a FUSE server: the ioctls here take the same numbers.
 
-use fuser::{Errno, INodeNo, Request};
 use zonal_fs::FsError;
 use zonal_fs::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr, XattrMode};
+use zonal_fuse_transport::{Errno, Header, NodeId};
 
 use super::Front;
 use super::process::Credentials;
@@ -52,15 +52,15 @@ impl Front {
     /// Answers an ioctl with the bytes that go back.
     pub(super) fn control(
         &self,
-        request: &Request,
-        ino: INodeNo,
+        request: &Header,
+        ino: NodeId,
         command: u32,
         input: &[u8],
     ) -> Result<Vec<u8>, Errno> {
         match command {
             FS_IOC_GETFLAGS => Ok(self.flags(ino, Numbering::Fl)?.to_le_bytes().into()),
             FS_IOC_SETFLAGS => {
-                let (raw, _) = input.split_first_chunk().ok_or(Errno::EINVAL)?;
+                let (raw, _) = input.split_first_chunk().ok_or(Errno::INVAL)?;
                 self.set_flags(ino, Numbering::Fl, u32::from_le_bytes(*raw))
             }
             FS_IOC_FSGETXATTR => {
@@ -69,30 +69,30 @@ impl Front {
                 Ok(answer)
             }
             FS_IOC_FSSETXATTR => {
-                let (raw, rest) = input.split_first_chunk().ok_or(Errno::EINVAL)?;
+                let (raw, rest) = input.split_first_chunk().ok_or(Errno::INVAL)?;
                 if rest.iter().any(|byte| *byte != 0) {
                     // Extent sizes and projects.
-                    return Err(Errno::EOPNOTSUPP);
+                    return Err(Errno::OPNOTSUPP);
                 }
                 self.set_flags(ino, Numbering::Xflag, u32::from_le_bytes(*raw))
             }
             SHUTDOWN => self.shut_down(request, ino),
             GET_LIFETIME => Ok(self.lifetime(ino)?.hint().to_le_bytes().into()),
             SET_LIFETIME => {
-                let (raw, _) = input.split_first_chunk().ok_or(Errno::EINVAL)?;
+                let (raw, _) = input.split_first_chunk().ok_or(Errno::INVAL)?;
                 self.set_lifetime(request, ino, u64::from_le_bytes(*raw))
             }
-            _ => Err(Errno::ENOTTY),
+            _ => Err(Errno::NOTTY),
         }
     }
 
-    fn flags(&self, ino: INodeNo, numbering: Numbering) -> Result<u32, Errno> {
+    fn flags(&self, ino: NodeId, numbering: Numbering) -> Result<u32, Errno> {
         let flags = self.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.flags))?;
         Ok(encode(flags, numbering))
     }
 
-    fn set_flags(&self, ino: INodeNo, numbering: Numbering, raw: u32) -> Result<Vec<u8>, Errno> {
-        let flags = decode(raw, numbering).ok_or(Errno::EOPNOTSUPP)?;
+    fn set_flags(&self, ino: NodeId, numbering: Numbering, raw: u32) -> Result<Vec<u8>, Errno> {
+        let flags = decode(raw, numbering).ok_or(Errno::OPNOTSUPP)?;
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
         self.run(Operation::Ioctl, ino, |fs, ino| fs.setattr(&Caller::ROOT, ino, &set))?;
         // The kernel does not expect a new ctime from an ioctl.
@@ -100,7 +100,7 @@ impl Front {
         Ok(Vec::new())
     }
 
-    fn lifetime(&self, ino: INodeNo) -> Result<WriteLifetime, Errno> {
+    fn lifetime(&self, ino: NodeId) -> Result<WriteLifetime, Errno> {
         self.run(Operation::Ioctl, ino, |fs, ino| {
             match fs.getxattr(ino, LIFETIME_XATTR.as_bytes()) {
                 Ok(value) => Ok(WriteLifetime::from_name(&value).unwrap_or_default()),
@@ -111,11 +111,11 @@ impl Front {
     }
 
     /// For the owner of the file, and who has `CAP_FOWNER`.
-    fn set_lifetime(&self, request: &Request, ino: INodeNo, raw: u64) -> Result<Vec<u8>, Errno> {
-        let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::EINVAL)?;
+    fn set_lifetime(&self, request: &Header, ino: NodeId, raw: u64) -> Result<Vec<u8>, Errno> {
+        let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::INVAL)?;
         let owner = self.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.uid))?;
-        if request.uid() != owner && !Credentials::of(request.pid()).owns_files() {
-            return Err(Errno::EPERM);
+        if request.uid != owner && !Credentials::of(request.pid).owns_files() {
+            return Err(Errno::PERM);
         }
         self.run(Operation::Ioctl, ino, |fs, ino| {
             let name = LIFETIME_XATTR.as_bytes();
@@ -133,9 +133,9 @@ impl Front {
         Ok(Vec::new())
     }
 
-    fn shut_down(&self, request: &Request, ino: INodeNo) -> Result<Vec<u8>, Errno> {
-        if !Credentials::of(request.pid()).administers() {
-            return Err(Errno::EPERM);
+    fn shut_down(&self, request: &Header, ino: NodeId) -> Result<Vec<u8>, Errno> {
+        if !Credentials::of(request.pid).administers() {
+            return Err(Errno::PERM);
         }
         self.run(Operation::Ioctl, ino, |fs, _: Ino| fs.sync())?;
         tracing::warn!("stopped by the shutdown ioctl: every further request fails");

@@ -3,7 +3,7 @@
 //! - `nodes`: inode numbers of the two sides.
 //! - `open`: opening and closing.
 //! - `zone_files`: writes to files that are zones, in their order.
-//! - `ops`: one method per request; `actions`: what several of them share; `reply`: the answers.
+//! - `ops`: one method per request; `data`: those of file contents; `actions`: what several of them share; `reply`: the answers.
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `ioctl`: inode flags and shutdown.
 //! - `pins`: how often the kernel has looked each inode up.
@@ -26,6 +26,7 @@
 
 mod actions;
 mod convert;
+mod data;
 mod ioctl;
 mod nodes;
 mod open;
@@ -39,14 +40,16 @@ mod syncs;
 mod write_back;
 mod zone_files;
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, INodeNo, InitFlags, KernelConfig, Notifier};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino, Wake};
+use zonal_fuse_transport::abi::{self, InitFlags};
+use zonal_fuse_transport::init::Wishes;
+use zonal_fuse_transport::notify::Notifier;
+use zonal_fuse_transport::{Errno, NodeId};
 
 use crate::control;
 use crate::latency::{Latencies, Operation};
@@ -218,7 +221,7 @@ impl Front {
     fn run<T>(
         &self,
         operation: Operation,
-        ino: INodeNo,
+        ino: NodeId,
         run: impl FnMut(&dyn FileSystem, Ino) -> Result<T, FsError>,
     ) -> Result<T, Errno> {
         let since_ns = self.shared.latencies.now_ns();
@@ -234,17 +237,17 @@ impl Front {
     fn call<T>(
         &self,
         operation: Operation,
-        ino: INodeNo,
+        ino: NodeId,
         mut run: impl FnMut(&dyn FileSystem, Ino) -> Result<T, FsError>,
     ) -> Result<T, Errno> {
         let ino_of = self.ino(ino);
         let outcome = self.inside(|fs| self.shared.releases.with_space(fs, || run(fs, ino_of)));
         let Some(outcome) = outcome else {
-            return Err(Errno::EIO);
+            return Err(Errno::IO);
         };
         outcome.map_err(|error| {
-            let errno = Errno::from_i32(error.errno());
-            if errno.code() == Errno::EIO.code() {
+            let errno = Errno::from_raw_os_error(error.errno());
+            if errno == Errno::IO {
                 tracing::error!(operation = operation.name(), inode = ino.0, %error, "answered EIO");
             }
             errno
@@ -252,18 +255,18 @@ impl Front {
     }
 
     /// The inode of a node.
-    fn ino(&self, node: INodeNo) -> Ino {
+    fn ino(&self, node: NodeId) -> Ino {
         self.shared.nodes.ino(node)
     }
 
     /// Attributes, with the inode's own number.
-    fn attr(&self, attr: &Attr) -> FileAttr {
+    fn attr(&self, attr: &Attr) -> abi::Attr {
         self.shared.zone_writes.see(attr.ino);
         convert::attr(attr, self.shared.blksize)
     }
 
     /// Makes the kernel ask for an inode's attributes again.
-    fn forget_attributes(&self, ino: INodeNo) {
+    fn forget_attributes(&self, ino: NodeId) {
         if let Some(notifier) = self.shared.notifier.get()
             && let Err(error) = notifier.inval_inode(ino, -1, 0)
         {
@@ -272,54 +275,41 @@ impl Front {
         }
     }
 
-    fn negotiate(&self, kernel: &mut KernelConfig) -> io::Result<()> {
+    /// What is wanted of the kernel.
+    pub(crate) fn wishes(&self) -> Wishes {
         let zones = self.shared.model == FileModel::Zones;
         // Without these, permissions would be wrong. Zone files have no ACLs.
-        let acl = if zones { InitFlags::empty() } else { InitFlags::FUSE_POSIX_ACL };
-        let needed = InitFlags::FUSE_DONT_MASK | acl;
-        kernel.add_capabilities(needed).map_err(|missing| {
-            io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("the kernel is too old: FUSE lacks {missing:?}"),
-            )
-        })?;
+        let acl = if zones { InitFlags::empty() } else { InitFlags::POSIX_ACL };
         // Not FUSE_ATOMIC_O_TRUNC: the kernel would have us truncate before it looks whether the file
         // is a program that runs.
-        let mut wished = InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_EXPORT_SUPPORT
-            | InitFlags::FUSE_HAS_IOCTL_DIR;
+        let mut wished = InitFlags::HANDLE_KILLPRIV_V2
+            | InitFlags::PARALLEL_DIROPS
+            | InitFlags::DO_READDIRPLUS
+            | InitFlags::READDIRPLUS_AUTO
+            | InitFlags::EXPLICIT_INVAL_DATA
+            | InitFlags::CACHE_SYMLINKS
+            | InitFlags::EXPORT_SUPPORT
+            | InitFlags::HAS_IOCTL_DIR;
         if !zones || self.shared.async_direct == AsyncDirect::Together {
-            wished |= InitFlags::FUSE_ASYNC_DIO;
+            wished |= InitFlags::ASYNC_DIO;
         }
         if !zones {
             // A zone file that is open for writing cannot be mapped: pages are not written in order.
-            wished |= InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+            wished |= InitFlags::DIRECT_IO_ALLOW_MMAP;
         }
         if self.shared.write_cache == WriteCache::Back {
-            wished |= InitFlags::FUSE_WRITEBACK_CACHE;
+            wished |= InitFlags::WRITEBACK_CACHE;
         }
         if self.shared.audience == Audience::Everyone {
-            // With it, only requests that create something carry a user: not enough where fuser itself
-            // looks at the user of each.
-            wished |= InitFlags::FUSE_ALLOW_IDMAP;
+            // A mount for one user has nobody to map.
+            wished |= InitFlags::ALLOW_IDMAP;
         }
-        for flag in wished.iter() {
-            if kernel.add_capabilities(flag).is_err() {
-                tracing::info!(?flag, "the kernel's FUSE does without");
-            }
+        Wishes {
+            needed: InitFlags::DONT_MASK | acl,
+            wished,
+            request_max: REQUEST_MAX,
+            background_max: BACKGROUND_MAX,
         }
-        let limits = [
-            kernel.set_max_write(REQUEST_MAX).err().map(u64::from),
-            kernel.set_max_background(BACKGROUND_MAX).err().map(u64::from),
-        ];
-        // The read-ahead limit is the kernel's offer; it is taken as it is.
-        assert!(limits.iter().all(Option::is_none), "our limits are within fuser's");
-        Ok(())
     }
 }
 

@@ -6,9 +6,10 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, FileHandle, FopenFlags, INodeNo};
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, InodeFlags, OpenFor, WriteFlags};
 use zonal_fs::{FsError, protect};
+use zonal_fuse_transport::abi::FopenFlags;
+use zonal_fuse_transport::{Errno, NodeId};
 
 use super::reply::{Route, opened};
 use super::{Front, convert};
@@ -45,11 +46,7 @@ impl Closings {
 
 impl Front {
     /// Opens a file as these open(2) flags say.
-    pub(super) fn open_file(
-        &self,
-        ino: INodeNo,
-        flags: i32,
-    ) -> Result<(FileHandle, FopenFlags), Errno> {
+    pub(super) fn open_file(&self, ino: NodeId, flags: i32) -> Result<(u64, FopenFlags), Errno> {
         let route = self.open_in_time(ino, flags)?;
         if route == Route::Cached {
             self.shared.pins.open_cached(self.ino(ino));
@@ -61,7 +58,7 @@ impl Front {
     }
 
     /// Takes back an [`open_file`](Self::open_file).
-    pub(super) fn close_file(&self, ino: INodeNo, handle: FileHandle, flags: i32) {
+    pub(super) fn close_file(&self, ino: NodeId, handle: u64, flags: i32) {
         if Route::from(handle) == Route::Cached {
             self.shared.pins.close_cached(self.ino(ino));
         }
@@ -80,7 +77,7 @@ impl Front {
         }
     }
 
-    fn open_in_time(&self, ino: INodeNo, flags: i32) -> Result<Route, Errno> {
+    fn open_in_time(&self, ino: NodeId, flags: i32) -> Result<Route, Errno> {
         let purpose = purpose(flags);
         let deadline = now() + CLOSE_TIMEOUT;
         loop {

@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fuser::{INodeNo, Notifier};
+use zonal_fuse_transport::NodeId;
+use zonal_fuse_transport::notify::Notifier;
 
 use super::open::now;
 
@@ -49,9 +50,9 @@ type Then = Box<dyn FnOnce() + Send>;
 /// What the thread is to do.
 enum Task {
     /// Drop the pages of a range.
-    Drop { ino: INodeNo, range: PageRange, then: Then },
+    Drop { ino: NodeId, range: PageRange, then: Then },
     /// Store these bytes, unless the file has been settled since.
-    Store { ino: INodeNo, offset: u64, data: Box<[u8]>, number: u64, answered: Instant },
+    Store { ino: NodeId, offset: u64, data: Box<[u8]>, number: u64, answered: Instant },
     /// Only what comes after the tasks before.
     Then(Then),
 }
@@ -76,9 +77,9 @@ struct State {
     /// Number of the next piece.
     next: u64,
     /// Files that were settled, and the first piece that counts again.
-    settled: BTreeMap<INodeNo, u64>,
+    settled: BTreeMap<NodeId, u64>,
     /// The file of which a piece is just being stored.
-    storing: Option<INodeNo>,
+    storing: Option<NodeId>,
 }
 
 impl Waiting {
@@ -87,7 +88,7 @@ impl Waiting {
     }
 
     /// Whether a piece is still to be stored. `end` must follow.
-    fn start(&self, ino: INodeNo, number: u64) -> bool {
+    fn start(&self, ino: NodeId, number: u64) -> bool {
         let mut state = self.state();
         let counts = state.settled.get(&ino).is_none_or(|first| *first <= number);
         state.storing = counts.then_some(ino);
@@ -125,17 +126,12 @@ impl Pages {
     }
 
     /// Has the pages of a range dropped, then runs `then`.
-    pub(super) fn drop(
-        &self,
-        ino: INodeNo,
-        range: PageRange,
-        then: impl FnOnce() + Send + 'static,
-    ) {
+    pub(super) fn drop(&self, ino: NodeId, range: PageRange, then: impl FnOnce() + Send + 'static) {
         self.send(Task::Drop { ino, range, then: Box::new(then) });
     }
 
     /// Has the page cache filled with what was written.
-    pub(super) fn store(&self, ino: INodeNo, offset: u64, data: Box<[u8]>) {
+    pub(super) fn store(&self, ino: NodeId, offset: u64, data: Box<[u8]>) {
         let number = {
             let mut state = self.waiting.state();
             if state.bytes >= WAITING_MAX {
@@ -149,7 +145,7 @@ impl Pages {
     }
 
     /// Makes sure that nothing that was written to a file before is stored later, then runs `then`.
-    pub(super) fn settle(&self, ino: INodeNo, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn settle(&self, ino: NodeId, then: impl FnOnce() + Send + 'static) {
         if self.forget(ino) {
             self.send(Task::Then(Box::new(then)));
         } else {
@@ -158,14 +154,14 @@ impl Pages {
     }
 
     /// The same for those who must not wait: what is just being stored is dropped afterwards.
-    pub(super) fn settle_later(&self, ino: INodeNo) {
+    pub(super) fn settle_later(&self, ino: NodeId) {
         if self.forget(ino) {
             self.drop(ino, PageRange::ALL, || ());
         }
     }
 
     /// Forgets what waits to be stored; tells whether a piece is just being stored.
-    fn forget(&self, ino: INodeNo) -> bool {
+    fn forget(&self, ino: NodeId) -> bool {
         let mut state = self.waiting.state();
         if state.bytes == 0 {
             return false;

@@ -7,8 +7,8 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-use fuser::{Errno, INodeNo};
 use zonal_fs::vfs::{FileModel, SyncKind};
+use zonal_fuse_transport::{Errno, NodeId};
 
 use super::Front;
 use crate::latency::Operation;
@@ -18,7 +18,7 @@ type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 /// A request that waits.
 struct Waiting {
-    ino: INodeNo,
+    ino: NodeId,
     kind: SyncKind,
     then: Then,
 }
@@ -60,10 +60,19 @@ impl Front {
         self.shared.syncs.close();
     }
 
+    /// Makes everything durable, then runs `then`.
+    pub(super) fn sync_all_then(&self, then: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        match self.shared.model {
+            // A commit for one file is a commit for all.
+            FileModel::Posix => self.sync_then(NodeId::ROOT, SyncKind::Full, then),
+            FileModel::Zones => then(self.run(Operation::Fsync, NodeId::ROOT, |fs, _| fs.sync())),
+        }
+    }
+
     /// Makes a file durable, then runs `then`. Where a thread commits for all, this returns before.
     pub(super) fn sync_then(
         &self,
-        ino: INodeNo,
+        ino: NodeId,
         kind: SyncKind,
         then: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {

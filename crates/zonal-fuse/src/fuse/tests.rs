@@ -1,6 +1,6 @@
 //! The front end without a kernel.
 
-use std::ffi::OsStr;
+use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,6 +11,9 @@ use zonal_fs::vfs::{
     Allocate, Caller, DirEntry, FileKind, InodeFlags, Listing, NewInode, OpenFor, RenameFlags,
     Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags, Written, XattrMode,
 };
+
+use zonal_fuse_transport::reply::Answer;
+use zonal_fuse_transport::{Header, Op, Reply, Serve};
 
 use super::*;
 
@@ -137,9 +140,8 @@ fn a_created_file_that_cannot_be_opened_is_not_kept() {
     let fs = Arc::new(Closed::default());
     let front =
         Front::new(Arc::clone(&fs) as _, latencies(), &MountConfig::new("", Path::new("/")));
-    let name = OsStr::new("file");
-    let refused = front.create_and_open(&Caller::ROOT, INodeNo::ROOT, name, 0o644, 2);
-    assert_eq!(refused.err().map(Errno::code), Some(1), "EPERM");
+    let refused = front.create_and_open(&Caller::ROOT, NodeId::ROOT, Some(b"file"), (0o644, 2));
+    assert_eq!(refused.err(), Some(Errno::PERM));
     assert_eq!(fs.pins.load(Ordering::Relaxed), 0, "the kernel will not forget what it never knew");
 }
 
@@ -154,16 +156,16 @@ fn fsyncs_hold_no_thread_and_share_a_commit() {
     let (answer, answers) = channel();
     let ask = || {
         let answer = answer.clone();
-        front.sync_then(INodeNo(7), SyncKind::Full, move |outcome| answer.send(outcome).unwrap());
+        front.sync_then(NodeId(7), SyncKind::Full, move |outcome| answer.send(outcome).unwrap());
     };
     let device_hangs = fs.commits.lock().unwrap();
     // This one thread serves them all, and then others.
     (0..FSYNCS).for_each(|_| ask());
-    assert!(front.run(Operation::Getattr, INodeNo(7), |fs, ino| fs.getattr(ino)).is_ok());
+    assert!(front.run(Operation::Getattr, NodeId(7), |fs, ino| fs.getattr(ino)).is_ok());
     assert!(answers.try_recv().is_err(), "none is durable yet");
     drop(device_hangs);
     for answered in 0..FSYNCS {
-        assert_eq!(answers.recv().unwrap().map_err(Errno::code), Ok(()), "{answered}");
+        assert_eq!(answers.recv().unwrap(), Ok(()), "{answered}");
     }
     let commits = *fs.commits.lock().unwrap();
     assert!((1..=2).contains(&commits), "the first may have gone alone: {commits} commits");
@@ -172,6 +174,36 @@ fn fsyncs_hold_no_thread_and_share_a_commit() {
     // At the end of the mount there is nobody to wait for.
     ask();
     assert!(answers.try_recv().unwrap().is_ok());
+}
+
+/// What the kernel is answered.
+struct Kernel(Mutex<Vec<Vec<u8>>>);
+
+impl Answer for Kernel {
+    fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.lock().unwrap().push(parts.iter().flat_map(|part| part.to_vec()).collect());
+        Ok(())
+    }
+}
+
+#[test]
+fn syncfs_is_answered_once_everything_is_durable() {
+    let fs = Arc::new(Closed::default());
+    let front =
+        Front::new(Arc::clone(&fs) as _, latencies(), &MountConfig::new("", Path::new("/")));
+    let kernel = Arc::new(Kernel(Mutex::default()));
+    let tasks = front.sync_tasks();
+    let thread = thread::spawn(move || tasks.run());
+    let device_hangs = fs.commits.lock().unwrap();
+    let header = Header { unique: 5, node: NodeId::ROOT, uid: 0, gid: 0, pid: 1 };
+    front.serve(&header, Op::Syncfs, Reply::new(5, Arc::clone(&kernel) as _));
+    assert!(kernel.0.lock().unwrap().is_empty(), "and this thread is free");
+    drop(device_hangs);
+    front.end_sync_tasks();
+    thread.join().unwrap();
+    assert_eq!(*fs.commits.lock().unwrap(), 1);
+    let done = [16_u32, 0, 5, 0].map(u32::to_le_bytes).concat();
+    assert_eq!(*kernel.0.lock().unwrap(), [done]);
 }
 
 #[test]

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fuser::Errno;
 use zonal_fs::vfs::FileSystem;
+use zonal_fuse_transport::Errno;
 
 use super::Front;
 use crate::options::WriteCache;
@@ -139,12 +139,13 @@ impl Sending {
 
 /// Has the kernel send everything that it has of this mount.
 fn send(root: &Path, device: u64) -> Result<(), Errno> {
-    let root = fs::File::open(root).map_err(Errno::from)?;
-    if root.metadata().map_err(Errno::from)?.dev() != device {
+    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let root = fs::File::open(root).map_err(errno)?;
+    if root.metadata().map_err(errno)?.dev() != device {
         // Unmounted meanwhile.
         return Ok(());
     }
-    rustix::fs::syncfs(root).map_err(|error| Errno::from_i32(error.raw_os_error()))
+    rustix::fs::syncfs(root)
 }
 
 /// Limits what the kernel collects, strictly; without it, one percent of memory is usual.

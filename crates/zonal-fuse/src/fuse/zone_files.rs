@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fuser::{Errno, INodeNo, ReplyWrite, Request};
 use zonal_fs::vfs::{Access, FileSystem, Ino, WriteFlags, Written};
+use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
 
 use super::Front;
 use crate::latency::Operation;
@@ -99,8 +99,8 @@ impl Front {
     /// Writes to a zone file, in turn.
     pub(super) fn write_zone(
         &self,
-        request: &Request,
-        node: INodeNo,
+        request: &Header,
+        node: NodeId,
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
@@ -122,7 +122,7 @@ impl Front {
             self.shared.zone_writes.end(ino, offset);
         }
         match &written {
-            Err(_) => self.shared.zone_writes.fail(ino, (before, size()), request.pid()),
+            Err(_) => self.shared.zone_writes.fail(ino, (before, size()), request.pid),
             Ok(written) if written.offset != offset => self.forget_attributes(node),
             Ok(_) => {}
         }
@@ -131,13 +131,13 @@ impl Front {
 
     /// Whether setting the length of a file to 0 is the kernel taking back a write that failed,
     /// though the file is not empty. Asked once, it is the kernel; asked again, a program.
-    pub(super) fn takes_back_write(&self, request: &Request, node: INodeNo) -> bool {
+    pub(super) fn takes_back_write(&self, request: &Header, node: NodeId) -> bool {
         let failed = self.shared.zone_writes.state().failed.remove(&self.ino(node));
-        failed == Some(request.pid())
+        failed == Some(request.pid)
     }
 
     /// Answers a write that has failed. It may have changed the file, and the file system.
-    pub(super) fn after_failed_write(&self, node: INodeNo, reply: ReplyWrite, error: Errno) {
+    pub(super) fn after_failed_write(&self, node: NodeId, reply: Reply, error: Errno) {
         let front = self.clone();
         self.shared.pages.settle(node, move || {
             front.forget_attributes(node);
@@ -148,7 +148,7 @@ impl Front {
 
     /// A read has failed, with the same consequences. It holds locks of pages until it is answered, so
     /// the answer must not wait.
-    pub(super) fn after_failed_read(&self, node: INodeNo) {
+    pub(super) fn after_failed_read(&self, node: NodeId) {
         self.shared.pages.settle_later(node);
         self.forget_attributes(node);
         self.watch_access();

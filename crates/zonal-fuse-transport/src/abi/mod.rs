@@ -1,0 +1,71 @@
+//! The structures and numbers of the protocol, version 7.45: `include/uapi/linux/fuse.h`.
+//!
+//! All in the byte order of the machine. Structures are as long as the kernel has them, padding named.
+//!
+//! - `flags`: bits, and the numbers of requests.
+//! - `inward`: what requests carry.
+//! - `outward`: what replies and notifications carry.
+
+mod flags;
+mod inward;
+mod outward;
+
+pub use flags::{FattrFlags, FopenFlags, InitFlags, WriteFlags};
+pub(crate) use flags::{notification, opcode};
+pub(crate) use inward::{
+    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,
+    GetxattrIn, InHeader, InitIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
+    ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, StatxIn, WriteIn,
+};
+pub use outward::{Attr, Kstatfs, Statx, StatxTime};
+pub(crate) use outward::{
+    AttrOut, CopyFileRangeOut, Dirent, EntryOut, GetxattrOut, InitOut, InvalInodeOut, IoctlOut,
+    LseekOut, OpenOut, OutHeader, StatxOut, StoreOut, WriteOut,
+};
+
+/// Version of the protocol that is spoken here.
+pub(crate) const MAJOR: u32 = 7;
+/// Its minor number.
+pub(crate) const MINOR: u32 = 45;
+
+/// The number by which kernel and server name an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The root directory.
+    pub const ROOT: Self = Self(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_are_as_long_as_the_kernel_has_them() {
+        let sizes = [
+            (size_of::<InHeader>(), 40),
+            (size_of::<InitIn>(), 64),
+            (size_of::<SetattrIn>(), 88),
+            (size_of::<WriteIn>(), 40),
+            (size_of::<ReadIn>(), 40),
+            (size_of::<IoctlIn>(), 32),
+            (size_of::<CopyFileRangeIn>(), 56),
+            (size_of::<ReleaseIn>(), 24),
+            (size_of::<StatxIn>(), 24),
+            (size_of::<OutHeader>(), 16),
+            (size_of::<InitOut>(), 64),
+            (size_of::<Attr>(), 88),
+            (size_of::<EntryOut>(), 128),
+            (size_of::<AttrOut>(), 104),
+            (size_of::<OpenOut>(), 16),
+            (size_of::<Kstatfs>(), 80),
+            (size_of::<Statx>(), 256),
+            (size_of::<StatxOut>(), 288),
+            (size_of::<Dirent>(), 24),
+        ];
+        for (index, (ours, kernel)) in sizes.into_iter().enumerate() {
+            assert_eq!(ours, kernel, "structure {index}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The FUSE protocol: messages, and sessions with the Linux kernel.
+//!
+//! - [`session`]: requests taken from the kernel and handed to a [`Serve`], by several threads. Start here.
+//! - [`request`]: what a request says, once its bytes are found to be well formed.
+//! - [`reply`]: the one answer that a request gets, from any thread; [`listing`]: that of a directory.
+//! - [`init`]: what server and kernel agree on first.
+//! - [`notify`]: what a server tells the kernel unasked.
+//! - [`mount`]: mounting, as root and as a user.
+//! - [`pages`]: buffers that begin at a page.
+//! - [`abi`]: the structures and numbers of the protocol.
+//!
+//! Messages know no transport: [`request::parse`] takes bytes, and a [`reply::Answer`] takes the parts of an
+//! answer. [`session`] is the transport over /dev/fuse.
+
+pub mod abi;
+mod device;
+mod fields;
+mod helper;
+pub mod init;
+pub mod listing;
+pub mod mount;
+pub mod notify;
+pub mod pages;
+pub mod reply;
+pub mod request;
+pub mod session;
+
+pub use abi::NodeId;
+pub use reply::Reply;
+pub use request::{Header, Op};
+pub use rustix::io::Errno;
+pub use session::{Serve, Session};

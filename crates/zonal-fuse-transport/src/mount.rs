@@ -1,0 +1,150 @@
+//! Mounting, as root by the system call and as a user by `fusermount3`.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::device::Device;
+use crate::{Errno, helper};
+
+/// What is mounted, where and how.
+#[derive(Clone, Debug)]
+pub struct MountSpec {
+    /// The directory, as an absolute path.
+    pub point: PathBuf,
+    /// What the mount table shows as the source.
+    pub source: String,
+    /// What the mount table shows as the type, after `fuse.`.
+    pub subtype: String,
+    /// What the kernel watches over.
+    pub flags: MountFlags,
+    /// Who may use it.
+    pub audience: Audience,
+}
+
+/// Who may use a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// The user who mounts.
+    Owner,
+    /// Every user.
+    Everyone,
+}
+
+/// A mount that ends with this, if it has not before.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    point: PathBuf,
+    device: Arc<Device>,
+}
+
+impl Mount {
+    /// Mounts. The kernel checks permissions.
+    pub(crate) fn new(spec: &MountSpec) -> io::Result<Self> {
+        let device = match mount_as_root(spec)? {
+            Some(device) => device,
+            None => helper::mount(&spec.point, &helper_options(spec))?,
+        };
+        Ok(Self { point: spec.point.clone(), device: Arc::new(device) })
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Not what somebody else has mounted there since.
+        if !self.device.is_mounted() {
+            return;
+        }
+        let unmounted = match rustix::mount::unmount(&self.point, UnmountFlags::DETACH) {
+            Err(Errno::PERM) => helper::unmount(&self.point),
+            outcome => outcome.map_err(io::Error::from),
+        };
+        if let Err(error) = unmounted {
+            tracing::warn!(point = %self.point.display(), %error, "the mount remains");
+        }
+    }
+}
+
+/// Mounts by the system call; `None` if that is not permitted.
+fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
+    let device = Device::open()?;
+    let root = std::fs::metadata(&spec.point)?;
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let data = format!(
+        "fd={},rootmode={:o},user_id={},group_id={},{}",
+        device.raw(),
+        root.mode(),
+        user.as_raw(),
+        group.as_raw(),
+        common_options(spec)
+    );
+    let data = CString::new(data)?;
+    match rustix::mount::mount(&*spec.source, &spec.point, "fuse", spec.flags, &*data) {
+        Ok(()) => Ok(Some(device)),
+        Err(Errno::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Those that the kernel takes in every case.
+fn common_options(spec: &MountSpec) -> String {
+    let others = match spec.audience {
+        Audience::Owner => "",
+        Audience::Everyone => ",allow_other",
+    };
+    format!("subtype={},default_permissions{others}", spec.subtype)
+}
+
+fn helper_options(spec: &MountSpec) -> String {
+    let mut options = vec![format!("fsname={}", escaped(&spec.source)), common_options(spec)];
+    for (flag, on, off) in [
+        (MountFlags::RDONLY, "ro", Some("rw")),
+        (MountFlags::NODEV, "nodev", Some("dev")),
+        (MountFlags::NOSUID, "nosuid", Some("suid")),
+        (MountFlags::NOEXEC, "noexec", None),
+        (MountFlags::NOATIME, "noatime", None),
+        (MountFlags::SYNCHRONOUS, "sync", None),
+        (MountFlags::DIRSYNC, "dirsync", None),
+    ] {
+        let option = if spec.flags.contains(flag) { Some(on) } else { off };
+        options.extend(option.map(str::to_owned));
+    }
+    options.join(",")
+}
+
+/// A comma would begin the next option.
+fn escaped(source: &str) -> String {
+    source.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+/// Whether this kernel has FUSE.
+pub fn is_available() -> bool {
+    Path::new(crate::device::PATH).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_helper() {
+        let spec = MountSpec {
+            point: PathBuf::from("/mnt"),
+            source: "a,b".to_owned(),
+            subtype: "furrow".to_owned(),
+            flags: MountFlags::NODEV | MountFlags::NOSUID | MountFlags::RDONLY,
+            audience: Audience::Everyone,
+        };
+        let expected = "fsname=a\\,b,subtype=furrow,default_permissions,allow_other,\
+            ro,nodev,nosuid";
+        assert_eq!(helper_options(&spec), expected);
+    }
+}

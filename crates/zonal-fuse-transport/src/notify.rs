@@ -1,0 +1,42 @@
+//! What a server tells the kernel unasked.
+
+use std::io;
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use crate::abi::{InvalInodeOut, NodeId, StoreOut, notification};
+use crate::reply::{self, Answer};
+
+/// Sends notifications.
+#[derive(Clone)]
+pub struct Notifier {
+    to: Arc<dyn Answer>,
+}
+
+impl Notifier {
+    /// Sends them there.
+    pub fn new(to: Arc<dyn Answer>) -> Self {
+        Self { to }
+    }
+
+    /// Attributes of an inode are not what the kernel has, nor are its pages from `offset` on, if that is
+    /// not negative: so many bytes of them, or all with `len` 0.
+    pub fn inval_inode(&self, node: NodeId, offset: i64, len: i64) -> io::Result<()> {
+        let out = InvalInodeOut { ino: node.0, off: offset, len };
+        self.send(notification::INVAL_INODE, &[out.as_bytes()])
+    }
+
+    /// What a file holds: the kernel keeps it in its page cache.
+    pub fn store(&self, node: NodeId, offset: u64, data: &[u8]) -> io::Result<()> {
+        let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let size = u32::try_from(data.len()).map_err(too_long)?;
+        let out = StoreOut { nodeid: node.0, offset, size, padding: 0 };
+        self.send(notification::STORE, &[out.as_bytes(), data])
+    }
+
+    fn send(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
+        // An answer to request 0 is none, but a notification of this number.
+        reply::send(&*self.to, (code, 0), parts)
+    }
+}

@@ -1,0 +1,163 @@
+//! Requests about the content of files, and about what is durable.
+
+use std::cell::RefCell;
+
+use zonal_fs::vfs::{FileModel, SetAttr, SyncKind, WriteFlags};
+use zonal_fuse_transport::pages::Pages;
+use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
+use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
+
+use super::actions::perm_after_change;
+use super::reply::Route;
+use super::{Front, REQUEST_MAX, convert, reply};
+use crate::latency::Operation;
+use crate::options::DirectWrites;
+
+thread_local! {
+    /// Where reads land before the kernel takes them: one per serving thread, kept.
+    static READ_BUFFER: RefCell<Pages> = RefCell::new(Pages::new(REQUEST_MAX as usize));
+}
+
+impl Front {
+    /// Answers a request about content; ENOSYS to any that is not served at all.
+    pub(super) fn serve_data(&self, header: &Header, op: &Op<'_>, reply: Reply) {
+        let node = header.node;
+        match *op {
+            Op::Read(read) => self.read(node, read, reply),
+            Op::Write(ref write) => self.write(header, write, reply),
+            Op::Fsync { datasync } | Op::Fsyncdir { datasync } => {
+                let kind = if datasync { SyncKind::Data } else { SyncKind::Full };
+                self.sync_then(node, kind, move |synced| reply::empty(reply, synced));
+            }
+            Op::Syncfs => self.sync_all_then(move |synced| reply::empty(reply, synced)),
+            Op::Fallocate { offset, len, mode } => {
+                self.fallocate(header, mode, (offset, len), reply);
+            }
+            Op::Lseek { offset, whence } => self.lseek(node, offset, whence, reply),
+            Op::CopyFileRange(range) => self.copy_range(node, range, reply),
+            // Of OPENDIR: the kernel then opens directories without asking again, and keeps their
+            // listings until it changes the directory: nobody else does.
+            _ => reply.error(Errno::NOSYS),
+        }
+    }
+
+    fn read(&self, ino: NodeId, read: Read, reply: Reply) {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let size = read.size as usize;
+            if buffer.bytes().len() < size {
+                *buffer = Pages::new(size);
+            }
+            let target = &mut buffer.bytes_mut()[..size];
+            let outcome =
+                self.run(Operation::Read, ino, |fs, ino| match read.flags & convert::O_DIRECT {
+                    0 => fs.read(ino, read.offset, target),
+                    _ => fs.read_direct(ino, read.offset, target),
+                });
+            match outcome {
+                Ok(len) => reply.bytes(&buffer.bytes()[..len]),
+                Err(error) => {
+                    self.after_failed_read(ino);
+                    reply.error(error);
+                }
+            }
+        });
+    }
+
+    fn write(&self, header: &Header, write: &Write<'_>, reply: Reply) {
+        let (ino, Write { offset, data, .. }) = (header.node, *write);
+        let route = Route::from(write.handle);
+        let mut how = convert::write_flags(write.how, write.flags, route);
+        if self.shared.model == FileModel::Zones {
+            how |= convert::append(write.how, write.flags);
+        }
+        let model = self.shared.fs.model(self.ino(ino));
+        let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
+        let written = match model {
+            FileModel::Posix => self.run(Operation::Write, ino, |fs, ino| {
+                fs.write(ino, offset, data, how - WriteFlags::DURABLE)
+            }),
+            FileModel::Zones => self.write_zone(header, ino, offset, data, how),
+        };
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => return self.after_failed_write(ino, reply, error),
+        };
+        let len = u32::try_from(written.len).expect("at most one request");
+        // What is written twice could be read between the two from pages that are old.
+        let warms = model == FileModel::Zones && self.shared.direct_writes == DirectWrites::Cache;
+        let warm = warms.then(|| (written.offset, Box::from(&data[..len as usize])));
+        let front = self.clone();
+        let answer = move || {
+            if durable {
+                let synced = front.clone();
+                return front.sync_then(ino, SyncKind::Data, move |outcome| match outcome {
+                    Ok(()) => reply.written(len),
+                    Err(error) => synced.after_failed_write(ino, reply, error),
+                });
+            }
+            reply.written(len);
+            if let Some((offset, data)) = warm {
+                front.shared.pages.store(ino, offset, data);
+            }
+        };
+        if !convert::bypasses_pages(write.how, write.flags, route) {
+            return answer();
+        }
+        let Some(stale) = self.shared.pins.stale(self.ino(ino), written.offset, written.len) else {
+            return answer();
+        };
+        let front = self.clone();
+        self.shared.pages.drop(ino, stale.range, move || {
+            front.shared.pins.dropped(front.ino(ino), stale);
+            answer();
+        });
+    }
+
+    fn fallocate(&self, header: &Header, mode: i32, (offset, len): (u64, u64), reply: Reply) {
+        let result = convert::allocate(mode).and_then(|how| {
+            self.run(Operation::Fallocate, header.node, |fs, ino| {
+                fs.fallocate(ino, how, offset, len)?;
+                if let Some(perm) = perm_after_change(fs, header, ino)? {
+                    let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+                    fs.setattr(&convert::caller(header, 0), ino, &set)?;
+                }
+                Ok(())
+            })
+        });
+        reply::empty(reply, result);
+    }
+
+    fn lseek(&self, ino: NodeId, offset: u64, whence: i32, reply: Reply) {
+        let front = self.clone();
+        // There may be data that only the kernel has.
+        self.once_sent(move |sent| {
+            let result = sent.and_then(|()| convert::seek(whence)).and_then(|what| {
+                if i64::try_from(offset).is_err() {
+                    return Err(Errno::NXIO);
+                }
+                front.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
+            });
+            match result {
+                Ok(offset) if i64::try_from(offset).is_ok() => reply.offset(offset),
+                Ok(_) => reply.error(Errno::OVERFLOW),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn copy_range(&self, source: NodeId, range: CopyRange, reply: Reply) {
+        // Where the reply has room for 32 bits, the kernel asks again for the rest.
+        let len = match range.count {
+            Count::Narrow => range.len.min(u64::from(u32::MAX) & !0xfff),
+            Count::Wide => range.len,
+        };
+        let result = self.run(Operation::CopyFileRange, source, |fs, source| {
+            let target = (self.ino(range.target), range.target_offset);
+            fs.copy_range((source, range.source_offset), target, len, WriteFlags::empty())
+        });
+        match result {
+            Ok(copied) => reply.copied(copied, range.count),
+            Err(error) => reply.error(error),
+        }
+    }
+}
