@@ -91,7 +91,9 @@ impl Furrow {
         let attr = self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
-            state.inode(parent)?.directory()?;
+            let directory = state.inode(parent)?;
+            directory.directory()?;
+            protect::check_entry(directory.flags)?;
             self.check_space(state, 1)?;
             let mut inode = self.new_inode(state, caller, parent, new)?;
             inode.nlink = 0;
