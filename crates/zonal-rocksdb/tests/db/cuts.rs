@@ -82,16 +82,18 @@ fn cut(default: u64) {
         let folder = library().unwrap().parent().unwrap().to_owned();
         command.env("LD_LIBRARY_PATH", folder).args(arguments).output().unwrap()
     };
-    let (mut cut_off, mut kept) = (0, 0);
-    for at in 0..count {
+    let (mut loads, mut cut_off, mut kept) = (0, 0, 0);
+    while cut_off < count {
+        loads += 1;
+        assert!(loads <= 4 * count + 10, "only {cut_off} of {loads} loads were cut off");
         place.make_again("zone=1M,zones=64,active=12,open=12");
         let (load, fault) = (random.next() % 1_000_000, random.next() % 1_000_000);
         // Writes are the most; flushes and resets are where promises are kept.
         let (operation, most) =
-            [("write", 2500), ("flush", 1100), ("manage", 60)][(random.next() % 3) as usize];
+            [("write", 1200), ("flush", 550), ("manage", 30)][(random.next() % 3) as usize];
         let nth = 1 + random.next() % most;
         let layer = format!("fault({operation},nth={nth},power-cut;seed={fault}):");
-        let what = format!("SEED={seed}, cut {at}: load {load}, {layer}");
+        let what = format!("SEED={seed}, number {loads}: load {load}, {layer}");
         // Memory does not survive a power cut.
         let uri = place.uri_through(&layer, "unsynced=off&memory=64M");
         let loaded = run(&["load", &uri, &load.to_string(), &OPERATIONS.to_string()]);
@@ -121,8 +123,7 @@ fn cut(default: u64) {
         cut_off += u64::from(was_cut);
         kept += u64::from(was_cut && synced > 0);
     }
-    println!("{cut_off} cuts in {count} loads, {kept} of them after something was synced");
-    assert!(cut_off * 2 > count, "only {cut_off} of {count} loads were cut off");
+    println!("{cut_off} cuts in {loads} loads, {kept} of them after something was synced");
     assert!(kept * 4 > count, "only {kept} cuts came after something was synced");
 }
 
