@@ -10,6 +10,7 @@
 use zonal::placement::life::Known;
 use zonal::placement::lifetime::WriteLifetime;
 use zonal::placement::model::{Model, Rules};
+use zonal::placement::pace::low_mark;
 
 const ZONES: u32 = 512;
 const ZONE_BLOCKS: u32 = 128;
@@ -80,6 +81,51 @@ fn placement_by_life_is_worth_its_zones() {
         let [one, two, benefit, life] = Rules::ALL.map(of);
         println!("{name}: {one:.2}, {two:.2}, {benefit:.2}, {life:.2}");
         assert!(life < 0.9 * benefit && benefit < 0.9 * two && two < one);
+    }
+}
+
+/// Blocks written and moved per block written where writes pay for reclaim, and the most that one has moved.
+fn paced(percent: u32, low: u64, block: fn(&mut Dice, u32) -> u32) -> (f64, u64) {
+    let blocks = ALL / 100 * percent;
+    let mut model = Model::new(Rules::ByLife, (ZONES, ZONE_BLOCKS), 9, blocks).paced(low);
+    let mut dice = Dice(7);
+    (0..blocks).for_each(|block| model.write(block));
+    let (mut before, mut most) = ((0, 0), 0);
+    for turn in 0..6 * ALL {
+        if turn == 3 * ALL {
+            (before, most) = (model.counts(), 0);
+        }
+        let moved = model.counts().1;
+        model.write(block(&mut dice, blocks));
+        most = most.max(model.counts().1 - moved);
+    }
+    let after = model.counts();
+    (1.0 + (after.1 - before.1) as f64 / (after.0 - before.0) as f64, most)
+}
+
+#[test]
+fn writes_that_pay_move_little_at_a_time_and_hardly_more_in_all() {
+    for (name, percent, block, bound) in [
+        ("uniform 0.80", 80, Dice::below as fn(&mut Dice, u32) -> u32, 2.82),
+        ("uniform 0.90", 90, Dice::below, 5.69),
+        ("hot/cold 0.90", 90, hot_cold, 2.70),
+        ("skewed 0.90", 90, skewed, 2.66),
+    ] {
+        let (found, most) = paced(percent, low_mark(ALL.into(), ZONE_BLOCKS.into(), 9), block);
+        println!("{name}: no write moved more than {most} blocks");
+        assert_at_most(name, found, bound);
+        // A step, and a block or two that the price rounds up to.
+        assert!(most <= 64 + 4, "{name}: a write has moved {most} blocks");
+    }
+}
+
+#[test]
+fn room_that_is_made_ahead_of_need_costs_moves() {
+    let low = low_mark(ALL.into(), ZONE_BLOCKS.into(), 9);
+    for (name, block) in [("hot/cold", hot_cold as fn(&mut Dice, u32) -> u32), ("skewed", skewed)] {
+        let [lazy, early, earlier] = [1, 4, 8].map(|times| paced(80, times * low, block).0);
+        println!("{name} 0.80, room 1, 4, 8 times the mark: {lazy:.3}, {early:.3}, {earlier:.3}");
+        assert!(lazy < early && early < earlier);
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! It has nothing but data: no metadata, no time, no reserve but one free zone. So it shows the
 //! policy alone, at an exact live share, and runs a million writes in a fraction of a second. Benchmarks
-//! print it beside the measured file system, and tests keep it from getting worse.
+//! print it beside the measured file system, and tests keep it from getting worse. Where nothing else is asked for,
+//! a zone is emptied at once when none is left; with a [pace](Model::paced) writes pay for reclaim ahead of need.
 
 use std::collections::VecDeque;
 
 use super::life::{Known, birth_of, class_of_moved};
+use super::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
 use super::sharing::{Size, target_of};
 use super::streams::{Budget, Choice, Streams, Supply, Target};
 use super::victims::Victims;
@@ -72,6 +74,19 @@ struct Zone {
     filled: u64,
 }
 
+/// Victims by which a write's price goes.
+const VICTIMS: usize = 16;
+
+/// The zone that is being emptied.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    zone: u32,
+    /// The place to go on with.
+    next: usize,
+    /// Blocks moved out of it.
+    moved: u64,
+}
+
 /// A drive, and a file of blocks that are written to it.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -85,6 +100,13 @@ pub struct Model {
     places: Vec<(u32, u32)>,
     clock: u64,
     moved: u64,
+    begun: Option<Begun>,
+    /// The room below which writes pay; 0 if they never do.
+    low: u64,
+    /// What they have to pay and have not yet, in the unit of prices.
+    owed: u64,
+    /// Blocks moved and won with the last victims.
+    last: VecDeque<(u64, u64)>,
 }
 
 impl Model {
@@ -101,7 +123,17 @@ impl Model {
             places: vec![(NONE, 0); blocks as usize],
             clock: 0,
             moved: 0,
+            begun: None,
+            low: 0,
+            owed: 0,
+            last: VecDeque::new(),
         }
+    }
+
+    /// The same where writes pay for reclaim while there is less room than `low` blocks, as
+    /// [`low_mark`](super::pace::low_mark) says or another.
+    pub fn paced(self, low: u64) -> Self {
+        Self { low, ..self }
     }
 
     /// Blocks written by the user, and blocks moved.
@@ -145,18 +177,57 @@ impl Model {
     }
 
     fn write_to(&mut self, block: u32, target: Target) {
-        // One is left to reclaim.
-        while self.free.len() <= 1 {
-            self.empty_one();
+        self.pay();
+        while !self.has_room(target) {
+            let moved = self.move_some(self.zone_blocks, Need::Great);
+            assert!(moved > 0 || self.has_room(target), "something is dead");
         }
         self.clock += 1;
         self.delete(block);
         self.place(block, target, self.clock);
     }
 
+    /// Whether a block can be written with a zone left to reclaim.
+    fn has_room(&self, target: Target) -> bool {
+        if self.low == 0 {
+            return self.free.len() > 1;
+        }
+        self.streams.choose(target, self.supply(target), self.clock) != Choice::Nothing
+    }
+
+    /// Whether another zone may be opened. Where writes pay, the last one is reclaim's.
+    fn supply(&self, target: Target) -> Supply {
+        let kept = usize::from(self.low > 0 && !matches!(target, Target::Moved(_)));
+        if self.free.len() > kept { Supply::Empty } else { Supply::Exhausted }
+    }
+
+    /// Pays for a block that is about to be written.
+    fn pay(&mut self) {
+        let free = self.free.len().saturating_sub(1) as u64 * u64::from(self.zone_blocks);
+        let room = Room { now: free + self.open_room(), low: self.low };
+        if room.now >= room.low {
+            return;
+        }
+        let (moved, won) = self.last.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        self.owed += price(1, cost(moved, won), room);
+        let step = u64::from(STEP_BLOCKS) * BLOCK;
+        while self.owed >= step {
+            let moved = self.move_some(STEP_BLOCKS, Need::Little);
+            // At this price nothing is to be had.
+            self.owed = if moved == 0 { 0 } else { self.owed.saturating_sub(moved * BLOCK) };
+        }
+    }
+
+    /// Blocks that can be written in open zones of users.
+    fn open_room(&self) -> u64 {
+        let users = self.streams.zones().iter();
+        let users = users.filter(|open| !matches!(open.target, Target::Moved(_)));
+        let written = |zone: u32| self.zones[zone as usize].blocks.len() as u64;
+        users.map(|open| u64::from(self.zone_blocks) - written(open.zone)).sum()
+    }
+
     fn place(&mut self, block: u32, target: Target, birth: u64) {
-        let supply = if self.free.is_empty() { Supply::Exhausted } else { Supply::Empty };
-        let zone = match self.streams.choose(target, supply, self.clock) {
+        let zone = match self.streams.choose(target, self.supply(target), self.clock) {
             Choice::Zone(zone) => zone,
             Choice::Open => {
                 let zone = self.free.pop_front().expect("the supply is not exhausted");
@@ -198,30 +269,63 @@ impl Model {
             self.victims.remove(zone);
             self.zones[zone as usize] = Zone::default();
             self.free.push_back(zone);
+            if let Some(begun) = self.begun.take_if(|begun| begun.zone == zone) {
+                self.last.push_back((begun.moved, u64::from(self.zone_blocks) - begun.moved));
+                if self.last.len() > VICTIMS {
+                    self.last.pop_front();
+                }
+            }
         } else {
             self.victims.put(zone, (slot.live, self.zone_blocks), slot.filled);
         }
     }
 
-    fn empty_one(&mut self) {
+    /// Moves blocks out of a victim, about so many or all that it has, and says how many.
+    fn move_some(&mut self, most: u32, need: Need) -> u64 {
+        let before = self.moved;
+        if self.begun.is_none() {
+            self.begun = self.victim(need).map(|zone| Begun { zone, next: 0, moved: 0 });
+        }
+        while self.moved - before < u64::from(most)
+            && let Some(begun) = &mut self.begun
+        {
+            let place = begun.next;
+            begun.next += 1;
+            let victim = begun.zone;
+            let block = self.zones[victim as usize].blocks[place];
+            let at = u32::try_from(place).expect("inside a zone");
+            if self.places[block as usize] != (victim, at) {
+                continue;
+            }
+            begun.moved += 1;
+            let birth = self.birth(victim, at);
+            let class = class_of_moved(self.clock.saturating_sub(birth), self.capacity());
+            self.moved += 1;
+            self.delete(block);
+            self.place(block, Target::Moved(class), birth);
+        }
+        self.moved - before
+    }
+
+    fn victim(&self, need: Need) -> Option<u32> {
         let candidate = |zone: u32| {
             let slot = &self.zones[zone as usize];
             let age = self.clock.saturating_sub(slot.filled);
             Some(Candidate { live: slot.live, capacity: self.zone_blocks, age })
         };
         let victim = self.victims.choose(self.rules.victim(), candidate);
-        let victim = victim.or_else(|| self.victims.choose(Policy::Greedy, candidate));
-        let victim = victim.expect("something is dead");
-        let blocks = self.zones[victim as usize].blocks.clone();
-        for (place, block) in (0..).zip(blocks) {
-            if self.places[block as usize] != (victim, place) {
-                continue;
-            }
-            let birth = self.birth(victim, place);
-            let class = class_of_moved(self.clock.saturating_sub(birth), self.capacity());
-            self.moved += 1;
-            self.delete(block);
-            self.place(block, Target::Moved(class), birth);
+        match need {
+            Need::Little => victim,
+            Need::Great => victim.or_else(|| self.victims.choose(Policy::Greedy, candidate)),
         }
     }
+}
+
+/// How badly a free zone is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// A victim has to be worth it.
+    Little,
+    /// There is no room.
+    Great,
 }

@@ -27,6 +27,14 @@ pub struct Room {
     pub low: u64,
 }
 
+/// The room below which writes pay, where data can use `usable` blocks in zones of `zone_blocks`, and `open` zones
+/// are written at once.
+pub fn low_mark(usable: u64, zone_blocks: u64, open: usize) -> u64 {
+    // Reclaim that shares the only open zone has to be further ahead.
+    let share = if open > 1 { 128 } else { 50 };
+    (usable / share).clamp(2 * zone_blocks, 32 * zone_blocks)
+}
+
 /// What a block that is won costs where `moved` blocks were moved to win `freed`. At least one, so that a
 /// price can always make room.
 pub fn cost(moved: u64, freed: u64) -> u64 {
