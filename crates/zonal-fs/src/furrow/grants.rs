@@ -4,6 +4,7 @@
 //! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files that have
 //! zones of their own never keep others from writing.
 
+use std::collections::BTreeSet;
 use std::iter::Sum;
 use std::ops::{Add, Sub};
 
@@ -293,7 +294,8 @@ impl Zones {
             slot.in_flight == 0 && dead(zone) > slot.remaining()
         });
         let zone = idle.max_by_key(|&zone| (dead(zone), zone))?;
-        let victim = self.find_victim(clock, Urgency::Emergency).map(|zone| self.slot(zone));
+        let victim = self.find_victim(clock, Urgency::Emergency, &BTreeSet::new());
+        let victim = victim.map(|zone| self.slot(zone));
         if victim.is_some_and(|victim| victim.capacity - victim.live >= dead(zone)) {
             return None;
         }

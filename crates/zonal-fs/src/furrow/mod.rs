@@ -116,7 +116,6 @@ use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
 use self::meters::Meters;
-use self::reclaim::Victim;
 use self::resume::RecoveryFacts;
 use self::search::Search;
 use self::state::State;
@@ -125,6 +124,7 @@ use self::superlog::SuperLog;
 use self::table::pairs::Pairs;
 use self::table::view::View;
 use self::turns::Turns;
+use self::victims::Underway;
 use crate::FsError;
 use crate::vfs::{Ino, Result, Timestamp};
 
@@ -179,8 +179,9 @@ pub struct Furrow {
     pairs: Mutex<Pairs>,
     /// One changes the levels of the table at a time. Taken before the committer.
     stepping: Mutex<()>,
-    /// One reclaims at a time, a step; the victim it is at.
-    reclaiming: Turns<Option<Victim>>,
+    /// Who moves blocks out of victims, a step at a time: one, or some at once.
+    reclaiming: Turns,
+    underway: Underway,
     /// One searches for owners at a time; the search under way. Taken before the state.
     searching: Mutex<Option<Search>>,
     /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
@@ -191,7 +192,7 @@ pub struct Furrow {
     buffering: Mutex<()>,
     /// Held by a writer that makes room, one at a time; others wait, and take nothing of that room. Taken
     /// before [`reclaiming`](Self::reclaiming).
-    making_room: Turns<()>,
+    making_room: Turns,
     steps: Steps,
     /// How many do or wait.
     short_of_room: AtomicU32,
@@ -272,6 +273,7 @@ impl Furrow {
             pairs: Mutex::default(),
             stepping: Mutex::new(()),
             reclaiming: Turns::default(),
+            underway: Underway::default(),
             searching: Mutex::new(None),
             flushing: Mutex::default(),
             buffering: Mutex::default(),

@@ -6,9 +6,11 @@ use zonal::placement::life::Evidence;
 use zonal::placement::model::Rules;
 use zonal::{ByteCount, size};
 
+use super::Furrow;
 use super::planted::Planted;
+use crate::FsError;
 use crate::options::Taken;
-use crate::vfs::Access;
+use crate::vfs::{Access, FileSystem, Result};
 
 /// When a read moves the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,19 @@ pub enum ZonePick {
     Lowest,
     /// The one that was reset longest ago: flash wears evenly.
     Oldest,
+}
+
+impl ZonePick {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Lowest, Self::Oldest];
+
+    /// Its name as a value of the option.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lowest => "lowest",
+            Self::Oldest => "oldest",
+        }
+    }
 }
 
 /// How to mount.
@@ -76,7 +91,7 @@ impl MountOptions {
     pub const MEMORY_MIN: ByteCount = ByteCount::new(64 << 20);
 
     /// Takes an option if it is one that only Furrow has: `memory=SIZE`, `max_open_zones=N`,
-    /// `zone_pick=lowest` or `oldest`, `nolifetime`.
+    /// `zone_pick=lowest` or `oldest`, `nolifetime` or `lifetime`.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
@@ -99,19 +114,59 @@ impl MountOptions {
             }
             "max_open_zones" => value.parse().ok().map(|zones| self.max_open_zones = Some(zones)),
             "zone_pick" => {
-                let picks = [("lowest", ZonePick::Lowest), ("oldest", ZonePick::Oldest)];
-                let pick = picks.into_iter().find(|(name, _)| *name == value);
-                pick.map(|(_, pick)| self.zone_pick = Some(pick))
+                let pick = ZonePick::ALL.into_iter().find(|pick| pick.name() == value);
+                pick.map(|pick| self.zone_pick = Some(pick))
             }
             "nolifetime" => option.eq("nolifetime").then(|| self.evidence.hints = false),
+            "lifetime" => option.eq("lifetime").then(|| self.evidence.hints = true),
             _ => return Taken::No,
         };
         taken.map_or(Taken::Bad, |()| Taken::Yes)
     }
 
+    /// The first of these options that another mount has and that cannot change while one is served.
+    ///
+    /// ```
+    /// use zonal_fs::furrow::MountOptions;
+    /// let (now, mut other) = (MountOptions::default(), MountOptions::default());
+    /// other.take("nolifetime");
+    /// assert_eq!(now.fixed_in(&other), None);
+    /// other.take("memory=1GiB");
+    /// assert_eq!(now.fixed_in(&other), Some("memory"));
+    /// ```
+    pub fn fixed_in(&self, other: &Self) -> Option<&'static str> {
+        if self.memory != other.memory {
+            return Some("memory");
+        }
+        (self.max_open_zones != other.max_open_zones).then_some("max_open_zones")
+    }
+
     /// What it is divided into.
     pub(super) fn division(&self) -> Division {
         Division::of(self.memory.get())
+    }
+}
+
+impl Furrow {
+    /// The options that are in force.
+    pub fn options(&self) -> MountOptions {
+        let limits = self.read_state().zones.limits;
+        let zone_pick = Some(limits.pick);
+        MountOptions { access: self.access(), evidence: limits.evidence, zone_pick, ..self.options }
+    }
+
+    /// Puts other options into force: what lives are predicted from, and which empty zone is written next. Refuses
+    /// those that cannot change in a mount.
+    pub fn set_options(&self, options: &MountOptions) -> Result<()> {
+        if self.options.fixed_in(options).is_some() {
+            return Err(FsError::Invalid {
+                what: "an option that stays as it is until the unmount",
+            });
+        }
+        let limits = &mut self.write_accounts().zones.limits;
+        limits.evidence = options.evidence;
+        limits.pick = options.zone_pick.unwrap_or(limits.pick);
+        Ok(())
     }
 }
 
@@ -130,13 +185,22 @@ pub(super) struct Division {
     pub(super) batch: usize,
     /// A part of the table that is being made.
     pub(super) part: usize,
+    /// Victims that reclaim is at, at most.
+    pub(super) victims: usize,
 }
 
 /// What a mount takes however little it holds: zones, threads, what zstd needs.
 const FIXED_BYTES: u64 = 8 << 20;
 
+/// What a step of reclaim takes: blocks as they were read, and in the order in which they are written.
+const VICTIM_BYTES: u64 = 2 << 20;
+
 /// What merges read ahead, in all runs together.
 const MERGE_BYTES: u64 = 6 << 20;
+
+fn narrow(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
 
 impl Division {
     fn of(memory: u64) -> Self {
@@ -145,10 +209,11 @@ impl Division {
         let some = |parts, max| share(parts, max).max(1 << 20);
         let (memtable, buffer) = (share(16, 32), some(16, 16));
         let (batch, part) = (some(32, 4), some(32, 8));
+        let victims = (memory / (64 << 20)).clamp(1, 4);
         let others = FIXED_BYTES + MERGE_BYTES + 2 * memtable + buffer + 3 * batch + part;
+        let others = others + victims * VICTIM_BYTES;
         // A sixth of the rest is lost between what the allocator has given out.
         let rest = memory.saturating_sub(others);
-        let narrow = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
         Self {
             held: narrow(rest / 2),
             leaves: narrow(rest / 3),
@@ -156,6 +221,7 @@ impl Division {
             buffer: narrow(buffer),
             batch: narrow(batch),
             part: narrow(part),
+            victims: narrow(victims),
         }
     }
 }
@@ -169,8 +235,9 @@ mod tests {
         for mib in [64_u64, 100, 256, 512, 4096] {
             let memory = mib << 20;
             let division = Division::of(memory);
-            let Division { held, leaves, memtable, buffer, batch, part } = division;
+            let Division { held, leaves, memtable, buffer, batch, part, victims } = division;
             let shares = held + leaves + 2 * memtable + buffer + 3 * batch + part;
+            let shares = shares + victims * narrow(VICTIM_BYTES);
             assert!(shares as u64 + FIXED_BYTES + MERGE_BYTES < memory, "{mib} MiB: {division:?}");
             assert!(held as u64 > memory / 8 && leaves as u64 > memory / 8, "{division:?}");
         }
@@ -194,6 +261,7 @@ mod tests {
             "zone_pick",
             "zone_pick=highest",
             "nolifetime=1",
+            "lifetime=",
         ];
         for bad in bad {
             assert_eq!(options.take(bad), Taken::Bad, "{bad}");

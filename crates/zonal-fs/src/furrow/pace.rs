@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use zonal::placement::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
+use zonal::placement::pace::{self, BLOCK, Room, STEP_BLOCKS, cost, price};
 
 use super::Furrow;
 use super::alloc::Urgency;
@@ -117,7 +117,7 @@ impl Furrow {
 
     fn admit_with_effort(&self, blocks: u64) -> Result<(Admission<'_>, u64)> {
         let _wait = self.meters.wait(&*self.clock);
-        let _turn = self.making_room.take();
+        let _turn = self.making_room.take(|| 1);
         let mut attempts = self.attempts_max();
         loop {
             if let Some(admitted) = self.admit_at_once(blocks) {
@@ -148,12 +148,12 @@ impl Furrow {
 
     /// Moves a step's blocks if so much is owed, and says whether more may be.
     fn pay_step(&self) -> Result<bool> {
-        let mut turn = self.reclaiming.take();
+        let _turn = self.reclaim_turn(Urgency::Normal);
         // Another may have paid meanwhile.
         if !self.steps.is_step_owed() {
             return Ok(false);
         }
-        let moved = self.reclaim_in(&mut turn, STEP_BLOCKS, Urgency::Normal)?;
+        let moved = self.reclaim_in_turn(STEP_BLOCKS, Urgency::Normal)?;
         if moved == 0 {
             // At this price nothing is to be had.
             self.steps.owed.store(0, Ordering::Relaxed);
@@ -189,10 +189,8 @@ impl Furrow {
 
     /// Room below which writers pay.
     pub(super) fn low_mark(&self, state: &State) -> u64 {
-        let zone = u64::from(self.layout().zone_blocks);
-        // Reclaim that shares the only open zone has to be further ahead.
-        let share = if self.layout().open_zones > 1 { 128 } else { 50 };
-        (state.zones.usable() / share).clamp(2 * zone, 32 * zone)
+        let layout = self.layout();
+        pace::low_mark(state.zones.usable(), layout.zone_blocks.into(), layout.open_zones)
     }
 }
 
@@ -217,7 +215,7 @@ mod tests {
         };
         let ended = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            let turn = fs.making_room.take();
+            let turn = fs.making_room.take(|| 1);
             for writer in 0..16_u64 {
                 let (fs, ended) = (&fs, &ended);
                 scope.spawn(move || {

@@ -7,7 +7,8 @@
 //! again and takes fewer rows. A victim is reset after the commit that follows the last move (F3).
 //! This file has the mechanism; the policy is
 //! [`Zones::find_victim`](super::alloc::Zones::find_victim) and the pace is [`pace`](super::pace).
-//! Blocks are moved in steps, each of them a turn: who waits for its own comes after one step of each before it.
+//! Blocks are moved in steps, each of them a turn: who waits for its own comes after one step of each before it. Where
+//! there are free zones enough, some steps run at once, each with a [victim](super::victims) of its own.
 
 use std::sync::atomic::Ordering;
 
@@ -23,48 +24,13 @@ use super::format::{Address, BLOCK_BYTES};
 use super::owners::Piece;
 use super::planted::PlantedBug;
 use super::records::settle;
+use super::turns::Turn;
+use super::victims::{Taken, Victim};
 use crate::FsError;
 use crate::vfs::Result;
 
 /// Blocks that the worker copies at once: 1 MiB.
 pub(super) const COPY_BLOCKS: u32 = 256;
-
-/// The zone that reclaim is at.
-#[derive(Debug)]
-pub(super) struct Victim {
-    zone: u32,
-    /// How often it had been emptied: it is another zone after the next time.
-    resets: u32,
-    /// Whose its blocks are, in the order of blocks.
-    records: Vec<OwnerRecord>,
-    /// The first one that was not looked at yet, and how many of its blocks were.
-    next: (usize, u32),
-    /// What tells whether there are more records since then.
-    mark: (usize, u32),
-    /// Blocks that its records have led to.
-    found: u64,
-}
-
-impl Victim {
-    /// The next record to look at, of a long one a part of `most` blocks.
-    fn next(&self, most: u32) -> Option<OwnerRecord> {
-        let (index, skip) = self.next;
-        self.records.get(index).map(|record| record.part(skip, most))
-    }
-
-    /// Whether all records were looked at.
-    fn is_through(&self) -> bool {
-        self.next.0 >= self.records.len()
-    }
-
-    /// Goes on behind a record that [`next`](Self::next) returned.
-    fn pass(&mut self, record: &OwnerRecord) {
-        let (index, skip) = self.next;
-        let skip = skip + record.blocks;
-        let is_done = self.records[index].blocks <= skip;
-        self.next = if is_done { (index + 1, 0) } else { (index, skip) };
-    }
-}
 
 impl Furrow {
     /// Brings a zone nearer to being free, by a step, or says that there is no space.
@@ -127,19 +93,30 @@ impl Furrow {
 
     /// Moves about `budget` blocks of a victim, all of it at most, and returns how many moved.
     pub(super) fn reclaim_some(&self, budget: u32, urgency: Urgency) -> Result<u64> {
-        self.reclaim_in(&mut self.reclaiming.take(), budget, urgency)
+        let _turn = self.reclaim_turn(urgency);
+        self.reclaim_in_turn(budget, urgency)
+    }
+
+    /// A turn at reclaim, of which several can run at once.
+    pub(super) fn reclaim_turn(&self, urgency: Urgency) -> Turn<'_> {
+        self.reclaiming.take(|| match urgency {
+            Urgency::Normal => self.victims_max(),
+            // It needs all that there is: none of it may be in the hands of another.
+            Urgency::Emergency | Urgency::Rescue => 1,
+        })
+    }
+
+    /// How many victims may be emptied at once. Each can fill a zone before its own is empty, and writers that
+    /// were admitted may take as many: so none but one where there are few.
+    fn victims_max(&self) -> usize {
+        (self.spare_zones() / 2).clamp(1, self.options.division().victims)
     }
 
     /// The same for who has the turn.
-    pub(super) fn reclaim_in(
-        &self,
-        current: &mut Option<Victim>,
-        budget: u32,
-        urgency: Urgency,
-    ) -> Result<u64> {
+    pub(super) fn reclaim_in_turn(&self, budget: u32, urgency: Urgency) -> Result<u64> {
         let mut moved = 0;
         while moved < u64::from(budget) {
-            let Some(mut at) = self.choose_victim(current.take(), urgency)? else { break };
+            let Some(mut at) = self.choose_victim(urgency)? else { break };
             let rest = u64::from(budget) - moved;
             let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
             if let Some(batch) = self.look_at(&mut at, (most, urgency))? {
@@ -151,7 +128,7 @@ impl Furrow {
                 moved += blocks;
             }
             if !self.is_over(&at) {
-                *current = Some(at);
+                at.put_back();
                 continue;
             }
             self.meters.victim_is_over(at.zone, self.gained(&at, urgency));
@@ -164,15 +141,17 @@ impl Furrow {
         Ok(moved)
     }
 
-    /// The zone to go on with: the one that reclaim is at, as long as it is worth it, or another.
-    fn choose_victim(&self, before: Option<Victim>, urgency: Urgency) -> Result<Option<Victim>> {
-        let goes_on = before.filter(|victim| {
-            let state = self.read_state();
-            let is_same = state.zones.slot(victim.zone).resets == victim.resets;
-            is_same && !victim.is_through() && state.zones.is_victim(victim.zone, urgency)
-        });
-        if goes_on.is_some() {
-            return Ok(goes_on);
+    /// The zone to go on with: one that was begun, as long as it is worth it, or another.
+    fn choose_victim(&self, urgency: Urgency) -> Result<Option<Taken<'_>>> {
+        while let Some(victim) = self.underway.take() {
+            let goes_on = {
+                let zones = &self.read_state().zones;
+                let is_same = zones.slot(victim.zone).resets == victim.resets;
+                is_same && !victim.is_through() && zones.is_victim(victim.zone, urgency)
+            };
+            if goes_on {
+                return Ok(Some(victim));
+            }
         }
         // By cost and benefit as long as reclaim has a zone to write to.
         let has_own_zone = self.layout().open_zones > 1;
@@ -202,19 +181,23 @@ impl Furrow {
 
     /// Whether a free zone is left beside those that metadata needs.
     fn has_spare_zone(&self) -> bool {
-        let state = self.read_state();
-        let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
-        state.zones.free_count() > state.zones.kept_for_metadata(set)
+        self.spare_zones() > 0
     }
 
-    /// The best victim, with the records of it that are in memory.
-    fn find_victim(&self, urgency: Urgency) -> Option<Victim> {
+    /// Free zones beside those that metadata needs.
+    fn spare_zones(&self) -> usize {
         let state = self.read_state();
-        let zone = state.zones.find_victim(state.totals.data_clock, urgency)?;
-        let slot = state.zones.slot(zone);
-        let records = slot.records.as_slice().to_vec();
-        let mark = slot.owners_mark();
-        Some(Victim { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0 })
+        let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
+        state.zones.free_count().saturating_sub(state.zones.kept_for_metadata(set))
+    }
+
+    /// The best victim that nobody empties, with the records of it that are in memory.
+    fn find_victim(&self, urgency: Urgency) -> Option<Taken<'_>> {
+        self.underway.choose(|others| {
+            let state = self.read_state();
+            let zone = state.zones.find_victim(state.totals.data_clock, urgency, others)?;
+            Some(Victim::new(zone, state.zones.slot(zone)))
+        })
     }
 
     /// Whether there is nothing more to move out of a victim, as far as its records tell.
@@ -412,6 +395,8 @@ fn joined(placed: &[Placed]) -> Vec<Placed> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::furrow::sample::formatted;
     use crate::furrow::{DataCheck, MountOptions, check};
@@ -449,7 +434,8 @@ mod tests {
             fs.write_state().zones.seal(open.zone);
             fs.finish_zone(open.zone);
         }
-        while fs.read_state().zones.find_victim(0, Urgency::Emergency).is_some() {
+        let none = BTreeSet::new();
+        while fs.read_state().zones.find_victim(0, Urgency::Emergency, &none).is_some() {
             let moved = fs.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
             assert!(moved > 0);
             fs.sync().unwrap();

@@ -1,96 +1,108 @@
-//! A lock that is given in the order in which it was asked for: who waits for room, or pays for it, is never
+//! Turns that are given in the order in which they were asked for: who waits for room, or pays for it, is never
 //! overtaken.
 
-use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex};
 
-/// Something that one thread at a time has.
+/// Something that one thread at a time does, or some.
 #[derive(Debug, Default)]
-pub(super) struct Turns<T> {
+pub(super) struct Turns {
     tickets: Mutex<Tickets>,
-    called: Condvar,
-    /// Locked by who has the turn.
-    value: Mutex<T>,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Tickets {
     /// Of who comes next.
     next: u64,
-    /// Of who has the turn, or of the next one to have it.
+    /// Of the next one to have a turn.
     called: u64,
+    /// Turns that have not ended.
+    running: usize,
 }
 
 /// A turn. It ends when this is dropped.
-pub(super) struct Turn<'a, T> {
-    turns: &'a Turns<T>,
-    value: Option<MutexGuard<'a, T>>,
-}
+#[derive(Debug)]
+pub(super) struct Turn<'a>(&'a Turns);
 
-impl<T> Turns<T> {
-    /// Waits for a turn, behind all who wait already.
-    pub(super) fn take(&self) -> Turn<'_, T> {
+impl Turns {
+    /// Waits for a turn, behind all who wait already, and as long as `most` or more have one. What `most` looks at is
+    /// locked after this.
+    pub(super) fn take(&self, most: impl Fn() -> usize) -> Turn<'_> {
         let mut tickets = self.tickets.lock().expect("no holder panicked");
         let ticket = tickets.next;
         tickets.next += 1;
-        let called = self.called.wait_while(tickets, |tickets| tickets.called != ticket);
-        drop(called.expect("no holder panicked"));
-        // It ends even if the one before has panicked.
-        let mut turn = Turn { turns: self, value: None };
-        turn.value = Some(self.value.lock().expect("no holder panicked"));
-        turn
+        let waits = |tickets: &mut Tickets| tickets.called != ticket || tickets.running >= most();
+        let mut tickets = self.changed.wait_while(tickets, waits).expect("no holder panicked");
+        tickets.called += 1;
+        tickets.running += 1;
+        // The next one may have a turn as well.
+        self.changed.notify_all();
+        Turn(self)
     }
 
     /// How many have a turn or wait for one.
     #[cfg(test)]
     pub(super) fn count(&self) -> u64 {
         let tickets = self.tickets.lock().expect("no holder panicked");
-        tickets.next - tickets.called
+        tickets.next - tickets.called + tickets.running as u64
     }
 }
 
-impl<T> Deref for Turn<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.value.as_ref().expect("there until it is dropped")
-    }
-}
-
-impl<T> DerefMut for Turn<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.value.as_mut().expect("there until it is dropped")
-    }
-}
-
-impl<T> Drop for Turn<'_, T> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.value = None;
-        if let Ok(mut tickets) = self.turns.tickets.lock() {
-            tickets.called += 1;
+        if let Ok(mut tickets) = self.0.tickets.lock() {
+            tickets.running -= 1;
         }
-        self.turns.called.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
     fn turns_are_given_in_the_order_of_asking() {
-        let turns: Turns<Vec<u64>> = Turns::default();
+        let (turns, order) = (Turns::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let first = turns.take();
+            let first = turns.take(|| 1);
             for number in 0..16 {
-                let turns = &turns;
-                scope.spawn(move || turns.take().push(number));
+                let (turns, order) = (&turns, &order);
+                scope.spawn(move || {
+                    let _turn = turns.take(|| 1);
+                    order.lock().unwrap().push(number);
+                });
                 while turns.count() < number + 2 {
                     std::thread::yield_now();
                 }
             }
             drop(first);
         });
-        assert_eq!(*turns.take(), (0..16).collect::<Vec<u64>>());
+        assert_eq!(*order.lock().unwrap(), (0..16).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn as_many_run_at_once_as_may() {
+        let (turns, most) = (Turns::default(), AtomicUsize::new(3));
+        let all_run = Barrier::new(4);
+        std::thread::scope(|scope| {
+            let first = turns.take(|| 1);
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let _turn = turns.take(|| most.load(Ordering::Relaxed));
+                    all_run.wait();
+                });
+            }
+            while turns.count() < 4 {
+                std::thread::yield_now();
+            }
+            // Three beside none.
+            drop(first);
+            all_run.wait();
+        });
+        assert_eq!(turns.count(), 0);
     }
 }

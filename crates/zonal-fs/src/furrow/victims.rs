@@ -1,11 +1,133 @@
-//! Which zone reclaim empties next.
+//! Which zone reclaim empties next, and which ones it is at.
 //!
 //! Sealed zones in which something lives are in the index of [`zonal::placement::victims`]; the ages that it
 //! compares are in the rows of zones, so they survive a mount.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard};
+
 use zonal::victim::{Candidate, Policy};
 
-use super::alloc::{Listed, Role, Urgency, Zones};
+use super::alloc::{Listed, Role, Urgency, ZoneSlot, Zones};
+use super::format::owners::OwnerRecord;
+
+/// A zone that reclaim is at.
+#[derive(Debug)]
+pub(super) struct Victim {
+    pub(super) zone: u32,
+    /// How often it had been emptied: it is another zone after the next time.
+    pub(super) resets: u32,
+    /// Whose its blocks are, in the order of blocks.
+    pub(super) records: Vec<OwnerRecord>,
+    /// The first one that was not looked at yet, and how many of its blocks were.
+    next: (usize, u32),
+    /// What tells whether there are more records since then.
+    pub(super) mark: (usize, u32),
+    /// Blocks that its records have led to.
+    pub(super) found: u64,
+}
+
+impl Victim {
+    /// Nothing of the zone was looked at yet. With the records that are in memory.
+    pub(super) fn new(zone: u32, slot: &ZoneSlot) -> Self {
+        let (records, mark) = (slot.records.as_slice().to_vec(), slot.owners_mark());
+        Self { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0 }
+    }
+
+    /// The next record to look at, of a long one a part of `most` blocks.
+    pub(super) fn next(&self, most: u32) -> Option<OwnerRecord> {
+        let (index, skip) = self.next;
+        self.records.get(index).map(|record| record.part(skip, most))
+    }
+
+    /// Whether all records were looked at.
+    pub(super) fn is_through(&self) -> bool {
+        self.next.0 >= self.records.len()
+    }
+
+    /// Goes on behind a record that [`next`](Self::next) returned.
+    pub(super) fn pass(&mut self, record: &OwnerRecord) {
+        let (index, skip) = self.next;
+        let skip = skip + record.blocks;
+        let is_done = self.records[index].blocks <= skip;
+        self.next = if is_done { (index + 1, 0) } else { (index, skip) };
+    }
+}
+
+/// The victims that were begun. Taken before the state.
+#[derive(Debug, Default)]
+pub(super) struct Underway {
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// Nobody is at them just now; the first one is to be gone on with first.
+    waiting: VecDeque<Victim>,
+    /// Of these and of those that somebody is at.
+    zones: BTreeSet<u32>,
+}
+
+/// A victim that nobody else is at. It is one of many zones again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Taken<'a> {
+    underway: &'a Underway,
+    victim: Option<Victim>,
+}
+
+impl Underway {
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().expect("no holder panicked")
+    }
+
+    /// The victim to go on with, if one waits.
+    pub(super) fn take(&self) -> Option<Taken<'_>> {
+        let victim = Some(self.lists().waiting.pop_front()?);
+        Some(Taken { underway: self, victim })
+    }
+
+    /// The victim that `find` finds beside those that were begun.
+    pub(super) fn choose(
+        &self,
+        find: impl FnOnce(&BTreeSet<u32>) -> Option<Victim>,
+    ) -> Option<Taken<'_>> {
+        let mut lists = self.lists();
+        let victim = find(&lists.zones)?;
+        lists.zones.insert(victim.zone);
+        Some(Taken { underway: self, victim: Some(victim) })
+    }
+}
+
+impl Taken<'_> {
+    /// It is to be gone on with.
+    pub(super) fn put_back(mut self) {
+        self.underway.lists().waiting.extend(self.victim.take());
+    }
+}
+
+impl Deref for Taken<'_> {
+    type Target = Victim;
+
+    fn deref(&self) -> &Victim {
+        self.victim.as_ref().expect("there until it is put back")
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut Victim {
+        self.victim.as_mut().expect("there until it is put back")
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // After a panic the lock may be poisoned, and a second panic would hide the first.
+        if let (Some(victim), Ok(mut lists)) = (&self.victim, self.underway.lists.lock()) {
+            lists.zones.remove(&victim.zone);
+        }
+    }
+}
 
 impl Zones {
     /// What is known of a zone as a victim has changed.
@@ -24,19 +146,25 @@ impl Zones {
         }
     }
 
-    /// The best victim: sealed, not full of live blocks, readable, its owners known. `None` if nothing
-    /// can be won, or if that costs too much and the need is not great.
-    pub(super) fn find_victim(&self, data_clock: u64, urgency: Urgency) -> Option<u32> {
+    /// The best victim that is none of `others`: sealed, not full of live blocks, readable, its owners known.
+    /// `None` if nothing can be won, or if that costs too much and the need is not great.
+    pub(super) fn find_victim(
+        &self,
+        data_clock: u64,
+        urgency: Urgency,
+        others: &BTreeSet<u32>,
+    ) -> Option<u32> {
+        let is_victim = |zone| self.is_victim(zone, urgency) && !others.contains(&zone);
         let candidate = |zone: u32| {
             let slot = self.slot(zone);
             let age = data_clock.saturating_sub(slot.last_write);
             let known = Candidate { live: slot.live, capacity: slot.capacity, age };
-            self.is_victim(zone, urgency).then_some(known)
+            is_victim(zone).then_some(known)
         };
         let policy = match urgency {
             Urgency::Emergency => Policy::Greedy,
             Urgency::Normal => self.limits.victim,
-            Urgency::Rescue => return self.ids().find(|&zone| self.is_victim(zone, urgency)),
+            Urgency::Rescue => return self.ids().find(|&zone| is_victim(zone)),
         };
         self.victims.choose(policy, candidate)
     }

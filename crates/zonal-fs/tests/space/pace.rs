@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zonal::layer::fault::{Fault, FaultKind, FaultOp, FaultPlan, FaultRule};
-use zonal::{ManualClock, MemoryDrive, ZonedDevice};
+use zonal::{ByteCount, ManualClock, MemoryDrive, ZonedDevice};
 use zonal_fs::furrow::{AtimePolicy, Furrow, MountOptions};
-use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
+use zonal_fs::vfs::{Allocate, FileSystem, Ino, WriteFlags};
 
 use super::gate::{Call, Gate};
 use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
@@ -120,6 +120,57 @@ fn sixteen_writers_share_what_reclaim_makes_of_a_drive_that_is_nearly_full() {
     fs.shutdown().unwrap();
     drop(fs);
     assert_clean(drive);
+}
+
+/// Whether so many zones are read at once when eight threads move blocks.
+fn zones_read_at_once(memory: ByteCount, wanted: usize) -> bool {
+    let gate = Gate::new(shape(96, 64));
+    drop(format(gate.clone()));
+    let options = MountOptions { memory, ..MountOptions::default() };
+    let fs = Furrow::mount(gate.clone(), Arc::new(ManualClock::new(1)), options).unwrap();
+    let file = create(&fs, "file");
+    let blocks = 40 * 64;
+    fill(&fs, file, blocks);
+    // Half of each zone is dead.
+    for block in (0..blocks).step_by(16) {
+        fs.fallocate(file, Allocate::Punch, block * BLOCK, 8 * BLOCK).unwrap();
+    }
+    fs.sync().unwrap();
+    gate.hold(Call::Read);
+    let come = std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..6 {
+                    fs.reclaim_ahead().unwrap();
+                }
+            });
+        }
+        assert!(gate.wait_for(1, LONG), "blocks are moved");
+        let patience = if wanted == 4 { LONG } else { Duration::from_millis(200) };
+        let come = gate.wait_for(wanted, patience);
+        gate.open();
+        come
+    });
+    assert!(fs.stats().reclaim_bytes > 0);
+    let mut found = vec![0; 16 << 12];
+    for block in (0..blocks).step_by(16) {
+        fs.read(file, block * BLOCK, &mut found).unwrap();
+        let halves = found.split_at(8 << 12);
+        assert!(halves.0.iter().all(|byte| *byte == 0), "what was punched is a hole");
+        assert!(halves.1.iter().all(|byte| *byte == 1), "what lives is as it was");
+    }
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert_clean(gate);
+    come
+}
+
+#[test]
+fn several_victims_are_read_at_once_within_a_bound_of_memory() {
+    let (least, usual) = (MountOptions::MEMORY_MIN, MountOptions::MEMORY);
+    assert!(zones_read_at_once(usual, 4));
+    assert!(!zones_read_at_once(usual, 5), "2 MiB each, 8 MiB in all");
+    assert!(!zones_read_at_once(least, 2), "one in the least of memory");
 }
 
 /// What each block of a file has been written with last; where that failed, also with what before.
