@@ -169,21 +169,40 @@ fn a_remount_changes_what_the_kernel_keeps() {
     let mount = |options: &str| {
         must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log), "-o", options]));
     };
-    mount("rw,memory=96MiB");
+    mount("rw,memory=96MiB,max_open_zones=3");
     let what = (drive.as_path(), dir.as_path());
     write("before").unwrap();
     must(&remount(&helper, what, "ro"));
     assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
     // mount(8) repeats what stands in fstab.
-    must(&remount(&helper, what, "rw,nosuid,memory=96MiB"));
+    must(&remount(&helper, what, "rw,nosuid,memory=96MiB,max_open_zones=3,nolifetime"));
     write("after").unwrap();
-    for other in ["rw,noatime", "rw,writeback", "rw,sparkle", "rw,memory=1GiB", "rw,memory=1"] {
+    let stats = || String::from_utf8(zonal(&["stats", text(&dir), "--json"]).stdout).unwrap();
+    assert!(stats().contains("\"lifetime\": \"ignored\""), "{}", stats());
+    must(&remount(&helper, what, "ro"));
+    // The daemon takes it although the mount was read-only until now.
+    must(&remount(&helper, what, "rw,lifetime,zone_pick=lowest"));
+    assert!(stats().contains("\"lifetime\": \"followed\""), "{}", stats());
+    assert!(stats().contains("\"zone_pick\": \"lowest\""), "{}", stats());
+    for other in [
+        "rw,noatime",
+        "rw,writeback",
+        "rw,sparkle",
+        "rw,memory=1GiB",
+        "rw,memory=1",
+        "rw,max_open_zones=4",
+    ] {
         let refused = remount(&helper, what, other);
         assert!(!refused.status.success(), "{other}");
         assert!(errors(&refused).contains(&other[3..]), "{}", errors(&refused));
     }
+    let open = fs::OpenOptions::new().append(true).open(dir.join("after")).unwrap();
+    let refused = remount(&helper, what, "ro,nolifetime");
+    assert!(errors(&refused).contains("busy"), "{}", errors(&refused));
+    drop(open);
     must(&zonal(&["umount", text(&dir)]));
     mount("ro");
+    must(&remount(&helper, what, "ro,nolifetime"));
     let refused = remount(&helper, what, "rw");
     assert!(errors(&refused).contains("mounted read-only"), "{}", errors(&refused));
     must(&zonal(&["umount", text(&dir)]));

@@ -2,7 +2,7 @@
 
 use zonal_fs::FsError;
 use zonal_fs::furrow::stats::ZoneUse;
-use zonal_fs::furrow::{self, Furrow, Live, StepProgress};
+use zonal_fs::furrow::{self, Furrow, Live, StepProgress, ZonePick};
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::{Access, FileSystem, Result};
 use zonal_fs::zonefs::{OpenPolicy, ZoneFs};
@@ -103,6 +103,7 @@ impl Inspect for Furrow {
             ("resets", resets),
             ("batches", batches),
             ("memory", self.memory().get()),
+            ("max_open_zones", self.options().max_open_zones.map_or(0, |zones| zones.get().into())),
             ("held_bytes", held_bytes),
             ("cache_bytes", cache_bytes),
             ("cache_hits", cache_hits),
@@ -129,7 +130,25 @@ impl Inspect for Furrow {
 
     fn settings(&self) -> Vec<(&'static str, &'static str)> {
         let reclaim = if self.is_reclaim_paused() { "paused" } else { "running" };
-        vec![("access", name_of(self.access())), ("reclaim", reclaim)]
+        let options = self.options();
+        let lifetime = if options.evidence.hints { "followed" } else { "ignored" };
+        let pick = options.zone_pick.map_or("", ZonePick::name);
+        vec![
+            ("access", name_of(self.access())),
+            ("reclaim", reclaim),
+            ("lifetime", lifetime),
+            ("zone_pick", pick),
+        ]
+    }
+
+    fn remount(&self, options: &str) -> Result<()> {
+        let mut new = self.options();
+        for option in options.split(',').filter(|option| !option.is_empty()) {
+            if new.take(option) != Taken::Yes {
+                return Err(FsError::Invalid { what: "an option that Furrow does not know" });
+            }
+        }
+        self.set_options(&new)
     }
 
     fn reclaim(&self, order: ReclaimOrder) -> Result<()> {

@@ -298,6 +298,81 @@ fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
 }
 
 #[test]
+fn a_furrow_changes_its_options_or_refuses_them() {
+    let (control, _fs) = furrow();
+    let directory = control.lookup(control.root(), NAME.as_bytes()).unwrap().ino;
+    let ino = control.lookup(directory, b"command").unwrap().ino;
+    let remount = |options: &str| {
+        let line = format!("remount {options}");
+        let written = control.write(ino, 0, line.as_bytes(), WriteFlags::empty());
+        written.map(drop).map_err(|error| error.errno())
+    };
+    let settings = || {
+        let report = control.report();
+        ["lifetime", "zone_pick"].map(|name| report.setting(name).to_owned())
+    };
+    let before = settings();
+    assert_eq!(before[0], "followed");
+    remount("nolifetime").unwrap();
+    assert_eq!(settings(), ["ignored".to_owned(), before[1].clone()], "what is not named stays");
+    remount("lifetime,zone_pick=lowest").unwrap();
+    assert_eq!(settings(), ["followed", "lowest"]);
+    remount("zone_pick=oldest,memory=256MiB").unwrap();
+    assert_eq!(settings(), ["followed", "oldest"]);
+    for refused in
+        ["memory=1GiB", "max_open_zones=3", "nolifetime,memory=1GiB", "sparkle", "zone_pick=1"]
+    {
+        assert_eq!(remount(refused), Err(22), "{refused}");
+        assert_eq!(settings(), ["followed", "oldest"]);
+    }
+}
+
+/// Names of metrics in an expression of Prometheus.
+fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
+    let words = expression.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    words.filter(|word| word.starts_with("zonal_"))
+}
+
+/// All texts of a JSON document that are called `name`.
+fn texts_of<'a>(value: &'a serde_json::Value, name: &str, found: &mut Vec<&'a str>) {
+    match value {
+        serde_json::Value::Object(members) => {
+            for (key, value) in members {
+                found.extend(value.as_str().filter(|_| key == name));
+                texts_of(value, name, found);
+            }
+        }
+        serde_json::Value::Array(values) => {
+            values.iter().for_each(|value| texts_of(value, name, found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_metric_of_the_dashboard_is_exported() {
+    let (control, fs) = furrow();
+    let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };
+    let ino = fs.create(&Caller::ROOT, fs.root(), b"file", &new).unwrap().ino;
+    fs.write(ino, 0, &vec![1; 300 * 4096], WriteFlags::DIRECT).unwrap();
+    // So much is dead that something is moved.
+    fs.fallocate(ino, zonal_fs::vfs::Allocate::Punch, 0, 200 * 4096).unwrap();
+    while fs.reclaim_ahead().unwrap() == zonal_fs::furrow::StepProgress::More {}
+    let text = control.metrics(crate::control::metrics::Dialect::Prometheus);
+    let dashboard: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../docs/grafana.json")).unwrap();
+    let mut expressions = Vec::new();
+    texts_of(&dashboard, "expr", &mut expressions);
+    let names: Vec<&str> = expressions.into_iter().flat_map(metrics_in).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let is_sample =
+            |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        assert!(text.lines().any(is_sample), "{name} is not exported:\n{text}");
+    }
+}
+
+#[test]
 fn who_reads_in_pieces_gets_pieces_of_one_text() {
     let (control, fs) = furrow();
     let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: &[] };

@@ -2,18 +2,20 @@
 //! remount of a zonefs that does not name `explicit-open` drops it.
 //!
 //! The kernel changes what is the mount's: `ro`, `nodev` and the like. The daemon changes what is the
-//! file system's, which only zonefs has; it learns of it through the control directory. Which comes first:
-//! a mount that is read-only takes no commands.
+//! file system's; it learns of it through the control directory. Which comes first: a mount that is read-only
+//! takes no commands.
 //!
 //! mount(8) comes here by the type in the mount table, `fuse.zonefs` or `fuse.furrow`, so by a link
 //! `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package fuse3, which looks for a
 //! program `zonefs`.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_remount};
+use zonal::ByteCount;
 use zonal_fs::furrow;
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::Access;
@@ -92,13 +94,17 @@ impl Change {
         Ok(Self { named, flags })
     }
 
-    /// All of it is the kernel's. The device is open for what it was mounted for.
+    /// The device is open for what it was mounted for, so access is the kernel's alone.
     fn of_furrow(args: &Mount, now: MountFlags) -> Result<Self> {
         let mut config = config(args, now);
+        let (before, mut named) = (furrow_options(&args.dir)?, Vec::new());
         for option in items(args).filter(|option| !is_repeated(option)) {
-            let mut own = furrow::MountOptions::default();
+            let mut own = before;
             let stays = match own.take(option) {
-                Taken::Yes => own.memory.get() == stats::number(&args.dir, "memory")?,
+                Taken::Yes => {
+                    named.push(option.to_owned());
+                    before.fixed_in(&own).is_none()
+                }
                 Taken::Bad => return Err(bad(FsKind::Furrow, option)),
                 Taken::No => match option {
                     "noatime" => now.contains(MountFlags::NOATIME),
@@ -114,12 +120,16 @@ impl Change {
             }
         }
         let writes = config.access == Access::ReadWrite;
-        if writes && stats::text(&args.dir, "access")? == "read-only" {
-            bail!(
-                "it was mounted read-only, so its device is not open for writing; unmount it first"
-            );
+        if stats::text(&args.dir, "access")? == "read-only" {
+            if writes {
+                bail!(
+                    "it was mounted read-only, so its device is not open for writing; unmount it first"
+                );
+            }
+            // It says nothing of what is only read.
+            named.clear();
         }
-        Ok(Self { named: Vec::new(), flags: flags(&config, now) })
+        Ok(Self { named, flags: flags(&config, now) })
     }
 
     fn apply(&self, dir: &Path, now: MountFlags) -> Result<()> {
@@ -141,14 +151,24 @@ impl Change {
             return Ok(());
         }
         if let Err(error) = mount_remount(dir, self.flags, "") {
-            if !was_read_only && self.flags.contains(MountFlags::RDONLY) {
-                // A file is open for writing: all stays as it was.
+            if self.named.iter().any(|option| option == "ro") {
+                // A file is open for writing: it stays writable.
                 command(dir, "rw")?;
             }
             return Err(error.into());
         }
         Ok(())
     }
+}
+
+/// The options of a Furrow that are in force.
+fn furrow_options(dir: &Path) -> Result<furrow::MountOptions> {
+    let max_open_zones = u32::try_from(stats::number(dir, "max_open_zones")?).unwrap_or(u32::MAX);
+    Ok(furrow::MountOptions {
+        memory: ByteCount::new(stats::number(dir, "memory")?),
+        max_open_zones: NonZeroU32::new(max_open_zones),
+        ..Default::default()
+    })
 }
 
 /// The mount as it is, and as `--read-only` wants it.
