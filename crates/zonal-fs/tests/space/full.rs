@@ -1,5 +1,6 @@
 //! A drive that is full, or nearly.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -339,4 +340,92 @@ fn statfs_says_how_many_files_there_is_space_for() {
             assert_clean(drive);
         }
     }
+}
+
+/// Files of one to 40 blocks are written until there is no space, by their number.
+fn fill_up(fs: &Furrow, files: &mut BTreeMap<u64, u64>, dice: &mut Dice) {
+    loop {
+        let number = files.last_key_value().map_or(0, |(number, _)| number + 1);
+        let blocks = 1 + dice.below(40);
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let name = number.to_string();
+        let file = fs.create(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &new);
+        let data = vec![content_of(number); usize::try_from(blocks * BLOCK).unwrap()];
+        match file.and_then(|file| fs.write(file.ino, 0, &data, WriteFlags::empty())) {
+            Ok(written) if written.len == blocks * BLOCK => {
+                files.insert(number, blocks);
+            }
+            // A part of it: it is the last one.
+            Ok(written) => {
+                files.insert(number, written.len / BLOCK);
+                return;
+            }
+            Err(FsError::NoSpace) => {
+                let created = fs.lookup(Ino::ROOT, name.as_bytes()).is_ok();
+                if created {
+                    fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
+                }
+                return;
+            }
+            Err(error) => panic!("file {number}: {error}"),
+        }
+        if number % 60 == 0 {
+            fs.tick().unwrap();
+        }
+    }
+}
+
+fn content_of(number: u64) -> u8 {
+    u8::try_from(number % 250 + 1).unwrap()
+}
+
+#[test]
+fn a_drive_that_was_filled_to_the_last_block_again_and_again_has_its_space_back() {
+    let drive = Arc::new(MemoryDrive::new(shape(64, 128)).unwrap());
+    let mut fs = format(drive.clone());
+    let sold = fs.statfs().unwrap().blocks_free;
+    let (mut files, mut dice) = (BTreeMap::new(), Dice(31));
+    for turn in 0..8 {
+        fill_up(&fs, &mut files, &mut dice);
+        let held: u64 = files.values().sum();
+        assert!(held * 100 >= sold * 95, "turn {turn}: {held} of {sold} blocks are held");
+        // It can still be synced, and overwritten.
+        fs.sync().unwrap();
+        for (&number, &blocks) in &files {
+            let ino = fs.lookup(Ino::ROOT, number.to_string().as_bytes()).unwrap().ino;
+            let block = dice.below(blocks);
+            let data = [content_of(number); 4096];
+            fs.write(ino, block * BLOCK, &data, WriteFlags::empty()).unwrap();
+        }
+        // Most of them go, or every other one, or some.
+        let kept = [0, 2, 8][turn % 3];
+        let gone: Vec<u64> = files.keys().copied().filter(|_| dice.below(10) >= kept).collect();
+        for number in gone {
+            fs.unlink(Ino::ROOT, number.to_string().as_bytes()).unwrap();
+            files.remove(&number);
+        }
+        if turn % 2 == 1 {
+            fs.shutdown().unwrap();
+            drop(fs);
+            assert_clean(drive.clone());
+            fs = mount(drive.clone());
+        }
+        for (&number, &blocks) in &files {
+            let ino = fs.lookup(Ino::ROOT, number.to_string().as_bytes()).unwrap().ino;
+            let mut found = vec![0; usize::try_from((blocks + 1) * BLOCK).unwrap()];
+            let len = fs.read(ino, 0, &mut found).unwrap();
+            assert_eq!(len as u64, blocks * BLOCK, "file {number}");
+            assert!(found[..len].iter().all(|byte| *byte == content_of(number)), "file {number}");
+        }
+    }
+    for number in files.keys() {
+        fs.unlink(Ino::ROOT, number.to_string().as_bytes()).unwrap();
+    }
+    super::steps::finish(&fs, Work::Reap);
+    fs.sync().unwrap();
+    let free = fs.statfs().unwrap().blocks_free;
+    assert!(free * 100 >= sold * 99, "{free} blocks free, {sold} at first");
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert_clean(drive);
 }

@@ -6,6 +6,7 @@
 #![expect(clippy::cast_precision_loss, reason = "ratios of bytes")]
 
 mod calls;
+mod churn;
 mod extents;
 mod full;
 mod gate;

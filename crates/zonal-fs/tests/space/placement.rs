@@ -24,7 +24,7 @@ fn files_of_zones(drive: Arc<dyn ZonedDevice>) -> BTreeMap<u64, BTreeSet<u64>> {
     zones
 }
 
-fn mount_with(drive: Arc<dyn ZonedDevice>, options: MountOptions) -> Furrow {
+pub(crate) fn mount_with(drive: Arc<dyn ZonedDevice>, options: MountOptions) -> Furrow {
     let options = MountOptions { atime: AtimePolicy::Never, ..options };
     Furrow::mount(drive, Arc::new(ManualClock::new(1)), options).unwrap()
 }
@@ -74,13 +74,15 @@ fn small_files_lie_with_those_that_are_expected_to_live_as_long() {
 
 /// Which files are in a zone together, after files of 10 or 100 blocks with each hint were written piece by
 /// piece, and which hints they have.
-fn files_with_hints(evidence: Evidence) -> (Vec<BTreeSet<u64>>, BTreeMap<u64, String>) {
+fn files_with_hints(
+    mount: impl Fn(Arc<MemoryDrive>) -> Furrow,
+) -> (Vec<BTreeSet<u64>>, BTreeMap<u64, String>) {
     let (max_open, max_active) = (Some(28), Some(28));
     let drive = Arc::new(
         MemoryDrive::new(GeometrySpec { max_open, max_active, ..shape(256, 256) }).unwrap(),
     );
     drop(format(drive.clone()));
-    let fs = mount_with(drive.clone(), MountOptions { evidence, ..MountOptions::default() });
+    let fs = mount(drive.clone());
     let mut dice = Dice(17);
     let mut files = Vec::new();
     for hint in ["none", "short", "medium", "long", "extreme"] {
@@ -112,7 +114,7 @@ fn files_with_hints(evidence: Evidence) -> (Vec<BTreeSet<u64>>, BTreeMap<u64, St
 
 #[test]
 fn hints_say_which_files_share_a_zone_and_can_be_ignored() {
-    let (zones, hints) = files_with_hints(Evidence::default());
+    let (zones, hints) = files_with_hints(|drive| mount(drive));
     let lifetime = |file: &u64| WriteLifetime::from_name(hints[file].as_bytes()).unwrap();
     for files in &zones {
         for (zone, file) in files.iter().flat_map(|a| files.iter().map(move |b| (a, b))) {
@@ -128,8 +130,17 @@ fn hints_say_which_files_share_a_zone_and_can_be_ignored() {
     assert!(together.all(|files| files.len() >= 4), "{zones:?}");
     assert_eq!(zones_of("long").iter().filter(|files| files.len() == 1).count(), 2, "{zones:?}");
 
-    let (ignored, still) = files_with_hints(Evidence { hints: false, ..Evidence::default() });
+    let evidence = Evidence { hints: false, ..Evidence::default() };
+    let options = MountOptions { evidence, ..MountOptions::default() };
+    let (ignored, still) = files_with_hints(|drive| mount_with(drive, options));
     assert_eq!(hints, still, "they are kept and shown");
+    // And so from now on in a mount that has followed them.
+    let later = files_with_hints(|drive| {
+        let fs = mount(drive);
+        fs.set_options(&MountOptions { evidence, ..fs.options() }).unwrap();
+        fs
+    });
+    assert_eq!(ignored, later.0);
     assert_ne!(ignored, zones);
     let alone = ignored.iter().filter(|files| files.len() == 1).count();
     assert_eq!((alone, ignored.len()), (10, 11), "each large file has a zone: {ignored:?}");

@@ -1,0 +1,94 @@
+//! Whole files are made and deleted at random on a drive that is nearly full: what that costs, metadata included.
+
+use std::sync::Arc;
+
+use zonal::placement::model::Rules;
+use zonal::{GeometrySpec, MemoryDrive};
+use zonal_fs::furrow::{Furrow, MountOptions};
+use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
+
+use super::placement::mount_with;
+use super::{BLOCK, Dice, assert_clean, create, format, shape};
+
+const ZONES: u64 = 96;
+const ZONE_BLOCKS: u64 = 1024;
+const ALL: u64 = ZONES * ZONE_BLOCKS;
+
+/// Files of 16 KiB to 2 MiB, in each octave as many.
+struct Churn {
+    fs: Furrow,
+    dice: Dice,
+    /// Number and blocks.
+    files: Vec<(u64, u64)>,
+    held: u64,
+    made: u64,
+    written: u64,
+}
+
+impl Churn {
+    fn make(&mut self, data: &[u8]) {
+        let octave = 4 << self.dice.below(7);
+        let blocks = octave + self.dice.below(octave);
+        let file = create(&self.fs, &self.made.to_string());
+        let bytes = usize::try_from(blocks * BLOCK).unwrap();
+        for (at, part) in (0..).step_by(1 << 20).zip(data[..bytes].chunks(1 << 20)) {
+            self.fs.write(file, at, part, WriteFlags::empty()).unwrap();
+        }
+        self.files.push((self.made, blocks));
+        self.held += blocks;
+        self.made += 1;
+        self.written += blocks;
+    }
+
+    fn delete_one(&mut self) {
+        let chosen = usize::try_from(self.dice.below(self.files.len() as u64)).unwrap();
+        let (number, blocks) = self.files.swap_remove(chosen);
+        self.fs.unlink(Ino::ROOT, number.to_string().as_bytes()).unwrap();
+        self.held -= blocks;
+    }
+
+    /// Keeps the files at `most` blocks until so much is written, syncing now and then as a mount does.
+    fn go_on(&mut self, most: u64, until: u64) {
+        let data = vec![7; 2 << 20];
+        while self.written < until {
+            while self.held + 512 > most {
+                self.delete_one();
+            }
+            self.make(&data);
+            if self.made.is_multiple_of(64) {
+                self.fs.sync().unwrap();
+                self.fs.tick().unwrap();
+            }
+        }
+    }
+}
+
+/// Bytes written to the drive for each byte of files, in the second half of four turns.
+fn amplification(placement: Rules, live_percent: u64) -> f64 {
+    let limits =
+        GeometrySpec { max_open: Some(14), max_active: Some(14), ..shape(ZONES, ZONE_BLOCKS) };
+    let drive = Arc::new(MemoryDrive::new(limits).unwrap());
+    drop(format(drive.clone()));
+    let fs = mount_with(drive.clone(), MountOptions { placement, ..MountOptions::default() });
+    let files = Vec::new();
+    let mut churn = Churn { fs, dice: Dice(747), files, held: 0, made: 0, written: 0 };
+    let most = ALL * live_percent / 100;
+    churn.go_on(most, 2 * ALL);
+    let before = churn.fs.stats();
+    churn.go_on(most, 4 * ALL);
+    let after = churn.fs.stats();
+    let bytes =
+        |stats: &zonal_fs::furrow::Stats| stats.user_bytes + stats.reclaim_bytes + stats.meta_bytes;
+    churn.fs.shutdown().unwrap();
+    drop(churn);
+    assert_clean(drive);
+    (bytes(&after) - bytes(&before)) as f64 / (after.user_bytes - before.user_bytes) as f64
+}
+
+#[test]
+fn the_cost_of_files_that_come_and_go_does_not_get_worse() {
+    let [greedy, by_life] =
+        [Rules::TwoStreams, Rules::ByLife].map(|rules| amplification(rules, 75));
+    println!("files in 75 % of 96 zones: greedy {greedy:.3}, by life {by_life:.3}");
+    assert!(by_life <= 4.0, "{by_life:.3}");
+}
