@@ -132,6 +132,7 @@ impl Model {
 
     /// The same where writes pay for reclaim while there is less room than `low` blocks, as
     /// [`low_mark`](super::pace::low_mark) says or another.
+    #[must_use]
     pub fn paced(self, low: u64) -> Self {
         Self { low, ..self }
     }
