@@ -99,6 +99,14 @@ fn memory_is_a_size_and_an_option_of_furrow_alone() {
         let errors = mount("furrow", option);
         assert!(errors.contains(option) && errors.contains("64MiB or more"), "{errors}");
     }
+    for (option, advice) in [
+        ("max_open_zones=0", "a number, 1 or more"),
+        ("zone_pick=any", "lowest or oldest"),
+        ("nolifetime=1", "no value"),
+    ] {
+        let errors = mount("furrow", option);
+        assert!(errors.contains(option) && errors.contains(advice), "{errors}");
+    }
     let errors = mount("zonefs", "memory=64MiB");
     assert!(errors.contains("an option of furrow, not of zonefs"), "{errors}");
 }

@@ -49,9 +49,17 @@ impl KindOptions {
 /// An option of a kind has a value that it cannot have.
 pub(super) fn bad(kind: FsKind, option: &str) -> anyhow::Error {
     let least = size::exact(furrow::MountOptions::MEMORY_MIN.get());
-    match kind {
-        FsKind::Furrow => anyhow!("mount option {option:?}: write a size, {least} or more"),
-        FsKind::Zonefs => anyhow!("mount option {option:?}: not a value that zonefs has"),
+    let name = option.split_once('=').map_or(option, |(name, _)| name);
+    match (kind, name) {
+        (FsKind::Furrow, "memory") => {
+            anyhow!("mount option {option:?}: write a size, {least} or more")
+        }
+        (FsKind::Furrow, "max_open_zones") => {
+            anyhow!("mount option {option:?}: write a number, 1 or more")
+        }
+        (FsKind::Furrow, "zone_pick") => anyhow!("mount option {option:?}: write lowest or oldest"),
+        (FsKind::Furrow, _) => anyhow!("mount option {option:?}: it has no value"),
+        (FsKind::Zonefs, _) => anyhow!("mount option {option:?}: not a value that zonefs has"),
     }
 }
 
