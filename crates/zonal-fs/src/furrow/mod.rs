@@ -124,7 +124,6 @@ use self::superlog::SuperLog;
 use self::table::pairs::Pairs;
 use self::table::view::View;
 use self::turns::Turns;
-use self::victims::Underway;
 use crate::FsError;
 use crate::vfs::{Ino, Result, Timestamp};
 
@@ -181,7 +180,6 @@ pub struct Furrow {
     stepping: Mutex<()>,
     /// Who moves blocks out of victims, a step at a time: one, or some at once.
     reclaiming: Turns,
-    underway: Underway,
     /// One searches for owners at a time; the search under way. Taken before the state.
     searching: Mutex<Option<Search>>,
     /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
@@ -273,7 +271,6 @@ impl Furrow {
             pairs: Mutex::default(),
             stepping: Mutex::new(()),
             reclaiming: Turns::default(),
-            underway: Underway::default(),
             searching: Mutex::new(None),
             flushing: Mutex::default(),
             buffering: Mutex::default(),

@@ -143,7 +143,7 @@ impl Furrow {
 
     /// The zone to go on with: one that was begun, as long as it is worth it, or another.
     fn choose_victim(&self, urgency: Urgency) -> Result<Option<Taken<'_>>> {
-        while let Some(victim) = self.underway.take() {
+        while let Some(victim) = self.steps.underway.take() {
             let goes_on = {
                 let zones = &self.read_state().zones;
                 let is_same = zones.slot(victim.zone).resets == victim.resets;
@@ -193,7 +193,7 @@ impl Furrow {
 
     /// The best victim that nobody empties, with the records of it that are in memory.
     fn find_victim(&self, urgency: Urgency) -> Option<Taken<'_>> {
-        self.underway.choose(|others| {
+        self.steps.underway.choose(|others| {
             let state = self.read_state();
             let zone = state.zones.find_victim(state.totals.data_clock, urgency, others)?;
             Some(Victim::new(zone, state.zones.slot(zone)))

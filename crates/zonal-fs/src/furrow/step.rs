@@ -12,6 +12,7 @@ use super::Furrow;
 use super::alloc::{Role, Urgency};
 use super::format::BLOCK_BYTES;
 use super::reclaim::COPY_BLOCKS;
+use super::victims::Underway;
 use crate::FsError;
 use crate::vfs::{Result, Wake};
 
@@ -90,6 +91,8 @@ pub(super) struct Steps {
     reclaim_is_paused: AtomicBool,
     /// What writers have to pay, in 256ths of a block that is moved, and have not yet.
     pub(super) owed: AtomicU64,
+    /// What reclaim is at.
+    pub(super) underway: Underway,
 }
 
 impl Furrow {
