@@ -369,7 +369,7 @@ fn fill_up(fs: &Furrow, files: &mut BTreeMap<u64, u64>, dice: &mut Dice) {
             }
             Err(error) => panic!("file {number}: {error}"),
         }
-        if number % 60 == 0 {
+        if number.is_multiple_of(60) {
             fs.tick().unwrap();
         }
     }
