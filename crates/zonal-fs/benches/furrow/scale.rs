@@ -18,8 +18,8 @@ use crate::Args;
 use crate::drive::SparseDrive;
 use crate::report::{Report, Rounds};
 use crate::volume::{
-    BLOCK, BLOCK_BYTES, Dice, Machine, Made, create_directory, create_file, fill, make, mount,
-    overwrite, timed,
+    BLOCK, BLOCK_BYTES, Dice, Machine, Made, Took, create_directory, create_file, fill, make,
+    mount, overwrite, timed,
 };
 
 const MIB: f64 = (1 << 20) as f64;
@@ -50,7 +50,12 @@ pub(crate) fn is_child() -> bool {
     let path = Path::new(path);
     let answer = match what {
         "files" => save(&make_files(size), path),
-        "extents" => save(&make_extents(size), path),
+        "extents" => {
+            let (made, overwrites) = make_extents(size);
+            let mut answer = save(&made, path);
+            answer["overwrite"] = json!(overwrites.processor / size as f64 * 1e6);
+            answer
+        }
         "check" => check_file(path),
         "mount files" => mount_file(path, memory, &|fs, dice, used| use_file(fs, dice, size, used)),
         "mount extents" => {
@@ -94,8 +99,9 @@ fn put_files(fs: &Furrow, home: &str, count: u64) {
     }
 }
 
-/// A file whose every block was written alone, in an order that puts no two neighbours together.
-fn make_extents(count: u64) -> Made {
+/// A file whose every block was written alone, in an order that puts no two neighbours together; and what
+/// these overwrites took.
+fn make_extents(count: u64) -> (Made, Took) {
     assert!(count.is_power_of_two(), "the generator below goes through powers of two");
     let bytes = count * BLOCK;
     let made = make((bytes / (32 << 20)).max(64), 64, Arc::new(Machine));
@@ -103,15 +109,17 @@ fn make_extents(count: u64) -> Made {
     fill(&made.fs, file, bytes);
     // A linear congruential generator of full period takes each block once.
     let mut block = 1_u64;
-    for number in 0..count {
-        if number.is_multiple_of(TICK) {
-            made.fs.tick().expect("work in the background");
+    let (took, ()) = timed(|| {
+        for number in 0..count {
+            if number.is_multiple_of(TICK) {
+                made.fs.tick().expect("work in the background");
+            }
+            overwrite(&made.fs, file, block);
+            let next = block.wrapping_mul(0x5851_f42d_4c95_7f2d);
+            block = next.wrapping_add(0x1405_7b7e_f767_814f) % count;
         }
-        overwrite(&made.fs, file, block);
-        block =
-            (block.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f)) % count;
-    }
-    made
+    });
+    (made, took)
 }
 
 /// What is done to a file system again and again.
@@ -255,6 +263,9 @@ fn measure(args: &Args, report: &mut Report, subject: &Subject<'_>) {
     rounds.push(&format!("unmount, {name}: written"), "bytes", number(&unmounted["written"]));
     let made = number(&unmounted["memory"]) / MIB;
     rounds.push(&format!("memory after making, {name}"), "MiB", made);
+    if let Some(overwrite) = unmounted["overwrite"].as_f64() {
+        rounds.push(&format!("an overwrite while making, {name}"), "µs", overwrite);
+    }
     for _ in 0..args.rounds.min(3) {
         for (end, what) in [("clean", "an unmount"), ("cut", "a power cut")] {
             for memory in MEMORY_MIB {

@@ -200,22 +200,28 @@ impl Furrow {
     fn read_map(&self, ino: Ino, block: u64) -> Result<Found> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let wanted = self.read_state().map_rows_wanted(ino, block);
-        let found = self.rows(key(block), key(u64::MAX), wanted)?;
         let mut map = MapRows::default();
+        let end = self.visit(key(block), key(u64::MAX), wanted, &mut |key, value| {
+            self.add_map_row(&mut map, (key, value))?;
+            Ok(ControlFlow::Continue(()))
+        })?;
         let mut start = block;
+        let first = map.entries.first().map_or(u64::MAX, |(first, _)| *first);
         // Only where none begins the one before can have it.
-        if found.rows.first().is_none_or(|(first, _)| *first != key(block)) {
+        if first > block {
             let below = block.checked_sub(1).map(key);
             let before = below.map_or(Ok(None), |below| self.last_row(key(0), below))?;
             start = before.as_ref().map_or(0, |(key, _)| key.at());
             if let Some((key, value)) = &before {
-                self.add_map_row(&mut map, (*key, value))?;
+                let mut before = MapRows::default();
+                self.add_map_row(&mut before, (*key, value))?;
+                if first < before.end {
+                    return Err(broken(*key, "it overlaps the piece behind it"));
+                }
+                map.entries.splice(0..0, before.entries);
             }
         }
-        for (key, value) in &found.rows {
-            self.add_map_row(&mut map, (*key, value))?;
-        }
-        let end = if found.end < key(u64::MAX) { found.end.at() } else { u64::MAX };
+        let end = if end < key(u64::MAX) { end.at() } else { u64::MAX };
         Ok(Found::Map { entries: map.entries, known: start..end, wanted })
     }
 

@@ -9,7 +9,7 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
-use super::leaf::Leaf;
+use super::leaf::CachedLeaf;
 use super::levels::Part;
 use super::part::{PartError, PartIndex, PartReader, Section};
 use super::sweep::PartStore;
@@ -28,7 +28,7 @@ type Place = (u64, Section);
 #[derive(Clone, Debug)]
 enum Decoded {
     Index(Arc<PartIndex>),
-    Leaf(Arc<Leaf>),
+    Leaf(Arc<CachedLeaf>),
 }
 
 impl Decoded {
@@ -161,7 +161,7 @@ impl LeafCache {
         store: &S,
         (part, index): (&Part, &Arc<PartIndex>),
         number: usize,
-    ) -> Result<Arc<Leaf>, PartError> {
+    ) -> Result<Arc<CachedLeaf>, PartError> {
         let narrow = u32::try_from(number).expect("a part is under 4 GiB");
         let place = (part.summary.number, Section::Leaf(narrow));
         if let Some(Decoded::Leaf(leaf)) = self.find(place) {
@@ -181,7 +181,7 @@ impl LeafCache {
                 return Ok(leaf);
             }
         }
-        let leaf = reader.leaf(number).inspect_err(|error| note_lost(store, part, error))?;
+        let leaf = reader.cached_leaf(number).inspect_err(|error| note_lost(store, part, error))?;
         if !reader.bad_copies().is_empty() {
             store.note_bad(part);
         }

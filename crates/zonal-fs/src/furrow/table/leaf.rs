@@ -5,6 +5,8 @@
 //! byte 1 of all of them, and so on. zstd then finds the columns that repeat. Decoding checks all it
 //! reads and allocates per leaf, not per row. Byte tables: `docs/format/furrow-table.md`.
 
+mod alike;
+
 use std::cell::RefCell;
 use std::mem::size_of;
 
@@ -12,6 +14,7 @@ use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zstd::bulk::{Compressor, Decompressor};
 
+pub use self::alike::{CachedLeaf, decode_cached};
 use super::key::{Key, RowKind};
 use crate::furrow::format::number::{put_number, take_number};
 
@@ -335,7 +338,7 @@ impl Leaf {
 
 /// Decodes one leaf.
 pub fn decode(bytes: &[u8]) -> Result<Leaf, String> {
-    match take_leaf(bytes)? {
+    match take_leaf(bytes, decode_columns)? {
         (leaf, []) => Ok(leaf),
         (_, rest) => Err(format!("{} bytes behind a leaf", rest.len())),
     }
@@ -364,7 +367,7 @@ pub fn decode_rows(
 ) -> Result<(), String> {
     let mut last = None;
     while !bytes.is_empty() {
-        let (leaf, rest) = take_leaf(bytes)?;
+        let (leaf, rest) = take_leaf(bytes, decode_columns)?;
         if leaf.first().is_none_or(|first| last.is_some_and(|last| first <= last)) {
             return Err(format!("a leaf does not go on after {last:?}"));
         }
@@ -377,8 +380,12 @@ pub fn decode_rows(
     Ok(())
 }
 
-/// Decodes the leaf at the start of `bytes`, and gives what lies behind it.
-fn take_leaf(bytes: &[u8]) -> Result<(Leaf, &[u8]), String> {
+/// Decodes the leaf at the start of `bytes` from its columns and the number of its rows, and gives what lies
+/// behind it.
+fn take_leaf<T>(
+    bytes: &[u8],
+    decode: impl FnOnce(&[u8], usize) -> Result<T, &'static str>,
+) -> Result<(T, &[u8]), String> {
     let Ok((head, rest)) = LeafHead::read_from_prefix(bytes) else {
         return Err("too short for a leaf".into());
     };
@@ -393,27 +400,36 @@ fn take_leaf(bytes: &[u8]) -> Result<(Leaf, &[u8]), String> {
         return Err(format!("a leaf of {stored_bytes} bytes in {}", rest.len()));
     };
     if stored_bytes == raw_bytes {
-        return Ok((decode_columns(stored, rows)?, rest));
+        return Ok((decode(stored, rows)?, rest));
     }
-    let mut raw = vec![0; raw_bytes];
-    let unpacked = unpack(stored, &mut raw).map_err(|error| format!("zstd: {error}"))?;
-    if unpacked != raw_bytes {
-        return Err(format!("{unpacked} bytes from zstd, {raw_bytes} are stated"));
-    }
-    Ok((decode_columns(&raw, rows)?, rest))
+    with_unpacked(stored, raw_bytes, |raw| Ok((decode(raw, rows)?, rest)))
 }
 
-/// With a context that the thread keeps: to make one costs more than a small leaf.
-fn unpack(stored: &[u8], raw: &mut [u8]) -> std::io::Result<usize> {
+/// With a context and a buffer that the thread keeps: to make them costs more than a small leaf.
+fn with_unpacked<T>(
+    stored: &[u8],
+    raw_bytes: usize,
+    decode: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<T, String> {
+    type Unpacker = (Option<Decompressor<'static>>, Vec<u8>);
     thread_local! {
-        static ZSTD: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+        static ZSTD: RefCell<Unpacker> = const { RefCell::new((None, Vec::new())) };
     }
-    ZSTD.with_borrow_mut(|zstd| {
+    ZSTD.with_borrow_mut(|(zstd, raw)| {
+        let failed = |error| format!("zstd: {error}");
         let zstd = match zstd {
             Some(zstd) => zstd,
-            None => zstd.insert(Decompressor::new()?),
+            None => zstd.insert(Decompressor::new().map_err(failed)?),
         };
-        zstd.decompress_to_buffer(stored, raw)
+        if raw.len() < raw_bytes {
+            raw.resize(raw_bytes, 0);
+        }
+        let raw = &mut raw[..raw_bytes];
+        let unpacked = zstd.decompress_to_buffer(stored, raw).map_err(failed)?;
+        if unpacked != raw_bytes {
+            return Err(format!("{unpacked} bytes from zstd, {raw_bytes} are stated"));
+        }
+        decode(raw)
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::cache::LeafCache;
 use super::key::Key;
-use super::leaf::Leaf;
+use super::leaf::CachedLeaf;
 use super::levels::Part;
 use super::merge::Cursor;
 use super::part::{KeyRange, PartError, PartIndex, Section};
@@ -32,13 +32,34 @@ struct Spot {
     part: usize,
     index: Arc<PartIndex>,
     number: usize,
-    leaf: Arc<Leaf>,
+    leaf: Arc<CachedLeaf>,
     row: usize,
+    value: Vec<u8>,
 }
 
 impl Spot {
+    fn new(part: usize, (index, number): (&Arc<PartIndex>, usize), leaf: Arc<CachedLeaf>) -> Self {
+        let (index, value) = (Arc::clone(index), Vec::new());
+        Self { part, index, number, leaf, row: 0, value }
+    }
+
+    /// At this row of the leaf.
+    fn at(mut self, row: usize) -> Self {
+        self.go(row);
+        self
+    }
+
+    fn go(&mut self, row: usize) {
+        self.row = row;
+        self.leaf.gather(row, &mut self.value);
+    }
+
+    fn key(&self) -> Key {
+        self.leaf.key(self.row)
+    }
+
     fn row(&self) -> (Key, Option<&[u8]>) {
-        (self.leaf.key(self.row), self.leaf.value(self.row))
+        (self.key(), self.leaf.value(self.row, &self.value))
     }
 }
 
@@ -67,7 +88,7 @@ impl<S: PartStore> Source<'_, S> {
         part: &Part,
         (index, number): (&Arc<PartIndex>, usize),
         below: Key,
-    ) -> Result<Option<Arc<Leaf>>, PartError> {
+    ) -> Result<Option<Arc<CachedLeaf>>, PartError> {
         let range = (index.first_of(number), index.last_of(number));
         let leaf = self.cache.leaf(self.store, (part, index), number);
         self.unless_remade(leaf, (part, range, below))
@@ -87,8 +108,8 @@ impl<S: PartStore> Source<'_, S> {
                 }
                 if let Some(leaf) = self.leaf(part, (&index, number), below)? {
                     let row = leaf.lower_bound(from);
-                    let spot = Spot { part: at, index, number, leaf, row };
-                    return Ok((spot.row().0 < below).then_some(spot));
+                    let is_wanted = leaf.key(row) < below;
+                    return Ok(is_wanted.then(|| Spot::new(at, (&index, number), leaf).at(row)));
                 }
             }
         }
@@ -109,10 +130,7 @@ impl<S: PartStore> Source<'_, S> {
             return Ok(None);
         }
         match self.leaf(&parts[spot.part], (&spot.index, number), below)? {
-            Some(leaf) => {
-                let index = Arc::clone(&spot.index);
-                Ok(Some(Spot { part: spot.part, index, number, leaf, row: 0 }))
-            }
+            Some(leaf) => Ok(Some(Spot::new(spot.part, (&spot.index, number), leaf).at(0))),
             None => self.first(parts, spot.index.last_of(number).successor(), below),
         }
     }
@@ -131,8 +149,8 @@ impl<S: PartStore> Source<'_, S> {
                 }
                 if let Some(leaf) = self.leaf(part, (&index, number), below)? {
                     let Some(row) = leaf.lower_bound(below).checked_sub(1) else { continue };
-                    let spot = Spot { part: at, index, number, leaf, row };
-                    return Ok((spot.row().0 >= from).then_some(spot));
+                    let is_wanted = leaf.key(row) >= from;
+                    return Ok(is_wanted.then(|| Spot::new(at, (&index, number), leaf).at(row)));
                 }
             }
         }
@@ -224,7 +242,7 @@ impl<S: PartStore> Cursor for Upwards<'_, S> {
         if spot.row + 1 == spot.leaf.len() {
             self.spot = self.source.first_of_next_leaf(self.parts, spot, self.below)?;
         } else if spot.leaf.key(spot.row + 1) < self.below {
-            spot.row += 1;
+            spot.go(spot.row + 1);
         } else {
             self.spot = None;
         }
@@ -259,9 +277,9 @@ impl<'a, S: PartStore> Downwards<'a, S> {
     /// Goes to the row before.
     pub(in crate::furrow) fn step_down(&mut self) -> Result<(), PartError> {
         let Some(spot) = &mut self.spot else { return Ok(()) };
-        let key = spot.leaf.key(spot.row);
+        let key = spot.key();
         match spot.row.checked_sub(1) {
-            Some(row) if spot.leaf.key(row) >= self.from => spot.row = row,
+            Some(row) if spot.leaf.key(row) >= self.from => spot.go(row),
             None if key > self.from => {
                 self.spot = self.source.last(self.parts, self.from, key)?;
             }

@@ -12,7 +12,9 @@ use super::{
 };
 use crate::furrow::format::{BLOCK_BYTES, VERSION};
 use crate::furrow::table::key::{Key, RowKind};
-use crate::furrow::table::leaf::{LEAF_BYTES, Leaf, STORED_BYTES_MAX, decode};
+use crate::furrow::table::leaf::{
+    CachedLeaf, LEAF_BYTES, Leaf, STORED_BYTES_MAX, decode, decode_cached,
+};
 use crate::furrow::table::merge::Cursor;
 
 /// Bytes that a cursor reads ahead at most.
@@ -129,8 +131,13 @@ impl<S: PartSource> PartReader<S> {
         self.either_copy(Section::Leaf(count(leaf)), |copy| self.read_leaf(leaf, copy))
     }
 
-    /// Reads up to `count` leaves from `first` on at once, those that are good in the first copy.
-    pub fn leaves_ahead(&self, first: usize, count: usize) -> Vec<Arc<Leaf>> {
+    /// Reads a leaf for the cache.
+    pub fn cached_leaf(&self, leaf: usize) -> Result<Arc<CachedLeaf>, PartError> {
+        self.either_copy(Section::Leaf(count(leaf)), |copy| self.read_leaf(leaf, copy))
+    }
+
+    /// Reads up to `count` leaves from `first` on at once for the cache, those that are good in the first copy.
+    pub fn leaves_ahead(&self, first: usize, count: usize) -> Vec<Arc<CachedLeaf>> {
         let places = self.index.places.get(first..).unwrap_or_default();
         let start = places.first().map_or(0, |place| place.offset);
         let ends = places.iter().take(count).map(|place| {
@@ -184,7 +191,7 @@ impl<S: PartSource> PartReader<S> {
         };
         note(Section::Index, self.read_index(copy).map(drop));
         for leaf in 0..self.leaves() {
-            note(Section::Leaf(count(leaf)), self.read_leaf(leaf, copy).map(drop));
+            note(Section::Leaf(count(leaf)), self.read_leaf::<Leaf>(leaf, copy).map(drop));
         }
     }
 
@@ -233,7 +240,7 @@ impl<S: PartSource> PartReader<S> {
         index_of(&self.summary, header.leaf.get(), body)
     }
 
-    fn read_leaf(&self, leaf: usize, copy: usize) -> Result<Arc<Leaf>, String> {
+    fn read_leaf<L: Decoded>(&self, leaf: usize, copy: usize) -> Result<Arc<L>, String> {
         let LeafPlace { offset, bytes, .. } = self.index.places[leaf];
         let blocks = self.read_blocks(copy, offset, bytes as usize)?;
         self.decode_leaf(leaf, &blocks[offset as usize % BLOCK_BYTES..])
@@ -249,18 +256,45 @@ impl<S: PartSource> PartReader<S> {
     }
 
     /// The leaf that begins at the start of `bytes`.
-    fn decode_leaf(&self, leaf: usize, bytes: &[u8]) -> Result<Arc<Leaf>, String> {
+    fn decode_leaf<L: Decoded>(&self, leaf: usize, bytes: &[u8]) -> Result<Arc<L>, String> {
         let place = &self.index.places[leaf];
         let section = bytes.get(..place.bytes as usize).ok_or("it is cut off")?;
         let (_, body) = verify(self.id, section, (*b"FRLF", Some(count(leaf)), place.crc))?;
-        let decoded = decode(body)?;
-        let (Some(first), Some(last)) = (decoded.first(), decoded.last()) else {
+        let decoded = L::decode(body)?;
+        let Some((first, last)) = decoded.range() else {
             return Err("it has no rows".into());
         };
         if (first, last) != (place.first, place.last) {
             return Err(format!("{first:?} to {last:?} does not fit the index"));
         }
         Ok(Arc::new(decoded))
+    }
+}
+
+/// What a leaf is decoded to.
+trait Decoded: Sized {
+    fn decode(body: &[u8]) -> Result<Self, String>;
+
+    fn range(&self) -> Option<KeyRange>;
+}
+
+impl Decoded for Leaf {
+    fn decode(body: &[u8]) -> Result<Self, String> {
+        decode(body)
+    }
+
+    fn range(&self) -> Option<KeyRange> {
+        self.first().zip(self.last())
+    }
+}
+
+impl Decoded for CachedLeaf {
+    fn decode(body: &[u8]) -> Result<Self, String> {
+        decode_cached(body)
+    }
+
+    fn range(&self) -> Option<KeyRange> {
+        self.first().zip(self.last())
     }
 }
 

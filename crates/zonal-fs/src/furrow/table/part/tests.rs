@@ -137,7 +137,7 @@ proptest! {
         if let Ok(reader) = open(&summary, &source) {
             for leaf in 0..=reader.leaves() {
                 for (number, found) in (leaf..).zip(reader.leaves_ahead(leaf, 5)) {
-                    prop_assert_eq!(found, reader.leaf(number).unwrap());
+                    prop_assert_eq!(found, reader.cached_leaf(number).unwrap());
                 }
             }
         }
@@ -301,7 +301,7 @@ fn leaves_are_read_together_up_to_one_that_is_bad() {
     assert_eq!(leaves.len(), 8);
     assert_eq!(source.reads.load(Ordering::Relaxed), reads + 1);
     for (number, leaf) in (3..).zip(leaves) {
-        assert_eq!(leaf, reader.leaf(number).unwrap());
+        assert_eq!(leaf, reader.cached_leaf(number).unwrap());
     }
     assert_eq!(reader.leaves_ahead(places.len() - 2, 8).len(), 2, "up to the last one");
     drop(reader);
