@@ -343,7 +343,9 @@ fn texts_of<'a>(value: &'a serde_json::Value, name: &str, found: &mut Vec<&'a st
             }
         }
         serde_json::Value::Array(values) => {
-            values.iter().for_each(|value| texts_of(value, name, found));
+            for value in values {
+                texts_of(value, name, found);
+            }
         }
         _ => {}
     }

@@ -9,12 +9,12 @@ fn outcomes(device: &dyn ZonedDevice, mut batch: Vec<Io<'_>>) -> Vec<Result<Lba,
     batch.into_iter().map(Io::outcome).collect()
 }
 
-/// As many zones as may be active, each with room for `blocks` blocks.
+/// As many zones as may be active, eight at most, each with room for `blocks` blocks.
 fn active(device: &dyn ZonedDevice, blocks: u64) -> Vec<zonal::Zone> {
     let mut zones = roomy(device, blocks);
     let geometry = device.geometry();
     let limit = geometry.max_active().unwrap_or(4).min(geometry.max_open().unwrap_or(4));
-    zones.truncate(limit as usize);
+    zones.truncate(limit.min(8) as usize);
     zones
 }
 
