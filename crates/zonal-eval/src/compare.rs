@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use zonal_sim::config::Kind;
-use zonal_sim::files::{self, Amount, Discard, FileLoad, FileStore, InPlace, Lifetimes, Outcome};
+use zonal_sim::files::{
+    self, Amount, Discard, FileLoad, FileOp, FileStore, InPlace, Lifetimes, Outcome,
+};
 use zonal_sim::report::chart::{Axis, Bars, Picture};
 use zonal_sim::report::{Cell, Table};
 use zonal_sim::{Config, Progress};
@@ -100,7 +102,8 @@ pub fn compare(
     let mut set_ups = Vec::new();
     for (name, set_up) in SET_UPS {
         let mut advance = |at| progress(name, at);
-        let outcome = measure(config, (name, set_up), user_bytes, verify, &mut advance);
+        let work = Work::Generated(user_bytes);
+        let outcome = measure(config, (name, set_up), work, verify, &mut advance);
         let outcome = outcome.map_err(|source| {
             let (fill, source) = (config.workload.fill, Box::new(source));
             EvalError::SetUp { set_up: name, fill, source }
@@ -123,17 +126,44 @@ fn of_kind(config: &Config, kind: Kind) -> Config {
     config
 }
 
+/// Carries out recorded operations on some set-ups, and measures after the first `warm_up` of them.
+pub fn replay(
+    config: &Config,
+    set_ups: &[(&'static str, SetUp)],
+    (ops, warm_up): (&[FileOp], usize),
+    verify: Verify,
+    progress: &mut dyn FnMut(&str, Progress),
+) -> Result<Vec<Row>> {
+    files::check(config)?;
+    let mut rows = Vec::new();
+    for &(name, set_up) in set_ups {
+        let mut advance = |at| progress(name, at);
+        let work = Work::Recorded(ops, warm_up);
+        rows.push(Row::new(measure(config, (name, set_up), work, verify, &mut advance)?));
+    }
+    Ok(rows)
+}
+
+/// What is done to files.
+#[derive(Clone, Copy)]
+enum Work<'a> {
+    /// The workload of the config, for a drive of this user capacity.
+    Generated(u64),
+    /// What was recorded, and how much of it comes before the measurement.
+    Recorded(&'a [FileOp], usize),
+}
+
 fn measure(
     config: &Config,
     (name, set_up): (&str, SetUp),
-    user_bytes: u64,
+    work: Work<'_>,
     verify: Verify,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome> {
     match set_up {
         SetUp::Furrow => {
             let mut store = FurrowStore::new(config)?;
-            let outcome = drive(config, name, &mut store, user_bytes, progress)?;
+            let outcome = drive(config, name, &mut store, work, progress)?;
             if verify == Verify::Everything {
                 store.verify()?;
             }
@@ -141,7 +171,7 @@ fn measure(
         }
         SetUp::Zonefs => {
             let mut store = ZonefsStore::new(config)?;
-            let outcome = drive(config, name, &mut store, user_bytes, progress)?;
+            let outcome = drive(config, name, &mut store, work, progress)?;
             if verify == Verify::Everything {
                 store.verify()?;
             }
@@ -154,7 +184,7 @@ fn measure(
                 config.gc.streams = 1;
             }
             let mut store = InPlace::new(&config, discard, lifetimes)?;
-            Ok(drive(&config, name, &mut store, user_bytes, progress)?)
+            Ok(drive(&config, name, &mut store, work, progress)?)
         }
     }
 }
@@ -164,12 +194,16 @@ fn drive<S: FileStore>(
     config: &Config,
     name: &str,
     store: &mut S,
-    user_bytes: u64,
+    work: Work<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> std::result::Result<Outcome, S::Error> {
-    let mut load = FileLoad::new(config, user_bytes)?;
-    let amount = amount(config, user_bytes);
-    files::run(name, store, &mut load, amount, progress)
+    match work {
+        Work::Generated(user_bytes) => {
+            let mut load = FileLoad::new(config, user_bytes)?;
+            files::run(name, store, &mut load, amount(config, user_bytes), progress)
+        }
+        Work::Recorded(ops, warm_up) => files::replay(name, store, (ops, warm_up), progress),
+    }
 }
 
 /// Bytes that the programs write.
@@ -292,6 +326,23 @@ mod tests {
         assert!(trim.total_wa < no_trim.total_wa, "TRIM helps: {trim:?} {no_trim:?}");
     }
 
+    /// `SEED` chooses the files, `COUNT` is how often the drive is written over.
+    #[test]
+    #[ignore = "takes minutes; run by cargo xtask test --soak"]
+    fn every_file_is_kept_over_a_long_time_that_is_virtual() {
+        let number = |name: &str, default: u32| -> u32 {
+            std::env::var(name).map_or(default, |text| text.parse().unwrap())
+        };
+        let (seed, turns) = (number("SEED", 1), number("COUNT", 1000));
+        println!("SEED={seed} COUNT={turns}");
+        let mut config = config(seed.into());
+        config.run.drive_writes = turns.into();
+        for row in compare(&config, Verify::Everything, &mut |_, _| ()).unwrap().set_ups {
+            let name = &row.outcome.name;
+            println!("{name}: {:.0} s of virtual time, {:.3}", row.virtual_s, row.total_wa);
+        }
+    }
+
     #[test]
     fn a_seed_gives_the_same_comparison_byte_for_byte() {
         let text = |seed| {
@@ -302,6 +353,22 @@ mod tests {
         let first = text(2);
         assert_eq!(text(2), first);
         assert_ne!(text(3), first);
+    }
+
+    #[test]
+    fn recorded_operations_are_measured_behind_their_warm_up() {
+        let config = config(1);
+        let user_bytes = of_kind(&config, Kind::Conventional).layout().unwrap().user_bytes();
+        let mut load = FileLoad::new(&config, user_bytes).unwrap();
+        let ops: Vec<FileOp> = (0..4000).map(|_| load.next_op()).collect();
+        let rows =
+            replay(&config, &SET_UPS, (&ops, 3000), Verify::Everything, &mut |_, _| ()).unwrap();
+        let bytes: u64 = ops[3000..].iter().map(FileOp::bytes).sum();
+        assert_eq!(rows.len(), SET_UPS.len());
+        for row in rows {
+            assert_eq!(row.outcome.app_bytes, bytes, "{row:?}");
+            assert!(row.fs_wa >= 1.0 && row.virtual_s > 0.0, "{row:?}");
+        }
     }
 
     #[test]

@@ -214,7 +214,7 @@ pub unsafe extern "C" fn zonal_list(
             let told = ZonalEntry {
                 name: name.as_ptr(),
                 ino: entry.ino.get(),
-                r#type: mode_of(entry.kind) >> 12,
+                r#type: entry.kind.format() >> 12,
             };
             // SAFETY: the entry and its name live until it returns; the function is the caller's.
             ended = unsafe { each(context, &raw const told) };
@@ -411,19 +411,6 @@ fn open_flags(flags: c_int) -> Outcome<OpenFlags> {
     Ok(open - OpenFlags::APPEND)
 }
 
-/// The type bits of `st_mode`.
-fn mode_of(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Fifo => 0o010_000,
-        FileKind::CharDevice => 0o020_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Regular => 0o100_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Socket => 0o140_000,
-    }
-}
-
 fn told(attr: &Attr) -> ZonalStat {
     ZonalStat {
         ino: attr.ino.get(),
@@ -435,7 +422,7 @@ fn told(attr: &Attr) -> ZonalStat {
         atime_nsec: attr.atime.nanos(),
         mtime_nsec: attr.mtime.nanos(),
         ctime_nsec: attr.ctime.nanos(),
-        mode: mode_of(attr.kind) | u32::from(attr.perm),
+        mode: attr.kind.format() | u32::from(attr.perm),
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,

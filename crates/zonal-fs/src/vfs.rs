@@ -98,6 +98,21 @@ pub enum FileKind {
     BlockDevice,
 }
 
+impl FileKind {
+    /// The bits of `st_mode` that say it, those of `S_IFMT`.
+    pub const fn format(self) -> u32 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Regular => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+}
+
 /// What `stat` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {

@@ -35,7 +35,8 @@ pub(crate) fn changed_zone(geometry: &Geometry, op: &Op<'_>) -> Option<ZoneId> {
 }
 
 /// Performs a batch in rounds: `round` gets requests that may run side by side. It has at most one write
-/// to each zone, and none beside appends. A flush stands alone, after all before it.
+/// to each zone, and none beside appends. A flush stands alone, after all before it. What `round` leaves
+/// without a result is performed alone.
 pub(crate) fn in_rounds<'a, D: ZonedDevice>(
     drive: &D,
     appends: Appends,
@@ -64,7 +65,15 @@ pub(crate) fn in_rounds<'a, D: ZonedDevice>(
         match now.as_mut_slice() {
             [] => {}
             [one] => one.perform(drive),
-            several => round(several),
+            several => {
+                for io in &mut *several {
+                    io.result = None;
+                }
+                round(several);
+                for io in several.iter_mut().filter(|io| io.result.is_none()) {
+                    io.perform(drive);
+                }
+            }
         }
         rest = later;
     }

@@ -2,8 +2,8 @@
 //! hundred gigabytes fit: the benchmarks write such blocks as data, and only metadata is stored. Words
 //! differ, so checksums do as well, and metadata is as hard to compress as any.
 //!
-//! One that is loaded keeps its metadata in a file, so that the memory of the program is that of the
-//! file system. It keeps to the zone state machine and counts what is done to it. It does not enforce the limits
+//! One that is loaded or made in a file keeps its metadata there, so that the memory of the program is that of the
+//! file system, but for what [`stored`](SparseDrive::stored) says. It keeps to the zone state machine and counts what is done to it. It does not enforce the limits
 //! of open and active zones: the tests do that.
 
 use std::fs::File;
@@ -27,7 +27,7 @@ pub(crate) struct SparseDrive {
     geometry: Geometry,
     zones: Box<[Mutex<Slot>]>,
     counts: Atomics,
-    /// What is stored of a drive that was loaded: each zone at its place.
+    /// What is stored, of a drive in a file: each zone at its place.
     file: Option<File>,
 }
 
@@ -76,6 +76,8 @@ struct Slot {
     state: ZoneState,
     /// In the order of writing, so sorted by start; each reaches to the start of the next.
     pieces: Vec<Piece>,
+    /// The most that there were: what of a drive in a file takes memory.
+    pieces_max: usize,
 }
 
 struct Piece {
@@ -112,9 +114,21 @@ impl SparseDrive {
         let empty = || Slot {
             state: ZoneState { cond: ZoneCond::Empty, written: LbaCount::ZERO },
             pieces: Vec::new(),
+            pieces_max: 0,
         };
         let zones = geometry.zones().map(|_| Mutex::new(empty())).collect();
         Self { geometry, zones, counts: Atomics::default(), file: None }
+    }
+
+    /// The same, with what is not of one word in a file, and room for all places at once, which is given back
+    /// with the drive: so nothing that it does changes what the allocator keeps.
+    pub(crate) fn in_file(zones: u64, zone_mib: u64) -> IoResult<Self> {
+        let drive = Self { file: Some(tempfile::tempfile()?), ..Self::new(zones, zone_mib) };
+        let blocks = usize::try_from(drive.geometry.zone_size().get()).expect("a zone in memory");
+        for slot in &drive.zones {
+            slot.lock().expect("no holder panicked").pieces.reserve_exact(blocks);
+        }
+        Ok(drive)
     }
 
     /// Bytes of all zones.
@@ -143,9 +157,13 @@ impl SparseDrive {
             Content::Stored(bytes) => bytes.len() as u64,
         };
         let zones = self.zones.iter().map(|slot| {
-            let pieces = &slot.lock().expect("no holder panicked").pieces;
-            let places = (pieces.len() * size_of::<Piece>()) as u64;
-            places + pieces.iter().map(of).sum::<u64>()
+            let slot = slot.lock().expect("no holder panicked");
+            let pieces = slot.pieces.len().max(slot.pieces_max);
+            let places = (pieces * size_of::<Piece>()) as u64;
+            if self.file.is_some() {
+                return places;
+            }
+            places + slot.pieces.iter().map(of).sum::<u64>()
         });
         zones.sum()
     }
@@ -178,7 +196,7 @@ impl SparseDrive {
     pub(crate) fn load(path: &Path) -> IoResult<Self> {
         let mut file = BufReader::new(File::open(path)?);
         let [zones, zone_mib] = get(&mut file)?;
-        let drive = Self { file: Some(tempfile::tempfile()?), ..Self::new(zones, zone_mib) };
+        let drive = Self::in_file(zones, zone_mib)?;
         for (zone, slot) in drive.geometry.zones().zip(&drive.zones) {
             let mut slot = slot.lock().expect("no holder panicked");
             let [cond, written, pieces] = get(&mut file)?;
@@ -235,7 +253,12 @@ impl SparseDrive {
         slot.state = next(Rules::Zns, slot.state, Event::Manage(action), capacity)
             .unwrap_or_else(|refusal| panic!("{action:?} of zone {zone} is refused: {refusal:?}"));
         if action == ZoneAction::Reset {
-            slot.pieces = Vec::new();
+            if self.file.is_some() {
+                slot.pieces_max = slot.pieces_max.max(slot.pieces.len());
+                slot.pieces.clear();
+            } else {
+                slot.pieces = Vec::new();
+            }
             self.counts.resets.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -131,9 +131,14 @@ impl Zipf {
 
     /// A block; which ones are hot has nothing to do with where they lie.
     pub(crate) fn block(&self, dice: &mut Dice, blocks: u64) -> u64 {
+        scattered(self.rank(dice)) % blocks
+    }
+
+    /// A rank, 0 the hottest.
+    pub(crate) fn rank(&self, dice: &mut Dice) -> u64 {
         let share = dice.share();
         let scaled = share * self.zeta;
-        let rank = if scaled < 1.0 {
+        if scaled < 1.0 {
             0
         } else if scaled < 1.0 + 0.5_f64.powf(self.skew) {
             1
@@ -142,9 +147,13 @@ impl Zipf {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
             let rank = (self.items as f64 * base.powf(1.0 / (1.0 - self.skew))) as u64;
             rank.min(self.items - 1)
-        };
-        rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks
+        }
     }
+}
+
+/// A number that has nothing to do with its neighbours'.
+pub(crate) const fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Files of 16 KiB to 2 MiB, made and deleted in a drive of 4 GiB that stays half full.

@@ -9,7 +9,7 @@ use zonal_fs::furrow::MountOptions;
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags, XattrMode};
 
 use crate::Args;
-use crate::metadata::{Paced, Zipf};
+use crate::metadata::{Paced, Zipf, scattered};
 use crate::report::Report;
 use crate::volume::{BLOCK, Dice, create_directory, create_file, fill, overwrite};
 
@@ -48,8 +48,13 @@ impl Workload {
                 let hot = blocks / 10;
                 if dice.below(10) < 9 { dice.below(hot) } else { hot + dice.below(blocks - hot) }
             }
-            // All ranks have moved by a tenth of the blocks after one turn.
-            ("drifting Zipf", Some(zipf)) => (zipf.block(dice, blocks) + nth / 10) % blocks,
+            // Each rank moves to another block once in ten turns of the drive, each at a time of its own.
+            ("drifting Zipf", Some(zipf)) => {
+                const INTERVAL: u64 = 10 * ALL;
+                let rank = zipf.rank(dice);
+                let moves = (nth + scattered(rank + 1) % INTERVAL) / INTERVAL;
+                scattered(rank + moves * blocks) % blocks
+            }
             (_, Some(zipf)) => zipf.block(dice, blocks),
             (_, None) => dice.below(blocks),
         }

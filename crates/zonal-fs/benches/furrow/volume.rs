@@ -70,7 +70,15 @@ pub(crate) fn make_with(
     clock: Arc<dyn Clock>,
     options: MountOptions,
 ) -> Made {
-    let drive = Arc::new(SparseDrive::new(zones, zone_mib));
+    make_on(Arc::new(SparseDrive::new(zones, zone_mib)), clock, options)
+}
+
+/// The same, on a drive that there is.
+pub(crate) fn make_on(
+    drive: Arc<SparseDrive>,
+    clock: Arc<dyn Clock>,
+    options: MountOptions,
+) -> Made {
     // No reserve, so that the benchmark says itself how full the drive is.
     let format = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
     mkfs(drive.clone(), &ManualClock::new(1), &format, &mut |_| ()).expect("formatted");

@@ -217,10 +217,10 @@ impl Furrow {
         let records = self.view.with_unwritten(|rows| records_of(rows, fresh, bytes));
         let count = records.len();
         for (index, record) in records.into_iter().enumerate() {
-            let mut record = record.pad();
+            let record = record.pad();
             let rest = if index + 1 < count { Rest::Follows } else { Rest::None };
             let mut tries = 0;
-            while committer.journal.append(&self.drive, &mut record, rest)? == Appended::NoRoom {
+            while committer.journal.append(&self.drive, &record, rest)? == Appended::NoRoom {
                 tries += 1;
                 if tries > TRIES_MAX {
                     return Err(FsError::NoSpace);
@@ -267,9 +267,9 @@ mod tests {
 
     use super::*;
     use crate::furrow::alloc::Role;
-    use crate::furrow::sample::formatted;
+    use crate::furrow::sample::{counted, formatted};
     use crate::furrow::{Access, MountOptions};
-    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, SyncKind, WriteFlags};
 
     #[test]
     fn a_commit_leaves_the_table_to_a_worker_unless_that_falls_behind() {
@@ -292,6 +292,20 @@ mod tests {
         // It never comes again.
         (0..5 * limit).for_each(commit);
         assert!(fs.committer.lock().unwrap().journal.pairs.len() < 3);
+    }
+
+    #[test]
+    fn an_fsync_waits_for_the_device_three_times() {
+        let (drive, clock) = counted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        fs.sync().unwrap();
+        fs.write(ino, 0, &[1; 4096], WriteFlags::empty()).unwrap();
+        drive.clear();
+        fs.fsync(ino, SyncKind::Data).unwrap();
+        // The data, both copies of the record together, and a flush.
+        assert_eq!((drive.requests(), drive.rounds()), (4, 3));
     }
 
     #[test]

@@ -360,6 +360,10 @@ impl State {
         let end = start + u64::from(entry.blocks());
         let left = narrow(first.saturating_sub(start));
         let right = narrow(end.saturating_sub(limit));
+        if let MapEntry::At { zone, .. } = *entry {
+            let died = entry.blocks() - left - right;
+            self.zones.victims.note_death(zone, died, self.totals.data_clock);
+        }
         if left + right == 0 {
             self.take_entry(ino, start);
             return;

@@ -117,6 +117,15 @@ impl Drive {
         self.changed(self.device.write(self.lba(at), data))
     }
 
+    /// Writes whole blocks where the pointers of two zones are, side by side.
+    pub(super) fn write_copies(&self, at: [Address; 2], copies: [&[u8]; 2]) -> [Result<()>; 2] {
+        let bytes = copies[0].len() + copies[1].len();
+        self.counts.meta_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let mut batch = [0, 1].map(|copy| Io::write(self.lba(at[copy]), copies[copy]));
+        self.device.submit(&mut batch);
+        batch.map(|io| self.changed(io.outcome().map(drop)))
+    }
+
     /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
     /// in a conventional zone, the device's choice in a sequential one.
     pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {

@@ -82,7 +82,7 @@ impl Journal {
     pub(super) fn append(
         &mut self,
         drive: &Drive,
-        record: &mut PaddedRecord,
+        record: &PaddedRecord,
         rest: Rest,
     ) -> Result<Appended> {
         let blocks = u32::try_from(record.blocks()).unwrap_or(u32::MAX);
@@ -96,20 +96,24 @@ impl Journal {
             seq: self.end.last + 1,
             prev: self.end.chain,
         };
-        let zones = self.pairs[self.end.index].zones;
-        let mut is_written = false;
-        for (copy, zone) in zones.into_iter().enumerate() {
-            if self.failed[copy] {
-                continue;
-            }
-            let at = Address { zone, block: self.end.block };
-            let (bytes, _) = record.seal(&id, at);
-            match drive.write(at, bytes) {
-                Ok(()) => is_written = true,
-                // No fault of the zone's, and it is as it was before.
-                Err(error @ DeviceError::NoSpace { .. }) if !is_written => return Err(error.into()),
-                Err(error) => {
-                    tracing::warn!(zone = at.zone, %error, "a copy of the journal has failed");
+        let at = self.pairs[self.end.index].zones;
+        let at = at.map(|zone| Address { zone, block: self.end.block });
+        let seal = |copy: usize| record.seal(&id, at[copy]).0;
+        let outcomes = match self.failed {
+            [false, false] => drive.write_copies(at, [&seal(0), &seal(1)]).map(Some),
+            [false, true] => [Some(drive.write(at[0], &seal(0))), None],
+            [true, _] => [None, Some(drive.write(at[1], &seal(1)))],
+        };
+        let is_written = outcomes.iter().flatten().any(std::result::Result::is_ok);
+        for (copy, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                None | Some(Ok(())) => {}
+                // No fault of the zone's, and both are as they were before.
+                Some(Err(error @ DeviceError::NoSpace { .. })) if !is_written => {
+                    return Err(error.into());
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(zone = at[copy].zone, %error, "a copy of the journal has failed");
                     self.failed[copy] = true;
                 }
             }

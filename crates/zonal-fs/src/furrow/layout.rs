@@ -4,7 +4,6 @@
 use zonal::placement::life::Evidence;
 use zonal::placement::model::Rules;
 use zonal::placement::streams::Budget;
-use zonal::victim::Policy;
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
 
 use super::format::row::map_bytes;
@@ -108,8 +107,8 @@ pub(super) struct ZoneLimits {
     pub(super) budget: Budget,
     /// Which empty zone is taken.
     pub(super) pick: ZonePick,
-    /// How victims are compared while nobody waits.
-    pub(super) victim: Policy,
+    /// Says how victims are compared while nobody waits.
+    pub(super) placement: Rules,
     /// What lives are predicted from.
     pub(super) evidence: Evidence,
     /// Largest extent, in blocks.
@@ -243,8 +242,8 @@ impl Layout {
     /// What the zone bookkeeping needs to know.
     pub(super) fn zone_limits(&self) -> ZoneLimits {
         let Self { first_sequential, zone_blocks, extent_max, pick, evidence, .. } = *self;
-        let (budget, victim) = (self.placement.budget(self.open_zones), self.placement.victim());
-        ZoneLimits { first_sequential, zone_blocks, budget, pick, victim, evidence, extent_max }
+        let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
+        ZoneLimits { first_sequential, zone_blocks, budget, pick, placement, evidence, extent_max }
     }
 
     /// Whether a zone belongs to the superblock log.

@@ -352,6 +352,16 @@ fn entry_of_row(key: Key, value: &[u8]) -> Result<(Box<[u8]>, Entry)> {
     Ok((name.into(), entry))
 }
 
+impl State {
+    /// Nothing is known of these blocks of a file, and nothing more will be.
+    pub(super) fn take_for_hole(&mut self, ino: Ino, blocks: Range<u64>) {
+        let inode = self.inodes.get_mut(&ino);
+        if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
+            self.held_bytes += file.enter(Vec::new(), blocks);
+        }
+    }
+}
+
 impl File {
     /// Enters what was read of the map, where nothing was known yet. Returns the bytes it takes.
     fn enter(&mut self, entries: Vec<(u64, MapEntry)>, known: Range<u64>) -> usize {

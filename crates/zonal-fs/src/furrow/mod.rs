@@ -53,6 +53,7 @@ pub mod layout;
 mod load;
 mod loading;
 mod losses;
+mod lost_blocks;
 mod meters;
 mod missing;
 mod mkfs;

@@ -74,7 +74,7 @@ impl Furrow {
                 outcome?
             }
         };
-        if price > 0
+        if let Some(price) = price
             && let Err(error) = self.pay(price)
         {
             // The writer has its room already.
@@ -93,8 +93,9 @@ impl Furrow {
         })
     }
 
-    /// Holds room if there is enough, and says what is to be paid for it.
-    fn admit_at_once(&self, blocks: u64) -> Option<(Admission<'_>, u64)> {
+    /// Holds room if there is enough, and says what is to be paid for it, if it is little. Nothing may be owed then
+    /// too: what was won is still to be given back.
+    fn admit_at_once(&self, blocks: u64) -> Option<(Admission<'_>, Option<u64>)> {
         let mut state = self.write_accounts();
         let rest = self.room(&state).checked_sub(state.totals.pending + blocks)?;
         state.totals.pending += blocks;
@@ -102,7 +103,8 @@ impl Furrow {
         let now = rest + state.zones.awaited_blocks();
         let room = Room { now, low: self.low_mark(&state) };
         let cost = if room.now < room.low { self.cost(&state) } else { 0 };
-        Some((Admission { fs: self, blocks }, price(blocks, cost, room)))
+        let price = (rest < room.low).then(|| price(blocks, cost, room));
+        Some((Admission { fs: self, blocks }, price))
     }
 
     /// What a block that is won costs: as the last victims have, or else as a zone on average would.
@@ -115,7 +117,7 @@ impl Furrow {
         cost(live, state.zones.usable().saturating_sub(live))
     }
 
-    fn admit_with_effort(&self, blocks: u64) -> Result<(Admission<'_>, u64)> {
+    fn admit_with_effort(&self, blocks: u64) -> Result<(Admission<'_>, Option<u64>)> {
         let _wait = self.meters.wait(&*self.clock);
         let _turn = self.making_room.take(|| 1);
         let mut attempts = self.attempts_max();

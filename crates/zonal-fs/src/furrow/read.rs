@@ -287,22 +287,14 @@ fn piece(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use zonal::layer::delay::Delay;
-    use zonal::{ManualClock, MemoryDrive, Profile};
-
     use super::*;
-    use crate::furrow::{MkfsOptions, MountOptions, mkfs};
+    use crate::furrow::MountOptions;
+    use crate::furrow::sample::counted;
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
 
     #[test]
     fn scattered_extents_are_read_at_once() {
-        let below = MemoryDrive::new(Profile::Small.geometry()).unwrap();
-        let drive = Arc::new(Delay::new(below, Duration::ZERO));
-        let clock = Arc::new(ManualClock::new(0));
-        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let (drive, clock) = counted(32, 512);
         let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let files = [&b"one"[..], b"two"]

@@ -9,6 +9,7 @@
 use super::Furrow;
 use super::missing::{Lookup, Missing, Stop};
 use super::state::State;
+use super::table::key::{Key, RowKind};
 use crate::vfs::Ino;
 
 /// Map entries that are removed at once, and up to which nothing is left to the reaper: well under a
@@ -134,7 +135,7 @@ impl State {
     fn mark_reaping(&mut self, ino: Ino) {
         self.reaping.insert(ino);
         self.mark_orphan(ino);
-        self.mark(super::table::key::RowKind::Inode, ino.get(), 0);
+        self.mark(RowKind::Inode, ino.get(), 0);
     }
 
     fn reap_max(&self) -> usize {
@@ -152,13 +153,46 @@ impl Furrow {
         true
     }
 
-    /// Removes some of what waits in a file. One that cannot be read waits for the next mount.
+    /// Removes some of what waits in a file. Rows of a deleted file that are lost are passed over; any other
+    /// file that cannot be read waits for the next mount.
     fn reap(&self, ino: Ino) {
         if let Err(error) = self.loaded(|| self.write_state().reap_some(ino)) {
-            tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
-            self.write_state().reaping.remove(&ino);
+            if self.pass_lost(ino) {
+                tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
+            } else {
+                tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
+                self.write_state().reaping.remove(&ino);
+            }
         }
         self.after_change();
+    }
+
+    /// Takes what is lost of a deleted file's map, from where it is not known, for a hole, and says whether
+    /// that is so.
+    fn pass_lost(&self, ino: Ino) -> bool {
+        let from = {
+            let state = self.read_state();
+            let inode = state.inodes.get(&ino).filter(|inode| inode.nlink == 0);
+            let file = inode.and_then(|inode| inode.file().ok());
+            let Some(file) = file.filter(|file| file.reap_from == Some(0)) else { return false };
+            file.known.first_unknown(0..u64::MAX)
+        };
+        let key = |at| Key::new(RowKind::Map, ino.get(), at);
+        let range = from.map(|from| (key(from), key(u64::MAX)));
+        let past = range.and_then(|range| self.view.past_lost(&self.drive, range));
+        let (Some(from), Some(past)) = (from, past) else { return false };
+        // The last of the lost pieces may reach to where the next one begins.
+        let end = if past >= key(u64::MAX) {
+            u64::MAX
+        } else if let Ok(found) = self.rows(past, key(u64::MAX), 1) {
+            found.rows.first().map_or(found.end, |(key, _)| *key).at()
+        } else {
+            // More is lost there.
+            past.at()
+        };
+        self.write_accounts().take_for_hole(ino, from..end);
+        self.give_back_lost(ino);
+        true
     }
 
     /// Waits, and works, until no blocks below `limit` of a file wait to be removed. Never with the

@@ -258,9 +258,15 @@ impl Furrow {
         let (mut batch, mut blocks) = (Vec::new(), 0);
         while let Some(record) = victim.next(most).filter(|_| blocks < most) {
             // Others may change something meanwhile: each piece is looked at again at the end.
-            let pieces = self
-                .loaded_if_there(|| self.read_state().pieces_at(victim.zone, &record))?
-                .unwrap_or_default();
+            let found = self.loaded_if_there(|| self.read_state().pieces_at(victim.zone, &record));
+            let pieces = match found {
+                Ok(pieces) => pieces.unwrap_or_default(),
+                Err(error @ FsError::Corrupt { .. }) => {
+                    tracing::error!(zone = victim.zone, %error, "blocks whose owner cannot be read stay");
+                    Vec::new()
+                }
+                Err(error) => return Err(error),
+            };
             let more: u32 = pieces.iter().map(Piece::blocks).sum();
             if blocks > 0 && blocks + more > most {
                 break;
@@ -355,16 +361,20 @@ impl Furrow {
     fn read_live(&self, victim: u32, batch: &[Piece]) -> Result<Vec<u8>> {
         let total: usize = batch.iter().map(|live| live.crcs.len()).sum();
         let mut data = vec![0; total * BLOCK_BYTES];
+        let is_next = |live: &Piece, next: &Piece| live.block + live.blocks() == next.block;
+        let mut runs = Vec::new();
         let mut rest = &mut data[..];
-        for run in batch.chunk_by(|live, next| live.block + live.blocks() == next.block) {
+        for run in batch.chunk_by(is_next) {
+            let blocks: usize = run.iter().map(|live| live.crcs.len()).sum();
+            let now = rest.split_off_mut(..blocks * BLOCK_BYTES).expect("it is as long as all");
+            runs.push((Address { zone: victim, block: run[0].block }, now));
+        }
+        self.drive.read_all(&mut runs)?;
+        for (run, (at, read)) in batch.chunk_by(is_next).zip(runs) {
             let crcs = run.iter().map(|live| &live.crcs[..]).collect::<Vec<_>>().concat();
-            let (now, later) = rest.split_at_mut(crcs.len() * BLOCK_BYTES);
-            rest = later;
-            let first = run[0].block;
-            let at = Address { zone: victim, block: first };
-            for index in self.drive.read_verified(at, &crcs, now)? {
+            for index in self.drive.find_wrong(at, &crcs, read) {
                 self.drive.counts.blocks_moved_wrong.fetch_add(1, Ordering::Relaxed);
-                let block = first + index;
+                let block = at.block + index;
                 let live = run.iter().rfind(|live| live.block <= block);
                 let owner = live.map(|live| live.owner);
                 tracing::error!(
@@ -398,7 +408,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::furrow::sample::formatted;
+    use crate::furrow::format::owners::Owner;
+    use crate::furrow::sample::{counted, formatted};
     use crate::furrow::{DataCheck, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -407,6 +418,32 @@ mod tests {
     fn runs(fs: &Furrow) -> usize {
         let state = fs.read_state();
         state.inodes.values().filter_map(|inode| inode.file().ok()).map(|file| file.map.len()).sum()
+    }
+
+    #[test]
+    fn scattered_blocks_of_a_victim_are_read_at_once() {
+        let (drive, clock) = counted(32, 64);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        fs.write(ino, 0, &vec![1; 60 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        let victim = fs.read_state().zones.streams.zones()[0].zone;
+        for block in (0..60).step_by(2) {
+            fs.write(ino, block * BLOCK_BYTES as u64, &[2; BLOCK_BYTES], WriteFlags::DIRECT)
+                .unwrap();
+        }
+        fs.sync().unwrap();
+        let crcs = vec![crc32c::crc32c(&[1; BLOCK_BYTES])];
+        let live = |block: u32| Piece {
+            owner: Owner::Entry(ino, u64::from(block)),
+            block,
+            crcs: crcs.clone(),
+        };
+        let pieces: Vec<Piece> = (0..30).map(|number| live(2 * number + 1)).collect();
+        drive.clear();
+        let data = fs.read_live(victim, &pieces).unwrap();
+        assert!(data.iter().all(|&byte| byte == 1));
+        assert_eq!((drive.requests(), drive.rounds()), (30, 1));
     }
 
     #[test]

@@ -136,7 +136,9 @@ fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Ba
 pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> Result<Opened> {
     let superlog::Search { found, bad, is_stale } = superlog::find_all(drive);
     let superblock = *superlog::newest(&found, &bad, planted)?;
-    check_superblocks(drive, &found, &superblock, bad, problems);
+    for why in bad {
+        problems.add(rule::SUPERBLOCKS, why);
+    }
     if is_stale {
         let epoch = superblock.epoch;
         let what = format!("neither pair of zones can be read behind epoch {epoch}");
@@ -149,8 +151,11 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     let reader = Reader::new(drive, &zones, &superblock, &manifest, planted);
     let mut memtable = Memtable::default();
     let known = superblock.last_batch.get();
-    let Replayed { journal, batches, newest } =
+    let Replayed { journal, batches, mut newest } =
         replay(reader, &mut memtable, problems, (known, planted))?;
+    let goes_on = journal.end.last > known;
+    let progress = if goes_on { Progress::Further } else { Progress::Superblock };
+    newest.is_single |= check_superblocks(drive, (&found, &superblock), progress, problems);
     if journal.end.last < known {
         let what = format!("the journal ends with batch {}, not {known}", journal.end.last);
         problems.add(rule::BATCHES, what);
@@ -162,25 +167,38 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     Ok(Opened { found, superblock, manifest, journal, table, zones, batches, newest })
 }
 
+/// Whether a pair lacks the newest superblock. That is no problem where it was being written when the power
+/// failed: the pair ends with the one before, and no later batch says that it was durable.
 fn check_superblocks(
     drive: &Drive,
-    found: &[Found],
-    newest: &Superblock,
-    bad: Vec<String>,
+    (found, newest): (&[Found], &Superblock),
+    progress: Progress,
     problems: &mut Problems,
-) {
-    for why in bad {
-        problems.add(rule::SUPERBLOCKS, why);
-    }
+) -> bool {
+    let mut is_single = false;
     for pair in drive.layout.superblock_pairs {
-        let current = found
-            .iter()
-            .any(|found| pair.contains(&found.at.zone) && found.superblock.epoch == newest.epoch);
-        if !current {
+        let of_pair = superlog::newest_of(found, pair);
+        if of_pair.is_some_and(|found| found.superblock.epoch == newest.epoch) {
+            continue;
+        }
+        is_single = true;
+        let is_before = |found: &Found| found.superblock.epoch.get() + 1 == newest.epoch.get();
+        let is_cut_off = of_pair.is_some_and(|found| is_before(found) && found.is_last);
+        if !is_cut_off || progress == Progress::Further {
             let what = format!("neither of zones {pair:?} has epoch {}", newest.epoch);
             problems.add(rule::SUPERBLOCKS, what);
         }
     }
+    is_single
+}
+
+/// How far the journal goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Up to what was durable when the newest superblock was written.
+    Superblock,
+    /// Beyond that: the superblock was durable, too.
+    Further,
 }
 
 /// The drive must be the one that was formatted.
@@ -281,12 +299,12 @@ fn cut_off(drive: &Drive, levels: &Levels, zones: &[Zone]) -> BTreeSet<u64> {
     cut.map(|part| part.summary.number).collect()
 }
 
-/// The newest batch, as a power cut may leave it.
+/// What was written last, as a power cut may leave it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Newest {
-    /// It is in one copy of the journal only.
+    /// The newest batch is in one copy of the journal only, or the newest superblock in one pair.
     pub(super) is_single: bool,
-    /// It is whole and lacks data: it does not count.
+    /// The newest batch is whole and lacks data: it does not count.
     pub(super) is_refused: bool,
 }
 

@@ -1,7 +1,9 @@
 //! Small drives, for tests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use zonal::layer::delay::Delay;
 use zonal::{BlockSize, GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
 
 use super::{MkfsOptions, mkfs};
@@ -22,8 +24,14 @@ pub const fn shape(zones: u64, zone_blocks: u64) -> GeometrySpec {
 
 /// Such a drive in memory with an empty file system, and its clock.
 pub fn formatted(zones: u64, zone_blocks: u64) -> (Arc<dyn ZonedDevice>, Arc<ManualClock>) {
-    let drive = MemoryDrive::new(shape(zones, zone_blocks)).expect("a valid shape");
-    let drive: Arc<dyn ZonedDevice> = Arc::new(drive);
+    let (drive, clock) = counted(zones, zone_blocks);
+    (drive, clock)
+}
+
+/// Such a drive that counts how often somebody waits for it.
+pub fn counted(zones: u64, zone_blocks: u64) -> (Arc<Delay<MemoryDrive>>, Arc<ManualClock>) {
+    let below = MemoryDrive::new(shape(zones, zone_blocks)).expect("a valid shape");
+    let drive = Arc::new(Delay::new(below, Duration::ZERO));
     let clock = Arc::new(ManualClock::new(0));
     mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).expect("it is empty");
     (drive, clock)

@@ -43,6 +43,8 @@ struct Pair {
 pub(super) struct Found {
     pub(super) superblock: Superblock,
     pub(super) at: Address,
+    /// Nothing that is no superblock lies behind it in its zone.
+    pub(super) is_last: bool,
 }
 
 impl SuperLog {
@@ -58,11 +60,7 @@ impl SuperLog {
         let mut log = Self::new(drive.layout.superblock_pairs);
         log.planted = planted;
         for pair in &mut log.pairs {
-            let newest = found
-                .iter()
-                .filter(|found| pair.zones.contains(&found.at.zone))
-                .max_by_key(|found| found.superblock.epoch.get());
-            if let Some(newest) = newest {
+            if let Some(newest) = newest_of(found, pair.zones) {
                 pair.current = usize::from(newest.at.zone == pair.zones[1]);
             }
             let zone = drive.device.zone(ZoneId::new(pair.zones[pair.current]))?;
@@ -171,6 +169,12 @@ pub(super) struct Search {
     pub(super) is_stale: bool,
 }
 
+/// The newest superblock of a pair of zones.
+pub(super) fn newest_of(found: &[Found], pair: [u32; 2]) -> Option<&Found> {
+    let of_pair = found.iter().filter(|found| pair.contains(&found.at.zone));
+    of_pair.max_by_key(|found| found.superblock.epoch.get())
+}
+
 /// Looks through all four zones.
 pub(super) fn find_all(drive: &Drive) -> Search {
     let mut search = Search { is_stale: true, ..Search::default() };
@@ -223,7 +227,7 @@ fn find_in_zone(drive: &Drive, zone: u32) -> Newest {
         let at = Address { zone, block: limit - 1 };
         match read_at(drive, at) {
             Ok(superblock) => {
-                let found = Some(Found { superblock, at });
+                let found = Some(Found { superblock, at, is_last: newest.bad.is_none() });
                 return Newest { found, bad: None, ..newest };
             }
             Err(unread) => {

@@ -18,6 +18,13 @@ use crate::vfs::Ino;
 /// (measured for zoned XFS's placement: with files of up to a quarter zone no better than one stream).
 const OWN_ZONE_SHARE: u64 = 4;
 
+/// The same where empty zones are scarce: what a shorter file leaves of its zone, others would have to write
+/// anyway, and where it began to share a zone, it would lie in two.
+const OWN_ZONE_SHARE_SCARCE: u64 = 2;
+
+/// Empty zones are scarce below the capacity divided by this.
+const SCARCE_SHARE: u64 = 8;
+
 /// In which form a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrittenAs {
@@ -45,7 +52,9 @@ impl State {
             WrittenAs::Buffered => (block + 1, false),
             WrittenAs::Straight { up_to, is_full } => (up_to, is_full),
         };
-        let own_from = u64::from(self.zones.zone_blocks()) / OWN_ZONE_SHARE;
+        let is_scarce = self.zones.free_blocks() < capacity / SCARCE_SHARE;
+        let share = if is_scarce { OWN_ZONE_SHARE_SCARCE } else { OWN_ZONE_SHARE };
+        let own_from = u64::from(self.zones.zone_blocks()) / share;
         let length = inode.size.div_ceil(BLOCK_BYTES as u64);
         let context = inode.context.filter(|_| evidence.learned);
         let learned = context.and_then(|context| self.learned.life(context));

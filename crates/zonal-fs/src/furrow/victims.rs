@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
 
+use zonal::placement::victims::is_worth_it;
 use zonal::victim::{Candidate, Policy};
 
 use super::alloc::{Listed, Role, Urgency, ZoneSlot, Zones};
@@ -163,10 +164,13 @@ impl Zones {
         };
         let policy = match urgency {
             Urgency::Emergency => Policy::Greedy,
-            Urgency::Normal => self.limits.victim,
+            Urgency::Normal => self.limits.placement.victim(&self.victims),
             Urgency::Rescue => return self.ids().find(|&zone| is_victim(zone)),
         };
-        self.victims.choose(policy, candidate)
+        let victim = self.victims.choose(policy, candidate)?;
+        let may_cost_much = urgency != Urgency::Normal;
+        let is_victim = may_cost_much || candidate(victim).as_ref().is_some_and(is_worth_it);
+        is_victim.then_some(victim)
     }
 
     /// Whether a zone has something that reclaim would move.

@@ -25,13 +25,12 @@ struct Planned<'r> {
 
 impl BlockDrive {
     /// Performs a round. What is not simply to be passed on, and what fails in a way that a retry can
-    /// explain, follows one by one.
+    /// explain, is left without a result.
     pub(super) fn side_by_side(&self, rings: &FileRings, round: &mut [&mut Io<'_>]) {
-        let turns = self.turns(round);
+        let _turns = self.turns(round);
         let (mut transfers, mut planned) = (Vec::new(), Vec::new());
         for io in &mut *round {
             let Io { op, result } = &mut **io;
-            *result = None;
             // Performed alone, what fails here fails in the same way.
             let Ok(Some((transfer, lba, change))) = self.plan(op) else { continue };
             let bytes = transfer.len();
@@ -46,12 +45,6 @@ impl BlockDrive {
             }
             // Out of file descriptors, which single calls do not need.
             Err(error) => tracing::debug!(%error, "no further io_uring for now"),
-        }
-        drop(turns);
-        for io in round {
-            if io.result.is_none() {
-                io.perform(self);
-            }
         }
     }
 

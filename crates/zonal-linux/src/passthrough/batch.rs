@@ -36,14 +36,13 @@ struct Planned<'r> {
 }
 
 impl PassthroughDrive {
-    /// Performs a round. What is not simply to be passed on, and reads that fail, follow one by one.
+    /// Performs a round. What is not simply to be passed on, and reads that fail, are left without a result.
     pub(super) fn side_by_side(&self, round: &mut [&mut Io<'_>]) {
-        let turns = self.turns(round);
+        let _turns = self.turns(round);
         let mut commands = Vec::new();
         let mut planned = Vec::new();
         for io in &mut *round {
             let Io { op, result } = &mut **io;
-            *result = None;
             let first = commands.len();
             match self.plan(op, &mut commands) {
                 Ok(Some(plan)) => {
@@ -59,12 +58,6 @@ impl PassthroughDrive {
             let failed = done.iter().position(std::result::Result::is_err).unwrap_or(0);
             let done: std::result::Result<Vec<u64>, Failure> = done.into_iter().collect();
             *result = self.outcome(plan, &commands[range.start + failed], done);
-        }
-        drop(turns);
-        for io in round {
-            if io.result.is_none() {
-                io.perform(self);
-            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::life::{Known, birth_of, class_of_moved};
 use super::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
 use super::sharing::{Size, target_of};
 use super::streams::{Budget, Choice, Streams, Supply, Target};
-use super::victims::Victims;
+use super::victims::{Victims, is_worth_it};
 use crate::victim::{Candidate, Policy};
 
 /// How data is placed and how victims are chosen.
@@ -23,7 +23,7 @@ pub enum Rules {
     TwoStreams,
     /// The same with victims by cost and benefit.
     CostBenefit,
-    /// By predicted life, victims by cost and benefit: what Furrow does.
+    /// By predicted life, victims by cost and benefit where age tells something: what Furrow does.
     ByLife,
 }
 
@@ -50,11 +50,12 @@ impl Rules {
         }
     }
 
-    /// How it compares victims.
-    pub const fn victim(self) -> Policy {
+    /// How it compares these victims.
+    pub fn victim(self, victims: &Victims) -> Policy {
         match self {
             Self::OneStream | Self::TwoStreams => Policy::Greedy,
-            Self::CostBenefit | Self::ByLife => Policy::CostBenefit,
+            Self::CostBenefit => Policy::CostBenefit,
+            Self::ByLife => victims.policy(),
         }
     }
 }
@@ -162,6 +163,15 @@ impl Model {
 
     /// A block is deleted.
     pub fn delete(&mut self, block: u32) {
+        let (zone, _) = self.places[block as usize];
+        if zone != NONE {
+            self.victims.note_death(zone, 1, self.clock);
+        }
+        self.take_out(block);
+    }
+
+    /// A block lies nowhere any more.
+    fn take_out(&mut self, block: u32) {
         let (zone, _) = std::mem::replace(&mut self.places[block as usize], (NONE, 0));
         if zone != NONE {
             self.zones[zone as usize].live -= 1;
@@ -302,7 +312,7 @@ impl Model {
             let birth = self.birth(victim, at);
             let class = class_of_moved(self.clock.saturating_sub(birth), self.capacity());
             self.moved += 1;
-            self.delete(block);
+            self.take_out(block);
             self.place(block, Target::Moved(class), birth);
         }
         self.moved - before
@@ -314,9 +324,11 @@ impl Model {
             let age = self.clock.saturating_sub(slot.filled);
             Some(Candidate { live: slot.live, capacity: self.zone_blocks, age })
         };
-        let victim = self.victims.choose(self.rules.victim(), candidate);
+        let victim = self.victims.choose(self.rules.victim(&self.victims), candidate);
         match need {
-            Need::Little => victim,
+            Need::Little => {
+                victim.filter(|&zone| candidate(zone).as_ref().is_some_and(is_worth_it))
+            }
             Need::Great => victim.or_else(|| self.victims.choose(Policy::Greedy, candidate)),
         }
     }

@@ -4,6 +4,10 @@
 //! that dies changes a number, and once in many times its zone's bucket. A choice looks at the
 //! oldest few zones of each bucket and takes the best by the exact formula: within a bucket live
 //! shares hardly differ, so the oldest is nearly the best.
+//!
+//! Cost and benefit are right where old data dies less often than young data. Where age tells nothing, as with files
+//! that are deleted at random, the emptiest zone is better. So the age of what dies is compared with the
+//! age of what lives: see [`Victims::policy`].
 
 use std::collections::BTreeSet;
 
@@ -18,6 +22,60 @@ const LOOKS: usize = 4;
 /// Live share, in percent, above which a zone is no victim unless space demands it: emptying it moves
 /// twenty blocks to win one.
 pub const LIVE_PERCENT_MAX: u64 = 95;
+
+/// The ages of what has died count until as much has died as this part of what lives, then half.
+const MEMORY_SHARE: u64 = 4;
+
+/// Whether a zone is worth being emptied as long as space does not demand it.
+pub fn is_worth_it(known: &Candidate) -> bool {
+    u64::from(known.live) * 100 <= u64::from(known.capacity) * LIVE_PERCENT_MAX
+}
+
+/// Blocks in zones, and the sum of their ages or of when they were written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    blocks: u64,
+    times: u128,
+}
+
+impl Sum {
+    fn of(blocks: u64, time: u64) -> Self {
+        Self { blocks, times: u128::from(blocks) * u128::from(time) }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.times += other.times;
+    }
+
+    fn remove(&mut self, other: Self) {
+        self.blocks -= other.blocks;
+        self.times -= other.times;
+    }
+
+    fn halve(&mut self) {
+        self.blocks /= 2;
+        self.times /= 2;
+    }
+
+    fn mean(&self) -> u64 {
+        u64::try_from(self.times / u128::from(self.blocks.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+/// A zone in a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    bucket: u32,
+    birth: u64,
+    live: u32,
+}
+
+impl Place {
+    fn lives(&self) -> Sum {
+        Sum::of(self.live.into(), self.birth)
+    }
+}
 
 /// The zones that may become victims.
 ///
@@ -37,14 +95,26 @@ pub const LIVE_PERCENT_MAX: u64 = 95;
 #[derive(Clone, Debug)]
 pub struct Victims {
     buckets: Vec<BTreeSet<(u64, u32)>>,
-    /// Bucket and birth of each zone that is in one.
-    places: Vec<Option<(u32, u64)>>,
+    /// Of each zone that is in a bucket.
+    places: Vec<Option<Place>>,
+    /// All that lives in them, with births.
+    lives: Sum,
+    /// What has died in them lately, with ages.
+    died: Sum,
+    /// As many blocks, with the mean age of what lived when they died.
+    lived: Sum,
 }
 
 impl Victims {
     /// None yet, of `zones` zones.
     pub fn new(zones: usize) -> Self {
-        Self { buckets: vec![BTreeSet::new(); BUCKETS as usize], places: vec![None; zones] }
+        Self {
+            buckets: vec![BTreeSet::new(); BUCKETS as usize],
+            places: vec![None; zones],
+            lives: Sum::default(),
+            died: Sum::default(),
+            lived: Sum::default(),
+        }
     }
 
     /// A zone has so many live blocks of so many, and was filled at `birth`. In O(1) unless that is
@@ -52,19 +122,45 @@ impl Victims {
     pub fn put(&mut self, zone: u32, (live, capacity): (u32, u32), birth: u64) {
         let share = u64::from(live) * u64::from(BUCKETS) / u64::from(capacity.max(1));
         let bucket = u32::try_from(share).unwrap_or(BUCKETS).min(BUCKETS - 1);
-        if self.places[zone as usize] == Some((bucket, birth)) {
-            return;
+        let next = Place { bucket, birth, live };
+        let before = self.places[zone as usize];
+        if let Some(before) = before.filter(|old| (old.bucket, old.birth) == (bucket, birth)) {
+            self.lives.remove(before.lives());
+        } else {
+            self.remove(zone);
+            self.buckets[bucket as usize].insert((birth, zone));
         }
-        self.remove(zone);
-        self.places[zone as usize] = Some((bucket, birth));
-        self.buckets[bucket as usize].insert((birth, zone));
+        self.lives.add(next.lives());
+        self.places[zone as usize] = Some(next);
     }
 
     /// A zone is no candidate any more.
     pub fn remove(&mut self, zone: u32) {
-        if let Some((bucket, birth)) = self.places[zone as usize].take() {
-            self.buckets[bucket as usize].remove(&(birth, zone));
+        if let Some(place) = self.places[zone as usize].take() {
+            self.buckets[place.bucket as usize].remove(&(place.birth, zone));
+            self.lives.remove(place.lives());
         }
+    }
+
+    /// Blocks of a zone were deleted or overwritten: not moved.
+    pub fn note_death(&mut self, zone: u32, blocks: u32, now: u64) {
+        let Some(place) = self.places.get(zone as usize).copied().flatten() else { return };
+        let blocks = u64::from(blocks);
+        self.died.add(Sum::of(blocks, now.saturating_sub(place.birth)));
+        self.lived.add(Sum::of(blocks, now.saturating_sub(self.lives.mean())));
+        if self.died.blocks > self.lives.blocks / MEMORY_SHARE {
+            self.died.halve();
+            self.lived.halve();
+        }
+    }
+
+    /// How victims are best compared: by cost and benefit, unless what has died lately was nearly as old as what
+    /// lived then, or older. Where each block is as likely to die as any other, it is as old on average; where some are
+    /// overwritten again and again, it is much younger.
+    pub fn policy(&self) -> Policy {
+        let is_known = self.died.blocks > self.lives.blocks / (4 * MEMORY_SHARE);
+        let [died, lived] = [self.died.times, self.lived.times];
+        if is_known && died * 4 >= lived * 3 { Policy::Greedy } else { Policy::CostBenefit }
     }
 
     /// The best victim of those that `candidate` says something about. By cost and benefit none of which
@@ -83,9 +179,6 @@ impl Victims {
         match policy {
             Policy::Greedy => choose(policy, buckets.take(1).flatten()),
             Policy::CostBenefit => {
-                let is_worth_it = |known: &Candidate| {
-                    u64::from(known.live) * 100 <= u64::from(known.capacity) * LIVE_PERCENT_MAX
-                };
                 choose(policy, buckets.flatten().filter(|(_, known)| is_worth_it(known)))
             }
         }
@@ -123,16 +216,13 @@ mod tests {
                 victims.put(zone, (CAPACITY, CAPACITY), birth);
                 victims.put(zone, (live, CAPACITY), birth);
             }
-            let useful = |known: &Candidate| {
-                u64::from(known.live) * 100 <= u64::from(CAPACITY) * LIVE_PERCENT_MAX
-            };
             let all = (0..u32::try_from(zones.len()).unwrap()).filter_map(candidate);
-            let best = all.filter(useful).map(benefit).reduce(f64::max);
+            let best = all.filter(is_worth_it).map(benefit).reduce(f64::max);
             let chosen = victims.choose(Policy::CostBenefit, candidate);
             prop_assert_eq!(chosen.is_some(), best.is_some());
             if let (Some(chosen), Some(best)) = (chosen, best) {
                 let (found, candidate) = (candidate(chosen).map(benefit), candidate(chosen).unwrap());
-                prop_assert!(useful(&candidate));
+                prop_assert!(is_worth_it(&candidate));
                 // A bucket is a 64th wide: near a full zone that is a part of what can be won.
                 let gain = f64::from(CAPACITY - candidate.live);
                 prop_assert!(found.unwrap() >= best * (gain - 4.0).max(0.0) / gain * 0.95);
@@ -144,6 +234,27 @@ mod tests {
                 prop_assert!(zones[chosen as usize].0 < emptiest + CAPACITY / BUCKETS);
             }
         }
+    }
+
+    #[test]
+    fn the_emptiest_zone_is_the_victim_where_age_tells_nothing() {
+        let policy_after = |dies: fn(u32) -> bool| {
+            let mut victims = Victims::new(10);
+            let mut live = [1000; 10];
+            for zone in 0..10 {
+                victims.put(zone, (1000, 1000), 100 * u64::from(zone));
+            }
+            for zone in (0..1000).flat_map(|_| 0..10_u32).filter(|zone| dies(*zone)).take(800) {
+                live[zone as usize] -= 1;
+                victims.note_death(zone, 1, 1000);
+                victims.put(zone, (live[zone as usize], 1000), 100 * u64::from(zone));
+            }
+            victims.policy()
+        };
+        assert_eq!(policy_after(|_| false), Policy::CostBenefit, "nothing is known");
+        assert_eq!(policy_after(|_| true), Policy::Greedy, "each zone loses as much");
+        assert_eq!(policy_after(|zone| zone < 5), Policy::Greedy, "what is old dies");
+        assert_eq!(policy_after(|zone| zone >= 7), Policy::CostBenefit, "what is young dies");
     }
 
     #[test]

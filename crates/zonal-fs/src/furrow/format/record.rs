@@ -148,8 +148,8 @@ impl PaddedRecord {
         self.bytes.len() / BLOCK_BYTES
     }
 
-    /// Fills in the header for a copy at `own` and returns all bytes and the record's `crc`.
-    pub fn seal(&mut self, id: &RecordId, own: Address) -> (&[u8], u32) {
+    /// A copy for `own`, with its header, and the record's `crc` there.
+    pub fn seal(&self, id: &RecordId, own: Address) -> (Vec<u8>, u32) {
         let body_bytes = self.record_bytes - HEADER_BYTES;
         let header = RecordHeader {
             magic: id.kind.magic(),
@@ -164,10 +164,11 @@ impl PaddedRecord {
             prev: U32::new(id.prev),
             chain: U32::new(self.chain(id.prev)),
         };
-        self.bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-        let crc = crc32c::crc32c(&self.bytes[8..self.record_bytes]);
-        self.bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-        (&self.bytes, crc)
+        let mut bytes = self.bytes.clone();
+        bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        let crc = crc32c::crc32c(&bytes[8..self.record_bytes]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        (bytes, crc)
     }
 }
 

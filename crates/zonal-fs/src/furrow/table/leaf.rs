@@ -557,14 +557,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::sample::{Maps, Rows, any_rows, borrowed, file_rows, map_rows};
+    use super::super::sample::{Maps, Rows, any_rows, borrowed, file_rows, leaf_of, map_rows};
     use super::*;
-
-    fn leaf_of(rows: &Rows) -> Vec<u8> {
-        let mut builder = LeafBuilder::new();
-        borrowed(rows).for_each(|(key, value)| builder.push(key, value));
-        builder.finish()
-    }
 
     fn rows_of(leaf: &Leaf) -> Rows {
         leaf.rows().map(|(key, value)| (key, value.map(Vec::from))).collect()

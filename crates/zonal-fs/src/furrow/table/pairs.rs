@@ -3,6 +3,7 @@
 //! One pair is open. A write that fails in either zone seals the pair and is repeated in another
 //! one, so that both copies are always at the same place.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use zonal::DeviceError;
@@ -59,8 +60,8 @@ pub(in crate::furrow) struct Pairs {
 pub(in crate::furrow) trait Copies {
     /// Blocks of each copy.
     fn blocks(&self) -> usize;
-    /// The copy that goes to `at`.
-    fn bytes_at(&mut self, copy: usize, at: Address) -> &[u8];
+    /// The copies that go to `at`.
+    fn bytes_at(&mut self, at: [Address; 2]) -> [Cow<'_, [u8]>; 2];
 }
 
 /// The same bytes in both copies.
@@ -69,8 +70,8 @@ impl Copies for &[u8] {
         self.len() / BLOCK_BYTES
     }
 
-    fn bytes_at(&mut self, _: usize, _: Address) -> &[u8] {
-        self
+    fn bytes_at(&mut self, _: [Address; 2]) -> [Cow<'_, [u8]>; 2] {
+        [Cow::Borrowed(self), Cow::Borrowed(self)]
     }
 }
 
@@ -90,29 +91,29 @@ impl Pairs {
         loop {
             let pair = self.with_room(drive, zones, blocks)?;
             let at = pair.zones.map(|zone| Address { zone, block: pair.next });
-            let written = (0..2).try_for_each(|copy| {
-                let at = at[copy];
-                drive.write(at, what.bytes_at(copy, at)).map_err(|error| (at.zone, error))
-            });
-            match written {
-                Ok(()) => {
+            let [first, second] = what.bytes_at(at);
+            let outcomes = drive.write_copies(at, [&first, &second]);
+            // Room that the host lacks is no fault of a zone's: both are as they were before.
+            let is_full = |outcome: &std::result::Result<_, _>| {
+                matches!(outcome, Err(DeviceError::NoSpace { .. }))
+            };
+            let lacks_room = outcomes.iter().all(is_full);
+            let error = match outcomes {
+                [Ok(()), Ok(())] => {
                     self.open = Some(OpenPair { next: pair.next + blocks, ..pair });
                     return Ok(at);
                 }
-                // No fault of the zone's, and both are as they were before.
-                Err((zone, error @ DeviceError::NoSpace { .. })) if zone == pair.zones[0] => {
-                    return Err(error.into());
-                }
-                Err((zone, error)) => {
-                    tracing::warn!(zone, %error, "a write of metadata failed");
-                    self.seal(drive);
-                    failures += 1;
-                    let is_final =
-                        matches!(error, DeviceError::NoSpace { .. } | DeviceError::PowerCut);
-                    if failures >= FAILURES_MAX || is_final {
-                        return Err(error.into());
-                    }
-                }
+                [Err(error), _] | [_, Err(error)] => error,
+            };
+            if lacks_room {
+                return Err(error.into());
+            }
+            tracing::warn!(zones = ?pair.zones, %error, "a write of metadata failed");
+            self.seal(drive);
+            failures += 1;
+            let is_final = matches!(error, DeviceError::NoSpace { .. } | DeviceError::PowerCut);
+            if failures >= FAILURES_MAX || is_final {
+                return Err(error.into());
             }
         }
     }

@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use super::key::{Key, RowKind};
+use super::leaf::LeafBuilder;
 
 /// Rows as a table has them: a deleted one has no value.
 pub(super) type Rows = BTreeMap<Key, Option<Vec<u8>>>;
@@ -17,6 +18,13 @@ pub(super) type Rows = BTreeMap<Key, Option<Vec<u8>>>;
 /// The rows as builders and cursors take them.
 pub(super) fn borrowed(rows: &Rows) -> impl Iterator<Item = (Key, Option<&[u8]>)> {
     rows.iter().map(|(&key, value)| (key, value.as_deref()))
+}
+
+/// A leaf of the rows.
+pub(super) fn leaf_of(rows: &Rows) -> Vec<u8> {
+    let mut builder = LeafBuilder::new();
+    borrowed(rows).for_each(|(key, value)| builder.push(key, value));
+    builder.finish()
 }
 
 /// Which blocks of a file the map rows are of, and where they lie.

@@ -6,6 +6,7 @@
 //! superblock → *flush* → zones that hold nothing live are reset (F3). Until the superblock is
 //! durable, everything that the manifest before it names stays whole.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -72,10 +73,10 @@ impl Copies for ManifestCopies {
         self.record.blocks()
     }
 
-    fn bytes_at(&mut self, copy: usize, at: Address) -> &[u8] {
-        let (bytes, crc) = self.record.seal(&self.id, at);
-        self.crcs[copy] = crc;
-        bytes
+    fn bytes_at(&mut self, at: [Address; 2]) -> [Cow<'_, [u8]>; 2] {
+        let copies = at.map(|at| self.record.seal(&self.id, at));
+        self.crcs = [copies[0].1, copies[1].1];
+        copies.map(|(bytes, _)| Cow::Owned(bytes))
     }
 }
 

@@ -356,15 +356,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::super::sample::{Maps, Rows, any_rows, borrowed, map_rows};
-    use super::super::{LeafBuilder, decode};
+    use super::super::super::sample::{Maps, Rows, any_rows, leaf_of, map_rows};
+    use super::super::decode;
     use super::*;
-
-    fn leaf_of(rows: &Rows) -> Vec<u8> {
-        let mut builder = LeafBuilder::new();
-        borrowed(rows).for_each(|(key, value)| builder.push(key, value));
-        builder.finish()
-    }
 
     /// Compares what the cache keeps with the leaf; both refuse the same bytes.
     fn compare(bytes: &[u8]) -> Option<CachedLeaf> {

@@ -1,0 +1,89 @@
+//! Blocks of deleted files of which the rows are lost.
+//!
+//! Nothing says any more which blocks such rows named. But each zone's records of owners name all that was put
+//! there: a block that the zone counts as live, and that no record leads to, is one of those, if the zone has so
+//! many of the file. Looked for when the [reaper](super::reap) passes over lost rows, in all zones; one that is
+//! being written, or whose owners are not listed, keeps its blocks.
+
+use super::Furrow;
+use super::alloc::{Listed, Role};
+use super::format::owners::OwnerRecord;
+use super::owners::Piece;
+use super::place::Owner;
+use super::records::settle;
+use super::state::State;
+use crate::vfs::{Ino, Result};
+
+/// A zone as it was when it was looked at: nothing becomes live in it, so the same sums mean the same blocks.
+#[derive(Debug, PartialEq, Eq)]
+struct Looked {
+    resets: u32,
+    mark: (usize, u32),
+    live: u32,
+}
+
+impl Furrow {
+    /// Gives back the blocks of a deleted file that no row names.
+    pub(super) fn give_back_lost(&self, ino: Ino) {
+        let zones = self.read_state().zones.ids();
+        for zone in zones {
+            if let Err(error) = self.give_back_in(zone, ino) {
+                tracing::error!(zone, %error, "blocks of a deleted file that are lost stay in use");
+            }
+        }
+    }
+
+    fn give_back_in(&self, zone: u32, ino: Ino) -> Result<()> {
+        let Some((before, mut records)) = self.look_at_zone(zone) else { return Ok(()) };
+        records.extend(self.owner_rows(zone)?);
+        let is_of_file =
+            |record: &OwnerRecord| matches!(record.owner, Owner::Entry(of, _) if of == ino);
+        if !records.iter().any(is_of_file) {
+            return Ok(());
+        }
+        settle(&mut records);
+        let mut is_live = vec![false; self.layout().zone_blocks as usize];
+        let mut dead = 0;
+        for record in &records {
+            let pieces = self.loaded_if_there(|| self.read_state().pieces_at(zone, record))?;
+            let pieces = pieces.unwrap_or_default();
+            for piece in &pieces {
+                is_live[piece.block as usize..][..piece.crcs.len()].fill(true);
+            }
+            if is_of_file(record) {
+                dead += record.blocks - pieces.iter().map(Piece::blocks).sum::<u32>();
+            }
+        }
+        let live = is_live.iter().filter(|is_live| **is_live).count();
+        let mut state = self.write_accounts();
+        let lost = u32::try_from(live).ok().and_then(|live| before.live.checked_sub(live));
+        let is_same = state.look_at_zone(zone).is_some_and(|now| now == before);
+        if let Some(lost) = lost.filter(|lost| is_same && (1..=dead).contains(lost)) {
+            tracing::warn!(
+                zone,
+                lost,
+                "blocks of a deleted file, of which the rows are lost, are free"
+            );
+            state.zones.remove_live(zone, lost);
+            state.totals.live = state.totals.live.saturating_sub(lost.into());
+        }
+        Ok(())
+    }
+
+    /// The zone and its records in memory, if it holds something and is not being written.
+    fn look_at_zone(&self, zone: u32) -> Option<(Looked, Vec<OwnerRecord>)> {
+        let state = self.read_state();
+        let looked = state.look_at_zone(zone)?;
+        Some((looked, state.zones.slot(zone).records.as_slice().to_vec()))
+    }
+}
+
+impl State {
+    fn look_at_zone(&self, zone: u32) -> Option<Looked> {
+        let slot = self.zones.slot(zone);
+        let is_settled = matches!(slot.role, Role::Sealed | Role::Failed) && slot.in_flight == 0;
+        let is_looked_at = is_settled && slot.live > 0 && slot.listed != Listed::No;
+        let (resets, mark, live) = (slot.resets, slot.owners_mark(), slot.live);
+        is_looked_at.then_some(Looked { resets, mark, live })
+    }
+}

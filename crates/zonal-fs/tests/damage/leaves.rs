@@ -1,0 +1,270 @@
+//! Leaves that both copies have lost: files in their range are named, and their space comes back.
+
+use super::*;
+
+/// A leaf, and where both copies of it begin: zone and byte.
+struct LeafAt {
+    first: String,
+    copies: [(u64, u64); 2],
+}
+
+fn leaves(image: &Image) -> Vec<LeafAt> {
+    let values = |what| {
+        let mut values = Vec::new();
+        dump(Arc::new(image.power_on()), what, &mut |value| values.push(value)).unwrap();
+        values
+    };
+    let parts = values(DumpWhat::Parts);
+    let leaf_at = |leaf: &serde_json::Value| {
+        let part = parts.iter().find(|part| part["part"] == leaf["part"]).unwrap();
+        let copy = |copy: usize| {
+            let start = part["block"][copy].as_u64().unwrap() * 4096;
+            (part["zone"][copy].as_u64().unwrap(), start + leaf["offset"].as_u64().unwrap())
+        };
+        LeafAt { first: leaf["first"].as_str().unwrap().to_owned(), copies: [copy(0), copy(1)] }
+    };
+    values(DumpWhat::Leaves).iter().map(leaf_at).collect()
+}
+
+/// Damages a leaf in both copies: the first byte behind its header.
+fn lose(image: &mut Image, leaf: &LeafAt) {
+    for (zone, byte) in leaf.copies {
+        let byte = byte + 28;
+        let zone = ZoneId::new(u32::try_from(zone).unwrap());
+        let lba = image.geometry().zone_start(zone) + LbaCount::new(byte / 4096);
+        image.flip_bit(lba, byte % 4096 * 8);
+    }
+}
+
+/// The directories of a drive, under whatever name the root has them now.
+fn homes(fs: &Furrow, numbers: &[Ino]) -> Vec<Option<Ino>> {
+    let mut homes = vec![None; numbers.len()];
+    fs.readdir(Ino::ROOT, 0, &mut |entry| {
+        if let Some(number) = numbers.iter().position(|&ino| ino == entry.ino) {
+            homes[number] = Some(entry.ino);
+        }
+        Listing::More
+    })
+    .unwrap();
+    homes
+}
+
+/// Every file by its path: whether it can be looked up and read.
+fn readable(fs: &Furrow, directories: &[Ino]) -> Vec<(String, bool)> {
+    let mut found = Vec::new();
+    for (directory, home) in homes(fs, directories).into_iter().enumerate() {
+        for number in 0..FILES {
+            let name = format!("file-{number}");
+            let file = home.and_then(|home| fs.lookup(home, name.as_bytes()).ok());
+            let mut buffer = vec![0; 12_000];
+            let read = file.and_then(|file| fs.read(file.ino, 0, &mut buffer).ok());
+            let expected = (number * 1000 % 12_000) as usize;
+            let is_right = read.is_some_and(|read| {
+                read == expected && buffer[..read].iter().all(|&byte| byte == number as u8)
+            });
+            assert!(read.is_none() || is_right, "{directory}/{number} reads what it never was");
+            found.push((format!("/directory-{directory}/{name}"), is_right));
+        }
+    }
+    found
+}
+
+/// A drive with many files, unmounted.
+fn many_files() -> Image {
+    let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
+    mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
+    let fs = mount(recorder.clone()).unwrap();
+    work(&fs);
+    fs.shutdown().unwrap();
+    let recording = recorder.recording();
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {}
+    outage.everything()
+}
+
+/// Inode numbers of its directories.
+fn directories(image: &Image) -> Vec<Ino> {
+    let fs = mount(Arc::new(image.power_on())).unwrap();
+    let home = |number| fs.lookup(Ino::ROOT, format!("directory-{number}").as_bytes()).unwrap().ino;
+    (0..DIRECTORIES).map(home).collect()
+}
+
+/// What a check finds. Nothing but what is lost is a problem.
+fn check_lost(drive: Arc<dyn ZonedDevice>, what: &str) -> CheckReport {
+    let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+    let is_of_parts = |id: &str| id == "C03";
+    let others: Vec<_> =
+        report.problems.iter().filter(|problem| !is_of_parts(problem.invariant.id)).collect();
+    assert!(others.is_empty(), "{what}: what cannot be compared is no problem: {others:?}");
+    report
+}
+
+/// Ranges of keys that a check says are lost.
+fn lost_ranges(report: &CheckReport) -> Vec<&str> {
+    let ranges = report.problems.iter().map(|problem| &problem.what[..]);
+    ranges.filter(|what| what.starts_with("no copy has the rows")).collect()
+}
+
+/// Writes so much that every part is merged, and more than once.
+fn write_much(fs: &Furrow, what: &str) {
+    let home = make(fs, Ino::ROOT, "beside", FileKind::Directory);
+    for number in 0..600 {
+        let file = make(fs, home, &format!("new-{number}"), FileKind::Regular);
+        fs.write(file, 0, &[5; 100], WriteFlags::empty()).unwrap();
+        if number % 20 == 0 {
+            fs.sync().unwrap();
+            fs.tick().unwrap();
+        }
+    }
+    for _ in 0..3 {
+        fs.tick().unwrap();
+    }
+    let written = fs.stats().meta_bytes;
+    fs.tick().unwrap();
+    assert_eq!(fs.stats().meta_bytes, written, "{what}: nothing is tried again and again");
+}
+
+#[test]
+fn a_leaf_lost_in_both_copies_costs_what_lies_in_it_and_is_told_by_path() {
+    let image = many_files();
+    let directories = directories(&image);
+    let (mut hurt, mut merged) = (0, 0);
+    for leaf in &leaves(&image) {
+        let mut image = image.clone();
+        lose(&mut image, leaf);
+        let what = format!("without the leaf from {} on", leaf.first);
+        let report = check_lost(Arc::new(image.power_on()), &what);
+        assert!(!report.is_clean(), "{what}");
+        // Newer rows may have taken the place of all that it holds.
+        let is_hurt = !lost_ranges(&report).is_empty();
+        hurt += usize::from(is_hurt);
+        let told: BTreeSet<&String> =
+            report.problems.iter().filter_map(|problem| problem.path.as_ref()).collect();
+        let begins = ["Totals", "Zone", "Inode 1/"];
+        let is_remade = begins.iter().any(|kind| leaf.first.starts_with(kind));
+
+        let drive = Arc::new(image.power_on());
+        let fs = mount(drive.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let files = readable(&fs, &directories);
+        let lost = files.iter().filter(|(_, is_readable)| !is_readable);
+        for (path, _) in lost.clone() {
+            let home = &path[..path.rfind('/').unwrap()];
+            let is_told = told.contains(path)
+                || told.iter().any(|told| *told == home || *told == "/" && is_remade);
+            assert!(is_told, "{what}: {path} is told: {told:?}");
+        }
+        let count = lost.count();
+        assert!(count < files.len() / 2, "{what}: most can be read, not {count}");
+        assert!(count == 0 || (is_hurt && fs.stats().leaves_lost > 0), "{what}: it is counted");
+        // Life goes on beside it, and merges pass it.
+        write_much(&fs, &what);
+        let still_lost = fs.stats().leaves_lost;
+        fs.shutdown().unwrap();
+        drop(fs);
+        let dump = leaves_known_lost(drive.clone());
+        merged += usize::from(dump > 0);
+        let fs = mount(drive.clone()).unwrap();
+        assert_eq!(fs.stats().leaves_lost, still_lost, "{what}: a mount knows what is lost");
+        let home = fs.lookup(Ino::ROOT, b"beside");
+        let home = home.unwrap_or_else(|error| panic!("{what}: {told:?}: {error}")).ino;
+        for number in 0..600 {
+            fs.lookup(home, format!("new-{number}").as_bytes()).unwrap();
+        }
+        let again = readable(&fs, &directories);
+        let came = files.iter().zip(&again).find(|(before, after)| before.1 != after.1);
+        assert_eq!(came, None, "{what}: nothing goes, and nothing old comes back");
+        fs.shutdown().unwrap();
+        drop(fs);
+        let report = check_lost(drive, &what);
+        assert!(count == 0 || !lost_ranges(&report).is_empty() || is_remade, "{what}: it is told");
+    }
+    assert!(hurt > 3 && merged > 3, "{hurt} leaves of files, {merged} of them known to be lost");
+}
+
+/// Ranges that parts know to be lost.
+fn leaves_known_lost(drive: Arc<dyn ZonedDevice>) -> usize {
+    let mut count = 0;
+    dump(drive, DumpWhat::Leaves, &mut |leaf| count += usize::from(leaf["lost"] == true)).unwrap();
+    count
+}
+
+/// A drive on which a file of many pieces lies among others that stay, and its inode; unmounted.
+fn many_pieces(blocks: u64) -> (Image, Ino) {
+    let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
+    mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
+    let fs = mount(recorder.clone()).unwrap();
+    let [file, other] = ["file", "other"].map(|name| make(&fs, Ino::ROOT, name, FileKind::Regular));
+    // From the end on, so that each block is a piece; among them some of the other.
+    for block in (0..blocks).rev() {
+        fs.write(file, block * 4096, &[block as u8; 4096], WriteFlags::DIRECT).unwrap();
+        if block % 20 == 0 {
+            fs.write(other, block / 20 * 4096, &[7; 4096], WriteFlags::DIRECT).unwrap();
+        }
+        if block % 200 == 0 {
+            fs.sync().unwrap();
+            fs.tick().unwrap();
+        }
+    }
+    fs.shutdown().unwrap();
+    drop(fs);
+    let recording = recorder.recording();
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {}
+    (outage.everything(), file)
+}
+
+/// Fills the drive and empties it again, so that reclaim goes through all zones. Returns how much there was
+/// room for.
+fn fill_and_empty(fs: &Furrow) -> u64 {
+    let file = make(fs, Ino::ROOT, "filler", FileKind::Regular);
+    let (data, mut at) = (vec![3; 64 << 10], 0);
+    let full = loop {
+        match fs.write(file, at, &data, WriteFlags::empty()) {
+            Ok(_) => at += 64 << 10,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, FsError::NoSpace), "{full}");
+    fs.unlink(Ino::ROOT, b"filler").unwrap();
+    while fs.step(Work::Reap).unwrap() == StepProgress::More {}
+    fs.sync().unwrap();
+    at
+}
+
+#[test]
+fn a_deleted_file_that_lost_pieces_is_reaped_and_all_its_space_comes_back() {
+    const BLOCKS: u64 = 3000;
+    let (image, file) = many_pieces(BLOCKS);
+    let is_of_file = |leaf: &LeafAt| leaf.first.starts_with(&format!("Map {file}/"));
+    let all = leaves(&image);
+    // Those that have nothing but its pieces.
+    let inner = all.windows(2).filter(|pair| pair.iter().all(is_of_file));
+    let leaves: Vec<_> = inner.map(|pair| &pair[0]).collect();
+    assert!(leaves.len() > 3, "its map is in many leaves: {}", leaves.len());
+    for number in 0..leaves.len() {
+        let mut image = image.clone();
+        // One, and two side by side.
+        leaves.iter().skip(number).take(1 + number % 2).for_each(|leaf| lose(&mut image, leaf));
+        let drive = Arc::new(image.power_on());
+        let fs = mount(drive.clone()).unwrap();
+        let before = fs.statfs().unwrap();
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        while fs.step(Work::Reap).unwrap() == StepProgress::More {}
+        fs.sync().unwrap();
+        let after = fs.statfs().unwrap();
+        assert_eq!(after.inodes, before.inodes - 1, "{number}");
+        let came = after.blocks_free - before.blocks_free;
+        assert_eq!(came, BLOCKS, "{number}: what was lost comes back too");
+        let written = fill_and_empty(&fs);
+        assert!(written > (after.blocks_free - 16) * 4096, "{number}: it can be used: {written}");
+        let other = fs.lookup(Ino::ROOT, b"other").unwrap().ino;
+        let mut found = vec![0; (BLOCKS / 20 * 4096) as usize];
+        assert_eq!(fs.read(other, 0, &mut found).unwrap(), found.len());
+        assert!(found.iter().all(|byte| *byte == 7), "{number}: the other file is whole");
+        fs.shutdown().unwrap();
+        drop(fs);
+        let report = check_lost(drive.clone(), &format!("leaf {number}"));
+        assert_eq!(report.orphans, 0, "{number}");
+        assert_eq!(mount(drive).unwrap().statfs().unwrap().inodes, before.inodes - 1);
+    }
+}
