@@ -207,6 +207,7 @@ fn a_remount_changes_what_the_kernel_keeps() {
     let open = fs::OpenOptions::new().append(true).open(dir.join("after")).unwrap();
     let refused = remount(&helper, what, "ro,nolifetime");
     assert!(errors(&refused).contains("busy"), "{}", errors(&refused));
+    assert!(stats().contains("\"lifetime\": \"followed\""), "what is refused changes nothing");
     drop(open);
     must(&zonal(&["umount", text(&dir)]));
     mount("ro");

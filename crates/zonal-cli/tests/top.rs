@@ -193,7 +193,8 @@ fn a_mount_is_shown_live_and_keys_work() {
     terminal
         .wait_until("small screen", |screen| screen.contains("user") && !screen.contains("Space"));
     terminal.keys(&["q"]);
-    // The shell's screen is back, and what is typed shows again.
+    // The shell's screen is back, and what is typed shows again. Before its prompt, keys are still for `top`.
+    terminal.wait_until("prompt", |screen| screen.trim_end().ends_with('%'));
     terminal.line("stty -a | grep -o ' echo ' && echo code $?");
     let screen = terminal.wait_for("code 0");
     assert!(!screen.contains("q quit"), "{screen}");

@@ -47,6 +47,10 @@ impl From<&Entry> for abi::EntryOut {
     }
 }
 
+fn open(handle: u64, flags: FopenFlags) -> abi::OpenOut {
+    abi::OpenOut { fh: handle, open_flags: flags.bits(), backing_id: 0 }
+}
+
 /// The answer to one request, still to be given.
 pub struct Reply {
     unique: u64,
@@ -87,14 +91,12 @@ impl Reply {
 
     /// An inode that is open now.
     pub fn created(mut self, entry: &Entry, handle: u64, flags: FopenFlags) {
-        let open = abi::OpenOut { fh: handle, open_flags: flags.bits(), backing_id: 0 };
-        self.send(0, &[abi::EntryOut::from(entry).as_bytes(), open.as_bytes()]);
+        self.send(0, &[abi::EntryOut::from(entry).as_bytes(), open(handle, flags).as_bytes()]);
     }
 
     /// A file that is open now.
     pub fn opened(self, handle: u64, flags: FopenFlags) {
-        let open = abi::OpenOut { fh: handle, open_flags: flags.bits(), backing_id: 0 };
-        self.bytes(open.as_bytes());
+        self.bytes(open(handle, flags).as_bytes());
     }
 
     /// Attributes, and how long they hold.

@@ -7,18 +7,18 @@
 
 #[path = "../../../fuzz/fuse.rs"]
 mod fuse;
+#[path = "../../../fuzz/mutants.rs"]
+mod mutants;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal_fuse_transport::request::parse;
 use zonal_fuse_transport::{NodeId, Op};
 
+use mutants::{mutate, number};
+
 /// Numbers of requests there are, and a few more.
 const KINDS: u32 = 56;
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// A request whose length is right.
 fn message(kind: u32, body: &[u8]) -> Vec<u8> {
@@ -40,19 +40,6 @@ fn body(rng: &mut ChaCha8Rng, words: usize) -> Vec<u8> {
     body.extend(b"name\0another name\0");
     body.extend([0x55; 64]);
     body
-}
-
-fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
-    for _ in 0..rng.random_range(1..5) {
-        let at = rng.random_range(0..=bytes.len());
-        match rng.random_range(0..4) {
-            0 => bytes.insert(at, rng.random()),
-            1 => bytes.truncate(at),
-            2 if at < bytes.len() => bytes[at] ^= 1 << rng.random_range(0..8),
-            _ if at < bytes.len() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
-            _ => bytes.push(rng.random()),
-        }
-    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 //! umount(8) returns as soon as the kernel has let go, while the daemon still commits.
 //! [`unmount_and_wait`] returns when the daemon has ended.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -21,6 +22,10 @@ use crate::{ServeError, control};
 /// Extended attribute of the root directory that names the daemon's process id. The front end
 /// answers it; it is not stored and not listed.
 pub const DAEMON_XATTR: &str = "user.zonal.daemon";
+
+/// Extended attribute of the root directory that is there once the shutdown ioctl has stopped the mount: what
+/// was written until then is durable, and nothing can be written any more.
+pub const STOPPED_XATTR: &str = "user.zonal.stopped";
 
 /// Process id of the daemon that serves the mount at `point`.
 pub fn daemon_of(point: &Path) -> Result<u32> {
@@ -47,13 +52,20 @@ pub enum Unmounted {
     Clean,
     /// What a power cut leaves: the daemon had died before, and the next mount recovers the device.
     DaemonWasDead,
+    /// A file system that is in use: it is mounted elsewhere as well, by `mount --bind`.
+    MountedElsewhere,
 }
 
 /// Makes everything at `point` durable, unmounts it and waits, at most `timeout`, until the daemon
-/// has left the device clean and ended. A mount whose daemon has died is only taken away.
+/// has left the device clean and ended. A mount whose daemon has died is only taken away, and so is one of several of
+/// the same file system.
 ///
 /// Fails without unmounting if the mount stays busy for a second or if what was written cannot be made durable.
 pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
+    if mounts_of(point).is_ok_and(|mounts| mounts > 1) {
+        detach_once_free(point)?;
+        return Ok(Unmounted::MountedElsewhere);
+    }
     let pid = match daemon_of(point) {
         Err(ServeError::Io { source, .. })
             if source.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) =>
@@ -64,13 +76,26 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
         found => found?,
     };
     let daemon = open_daemon(point, pid)?;
-    sync(point, timeout)
-        .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
+    if rustix::fs::getxattr(point, STOPPED_XATTR, &mut [0; 16]).is_err() {
+        sync(point, timeout)
+            .map_err(|source| ServeError::NotDurable { point: point.to_owned(), source })?;
+    }
     detach_once_free(point)?;
     wait_for_end(&daemon, timeout)
         .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
         .then_some(Unmounted::Clean)
         .ok_or(ServeError::StillRunning { point: point.to_owned(), pid })
+}
+
+/// How many mounts there are of the file system at `point`: more than one after `mount --bind`. See proc(5) for the
+/// table; the third word of a line is the device.
+fn mounts_of(point: &Path) -> io::Result<usize> {
+    let device = fs::metadata(point)?.dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let table = fs::read("/proc/self/mountinfo")?;
+    let lines = table.split(|&byte| byte == b'\n');
+    let devices = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(2));
+    Ok(devices.filter(|&found| found == device.as_bytes()).count())
 }
 
 /// Makes everything durable. umount(8) cannot tell whether the last commit worked; fsync can: of the

@@ -13,6 +13,7 @@ use mounted::content::{O_DIRECT, aligned, open};
 use mounted::held::{held, hold, until};
 
 use rustix::event::{Timespec, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use zonal_fuse::ServeError;
 use zonal_fuse::unmount::{Unmounted, daemon_of, unmount_and_wait};
 
@@ -144,8 +145,35 @@ fn the_shutdown_ioctl_stops_everything() {
     fs::write(mounted.path("file"), "content").unwrap();
     mounted.shut_down();
     assert!(fs::write(mounted.path("other"), "content").is_err());
-    rustix::mount::unmount(mounted.root(), rustix::mount::UnmountFlags::empty()).unwrap();
+    let (fresh, all) = (AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+    let root = rustix::fs::statx(CWD, mounted.root(), fresh, all).unwrap();
+    assert_eq!(root.stx_ino, 1, "without its root it could not be unmounted");
+    let unmounted = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap();
+    assert_eq!(unmounted, Unmounted::Clean);
     mounted.wait();
+    mounted.start("");
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"content");
+    mounted.unmount();
+}
+
+#[test]
+fn what_is_mounted_in_two_places_can_be_unmounted_in_one() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (file, folder) = (elsewhere.path().join("file"), elsewhere.path().join("folder"));
+    fs::write(&file, "").unwrap();
+    fs::write(mounted.path("file"), "content").unwrap();
+    fs::create_dir(&folder).unwrap();
+    for (from, to) in [(mounted.path("file"), &file), (mounted.root(), &folder)] {
+        if let Err(error) = rustix::mount::mount_bind(&from, to) {
+            println!("SKIP: {}: {error}", to.display());
+            continue;
+        }
+        let found = unmount_and_wait(to, Duration::from_secs(5)).unwrap();
+        assert_eq!(found, Unmounted::MountedElsewhere);
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), b"content");
+    }
+    mounted.unmount();
 }
 
 #[test]

@@ -57,21 +57,25 @@ fn what_a_program_leaves_in_the_cache_is_sent_after_some_seconds() {
 }
 
 #[test]
-fn holes_are_found_beside_what_only_the_kernel_has() {
+fn holes_are_exact_in_files_that_nobody_has_open_for_writing() {
     let Some(mut mounted) = mount() else { return };
-    let file = File::create_new(mounted.path("file")).unwrap();
-    for at in [64, 250] {
-        file.write_all_at(&[at; 4096], u64::from(at) * 4096).unwrap();
+    let path = mounted.path("file");
+    let writer = File::create_new(&path).unwrap();
+    for at in [64, 100, 250] {
+        writer.write_all_at(&[at; 4096], u64::from(at) * 4096).unwrap();
     }
-    file.set_len(1 << 21).unwrap();
-    let seek = |whence| rustix::fs::seek(&file, whence).unwrap() / 4096;
-    assert_eq!(seek(SeekFrom::Data(0)), 64);
-    assert_eq!(seek(SeekFrom::Hole(64 * 4096)), 65);
-    file.write_all_at(&[1; 4096], 100 * 4096).unwrap();
-    assert_eq!(seek(SeekFrom::Data(65 * 4096)), 100);
-    assert_eq!(seek(SeekFrom::Data(101 * 4096)), 250);
-    assert_eq!(seek(SeekFrom::Hole(250 * 4096)), 251);
-    drop(file);
+    writer.set_len(1 << 21).unwrap();
+    let reader = File::open(&path).unwrap();
+    let seek = |whence| rustix::fs::seek(&reader, whence).map(|offset| offset / 4096);
+    assert_eq!(seek(SeekFrom::Data(0)), Err(rustix::io::Errno::INVAL), "the kernel may have data");
+    drop(writer);
+    until(|| seek(SeekFrom::Data(0)).is_ok());
+    assert_eq!(seek(SeekFrom::Data(0)), Ok(64));
+    assert_eq!(seek(SeekFrom::Hole(64 * 4096)), Ok(65));
+    assert_eq!(seek(SeekFrom::Data(65 * 4096)), Ok(100));
+    assert_eq!(seek(SeekFrom::Data(101 * 4096)), Ok(250));
+    assert_eq!(seek(SeekFrom::Hole(250 * 4096)), Ok(251));
+    drop(reader);
     mounted.unmount();
 }
 

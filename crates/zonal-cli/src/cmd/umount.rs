@@ -32,7 +32,7 @@ pub(crate) fn run(global: &Global, args: &Umount) -> Result<()> {
             "the process that served {} had died: the next mount recovers the device",
             dir.display()
         ),
-        Some(Unmounted::Clean) | None => {}
+        Some(Unmounted::Clean | Unmounted::MountedElsewhere) | None => {}
     }
     if global.json {
         json::document(&Answer { dir })?;

@@ -17,7 +17,7 @@ fn hdfs_replicates_what_a_drive_took_with_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let jars = root.join("../../target/tools/hadoop");
     let mut script = Command::new(root.join("examples/hdfs.sh"));
-    script.arg("130").env("ZONAL", env!("CARGO_BIN_EXE_zonal")).env("HADOOP_JARS", text(&jars));
+    script.arg("1024").env("ZONAL", env!("CARGO_BIN_EXE_zonal")).env("HADOOP_JARS", text(&jars));
     let output = script.env("TMPDIR", place.path("")).stdin(Stdio::null()).output().unwrap();
     let (told, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

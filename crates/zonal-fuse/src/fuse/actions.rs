@@ -99,8 +99,7 @@ impl Front {
     pub(super) fn list(&self, ino: NodeId, read: Read) -> Result<listing::Listing, Errno> {
         let mut listing = listing::Listing::new(read.size);
         for found in self.entries(ino, read.offset, read.size / ENTRY_BYTES)? {
-            let kind = convert::format(found.kind);
-            if listing.add(&found.name(kind)) == Added::Full {
+            if listing.add(&found.name(found.kind.format())) == Added::Full {
                 break;
             }
         }

@@ -17,7 +17,6 @@ pub(super) const O_DSYNC: i32 = 0o10000;
 pub(super) const O_DIRECT: i32 = 0o40000;
 
 const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
 
 const STATX_BASIC_STATS: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
@@ -45,7 +44,7 @@ pub(super) fn attr(attr: &Attr, blksize: u32) -> abi::Attr {
         atimensec: attr.atime.nanos(),
         mtimensec: attr.mtime.nanos(),
         ctimensec: attr.ctime.nanos(),
-        mode: format(attr.kind) | u32::from(attr.perm),
+        mode: attr.kind.format() | u32::from(attr.perm),
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
@@ -62,7 +61,7 @@ pub(super) fn statx(attr: &Attr, blksize: u32) -> abi::Statx {
         tv_nsec: time.nanos(),
         reserved: 0,
     };
-    let mode = format(attr.kind) | u32::from(attr.perm);
+    let mode = attr.kind.format() | u32::from(attr.perm);
     abi::Statx {
         mask: STATX_BASIC_STATS | STATX_BTIME,
         blksize,
@@ -99,22 +98,9 @@ pub(super) fn set_time(time: request::SetTime) -> SetTime {
     }
 }
 
-/// The bits of a mode that say what an inode is.
-pub(super) fn format(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Regular => S_IFREG,
-        FileKind::Directory => 0o040_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Fifo => 0o010_000,
-        FileKind::Socket => 0o140_000,
-        FileKind::CharDevice => 0o020_000,
-        FileKind::BlockDevice => 0o060_000,
-    }
-}
-
 /// Whether a mode is that of a regular file.
 pub(super) fn is_regular(mode: u32) -> bool {
-    mode & S_IFMT == S_IFREG
+    mode & S_IFMT == FileKind::Regular.format()
 }
 
 /// What mknod(2) is to make; `None` for what it cannot.

@@ -128,21 +128,21 @@ impl Front {
     }
 
     fn lseek(&self, ino: NodeId, offset: u64, whence: i32, reply: Reply) {
-        let front = self.clone();
-        // There may be data that only the kernel has.
-        self.once_sent(move |sent| {
-            let result = sent.and_then(|()| convert::seek(whence)).and_then(|what| {
-                if i64::try_from(offset).is_err() {
-                    return Err(Errno::NXIO);
-                }
-                front.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
-            });
-            match result {
-                Ok(offset) if i64::try_from(offset).is_ok() => reply.offset(offset),
-                Ok(_) => reply.error(Errno::OVERFLOW),
-                Err(error) => reply.error(error),
+        let result = convert::seek(whence).and_then(|what| {
+            if i64::try_from(offset).is_err() {
+                return Err(Errno::NXIO);
             }
+            if self.is_collecting(ino) {
+                // Programs then read all of the file.
+                return Err(Errno::INVAL);
+            }
+            self.run(Operation::Seek, ino, |fs, ino| fs.seek(ino, what, offset))
         });
+        match result {
+            Ok(offset) if i64::try_from(offset).is_ok() => reply.offset(offset),
+            Ok(_) => reply.error(Errno::OVERFLOW),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn copy_range(&self, source: NodeId, range: CopyRange, reply: Reply) {

@@ -137,7 +137,11 @@ impl Front {
         if !Credentials::of(request.pid).administers() {
             return Err(Errno::PERM);
         }
-        self.run(Operation::Ioctl, ino, |fs, _: Ino| fs.sync())?;
+        let root = self.run(Operation::Ioctl, ino, |fs, _: Ino| {
+            fs.sync()?;
+            fs.getattr(Ino::ROOT)
+        })?;
+        self.shared.stopped_root.get_or_init(|| root);
         tracing::warn!("stopped by the shutdown ioctl: every further request fails");
         self.stop();
         Ok(vec![0; 4])

@@ -6,6 +6,7 @@
 //! - `ops`: one method per request; `data`: those of file contents; `actions`: what several of them share; `reply`: the answers.
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `ioctl`: inode flags and shutdown.
+//! - `inbox`: work for the threads of a mount.
 //! - `pins`: how often the kernel has looked each inode up.
 //! - `pages`: pages of the page cache that direct writes make stale, or fill.
 //! - `process`: groups and capabilities of a caller, which requests do not carry.
@@ -27,6 +28,7 @@
 mod actions;
 mod convert;
 mod data;
+mod inbox;
 mod ioctl;
 mod nodes;
 mod open;
@@ -110,6 +112,8 @@ struct Shared {
     atime: Atime,
     /// Nothing reaches the file system any more.
     stopped: AtomicBool,
+    /// Attributes of the root when the shutdown ioctl stopped the mount.
+    stopped_root: OnceLock<Attr>,
     /// Held for reading by every request inside the file system.
     running: RwLock<()>,
 }
@@ -142,6 +146,7 @@ impl Front {
             write_cache: config.write_cache,
             atime: config.atime,
             stopped: AtomicBool::new(false),
+            stopped_root: OnceLock::new(),
             running: RwLock::new(()),
         };
         Self { shared: Arc::new(shared) }
@@ -207,13 +212,16 @@ impl Front {
 
     /// Calls the file system, unless stopped.
     fn inside<T>(&self, call: impl FnOnce(&dyn FileSystem) -> T) -> Option<T> {
-        let is_stopped = || self.shared.stopped.load(Ordering::SeqCst);
         // Once before, so as not to queue behind requests that wait for the running one.
-        if is_stopped() {
+        if self.is_stopped() {
             return None;
         }
         let _running = self.shared.running.read().unwrap_or_else(PoisonError::into_inner);
-        (!is_stopped()).then(|| call(&*self.shared.fs))
+        (!self.is_stopped()).then(|| call(&*self.shared.fs))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.shared.stopped.load(Ordering::SeqCst)
     }
 
     /// Runs one operation of the file system, and measures how long it takes. What is asked of the

@@ -1,7 +1,7 @@
 //! One method per FUSE request: arguments in, one call of the file system, reply out.
 
 use zonal_fs::FsError;
-use zonal_fs::vfs::{FileKind, NewInode, SetAttr, XattrMode};
+use zonal_fs::vfs::{Attr, FileKind, NewInode, SetAttr, XattrMode};
 use zonal_fuse_transport::abi::Kstatfs;
 use zonal_fuse_transport::request::{self, Create};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve};
@@ -10,13 +10,14 @@ use super::actions::{perm_after_change, xattr_caller};
 use super::reply::ttl;
 use super::{Front, convert, reply};
 use crate::latency::Operation;
-use crate::unmount::DAEMON_XATTR;
+use crate::unmount::{DAEMON_XATTR, STOPPED_XATTR};
 
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-fn is_daemon_xattr(ino: NodeId, name: &[u8]) -> bool {
-    ino == NodeId::ROOT && name == DAEMON_XATTR.as_bytes()
+/// Whether the front end answers an attribute itself.
+fn is_own_xattr(ino: NodeId, name: &[u8]) -> bool {
+    ino == NodeId::ROOT && [DAEMON_XATTR, STOPPED_XATTR].iter().any(|own| own.as_bytes() == name)
 }
 
 impl Serve for Front {
@@ -108,13 +109,19 @@ impl Front {
     }
 
     fn getattr(&self, ino: NodeId, reply: Reply) {
-        let result =
-            self.run(Operation::Getattr, ino, |fs, ino| fs.getattr(ino).map(|a| self.attr(&a)));
-        reply::attr(reply, result);
+        reply::attr(reply, self.attributes(ino).map(|attr| self.attr(&attr)));
+    }
+
+    /// Those of the root are there even when all else is stopped, so that it can be unmounted.
+    fn attributes(&self, ino: NodeId) -> Result<Attr, Errno> {
+        match self.shared.stopped_root.get() {
+            Some(root) if ino == NodeId::ROOT => Ok(*root),
+            Some(_) | None => self.run(Operation::Getattr, ino, |fs, ino| fs.getattr(ino)),
+        }
     }
 
     fn statx(&self, ino: NodeId, reply: Reply) {
-        match self.run(Operation::Getattr, ino, |fs, ino| fs.getattr(ino)) {
+        match self.attributes(ino) {
             Ok(attr) => {
                 let ttl = ttl(&self.attr(&attr));
                 reply.statx(&convert::statx(&attr, self.shared.blksize), ttl);
@@ -219,7 +226,7 @@ impl Front {
 
     fn setxattr(&self, header: &Header, (name, value): (&[u8], &[u8]), flags: i32, reply: Reply) {
         let ino = header.node;
-        if is_daemon_xattr(ino, name) {
+        if is_own_xattr(ino, name) {
             return reply.error(Errno::PERM);
         }
         let mode = match flags {
@@ -236,10 +243,14 @@ impl Front {
     }
 
     fn getxattr(&self, ino: NodeId, name: &[u8], size: u32, reply: Reply) {
-        let value = if is_daemon_xattr(ino, name) {
-            Ok(std::process::id().to_string().into_bytes())
-        } else {
+        let value = if !is_own_xattr(ino, name) {
             self.run(Operation::Getxattr, ino, |fs, ino| fs.getxattr(ino, name))
+        } else if name == DAEMON_XATTR.as_bytes() {
+            Ok(std::process::id().to_string().into_bytes())
+        } else if self.is_stopped() {
+            Ok(b"1".to_vec())
+        } else {
+            Err(Errno::NODATA)
         };
         reply::xattr(reply, size, value);
     }
@@ -257,7 +268,7 @@ impl Front {
     }
 
     fn removexattr(&self, ino: NodeId, name: &[u8], reply: Reply) {
-        if is_daemon_xattr(ino, name) {
+        if is_own_xattr(ino, name) {
             return reply.error(Errno::PERM);
         }
         let result = self.run(Operation::Removexattr, ino, |fs, ino| fs.removexattr(ino, name));

@@ -16,7 +16,7 @@
 //! for this thread: they leave it the answer that must come afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use zonal_fuse_transport::NodeId;
 use zonal_fuse_transport::notify::Notifier;
 
+use super::inbox::Inbox;
 use super::open::now;
 
 /// How long after the answer to a write its pages are stored.
@@ -60,7 +61,7 @@ enum Task {
 /// Where tasks are handed in. Without a thread behind it, pages are left as they are.
 #[derive(Default)]
 pub(super) struct Pages {
-    tasks: Mutex<Option<Sender<Task>>>,
+    tasks: Inbox<Task>,
     waiting: Arc<Waiting>,
 }
 
@@ -115,14 +116,12 @@ pub(crate) struct PageTasks {
 impl Pages {
     /// Opens a way to a thread that runs [`PageTasks::run`].
     pub(super) fn open(&self) -> PageTasks {
-        let (sender, tasks) = channel();
-        *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
-        PageTasks { tasks, waiting: Arc::clone(&self.waiting) }
+        PageTasks { tasks: self.tasks.open(), waiting: Arc::clone(&self.waiting) }
     }
 
     /// Ends the thread once it has done what was handed in.
     pub(super) fn close(&self) {
-        *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.tasks.close();
     }
 
     /// Has the pages of a range dropped, then runs `then`.
@@ -173,11 +172,7 @@ impl Pages {
 
     /// Hands in a task. Without a thread, only what comes afterwards is done.
     fn send(&self, task: Task) {
-        let sent = match &*self.tasks.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(tasks) => tasks.send(task).map_err(|unsent| unsent.0),
-            None => Err(task),
-        };
-        match sent {
+        match self.tasks.send(task) {
             Ok(()) => {}
             Err(Task::Drop { then, .. } | Task::Then(then)) => then(),
             Err(Task::Store { data, .. }) => self.waiting.end(data.len()),

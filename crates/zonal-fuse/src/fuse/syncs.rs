@@ -4,30 +4,27 @@
 //! is queued here and the serving thread continues with the next request. One thread commits
 //! for all queued requests, and answers them.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::Receiver;
 
 use zonal_fs::vfs::{FileModel, SyncKind};
 use zonal_fuse_transport::{Errno, NodeId};
 
 use super::Front;
+use super::inbox::Inbox;
 use crate::latency::Operation;
 
 /// An answer to be given once a commit has ended.
 type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 /// A request that waits.
-struct Waiting {
+pub(super) struct Waiting {
     ino: NodeId,
     kind: SyncKind,
     then: Then,
 }
 
 /// Where they are handed in.
-#[derive(Default)]
-pub(super) struct Syncs {
-    waiting: Mutex<Option<Sender<Waiting>>>,
-}
+pub(super) type Syncs = Inbox<Waiting>;
 
 /// What the thread works on; it ends when the [`Syncs`] it belongs to are closed.
 pub(crate) struct SyncTasks {
@@ -35,24 +32,11 @@ pub(crate) struct SyncTasks {
     waiting: Receiver<Waiting>,
 }
 
-impl Syncs {
-    fn sender(&self) -> std::sync::MutexGuard<'_, Option<Sender<Waiting>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the thread once all who wait have their answer.
-    pub(super) fn close(&self) {
-        *self.sender() = None;
-    }
-}
-
 impl Front {
     /// What waits for a commit, for the thread that makes them. The thread ends with
     /// [`end_sync_tasks`](Self::end_sync_tasks).
     pub(crate) fn sync_tasks(&self) -> SyncTasks {
-        let (sender, waiting) = channel();
-        *self.shared.syncs.sender() = Some(sender);
-        SyncTasks { front: self.clone(), waiting }
+        SyncTasks { front: self.clone(), waiting: self.shared.syncs.open() }
     }
 
     /// From now on everybody commits for themselves.
@@ -84,11 +68,8 @@ impl Front {
         // A zone file has nothing to commit, and each its own condition.
         let shares = self.shared.fs.model(self.ino(ino)) == FileModel::Posix;
         let waiting = Waiting { ino, kind, then: Box::new(then) };
-        let unsent = match &*self.shared.syncs.sender() {
-            Some(sender) if shares => sender.send(waiting).err().map(|unsent| unsent.0),
-            Some(_) | None => Some(waiting),
-        };
-        if let Some(Waiting { ino, kind, then }) = unsent {
+        let sent = if shares { self.shared.syncs.send(waiting) } else { Err(waiting) };
+        if let Err(Waiting { ino, kind, then }) = sent {
             then(self.call(Operation::Fsync, ino, |fs, ino| fs.fsync(ino, kind)));
         }
     }

@@ -6,23 +6,26 @@
 //! - every [`SEND_INTERVAL`] it is made to send everything, for the next commit;
 //! - where there is not room for twice as much, files are opened for direct writes, so that write(2) itself
 //!   finds the drive full;
-//! - before a hole is looked for, it sends what it has: it asks without.
+//! - holes are not looked for in a file while it is open for collected writes: the kernel asks without sending what it
+//!   has, and syncfs(2) does not wait until it has arrived. Once a writer has closed it, all of it has arrived.
 //!
 //! What a file could not take after it was opened is an error of close(2) and fsync(2).
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use zonal_fs::vfs::FileSystem;
-use zonal_fuse_transport::Errno;
+use zonal_fuse_transport::NodeId;
 
 use super::Front;
+use super::inbox::Inbox;
 use crate::options::WriteCache;
 
 /// What the kernel may collect: some milliseconds of a drive's time.
@@ -31,47 +34,45 @@ const COLLECTED_MAX: u64 = 32 << 20;
 /// How long it may collect.
 const SEND_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Something to do once everything has been sent.
-type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
-
-/// What there may be to send, and who waits for it.
+/// What there may be to send.
 #[derive(Default)]
 pub(super) struct Collected {
-    /// Files that are open for writing through the page cache.
-    writers: AtomicU64,
-    waiting: Mutex<Option<Sender<Then>>>,
+    /// How often each file is open for writing through the page cache.
+    writers: Mutex<BTreeMap<NodeId, u64>>,
+    ending: Inbox<Infallible>,
 }
 
 impl Collected {
+    fn writers(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A file was opened for writing through the page cache.
-    pub(super) fn add_writer(&self) {
-        self.writers.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn add_writer(&self, ino: NodeId) {
+        *self.writers().entry(ino).or_default() += 1;
     }
 
-    /// One of them was closed. A mapping keeps its file open.
-    pub(super) fn remove_writer(&self) {
-        self.writers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Whether the kernel may have something.
-    fn is_possible(&self) -> bool {
-        self.writers.load(Ordering::SeqCst) > 0
-    }
-
-    fn sender(&self) -> MutexGuard<'_, Option<Sender<Then>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// It was closed. A mapping keeps its file open.
+    pub(super) fn remove_writer(&self, ino: NodeId) {
+        let mut writers = self.writers();
+        if let Some(count) = writers.get_mut(&ino) {
+            *count -= 1;
+            if *count == 0 {
+                writers.remove(&ino);
+            }
+        }
     }
 
     /// Ends the thread.
     pub(super) fn close(&self) {
-        *self.sender() = None;
+        self.ending.close();
     }
 }
 
 /// Has the kernel send, in a thread of its own: the others have to take what it sends.
 pub(crate) struct Sending {
     front: Front,
-    waiting: Receiver<Then>,
+    ending: Receiver<Infallible>,
 }
 
 impl Front {
@@ -80,23 +81,13 @@ impl Front {
         if self.shared.write_cache == WriteCache::Through {
             return None;
         }
-        let (sender, waiting) = channel();
-        *self.shared.collected.sender() = Some(sender);
-        Some(Sending { front: self.clone(), waiting })
+        Some(Sending { front: self.clone(), ending: self.shared.collected.ending.open() })
     }
 
-    /// Runs `then` once everything that the kernel has collected so far has been sent.
-    pub(super) fn once_sent(&self, then: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        let then: Then = Box::new(then);
-        let unsent = match &*self.shared.collected.sender() {
-            Some(sender) if self.shared.collected.is_possible() => {
-                sender.send(then).err().map(|unsent| unsent.0)
-            }
-            Some(_) | None => Some(then),
-        };
-        if let Some(then) = unsent {
-            then(Ok(()));
-        }
+    /// Whether the kernel may have data of a file that has not arrived here.
+    pub(super) fn is_collecting(&self, ino: NodeId) -> bool {
+        self.shared.write_cache == WriteCache::Back
+            && self.shared.collected.writers().contains_key(&ino)
     }
 
     /// Whether a file that is opened for writing now would be told of a full drive too late.
@@ -115,37 +106,26 @@ impl Sending {
         if let Err(error) = bound(device) {
             tracing::debug!(%error, "the kernel collects as much as it likes");
         }
-        loop {
-            match self.waiting.recv_timeout(SEND_INTERVAL) {
-                Ok(then) => {
-                    let waiting: Vec<Then> =
-                        std::iter::once(then).chain(self.waiting.try_iter()).collect();
-                    let sent = send(root, device);
-                    for then in waiting {
-                        then(sent);
-                    }
-                }
-                // A file that is open for writing keeps the mount busy, so the root may be open as well.
-                Err(RecvTimeoutError::Timeout) if self.front.shared.collected.is_possible() => {
-                    // Whoever waits for it hears of an error from fsync(2) or close(2).
-                    let _ = send(root, device);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+        while let Err(RecvTimeoutError::Timeout) = self.ending.recv_timeout(SEND_INTERVAL) {
+            // A file that is open for writing keeps the mount busy, so the root may be open as well.
+            if !self.front.shared.collected.writers().is_empty()
+                && let Err(error) = send(root, device)
+            {
+                // Whoever waits for it hears of it from fsync(2) or close(2).
+                tracing::debug!(%error, "not all that the kernel collected could be sent");
             }
         }
     }
 }
 
 /// Has the kernel send everything that it has of this mount.
-fn send(root: &Path, device: u64) -> Result<(), Errno> {
-    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    let root = fs::File::open(root).map_err(errno)?;
-    if root.metadata().map_err(errno)?.dev() != device {
-        // Unmounted meanwhile.
-        return Ok(());
+fn send(root: &Path, device: u64) -> io::Result<()> {
+    let root = fs::File::open(root)?;
+    // Otherwise unmounted meanwhile.
+    if root.metadata()?.dev() == device {
+        rustix::fs::syncfs(root)?;
     }
-    rustix::fs::syncfs(root)
+    Ok(())
 }
 
 /// Limits what the kernel collects, strictly; without it, one percent of memory is usual.

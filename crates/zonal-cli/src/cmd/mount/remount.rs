@@ -32,6 +32,8 @@ use crate::cmd::stats;
 struct Change {
     /// For the daemon.
     named: Vec<String>,
+    /// The same as it is now, if the kernel refuses its part.
+    undo: Vec<String>,
     /// For the kernel.
     flags: MountFlags,
 }
@@ -77,7 +79,7 @@ fn current(dir: &Path) -> Result<MountFlags> {
 
 impl Change {
     fn of_zonefs(args: &Mount, now: MountFlags) -> Result<Self> {
-        let (mut named, mut config) = (Vec::new(), config(args, now));
+        let (mut named, mut undo, mut config) = (Vec::new(), Vec::new(), config(args, now));
         for option in items(args).filter(|option| !is_repeated(option) && !is_about_atime(option)) {
             match MountOptions::default().take(option) {
                 Taken::Yes => named.push(option.to_owned()),
@@ -87,11 +89,14 @@ impl Change {
         }
         let flags = flags(&config, now);
         match (now.contains(MountFlags::RDONLY), config.access) {
-            (false, Access::ReadOnly) => named.push("ro".to_owned()),
+            (false, Access::ReadOnly) => {
+                named.push("ro".to_owned());
+                undo.push("rw".to_owned());
+            }
             (true, Access::ReadWrite) => named.push("rw".to_owned()),
             (false, Access::ReadWrite) | (true, Access::ReadOnly) => {}
         }
-        Ok(Self { named, flags })
+        Ok(Self { named, undo, flags })
     }
 
     /// The device is open for what it was mounted for, so access is the kernel's alone.
@@ -129,7 +134,10 @@ impl Change {
             // It says nothing of what is only read.
             named.clear();
         }
-        Ok(Self { named, flags: flags(&config, now) })
+        let ignores = stats::text(&args.dir, "lifetime")? == "ignored";
+        let lifetime = if ignores { "nolifetime" } else { "lifetime" };
+        let pick = format!("zone_pick={}", stats::text(&args.dir, "zone_pick")?);
+        Ok(Self { named, undo: vec![lifetime.to_owned(), pick], flags: flags(&config, now) })
     }
 
     fn apply(&self, dir: &Path, now: MountFlags) -> Result<()> {
@@ -151,9 +159,9 @@ impl Change {
             return Ok(());
         }
         if let Err(error) = mount_remount(dir, self.flags, "") {
-            if self.named.iter().any(|option| option == "ro") {
-                // A file is open for writing: it stays writable.
-                command(dir, "rw")?;
+            if !self.named.is_empty() && !self.undo.is_empty() {
+                // A file is open for writing: it stays as it was.
+                command(dir, &self.undo.join(","))?;
             }
             return Err(error.into());
         }
