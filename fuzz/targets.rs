@@ -107,11 +107,11 @@ pub(crate) fn record(data: &[u8]) {
     }
     let mut buffer = RecordBuffer::new();
     buffer.body().extend_from_slice(data);
-    let mut padded = buffer.pad();
+    let padded = buffer.pad();
     let bytes = padded.record_bytes();
     let id = RecordId { kind: RecordKind::Batch, uuid: [1; 16], continues: false, seq: 1, prev: 0 };
     let (sealed, _) = padded.seal(&id, own);
-    let header = decode_header(sealed, RecordKind::Batch, own).expect("it was just sealed");
+    let header = decode_header(&sealed, RecordKind::Batch, own).expect("it was just sealed");
     verify(&sealed[..bytes], &header).expect("it was just sealed");
     let body = &sealed[HEADER_BYTES..bytes];
     for rows in [body, take_fresh(body).map_or(&[][..], |(_, rows)| rows)] {
@@ -425,9 +425,8 @@ impl Patched {
         };
         let mut buffer = RecordBuffer::new();
         buffer.body().extend_from_slice(body);
-        let mut record = buffer.pad();
-        let (bytes, crc) = record.seal(&id, at);
-        self.store(at, bytes);
+        let (bytes, crc) = buffer.pad().seal(&id, at);
+        self.store(at, &bytes);
         crc
     }
 }

@@ -70,7 +70,10 @@ pub(super) fn execute(
         Opcode::FLUSH => namespace.flush()?,
         Opcode::WRITE_ZEROES => {
             let bytes = namespace.check(first, blocks)?;
-            namespace.write(first, &ZEROES[..bytes], durability)?;
+            let zeroes = Access::Write(&ZEROES[..bytes], durability);
+            for done in namespace.submit(std::iter::once((first, zeroes))) {
+                done?;
+            }
         }
         Opcode::ZONE_SEND => {
             let ZoneSend { action, zones } = ZoneSend::decode(entry)?;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromBytes, IntoBytes};
 use zonal::nvme::decode::{
-    Durability, ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction,
+    ReportCount, ReportForm, SendTarget, ZoneReceive, ZoneSend, ZoneSendAction,
 };
 use zonal::nvme::identify::{
     self, BlockFormat, IdentifyCommon, IdentifyNamespace, IdentifyZonedNamespace, ZoneFormat,
@@ -127,16 +127,6 @@ impl Namespace {
         bytes.ok_or(status::INVALID_FIELD)
     }
 
-    pub(crate) fn write(
-        &self,
-        first: Lba,
-        data: &[u8],
-        durability: Durability,
-    ) -> Result<(), NvmeStatus> {
-        self.device.write(first, data).map_err(|error| self.failed_write(error))?;
-        self.settle(data.len(), durability)
-    }
-
     /// The status of a write that failed.
     pub(crate) fn failed_write(&self, error: DeviceError) -> NvmeStatus {
         match error {
@@ -148,14 +138,6 @@ impl Namespace {
 
     pub(crate) fn device(&self) -> &dyn ZonedDevice {
         &*self.device
-    }
-
-    fn settle(&self, bytes: usize, durability: Durability) -> Result<(), NvmeStatus> {
-        self.usage.written(bytes);
-        match durability {
-            Durability::Volatile => Ok(()),
-            Durability::Durable => self.flush(),
-        }
     }
 
     pub(crate) fn flush(&self) -> Result<(), NvmeStatus> {

@@ -7,28 +7,15 @@
 
 #[path = "../../../fuzz/commands.rs"]
 mod commands;
+#[path = "../../../fuzz/mutants.rs"]
+mod mutants;
 
 use std::path::Path;
 
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-fn mutate(rng: &mut ChaCha8Rng, bytes: &mut Vec<u8>) {
-    for _ in 0..rng.random_range(1..5) {
-        let at = rng.random_range(0..=bytes.len());
-        match rng.random_range(0..4) {
-            0 => bytes.insert(at, rng.random()),
-            1 => bytes.truncate(at),
-            2 if at < bytes.len() => bytes[at] ^= 1 << rng.random_range(0..8),
-            _ if at < bytes.len() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
-            _ => bytes.push(rng.random()),
-        }
-    }
-}
+use mutants::{mutate, number};
 
 #[test]
 fn no_bytes_make_decoding_panic() {
