@@ -19,18 +19,29 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::Parser;
 use xtask::tally::tallied;
-use xtask::tools::{self, Packaged};
+use xtask::tools::{self, LEVELDB_HEADERS, Packaged, ROCKSDB_HEADERS};
 use xtask::{cargo, run};
 
 /// The version of every package: that of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What this is done with.
-const PROGRAMS: [Packaged; 3] =
-    [("dpkg-deb", "dpkg"), ("dpkg-gencontrol", "dpkg-dev"), ("strip", "binutils")];
+const PROGRAMS: [Packaged; 5] = [
+    ("dpkg-deb", "dpkg"),
+    ("dpkg-gencontrol", "dpkg-dev"),
+    ("strip", "binutils"),
+    ROCKSDB_HEADERS,
+    LEVELDB_HEADERS,
+];
 
-/// What is built: the command, the C library and the library that carries hints.
-const BUILT: [&str; 3] = ["--package=zonal-cli", "--package=zonal-ffi", "--package=zonal-hint"];
+/// What is built: the command, the C library, the library that carries hints, and the plugins.
+const BUILT: [&str; 5] = [
+    "--package=zonal-cli",
+    "--package=zonal-ffi",
+    "--package=zonal-hint",
+    "--package=zonal-rocksdb",
+    "--package=zonal-leveldb",
+];
 
 #[derive(Parser)]
 #[command(name = "cargo xtask dist", bin_name = "cargo xtask dist")]

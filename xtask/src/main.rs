@@ -5,7 +5,7 @@
 //! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
 //! - `dist` makes packages: it starts `packaging`.
-//! - `bench` starts the benchmarks.
+//! - `bench` starts the benchmarks; those of key-value stores are in `crates/kv-bench`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -67,10 +67,24 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run the benchmarks of the device and the file system, in release
+    /// Run the benchmarks of the device and the file system, in release, or those of key-value stores
+    #[command(args_conflicts_with_subcommands = true)]
     Bench {
         /// Only benchmarks whose name contains this
         filter: Option<String>,
+        #[command(subcommand)]
+        stores: Option<Stores>,
+    },
+}
+
+#[derive(Subcommand)]
+enum Stores {
+    /// LevelDB and RocksDB
+    #[command(disable_help_flag = true)]
+    Kv {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
 }
 
@@ -85,7 +99,8 @@ fn main() -> ExitCode {
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
         Task::Vm { arguments } => vm::main(&root, &arguments),
         Task::Dist { arguments } => dist(&root, &arguments),
-        Task::Bench { filter } => bench(&root, filter.as_deref()),
+        Task::Bench { stores: Some(Stores::Kv { arguments }), .. } => kv_bench(&root, &arguments),
+        Task::Bench { filter, stores: None } => bench(&root, filter.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         println!("error: {error:#}");
@@ -108,10 +123,25 @@ fn dist(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Builds what measures key-value stores and what they load, in release, and hands the arguments on.
+fn kv_bench(root: &Path, arguments: &[String]) -> Result<ExitCode> {
+    let mut build = cargo(root);
+    build.args(["build", "--quiet", "--release"]);
+    build.arg("--message-format=json-render-diagnostics");
+    for package in ["kv-bench", "zonal-cli", "zonal-hint", "zonal-leveldb", "zonal-rocksdb"] {
+        build.args(["--package", package]);
+    }
+    let programs = artifacts::built(&mut build)?;
+    let program = artifacts::find(&programs, "kv-bench")?;
+    let status = Command::new(program).args(arguments).status().context("starting kv-bench")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 /// Every benchmark whose name contains `filter`.
 fn bench(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
     let benches = ["bench", "--workspace", "--bench", "*", "--"];
-    let status =
-        cargo(root).args(benches).args(filter).status().context("could not start cargo")?;
+    let mut command = cargo(root);
+    let status = command.args(benches).args(filter).status();
+    let status = status.context("could not start cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -17,8 +17,13 @@ use crate::{cargo, run};
 /// A program, and the Debian package that has it.
 pub type Packaged = (&'static str, &'static str);
 
+/// What the plugins are compiled against: files, not programs.
+pub const ROCKSDB_HEADERS: Packaged = ("/usr/include/rocksdb/file_system.h", "librocksdb-dev");
+/// See [`ROCKSDB_HEADERS`].
+pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb-dev");
+
 /// Of the suites.
-const PACKAGED: [Packaged; 14] = [
+const PACKAGED: [Packaged; 15] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
@@ -27,10 +32,11 @@ const PACKAGED: [Packaged; 14] = [
     ("getfacl", "acl"),
     ("python3", "python3"),
     ("db_bench", "rocksdb-tools"),
-    // Files, not programs: plugins are compiled against headers.
-    ("/usr/include/rocksdb/file_system.h", "librocksdb-dev"),
-    ("/usr/include/leveldb/env.h", "libleveldb-dev"),
+    ROCKSDB_HEADERS,
+    LEVELDB_HEADERS,
     ("/usr/lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
+    // For bindings of RocksDB's headers.
+    ("/usr/lib/llvm-14/lib/libclang.so.1", "libclang-dev"),
     ("tmux", "tmux"),
     // HDFS. Maven fetches Hadoop's jars.
     ("java", "default-jre-headless"),

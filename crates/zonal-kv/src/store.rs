@@ -1,7 +1,7 @@
 //! A store: a volume in this process, its commits, and what it does with names.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -38,12 +38,30 @@ struct Core {
     clock: Arc<dyn Clock>,
     /// `None` where nothing outlives the process: the drive is in its memory, or the option is off.
     unsynced: Option<Mutex<Unsynced>>,
+    counts: Option<Counts>,
     /// One commits at a time.
     committing: Mutex<()>,
     /// Commits that have begun, and the last one that has succeeded.
     begun: AtomicU64,
     done: AtomicU64,
     signal: Signal,
+}
+
+/// Whose writes are counted, and the file that gets the counts.
+struct Counts {
+    furrow: Arc<Furrow>,
+    file: PathBuf,
+}
+
+impl Counts {
+    /// Bytes written since the store was opened, in the format of `zonal mount --counts`.
+    fn write(&self) -> std::io::Result<()> {
+        let stats = self.furrow.stats();
+        let (user, metadata, reclaim) = (stats.user_bytes, stats.meta_bytes, stats.reclaim_bytes);
+        let text =
+            format!("{{\"user\": {user}, \"metadata\": {metadata}, \"reclaim\": {reclaim}}}\n");
+        std::fs::write(&self.file, text)
+    }
 }
 
 #[derive(Default)]
@@ -131,7 +149,14 @@ impl Store {
         };
         let folder = address.unsynced.as_deref().filter(|_| !is_in_memory);
         let unsynced = folder.map(|folder| open_unsynced(&files, folder)).transpose()?;
+        let counts = match (&files, &address.counts) {
+            (Files::Furrow(furrow), Some(file)) => {
+                Some(Counts { furrow: Arc::clone(furrow), file: file.clone() })
+            }
+            (Files::Furrow(_) | Files::Zones(_), _) => None,
+        };
         let core = Arc::new(Core {
+            counts,
             volume: Volume::new(files.into_fs(), &volume_options()),
             clock,
             unsynced: unsynced.map(Mutex::new),
@@ -155,6 +180,11 @@ impl Store {
             let _ = committer.join();
         }
         self.core.volume.clone().close()?;
+        if let Some(counts) = &self.core.counts
+            && let Err(error) = counts.write()
+        {
+            tracing::warn!(%error, "writing the counts to {}", counts.file.display());
+        }
         if let Some(unsynced) = &self.core.unsynced
             && let Err(error) = lock(unsynced).remove()
         {

@@ -29,6 +29,8 @@ pub struct Address {
     pub unsynced: Option<PathBuf>,
     /// What to do with hints of how long files will live.
     pub hints: Hints,
+    /// Where to write what Furrow has written to the drive, when the store is closed.
+    pub counts: Option<PathBuf>,
 }
 
 /// What to do with hints of how long files will live. They are kept with the files in any case.
@@ -74,6 +76,7 @@ impl Address {
             memory: MountOptions::MEMORY,
             unsynced: Some(MEMORY_DIR.into()),
             hints: Hints::Follow,
+            counts: None,
         };
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=').unwrap_or((option, "")) {
@@ -90,12 +93,13 @@ impl Address {
                 ("unsynced", folder) if folder.starts_with('/') => {
                     address.unsynced = Some(folder.into());
                 }
+                ("counts", file) if file.starts_with('/') => address.counts = Some(file.into()),
                 ("lifetime", "on") => address.hints = Hints::Follow,
                 ("lifetime", "off") => address.hints = Hints::Ignore,
                 _ => {
                     return Err(bad(format!(
                         "no option {option:?}: there are format=0|1|zonefs, memory=SIZE, \
-                         unsynced=DIR|off, lifetime=on|off"
+                         unsynced=DIR|off, lifetime=on|off, counts=FILE"
                     )));
                 }
             }
@@ -133,6 +137,7 @@ mod tests {
             ("zonal://x?memory=1K", "from 64M on"),
             ("zonal://x?unsynced=there", "unsynced=DIR|off"),
             ("zonal://x?lifetime=long", "lifetime=on|off"),
+            ("zonal://x?counts=here", "counts=FILE"),
             ("zonal://x?&speed", "no option \"speed\""),
         ] {
             let error = Address::parse(uri).unwrap_err();

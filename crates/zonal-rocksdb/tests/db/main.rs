@@ -5,6 +5,7 @@ mod cuts;
 mod ends;
 mod place;
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::place::{Place, library, output};
@@ -68,6 +69,20 @@ fn drives_in_memory_are_formatted_for_the_process() {
 }
 
 #[test]
+fn what_was_written_is_counted_where_the_address_says() {
+    let Some(place) = Place::new("zone=4M,zones=64") else { return };
+    let file = place.path("counts");
+    let uri = format!("{}&counts={}", place.uri(), file.display());
+    output(place.db_bench_at(&uri).args(["--benchmarks=fillseq", "--num=1000"]));
+    let text = std::fs::read_to_string(file).unwrap();
+    let numbers: Vec<u64> =
+        text.split(|c: char| !c.is_ascii_digit()).flat_map(str::parse).collect();
+    let [user, metadata, reclaim] = numbers[..] else { panic!("{text}") };
+    // At least the log has 1000 pairs of 116 bytes.
+    assert!(user >= 116_000 && metadata > 0 && reclaim == 0, "{text}");
+}
+
+#[test]
 fn a_program_in_c_uses_the_environment() {
     let Some(place) = Place::new("zone=4M,zones=64") else { return };
     let folder = library().unwrap().parent().unwrap().to_owned();
@@ -88,6 +103,32 @@ fn a_program_in_c_uses_the_environment() {
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && text.contains("in use"), "{text}");
     drop(drive);
+    place.check();
+}
+
+#[test]
+#[ignore = "makes bindings of RocksDB's headers; run by cargo xtask test --all"]
+fn a_program_in_rust_uses_the_environment() {
+    let Some(place) = Place::new("zone=4M,zones=64") else { return };
+    let folder = library().unwrap().parent().unwrap().to_owned();
+    let rocksdb = output(Command::new("cc").arg("-print-file-name=librocksdb.so"));
+    let example = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rust"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--locked", "--target-dir"]).arg(place.path("target"));
+    build.env("ROCKSDB_LIB_DIR", Path::new(rocksdb.trim()).parent().unwrap());
+    build.env("RUSTFLAGS", format!("-Lnative={}", folder.display())).current_dir(example);
+    let built = build.output().unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    if let Some(lacking) =
+        ["libclang", "failed to download"].iter().find(|what| said.contains(**what))
+    {
+        println!("SKIP: the crate rocksdb cannot be built: {lacking}");
+        return;
+    }
+    assert!(built.status.success(), "{said}");
+    let mut store = Command::new(place.path("target/debug/store"));
+    store.env("LD_LIBRARY_PATH", &folder).arg(place.uri());
+    assert_eq!(output(&mut store), "value\n");
     place.check();
 }
 

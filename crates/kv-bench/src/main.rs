@@ -1,0 +1,278 @@
+//! `cargo xtask bench kv`: LevelDB and RocksDB on Zonal beside files of the kernel.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | `leveldb`, `rocksdb` | what is run, and with which sizes? |
+//! | `simulated` | how fast is a drive's flash below the files of a store? |
+//! | `place` | where can a store be, and how is that made? |
+//! | `child` | how much processor time did a program use? |
+//! | `db_bench`, `event_log` | what does a program say of itself? |
+//! | `sample` | what do all rounds together say? |
+//!
+//! Rounds are interleaved: each round measures every place once, so what disturbs the machine for longer
+//! than a round disturbs all of them. Processor time is told first, since it depends least on other load.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "this is test code"))]
+
+mod child;
+mod db_bench;
+mod event_log;
+mod leveldb;
+mod place;
+mod rocksdb;
+mod sample;
+mod simulated;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+use tempfile::TempDir;
+use zonal_sim::report::chart::Picture;
+use zonal_sim::report::svg;
+
+use crate::place::Place;
+use crate::sample::{Column, Goal, Samples};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask bench kv", about = "Benchmarks of LevelDB and RocksDB")]
+struct Args {
+    /// Small sizes and one round, to try it
+    #[arg(long)]
+    quick: bool,
+    /// How often each place is measured; at 80 % of a drive, twice at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// Where drives and stores are made; best in tmpfs
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Write every sample to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw pictures, as SVG, into this directory
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
+    /// Measure only this; can be repeated
+    #[arg(long, value_name = "PART")]
+    only: Vec<Part>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// LevelDB: fill and read twice
+    Leveldb,
+    /// RocksDB: what a put costs
+    Puts,
+    /// RocksDB on a drive that its store fills to 80 %
+    Full,
+    /// RocksDB's files on simulated flash
+    Simulated,
+}
+
+/// A run of this program.
+struct Bench {
+    samples: Samples,
+    goals: Vec<Goal>,
+    skipped: Vec<String>,
+    flash: Option<simulated::Flash>,
+    rounds: u32,
+    is_quick: bool,
+    folder: TempDir,
+    /// `zonal`, and the libraries.
+    built: PathBuf,
+    /// Programs that were built for benchmarks.
+    tools: PathBuf,
+}
+
+/// The file of `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    samples: &'a Samples,
+    flash: &'a Option<simulated::Flash>,
+    goals: &'a [Goal],
+    skipped: &'a [String],
+}
+
+fn main() -> ExitCode {
+    match measure(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures, tells, and writes what is asked for.
+fn measure(args: &Args) -> Result<()> {
+    child::catch_signals()?;
+    let mut bench = Bench::new(args)?;
+    for part in Part::value_variants() {
+        if !args.only.is_empty() && !args.only.contains(part) {
+            continue;
+        }
+        match part {
+            Part::Leveldb => leveldb::measure(&mut bench)?,
+            Part::Puts => rocksdb::measure_puts(&mut bench)?,
+            Part::Full => rocksdb::measure_full(&mut bench)?,
+            Part::Simulated => simulated::measure(&mut bench)?,
+        }
+    }
+    bench.tell();
+    if let Some(path) = &args.json {
+        let Bench { samples, flash, goals, skipped, .. } = &bench;
+        let report = Report { samples, flash, goals, skipped };
+        let text = serde_json::to_string_pretty(&report).context("turning samples into JSON")?;
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if let Some(folder) = &args.pictures {
+        std::fs::create_dir_all(folder)?;
+        for (name, picture) in bench.pictures() {
+            let path = folder.join(name);
+            let text = svg::draw(&picture);
+            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+impl Bench {
+    fn new(args: &Args) -> Result<Self> {
+        let dir = args.dir.clone().unwrap_or_else(|| {
+            let memory = Path::new("/dev/shm");
+            if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+        });
+        let dir = dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
+        let folder = tempfile::Builder::new().prefix("zonal-kv-").tempdir_in(&dir);
+        let program = std::env::current_exe().context("finding this program")?;
+        let built = program.parent().context("this program is in no directory")?.to_owned();
+        let tools = built.parent().unwrap_or(&built).join("tools");
+        Ok(Self {
+            samples: Samples::default(),
+            goals: Vec::new(),
+            skipped: Vec::new(),
+            flash: None,
+            rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
+            is_quick: args.quick,
+            folder: folder.with_context(|| format!("a directory in {}", dir.display()))?,
+            built,
+            tools,
+        })
+    }
+
+    fn scratch(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The size for a quick run, or for a whole one.
+    const fn choose<T: Copy>(&self, quick: T, whole: T) -> T {
+        if self.is_quick { quick } else { whole }
+    }
+
+    /// Rounds of what takes long.
+    fn full_rounds(&self) -> u32 {
+        self.rounds.min(2)
+    }
+
+    /// Those of `places` that can be had; says why others cannot.
+    fn possible(&mut self, what: &str, places: &[Place]) -> Vec<Place> {
+        let mut possible = Vec::new();
+        for &place in places {
+            match place.refusal() {
+                None => possible.push(place),
+                Some(why) => self.skip(&format!("{what}, {}", place.name()), why),
+            }
+        }
+        possible
+    }
+
+    fn skip(&mut self, what: &str, why: &str) {
+        let line = format!("skipped {what}: {why}");
+        println!("{line}");
+        self.skipped.push(line);
+    }
+
+    fn goal(&mut self, goal: Goal) {
+        self.goals.push(goal);
+    }
+
+    fn tell(&self) {
+        const COLUMNS: [Column; 9] = [
+            ("µs of processor time per operation", |sample| sample.cpu_us, 1),
+            ("of these in the daemon", |sample| sample.daemon_us, 1),
+            ("operations/s", |sample| sample.ops_s, 0),
+            ("p50, µs", |sample| sample.p50_us, 1),
+            ("p99, µs", |sample| sample.p99_us, 0),
+            ("bytes to the device per byte of RocksDB", |sample| sample.device_wa, 3),
+            ("write amplification of Furrow", |sample| sample.furrow_wa, 3),
+            ("files per byte of pairs", |sample| sample.space, 2),
+            ("files, of the drive", |sample| sample.fill, 2),
+        ];
+        if !self.samples.0.is_empty() {
+            println!("\nmedian (least to most)\n\n{}", self.samples.table(&COLUMNS));
+        }
+        if let Some(flash) = &self.flash {
+            println!("{}", flash.table());
+        }
+        for goal in &self.goals {
+            println!("{}", goal.text());
+        }
+        for line in &self.skipped {
+            println!("{line}");
+        }
+    }
+
+    fn pictures(&self) -> Vec<(&'static str, Picture)> {
+        let of = |load: &str| {
+            let samples = self.samples.0.iter().filter(|one| one.workload.starts_with(load));
+            Samples(samples.cloned().collect())
+        };
+        let (level, puts, full) = (of("LevelDB, 16 B"), of("RocksDB,"), of("RocksDB at"));
+        let mut pictures = Vec::new();
+        if !level.0.is_empty() {
+            let title = "LevelDB, 16 B/4 KiB: operations a second beside ext4";
+            let label = "times as many as on ext4";
+            let picture = level.picture(title, label, Place::Ext4.name(), |sample| sample.ops_s);
+            pictures.push(("kv-leveldb.svg", picture));
+        }
+        if !puts.0.is_empty() {
+            let title = "RocksDB: processor time per put beside tmpfs";
+            let label = "times as much as in tmpfs";
+            let base = Place::Directly.name();
+            pictures
+                .push(("kv-puts.svg", puts.picture(title, label, base, |sample| sample.cpu_us)));
+        }
+        if !full.0.is_empty() {
+            let title = "RocksDB at 80 %: processor time per operation beside ext4";
+            let label = "times as much as on ext4";
+            let picture = full.picture(title, label, Place::Ext4.name(), |sample| sample.cpu_us);
+            pictures.push(("kv-full.svg", picture));
+        }
+        if let Some(flash) = &self.flash {
+            pictures.push(("kv-flash.svg", flash.picture()));
+        }
+        pictures
+    }
+}
+
+/// Says what is measured now.
+fn step(round: u32, place: Place, what: &str) {
+    println!("round {round}: {what}: {}", place.name());
+}
+
+/// Microseconds for each of so many.
+#[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
+fn micros(time: Duration, count: u64) -> f64 {
+    time.as_secs_f64() * 1e6 / count.max(1) as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes below 2^52")]
+fn ratio(above: u64, below: u64) -> f64 {
+    above as f64 / below.max(1) as f64
+}

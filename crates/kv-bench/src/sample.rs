@@ -1,0 +1,287 @@
+//! What was measured, and how it is reported: medians, tables, pictures.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use zonal_sim::report::chart::{Axis, Bars, Picture};
+
+/// One benchmark in one place in one round. What was not measured is `None`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Sample {
+    /// What was done, with its sizes.
+    pub(crate) workload: String,
+    /// The benchmark of `db_bench`.
+    pub(crate) phase: String,
+    /// Where.
+    pub(crate) place: &'static str,
+    /// From 1 on.
+    pub(crate) round: u32,
+    /// Operations a second.
+    pub(crate) ops_s: Option<f64>,
+    /// Processor time per operation of program and daemon.
+    pub(crate) cpu_us: Option<f64>,
+    /// The daemon's part of it.
+    pub(crate) daemon_us: Option<f64>,
+    /// Half of the operations took at most so long.
+    pub(crate) p50_us: Option<f64>,
+    /// 99 of 100 did.
+    pub(crate) p99_us: Option<f64>,
+    /// Bytes written to the device for each that the program wrote.
+    pub(crate) device_wa: Option<f64>,
+    /// The same as Furrow counts it: for each byte of file data that came to it.
+    pub(crate) furrow_wa: Option<f64>,
+    /// Bytes of all files for each byte of distinct keys and values.
+    pub(crate) space: Option<f64>,
+    /// Share of the drive that the files take.
+    pub(crate) fill: Option<f64>,
+}
+
+/// A number of a sample.
+pub(crate) type Field = fn(&Sample) -> Option<f64>;
+
+/// A column of a table: its head, its number, and how many digits follow the point.
+pub(crate) type Column = (&'static str, Field, usize);
+
+/// The middle of several rounds, the least and the most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Self { median: f64::midpoint(low, high), min, max })
+    }
+
+    fn text(self, digits: usize) -> String {
+        let Self { median, min, max } = self;
+        let bounds = (format!("{min:.digits$}"), format!("{max:.digits$}"));
+        if bounds.0 == bounds.1 {
+            format!("{median:.digits$}")
+        } else {
+            format!("{median:.digits$} ({} to {})", bounds.0, bounds.1)
+        }
+    }
+}
+
+/// All samples of one run of this program.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Samples(pub(crate) Vec<Sample>);
+
+impl Samples {
+    /// What the rounds gave.
+    pub(crate) fn spread(
+        &self,
+        (workload, phase): (&str, &str),
+        place: &str,
+        field: Field,
+    ) -> Option<Spread> {
+        let matching = self.0.iter().filter(|sample| {
+            (sample.workload.as_str(), sample.phase.as_str()) == (workload, phase)
+                && sample.place == place
+        });
+        Spread::of(matching.filter_map(field).collect())
+    }
+
+    /// Medians beside those of `base`, in the same rounds: the median of the ratios.
+    pub(crate) fn ratio(
+        &self,
+        at: (&str, &str),
+        (place, base): (&str, &str),
+        field: Field,
+    ) -> Option<Spread> {
+        let of = |place: &str, round: u32| {
+            let mut found = self.0.iter().filter(|sample| {
+                (sample.workload.as_str(), sample.phase.as_str()) == at
+                    && sample.place == place
+                    && sample.round == round
+            });
+            found.next().and_then(field)
+        };
+        let rounds = self.0.iter().map(|sample| sample.round).max().unwrap_or(0);
+        let ratios = (1..=rounds).filter_map(|round| Some(of(place, round)? / of(base, round)?));
+        Spread::of(ratios.collect())
+    }
+
+    /// Workloads with their phases, in the order in which they were measured.
+    pub(crate) fn phases(&self) -> Vec<(&str, &str)> {
+        unique(self.0.iter().map(|sample| (sample.workload.as_str(), sample.phase.as_str())))
+    }
+
+    /// Places in the order in which they were measured.
+    pub(crate) fn places(&self) -> Vec<&'static str> {
+        unique(self.0.iter().map(|sample| sample.place))
+    }
+
+    /// A table in Markdown with a row for each phase and place, without columns that have no number.
+    pub(crate) fn table(&self, columns: &[Column]) -> String {
+        let used: Vec<&Column> = columns
+            .iter()
+            .filter(|(_, field, _)| self.0.iter().any(|sample| field(sample).is_some()))
+            .collect();
+        let heads: Vec<&str> = used.iter().map(|(head, ..)| *head).collect();
+        let mut text = format!("| load | place | {} |\n", heads.join(" | "));
+        writeln!(text, "| --- | --- |{}", " --- |".repeat(used.len())).expect("a string takes all");
+        for at in self.phases() {
+            for place in self.places() {
+                let cells: Vec<_> =
+                    used.iter().map(|(_, field, _)| self.spread(at, place, *field)).collect();
+                if cells.iter().all(Option::is_none) {
+                    continue;
+                }
+                let cells = cells.iter().zip(&used).map(|(cell, (_, _, digits))| {
+                    cell.map_or_else(String::new, |spread| spread.text(*digits))
+                });
+                let cells: Vec<String> = cells.collect();
+                writeln!(text, "| {}, {} | {place} | {} |", at.0, at.1, cells.join(" | "))
+                    .expect("a string takes all");
+            }
+        }
+        text
+    }
+
+    /// Bars of each phase and place beside `base`.
+    pub(crate) fn picture(&self, title: &str, label: &str, base: &str, field: Field) -> Picture {
+        let (names, phases) = (self.places(), self.phases());
+        let is_one_workload = phases.iter().all(|(workload, _)| *workload == phases[0].0);
+        let group = |at: (&str, &str)| {
+            let ratio = |place: &&str| {
+                self.ratio(at, (place, base), field).map_or(f64::NAN, |spread| spread.median)
+            };
+            let values: Vec<f64> = names.iter().map(ratio).collect();
+            values.iter().any(|value| value.is_finite()).then(|| {
+                let label = if is_one_workload { at.1 } else { sizes_of(at.0) };
+                (label.to_owned(), values)
+            })
+        };
+        Picture::Bars(Bars {
+            title: title.to_owned(),
+            y: Axis::linear(label),
+            groups: phases.iter().copied().filter_map(group).collect(),
+            names: names.into_iter().map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// `16 B/4 KiB`: what stands behind the name of a workload.
+fn sizes_of(workload: &str) -> &str {
+    workload.rsplit_once(", ").map_or(workload, |(_, sizes)| sizes)
+}
+
+fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in values {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// A figure and what it should be.
+#[derive(Debug, Serialize)]
+pub(crate) struct Goal {
+    /// What is compared.
+    pub(crate) what: String,
+    /// What it is.
+    pub(crate) found: f64,
+    /// What it should be at most, or at least.
+    pub(crate) wanted: f64,
+    /// Which of the two.
+    pub(crate) bound: Bound,
+}
+
+/// How a goal bounds a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Bound {
+    AtMost,
+    AtLeast,
+}
+
+impl Goal {
+    /// One line.
+    pub(crate) fn text(&self) -> String {
+        let (word, is_met) = match self.bound {
+            Bound::AtMost => ("at most", self.found <= self.wanted),
+            Bound::AtLeast => ("at least", self.found >= self.wanted),
+        };
+        let met = if is_met { "met" } else { "missed" };
+        format!("{}: {:.3}, the goal is {word} {}: {met}", self.what, self.found, self.wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Samples {
+        let of = |place, round, ops_s| Sample {
+            workload: "RocksDB, 16 B/4 KiB".to_owned(),
+            phase: "overwrite".to_owned(),
+            place,
+            round,
+            ops_s: Some(ops_s),
+            ..Sample::default()
+        };
+        Samples(vec![
+            of("ext4", 1, 10.0),
+            of("mount", 1, 5.0),
+            of("mount", 2, 40.0),
+            of("ext4", 2, 20.0),
+            of("mount", 3, 9.0),
+        ])
+    }
+
+    const AT: (&str, &str) = ("RocksDB, 16 B/4 KiB", "overwrite");
+
+    #[test]
+    fn medians_are_of_all_rounds_and_ratios_of_rounds_that_both_have() {
+        let samples = samples();
+        let spread = samples.spread(AT, "mount", |sample| sample.ops_s).unwrap();
+        assert_eq!(spread, Spread { median: 9.0, min: 5.0, max: 40.0 });
+        let ratio = samples.ratio(AT, ("mount", "ext4"), |sample| sample.ops_s).unwrap();
+        assert_eq!(ratio, Spread { median: 1.25, min: 0.5, max: 2.0 });
+        assert_eq!(samples.spread(AT, "plugin", |sample| sample.ops_s), None);
+    }
+
+    #[test]
+    fn tables_leave_out_columns_without_numbers() {
+        let columns: [Column; 2] =
+            [("ops/s", |sample| sample.ops_s, 0), ("µs", |sample| sample.cpu_us, 1)];
+        let table = samples().table(&columns);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "| load | place | ops/s |");
+        assert_eq!(lines[2], "| RocksDB, 16 B/4 KiB, overwrite | ext4 | 15 (10 to 20) |");
+        assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn bars_are_ratios_and_named_by_what_differs() {
+        let groups = |samples: &Samples| {
+            let field: Field = |sample| sample.ops_s;
+            let Picture::Bars(bars) = samples.picture("", "", "ext4", field) else {
+                panic!("bars")
+            };
+            bars.groups
+        };
+        let mut samples = samples();
+        assert_eq!(groups(&samples), [("overwrite".to_owned(), vec![1.0, 1.25])]);
+        let other = Sample { workload: "RocksDB, 20 B/800 B".to_owned(), ..samples.0[0].clone() };
+        samples.0.push(other);
+        let labels: Vec<String> = groups(&samples).into_iter().map(|(label, _)| label).collect();
+        assert_eq!(labels, ["16 B/4 KiB", "20 B/800 B"]);
+    }
+
+    #[test]
+    fn goals_say_whether_they_are_met() {
+        let goal = |found, bound| Goal { what: "x".to_owned(), found, wanted: 1.0, bound }.text();
+        assert_eq!(goal(1.2, Bound::AtMost), "x: 1.200, the goal is at most 1: missed");
+        assert_eq!(goal(1.2, Bound::AtLeast), "x: 1.200, the goal is at least 1: met");
+    }
+}
