@@ -86,6 +86,7 @@ fn main() -> ExitCode {
 
 fn make(root: &Path, args: &Args) -> Result<ExitCode> {
     if !args.archive {
+        run::quietly(cargo(root).args(["build", "--quiet", "--release"]).args(BUILT))?;
         for file in packages(root, "release")? {
             println!("{}", file.display());
         }
@@ -103,18 +104,18 @@ fn test(root: &Path) -> Result<ExitCode> {
         let skip = |why: &str| tallied(|tally| tally.skip("packages in a fresh Debian", why));
         return Ok(skip(&format!("{error:#}")));
     }
-    let files = packages(root, "dev")?;
-    run::quietly(cargo(root).args(["build", "--quiet", "--bin=kernel-tests"]).arg("--workspace"))?;
+    // What `cargo xtask test` builds, exactly: other features would replace programs that its tests run.
+    let same = ["build", "--quiet", "--workspace", "--lib", "--bins", "--tests"];
+    run::quietly(cargo(root).args(same))?;
+    let files = packages(root, "debug")?;
     let mut machine = run::ends_with_us(root.join("target/debug/kernel-tests"));
     let status = machine.arg("packages").args(files).status().context("starting kernel-tests")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds with this profile of cargo's and makes all packages.
-fn packages(root: &Path, profile: &str) -> Result<Vec<PathBuf>> {
+/// Makes all packages of what cargo has built in this folder of its own.
+fn packages(root: &Path, folder: &str) -> Result<Vec<PathBuf>> {
     tools::require(&PROGRAMS)?;
-    run::quietly(cargo(root).args(["build", "--quiet", "--profile", profile]).args(BUILT))?;
-    let folder = if profile == "dev" { "debug" } else { profile };
     let place = Place {
         root: root.to_owned(),
         dist: root.join("target/dist"),

@@ -11,7 +11,6 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use xtask::run::quietly;
 
-use crate::child;
 use crate::db_bench::benches;
 use crate::place::{Cache, Engine, Hints, Made, Place, Shape};
 use crate::sample::Sample;
@@ -85,10 +84,7 @@ impl Load {
         command.arg(format!("--key_prefix={}", self.prefix)).arg("--compression_ratio=1");
         command.arg(format!("--write_buffer_size={}", shape.zone));
         command.arg(format!("--max_file_size={}", shape.zone - (1 << 20)));
-        let before = made.daemon_cpu()?;
-        let ended = child::run(&mut command, bench.scratch())?;
-        let daemon = made.daemon_cpu()?.zip(before);
-        let daemon = daemon.map(|(after, before)| after.saturating_sub(before));
+        let (ended, daemon) = made.run(&mut command, bench.scratch())?;
         let found = benches(&ended.stdout);
         ensure!(found.len() == 3, "db_bench printed {:?}", ended.stdout);
         let sample = |part: &str| Sample {

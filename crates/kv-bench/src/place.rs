@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use xtask::run::quietly;
 
-use crate::child;
+use crate::child::{self, Ended};
 
 /// A place for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,9 +245,26 @@ impl Made {
         self.folder.join("counts")
     }
 
-    /// Processor time of the process that serves the mount.
-    pub(crate) fn daemon_cpu(&self) -> Result<Option<Duration>> {
+    /// Runs a program to its end, and measures the processor time of the process that serves the mount
+    /// meanwhile, where there is one.
+    pub(crate) fn run(
+        &self,
+        command: &mut Command,
+        scratch: &Path,
+    ) -> Result<(Ended, Option<Duration>)> {
+        let before = self.daemon_cpu()?;
+        let ended = child::run(command, scratch)?;
+        let used = self.daemon_cpu()?.zip(before);
+        Ok((ended, used.map(|(after, before)| after.saturating_sub(before))))
+    }
+
+    fn daemon_cpu(&self) -> Result<Option<Duration>> {
         self.daemon.map(child::cpu_of).transpose()
+    }
+
+    /// Whether a process of its own serves it.
+    pub(crate) const fn is_served(&self) -> bool {
+        self.daemon.is_some()
     }
 
     /// What Furrow has written: since it was mounted, or in the last run of a program that had it inside.
@@ -258,7 +275,7 @@ impl Made {
                 let path = self.counts_file();
                 let text = fs::read_to_string(&path);
                 let text = text.with_context(|| format!("reading {}", path.display()))?;
-                (text, ["user", "metadata", "reclaim"])
+                (text, ["user", "meta", "reclaim"])
             }
             Place::Mount(..) => {
                 let text = quietly(self.zonal().args(["stats", "--json"]).arg(&self.point))?;

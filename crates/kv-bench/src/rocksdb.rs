@@ -204,12 +204,10 @@ impl Step<'_> {
     fn run(&self, bench: &Bench, command: &mut Command) -> Result<Sample> {
         let made = self.made;
         // A plugin counts from the start of its process on.
-        let is_served = made.daemon_cpu()?.is_some();
-        let counts_before = if is_served { made.counts()? } else { None }.unwrap_or_default();
-        let (cpu_before, device_before) = (made.daemon_cpu()?, made.device_bytes()?);
-        let ended = child::run(command, bench.scratch())?;
-        let daemon = made.daemon_cpu()?.zip(cpu_before);
-        let daemon = daemon.map(|(after, before)| after.saturating_sub(before));
+        let counts_before =
+            if made.is_served() { made.counts()? } else { None }.unwrap_or_default();
+        let device_before = made.device_bytes()?;
+        let (ended, daemon) = made.run(command, bench.scratch())?;
         let device = made.device_bytes()?.zip(device_before).map(|(after, before)| after - before);
         let counts = made.counts()?.map(|after| Counts {
             user: after.user - counts_before.user,

@@ -74,18 +74,16 @@ impl Spread {
 pub(crate) struct Samples(pub(crate) Vec<Sample>);
 
 impl Samples {
+    /// All rounds of a workload's phase in a place.
+    fn of(&self, at: (&str, &str), place: &str) -> impl Iterator<Item = &Sample> {
+        self.0.iter().filter(move |sample| {
+            (sample.workload.as_str(), sample.phase.as_str()) == at && sample.place == place
+        })
+    }
+
     /// What the rounds gave.
-    pub(crate) fn spread(
-        &self,
-        (workload, phase): (&str, &str),
-        place: &str,
-        field: Field,
-    ) -> Option<Spread> {
-        let matching = self.0.iter().filter(|sample| {
-            (sample.workload.as_str(), sample.phase.as_str()) == (workload, phase)
-                && sample.place == place
-        });
-        Spread::of(matching.filter_map(field).collect())
+    pub(crate) fn spread(&self, at: (&str, &str), place: &str, field: Field) -> Option<Spread> {
+        Spread::of(self.of(at, place).filter_map(field).collect())
     }
 
     /// Medians beside those of `base`, in the same rounds: the median of the ratios.
@@ -95,14 +93,8 @@ impl Samples {
         (place, base): (&str, &str),
         field: Field,
     ) -> Option<Spread> {
-        let of = |place: &str, round: u32| {
-            let mut found = self.0.iter().filter(|sample| {
-                (sample.workload.as_str(), sample.phase.as_str()) == at
-                    && sample.place == place
-                    && sample.round == round
-            });
-            found.next().and_then(field)
-        };
+        let of =
+            |place, round| self.of(at, place).find(|sample| sample.round == round).and_then(field);
         let rounds = self.0.iter().map(|sample| sample.round).max().unwrap_or(0);
         let ratios = (1..=rounds).filter_map(|round| Some(of(place, round)? / of(base, round)?));
         Spread::of(ratios.collect())

@@ -56,11 +56,7 @@ struct Counts {
 impl Counts {
     /// Bytes written since the store was opened, in the format of `zonal mount --counts`.
     fn write(&self) -> std::io::Result<()> {
-        let stats = self.furrow.stats();
-        let (user, metadata, reclaim) = (stats.user_bytes, stats.meta_bytes, stats.reclaim_bytes);
-        let text =
-            format!("{{\"user\": {user}, \"metadata\": {metadata}, \"reclaim\": {reclaim}}}\n");
-        std::fs::write(&self.file, text)
+        self.furrow.live().since_mount.save(&self.file)
     }
 }
 

@@ -4,7 +4,6 @@
 //! one says that the mount can be used, or why not. What is different between the kinds of file
 //! system is in `mount/kind.rs`.
 
-mod counts;
 mod helper;
 mod kind;
 mod remount;
@@ -29,7 +28,6 @@ use crate::args::{FsKind, Global, Mount};
 use crate::device::{self, OpenMode};
 use crate::output::json;
 use crate::{advice, log, notify};
-pub(crate) use counts::Counts;
 use kind::{KindOptions, Mounted};
 
 #[derive(Serialize)]
@@ -153,7 +151,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     });
     drop(exporter);
     if let (Some(path), Some(counts)) = (&args.counts, mounted.counts()) {
-        counts.write(path)?;
+        counts.save(path).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(served?)
 }

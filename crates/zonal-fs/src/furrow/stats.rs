@@ -5,6 +5,9 @@
 //! held for reading, makes all of it, so nothing is kept up to date for it meanwhile. What has to be measured as it happens is in [`meters`](super::meters).
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
@@ -62,19 +65,6 @@ pub struct Stats {
     pub zones_metadata: u64,
     /// Zones that can no longer be written.
     pub zones_failed: u64,
-}
-
-impl Stats {
-    /// Bytes written to the device per byte of file data: file-system write amplification.
-    pub fn write_amplification(&self) -> f64 {
-        if self.user_bytes == 0 {
-            return 1.0;
-        }
-        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-        let ratio = (self.user_bytes + self.reclaim_bytes + self.meta_bytes) as f64
-            / self.user_bytes as f64;
-        ratio
-    }
 }
 
 /// A mount at one moment. Blocks are of [`block_bytes`](Self::block_bytes), which is 4 KiB.
@@ -217,6 +207,16 @@ impl Traffic {
     /// Bytes written to the drive per byte of file data; `None` without file data.
     pub fn amplification(&self) -> Option<f64> {
         (self.user > 0).then(|| divide(self.user + self.reclaim + self.meta, self.user))
+    }
+
+    /// Leaves it in a file, as JSON, for whoever asks when the mount has ended.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        fs::write(path, serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// What a mount left in a file.
+    pub fn load(path: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 }
 

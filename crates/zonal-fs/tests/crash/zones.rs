@@ -341,11 +341,10 @@ fn churn(shape: &Shape) {
         let ino = fs.lookup(Ino::ROOT, &name(file)).expect("it is there").ino;
         assert!(read_all(&fs, ino, len as u64).expect("read") == content(seed, 0, len));
     }
-    let stats = fs.stats();
     println!(
         "{}: {written} blocks written at 90 % of {capacity}, write amplification {:.2}",
         shape.name,
-        stats.write_amplification()
+        fs.live().since_mount.amplification().expect("there is data")
     );
     fs.shutdown().expect("unmount");
     assert_eq!(drives::problems(drive), Vec::<String>::new(), "{}", shape.name);

@@ -51,7 +51,7 @@ impl Front {
         if route == Route::Cached {
             self.shared.pins.open_cached(self.ino(ino));
             if purpose(flags) == OpenFor::Writing {
-                self.shared.collected.add_writer(ino);
+                self.add_writer(ino);
             }
         }
         Ok(opened(route, self.shared.atime))
@@ -64,7 +64,7 @@ impl Front {
         }
         let purpose = purpose(flags);
         if Route::from(handle) == Route::Cached && purpose == OpenFor::Writing {
-            self.shared.collected.remove_writer(ino);
+            self.remove_writer(ino);
         }
         // A stopped file system has been closed with all its files.
         let _ = self.run(Operation::Release, ino, |fs, ino| {

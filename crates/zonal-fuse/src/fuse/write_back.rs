@@ -47,22 +47,6 @@ impl Collected {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file was opened for writing through the page cache.
-    pub(super) fn add_writer(&self, ino: NodeId) {
-        *self.writers().entry(ino).or_default() += 1;
-    }
-
-    /// It was closed. A mapping keeps its file open.
-    pub(super) fn remove_writer(&self, ino: NodeId) {
-        let mut writers = self.writers();
-        if let Some(count) = writers.get_mut(&ino) {
-            *count -= 1;
-            if *count == 0 {
-                writers.remove(&ino);
-            }
-        }
-    }
-
     /// Ends the thread.
     pub(super) fn close(&self) {
         self.ending.close();
@@ -78,21 +62,45 @@ pub(crate) struct Sending {
 impl Front {
     /// What makes the kernel send what it has collected; `None` where it collects nothing.
     pub(crate) fn sending(&self) -> Option<Sending> {
-        if self.shared.write_cache == WriteCache::Through {
+        if !self.has_write_back() {
             return None;
         }
         Some(Sending { front: self.clone(), ending: self.shared.collected.ending.open() })
     }
 
+    fn has_write_back(&self) -> bool {
+        self.shared.write_cache == WriteCache::Back
+    }
+
+    /// A file was opened for writing through the page cache.
+    pub(super) fn add_writer(&self, ino: NodeId) {
+        if self.has_write_back() {
+            *self.shared.collected.writers().entry(ino).or_default() += 1;
+        }
+    }
+
+    /// It was closed. A mapping keeps its file open.
+    pub(super) fn remove_writer(&self, ino: NodeId) {
+        if !self.has_write_back() {
+            return;
+        }
+        let mut writers = self.shared.collected.writers();
+        if let Some(count) = writers.get_mut(&ino) {
+            *count -= 1;
+            if *count == 0 {
+                writers.remove(&ino);
+            }
+        }
+    }
+
     /// Whether the kernel may have data of a file that has not arrived here.
     pub(super) fn is_collecting(&self, ino: NodeId) -> bool {
-        self.shared.write_cache == WriteCache::Back
-            && self.shared.collected.writers().contains_key(&ino)
+        self.has_write_back() && self.shared.collected.writers().contains_key(&ino)
     }
 
     /// Whether a file that is opened for writing now would be told of a full drive too late.
     pub(super) fn is_nearly_full(&self, fs: &dyn FileSystem) -> bool {
-        self.shared.write_cache == WriteCache::Back
+        self.has_write_back()
             && fs
                 .statfs()
                 .is_ok_and(|stat| stat.blocks_free * u64::from(stat.block_size) < 2 * COLLECTED_MAX)

@@ -77,9 +77,9 @@ fn what_was_written_is_counted_where_the_address_says() {
     let text = std::fs::read_to_string(file).unwrap();
     let numbers: Vec<u64> =
         text.split(|c: char| !c.is_ascii_digit()).flat_map(str::parse).collect();
-    let [user, metadata, reclaim] = numbers[..] else { panic!("{text}") };
+    let [ns, user, reclaim, metadata] = numbers[..] else { panic!("{text}") };
     // At least the log has 1000 pairs of 116 bytes.
-    assert!(user >= 116_000 && metadata > 0 && reclaim == 0, "{text}");
+    assert!(ns > 0 && user >= 116_000 && metadata > 0 && reclaim == 0, "{text}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use zonal::spec::Stack;
 use zonal::{SystemClock, ZonedDevice, size};
+use zonal_fs::furrow::stats::Traffic;
 use zonal_fs::furrow::{self, AtimePolicy, Furrow};
 use zonal_fs::options::Taken;
 use zonal_fs::signature::{self, Content};
@@ -14,7 +15,6 @@ use zonal_fuse::control::Control;
 use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::{Atime, WriteCache};
 
-use super::Counts;
 use crate::args::FsKind;
 use crate::device;
 
@@ -131,9 +131,9 @@ impl Mounted {
     }
 
     /// What has been written so far; `None` where nothing is counted.
-    pub(super) fn counts(&self) -> Option<Counts> {
+    pub(super) fn counts(&self) -> Option<Traffic> {
         match self {
-            Self::Furrow(fs) => Some(Counts::of(&fs.stats())),
+            Self::Furrow(fs) => Some(fs.live().since_mount),
             Self::Zonefs(_) => None,
         }
     }

@@ -8,13 +8,13 @@ use console::style;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use zonal::Zone;
+use zonal_fs::furrow::stats::Traffic;
 
 use super::plan::Plan;
 use super::session::Way;
 use super::verify::{self, Sums};
 use crate::args::Global;
 use crate::clock;
-use crate::cmd::mount::Counts;
 use crate::output::{self, count, json, map, progress, size};
 
 /// One step that ended well.
@@ -36,7 +36,7 @@ struct Summary<'a> {
     seconds: f64,
     verified_files: u64,
     verified_bytes: u64,
-    bytes_written: &'a Counts,
+    bytes_written: &'a Traffic,
     write_amplification: f64,
 }
 
@@ -151,9 +151,9 @@ impl Story {
     }
 
     /// Ends with the summary.
-    pub(super) fn finish(&self, sums: &Sums, counts: &Counts, zones: &[Zone]) -> Result<()> {
+    pub(super) fn finish(&self, sums: &Sums, counts: &Traffic, zones: &[Zone]) -> Result<()> {
         let (files, bytes) = verify::totals(sums);
-        let amplification = counts.write_amplification();
+        let amplification = counts.amplification().unwrap_or(1.0);
         let seconds = self.start.elapsed().as_secs_f64();
         if self.json {
             return json::document(&Summary {
@@ -181,7 +181,7 @@ impl Story {
             "Write amplification {amplification:.2}: {} data, {} metadata, {} moved by reclaim.\n\
              {seconds:.0} s in all.\n",
             size(counts.user),
-            size(counts.metadata),
+            size(counts.meta),
             size(counts.reclaim)
         );
         sayln!("{}", style("Zones of the drive").bold());

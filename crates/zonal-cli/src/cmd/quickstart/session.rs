@@ -11,13 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::mount::UnmountFlags;
 use zonal::SystemClock;
+use zonal_fs::furrow::stats::Traffic;
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::volume::{self, VolumeOptions};
 use zonal_fuse::daemon;
 use zonal_fuse::unmount::{detach, unmount_and_wait};
 
 use super::volume::{Mounted, Volume};
-use crate::cmd::mount::Counts;
 use crate::device::{self, OpenMode};
 
 /// How long the drive may take to become clean.
@@ -98,18 +98,18 @@ impl Session {
     }
 
     /// Makes everything durable, unmounts, and returns what was written in this session.
-    pub(super) fn end(mut self) -> Result<Counts> {
+    pub(super) fn end(mut self) -> Result<Traffic> {
         match std::mem::replace(&mut self.open, Open::Ended) {
             Open::Mount { point, counts } => {
                 if let Err(error) = unmount_and_wait(&point, UNMOUNT_TIMEOUT) {
                     self.open = Open::Mount { point, counts };
                     return Err(error.into());
                 }
-                Counts::read(&counts)
+                Traffic::load(&counts).with_context(|| format!("reading {}", counts.display()))
             }
             Open::Library { fs, volume } => {
                 volume.close()?;
-                Ok(Counts::of(&fs.stats()))
+                Ok(fs.live().since_mount)
             }
             Open::Ended => unreachable!("ending a session consumes it"),
         }
