@@ -9,8 +9,12 @@ use std::sync::Arc;
 use zonal::ManualClock;
 use zonal_fs::zonefs::{MkfsOptions, MountOptions, ZoneFs, mkfs};
 
+use crate::daemon;
 use crate::target::{Kind, Op, Target};
-use crate::{COUNT, device, fill, work};
+use crate::zone_files::{fill, work};
+
+/// What this process is to do while its instructions are counted.
+const COUNT: &str = "ZONAL_BENCH_COUNT";
 
 const ROWS: [(&str, Op, usize); 4] = [
     ("write_4k", Op::Write, 4 << 10),
@@ -54,13 +58,20 @@ fn count(row: &str, target: &str, operations: u64) -> Option<u64> {
     count.split_whitespace().next()?.parse().ok()
 }
 
+/// Whether this process is one whose instructions are counted; if so, its work is done by then.
+pub(crate) fn are_asked_for() -> bool {
+    let Some(what) = std::env::var_os(COUNT) else { return false };
+    run(&what.into_string().expect("we have set it"));
+    true
+}
+
 /// Does what `what` says: row, target, operations.
-pub(crate) fn run(what: &str) {
+fn run(what: &str) {
     let words: Vec<&str> = what.split(' ').collect();
     let [row, target, operations] = words[..] else { panic!("row, target, operations") };
     let (_, op, bytes) =
         ROWS.into_iter().find(|(name, ..)| *name == row).expect("the row is one of ours");
-    let device = device("mem:", "".as_ref());
+    let device = daemon::zones("mem:", "".as_ref());
     mkfs(&*device, &MkfsOptions::default(), &mut |_| ()).expect("formatted");
     let kind = if target == TARGETS[0] {
         Kind::Device(device)

@@ -1,6 +1,6 @@
 //! What is compared, all with the same three operations.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -139,14 +139,4 @@ impl Handle<'_> {
 fn lba(device: &dyn ZonedDevice, zone: ZoneId, offset: u64) -> Lba {
     let geometry = device.geometry();
     geometry.zone_start(zone) + LbaCount::new(offset >> geometry.block_size().shift())
-}
-
-/// Nanoseconds of processor time that a process has used, all threads together.
-pub(crate) fn processor_ns(process: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the daemon lives");
-    let times = tasks.filter_map(|task| {
-        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    times.sum()
 }

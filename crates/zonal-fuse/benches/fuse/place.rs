@@ -1,0 +1,81 @@
+//! The mounts that are compared.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::daemon::Daemon;
+use crate::time::processor_ns;
+
+/// A directory in which files are made.
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
+    pub(crate) dir: PathBuf,
+    served: Served,
+}
+
+/// Who serves it.
+enum Served {
+    Daemon(Daemon),
+    Loop,
+    Kernel,
+}
+
+impl Place {
+    /// A server that appends to a log. It has files in one directory and no more.
+    pub(crate) fn ceiling(home: &Path) -> Self {
+        Self::of_daemon("FUSE ceiling", "ceiling-log", home)
+    }
+
+    /// Furrow twice, and two file systems of the kernel.
+    pub(crate) fn all(home: &Path) -> Vec<Self> {
+        let mut places = vec![
+            Self::of_daemon("Furrow", "furrow", home),
+            Self::of_daemon("Furrow, write-back", "furrow-back", home),
+        ];
+        match Self::ext4(home) {
+            Some(place) => places.push(place),
+            None => println!("SKIP ext4: it needs mkfs.ext4 and a loop device"),
+        }
+        let dir = home.join("plain-files");
+        fs::create_dir(&dir).expect("a directory");
+        places.push(Self { name: "tmpfs", dir, served: Served::Kernel });
+        places
+    }
+
+    fn of_daemon(name: &'static str, what: &str, home: &Path) -> Self {
+        let daemon = Daemon::start(what, home);
+        Self { name, dir: daemon.point.clone(), served: Served::Daemon(daemon) }
+    }
+
+    /// ext4 on a loop device, as large as Furrow's drive.
+    fn ext4(home: &Path) -> Option<Self> {
+        let (image, dir) = (home.join("ext4.image"), home.join("mnt-ext4"));
+        fs::create_dir(&dir).ok()?;
+        fs::File::create(&image).ok()?.set_len(4 << 30).ok()?;
+        let ran = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+        let is_made = ran(Command::new("mkfs.ext4").arg("-q").arg(&image))
+            && ran(Command::new("mount").args(["-o", "loop,noatime"]).arg(&image).arg(&dir));
+        is_made.then_some(Self { name: "ext4", dir, served: Served::Loop })
+    }
+
+    /// Processor time of its daemon so far, in nanoseconds. What the kernel does in threads of its own is
+    /// in no process.
+    pub(crate) fn processor_ns(&self) -> u64 {
+        match &self.served {
+            Served::Daemon(daemon) => processor_ns(daemon.process()),
+            Served::Loop | Served::Kernel => 0,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Served::Loop = self.served {
+            // Nothing is lost with it.
+            let _ = unmount(&self.dir, UnmountFlags::DETACH);
+        }
+    }
+}

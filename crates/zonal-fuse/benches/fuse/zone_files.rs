@@ -1,0 +1,196 @@
+//! What does zonefs cost: through FUSE against the least that FUSE costs, and as a library against the
+//! bare device? The figure is processor time per operation, of the program and of the daemon that serves
+//! it, in user space and kernel.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::daemon::{self, Daemon};
+use crate::is_wanted;
+use crate::target::{Handle, Kind, Op, Target};
+use crate::time::{median, processor_ns, ratio, thread_ns};
+
+const ROUNDS: usize = 7;
+/// What one turn moves at most, and how many operations it does at most, for each job.
+const TURN_BYTES: u64 = 24 << 20;
+const TURN_OPERATIONS: u64 = 1500;
+const JOBS_MAX: u32 = 8;
+const ZONE_BYTES: u64 = 32 << 20;
+
+/// Measures all rows that are wanted.
+pub(crate) fn measure_all(dir: &Path, rows: &[String]) {
+    let daemons = ["ceiling", "mem:", "file", "warm"].map(|what| Daemon::start(what, dir));
+    let zones = &daemons[0].point;
+    for job in 0..JOBS_MAX {
+        fs::write(zones.join(job.to_string()), []).expect("it takes names");
+    }
+    let targets = targets(dir, &daemons);
+    println!("µs of processor time per operation, median of {ROUNDS} interleaved rounds\n");
+    for (op, name) in Op::ALL {
+        for (bytes, size) in [(4 << 10, "4 KiB"), (128 << 10, "128 KiB"), (1 << 20, "1 MiB")] {
+            for jobs in [1, JOBS_MAX] {
+                let row = format!("{name} of {size}, {jobs} jobs");
+                if is_wanted(&row, rows) {
+                    measure(&targets, op, bytes, jobs, &row);
+                }
+            }
+        }
+    }
+}
+
+/// All that is compared; each is set against the one that `AGAINST` names.
+fn targets(dir: &Path, daemons: &[Daemon; 4]) -> Vec<Target> {
+    let plain = dir.join("plain");
+    fs::create_dir(&plain).expect("a directory");
+    for job in 0..JOBS_MAX {
+        fs::write(plain.join(job.to_string()), vec![1; 32 << 20]).expect("room for a zone");
+    }
+    let [ceiling, memory, file, warm] = daemons;
+    let open = |what: &str| daemon::zones(what, &dir.join("bare"));
+    let library = |what| Kind::Library(Arc::new(daemon::zonefs(open(what))));
+    let served = |name, daemon: &Daemon, dir: &str| Target {
+        name,
+        kind: Kind::Zones(daemon.point.join(dir)),
+        daemon: Some(daemon.process()),
+    };
+    let bare = |name, kind| Target { name, kind, daemon: None };
+    vec![
+        served("FUSE ceiling", ceiling, ""),
+        served("zonefs, FUSE, memory", memory, "seq"),
+        served("zonefs, FUSE, file", file, "seq"),
+        bare("plain file", Kind::Plain(plain)),
+        bare("device in memory", Kind::Device(open("mem:"))),
+        bare("zonefs, library, memory", library("mem:")),
+        bare("device in a file", Kind::Device(open("file"))),
+        bare("zonefs, library, file", library("file 2")),
+        served("zonefs, FUSE, warm-cache", warm, "seq"),
+    ]
+}
+
+/// Which target each is set against.
+const AGAINST: [Option<usize>; 9] =
+    [None, Some(0), Some(0), None, None, Some(4), None, Some(6), Some(1)];
+
+fn measure(targets: &[Target], op: Op, bytes: usize, jobs: u32, row: &str) {
+    let mut times: Vec<Vec<f64>> = targets.iter().map(|_| Vec::new()).collect();
+    let mut walls = times.clone();
+    for round in 0..=ROUNDS {
+        for turn in 0..targets.len() {
+            let at = (round + turn) % targets.len();
+            if op == Op::FirstRead && !targets[at].open(0, op).is_cached() {
+                continue;
+            }
+            let (processor, wall) = turn_of(&targets[at], op, bytes, jobs);
+            if round > 0 {
+                times[at].push(processor);
+                walls[at].push(wall);
+            }
+        }
+    }
+    println!("{row}");
+    for (at, target) in targets.iter().enumerate() {
+        if times[at].is_empty() {
+            continue;
+        }
+        let ratio = AGAINST[at].map_or(String::new(), |base| {
+            format!("{:8.3} × {}", ratio(&times[at], &times[base]), targets[base].name)
+        });
+        let rate = bytes as f64 * 1e3 / median(walls[at].clone());
+        let time = median(times[at].clone()) / 1e3;
+        println!("    {:26}{time:10.2}{rate:10.0} MB/s{ratio}", target.name);
+    }
+}
+
+/// One turn of one target: nanoseconds of processor time and of real time per operation.
+fn turn_of(target: &Target, op: Op, bytes: usize, jobs: u32) -> (f64, f64) {
+    let operations = (TURN_BYTES / bytes as u64).min(TURN_OPERATIONS);
+    let handles: Vec<_> = (0..jobs).map(|job| target.open(job, op)).collect();
+    for (job, handle) in (0..jobs).zip(&handles) {
+        match op {
+            Op::Write => handle.restart(),
+            Op::RandomRead | Op::BufferedRead => fill(target, job),
+            Op::FirstRead => write_anew(&target.open(job, Op::Write)),
+        }
+        if op != Op::FirstRead {
+            handle.cool();
+        }
+    }
+    // What is stored after the writes is stored by now.
+    std::thread::park_timeout(std::time::Duration::from_millis(60));
+    let daemon = || target.daemon.map_or(0, processor_ns);
+    let (before, start) = (daemon(), Instant::now());
+    let client: u64 = std::thread::scope(|scope| {
+        let jobs = handles.iter().enumerate();
+        let workers: Vec<_> = jobs
+            .map(|(seed, handle)| {
+                scope.spawn(move || {
+                    let start = thread_ns();
+                    work(handle, op, bytes, operations, seed as u64);
+                    thread_ns() - start
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("it works")).sum()
+    });
+    let wall = start.elapsed().as_nanos();
+    let all = (operations * u64::from(jobs)) as f64;
+    ((client + daemon() - before) as f64 / all, wall as f64 / all)
+}
+
+/// Fills the file of a job if it is not full.
+pub(crate) fn fill(target: &Target, job: u32) {
+    let handle = target.open(job, Op::Write);
+    let full = match &handle {
+        Handle::Zone(file) | Handle::Plain(file) => {
+            file.metadata().expect("it is there").len() >= ZONE_BYTES
+        }
+        Handle::Library(fs, ino) => {
+            use zonal_fs::vfs::FileSystem;
+            fs.getattr(*ino).expect("it is there").size >= ZONE_BYTES
+        }
+        Handle::Device(device, zone) => {
+            let zone = device.zone(*zone).expect("it is there");
+            zone.remaining() == zonal::LbaCount::ZERO
+        }
+    };
+    if full {
+        return;
+    }
+    write_anew(&handle);
+}
+
+fn write_anew(handle: &Handle<'_>) {
+    handle.restart();
+    let (buffer, range) = aligned(1 << 20);
+    for piece in 0..ZONE_BYTES >> 20 {
+        handle.write(piece << 20, &buffer[range.clone()]);
+    }
+}
+
+pub(crate) fn work(handle: &Handle<'_>, op: Op, bytes: usize, operations: u64, seed: u64) {
+    let (mut buffer, range) = aligned(bytes);
+    let places = ZONE_BYTES / bytes as u64;
+    let mut random = seed + 1;
+    for nth in 0..operations {
+        match op {
+            Op::Write => handle.write(nth % places * bytes as u64, &buffer[range.clone()]),
+            Op::BufferedRead | Op::FirstRead => {
+                handle.read(nth % places * bytes as u64, &mut buffer[range.clone()]);
+            }
+            Op::RandomRead => {
+                // A linear congruential generator will do to spread reads.
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                handle.read((random >> 33) % places * bytes as u64, &mut buffer[range.clone()]);
+            }
+        }
+    }
+}
+
+/// A buffer as `O_DIRECT` wants it.
+pub(crate) fn aligned(len: usize) -> (Vec<u8>, std::ops::Range<usize>) {
+    let buffer = vec![7; len + 4096];
+    let start = buffer.as_ptr().align_offset(4096);
+    (buffer, start..start + len)
+}
