@@ -64,7 +64,7 @@ pub(crate) enum Payload<'a> {
     NoData,
     /// From the host, all of it.
     FromHost(&'a [u8]),
-    /// To the host: zeroes, to be overwritten.
+    /// To the host, to be overwritten: zeroes, or for a command of a batch anything.
     ToHost(&'a mut [u8]),
 }
 

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aligned;
 pub mod batch;
 pub mod clock;
 pub mod device;
@@ -28,6 +29,7 @@ pub mod victim;
 pub mod workload;
 pub mod zone;
 
+pub use aligned::AlignedBytes;
 pub use batch::{Io, Op};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Select, ZoneAction, ZonedDevice};

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use zonal::AlignedBytes;
+
 /// Most bytes of spare buffers. Reusing one saves filling a new one with zeroes.
 const SPARE_MAX: usize = 32 << 20;
 /// Smallest buffer.
@@ -24,7 +26,7 @@ pub(super) struct Memory {
 struct State {
     reserved: usize,
     /// By size.
-    spare: BTreeMap<usize, Vec<Box<[u8]>>>,
+    spare: BTreeMap<usize, Vec<AlignedBytes>>,
     spare_bytes: usize,
 }
 
@@ -53,12 +55,12 @@ impl Memory {
     pub(super) fn buffer(self: &Arc<Self>, bytes: usize) -> Buffer {
         let size = Buffer::size(bytes);
         let spare = self.state().take(size);
-        let data = spare.unwrap_or_else(|| vec![0; size].into());
+        let data = spare.unwrap_or_else(|| AlignedBytes::zeroed(size));
         Buffer { memory: Arc::clone(self), data, bytes }
     }
 
     /// Keeps a buffer for the next command, if there is room for it.
-    fn keep(&self, data: Box<[u8]>) {
+    fn keep(&self, data: AlignedBytes) {
         let mut state = self.state();
         let spare_bytes = state.spare_bytes + data.len();
         if spare_bytes <= SPARE_MAX && state.reserved + spare_bytes <= self.max {
@@ -69,7 +71,7 @@ impl Memory {
 }
 
 impl State {
-    fn take(&mut self, size: usize) -> Option<Box<[u8]>> {
+    fn take(&mut self, size: usize) -> Option<AlignedBytes> {
         let data = self.spare.get_mut(&size)?.pop()?;
         self.spare_bytes -= size;
         Some(data)
@@ -97,10 +99,11 @@ impl Drop for Reservation {
     }
 }
 
-/// A buffer for the data of a command. It becomes a spare one when it is dropped.
+/// A buffer for the data of a command, where any device takes it without a copy. It becomes a spare one
+/// when it is dropped.
 pub(super) struct Buffer {
     memory: Arc<Memory>,
-    data: Box<[u8]>,
+    data: AlignedBytes,
     bytes: usize,
 }
 

@@ -9,6 +9,7 @@
 
 mod discovery;
 mod memory;
+mod output;
 pub mod pdu;
 mod pending;
 mod session;

@@ -483,40 +483,23 @@ pub fn put_response(out: &mut Vec<u8>, completion: &CompletionEntry, agreed: Con
     put(out, (PduType::CapsuleResp, 0), &header, &[], agreed);
 }
 
-/// Appends a C2HData PDU for all data of a command and returns where its data is: zeroes, to be
-/// overwritten before [`end_data`] completes the PDU. Others may be appended in between.
-pub fn begin_data(
+/// Appends a C2HData PDU for all data of a command, but for the data itself. Returns in front of which
+/// byte of `out` that belongs.
+pub fn put_data(
     out: &mut Vec<u8>,
     command: u16,
-    bytes: usize,
-    agreed: ConnectionParams,
-) -> Range<usize> {
-    let header = DataPdu::new(command, 0, &(0..bytes));
-    put_head(out, (PduType::C2HData, flag::LAST), header.as_bytes(), bytes, agreed);
-    let start = out.len();
-    let digest_bytes = if agreed.data_digest == Digest::On { DIGEST_BYTES } else { 0 };
-    out.resize(start + bytes + digest_bytes, 0);
-    start..start + bytes
-}
-
-/// Completes the PDU that [`begin_data`] appended at `start`, adding flags.
-pub fn end_data(
-    out: &mut [u8],
-    start: usize,
-    data: &Range<usize>,
     flags: u8,
+    data: &[u8],
     agreed: ConnectionParams,
-) {
-    out[start + 1] |= flags;
-    if agreed.header_digest == Digest::On {
-        let end = start + size_of::<DataPdu>();
-        let digest = crc32c::crc32c(&out[start..end]);
-        out[end..end + DIGEST_BYTES].copy_from_slice(U32::new(digest).as_bytes());
-    }
+) -> usize {
+    let header = DataPdu::new(command, 0, &(0..data.len()));
+    let kind = (PduType::C2HData, flag::LAST | flags);
+    put_head(out, kind, header.as_bytes(), data.len(), agreed);
+    let at = out.len();
     if agreed.data_digest == Digest::On {
-        let digest = crc32c::crc32c(&out[data.clone()]);
-        out[data.end..data.end + DIGEST_BYTES].copy_from_slice(U32::new(digest).as_bytes());
+        out.extend_from_slice(U32::new(crc32c::crc32c(data)).as_bytes());
     }
+    at
 }
 
 /// Appends a C2HTermReq: why the connection is terminated, and the header in error.
@@ -542,9 +525,8 @@ mod tests {
     #[test]
     fn a_pdu_with_data_and_digests_has_them_where_the_specification_says() {
         let mut out = Vec::new();
-        let data = begin_data(&mut out, 7, 9, ON);
-        out[data.clone()].copy_from_slice(b"123456789");
-        end_data(&mut out, 0, &data, flag::SUCCESS, ON);
+        let at = put_data(&mut out, 7, flag::SUCCESS, b"123456789", ON);
+        out.splice(at..at, *b"123456789");
         assert_eq!(out[..8], [0x07, 0x0f, 24, 28, 41, 0, 0, 0]);
         assert_eq!(out[8..12], [7, 0, 0, 0]);
         assert_eq!(out[28..37], *b"123456789");
@@ -562,8 +544,8 @@ mod tests {
     fn data_is_aligned_as_the_host_asked() {
         let params = ConnectionParams { alignment: 64, ..ConnectionParams::default() };
         let mut out = Vec::new();
-        let data = begin_data(&mut out, 1, 512, params);
-        assert_eq!((data.start, out[3]), (64, 64));
+        let at = put_data(&mut out, 1, 0, &[7; 512], params);
+        assert_eq!((at, out[3]), (64, 64));
         assert_eq!(Frame::parse(first(&out), params, 512).unwrap().data_at, 64);
     }
 

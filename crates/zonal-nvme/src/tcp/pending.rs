@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use zonal::nvme::SubmissionEntry;
 
-use super::pdu::{self, flag};
+use super::memory::Buffer;
+use super::pdu::flag;
 use super::session::Session;
 use super::transfers::Received;
 use crate::wire::fabrics::FlowControl;
-use crate::{Outcome, Payload, command};
+use crate::{Executed, Outcome, Payload, command};
 
 /// Most commands of a batch.
 const BATCH_MAX: usize = 64;
@@ -22,17 +23,23 @@ pub(super) const IN_CAPSULE_BYTES: usize = 128 * 1024;
 
 /// The data of a command.
 pub(super) enum Data {
-    /// It came in the capsule.
-    InCapsule(Vec<u8>),
+    /// It came in the capsule: a part of that.
+    InCapsule(Buffer, Range<usize>),
     /// It was requested.
     Received(Received),
-    /// It goes to the host: its PDU in the output, and the data in that.
-    ToHost {
-        /// Of the PDU.
-        pdu: Range<usize>,
-        /// Of the data.
-        data: Range<usize>,
-    },
+    /// It goes to the host.
+    ToHost(Buffer),
+}
+
+impl Data {
+    /// Bytes of buffers that count as in-capsule data, and as output.
+    fn sizes(&self) -> (usize, usize) {
+        match self {
+            Self::InCapsule(buffer, _) => (Buffer::size(buffer.data().len()), 0),
+            Self::Received(_) => (0, 0),
+            Self::ToHost(buffer) => (0, Buffer::size(buffer.data().len())),
+        }
+    }
 }
 
 /// Commands that wait for their batch. They are for one namespace.
@@ -40,12 +47,18 @@ pub(super) enum Data {
 pub(super) struct Pending {
     commands: Vec<(SubmissionEntry, Data)>,
     in_capsule_bytes: usize,
+    to_host_bytes: usize,
 }
 
 impl Pending {
     /// How many.
     pub(super) fn len(&self) -> usize {
         self.commands.len()
+    }
+
+    /// Bytes of buffers that will be output.
+    pub(super) fn to_host_bytes(&self) -> usize {
+        self.to_host_bytes
     }
 
     /// Whether a command has this identifier.
@@ -65,9 +78,9 @@ impl Pending {
 impl Session<'_> {
     /// Adds a command to the batch.
     pub(super) fn join(&mut self, entry: SubmissionEntry, data: Data) {
-        if let Data::InCapsule(data) = &data {
-            self.pending.in_capsule_bytes += data.len();
-        }
+        let (in_capsule, to_host) = data.sizes();
+        self.pending.in_capsule_bytes += in_capsule;
+        self.pending.to_host_bytes += to_host;
         self.pending.commands.push((entry, data));
     }
 
@@ -80,46 +93,47 @@ impl Session<'_> {
 
     /// Executes the commands that wait, and answers them.
     pub(super) fn execute_pending(&mut self) {
-        let Pending { commands, .. } = std::mem::take(&mut self.pending);
+        let Pending { mut commands, .. } = std::mem::take(&mut self.pending);
         let Some(queue) = self.queue.as_ref().filter(|_| !commands.is_empty()) else { return };
-        let (mut rest, mut at) = (self.output.as_mut_slice(), 0);
-        let mut batch = Vec::with_capacity(commands.len());
-        for (entry, data) in &commands {
-            let payload = match data {
-                Data::InCapsule(data) => Payload::FromHost(data),
-                Data::Received(received) => Payload::FromHost(received.buffer.data()),
-                Data::ToHost { data, .. } => {
-                    let (_, tail) = std::mem::take(&mut rest).split_at_mut(data.start - at);
-                    let (room, tail) = tail.split_at_mut(data.len());
-                    (rest, at) = (tail, data.end);
-                    Payload::ToHost(room)
-                }
-            };
-            batch.push((*entry, payload));
-        }
+        let payload = |data| match data {
+            &mut Data::InCapsule(ref buffer, ref range) => {
+                Payload::FromHost(&buffer.data()[range.clone()])
+            }
+            &mut Data::Received(ref received) => Payload::FromHost(received.buffer.data()),
+            Data::ToHost(buffer) => Payload::ToHost(buffer.data_mut()),
+        };
+        let batch = commands.iter_mut().map(|(entry, data)| (*entry, payload(data))).collect();
         let executed = command::execute_batch(&queue.controller, batch);
-        let no_response = queue.flow_control == FlowControl::Off;
-        // From the last to the first: what is taken out moves none that is still to be completed.
-        for ((_, data), executed) in commands.iter().zip(&executed).rev() {
-            let Data::ToHost { pdu, data } = data else { continue };
-            match executed {
-                Ok(_) => {
-                    let flags = if no_response { flag::SUCCESS } else { 0 };
-                    pdu::end_data(&mut self.output, pdu.start, data, flags, self.params);
-                }
-                Err(_) => drop(self.output.drain(pdu.clone())),
-            }
-        }
         for ((entry, data), executed) in commands.into_iter().zip(executed) {
-            // Without SQ flow control, a success without a result needs no CapsuleResp.
-            let told = no_response && matches!(data, Data::ToHost { .. });
-            if !(told && executed == Ok(Outcome::Done(0))) {
-                self.answer(&entry, executed);
-            }
-            if let Data::Received(received) = data {
-                self.transfers.release(received);
+            match data {
+                Data::ToHost(buffer) => self.answer_with(&entry, executed, buffer),
+                Data::InCapsule(..) => self.answer(&entry, executed),
+                Data::Received(received) => {
+                    self.answer(&entry, executed);
+                    self.transfers.release(received);
+                }
             }
         }
         self.request_data();
+    }
+
+    /// Answers a command whose data goes to the host.
+    pub(super) fn answer_with(
+        &mut self,
+        entry: &SubmissionEntry,
+        executed: Executed,
+        data: Buffer,
+    ) {
+        // Without SQ flow control, a success without a result needs no CapsuleResp.
+        let no_response =
+            self.queue.as_ref().is_some_and(|queue| queue.flow_control == FlowControl::Off);
+        let is_short = no_response && executed == Ok(Outcome::Done(0));
+        if executed.is_ok() {
+            let flags = if is_short { flag::SUCCESS } else { 0 };
+            self.output.add_data(entry.id.get(), flags, data, self.params);
+        }
+        if !is_short {
+            self.answer(entry, executed);
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::little_endian::U16;
@@ -14,11 +15,12 @@ use zerocopy::{FromBytes, IntoBytes};
 use zonal::nvme::command::DataPointer;
 use zonal::nvme::{CompletionEntry, NvmeStatus, Opcode, SubmissionEntry, status};
 
-use super::memory::Reservation;
+use super::memory::{Buffer, Reservation};
+use super::output::Output;
 use super::pdu::{self, COMMON_BYTES, DIGEST_BYTES, DataPdu, Digest, Fatal, FatalStatus, Frame};
-use super::pdu::{ConnectionParams, IcPdu, PduType, flag};
+use super::pdu::{ConnectionParams, IcPdu, PduType};
 use super::pending::{Data, IN_CAPSULE_BYTES, Pending};
-use super::stream::{self, Input, QUEUE_BUFFER, SMALL_BUFFER, Wait};
+use super::stream::{self, Expected, Input, QUEUE_BUFFER, SMALL_BUFFER, Wait};
 use super::transfers::{OWN_BYTES, Transfers};
 use super::{Shared, discovery};
 use crate::command;
@@ -83,13 +85,11 @@ pub(super) struct Session<'a> {
     shared: &'a Shared,
     stream: Arc<TcpStream>,
     input: Input,
-    pub(super) output: Vec<u8>,
+    pub(super) output: Output,
     pub(super) params: ConnectionParams,
     pub(super) queue: Option<Queue>,
     pub(super) transfers: Transfers,
     pub(super) pending: Pending,
-    /// The command capsule being executed.
-    capsule: Vec<u8>,
     /// When the last command arrived, unless this is an I/O queue: those tell their controller.
     last_command_ns: u64,
     /// The memory of the connection, and that of its queue.
@@ -113,12 +113,11 @@ impl<'a> Session<'a> {
             shared,
             input: Input::new(Arc::clone(&stream), clock),
             stream,
-            output: Vec::new(),
+            output: Output::default(),
             params: ConnectionParams::default(),
             queue: None,
             transfers: Transfers::new(Arc::clone(&shared.memory)),
             pending: Pending::default(),
-            capsule: Vec::new(),
             last_command_ns: shared.clock.monotonic_ns(),
             _memory: memory,
             queue_memory: None,
@@ -130,7 +129,7 @@ impl<'a> Session<'a> {
         let end = self.serve();
         self.execute_pending();
         if let End::Fatal(fatal, header) = &end {
-            pdu::put_term_req(&mut self.output, *fatal, header);
+            pdu::put_term_req(&mut self.output.pdus, *fatal, header);
         }
         // Earlier responses are sent as well. The host may be gone.
         let _ = self.send();
@@ -156,16 +155,19 @@ impl<'a> Session<'a> {
     /// Sends all responses, also those of commands that wait for others to join them.
     fn send(&mut self) -> io::Result<()> {
         self.execute_pending();
-        stream::send(&self.stream, &*self.shared.clock, &self.output)?;
+        stream::send(&self.stream, &*self.shared.clock, &mut self.output.slices())?;
         self.output.clear();
         Ok(())
     }
 
     /// Waits for a PDU, and reads and checks its header.
     fn next_frame(&mut self, data_max: usize) -> Result<Frame, End> {
-        if self.input.buffered().len() < COMMON_BYTES || self.output.len() >= OUTPUT_MAX {
+        let output_bytes = self.output.bytes() + self.pending.to_host_bytes();
+        if self.input.buffered().len() < COMMON_BYTES || output_bytes >= OUTPUT_MAX {
             self.send()?;
         }
+        let has_requested = self.transfers.expects_data();
+        self.input.expect(if has_requested { Expected::Data } else { Expected::Commands });
         loop {
             self.send_event()?;
             let deadline = self.deadline();
@@ -246,7 +248,13 @@ impl<'a> Session<'a> {
             ..request
         };
         let kind = (PduType::ICResp, 0);
-        pdu::put(&mut self.output, kind, response.as_bytes(), &[], ConnectionParams::default());
+        pdu::put(
+            &mut self.output.pdus,
+            kind,
+            response.as_bytes(),
+            &[],
+            ConnectionParams::default(),
+        );
         let alignment = (usize::from(request.alignment) + 1) * 4;
         self.params = ConnectionParams { alignment, ..ConnectionParams::digests(digests) };
         Ok(())
@@ -290,44 +298,59 @@ impl<'a> Session<'a> {
         if self.transfers.len() + self.pending.len() >= entries {
             return Err(self.fatal(frame, Fatal::of(FatalStatus::Sequence)));
         }
-        let mut capsule = std::mem::take(&mut self.capsule);
-        capsule.clear();
-        capsule.extend_from_slice(self.input.take(frame.bytes()));
-        self.execute_capsule(frame, &capsule);
-        self.capsule = capsule;
-        Ok(())
-    }
-
-    fn execute_capsule(&mut self, frame: &Frame, capsule: &[u8]) {
+        let capsule = self.input.take(frame.bytes());
         let entry = SubmissionEntry::read_from_bytes(&capsule[COMMON_BYTES..frame.header_bytes]);
         let entry = entry.expect("the header is as long as its type says");
-        let (data, digest) = match frame.data_bytes {
-            0 => (&[][..], &[][..]),
-            bytes => capsule[frame.data_at..].split_at(bytes),
-        };
+        let mut data = None;
+        let mut is_damaged = false;
+        if frame.data_bytes > 0 {
+            let (sent, digest) = capsule[frame.data_at..].split_at(frame.data_bytes);
+            is_damaged = frame.data_digest == Digest::On && !pdu::is_digest_of(sent, digest);
+            let mut buffer = self.shared.memory.buffer(frame.data_bytes);
+            buffer.data_mut().copy_from_slice(sent);
+            data = Some(buffer);
+        }
+        let id = entry.id.get();
         if let Some(queue) = &mut self.queue {
             queue.head = (queue.head + 1) % queue.entries;
         }
-        let id = entry.id.get();
         if self.transfers.contains(id) || self.pending.contains(id) {
-            return self.respond(id, Err(status::ID_CONFLICT));
+            self.respond(id, Err(status::ID_CONFLICT));
+        } else if is_damaged {
+            self.respond(id, Err(status::TRANSIENT_TRANSPORT));
+        } else {
+            self.execute_capsule(entry, data);
         }
-        if frame.data_digest == Digest::On && !pdu::is_digest_of(data, digest) {
-            return self.respond(id, Err(status::TRANSIENT_TRANSPORT));
-        }
+        Ok(())
+    }
+
+    fn execute_capsule(&mut self, entry: SubmissionEntry, capsule: Option<Buffer>) {
+        let data = capsule.as_ref().map_or(&[][..], Buffer::data);
         if entry.opcode() == Opcode::FABRICS {
             return self.fabrics(&entry, data);
         }
-        let Some(queue) = &self.queue else { return self.respond(id, Err(status::SEQUENCE)) };
+        let Some(queue) = &self.queue else {
+            return self.respond(entry.id.get(), Err(status::SEQUENCE));
+        };
         let planned = command::plan(&queue.controller, queue.id, &entry);
         let joins = self.joins_others(&entry);
-        match planned.and_then(|plan| locate(&entry, plan, data)) {
-            Ok(Located::Here(Payload::FromHost(data))) if joins => {
+        match planned.and_then(|plan| locate(&entry, plan, data.len())) {
+            Ok(Located::Nowhere) => self.execute(&entry, Payload::NoData),
+            Ok(Located::InCapsule(range)) => match capsule {
+                Some(capsule) if joins => {
+                    self.make_room_for(&entry);
+                    self.join(entry, Data::InCapsule(capsule, range));
+                }
+                Some(capsule) => {
+                    self.execute(&entry, Payload::FromHost(&capsule.data()[range]));
+                }
+                None => self.execute(&entry, Payload::FromHost(&[])),
+            },
+            Ok(Located::ToHost(bytes)) if joins => {
                 self.make_room_for(&entry);
-                self.join(entry, Data::InCapsule(data.to_vec()));
+                let buffer = self.shared.memory.buffer(bytes);
+                self.join(entry, Data::ToHost(buffer));
             }
-            Ok(Located::ToHost(bytes)) if joins => self.join_to_host(entry, bytes),
-            Ok(Located::Here(payload)) => self.execute(&entry, payload),
             Ok(Located::ToHost(bytes)) => self.execute_to_host(&entry, bytes),
             Ok(Located::AtHost(bytes)) => self.transfers.add(entry, bytes),
             Err(status) => self.answer(&entry, Err(status)),
@@ -347,36 +370,16 @@ impl<'a> Session<'a> {
         self.answer(entry, executed);
     }
 
-    /// Adds a read to the batch, with room for its data in its C2HData PDU.
-    fn join_to_host(&mut self, entry: SubmissionEntry, bytes: usize) {
-        self.make_room_for(&entry);
-        let start = self.output.len();
-        self.output.reserve_exact(bytes + OUTPUT_SLACK);
-        let data = pdu::begin_data(&mut self.output, entry.id.get(), bytes, self.params);
-        let pdu = start..self.output.len();
-        self.join(entry, Data::ToHost { pdu, data });
-    }
-
     /// Executes another command that sends data to the host.
     fn execute_to_host(&mut self, entry: &SubmissionEntry, bytes: usize) {
         self.execute_pending();
         let queue = self.queue.as_ref().expect("planned by its controller");
-        let (id, start) = (entry.id.get(), self.output.len());
-        self.output.reserve_exact(bytes + OUTPUT_SLACK);
-        let data = pdu::begin_data(&mut self.output, id, bytes, self.params);
-        let payload = Payload::ToHost(&mut self.output[data.clone()]);
+        let mut data = self.shared.memory.buffer(bytes);
+        // These commands leave out what is zero.
+        data.data_mut().fill(0);
+        let payload = Payload::ToHost(data.data_mut());
         let executed = command::execute(&queue.controller, queue.id, entry, payload);
-        if executed.is_err() {
-            self.output.truncate(start);
-            return self.answer(entry, executed);
-        }
-        // Without SQ flow control, a success without a result needs no CapsuleResp.
-        let short = queue.flow_control == FlowControl::Off && executed == Ok(Outcome::Done(0));
-        let flags = if short { flag::SUCCESS } else { 0 };
-        pdu::end_data(&mut self.output, start, &data, flags, self.params);
-        if !short {
-            self.respond(id, executed);
-        }
+        self.answer_with(entry, executed, data);
     }
 
     /// Answers a command of a queue. If it failed, it is added to the error log.
@@ -410,13 +413,13 @@ impl<'a> Session<'a> {
             id: id.into(),
             status: status.field().into(),
         };
-        pdu::put_response(&mut self.output, &completion, self.params);
+        pdu::put_response(&mut self.output.pdus, &completion, self.params);
     }
 
     /// Sends R2Ts.
     pub(super) fn request_data(&mut self) {
         while let Some(r2t) = self.transfers.request() {
-            pdu::put(&mut self.output, (PduType::R2T, 0), r2t.as_bytes(), &[], self.params);
+            pdu::put(&mut self.output.pdus, (PduType::R2T, 0), r2t.as_bytes(), &[], self.params);
         }
     }
 
@@ -491,9 +494,9 @@ impl<'a> Session<'a> {
         let plain = |status| (status, 0);
         let asked = Connect::decode(entry).map_err(plain)?;
         let plan = Plan::FromHost(size_of::<ConnectData>());
-        let data = match locate(entry, plan, data).map_err(plain)? {
-            Located::Here(Payload::FromHost(data)) => data,
-            Located::Here(_) | Located::ToHost(_) | Located::AtHost(_) => {
+        let data = match locate(entry, plan, data.len()).map_err(plain)? {
+            Located::InCapsule(range) => &data[range],
+            Located::Nowhere | Located::ToHost(_) | Located::AtHost(_) => {
                 return Err(plain(status::SGL_TYPE));
             }
         };
@@ -536,25 +539,24 @@ impl<'a> Session<'a> {
 }
 
 /// Where the data of a command is or goes.
-enum Located<'a> {
-    /// In the capsule, or there is none.
-    Here(Payload<'a>),
+enum Located {
+    /// There is none.
+    Nowhere,
+    /// In the capsule: this part of the data there.
+    InCapsule(Range<usize>),
     /// At the host: it has to be requested.
     AtHost(usize),
     /// To the host.
     ToHost(usize),
 }
 
-/// Compares the data that a command transfers with its data pointer.
-fn locate<'a>(
-    entry: &SubmissionEntry,
-    plan: Plan,
-    capsule: &'a [u8],
-) -> Result<Located<'a>, NvmeStatus> {
+/// Compares the data that a command transfers with its data pointer, and with the bytes of data that its
+/// capsule has.
+fn locate(entry: &SubmissionEntry, plan: Plan, capsule: usize) -> Result<Located, NvmeStatus> {
     let pointer = &entry.data;
     let length = pointer.length.get() as usize;
     match plan {
-        Plan::NoData => Ok(Located::Here(Payload::NoData)),
+        Plan::NoData => Ok(Located::Nowhere),
         Plan::ToHost(bytes) => match pointer.kind {
             DataPointer::TRANSPORT if length >= bytes => Ok(Located::ToHost(bytes)),
             DataPointer::TRANSPORT => Err(status::SGL_LENGTH),
@@ -568,9 +570,8 @@ fn locate<'a>(
             DataPointer::IN_CAPSULE => {
                 let start = usize::try_from(pointer.address.get()).ok();
                 let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-                let data = range.and_then(|range| capsule.get(range));
-                let data = data.ok_or(status::SGL_OFFSET)?;
-                Ok(Located::Here(Payload::FromHost(data)))
+                let range = range.filter(|range| range.end <= capsule);
+                range.map(Located::InCapsule).ok_or(status::SGL_OFFSET)
             }
             _ => Err(status::SGL_TYPE),
         },

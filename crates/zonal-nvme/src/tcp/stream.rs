@@ -1,6 +1,6 @@
 //! Reading and writing a TCP connection; every wait has a timeout.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,8 @@ const PDU_TIMEOUT_NS: u64 = 30_000_000_000;
 pub(super) const SMALL_BUFFER: usize = 16 * 1024;
 /// Bytes of the receive buffer of a queue: one call receives many small PDUs.
 pub(super) const QUEUE_BUFFER: usize = 256 * 1024;
+/// Most bytes that are received ahead while data is expected that has a place of its own.
+const AHEAD_OF_DATA: usize = 4096;
 
 /// Sets the options of a new connection.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -42,11 +44,31 @@ pub(super) struct Input {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Most bytes of one call.
+    ahead: usize,
+}
+
+/// What the host is to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// Commands.
+    Commands,
+    /// Data that was requested, beside commands.
+    Data,
 }
 
 impl Input {
     pub(super) fn new(stream: Arc<TcpStream>, clock: Arc<dyn Clock>) -> Self {
-        Self { stream, clock, buffer: vec![0; SMALL_BUFFER].into(), start: 0, end: 0 }
+        let buffer = vec![0; SMALL_BUFFER].into();
+        Self { stream, clock, buffer, start: 0, end: 0, ahead: usize::MAX }
+    }
+
+    /// What comes next. Data is received where it belongs, but for what comes along with its header.
+    pub(super) fn expect(&mut self, expected: Expected) {
+        self.ahead = match expected {
+            Expected::Commands => usize::MAX,
+            Expected::Data => AHEAD_OF_DATA,
+        };
     }
 
     /// Gives the connection the larger buffer of a queue.
@@ -134,7 +156,8 @@ impl Input {
 
     /// Receives what has arrived, or nothing if a tick passes.
     fn receive(&mut self) -> io::Result<()> {
-        match (&*self.stream).read(&mut self.buffer[self.end..]) {
+        let end = self.buffer.len().min(self.end.saturating_add(self.ahead));
+        match (&*self.stream).read(&mut self.buffer[self.end..end]) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 self.end += count;
@@ -146,14 +169,20 @@ impl Input {
     }
 }
 
-/// Sends all of `bytes`.
-pub(super) fn send(stream: &TcpStream, clock: &dyn Clock, bytes: &[u8]) -> io::Result<()> {
+/// Sends all of `slices`.
+pub(super) fn send(
+    mut stream: &TcpStream,
+    clock: &dyn Clock,
+    slices: &mut [IoSlice<'_>],
+) -> io::Result<()> {
     let deadline = clock.monotonic_ns().saturating_add(PDU_TIMEOUT_NS);
-    let (mut stream, mut rest) = (stream, bytes);
+    let mut rest = slices;
+    // What is empty is left out.
+    IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
-        match stream.write(rest) {
+        match stream.write_vectored(rest) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => rest = &rest[count..],
+            Ok(count) => IoSlice::advance_slices(&mut rest, count),
             Err(error) if is_tick(&error) => {}
             Err(error) => return Err(error),
         }

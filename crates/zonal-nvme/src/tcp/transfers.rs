@@ -67,6 +67,11 @@ impl Transfers {
         self.commands.len()
     }
 
+    /// Whether data is to come that was requested.
+    pub(super) fn expects_data(&self) -> bool {
+        self.commands.len() > self.waiting.len()
+    }
+
     /// Whether a command of this identifier waits for its data.
     pub(super) fn contains(&self, id: u16) -> bool {
         self.commands.contains_key(&id)

@@ -1,13 +1,16 @@
 //! The depth of a host's queue is the depth of the device.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use zonal::aligned::ALIGNMENT;
+use zonal::error::Result;
 use zonal::layer::delay::Delay;
 use zonal::nvme::decode::{BlockRange, Durability};
 use zonal::nvme::{Opcode, SubmissionEntry, status};
 use zonal::spec::Stack;
-use zonal::{Lba, LbaCount, ZoneId, ZonedDevice};
+use zonal::{Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 use zonal_nvme::subsystem::Hosts;
 
 use crate::initiator::{Host, Move, Style};
@@ -72,4 +75,72 @@ fn durable_writes_that_arrive_together_take_one_flush() {
     assert_eq!(ends, [Ok(()), Ok(()), Err(status::ZONE_INVALID_WRITE), Ok(())]);
     assert_eq!((device.requests(), device.rounds()), (5, 1), "four writes and a flush");
     server.stop().unwrap();
+}
+
+/// A device that notes whether it got memory at another address than direct I/O takes.
+struct Strict {
+    below: Arc<dyn ZonedDevice>,
+    has_copied: AtomicBool,
+}
+
+impl Strict {
+    fn look(&self, memory: &[u8]) {
+        if !memory.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            self.has_copied.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl ZonedDevice for Strict {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
+        self.below.report(first, zones, limit)
+    }
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.look(buffer);
+        self.below.read(lba, buffer)
+    }
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.look(data);
+        self.below.write(lba, data)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.look(data);
+        self.below.append(zone, data)
+    }
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.below.manage(zones, action)
+    }
+    fn flush(&self) -> Result<()> {
+        self.below.flush()
+    }
+}
+
+#[test]
+fn data_lies_where_direct_io_takes_it_without_a_copy() {
+    let in_capsule = Style { digests: 3, ..Style::PLAIN };
+    for style in [Style::PLAIN, in_capsule, Style::EVERYTHING] {
+        let stack = stack("mem:zone=3M,zones=8,open=3,active=5");
+        let device = Arc::new(Strict { below: stack.device, has_copied: AtomicBool::new(false) });
+        let served: Arc<dyn ZonedDevice> = device.clone();
+        let (server, address, _) = serve(vec![Stack { device: served, ..stack }], Hosts::All);
+        let host = Host::connect(address, NQN, style);
+        let mut queue = host.queue(1).unwrap();
+        let [first, other] = [[7; BLOCK], [8; BLOCK]];
+        let write = |at| command(Opcode::WRITE, at, Durability::Volatile);
+        let answers = queue.batch(&[
+            (write(0), Move::Send(&first)),
+            (write(768), Move::Send(&other)),
+            (command(Opcode::ZONE_APPEND, 1536, Durability::Volatile), Move::Send(&first)),
+        ]);
+        assert!(answers.iter().all(std::result::Result::is_ok), "{style:?}");
+        let read = |at| (command(Opcode::READ, at, Durability::Volatile), Move::Receive(BLOCK));
+        let answers = queue.batch(&[read(0), read(768), read(1536)]);
+        let found: Vec<_> = answers.into_iter().map(|answer| answer.unwrap().1).collect();
+        assert!(found == [first, other, first], "{style:?}");
+        assert!(!device.has_copied.load(Ordering::Relaxed), "{style:?}");
+        server.stop().unwrap();
+    }
 }
