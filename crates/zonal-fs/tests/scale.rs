@@ -36,6 +36,9 @@ const CHECK_MEMORY: u64 = 64 << 20;
 /// Operations after which what is due is done, as the thread of a mount would.
 const TICK: u64 = 1000;
 
+/// Steps of overwriting a file.
+const STEPS: u64 = 16;
+
 /// Operations after which memory is looked at.
 const LOOK: u64 = 1 << 17;
 
@@ -145,15 +148,27 @@ impl Subject {
         println!("for each byte of them {share:.4} of metadata, {moved:.2} of reclaim");
     }
 
+    /// In steps, whose times tell whether one costs more the later it comes.
     fn overwrite_all(&mut self, fs: &Furrow, file: Ino) {
         assert!(self.count.is_power_of_two(), "the generator goes through powers of two");
+        let step = self.count.div_ceil(STEPS);
         // A linear congruential generator of full period takes each block once.
         let mut block = 1_u64;
-        for done in 1..=self.count {
-            write(fs, (file, block), &content(block, 0));
-            let next = block.wrapping_mul(0x5851_f42d_4c95_7f2d);
-            block = next.wrapping_add(0x1405_7b7e_f767_814f) % self.count;
-            self.after(fs, done, "overwriting");
+        for from in (0..self.count).step_by(usize::try_from(step).unwrap()) {
+            let end = self.count.min(from + step);
+            let (took, ()) = timed(|| {
+                for done in from + 1..=end {
+                    write(fs, (file, block), &content(block, 0));
+                    let next = block.wrapping_mul(0x5851_f42d_4c95_7f2d);
+                    block = next.wrapping_add(0x1405_7b7e_f767_814f) % self.count;
+                    self.after(fs, done, "overwriting");
+                }
+            });
+            let processor = took.processor / (end - from) as f64 * 1e6;
+            println!(
+                "{end} overwritten, the last ones in {:.0} s, {processor:.1} µs each",
+                took.wall
+            );
         }
     }
 

@@ -1,8 +1,11 @@
 //! How long a call waits for what others do: pauses by the clock, so on a machine that does nothing else.
 //!
 //! Beside each the same calls go to another file system, on which nothing else is done: what these
-//! wait for is the machine.
+//! wait for is the machine. And beside the time by the clock is the same without what the thread waited for
+//! a processor itself. Where a thread that holds a lock waits for a processor, that counts for who waits for the lock.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -173,24 +176,61 @@ fn disturb(fs: &Furrow, file: Ino, is_done: &AtomicBool) {
     fs.rmdir(Ino::ROOT, b"disturbed").expect("deleted");
 }
 
+/// How long calls took by the clock, and the same without waiting for a processor.
+#[derive(Default)]
+struct Pauses {
+    clock: Latencies,
+    running: Latencies,
+}
+
+impl Pauses {
+    fn time(&mut self, schedule: &File, call: impl FnOnce()) {
+        let (start, ready) = (Machine.monotonic_ns(), ready_ns(schedule));
+        call();
+        let (took, waited) =
+            (Machine.monotonic_ns() - start, ready_ns(schedule).saturating_sub(ready));
+        self.clock.push(took);
+        self.running.push(took.saturating_sub(waited));
+    }
+
+    fn report(&mut self, rounds: &mut Rounds, name: &str) {
+        let kinds =
+            [("", &mut self.clock), (", without waiting for a processor", &mut self.running)];
+        for (kind, found) in kinds {
+            for (share, word) in [(0.5, "p50"), (0.999, "p99.9"), (1.0, "longest")] {
+                rounds.push(&format!("{name}{kind}: {word}"), "µs", found.quantile_us(share));
+            }
+        }
+    }
+}
+
+/// How long this thread was ready to run and had no processor.
+fn ready_ns(schedule: &File) -> u64 {
+    let mut text = [0; 64];
+    let len = schedule.read_at(&mut text, 0).expect("Linux");
+    let text = std::str::from_utf8(&text[..len]).expect("numbers");
+    text.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("the second of three numbers")
+}
+
 /// Each kind of call, in turn with the same call to an idle file system.
 pub(crate) fn pauses(args: &Args, report: &mut Report) {
     let (made, file) = prepare();
     let idle = make(64, 16, Arc::new(Machine));
     let watched = [Watched::new(&made.fs), Watched::new(&idle.fs)];
+    let schedule = File::open("/proc/thread-self/schedstat").expect("Linux");
     let mut rounds = Rounds::default();
     for _ in 0..args.rounds.min(3) {
         let is_done = AtomicBool::new(false);
-        let mut latencies: [[Latencies; 2]; CALLS.len()] = Default::default();
+        let mut pauses: [[Pauses; 2]; CALLS.len()] = Default::default();
         with_worker(&made, || {
             std::thread::scope(|scope| {
                 scope.spawn(|| disturb(&made.fs, file, &is_done));
                 let end = Machine.monotonic_ns() + WATCHED_NS;
                 let mut dice = Dice(4);
                 while Machine.monotonic_ns() < end {
-                    for ((call, _), [busy, idling]) in CALLS.iter().zip(&mut latencies) {
-                        time(busy, || watched[0].call(&made.fs, *call, &mut dice));
-                        time(idling, || watched[1].call(&idle.fs, *call, &mut dice));
+                    for ((call, _), [busy, idling]) in CALLS.iter().zip(&mut pauses) {
+                        busy.time(&schedule, || watched[0].call(&made.fs, *call, &mut dice));
+                        idling.time(&schedule, || watched[1].call(&idle.fs, *call, &mut dice));
                     }
                     // Programs do something else too, and pauses count by time.
                     std::thread::park_timeout(Duration::from_micros(50));
@@ -198,12 +238,9 @@ pub(crate) fn pauses(args: &Args, report: &mut Report) {
                 is_done.store(true, Ordering::Release);
             });
         });
-        for ((_, name), kinds) in CALLS.iter().zip(&mut latencies) {
+        for ((_, name), kinds) in CALLS.iter().zip(&mut pauses) {
             for (what, found) in ["", ", idle file system"].into_iter().zip(kinds) {
-                for (share, word) in [(0.5, "p50"), (0.999, "p99.9"), (1.0, "longest")] {
-                    let name = format!("{name} beside writes and syncs{what}: {word}");
-                    rounds.push(&name, "µs", found.quantile_us(share));
-                }
+                found.report(&mut rounds, &format!("{name} beside writes and syncs{what}"));
             }
         }
     }

@@ -68,6 +68,11 @@ impl<'a> Chunk<'a> {
         self.offset + self.data.len() as u64
     }
 
+    /// Its blocks with one on either side, so that neighbours become one extent.
+    pub(super) fn with_neighbours(&self) -> (u64, u64) {
+        (self.first.saturating_sub(1), self.limit + 1)
+    }
+
     /// Blocks that go through the buffer.
     pub(super) fn buffered(&self) -> impl Iterator<Item = u64> + use<> {
         let straight = self.straight.clone();

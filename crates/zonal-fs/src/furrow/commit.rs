@@ -33,8 +33,8 @@ use crate::vfs::{Ino, Result};
 /// Passes over the write buffer before a commit holds off changes to finish it.
 const PASSES: usize = 2;
 
-/// Rows that are encoded while changes wait.
-const ROWS_AT_ONCE: usize = 256;
+/// Rows that are encoded while changes wait: some 25 µs.
+const ROWS_AT_ONCE: usize = 64;
 
 /// Pairs of zones that may turn out to be bad, or too small, while one record is written.
 const TRIES_MAX: usize = 4;

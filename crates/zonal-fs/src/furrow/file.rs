@@ -140,6 +140,9 @@ impl Furrow {
         // Before room is made: no reclaim for a write that has no space.
         let (target, growth) = self.loaded(|| {
             let mut state = self.write_accounts();
+            // What publishing needs of the map is loaded at once, not a block of it later.
+            let (first, limit) = chunk.with_neighbours();
+            state.mapped_file(chunk.ino, first, limit)?;
             let growth = state.growth(chunk.ino, chunk.first, chunk.limit)?;
             self.check_space(&state, growth)?;
             chunk.pad(state.inode(chunk.ino)?.size);
@@ -221,8 +224,8 @@ impl Furrow {
         if chunk.last == LastBlock::Padded && inode.size > chunk.end() {
             return Ok(Attempt::Done(Published::NotLast));
         }
-        // With a block on either side, so that neighbours become one.
-        state.mapped_file(ino, chunk.first.saturating_sub(1), chunk.limit + 1)?;
+        let (first, limit) = chunk.with_neighbours();
+        state.mapped_file(ino, first, limit)?;
         if !are_current(state, ino, bases)? {
             return Ok(Attempt::Again);
         }

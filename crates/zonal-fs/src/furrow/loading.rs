@@ -29,10 +29,13 @@ use crate::vfs::{Ino, Result};
 /// Rows of an inode or a directory that are read at once: some tens of KiB.
 const ROWS_MAX: usize = 1024;
 
-/// Rows of a map that are read with an inode, or at first where something is missing: a reader of one
-/// block of a large file often reads elsewhere next. Twice as many are read each time a load goes on
-/// where the last one ended, up to a bound.
+/// Rows of a map that are read with an inode.
 const MAP_ROWS: usize = 16;
+
+/// Rows of a map that are read where something is missing: a block with its neighbours, since who uses one
+/// block of a large file often goes on elsewhere. Twice as many are read each time a load goes on where the
+/// last one ended, up to a bound.
+const MAP_ROWS_FIRST: usize = 4;
 const MAP_ROWS_MAX: usize = 256;
 
 /// Entries of a directory that are read together with it, at most.
@@ -426,7 +429,7 @@ impl State {
         let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
         let mut loaded = file.into_iter().flat_map(|file| file.loaded.iter());
         let before = loaded.find(|piece| piece.end == block);
-        before.map_or(MAP_ROWS, |piece| (2 * piece.wanted).min(MAP_ROWS_MAX))
+        before.map_or(MAP_ROWS_FIRST, |piece| (2 * piece.wanted).min(MAP_ROWS_MAX))
     }
 
     /// Enters what was read, unless it has come or gone meanwhile.

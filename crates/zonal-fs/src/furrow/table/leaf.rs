@@ -37,6 +37,10 @@ const _: () = assert!(size_of::<LeafHead>() == 12);
 /// 0.3 %), and a point read pays for all of it.
 pub const LEAF_BYTES: usize = 16 << 10;
 
+/// The same of pieces of files in a part. Their checksums do not compress, so a small leaf is no larger per row but for
+/// what names it (2 %), and of a large file a read wants a few rows of it.
+pub const PIECES_LEAF_BYTES: usize = 8 << 10;
+
 /// Bytes of columns that are stored as they are. A batch of so few takes one block of the journal
 /// however small it is, and zstd's tables cost more time than the rest of a small commit.
 const PLAIN_BYTES_MAX: usize = 2 << 10;

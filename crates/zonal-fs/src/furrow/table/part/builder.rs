@@ -7,8 +7,8 @@ use super::{
     PART_BYTES_MAX, PartHeader, PartId, PartSummary, checksum, count,
 };
 use crate::furrow::format::{BLOCK_BYTES, VERSION};
-use crate::furrow::table::key::Key;
-use crate::furrow::table::leaf::{LEAF_BYTES, LeafBuilder};
+use crate::furrow::table::key::{Key, RowKind};
+use crate::furrow::table::leaf::{LEAF_BYTES, LeafBuilder, PIECES_LEAF_BYTES};
 use crate::vfs::Ino;
 
 /// What a part keeps free for its next row: more than any row takes but a large attribute.
@@ -73,7 +73,8 @@ impl PartBuilder {
         self.last = key;
         self.rows += 1;
         self.tombstones += u32::from(value.is_none());
-        if self.leaf.raw_bytes() >= LEAF_BYTES {
+        let enough = if key.kind() == RowKind::Map { PIECES_LEAF_BYTES } else { LEAF_BYTES };
+        if self.leaf.raw_bytes() >= enough {
             self.end_leaf();
         }
     }
