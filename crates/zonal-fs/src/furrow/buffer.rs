@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, TryLockError};
 
-use zonal::placement::streams::Target;
+use zonal::placement::streams::{Target, Whole};
 
 use super::Furrow;
 use super::committer::Ending;
@@ -185,7 +185,7 @@ impl Furrow {
         for block in group {
             data.extend_from_slice(&block.data[..]);
         }
-        let placed = self.place_data(Purpose::WriteBack(target), &data)?;
+        let placed = self.place_data(Purpose::WriteBack(target), Whole::default(), &data)?;
         let crcs = checksums(&data);
         // What a buffered block replaces is in memory as long as it is buffered. No batch is taken between two
         // steps: who takes one has the turn at `flushing` first.

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zonal::placement::streams::Target;
+use zonal::placement::streams::{Target, Whole};
 use zonal::{DeviceError, ZoneCond, ZoneId};
 
 use super::Furrow;
@@ -62,8 +62,13 @@ pub(super) struct Source {
 
 impl Furrow {
     /// Writes whole blocks to data zones, never with the state locked. What it returns is in flight
-    /// until it is settled.
-    pub(super) fn place_data(&self, purpose: Purpose, data: &[u8]) -> Result<Vec<Placed>> {
+    /// until it is settled. They lie in one zone if they can, with what follows.
+    pub(super) fn place_data(
+        &self,
+        purpose: Purpose,
+        mut whole: Whole,
+        data: &[u8],
+    ) -> Result<Vec<Placed>> {
         let mut placed = Vec::new();
         let mut rest = data;
         let mut refusals = 0;
@@ -71,7 +76,8 @@ impl Furrow {
         while !rest.is_empty() {
             let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
             let want = want.min(self.layout().extent_max);
-            let granted = self.grant(&mut self.write_accounts(), purpose, (want, refusals));
+            let granted =
+                self.grant(&mut self.write_accounts(), (purpose, whole), (want, refusals));
             let outcome = match granted {
                 None if self.reset_one() => continue,
                 None if self.finds_room(purpose, &mut attempts) => continue,
@@ -82,6 +88,8 @@ impl Furrow {
                     match self.drive.place(at, now) {
                         Ok(block) => {
                             placed.push(Placed { zone: grant.zone, block, blocks: grant.blocks });
+                            whole.blocks = whole.blocks.saturating_sub(grant.blocks.into());
+                            whole.near = Some(grant.zone);
                             rest = later;
                             continue;
                         }
@@ -132,7 +140,7 @@ impl Furrow {
     fn grant(
         &self,
         state: &mut State,
-        purpose: Purpose,
+        (purpose, whole): (Purpose, Whole),
         (want, refusals): (u32, usize),
     ) -> Option<Grant> {
         let clock = state.totals.data_clock;
@@ -149,7 +157,7 @@ impl Furrow {
             Purpose::Reclaim { .. } => [meta + state.zones_promised(), meta, meta / 2],
         };
         let wish = purpose.wish();
-        let mut granted = |kept| state.zones.grant(wish, (want, kept), clock);
+        let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
         // Where a zone has refused, those that have taken something are better than new ones.
         let open_ones = (refusals > 0).then_some(usize::MAX);
         let grant = open_ones.into_iter().chain(kept).find_map(&mut granted)?;

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use zonal::placement::streams::Target;
+use zonal::placement::streams::{Target, Whole};
 
 use super::Furrow;
 use super::buffer::Base;
@@ -147,7 +147,9 @@ impl Furrow {
             self.check_space(&state, growth)?;
             chunk.pad(state.inode(chunk.ino)?.size);
             state.totals.reserved += growth;
-            let target = state.target_of(chunk.ino, chunk.straight.start, chunk.written_as());
+            let (ino, first, written) = (chunk.ino, chunk.straight.start, chunk.written_as());
+            let target =
+                (state.target_of(ino, first, written), state.whole_of(ino, first, written));
             Ok((target, growth))
         })?;
         let outcome = self.write_reserved(&chunk, flags, target);
@@ -160,11 +162,11 @@ impl Furrow {
         &self,
         chunk: &Chunk<'_>,
         flags: WriteFlags,
-        target: Target,
+        (target, whole): (Target, Whole),
     ) -> Result<Published> {
         let mut admission = self.admit(chunk.limit - chunk.first)?;
         let straight = chunk.straight_bytes();
-        let placed = self.place_data(Purpose::Write(target), &straight)?;
+        let placed = self.place_data(Purpose::Write(target), whole, &straight)?;
         let crcs = checksums(&straight);
         let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
         if !matches!(outcome, Ok(Published::Done)) {

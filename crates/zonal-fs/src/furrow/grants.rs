@@ -9,7 +9,7 @@ use std::iter::Sum;
 use std::ops::{Add, Sub};
 
 use zonal::placement::life::{birth_of, class_of_moved};
-use zonal::placement::streams::{Choice, Supply, Target};
+use zonal::placement::streams::{Choice, Supply, Target, Whole};
 
 use super::alloc::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
 use super::state::State;
@@ -138,16 +138,25 @@ impl Zones {
         }
     }
 
-    /// Room for up to `want` blocks, keeping `kept` free zones; `None` if there is none.
+    /// Whether an open zone has room for all of what reclaim moves.
+    pub(super) fn has_room_for(&self, wish: Wish, whole: Whole, clock: u64) -> bool {
+        let target = self.target_of(wish, clock);
+        let room = |zone| u64::from(self.slot(zone).remaining());
+        let choice = self.streams.choose(target, whole, (Supply::Exhausted, clock), room);
+        matches!(choice, Choice::Zone(zone) if room(zone) >= whole.blocks)
+    }
+
+    /// Room for up to `want` blocks of what belongs together, keeping `kept` free zones; `None` if there is none.
     pub(super) fn grant(
         &mut self,
-        wish: Wish,
+        (wish, whole): (Wish, Whole),
         (want, kept): (u32, usize),
         clock: u64,
     ) -> Option<Grant> {
         let supply = if self.free_count() > kept { Supply::Empty } else { Supply::Exhausted };
         let target = self.target_of(wish, clock);
-        let zone = match self.streams.choose(target, supply, clock) {
+        let room = |zone| u64::from(self.slot(zone).remaining());
+        let zone = match self.streams.choose(target, whole, (supply, clock), room) {
             Choice::Zone(zone) => zone,
             Choice::Open => {
                 let zone = self.next_free(|_| true)?;
@@ -359,7 +368,9 @@ mod tests {
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let zones = &mut fs.write_state().zones;
         let wish = Wish::New(Target::Class(1));
-        let grant = |zones: &mut Zones, blocks| zones.grant(wish, (blocks, 0), 5).unwrap();
+        let grant = |zones: &mut Zones, blocks| {
+            zones.grant((wish, Whole::default()), (blocks, 0), 5).unwrap()
+        };
         let (first, last) = (grant(zones, 40), grant(zones, 60));
         assert_eq!((first.zone, last.blocks), (last.zone, 24));
         assert_eq!((zones.slot(last.zone).role, zones.open_room()), (Role::Sealed, 0));

@@ -120,6 +120,18 @@ impl Piece {
         u32::try_from(self.crcs.len()).expect("inside a zone")
     }
 
+    /// Whether another one follows it in file and zone.
+    pub(super) fn goes_on_with(&self, next: &Self) -> bool {
+        let blocks = self.blocks();
+        let is_next = match (self.owner, next.owner) {
+            (Owner::Entry(ino, first), Owner::Entry(next, next_first)) => {
+                ino == next && first + u64::from(blocks) == next_first
+            }
+            (Owner::Extent(_), _) | (_, Owner::Extent(_)) => false,
+        };
+        is_next && self.block + blocks == next.block
+    }
+
     /// So many blocks of it behind the first `skip`, as a record; `None` for a part of a shared extent,
     /// which goes nowhere but as a whole.
     pub(super) fn part(&self, skip: u32, blocks: u32) -> Option<OwnerRecord> {

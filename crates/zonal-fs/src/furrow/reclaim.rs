@@ -13,6 +13,7 @@
 use std::sync::atomic::Ordering;
 
 use zonal::placement::pace::STEP_BLOCKS;
+use zonal::placement::streams::Whole;
 
 use super::Furrow;
 use super::alloc::{Listed, Urgency};
@@ -21,6 +22,7 @@ use super::data::Purpose;
 use super::extent::Placed;
 use super::format::owners::OwnerRecord;
 use super::format::{Address, BLOCK_BYTES};
+use super::grants::Wish;
 use super::owners::Piece;
 use super::planted::PlantedBug;
 use super::records::settle;
@@ -31,6 +33,20 @@ use crate::vfs::Result;
 
 /// Blocks that the worker copies at once: 1 MiB.
 pub(super) const COPY_BLOCKS: u32 = 256;
+
+/// How blocks that are moved are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// All together, wherever they are cut.
+    Any,
+    /// All together, since there is an open zone that has room for them.
+    Fits,
+    /// By runs of files.
+    Runs,
+}
+
+/// Runs longer than a zone divided by this are kept in one zone where they can be.
+const RUN_SHARE: u32 = 64;
 
 impl Furrow {
     /// Brings a zone nearer to being free, by a step, or says that there is no space.
@@ -120,7 +136,7 @@ impl Furrow {
             let rest = u64::from(budget) - moved;
             let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
             if let Some(batch) = self.look_at(&mut at, (most, urgency))? {
-                let outcome = self.move_blocks(at.zone, &batch);
+                let outcome = self.move_blocks(&mut at, &batch);
                 self.unpin_zone(at.zone);
                 let blocks = outcome?;
                 self.meters.moved(at.zone, blocks);
@@ -281,7 +297,8 @@ impl Furrow {
     }
 
     /// Copies live blocks of a victim to the reclaim stream.
-    fn move_blocks(&self, victim: u32, batch: &[Piece]) -> Result<u64> {
+    fn move_blocks(&self, at: &mut Victim, batch: &[Piece]) -> Result<u64> {
+        let victim = at.zone;
         let read = match self.read_live(victim, batch) {
             Ok(read) => read,
             Err(error) => {
@@ -297,15 +314,62 @@ impl Furrow {
             sources.push((live, bytes));
             rest = later;
         }
-        sources.sort_unstable_by_key(|(live, _)| live.owner);
-        let data = sources.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
         // What lies together in a zone was written in a short time, or has a mean.
         let middle = batch.get(batch.len() / 2).map_or(0, |live| live.block);
         let birth = self.read_state().zones.slot(victim).birth_of(middle);
-        let placed = self.place_data(Purpose::Reclaim { birth }, &data)?;
-        let sources = sources.iter().map(|(live, _)| *live);
-        self.relocate_batch(victim, sources, &joined(&placed))?;
-        Ok((data.len() / BLOCK_BYTES) as u64)
+        sources.sort_unstable_by_key(|(live, _)| live.owner);
+        let (first, last) =
+            (batch.first().map(|live| live.block), batch.last().map(|live| live.block));
+        let went = at.went.take();
+        let (division, parts) = self.divided(&sources, birth, at.rest_of_run());
+        for part in parts {
+            let has = |block| part.iter().any(|(live, _)| Some(live.block) == block);
+            let data = part.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
+            let is_run = part.is_sorted_by(|(left, _), (right, _)| left.goes_on_with(right));
+            let mut whole = Whole::default();
+            if division == Division::Fits || (division == Division::Runs && is_run) {
+                let rest = if has(last) { at.rest_of_run() } else { 0 };
+                whole.blocks = (data.len() / BLOCK_BYTES) as u64 + rest;
+                whole.near = went.filter(|_| has(first));
+            }
+            let placed = self.place_data(Purpose::Reclaim { birth }, whole, &data)?;
+            if has(last) {
+                at.went = placed.last().map(|last| last.zone);
+            }
+            let part = part.iter().map(|(live, _)| *live);
+            self.relocate_batch(victim, part, &joined(&placed))?;
+        }
+        Ok((read.len() / BLOCK_BYTES) as u64)
+    }
+
+    /// What is moved together. If files that fit in a zone would be cut, each long run of theirs is for itself, so that
+    /// as few as can be are.
+    fn divided<'a, 'b>(
+        &self,
+        sources: &'b [(&'a Piece, &'a [u8])],
+        birth: u64,
+        rest: u64,
+    ) -> (Division, impl Iterator<Item = &'b [(&'a Piece, &'a [u8])]>) {
+        let blocks: u64 = sources.iter().map(|(live, _)| u64::from(live.blocks())).sum();
+        let whole = Whole { blocks: blocks + rest, near: None };
+        let state = self.read_state();
+        let (wish, clock) = (Wish::Moved { birth }, state.totals.data_clock);
+        let division = if !sources.iter().any(|(live, _)| state.fits_a_zone(live.owner)) {
+            Division::Any
+        } else if state.zones.has_room_for(wish, whole, clock) {
+            Division::Fits
+        } else {
+            Division::Runs
+        };
+        // What is shorter fills the ends of zones, wherever it is cut.
+        let run_min = self.layout().zone_blocks / RUN_SHARE;
+        let is_long = move |live: &Piece| live.blocks() > run_min;
+        let parts = sources.chunk_by(move |(left, _), (right, _)| {
+            division != Division::Runs
+                || left.goes_on_with(right)
+                || !(is_long(left) || is_long(right))
+        });
+        (division, parts)
     }
 
     /// Maps copied blocks to the places of their copies, and settles these.

@@ -5,10 +5,10 @@
 
 use zonal::placement::life::{Known, class_of, predict};
 use zonal::placement::sharing::{Size, target_of};
-use zonal::placement::streams::Target;
+use zonal::placement::streams::{Target, Whole};
 
 use super::format::BLOCK_BYTES;
-use super::place::MapEntry;
+use super::place::{MapEntry, Owner};
 use super::state::{Inode, State};
 use super::table::key::RowKind;
 use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
@@ -67,6 +67,27 @@ impl State {
         target_of(ino.get(), size, known, capacity)
     }
 
+    /// What a write is to lie together with: what the file has before it and, where the program writes as much at once
+    /// as one step can take, as much again. A file that is longer than a zone lies in several anyway.
+    pub(super) fn whole_of(&self, ino: Ino, first: u64, written: WrittenAs) -> Whole {
+        let WrittenAs::Straight { up_to, is_full } = written else { return Whole::default() };
+        if up_to > u64::from(self.zones.zone_blocks()) {
+            return Whole::default();
+        }
+        let blocks = up_to.saturating_sub(first) << u32::from(is_full);
+        let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
+        let before = file.and_then(|file| file.covering(first.checked_sub(1)?));
+        let near = before.and_then(|(_, entry)| self.stored(entry)).map(|stored| stored.zone);
+        Whole { blocks, near }
+    }
+
+    /// Whether a file is so short that it can lie in one zone.
+    pub(super) fn fits_a_zone(&self, owner: Owner) -> bool {
+        let Owner::Entry(ino, _) = owner else { return false };
+        let size = self.inodes.get(&ino).map(|inode| inode.size.div_ceil(BLOCK_BYTES as u64));
+        size.is_some_and(|blocks| blocks <= u64::from(self.zones.zone_blocks()))
+    }
+
     /// How long what is written to an open zone is expected to live, and the hint of the file that it was opened for. Of
     /// a zone that is a file's alone, what is known of the file, if it is in memory.
     pub(super) fn lives_of(&self, zone: u32) -> (WriteLifetime, WriteLifetime) {
@@ -91,7 +112,8 @@ impl State {
     pub(super) fn learn_life(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.inodes.get(&ino) else { return };
         let Some((context, life)) = inode.context.zip(self.life_of(inode, block)) else { return };
-        if let Some(row) = self.learned.note_life(context, life) {
+        let death = (ino.get(), self.totals.data_clock);
+        if let Some(row) = self.learned.note_life(context, death, life) {
             self.mark(RowKind::Learned, row.into(), 0);
         }
     }

@@ -27,19 +27,28 @@ pub(super) struct Victim {
     pub(super) mark: (usize, u32),
     /// Blocks that its records have led to.
     pub(super) found: u64,
+    /// The zone to which the last run was moved.
+    pub(super) went: Option<u32>,
 }
 
 impl Victim {
     /// Nothing of the zone was looked at yet. With the records that are in memory.
     pub(super) fn new(zone: u32, slot: &ZoneSlot) -> Self {
         let (records, mark) = (slot.records.as_slice().to_vec(), slot.owners_mark());
-        Self { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0 }
+        Self { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0, went: None }
     }
 
     /// The next record to look at, of a long one a part of `most` blocks.
     pub(super) fn next(&self, most: u32) -> Option<OwnerRecord> {
         let (index, skip) = self.next;
         self.records.get(index).map(|record| record.part(skip, most))
+    }
+
+    /// How many blocks of a run follow of which a part was looked at.
+    pub(super) fn rest_of_run(&self) -> u64 {
+        let (index, skip) = self.next;
+        let record = self.records.get(index).filter(|_| skip > 0);
+        record.map_or(0, |record| u64::from(record.blocks - skip))
     }
 
     /// Whether all records were looked at.

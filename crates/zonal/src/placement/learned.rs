@@ -95,12 +95,14 @@ pub struct Learned {
     rows: Vec<Row>,
     /// As they were when they were last said to be worth writing.
     stored: Vec<Row>,
+    /// The file that has lost something last, and when.
+    last: Option<(u64, u64)>,
 }
 
 impl Default for Learned {
     fn default() -> Self {
         let rows = vec![Row::EMPTY; ROWS.into()];
-        Self { stored: rows.clone(), rows }
+        Self { stored: rows.clone(), rows, last: None }
     }
 }
 
@@ -117,8 +119,12 @@ impl Learned {
         exp2(self.rows[row].sizes[slot])
     }
 
-    /// Data has died that lived so long. The number of a row that is worth writing now.
-    pub fn note_life(&mut self, context: Context, life: u64) -> Option<u16> {
+    /// Data of a file has died at this time that lived so long. What else of it dies then is not counted again. The
+    /// number of a row that is worth writing now.
+    pub fn note_life(&mut self, context: Context, death: (u64, u64), life: u64) -> Option<u16> {
+        if self.last.replace(death) == Some(death) {
+            return None;
+        }
         let (row, slot) = place(context);
         note(&mut self.rows[row].lives[slot], life);
         self.changed(row, slot)
@@ -200,13 +206,13 @@ mod tests {
     fn an_average_follows_what_is_seen() {
         let mut learned = Learned::default();
         assert_eq!(learned.life(CONTEXT), None);
-        learned.note_life(CONTEXT, 1000);
+        learned.note_life(CONTEXT, (1, 1), 1000);
         assert!((995..=1000).contains(&learned.life(CONTEXT).unwrap()));
         // One of a thousand times that does not count for more than a factor of about 2.4.
-        learned.note_life(CONTEXT, 1_000_000);
+        learned.note_life(CONTEXT, (2, 1), 1_000_000);
         assert!((2000..3000).contains(&learned.life(CONTEXT).unwrap()));
-        for _ in 0..40 {
-            learned.note_life(CONTEXT, 50_000);
+        for file in 0..40 {
+            learned.note_life(CONTEXT, (file, 2), 50_000);
         }
         assert!((49_000..=50_000).contains(&learned.life(CONTEXT).unwrap()));
         assert_eq!(learned.size(CONTEXT), None, "that is another average");
@@ -214,20 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn the_pieces_of_a_file_that_is_deleted_count_once() {
+        let mut learned = Learned::default();
+        learned.note_life(CONTEXT, (1, 5), 1000);
+        let once = |learned: &mut Learned| learned.note_life(CONTEXT, (2, 6), 1_000_000);
+        once(&mut learned);
+        let life = learned.life(CONTEXT);
+        once(&mut learned);
+        assert_eq!(learned.life(CONTEXT), life);
+        learned.note_life(CONTEXT, (2, 7), 1_000_000);
+        assert!(learned.life(CONTEXT) > life, "and what dies later again");
+    }
+
+    #[test]
     fn a_row_is_worth_writing_once_an_average_has_doubled() {
         let mut learned = Learned::default();
-        assert_eq!(learned.note_life(CONTEXT, 1000), Some(1), "it was nothing before");
+        assert_eq!(learned.note_life(CONTEXT, (1, 1), 1000), Some(1), "it was nothing before");
         // As it varies in a directory.
-        let same = (0..1000).filter_map(|turn| learned.note_life(CONTEXT, 500 + turn));
+        let same = (0..1000).filter_map(|turn| learned.note_life(CONTEXT, (turn, 2), 500 + turn));
         assert!(same.count() <= 1);
-        let longer = (0..40).filter_map(|_| learned.note_life(CONTEXT, 16_000)).count();
+        let longer =
+            (0..40).filter_map(|file| learned.note_life(CONTEXT, (file, 3), 16_000)).count();
         assert!((3..=5).contains(&longer), "{longer} for a factor of 16");
     }
 
     #[test]
     fn what_is_stored_comes_back_and_what_is_impossible_does_not() {
         let mut learned = Learned::default();
-        learned.note_life(CONTEXT, 1 << 30);
+        learned.note_life(CONTEXT, (1, 4), 1 << 30);
         learned.note_size(CONTEXT, 77);
         let row = *learned.row(1);
         let mut again = Learned::default();
@@ -270,8 +290,8 @@ mod tests {
             seen in prop::collection::vec(any::<u64>(), 1..50),
         ) {
             let mut learned = Learned::default();
-            for &life in &seen {
-                learned.note_life(CONTEXT, life);
+            for (file, &life) in (0..).zip(&seen) {
+                learned.note_life(CONTEXT, (file, 1), life);
                 prop_assert!(learned.row(1).is_sane());
             }
             let life = learned.life(CONTEXT).unwrap();

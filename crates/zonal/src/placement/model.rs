@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::life::{Known, birth_of, class_of_moved};
 use super::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
 use super::sharing::{Size, target_of};
-use super::streams::{Budget, Choice, Streams, Supply, Target};
+use super::streams::{Budget, Choice, Streams, Supply, Target, Whole};
 use super::victims::{Victims, is_worth_it};
 use crate::victim::{Candidate, Policy};
 
@@ -203,7 +203,15 @@ impl Model {
         if self.low == 0 {
             return self.free.len() > 1;
         }
-        self.streams.choose(target, self.supply(target), self.clock) != Choice::Nothing
+        self.choose(target, Whole::default()) != Choice::Nothing
+    }
+
+    fn choose(&self, target: Target, whole: Whole) -> Choice {
+        let room = |zone: u32| {
+            let written = self.zones[zone as usize].blocks.len() as u64;
+            u64::from(self.zone_blocks) - written
+        };
+        self.streams.choose(target, whole, (self.supply(target), self.clock), room)
     }
 
     /// Whether another zone may be opened. Where writes pay, the last one is reclaim's.
@@ -238,7 +246,7 @@ impl Model {
     }
 
     fn place(&mut self, block: u32, target: Target, birth: u64) {
-        let zone = match self.streams.choose(target, self.supply(target), self.clock) {
+        let zone = match self.choose(target, Whole::default()) {
             Choice::Zone(zone) => zone,
             Choice::Open => {
                 let zone = self.free.pop_front().expect("the supply is not exhausted");
@@ -310,7 +318,8 @@ impl Model {
             }
             begun.moved += 1;
             let birth = self.birth(victim, at);
-            let class = class_of_moved(self.clock.saturating_sub(birth), self.capacity());
+            let age = self.clock.saturating_sub(birth);
+            let class = class_of_moved(age, self.capacity());
             self.moved += 1;
             self.take_out(block);
             self.place(block, Target::Moved(class), birth);

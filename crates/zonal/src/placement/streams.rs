@@ -78,6 +78,16 @@ impl Budget {
     }
 }
 
+/// What is to lie in one zone as far as that is possible, since it will die at one time: a file, or what lives of it
+/// in a victim. What is cut at the end of a zone leaves room in two zones when it dies, and less in each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Whole {
+    /// Blocks of it that are still to be written; 0 if that does not matter.
+    pub blocks: u64,
+    /// Where the blocks before them are.
+    pub near: Option<u32>,
+}
+
 /// Whether another empty zone may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
@@ -153,11 +163,24 @@ impl Streams {
         self.budget
     }
 
-    /// Which zone a writer gets. Full zones are [closed](Self::close) before.
-    pub fn choose(&self, target: Target, supply: Supply, now: u64) -> Choice {
+    /// Which zone a writer gets. Full zones are [closed](Self::close) before; `room` says how many blocks can be
+    /// written to an open one.
+    pub fn choose(
+        &self,
+        target: Target,
+        whole: Whole,
+        (supply, now): (Supply, u64),
+        room: impl Fn(u32) -> u64,
+    ) -> Choice {
         let target = self.budget.merged(target);
-        if let Some(zone) = self.own(target) {
+        let may_add = supply == Supply::Empty && self.may_add(target);
+        if let Some(zone) = self.fitting(target, whole, &room) {
             return Choice::Zone(zone);
+        }
+        if let Some(zone) = self.own(target, &room) {
+            let left = |open: &OpenZone| self.is_left(open, now) && room(open.zone) >= whole.blocks;
+            let another = self.least_used(left).map_or(Choice::Open, Choice::Zone);
+            return if may_add { another } else { Choice::Zone(zone) };
         }
         if let Target::File(_) = target
             && let Some(done) = self.least_used(|open| self.is_done(open, now))
@@ -197,7 +220,9 @@ impl Streams {
     /// this one from now on.
     pub fn note(&mut self, zone: u32, wanted: Target, (now, blocks): (u64, u32)) {
         let target = self.budget.merged(wanted);
-        let takes_over = self.claim(target) == Some(zone) && self.own(target).is_none();
+        let has_own = self.own(target, |_| 0).is_some();
+        let is_left = self.open.iter().any(|open| open.zone == zone && self.is_left(open, now));
+        let takes_over = is_left || (self.claim(target) == Some(zone) && !has_own);
         let Some(open) = self.open.iter_mut().find(|open| open.zone == zone) else { return };
         open.used = now;
         if open.target != target {
@@ -211,7 +236,7 @@ impl Streams {
                     open.blocks = 0;
                 }
                 Target::Class(_) | Target::Hinted(_) => {}
-                Target::Moved(_) => self.is_refused = true,
+                Target::Moved(_) => self.is_refused |= !has_own,
             }
         }
         open.blocks += u64::from(blocks);
@@ -242,13 +267,50 @@ impl Streams {
         self.open.len() < self.limit(self.budget.merged(target))
     }
 
-    /// The zone that is written for a target already.
-    fn own(&self, target: Target) -> Option<u32> {
-        let own = self.open.iter().find(|open| open.target == target).map(|open| open.zone);
+    /// The zone of a class that has room for all of what belongs together: where the rest of it is, or the one that
+    /// is nearest to being full, so that others keep their room for what is longer. What reclaim moves is better off
+    /// in the zone of another class than cut.
+    fn fitting(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
+        let wanted = if whole.blocks > self.zone_blocks { 0 } else { whole.blocks };
+        let distance = |open: &OpenZone| match (open.target, target) {
+            (open, wanted) if open == wanted => Some(0),
+            (Target::Moved(open), Target::Moved(class)) if wanted > 0 => Some(open.abs_diff(class)),
+            _ => None,
+        };
+        let seen = self.open.iter().filter_map(|open| {
+            let (distance, room) = (distance(open)?, room(open.zone));
+            (room >= wanted).then_some((whole.near != Some(open.zone), distance, room, open.zone))
+        });
+        match target {
+            Target::File(_) => None,
+            Target::Class(_) | Target::Hinted(_) | Target::Moved(_) => {
+                seen.min().map(|seen| seen.3)
+            }
+        }
+    }
+
+    /// The zone that is written for a target already; of several the one that is nearest to being full.
+    fn own(&self, target: Target, room: impl Fn(u32) -> u64) -> Option<u32> {
+        let own = self.open.iter().filter(|open| open.target == target);
+        let own = own.map(|open| open.zone).min_by_key(|&zone| (room(zone), zone));
         own.or_else(|| match target {
             Target::File(file) => self.guests.get(&file).copied(),
             Target::Class(_) | Target::Hinted(_) | Target::Moved(_) => None,
         })
+    }
+
+    /// Whether a class of what is written may have another zone beside its own, for what fits in none of these: one
+    /// that no other class needs.
+    fn may_add(&self, target: Target) -> bool {
+        let is_wanted = |target: &Target| self.open.iter().all(|open| open.target != *target);
+        let classes = (0..self.budget.classes).map(Target::Class);
+        let moved = (0..self.budget.moved).map(Target::Moved);
+        let kept = classes.chain(moved).filter(is_wanted).count();
+        let is_free = self.open.len() + self.busy.len() + kept < self.limit(target);
+        match target {
+            Target::File(_) | Target::Moved(_) => false,
+            Target::Class(_) | Target::Hinted(_) => is_free,
+        }
     }
 
     /// How many zones may be open when one is opened for a target: of the others, one is always left to
@@ -306,6 +368,12 @@ impl Streams {
             && now.saturating_sub(open.used) > rounds
     }
 
+    /// Whether a file has left its zone, however much of it the file has: so much has been written elsewhere.
+    fn is_left(&self, open: &OpenZone, now: u64) -> bool {
+        let rounds = self.zone_blocks * self.open.len() as u64;
+        is_file(open) && now.saturating_sub(open.used) > 4 * rounds
+    }
+
     fn least_used(&self, may: impl Fn(&OpenZone) -> bool) -> Option<u32> {
         let open = self.open.iter().filter(|open| may(open));
         open.min_by_key(|open| (open.used, open.zone)).map(|open| open.zone)
@@ -357,7 +425,9 @@ mod tests {
         fn write(&mut self, target: Target, blocks: u32) {
             for _ in 0..blocks {
                 self.clock += 1;
-                let zone = match self.streams.choose(target, Supply::Empty, self.clock) {
+                let room = |zone: u32| (self.blocks - self.zones[zone as usize].len()) as u64;
+                let when = (Supply::Empty, self.clock);
+                let zone = match self.streams.choose(target, Whole::default(), when, room) {
                     Choice::Zone(zone) => zone,
                     Choice::Open => {
                         let zone = u32::try_from(self.zones.len()).unwrap();
@@ -438,10 +508,77 @@ mod tests {
         assert_eq!(filled.zones[0].len(), 100, "no small file any more");
     }
 
+    /// What is chosen for so many blocks of a target, where zones have so much room.
+    fn choice(
+        streams: &Streams,
+        target: Target,
+        (blocks, near): (u64, Option<u32>),
+        room: &[u64],
+    ) -> Choice {
+        let whole = Whole { blocks, near };
+        streams.choose(target, whole, (Supply::Empty, 1), |zone| room[zone as usize])
+    }
+
+    #[test]
+    fn what_belongs_together_goes_where_it_fits_and_what_is_short_to_the_end_of_a_zone() {
+        let mut streams = Streams::new(Budget::of(12), 100);
+        let target = Target::Class(1);
+        streams.open(0, target, 1);
+        let choose = |streams: &Streams, blocks, near| {
+            choice(streams, target, (blocks, near), &[30, 90, 50])
+        };
+        assert_eq!(choose(&streams, 30, None), Choice::Zone(0));
+        assert_eq!(choose(&streams, 31, None), Choice::Open, "it would be cut");
+        streams.open(1, target, 1);
+        streams.open(2, Target::Moved(0), 1);
+        assert_eq!(choose(&streams, 31, None), Choice::Zone(1), "not among what was moved");
+        assert_eq!(choose(&streams, 10, None), Choice::Zone(0));
+        assert_eq!(choose(&streams, 10, Some(1)), Choice::Zone(1), "the rest of it is there");
+        assert_eq!(choose(&streams, 0, None), Choice::Zone(0));
+    }
+
+    #[test]
+    fn no_class_loses_its_zone_to_what_is_kept_together() {
+        // Two classes of each kind, and no zone beside them.
+        let mut streams = Streams::new(Budget::of(4), 100);
+        streams.open(0, Target::Class(0), 1);
+        let choose = |streams: &Streams, target| choice(streams, target, (40, None), &[30, 30, 90]);
+        assert_eq!(choose(&streams, Target::Class(0)), Choice::Zone(0), "it is cut");
+        assert_eq!(choose(&streams, Target::Class(3)), Choice::Open);
+    }
+
+    #[test]
+    fn what_reclaim_moves_is_better_off_in_another_class_than_cut() {
+        let mut streams = Streams::new(Budget::of(12), 100);
+        streams.open(0, Target::Moved(0), 1);
+        streams.open(1, Target::Moved(3), 1);
+        streams.open(2, Target::Class(0), 1);
+        let choose = |blocks| choice(&streams, Target::Moved(0), (blocks, None), &[30, 40, 90]);
+        assert_eq!([30, 40, 41].map(choose), [0, 1, 0].map(Choice::Zone));
+    }
+
+    #[test]
+    fn room_that_a_file_has_left_is_used_before_another_zone_is_opened() {
+        let mut streams = Streams::new(Budget::of(12), 100);
+        streams.open(0, Target::Class(0), 1);
+        streams.open(1, Target::File(7), 1);
+        streams.note(1, Target::File(7), (1, 50));
+        let at = |now| {
+            let whole = Whole { blocks: 40, near: None };
+            let room = |zone: u32| if zone == 0 { 10 } else { 50 };
+            streams.choose(Target::Class(0), whole, (Supply::Empty, now), room)
+        };
+        assert_eq!([at(100), at(1000)], [Choice::Open, Choice::Zone(1)]);
+        streams.note(1, Target::Class(0), (1000, 40));
+        assert_eq!(streams.zones()[1].target, Target::Class(0));
+    }
+
     #[test]
     fn with_one_zone_everything_shares_it() {
         let streams = Streams::new(Budget::of(1), 8);
-        assert_eq!(streams.choose(Target::Moved(1), Supply::Exhausted, 0), Choice::Nothing);
+        let choice =
+            streams.choose(Target::Moved(1), Whole::default(), (Supply::Exhausted, 0), |_| 0);
+        assert_eq!(choice, Choice::Nothing);
         let mut filled = Filled::new(1, 8);
         for target in [Target::File(4), Target::Moved(3), Target::Class(0), Target::File(5)] {
             filled.write(target, 1);
@@ -477,14 +614,17 @@ mod tests {
             for (zone, target) in (0..).zip(&zones) {
                 streams.open(zone, *target, 1);
             }
+            let choose = |streams: &Streams, target| {
+                streams.choose(target, Whole::default(), (Supply::Exhausted, 2), |_| 32)
+            };
             // One after the other is full.
             for _ in &zones {
-                let choice = streams.choose(Target::File(file), Supply::Exhausted, 2);
+                let choice = choose(&streams, Target::File(file));
                 let Choice::Zone(zone) = choice else { panic!("{choice:?}") };
                 streams.note(zone, Target::File(file), (2, 32));
                 streams.close(zone);
             }
-            let choice = streams.choose(Target::Class(0), Supply::Exhausted, 2);
+            let choice = choose(&streams, Target::Class(0));
             prop_assert_eq!(choice, Choice::Nothing);
         }
     }
