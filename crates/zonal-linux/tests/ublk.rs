@@ -13,10 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use contract::CHECKS;
+use zonal::layer::delay::Delay;
 use zonal::spec::{self, Stack};
 use zonal::{
-    DeviceError, Geometry, Lba, LbaCount, ManualClock, OpenMode, Select, Zone, ZoneAction,
-    ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
+    AlignedBytes, DeviceError, Geometry, Io, Lba, LbaCount, ManualClock, OpenMode, Select, Zone,
+    ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
 };
 use zonal_linux::BlockDrive;
 use zonal_linux::ublk::{Number, Queues, Server};
@@ -207,6 +208,52 @@ fn a_slow_request_holds_up_no_other() {
         device.open_gate();
         slow.join().unwrap().unwrap();
     });
+    drop(drive);
+    server.stop().unwrap();
+}
+
+/// Requests that the kernel has of a disk, and that are not answered.
+fn in_flight(server: &Server) -> u32 {
+    let path = format!("/sys/block/ublkb{}/inflight", server.id());
+    let counts = std::fs::read_to_string(path).unwrap();
+    counts.split_whitespace().map(|count| count.parse::<u32>().unwrap()).sum()
+}
+
+#[test]
+#[ignore = "needs ublk; run by cargo xtask test in a virtual machine"]
+fn requests_that_have_arrived_are_one_batch() {
+    let fateful = Fateful::new(Fate::Waits);
+    let device = Arc::new(Delay::new(Arc::clone(&fateful), Duration::ZERO));
+    let blocks: Vec<u8> = (0..62_u8).flat_map(|number| [number; 4096]).collect();
+    device.write(Lba::ZERO, &blocks).unwrap();
+    let queues = Queues { threads: 1, ..QUEUES };
+    let server = Server::start(device.clone(), Number::Any, queues).unwrap();
+    let drive = open(&server);
+    let mut found = AlignedBytes::zeroed(31 * 4096);
+    device.clear();
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| drive.read(fateful.block, &mut [0; 4096]));
+        while !fateful.waits.load(Ordering::Acquire) {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        let together = scope.spawn(|| {
+            // The kernel makes one request of reads of neighbours.
+            let reads = found.chunks_mut(4096).zip((0..).step_by(2));
+            let mut batch: Vec<_> =
+                reads.map(|(place, block)| Io::read(Lba::new(block), place)).collect();
+            drive.submit(&mut batch);
+            batch.into_iter().try_for_each(|io| io.outcome().map(drop))
+        });
+        while in_flight(&server) < 32 {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        fateful.open_gate();
+        slow.join().unwrap().unwrap();
+        together.join().unwrap().unwrap();
+    });
+    let expected = blocks.chunks(4096).step_by(2);
+    assert!(found.chunks(4096).eq(expected));
+    assert_eq!((device.requests(), device.rounds(), device.deepest()), (32, 2, 31));
     drop(drive);
     server.stop().unwrap();
 }

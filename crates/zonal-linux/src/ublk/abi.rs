@@ -207,6 +207,15 @@ pub(super) struct Descriptor {
 
 const _: () = assert!(size_of::<Descriptor>() == 24);
 
+impl Descriptor {
+    /// One of [`op`], or another.
+    pub(super) fn operation(self) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "the low byte")]
+        let operation = self.op_flags as u8;
+        operation
+    }
+}
+
 /// `struct ublksrv_io_cmd`: completes a request, and fetches the next.
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
 #[repr(C)]

@@ -3,7 +3,7 @@
 //! - [`serve`], [`Server`]: serve a device. Start here.
 //! - [`list`], [`remove`]: the ublk devices of this machine, whoever created them.
 //! - `Device`: one device from its creation to its removal; `queue`: the threads that serve requests.
-//! - `Request`, `Target`: the kernel's requests, and the trait that answers them.
+//! - `batch`: requests that are performed together; `export`: who answers them, from a device.
 //! - `shape`: which devices Linux accepts, and their parameters.
 //! - `control`: commands to the driver; `abi`: the structures of its header.
 //!
@@ -12,12 +12,13 @@
 //! takes over, or until the device is removed.
 
 mod abi;
+mod batch;
 mod control;
 mod error;
+mod export;
 mod mounted;
 mod queue;
 mod reissue;
-mod request;
 mod server;
 mod shape;
 
@@ -34,8 +35,8 @@ use zonal::Geometry;
 use self::abi::{DeviceInfo, feature, state};
 use self::control::{Control, Ended, Start};
 pub use self::error::{Error, Result};
+use self::export::Export;
 use self::queue::{Descriptors, Event, Shared, Worker};
-use self::request::{Durability, Reply, Request, Target};
 pub use self::server::{Number, Server, serve};
 
 /// How long a removal waits for programs that still use the device, and a recovery for the driver to
@@ -70,7 +71,7 @@ impl Device {
         geometry: &Geometry,
         id: Option<u32>,
         queues: Queues,
-        target: Arc<dyn Target>,
+        export: Arc<Export>,
     ) -> Result<Self> {
         let params = shape::params(geometry)?;
         let mut control = Control::open()?;
@@ -98,7 +99,7 @@ impl Device {
                 return Err(Error::NoZones);
             }
             control.set_params(id, params).map_err(|errno| Error::of("describing", id, errno))?;
-            Self::start(&mut control, &info, geometry, queues.threads, target, Start::New)
+            Self::start(&mut control, &info, geometry, queues.threads, export, Start::New)
         })();
         if started.is_err() {
             // The first error is the one to report.
@@ -108,12 +109,7 @@ impl Device {
     }
 
     /// Takes over a device whose server is gone.
-    fn recover(
-        geometry: &Geometry,
-        id: u32,
-        threads: u16,
-        target: Arc<dyn Target>,
-    ) -> Result<Self> {
+    fn recover(geometry: &Geometry, id: u32, threads: u16, export: Arc<Export>) -> Result<Self> {
         let params = shape::params(geometry)?;
         let mut control = Control::open()?;
         let info = control.info(id).map_err(|errno| Error::of("looking at", id, errno))?;
@@ -126,7 +122,7 @@ impl Device {
         let found = control.params(id).map_err(|errno| Error::of("looking at", id, errno))?;
         shape::compare(id, &found, &params)?;
         take_over(&mut control, id)?;
-        Self::start(&mut control, &info, geometry, threads, target, Start::Recovered)
+        Self::start(&mut control, &info, geometry, threads, export, Start::Recovered)
     }
 
     fn start(
@@ -134,7 +130,7 @@ impl Device {
         info: &DeviceInfo,
         geometry: &Geometry,
         threads: u16,
-        target: Arc<dyn Target>,
+        export: Arc<Export>,
         start: Start,
     ) -> Result<Self> {
         let id = info.id;
@@ -145,7 +141,7 @@ impl Device {
             .write(true)
             .open(&path)
             .map_err(|source| Error::refused(format!("opening {path}"), source))?;
-        let shared = Arc::new(Shared { file, geometry: *geometry, target });
+        let shared = Arc::new(Shared { file, geometry: *geometry, export });
         let (sender, events) = mpsc::channel();
         // An older driver allows one thread for each queue.
         let threads = match info.flags & feature::PER_IO_DAEMON {

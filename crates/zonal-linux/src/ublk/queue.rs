@@ -1,8 +1,8 @@
 //! The threads that serve requests.
 //!
 //! A thread owns some tags of one queue, and an `io_uring` of its own. It fetches a request for each tag,
-//! serves the requests one after the other, and fetches the next with each completion. So a request
-//! waits only for those of the same thread.
+//! serves those that have arrived, together as far as they go together (`batch.rs`), and fetches the next
+//! with each completion. So a request waits only for those of the same thread.
 #![expect(unsafe_code, reason = "the driver shares memory, and a ring trusts its entries")]
 
 use std::fs::File;
@@ -19,22 +19,20 @@ use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use zerocopy::IntoBytes;
-use zonal::{Geometry, Lba, LbaCount, Select, ZoneAction, ZoneId};
+use zonal::aligned::ALIGNMENT;
+use zonal::{AlignedBytes, Geometry, Lba, LbaCount, Select, ZoneAction, ZoneId};
 
 use super::abi::{self, Descriptor, IoCommand, SECTOR_SHIFT, op};
-use super::request::{Durability, Reply, Request, Target};
+use super::export::Export;
 use super::shape::raw_zone;
 use crate::ioctl::RawZone;
-
-/// Memory of direct I/O begins at a multiple of this.
-const ALIGNMENT: usize = 4096;
 
 /// What all threads of a device share.
 pub(super) struct Shared {
     /// `/dev/ublkcN`.
     pub(super) file: File,
     pub(super) geometry: Geometry,
-    pub(super) target: Arc<dyn Target>,
+    pub(super) export: Arc<Export>,
 }
 
 /// What a thread reports.
@@ -75,7 +73,7 @@ impl Descriptors {
     }
 
     /// The request of a tag that the driver has completed a fetch for.
-    fn get(&self, tag: u16) -> Descriptor {
+    pub(super) fn get(&self, tag: u16) -> Descriptor {
         assert!(tag < self.depth, "tag {tag} of {}", self.depth);
         // SAFETY: the tag is in the mapping, by the assertion.
         let place = unsafe { self.start.add(usize::from(tag)) };
@@ -130,26 +128,50 @@ impl Worker {
             return Err(refusal(end.result()));
         }
         let _ = events.send(Event::Ready);
-        let mut buffer = Buffer::new();
-        let mut ends: Vec<(u64, i32)> = Vec::with_capacity(self.tags.len());
+        let mut memory = AlignedBytes::default();
+        let mut arrived: Vec<u16> = Vec::with_capacity(self.tags.len());
         let mut with_driver = self.tags.len();
         while with_driver > 0 {
             match ring.submit_and_wait(1) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 submitted => drop(submitted?),
             }
-            ends.extend(ring.completion().map(|end| (end.user_data(), end.result())));
-            for (tag, result) in ends.drain(..) {
-                let tag = u16::try_from(tag).expect("we set it to a tag");
-                if result == -Errno::NODEV.raw_os_error() {
-                    with_driver -= 1;
-                    continue;
+            for end in ring.completion() {
+                match end.result() {
+                    0 => arrived.push(u16::try_from(end.user_data()).expect("we set it to a tag")),
+                    ended if ended == -Errno::NODEV.raw_os_error() => with_driver -= 1,
+                    refused => return Err(refusal(refused)),
                 }
-                if result < 0 {
-                    return Err(refusal(result));
+            }
+            self.serve_arrived(&mut ring, &arrived, &mut memory)?;
+            arrived.clear();
+        }
+        Ok(())
+    }
+
+    /// Serves requests, and answers each as soon as those that it is performed with are done.
+    fn serve_arrived(
+        &self,
+        ring: &mut IoUring,
+        arrived: &[u16],
+        memory: &mut AlignedBytes,
+    ) -> io::Result<()> {
+        let mut rest = arrived;
+        while let [first, others @ ..] = rest {
+            match self.batch_len(rest) {
+                0 => {
+                    let request = self.descriptors.get(*first);
+                    let outcome = self.guarded(|| self.perform(*first, request));
+                    self.push_answer(ring, *first, outcome);
+                    rest = others;
                 }
-                let answer = self.answer(tag, buffer.bytes());
-                self.push(&mut ring, abi::COMMIT_AND_FETCH, answer);
+                count => {
+                    self.serve_batch(ring, &rest[..count], memory)?;
+                    rest = &rest[count..];
+                }
+            }
+            if !rest.is_empty() {
+                ring.submit()?;
             }
         }
         Ok(())
@@ -165,55 +187,37 @@ impl Worker {
         unsafe { ring.submission().push(&entry) }.expect("an entry for each tag");
     }
 
-    /// Serves one request.
-    fn answer(&self, tag: u16, buffer: &mut [u8]) -> IoCommand {
-        let request = self.descriptors.get(tag);
-        // A panic in a device must not leave programs waiting forever.
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(tag, request, buffer)));
-        let outcome = outcome.unwrap_or_else(|_| {
-            tracing::error!(?request, "serving this request panicked");
-            Err(Errno::IO)
-        });
+    /// Completes a request, and fetches the next.
+    pub(super) fn push_answer(&self, ring: &mut IoUring, tag: u16, outcome: Result<At, Errno>) {
         let (result, append_sector) = match outcome {
             Ok(At { bytes, sector }) => (i32::try_from(bytes).unwrap_or(i32::MAX), sector),
             Err(errno) => (-errno.raw_os_error(), 0),
         };
-        IoCommand { queue: self.queue, tag, result, append_sector }
+        let answer = IoCommand { queue: self.queue, tag, result, append_sector };
+        self.push(ring, abi::COMMIT_AND_FETCH, answer);
     }
 
-    fn perform(&self, tag: u16, request: Descriptor, buffer: &mut [u8]) -> Result<At, Errno> {
-        #[expect(clippy::cast_possible_truncation, reason = "the low byte")]
-        let operation = request.op_flags as u8;
-        match operation {
-            op::READ => {
-                let (lba, buffer) = (self.lba(request.sector)?, part(buffer, request.count)?);
-                self.ask(Request::Read { lba, buffer })?;
-                self.give(tag, buffer)?;
-                Ok(At::bytes(buffer.len()))
-            }
-            op::WRITE | op::ZONE_APPEND => {
-                let data = part(buffer, request.count)?;
-                self.take(tag, data)?;
-                let (bytes, durability) = (data.len(), durability(request.op_flags));
-                if operation == op::WRITE {
-                    let lba = self.lba(request.sector)?;
-                    self.ask(Request::Write { lba, data, durability })?;
-                    return Ok(At::bytes(bytes));
-                }
-                let zone = self.zone(request.sector)?;
-                match self.ask(Request::Append { zone, data, durability })? {
-                    Reply::At(lba) => Ok(At { bytes, sector: lba.get() << self.block_shift() }),
-                    Reply::Done => Err(Errno::IO),
-                }
-            }
-            op::FLUSH => self.ask(Request::Flush).map(|_| At::bytes(0)),
+    /// A panic in a device must not leave programs waiting forever.
+    pub(super) fn guarded<T>(
+        &self,
+        perform: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        catch_unwind(AssertUnwindSafe(perform)).unwrap_or_else(|_| {
+            tracing::error!(queue = self.queue, "serving a request panicked");
+            Err(Errno::IO)
+        })
+    }
+
+    /// Performs a request that goes with no others.
+    fn perform(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
+        match request.operation() {
             op::ZONE_OPEN => self.manage(ZoneAction::Open, request.sector),
             op::ZONE_CLOSE => self.manage(ZoneAction::Close, request.sector),
             op::ZONE_FINISH => self.manage(ZoneAction::Finish, request.sector),
             op::ZONE_RESET => self.manage(ZoneAction::Reset, request.sector),
             op::ZONE_RESET_ALL => {
-                let (zones, action) = (Select::All, ZoneAction::Reset);
-                self.ask(Request::Manage { zones, action }).map(|_| At::bytes(0))
+                self.shared.export.manage(Select::All, ZoneAction::Reset)?;
+                Ok(At::bytes(0))
             }
             op::REPORT_ZONES => self.report(tag, request),
             // Discarding and writing zeroes are not offered.
@@ -221,22 +225,17 @@ impl Worker {
         }
     }
 
-    fn ask(&self, request: Request<'_>) -> Result<Reply, Errno> {
-        self.shared.target.serve(request)
-    }
-
     fn manage(&self, action: ZoneAction, sector: u64) -> Result<At, Errno> {
         let zones = Select::One(self.zone(sector)?);
-        self.ask(Request::Manage { zones, action }).map(|_| At::bytes(0))
+        self.shared.export.manage(zones, action).map(|()| At::bytes(0))
     }
 
     /// Reports as many zones as requested, from the zone that contains the sector: a report may start
     /// anywhere in a zone, as that of fsck.f2fs does. The driver has zeroed the rest.
     fn report(&self, tag: u16, request: Descriptor) -> Result<At, Errno> {
         let (first, _) = self.shared.geometry.locate(self.lba(request.sector)?);
-        let mut zones = Vec::new();
         let limit = usize::try_from(request.count).map_err(|_| Errno::INVAL)?;
-        self.ask(Request::Report { first, limit, zones: &mut zones })?;
+        let zones = self.shared.export.report(first, limit)?;
         let raw: Vec<RawZone> =
             zones.iter().map(|zone| raw_zone(zone, self.block_shift())).collect();
         self.give(tag, raw.as_bytes())?;
@@ -245,23 +244,23 @@ impl Worker {
     }
 
     /// Copies data into the pages of the request.
-    fn give(&self, tag: u16, data: &[u8]) -> Result<(), Errno> {
+    pub(super) fn give(&self, tag: u16, data: &[u8]) -> Result<(), Errno> {
         let copied = self.shared.file.write_all_at(data, abi::data_offset(self.queue, tag));
         copied.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
     /// Copies data out of the pages of the request.
-    fn take(&self, tag: u16, data: &mut [u8]) -> Result<(), Errno> {
+    pub(super) fn take(&self, tag: u16, data: &mut [u8]) -> Result<(), Errno> {
         let copied = self.shared.file.read_exact_at(data, abi::data_offset(self.queue, tag));
         copied.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
-    fn block_shift(&self) -> u32 {
+    pub(super) fn block_shift(&self) -> u32 {
         self.shared.geometry.block_size().shift() - SECTOR_SHIFT
     }
 
     /// The block that holds a sector; an error where it is beyond the device's end.
-    fn lba(&self, sector: u64) -> Result<Lba, Errno> {
+    pub(super) fn lba(&self, sector: u64) -> Result<Lba, Errno> {
         let lba = Lba::new(sector >> self.block_shift());
         if lba >= Lba::ZERO + self.shared.geometry.block_count() {
             return Err(Errno::IO);
@@ -270,7 +269,7 @@ impl Worker {
     }
 
     /// The zone that starts at a sector.
-    fn zone(&self, sector: u64) -> Result<ZoneId, Errno> {
+    pub(super) fn zone(&self, sector: u64) -> Result<ZoneId, Errno> {
         match self.shared.geometry.locate(self.lba(sector)?) {
             (zone, LbaCount::ZERO) => Ok(zone),
             (_, _) => Err(Errno::INVAL),
@@ -279,44 +278,21 @@ impl Worker {
 }
 
 /// The result of a request: bytes, and the sector of an append.
-struct At {
-    bytes: usize,
-    sector: u64,
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    pub(super) bytes: usize,
+    pub(super) sector: u64,
 }
 
 impl At {
-    const fn bytes(bytes: usize) -> Self {
+    pub(super) const fn bytes(bytes: usize) -> Self {
         Self { bytes, sector: 0 }
     }
 }
 
-fn durability(flags: u32) -> Durability {
-    if flags & abi::FUA == 0 { Durability::Volatile } else { Durability::Durable }
-}
-
-/// The first `sectors` sectors of the buffer.
-fn part(buffer: &mut [u8], sectors: u32) -> Result<&mut [u8], Errno> {
-    let bytes = (sectors as usize) << SECTOR_SHIFT;
-    buffer.get_mut(..bytes).ok_or(Errno::INVAL)
-}
-
 fn refusal(result: i32) -> io::Error {
     match result {
-        0 => io::Error::other("the driver answers before there is a request"),
-        result => io::Error::from_raw_os_error(-result),
-    }
-}
-
-/// Memory for the data of one request, aligned for direct I/O.
-struct Buffer(Vec<u8>);
-
-impl Buffer {
-    fn new() -> Self {
-        Self(vec![0; abi::IO_BYTES_MAX as usize + ALIGNMENT])
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        let start = self.0.as_ptr().align_offset(ALIGNMENT);
-        &mut self.0[start..start + abi::IO_BYTES_MAX as usize]
+        0.. => io::Error::other("the driver answers before there is a request"),
+        errno => io::Error::from_raw_os_error(-errno),
     }
 }

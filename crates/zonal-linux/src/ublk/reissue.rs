@@ -39,6 +39,11 @@ impl Reissue {
         Ok(Self { any: AtomicBool::new(true), found: Mutex::new(written.collect()) })
     }
 
+    /// Whether a write may be a reissued one.
+    pub(super) fn is_expected(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Writes what has not been written already.
     pub(super) fn write(
         &self,
@@ -77,7 +82,7 @@ impl Reissue {
     /// The write pointer of the zone of `lba` when the server started, if the zone has not changed
     /// since.
     fn pointer_found(&self, device: &dyn ZonedDevice, lba: Lba) -> Option<Lba> {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.is_expected() {
             return None;
         }
         let zone = device.geometry().locate(lba).0;
@@ -86,7 +91,7 @@ impl Reissue {
 
     /// A zone changes: what follows is no reissued write.
     pub(super) fn forget(&self, zone: ZoneId) {
-        if self.any.load(Ordering::Acquire) {
+        if self.is_expected() {
             self.take(zone);
         }
     }

@@ -1,7 +1,7 @@
 //! Serves a device as the zoned block device `/dev/ublkbN` of the running kernel.
 //!
-//! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Each request of
-//! the kernel is one `match` arm here; how requests arrive is in `queue.rs`.
+//! [`serve`] serves until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. `export.rs`
+//! answers each request of the kernel; how requests arrive is in `queue.rs`.
 //!
 //! A write completes when the device has it. A flush, or a write with FUA, completes when the device
 //! says that it is durable. When a server was killed and another takes over, the kernel reissues the
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zonal::{DeviceError, ZonedDevice};
+use zonal::ZonedDevice;
 
+use super::export::Export;
 use super::reissue::Reissue;
-use super::{Device, Durability, Error, Queues, Reply, Request, Result, Target, mounted, node};
+use super::{Device, Error, Queues, Result, mounted, node};
 
 /// Which ublk device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +42,13 @@ impl Server {
     /// Creates the block device, or takes it over, and serves it.
     pub fn start(device: Arc<dyn ZonedDevice>, number: Number, queues: Queues) -> Result<Self> {
         let geometry = *device.geometry();
-        let target = |reissue| Arc::new(Export { device: Arc::clone(&device), reissue });
+        let export = |reissue| Arc::new(Export::new(Arc::clone(&device), reissue));
         let served = match number {
-            Number::Any => Device::create(&geometry, None, queues, target(Reissue::none())),
-            Number::New(id) => Device::create(&geometry, Some(id), queues, target(Reissue::none())),
+            Number::Any => Device::create(&geometry, None, queues, export(Reissue::none())),
+            Number::New(id) => Device::create(&geometry, Some(id), queues, export(Reissue::none())),
             Number::Recovered(id) => {
                 let reissue = Reissue::after_kill(&*device).map_err(Error::Report)?;
-                Device::recover(&geometry, id, queues.threads, target(reissue))
+                Device::recover(&geometry, id, queues.threads, export(reissue))
             }
         };
         let served = served?;
@@ -125,59 +125,4 @@ pub fn serve(
 fn stop(id: u32) -> Result<()> {
     mounted::sync(&node(id));
     super::stop(id)
-}
-
-/// Answers the requests of the kernel from a device.
-struct Export {
-    device: Arc<dyn ZonedDevice>,
-    reissue: Reissue,
-}
-
-impl Export {
-    fn perform(&self, request: Request<'_>) -> Result<Reply, DeviceError> {
-        let mut reply = Reply::Done;
-        let durability = match request {
-            Request::Read { lba, buffer } => {
-                self.device.read(lba, buffer)?;
-                Durability::Volatile
-            }
-            Request::Write { lba, data, durability } => {
-                self.reissue.write(&*self.device, lba, data)?;
-                durability
-            }
-            Request::Append { zone, data, durability } => {
-                self.reissue.forget(zone);
-                reply = Reply::At(self.device.append(zone, data)?);
-                durability
-            }
-            Request::Manage { zones, action } => {
-                self.reissue.forget_all(zones);
-                self.device.manage(zones, action)?;
-                Durability::Volatile
-            }
-            Request::Flush => Durability::Durable,
-            Request::Report { first, limit, zones } => {
-                self.device.report(first, zones, limit)?;
-                Durability::Volatile
-            }
-        };
-        if durability == Durability::Durable {
-            self.device.flush()?;
-        }
-        Ok(reply)
-    }
-}
-
-impl Target for Export {
-    fn serve(&self, request: Request<'_>) -> Result<Reply, Errno> {
-        self.perform(request).map_err(|error| {
-            match error {
-                DeviceError::Medium { .. } | DeviceError::Io { .. } | DeviceError::PowerCut => {
-                    tracing::error!(%error, "the device failed");
-                }
-                ref refused => tracing::debug!(%refused, "refused"),
-            }
-            error.errno()
-        })
-    }
 }

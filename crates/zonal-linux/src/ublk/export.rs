@@ -1,0 +1,70 @@
+//! Answers the requests of the kernel from a device.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use zonal::{DeviceError, Io, Op, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+
+use super::reissue::Reissue;
+
+/// A device that is served, from several threads at once.
+pub(super) struct Export {
+    device: Arc<dyn ZonedDevice>,
+    reissue: Reissue,
+}
+
+impl Export {
+    pub(super) fn new(device: Arc<dyn ZonedDevice>, reissue: Reissue) -> Self {
+        Self { device, reissue }
+    }
+
+    /// Performs reads, writes and appends. While writes are to be expected that the kernel reissues, one
+    /// after the other.
+    pub(super) fn submit(&self, batch: &mut [Io<'_>]) {
+        if !self.reissue.is_expected() {
+            return self.device.submit(batch);
+        }
+        for io in batch {
+            match io.op {
+                Op::Write { lba, data } => {
+                    let written = self.reissue.write(&*self.device, lba, data);
+                    io.result = Some(written.map(|()| lba));
+                }
+                Op::Append { zone, .. } => {
+                    self.reissue.forget(zone);
+                    io.perform(&*self.device);
+                }
+                Op::Read { .. } | Op::Flush => io.perform(&*self.device),
+            }
+        }
+    }
+
+    /// Makes durable what was completed before.
+    pub(super) fn flush(&self) -> Result<(), Errno> {
+        self.device.flush().map_err(|error| errno(&error))
+    }
+
+    /// Changes the condition of one zone or of all.
+    pub(super) fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), Errno> {
+        self.reissue.forget_all(zones);
+        self.device.manage(zones, action).map_err(|error| errno(&error))
+    }
+
+    /// Reports up to `limit` zones.
+    pub(super) fn report(&self, first: ZoneId, limit: usize) -> Result<Vec<Zone>, Errno> {
+        let mut zones = Vec::new();
+        self.device.report(first, &mut zones, limit).map_err(|error| errno(&error))?;
+        Ok(zones)
+    }
+}
+
+/// What the kernel is told; `blk_errors[]` in `block/blk-core.c` is how it maps an errno.
+pub(super) fn errno(error: &DeviceError) -> Errno {
+    match error {
+        DeviceError::Medium { .. } | DeviceError::Io { .. } | DeviceError::PowerCut => {
+            tracing::error!(%error, "the device failed");
+        }
+        refused => tracing::debug!(%refused, "refused"),
+    }
+    error.errno()
+}
