@@ -237,7 +237,7 @@ impl Committer {
     }
 
     /// The step that is due, if one is. `open` is a zone of the pair that is written.
-    fn plan(&mut self, layout: &Layout, open: Option<u32>) -> Option<Plan> {
+    fn plan(&mut self, (layout, row_bytes): (&Layout, u64), open: Option<u32>) -> Option<Plan> {
         let is_full = self.is_full(layout);
         let (table, journal) = (&mut self.table, &self.journal);
         let view = &table.view;
@@ -255,7 +255,7 @@ impl Committer {
         } else if let Some(work) = levels.due(&layout.table) {
             Step::Work(work)
         } else {
-            Step::Rewrite(sparse_pairs(&levels, (layout, open))?)
+            Step::Rewrite(sparse_pairs(&levels, (layout, row_bytes), open)?)
         };
         Some(Plan { step, levels, next_part: table.next_part, remade: view.remade() })
     }
@@ -296,14 +296,22 @@ impl Committer {
 
 /// The parts of the pair in which least is live, where parts take more pairs than they need. Where no
 /// pair is open, of two: their parts are to find room in one.
-fn sparse_pairs(levels: &Levels, (layout, open): (&Layout, Option<u32>)) -> Option<BTreeSet<u64>> {
+fn sparse_pairs(
+    levels: &Levels,
+    (layout, row_bytes): (&Layout, u64),
+    open: Option<u32>,
+) -> Option<BTreeSet<u64>> {
     let mut pairs: BTreeMap<u32, (u64, BTreeSet<u64>)> = BTreeMap::new();
     for part in levels.parts() {
         let (bytes, numbers) = pairs.entry(part.at[0].zone).or_default();
         *bytes += u64::from(part.summary.bytes);
         numbers.insert(part.summary.number);
     }
-    if pairs.len() as u64 <= layout.pairs_for(levels.bytes()) {
+    // Zones are kept for all rows as they are before they are compressed. Within these half may be garbage: the
+    // sweep makes most of it, and all of a pair once it has been round, so that nothing is to be written again.
+    let bytes = levels.bytes();
+    let room = (2 * bytes).min(row_bytes).max(bytes);
+    if pairs.len() as u64 <= layout.pairs_for(room) {
         return None;
     }
     let mut pairs: Vec<_> =
@@ -394,7 +402,9 @@ impl Furrow {
             committer.release(&self.drive, &mut MountedZones(self), (&pairs, &self.view.levels()));
         }
         let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
-        let Some(plan) = committer.plan(self.layout(), open) else { return Ok(None) };
+        let Some(plan) = committer.plan((self.layout(), self.row_bytes()), open) else {
+            return Ok(None);
+        };
         let outcome = if self.layout().few_open_pairs {
             self.run_in_one_pair(&mut committer, plan)
         } else {
@@ -403,6 +413,11 @@ impl Furrow {
             self.end_step(&mut self.lock_committer(), outcome)
         };
         outcome.map(Some)
+    }
+
+    /// Bytes of all rows, for which metadata has its zones.
+    fn row_bytes(&self) -> u64 {
+        self.read_state().totals.row_bytes
     }
 
     /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,
@@ -417,7 +432,11 @@ impl Furrow {
             outcome = self.end_step(committer, written).map(|written| before + written);
             let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
             let is_enough = outcome.as_ref().map_or(true, |bytes| *bytes >= STEP_BYTES);
-            next = if is_enough { None } else { committer.plan(self.layout(), open) };
+            next = if is_enough {
+                None
+            } else {
+                committer.plan((self.layout(), self.row_bytes()), open)
+            };
         }
         self.lock_pairs().seal(&self.drive);
         outcome
