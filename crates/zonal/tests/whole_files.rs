@@ -5,7 +5,6 @@
 //! It is the yardstick for what Furrow does with the same files (`zonal-fs`, `tests/space/churn.rs`).
 
 #![allow(clippy::unwrap_used, reason = "a test")]
-#![expect(clippy::print_stdout, reason = "the figures are a part of the result")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of blocks")]
 
 const ZONE_BLOCKS: u64 = 1024;
@@ -30,6 +29,13 @@ enum Placement {
     Fitting(usize),
     /// An oracle divides files into so many classes, each of files that die twice as late as those of the one before.
     Oracle(u32),
+}
+
+/// Which data it is: each kind has zones of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Data {
+    New,
+    Moved,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -75,22 +81,22 @@ impl Log {
     }
 
     /// Stream of a file, and how many zones it may have open.
-    fn stream(&self, file: usize, is_moved: bool) -> (usize, usize) {
+    fn stream(&self, file: usize, data: Data) -> (usize, usize) {
         match self.placement {
-            Placement::InOrder => (usize::from(is_moved), 1),
-            Placement::Fitting(zones) => (usize::from(is_moved), zones),
+            Placement::InOrder => (data as usize, 1),
+            Placement::Fitting(zones) => (data as usize, zones),
             Placement::Oracle(classes) => {
                 let rest = self.files[file].death.saturating_sub(self.deaths);
                 // The longest class is that of the mean life and more.
                 let steps = (self.files.len() as u64 / 32).max(1);
                 let class = (rest / steps).checked_ilog2().map_or(0, |log| log + 1);
-                ((2 * class.min(classes - 1)) as usize + usize::from(is_moved), 1)
+                ((2 * class.min(classes - 1)) as usize + data as usize, 1)
             }
         }
     }
 
-    fn place(&mut self, file: usize, blocks: u64, is_moved: bool) {
-        let (stream, most) = self.stream(file, is_moved);
+    fn place(&mut self, file: usize, blocks: u64, data: Data) {
+        let (stream, most) = self.stream(file, data);
         let mut rest = blocks;
         while rest > 0 {
             let open = &self.open[stream];
@@ -142,7 +148,7 @@ impl Log {
             let at = self.files[file].zones.iter().position(|zone| *zone == victim).unwrap();
             self.files[file].zones.swap_remove(at);
             self.moved += blocks;
-            self.place(file, blocks, true);
+            self.place(file, blocks, Data::Moved);
         }
         self.zones[victim].written = 0;
         self.free.push(victim);
@@ -180,7 +186,7 @@ fn amplification(placement: Placement, zones: usize, live: u64, kept: usize) -> 
         let death = log.deaths + life;
         log.files.push(File { blocks, zones: Vec::new(), death });
         alive.insert((death, file));
-        log.place(file, blocks, false);
+        log.place(file, blocks, Data::New);
         (held, written) = (held + blocks, written + blocks);
     }
     let (then, moved) = before.unwrap();
