@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use zerocopy::{FromBytes, IntoBytes};
 use zonal::DeviceError;
+use zonal::crc32c;
 use zonal_fs::furrow::table::key::{Key, RowKind};
 use zonal_fs::furrow::table::leaf::{LeafHead, decode, decode_rows, encode_rows};
 use zonal_fs::furrow::table::merge::Cursor;

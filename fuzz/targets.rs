@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use zerocopy::{FromBytes, IntoBytes};
+use zonal::crc32c;
 use zonal::file::format::{HostLen, parse_header};
 use zonal::layer::fault::FaultPlan;
 use zonal::layer::trace::{TraceReader, replay};

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use zonal::crc32c;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::{
     BlockSize, GeometrySpec, LbaCount, ManualClock, Rules, Select, ZoneAction, ZoneId, ZonedDevice,

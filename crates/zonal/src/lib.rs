@@ -8,6 +8,7 @@
 pub mod aligned;
 pub mod batch;
 pub mod clock;
+pub mod crc32c;
 pub mod device;
 mod emulated;
 pub mod error;

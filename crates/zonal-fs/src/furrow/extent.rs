@@ -12,6 +12,7 @@ use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use super::state::{File, State};
 use super::table::key::RowKind;
 use crate::vfs::Ino;
+use zonal::crc32c;
 
 /// Map entries that one step changes.
 const STEP_ENTRIES: usize = 1024;

@@ -471,6 +471,8 @@ fn joined(placed: &[Placed]) -> Vec<Placed> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use zonal::crc32c;
+
     use super::*;
     use crate::furrow::format::owners::Owner;
     use crate::furrow::sample::{counted, formatted};

@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use zonal::DeviceError;
+use zonal::crc32c;
 
 use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;

@@ -9,6 +9,7 @@ use std::fmt;
 
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, FileSystem, Ino, InodeFlags, Listing, Result, Seek, Timestamp};
+use zonal::crc32c;
 
 /// Bytes that are hashed together.
 const CHUNK: usize = 4096;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use zonal::crc32c;
 use zonal_fs::FsError;
 use zonal_fs::acl;
 use zonal_fs::tree::NodeAttr;

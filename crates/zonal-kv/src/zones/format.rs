@@ -8,6 +8,7 @@ use std::mem::size_of;
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zonal::crc32c;
 
 /// First bytes of a record.
 pub const MAGIC: [u8; 8] = *b"ZNAMEMAP";

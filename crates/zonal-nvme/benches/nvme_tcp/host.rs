@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use zerocopy::IntoBytes;
+use zonal::crc32c;
 use zonal::nvme::command::DataPointer;
 use zonal::nvme::decode::{BlockRange, Durability, SendTarget, ZoneSend, ZoneSendAction};
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry};

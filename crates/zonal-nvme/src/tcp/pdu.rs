@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zonal::crc32c;
 use zonal::nvme::{CompletionEntry, SubmissionEntry};
 
 /// Bytes of the common header.

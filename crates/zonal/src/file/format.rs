@@ -8,6 +8,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::crc32c;
 use crate::emulated::initial_state;
 use crate::geometry::GeometryBytes;
 use crate::state::ZoneState;

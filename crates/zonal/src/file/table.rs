@@ -26,6 +26,7 @@ use super::format::{
     RECORD_MAGIC, RecordHeader, SNAPSHOT_MAGIC, SnapshotHeader, ZoneEntry, decode_entry,
     decode_state, encode_entry, encode_state,
 };
+use crate::crc32c;
 use crate::emulated::initial_state;
 use crate::limits::Limits;
 use crate::state::{Event, ZoneState, next};

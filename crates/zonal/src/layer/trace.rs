@@ -19,6 +19,7 @@ pub use self::format::{TraceHeader, TraceRecord};
 pub use self::replay::{Replayed, TraceEnd, TraceError, TraceReader, replay};
 use super::meter::OpKind;
 use crate::batch::{Io, Op};
+use crate::crc32c;
 use crate::error::Result;
 use crate::{DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 

@@ -9,6 +9,7 @@ use std::mem::{offset_of, size_of};
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zonal::crc32c;
 
 use super::{Address, BLOCK_BYTES, VERSION, blocks_for};
 

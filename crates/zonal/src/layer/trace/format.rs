@@ -5,6 +5,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::crc32c;
 use crate::geometry::GeometryBytes;
 use crate::{Geometry, GeometrySpec};
 

@@ -8,6 +8,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::format::{TraceHeader, TraceRecord, decode_header, is_valid};
 use super::{TraceContent, report_bytes, status};
+use crate::crc32c;
 use crate::layer::meter::OpKind;
 use crate::{
     ByteCount, Geometry, GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice,

@@ -1,6 +1,7 @@
 //! Making a part: rows become leaves as they come, the index follows at the end.
 
 use zerocopy::IntoBytes;
+use zonal::crc32c;
 
 use super::{
     BuiltPart, ENTRY_BYTES, HEADER_BYTES, IndexEntry, KeyRange, LOST_BYTES, LostEntry,

@@ -20,6 +20,7 @@ use std::mem::size_of;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zonal::DeviceError;
+use zonal::crc32c;
 
 use super::key::Key;
 

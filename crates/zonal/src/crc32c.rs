@@ -1,0 +1,48 @@
+//! CRC32C, the Castagnoli polynomial (RFC 3720, appendix B.4): of our formats, and of NVMe/TCP's digests.
+//!
+//! By the crate crc-fast, which uses the widest instructions that the processor has: with AVX-512 it takes 92 ns
+//! for 4 KiB, where those of SSE4.2 take 188.
+
+use crc_fast::{CrcAlgorithm, Digest, checksum};
+
+/// The checksum of `data`.
+pub fn crc32c(data: &[u8]) -> u32 {
+    narrow(checksum(CrcAlgorithm::Crc32Iscsi, data))
+}
+
+/// The checksum of data whose checksum is `crc` with `data` behind it.
+pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, (!crc).into());
+    digest.update(data);
+    narrow(digest.finalize())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
+const fn narrow(crc: u64) -> u32 {
+    crc as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 3720, and the check value that catalogues of CRCs give.
+    #[test]
+    fn it_is_that_of_the_standard() {
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        let ascending: Vec<u8> = (0..32).collect();
+        assert_eq!(crc32c(&ascending), 0x46dd_794e);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn parts_give_the_checksum_of_the_whole() {
+        let data: Vec<u8> = (0..9000_u32).map(|at| (at * 7919).to_le_bytes()[1]).collect();
+        for at in [0, 1, 15, 64, 4096, 8999, 9000] {
+            let (front, back) = data.split_at(at);
+            assert_eq!(crc32c_append(crc32c(front), back), crc32c(&data), "{at}");
+        }
+        assert_eq!(crc32c(&[]), 0);
+    }
+}
