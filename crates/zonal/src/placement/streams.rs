@@ -269,12 +269,16 @@ impl Streams {
 
     /// The zone of a class that has room for all of what belongs together: where the rest of it is, or the one that
     /// is nearest to being full, so that others keep their room for what is longer. What reclaim moves is better off
-    /// in the zone of another class than cut.
+    /// in the zone of a neighbouring class than cut; farther away, it costs more than the cut.
     fn fitting(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
         let wanted = if whole.blocks > self.zone_blocks { 0 } else { whole.blocks };
         let distance = |open: &OpenZone| match (open.target, target) {
             (open, wanted) if open == wanted => Some(0),
-            (Target::Moved(open), Target::Moved(class)) if wanted > 0 => Some(open.abs_diff(class)),
+            (Target::Moved(open), Target::Moved(class))
+                if wanted > 0 && open.abs_diff(class) <= 1 =>
+            {
+                Some(1)
+            }
             _ => None,
         };
         let seen = self.open.iter().filter_map(|open| {
@@ -548,12 +552,13 @@ mod tests {
     }
 
     #[test]
-    fn what_reclaim_moves_is_better_off_in_another_class_than_cut() {
+    fn what_reclaim_moves_is_better_off_in_the_next_class_than_cut() {
         let mut streams = Streams::new(Budget::of(12), 100);
         streams.open(0, Target::Moved(0), 1);
-        streams.open(1, Target::Moved(3), 1);
-        streams.open(2, Target::Class(0), 1);
-        let choose = |blocks| choice(&streams, Target::Moved(0), (blocks, None), &[30, 40, 90]);
+        streams.open(1, Target::Moved(1), 1);
+        streams.open(2, Target::Moved(2), 1);
+        streams.open(3, Target::Class(0), 1);
+        let choose = |blocks| choice(&streams, Target::Moved(0), (blocks, None), &[30, 40, 90, 90]);
         assert_eq!([30, 40, 41].map(choose), [0, 1, 0].map(Choice::Zone));
     }
 
