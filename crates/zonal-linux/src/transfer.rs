@@ -7,30 +7,23 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{AtFlags, StatxFlags};
-
-/// Every device takes memory at multiples of this.
-const ALIGNMENT_MAX: usize = 4096;
+use zonal::AlignedBytes;
+use zonal::aligned::ALIGNMENT;
 
 /// Bytes of the buffer of a thread: the largest piece that is copied.
 const BUFFER_BYTES: usize = 1 << 20;
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: RefCell<Option<AlignedBytes>> = const { RefCell::new(None) };
 }
 
 /// Runs `step` with the thread's buffer.
 fn with_buffer<T>(step: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
-        if buffer.is_empty() {
-            buffer.resize(BUFFER_BYTES + ALIGNMENT_MAX, 0);
-        }
-        let start = buffer.as_ptr().align_offset(ALIGNMENT_MAX);
-        let aligned: Range<usize> = start..start + BUFFER_BYTES;
-        step(&mut buffer[aligned])
+        step(buffer.get_or_insert_with(|| AlignedBytes::zeroed(BUFFER_BYTES)))
     })
 }
 
@@ -54,8 +47,8 @@ pub(crate) struct DirectFile {
 impl DirectFile {
     /// `file`, which was opened with `O_DIRECT`.
     pub(crate) fn new(file: File) -> Self {
-        let told = memory_alignment(&file).unwrap_or(ALIGNMENT_MAX);
-        let memory_alignment = told.min(ALIGNMENT_MAX);
+        let told = memory_alignment(&file).unwrap_or(ALIGNMENT);
+        let memory_alignment = told.min(ALIGNMENT);
         Self { file, memory_alignment }
     }
 
@@ -148,9 +141,9 @@ mod tests {
         file.write(0, part).unwrap();
         file.read(0, part).unwrap();
         assert!(part.iter().all(|byte| *byte == 7));
-        assert!(BUFFER.with_borrow(Vec::is_empty), "copied");
+        assert!(BUFFER.with_borrow(Option::is_none), "copied");
         let odd = &mut memory[skip + 1..skip + 8193];
         file.write(0, odd).unwrap();
-        assert!(BUFFER.with_borrow(|buffer| !buffer.is_empty()));
+        assert!(BUFFER.with_borrow(Option::is_some));
     }
 }

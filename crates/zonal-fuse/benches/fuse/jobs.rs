@@ -174,16 +174,16 @@ fn places(bytes: usize, count: u64) -> impl Iterator<Item = u64> {
 }
 
 fn read(file: &File, bytes: usize, count: u64, laps: &mut Laps) {
-    let (mut buffer, range) = aligned(bytes);
+    let mut buffer = aligned(bytes);
     for at in places(bytes, count) {
-        laps.lap(|| file.read_exact_at(&mut buffer[range.clone()], at).expect("read"));
+        laps.lap(|| file.read_exact_at(&mut buffer, at).expect("read"));
     }
 }
 
 fn write(file: &File, bytes: usize, count: u64, laps: &mut Laps) {
-    let (buffer, range) = aligned(bytes);
+    let buffer = aligned(bytes);
     for at in places(bytes, count) {
-        laps.lap(|| file.write_all_at(&buffer[range.clone()], at).expect("written"));
+        laps.lap(|| file.write_all_at(&buffer, at).expect("written"));
     }
 }
 
@@ -217,9 +217,9 @@ fn read_at_depth(dir: &Path, count: u64, _: &mut Laps) {
     while left > 0 {
         while let Some(slot) = free.pop() {
             let Some(at) = waiting.next() else { break };
-            let (buffer, range) = &mut buffers[usize::try_from(slot).expect("a slot")];
+            let buffer = &mut buffers[usize::try_from(slot).expect("a slot")];
             let target = types::Fd(file.as_raw_fd());
-            let entry = opcode::Read::new(target, buffer[range.clone()].as_mut_ptr(), bytes);
+            let entry = opcode::Read::new(target, buffer.as_mut_ptr(), bytes);
             let entry = entry.offset(at).build().user_data(slot);
             // SAFETY: file and buffer live until all reads have ended, and each buffer has one.
             unsafe { ring.submission().push(&entry) }.expect("it has room for all");

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use zonal::AlignedBytes;
+
 use crate::daemon::{self, Daemon};
 use crate::is_wanted;
 use crate::target::{Handle, Kind, Op, Target};
@@ -163,34 +165,34 @@ pub(crate) fn fill(target: &Target, job: u32) {
 
 fn write_anew(handle: &Handle<'_>) {
     handle.restart();
-    let (buffer, range) = aligned(1 << 20);
+    let buffer = aligned(1 << 20);
     for piece in 0..ZONE_BYTES >> 20 {
-        handle.write(piece << 20, &buffer[range.clone()]);
+        handle.write(piece << 20, &buffer);
     }
 }
 
 pub(crate) fn work(handle: &Handle<'_>, op: Op, bytes: usize, operations: u64, seed: u64) {
-    let (mut buffer, range) = aligned(bytes);
+    let mut buffer = aligned(bytes);
     let places = ZONE_BYTES / bytes as u64;
     let mut random = seed + 1;
     for nth in 0..operations {
         match op {
-            Op::Write => handle.write(nth % places * bytes as u64, &buffer[range.clone()]),
+            Op::Write => handle.write(nth % places * bytes as u64, &buffer),
             Op::BufferedRead | Op::FirstRead => {
-                handle.read(nth % places * bytes as u64, &mut buffer[range.clone()]);
+                handle.read(nth % places * bytes as u64, &mut buffer);
             }
             Op::RandomRead => {
                 // A linear congruential generator will do to spread reads.
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                handle.read((random >> 33) % places * bytes as u64, &mut buffer[range.clone()]);
+                handle.read((random >> 33) % places * bytes as u64, &mut buffer);
             }
         }
     }
 }
 
 /// A buffer as `O_DIRECT` wants it.
-pub(crate) fn aligned(len: usize) -> (Vec<u8>, std::ops::Range<usize>) {
-    let buffer = vec![7; len + 4096];
-    let start = buffer.as_ptr().align_offset(4096);
-    (buffer, start..start + len)
+pub(crate) fn aligned(len: usize) -> AlignedBytes {
+    let mut buffer = AlignedBytes::zeroed(len);
+    buffer.fill(7);
+    buffer
 }

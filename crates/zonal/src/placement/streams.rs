@@ -173,14 +173,15 @@ impl Streams {
         room: impl Fn(u32) -> u64,
     ) -> Choice {
         let target = self.budget.merged(target);
-        let may_add = supply == Supply::Empty && self.may_add(target);
         if let Some(zone) = self.fitting(target, whole, &room) {
             return Choice::Zone(zone);
         }
         if let Some(zone) = self.own(target, &room) {
+            if supply == Supply::Exhausted || !self.may_add(target) {
+                return Choice::Zone(zone);
+            }
             let left = |open: &OpenZone| self.is_left(open, now) && room(open.zone) >= whole.blocks;
-            let another = self.least_used(left).map_or(Choice::Open, Choice::Zone);
-            return if may_add { another } else { Choice::Zone(zone) };
+            return self.least_used(left).map_or(Choice::Open, Choice::Zone);
         }
         if let Target::File(_) = target
             && let Some(done) = self.least_used(|open| self.is_done(open, now))
@@ -271,9 +272,12 @@ impl Streams {
     /// is nearest to being full, so that others keep their room for what is longer. What reclaim moves is better off
     /// in the zone of a neighbouring class than cut; farther away, it costs more than the cut.
     fn fitting(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
+        if let Target::File(_) = target {
+            return None;
+        }
         let wanted = if whole.blocks > self.zone_blocks { 0 } else { whole.blocks };
         let distance = |open: &OpenZone| match (open.target, target) {
-            (open, wanted) if open == wanted => Some(0),
+            (own, target) if own == target => Some(0),
             (Target::Moved(open), Target::Moved(class))
                 if wanted > 0 && open.abs_diff(class) <= 1 =>
             {
@@ -285,12 +289,7 @@ impl Streams {
             let (distance, room) = (distance(open)?, room(open.zone));
             (room >= wanted).then_some((whole.near != Some(open.zone), distance, room, open.zone))
         });
-        match target {
-            Target::File(_) => None,
-            Target::Class(_) | Target::Hinted(_) | Target::Moved(_) => {
-                seen.min().map(|seen| seen.3)
-            }
-        }
+        seen.min().map(|seen| seen.3)
     }
 
     /// The zone that is written for a target already; of several the one that is nearest to being full.
