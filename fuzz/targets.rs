@@ -383,6 +383,7 @@ impl Patched {
             index_at: pointer.index_at.get(),
             index_bytes: pointer.index_bytes.get(),
             index_crc: pointer.index_crc.get(),
+            moved_below: pointer.moved_below.get(),
         };
         let source = PatchedPart { drive: self, pointer };
         let mut cursor =

@@ -2,7 +2,8 @@
 //!
 //! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part of
 //! their name. `--json FILE` writes the figures; `--before FILE`, which may be given more than once,
-//! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB.
+//! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB;
+//! `metadata` then has one of 64 GiB alone, which takes twenty minutes.
 //! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are.
 //!
 //! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock of

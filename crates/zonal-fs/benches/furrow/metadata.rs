@@ -74,11 +74,24 @@ impl Paced {
     }
 }
 
+/// Overwrites of a file that takes 80 % of a drive: its zones and their MiB, and how many turns of it are
+/// written before the others are counted.
+struct Overwrites {
+    name: &'static str,
+    drive: (u64, u64),
+    turns: (u64, u64),
+}
+
 /// Five workloads.
-pub(crate) fn metadata(_args: &Args, report: &mut Report) {
-    overwrites(report, "uniform", Dice::below);
+pub(crate) fn metadata(args: &Args, report: &mut Report) {
+    if args.is_large {
+        let large = Overwrites { name: "uniform, 64 GiB", drive: (1280, 64), turns: (1, 1) };
+        return overwrites(report, &large, Dice::below);
+    }
+    let small = |name| Overwrites { name, drive: (256, 8), turns: (2, 2) };
+    overwrites(report, &small("uniform"), Dice::below);
     let zipf = Zipf::new(0.99, 2 * 1024 * 1024 * 1024 / BLOCK * 8 / 10);
-    overwrites(report, "Zipf 0.99", |dice, blocks| zipf.block(dice, blocks));
+    overwrites(report, &small("Zipf 0.99"), |dice, blocks| zipf.block(dice, blocks));
     churn(report);
     small_files(report);
     empty_files(report);
@@ -89,17 +102,20 @@ fn ratios(report: &mut Report, name: &str, [user, reclaim, metadata]: [f64; 3]) 
     report.count(&format!("{name}: reclaim"), "bytes per byte written", reclaim / user);
 }
 
-/// Two turns of a drive of 2 GiB that is filled to 80 %, after two that bring it to its steady state.
-fn overwrites(report: &mut Report, name: &str, mut block: impl FnMut(&mut Dice, u64) -> u64) {
-    let mut paced = Paced::new(256, 8, 10_000);
+fn overwrites(
+    report: &mut Report,
+    &Overwrites { name, drive, turns }: &Overwrites,
+    mut block: impl FnMut(&mut Dice, u64) -> u64,
+) {
+    let mut paced = Paced::new(drive.0, drive.1, 10_000);
     let file = create_file(&paced.fs, Ino::ROOT, "file");
     let all = paced.drive.bytes() / BLOCK;
     let blocks = (all * 8 / 10).min(paced.fs.statfs().expect("it says").blocks_free);
     fill(&paced.fs, file, blocks * BLOCK);
     let mut dice = Dice(5);
     let mut mark = paced.mark();
-    for nth in 0..4 * all {
-        if nth == 2 * all {
+    for nth in 0..(turns.0 + turns.1) * all {
+        if nth == turns.0 * all {
             paced.fs.sync().expect("synced");
             mark = paced.mark();
         }

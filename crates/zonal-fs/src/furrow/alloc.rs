@@ -8,11 +8,12 @@
 //! metadata may take the last. Where nothing else is left, reclaim takes half of those: it gives back
 //! more than it takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zonal::placement::streams::Streams;
 use zonal::placement::victims::Victims;
 
+use super::format::ZoneGeneration;
 use super::grants::OpenRoom;
 use super::layout::ZoneLimits;
 use super::options::ZonePick;
@@ -119,6 +120,8 @@ pub(super) struct ZoneSlot {
     pub(super) unreadable: bool,
     /// Times it was emptied since the mount: tells a block from one that lay there before.
     pub(super) resets: u32,
+    /// Its generation, as rows name it.
+    pub(super) generation: u8,
 }
 
 impl ZoneSlot {
@@ -141,6 +144,7 @@ impl ZoneSlot {
             records: Records::default(),
             unreadable: false,
             resets: 0,
+            generation: 0,
         }
     }
 
@@ -179,6 +183,8 @@ pub(super) struct Zones {
     pub(super) changed: BTreeSet<u32>,
     /// Zones that have records in memory.
     pub(super) recorded: BTreeSet<u32>,
+    /// Zones of which there are tables of moved blocks, and how many.
+    pub(super) moved_from: BTreeMap<ZoneGeneration, u32>,
 }
 
 impl Zones {
@@ -200,6 +206,7 @@ impl Zones {
             usable: 0,
             changed: BTreeSet::new(),
             recorded: BTreeSet::new(),
+            moved_from: BTreeMap::new(),
             slots,
         };
         for zone in zones.ids() {
@@ -408,6 +415,7 @@ impl Zones {
         slot.unreadable = false;
         slot.resets = slot.resets.wrapping_add(1);
         slot.origin = Origin::Written;
+        self.begin_generation(zone);
         self.finished(zone);
         self.leave_role(zone, Role::Free);
         self.insert_free(zone);

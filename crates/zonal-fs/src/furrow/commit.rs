@@ -195,7 +195,10 @@ impl Furrow {
             return Ok(Vec::new());
         }
         let unflushed = self.drive.unflushed();
-        if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes {
+        // No row of the batch says what is in blocks that were moved without rows.
+        let has_moved =
+            self.view.has_unwritten_moves() && !self.has_planted(PlantedBug::SkipMovedFlush);
+        if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes || has_moved {
             self.drive.flush()?;
             return Ok(Vec::new());
         }

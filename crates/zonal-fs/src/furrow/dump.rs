@@ -9,12 +9,14 @@ use zonal::ZonedDevice;
 use zonal::placement::learned::ROW_SLOTS;
 
 use super::format::owners::{Owner, OwnerRecord};
-use super::format::row::{LearnedRow, Place, Row, decode};
+use super::format::row::{LearnedRow, MovedRow, Place, Row, decode};
 use super::format::superblock::Superblock;
+use super::format::{ZoneGeneration, moved};
 use super::invariant::Problems;
 use super::io::Drive;
 use super::layout::Layout;
 use super::load::inode_of;
+use super::moves::moved_key;
 use super::planted::Planted;
 use super::recover::{self, Opened};
 use super::replay::Reader;
@@ -248,6 +250,15 @@ fn journal(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Resul
     Ok(())
 }
 
+fn moved_value(row: &MovedRow, tail: &[u8]) -> Value {
+    let to = ZoneGeneration::from_raw(row.zone.get());
+    let runs = moved::decode(row, tail).unwrap_or_default();
+    let runs: Vec<_> = runs.iter().map(|run| [run.block, run.blocks]).collect();
+    json!({
+        "zone": to.zone(), "zone_generation": to.generation(), "block": row.block.get(), "runs": runs,
+    })
+}
+
 /// A row; of a deleted one, its key.
 fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
     let (owner, at) = (key.owner(), key.at());
@@ -263,6 +274,10 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         RowKind::Learned => json!({ "learned": owner }),
         RowKind::Name => json!({ "parent": owner, "hash": format!("{at:016x}") }),
         RowKind::Owners => json!({ "zone": owner, "list": at }),
+        RowKind::Moved => {
+            let from = moved_key(key).0;
+            json!({ "moved_from": from.zone(), "generation": from.generation(), "number": at })
+        }
     };
     let Some(row) = row else { return value };
     let more = match row {
@@ -281,7 +296,8 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         }),
         Row::Map(blocks, Place::Preallocated) => json!({ "blocks": blocks }),
         Row::Map(blocks, Place::Zone(place, _)) => json!({
-            "blocks": blocks, "zone": place.zone.get(), "block": place.block.get(),
+            "blocks": blocks, "zone": place.generation().zone(),
+            "generation": place.generation().generation(), "block": place.block.get(),
         }),
         Row::Map(blocks, Place::Shared(place)) => json!({
             "blocks": blocks, "extent": place.extent.get(), "skip": place.skip.get(),
@@ -296,6 +312,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
             "live": row.live.get(), "end": row.end.get(), "last_write": row.last_write.get(),
             "born": row.born.get(), "moved": row.moved == 1,
             "next_owners": row.next_owners.get(), "listed": row.listed == 1,
+            "generation": row.generation,
         }),
         Row::Orphan => json!({}),
         Row::Learned(row) => learned_value(owner, row),
@@ -305,6 +322,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         Row::Owners(records) => json!({
             "records": records.iter().map(owner_record).collect::<Vec<_>>(),
         }),
+        Row::Moved(row, tail) => moved_value(row, tail),
     };
     for (name, field) in more.as_object().into_iter().flatten() {
         value[name] = field.clone();
@@ -370,7 +388,8 @@ fn value_of(key: Key, row: &Row<'_>) -> Option<Value> {
         | Row::Orphan
         | Row::Learned(_)
         | Row::Name(_)
-        | Row::Owners(_) => None,
+        | Row::Owners(_)
+        | Row::Moved(..) => None,
     }
 }
 
@@ -407,7 +426,7 @@ fn map_value(key: Key, blocks: u32, place: &Place<'_>) -> Value {
     match place {
         Place::Preallocated => {}
         Place::Zone(place, crcs) => {
-            value["zone"] = json!(place.zone.get());
+            value["zone"] = json!(place.address().zone);
             value["block"] = json!(place.block.get());
             value["crc32c"] = crcs_value(crcs);
         }
@@ -426,7 +445,7 @@ fn zones(drive: &Drive, opened: &Opened, each: &mut dyn FnMut(Value)) -> Result<
         let Scanned::Row(key, value) = scanned else { return };
         let (zone, blocks) = match decode(key, value) {
             Ok(Row::Extent(row, crcs)) => (row.zone.get(), crcs.len()),
-            Ok(Row::Map(_, Place::Zone(place, crcs))) => (place.zone.get(), crcs.len()),
+            Ok(Row::Map(_, Place::Zone(place, crcs))) => (place.address().zone, crcs.len()),
             _ => return,
         };
         let (live, runs) = counts.entry(zone).or_default();

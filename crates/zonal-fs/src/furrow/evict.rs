@@ -72,6 +72,7 @@ impl State {
         let range = || first..=last;
         self.changes.rows.range(range()).next().is_some()
             || self.committing.range(range()).next().is_some()
+            || self.moving.moved_in(first, last).next().is_some()
     }
 
     /// Lets go of what nobody uses until `target` bytes are left, or most of it was looked at.
@@ -233,11 +234,12 @@ impl State {
         PIECE_ENTRIES
     }
 
-    /// Places of rows that are to be committed, or being committed.
+    /// Places of rows that are to be committed, or being committed, or that name an old place until then.
     fn changed_places(&self, first: Key, last: Key) -> BTreeSet<u64> {
         let range = || first..=last;
         let committing = self.committing.range(range());
-        self.changes.rows.range(range()).chain(committing).map(|key| key.at()).collect()
+        let rows = self.changes.rows.range(range()).chain(committing).copied();
+        rows.chain(self.moving.moved_in(first, last)).map(Key::at).collect()
     }
 
     /// Forgets which names a directory is known not to have.

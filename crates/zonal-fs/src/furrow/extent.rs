@@ -8,6 +8,7 @@ use super::format::BLOCK_BYTES;
 use super::format::owners::OwnerRecord;
 use super::format::row::extent_bytes;
 use super::missing::{Lookup, Missing, Stop};
+use super::moving::Noted;
 use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
 use super::state::{File, State};
 use super::table::key::RowKind;
@@ -238,8 +239,11 @@ impl State {
 
     /// Moves a run of blocks that reclaim has copied to its new place. They are an owner's now, all of
     /// them; what else its map entry has stays where it is.
-    pub(super) fn relocate(&mut self, owner: Owner, blocks: u32, (zone, block): (u32, u32)) {
+    pub(super) fn relocate(&mut self, owner: Owner, to: Placed, noted: Noted) {
+        let Placed { zone, block, blocks } = to;
         match owner {
+            Owner::Entry(ino, first)
+                if noted == Noted::InTables && self.move_entry(ino, first, to) => {}
             Owner::Entry(ino, first) => {
                 self.split_map(ino, first);
                 self.split_map(ino, first + u64::from(blocks));

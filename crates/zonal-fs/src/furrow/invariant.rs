@@ -56,6 +56,7 @@ invariants! {
     LISTED "C33" "whose the blocks of a zone are is in its rows of owners, where it says so";
     NAMES "C34" "an indexed directory has the cookie of each entry in the row of its name's hash, and no others";
     LEARNED "C35" "rows of what was learned have possible numbers, and so have the contexts of files";
+    MOVED "C36" "where a piece of a file is, with its moves, is in the generation of a zone in which something lives, and each table of moves has a number of its own";
 }
 
 /// A rule that does not hold.

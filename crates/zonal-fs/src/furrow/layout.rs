@@ -134,6 +134,8 @@ pub(super) struct Layout {
     pub(super) journal_blocks: u64,
     /// Bytes of rows in one record of the journal, about.
     pub(super) record_bytes: usize,
+    /// Bytes of memory that tables of moved blocks may take.
+    pub(super) moved_bytes: usize,
     /// Blocks of a full sequential zone.
     pub(super) zone_blocks: u32,
     /// Zones are finished as soon as they are not written for a while, because the drive allows
@@ -213,6 +215,7 @@ impl Layout {
             // The pair that is written then has room for what is committed meanwhile.
             journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
             record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
+            moved_bytes: usize::MAX,
             zone_blocks,
             few_active_zones: active < FEW_ACTIVE_ZONES,
             few_open_pairs,
@@ -228,6 +231,7 @@ impl Layout {
     pub(super) fn limit(&mut self, options: &MountOptions) {
         let division = options.division();
         self.limit_memory(division.memtable, division.part);
+        self.moved_bytes = division.moved;
         (self.placement, self.evidence) = (options.placement, options.evidence);
         self.pick = options.zone_pick.unwrap_or(self.pick);
         let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);

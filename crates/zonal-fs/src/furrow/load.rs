@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use zerocopy::byteorder::little_endian::U32;
 use zonal::placement::learned::Context;
 
-use super::format::BLOCK_BYTES;
-use super::format::row::{EntryRow, ExtentRow, InodeRow, Place, SharedPlace, ZonePlace};
+use super::format::row::{EntryRow, ExtentRow, InodeRow, Place, SharedPlace};
+use super::format::{Address, BLOCK_BYTES};
 use super::held::Used;
 use super::invariant::{self as rule, Invariant};
 use super::names::Names;
@@ -101,8 +101,9 @@ pub(super) fn extent_of(row: &ExtentRow, crcs: &[U32]) -> Extent {
 pub(super) fn entry_of(blocks: u32, place: &Place<'_>) -> MapEntry {
     match place {
         Place::Preallocated => MapEntry::Preallocated { blocks },
-        Place::Zone(ZonePlace { zone, block }, crcs) => {
-            MapEntry::At { zone: zone.get(), block: block.get(), crcs: crcs_of(crcs) }
+        Place::Zone(place, crcs) => {
+            let Address { zone, block } = place.address();
+            MapEntry::At { zone, block, crcs: crcs_of(crcs) }
         }
         Place::Shared(SharedPlace { extent, skip }) => {
             MapEntry::Shared { extent: ExtentId(extent.get()), skip: skip.get(), blocks }

@@ -171,6 +171,10 @@ impl Furrow {
                         inode.xattrs.insert(name.into(), xattr);
                     }
                 }
+                RowKind::Map if self.is_lost_piece(&value) => {
+                    found.end = key;
+                    break;
+                }
                 RowKind::Map => self.add_map_row(&mut map, (key, &value))?,
                 RowKind::Totals
                 | RowKind::Zone
@@ -180,7 +184,8 @@ impl Furrow {
                 | RowKind::Name
                 | RowKind::Entry
                 | RowKind::Extent
-                | RowKind::Owners => {}
+                | RowKind::Owners
+                | RowKind::Moved => {}
             }
         }
         match &mut inode.body {
@@ -203,11 +208,16 @@ impl Furrow {
     fn read_map(&self, ino: Ino, block: u64) -> Result<Found> {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let wanted = self.read_state().map_rows_wanted(ino, block);
-        let mut map = MapRows::default();
+        let (mut map, mut lost) = (MapRows::default(), None);
         let end = self.visit(key(block), key(u64::MAX), wanted, &mut |key, value| {
+            if !map.entries.is_empty() && self.is_lost_piece(value) {
+                lost = Some(key);
+                return Ok(ControlFlow::Break(()));
+            }
             self.add_map_row(&mut map, (key, value))?;
             Ok(ControlFlow::Continue(()))
         })?;
+        let end = lost.unwrap_or(end);
         let mut start = block;
         let first = map.entries.first().map_or(u64::MAX, |(first, _)| *first);
         // Only where none begins the one before can have it.
@@ -295,6 +305,9 @@ impl Furrow {
         }
         if let MapEntry::At { zone, block, .. } = &entry {
             self.check_place(key, (*zone, *block), blocks)?;
+        }
+        if self.is_lost_piece(value) {
+            return Err(broken(key, "its blocks were moved, and no copy says where to"));
         }
         map.end = end;
         map.entries.push((key.at(), entry));

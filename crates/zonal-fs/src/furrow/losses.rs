@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use zonal::{Zone, ZoneCond, ZoneId};
 
-use super::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, decode};
+use super::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, decode};
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use super::io::Drive;
 use super::table::key::{Key, RowKind};
@@ -61,10 +61,10 @@ impl Losses {
         let mut extents = BTreeMap::new();
         each_row(drive, view, (RowKind::Extent, RowKind::Owners), &mut |key, row| {
             if let Row::Extent(ExtentRow { zone, block, .. }, crcs) = row {
-                let place = Place::Zone(ZonePlace { zone, block }, crcs);
+                let at = (zone.get(), block.get());
                 // A part of it may still be there, which its files would find out.
-                if lost_of(drive, zones, &place).is_some() {
-                    extents.insert(key.owner(), (zone.get(), block.get()));
+                if lost_of(drive, zones, at, crcs.len()).is_some() {
+                    extents.insert(key.owner(), at);
                 }
             }
         })?;
@@ -74,7 +74,10 @@ impl Losses {
             Row::Map(blocks, place) if key.at() < end => {
                 let lost = match place {
                     Place::Preallocated => None,
-                    Place::Zone(..) => lost_of(drive, zones, &place),
+                    Place::Zone(place, crcs) => {
+                        let at = place.address();
+                        lost_of(drive, zones, (at.zone, at.block), crcs.len())
+                    }
                     Place::Shared(SharedPlace { extent, skip }) => {
                         extents.get(&extent.get()).and_then(|&(zone, block)| {
                             let end = block.saturating_add(skip.get()).saturating_add(blocks);
@@ -97,9 +100,23 @@ impl Losses {
             | Row::Name(_)
             | Row::Entry(..)
             | Row::Extent(..)
-            | Row::Owners(_) => {}
+            | Row::Owners(_)
+            | Row::Moved(..) => {}
         })?;
         Ok(losses)
+    }
+
+    /// Says so in the log.
+    pub(super) fn log(&self) {
+        for loss in &self.found {
+            tracing::error!(
+                inode = %loss.ino, offset = loss.offset, bytes = loss.len, zone = %loss.zone,
+                "data is lost: {}", loss.why
+            );
+        }
+        if self.more > 0 {
+            tracing::error!(more = self.more, "and more data is lost");
+        }
     }
 
     fn add(&mut self, loss: Loss) {
@@ -142,10 +159,14 @@ fn end_of(row: &InodeRow) -> u64 {
     }
 }
 
-fn lost_of(drive: &Drive, zones: &[Zone], place: &Place<'_>) -> Option<(ZoneId, &'static str)> {
-    let Place::Zone(ZonePlace { zone, block }, crcs) = place else { return None };
-    let blocks = u32::try_from(crcs.len()).unwrap_or(u32::MAX);
-    lost_up_to(drive, zones, (zone.get(), block.get().saturating_add(blocks)))
+fn lost_of(
+    drive: &Drive,
+    zones: &[Zone],
+    (zone, block): (u32, u32),
+    blocks: usize,
+) -> Option<(ZoneId, &'static str)> {
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+    lost_up_to(drive, zones, (zone, block.saturating_add(blocks)))
 }
 
 fn lost_up_to(

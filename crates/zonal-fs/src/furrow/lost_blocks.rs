@@ -1,17 +1,25 @@
-//! Blocks of deleted files of which the rows are lost.
+//! Blocks of deleted files of which the rows are lost, or the tables that say where they were moved.
 //!
-//! Nothing says any more which blocks such rows named. But each zone's records of owners name all that was put
+//! Nothing says any more which blocks that are. But each zone's records of owners name all that was put
 //! there: a block that the zone counts as live, and that no record leads to, is one of those, if the zone has so
 //! many of the file. Looked for when the [reaper](super::reap) passes over lost rows, in all zones; one that is
 //! being written, or whose owners are not listed, keeps its blocks.
 
+use std::collections::BTreeSet;
+
 use super::Furrow;
-use super::alloc::{Listed, Role};
+use super::alloc::{Listed, Role, Zones};
+use super::format::ZoneGeneration;
 use super::format::owners::OwnerRecord;
+use super::format::row::zone_place_of;
+use super::io::Drive;
 use super::owners::Piece;
 use super::place::Owner;
 use super::records::settle;
 use super::state::State;
+use super::table::key::{Key, RowKind};
+use super::table::view::View;
+use super::table::view::scan::Scanned;
 use crate::vfs::{Ino, Result};
 
 /// A zone as it was when it was looked at: nothing becomes live in it, so the same sums mean the same blocks.
@@ -22,7 +30,85 @@ struct Looked {
     live: u32,
 }
 
+/// Generations of zones that pieces name of which the moves are lost, after a look at all pieces. None of them may
+/// come again: blocks of other files would seem to be theirs.
+pub(super) fn lost_generations(
+    drive: &Drive,
+    view: &View,
+    zones: &Zones,
+) -> Result<BTreeSet<ZoneGeneration>> {
+    let mut lost = BTreeSet::new();
+    if !view.has_lost_moves() {
+        return Ok(lost);
+    }
+    let pieces = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
+    view.scan(drive, pieces, &mut |scanned| {
+        if let Scanned::Row(key, value) = scanned
+            && key.kind() == RowKind::Map
+            && let Some((_, place)) = zone_place_of(value)
+        {
+            let named = place.generation();
+            let is_there = zones.ids().contains(&named.zone());
+            if is_there
+                && (zones.slot(named.zone()).live == 0 || zones.generation(named.zone()) != named)
+            {
+                lost.insert(named);
+            }
+        }
+    })?;
+    Ok(lost)
+}
+
+/// Pieces of a deleted file that are passed over at once.
+const PIECES_AT_ONCE: usize = 1024;
+
 impl Furrow {
+    /// Whether the value of a map row, as readers get it, has blocks that are lost because tables of moved blocks are:
+    /// the zone that it names has been reset since.
+    pub(super) fn is_lost_piece(&self, value: &[u8]) -> bool {
+        if !self.view.has_lost_moves() {
+            return false;
+        }
+        let Some((_, place)) = zone_place_of(value) else { return false };
+        let zone = place.generation().zone();
+        let state = self.read_state();
+        state.zones.ids().contains(&zone) && state.zones.generation(zone) != place.generation()
+    }
+
+    /// Takes lost pieces of a deleted file, from a block on from which nothing of it is known, for a hole. Says
+    /// whether there are some.
+    pub(super) fn pass_lost_pieces(&self, ino: Ino, from: u64) -> bool {
+        let key = |at| Key::new(RowKind::Map, ino.get(), at);
+        if !self.view.has_lost_moves() {
+            return false;
+        }
+        let Ok(found) = self.rows(key(from), key(u64::MAX), PIECES_AT_ONCE) else { return false };
+        let lost: Vec<Key> = found
+            .rows
+            .iter()
+            .take_while(|(_, value)| self.is_lost_piece(value))
+            .map(|(key, _)| *key)
+            .collect();
+        if lost.is_empty() {
+            return false;
+        }
+        let end = match found.rows.get(lost.len()) {
+            Some((key, _)) => key.at(),
+            None if found.end < key(u64::MAX) => found.end.at(),
+            None => u64::MAX,
+        };
+        {
+            let mut state = self.write_state();
+            for key in lost {
+                // There is no such piece in memory, so the row is deleted.
+                state.mark(key.kind(), key.owner(), key.at());
+            }
+            state.take_for_hole(ino, from..end);
+        }
+        self.give_back_lost(ino);
+        true
+    }
+
     /// Gives back the blocks of a deleted file that no row names.
     pub(super) fn give_back_lost(&self, ino: Ino) {
         let zones = self.read_state().zones.ids();

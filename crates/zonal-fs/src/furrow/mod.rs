@@ -57,6 +57,8 @@ mod lost_blocks;
 mod meters;
 mod missing;
 mod mkfs;
+mod moves;
+mod moving;
 mod names;
 mod ops;
 mod options;
@@ -232,15 +234,7 @@ impl Furrow {
         let loaded = recover::read_base(&drive, options.planted, &mut problems)?;
         refuse_broken(&problems, options.access)?;
         tracing::debug!(batches = loaded.batches, "journal replayed");
-        for loss in &loaded.losses.found {
-            tracing::error!(
-                inode = %loss.ino, offset = loss.offset, bytes = loss.len, zone = %loss.zone,
-                "data is lost: {}", loss.why
-            );
-        }
-        if loaded.losses.more > 0 {
-            tracing::error!(more = loaded.losses.more, "and more data is lost");
-        }
+        loaded.losses.log();
         let mut facts = RecoveryFacts::of(&drive, &loaded, &problems);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
         let (zone_count, last_batch) = (loaded.state.zones.slots.len(), loaded.journal.end.last);
@@ -255,13 +249,15 @@ impl Furrow {
             is_unnamed: false,
             planted: options.planted,
         };
+        let mut state = State { planted: options.planted, ..loaded.state };
+        state.moving.restore(&view, division.moved);
         let fs = Self {
             drive,
             last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
             meters: Meters::new(clock.monotonic_ns()),
             clock,
             options,
-            state: RwLock::new(State { planted: options.planted, ..loaded.state }),
+            state: RwLock::new(state),
             held_max: division.held,
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
@@ -328,7 +324,7 @@ impl Furrow {
     fn write_state(&self) -> Changing<'_> {
         let turn = self.changing.lock().expect("no holder panicked");
         let state = self.write_accounts();
-        if state.changes.rows.len() >= step::CHANGES_MAX {
+        if state.changed_count() >= step::CHANGES_MAX {
             self.wake_worker();
         }
         Changing { state, _turn: turn }

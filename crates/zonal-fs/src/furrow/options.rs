@@ -187,6 +187,8 @@ pub(super) struct Division {
     pub(super) part: usize,
     /// Victims that reclaim is at, at most.
     pub(super) victims: usize,
+    /// Tables that say where blocks were moved.
+    pub(super) moved: usize,
 }
 
 /// What a mount takes however little it holds: zones, threads, what zstd needs.
@@ -211,7 +213,8 @@ impl Division {
         let (batch, part) = (some(32, 4), some(32, 8));
         let victims = (memory / (64 << 20)).clamp(1, 4);
         let others = FIXED_BYTES + MERGE_BYTES + 2 * memtable + buffer + 3 * batch + part;
-        let others = others + victims * VICTIM_BYTES;
+        let moved = share(32, 256);
+        let others = others + victims * VICTIM_BYTES + moved;
         // A sixth of the rest is lost between what the allocator has given out.
         let rest = memory.saturating_sub(others);
         Self {
@@ -222,6 +225,7 @@ impl Division {
             batch: narrow(batch),
             part: narrow(part),
             victims: narrow(victims),
+            moved: narrow(moved),
         }
     }
 }
@@ -235,8 +239,8 @@ mod tests {
         for mib in [64_u64, 100, 256, 512, 4096] {
             let memory = mib << 20;
             let division = Division::of(memory);
-            let Division { held, leaves, memtable, buffer, batch, part, victims } = division;
-            let shares = held + leaves + 2 * memtable + buffer + 3 * batch + part;
+            let Division { held, leaves, memtable, buffer, batch, part, victims, moved } = division;
+            let shares = held + leaves + 2 * memtable + buffer + 3 * batch + part + moved;
             let shares = shares + victims * narrow(VICTIM_BYTES);
             assert!(shares as u64 + FIXED_BYTES + MERGE_BYTES < memory, "{mib} MiB: {division:?}");
             assert!(held as u64 > memory / 8 && leaves as u64 > memory / 8, "{division:?}");

@@ -13,9 +13,11 @@
 use super::Furrow;
 use super::alloc::{Listed, Role, ZoneSlot, Zones};
 use super::committer::Ending;
+use super::extent::Placed;
 use super::format::owners::{OwnerRecord, RECORDS_MAX};
 use super::format::row::{Row, decode, encode, owners_bytes};
 use super::missing::{Lookup, Missing, Stop};
+use super::moving::Noted;
 use super::place::{MapEntry, Owner};
 use super::planted::PlantedBug;
 use super::records::{Records, settle};
@@ -120,16 +122,19 @@ impl Piece {
         u32::try_from(self.crcs.len()).expect("inside a zone")
     }
 
-    /// Whether another one follows it in file and zone.
-    pub(super) fn goes_on_with(&self, next: &Self) -> bool {
-        let blocks = self.blocks();
-        let is_next = match (self.owner, next.owner) {
+    /// Whether another one follows it in the file.
+    pub(super) fn is_before_in_file(&self, next: &Self) -> bool {
+        match (self.owner, next.owner) {
             (Owner::Entry(ino, first), Owner::Entry(next, next_first)) => {
-                ino == next && first + u64::from(blocks) == next_first
+                ino == next && first + u64::from(self.blocks()) == next_first
             }
             (Owner::Extent(_), _) | (_, Owner::Extent(_)) => false,
-        };
-        is_next && self.block + blocks == next.block
+        }
+    }
+
+    /// Whether another one follows it in file and zone.
+    pub(super) fn goes_on_with(&self, next: &Self) -> bool {
+        self.is_before_in_file(next) && self.block + self.blocks() == next.block
     }
 
     /// So many blocks of it behind the first `skip`, as a record; `None` for a part of a shared extent,
@@ -286,11 +291,12 @@ impl State {
         &mut self,
         zone: u32,
         part: &OwnerRecord,
-        to: (u32, u32),
+        (to, noted): ((u32, u32), Noted),
     ) -> Lookup<()> {
         for found in self.pieces_at(zone, part)? {
-            let to = (to.0, to.1 + (found.block - part.block));
-            self.relocate(found.owner, found.blocks(), to);
+            let block = to.1 + (found.block - part.block);
+            let to = Placed { zone: to.0, block, blocks: found.blocks() };
+            self.relocate(found.owner, to, noted);
         }
         Ok(())
     }

@@ -70,6 +70,12 @@ pub enum PlantedBug {
     ForgetExtentOwners,
     /// The owners of a zone that is being written are said to be listed.
     ListOpenZones,
+    /// Tables of moved blocks are left out of batches.
+    ForgetMoved,
+    /// Tables of moved blocks are dropped while rows need them: where the table has several parts.
+    DropMovedEarly,
+    /// A batch with tables of moved blocks is written without flushing the blocks.
+    SkipMovedFlush,
 }
 
 /// The mistake to make, if there is one.
@@ -111,8 +117,8 @@ impl Planted {
 
 #[cfg(feature = "testing")]
 impl PlantedBug {
-    /// All of them.
-    pub const ALL: [Self; 29] = [
+    /// All that power cuts of small drives bring out.
+    pub const ALL: [Self; 31] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -142,5 +148,7 @@ impl PlantedBug {
         Self::ForgetNames,
         Self::ForgetExtentOwners,
         Self::ListOpenZones,
+        Self::ForgetMoved,
+        Self::SkipMovedFlush,
     ];
 }

@@ -180,7 +180,8 @@ impl Furrow {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let range = from.map(|from| (key(from), key(u64::MAX)));
         let past = range.and_then(|range| self.view.past_lost(&self.drive, range));
-        let (Some(from), Some(past)) = (from, past) else { return false };
+        let Some(from) = from else { return false };
+        let Some(past) = past else { return self.pass_lost_pieces(ino, from) };
         // The last of the lost pieces may reach to where the next one begins.
         let end = if past >= key(u64::MAX) {
             u64::MAX

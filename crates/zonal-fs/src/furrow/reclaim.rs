@@ -1,10 +1,10 @@
 //! Reclaim: live blocks move out of a victim, so that it can be reset.
 //!
 //! Blocks are copied without the lock. Then, under the lock, their owners are mapped to the copies;
-//! blocks that were overwritten meanwhile are left out. A block of one file changes a row of its
-//! map, a shared block the row of its extent, however many files share it. Blocks are written in
-//! the order of files and offsets, so a file that was overwritten in pieces becomes contiguous
-//! again and takes fewer rows. A victim is reset after the commit that follows the last move (F3).
+//! blocks that were overwritten meanwhile are left out. Where blocks of one file went [a table of moved blocks](super::moves)
+//! says, or the row of its map; where shared ones went, the row of their extent, however many files share it. Where
+//! that makes many of them contiguous, blocks are written in the order of files and offsets, and a file that was
+//! overwritten in pieces takes fewer rows. A victim is reset after the commit that follows the last move (F3).
 //! This file has the mechanism; the policy is
 //! [`Zones::find_victim`](super::alloc::Zones::find_victim) and the pace is [`pace`](super::pace).
 //! Blocks are moved in steps, each of them a turn: who waits for its own comes after one step of each before it. Where
@@ -23,6 +23,7 @@ use super::extent::Placed;
 use super::format::owners::OwnerRecord;
 use super::format::{Address, BLOCK_BYTES};
 use super::grants::Wish;
+use super::moving::Noted;
 use super::owners::Piece;
 use super::planted::PlantedBug;
 use super::records::settle;
@@ -47,6 +48,19 @@ enum Division {
 
 /// Runs longer than a zone divided by this are kept in one zone where they can be.
 const RUN_SHARE: u32 = 64;
+
+/// One in so many pieces is to become one with another before pieces are written in the order of their files. Else
+/// they keep the order of the zone, in which a table says in fewest bytes where they went.
+const JOINED_SHARE: usize = 8;
+
+/// Whether many pieces are neighbours in their files and not in the zone, which they are in the order of files.
+fn become_contiguous(batch: &[Piece]) -> bool {
+    let mut pieces: Vec<&Piece> = batch.iter().collect();
+    pieces.sort_unstable_by_key(|piece| piece.owner);
+    let joined = pieces.windows(2).filter(|pair| pair[0].is_before_in_file(pair[1]));
+    let joined = joined.filter(|pair| !pair[0].goes_on_with(pair[1]));
+    joined.count() * JOINED_SHARE > batch.len()
+}
 
 impl Furrow {
     /// Brings a zone nearer to being free, by a step, or says that there is no space.
@@ -317,7 +331,10 @@ impl Furrow {
         // What lies together in a zone was written in a short time, or has a mean.
         let middle = batch.get(batch.len() / 2).map_or(0, |live| live.block);
         let birth = self.read_state().zones.slot(victim).birth_of(middle);
-        sources.sort_unstable_by_key(|(live, _)| live.owner);
+        let noted = if become_contiguous(batch) { Noted::InRows } else { Noted::InTables };
+        if noted == Noted::InRows {
+            sources.sort_unstable_by_key(|(live, _)| live.owner);
+        }
         let (first, last) =
             (batch.first().map(|live| live.block), batch.last().map(|live| live.block));
         let went = at.went.take();
@@ -337,7 +354,7 @@ impl Furrow {
                 at.went = placed.last().map(|last| last.zone);
             }
             let part = part.iter().map(|(live, _)| *live);
-            self.relocate_batch(victim, part, &joined(&placed))?;
+            self.relocate_batch((victim, noted), part, &joined(&placed))?;
         }
         Ok((read.len() / BLOCK_BYTES) as u64)
     }
@@ -375,7 +392,7 @@ impl Furrow {
     /// Maps copied blocks to the places of their copies, and settles these.
     fn relocate_batch<'a>(
         &self,
-        victim: u32,
+        (victim, noted): (u32, Noted),
         sources: impl Iterator<Item = &'a Piece>,
         placed: &[Placed],
     ) -> Result<()> {
@@ -390,7 +407,8 @@ impl Furrow {
                 if let Some(copied) = live.part(used, blocks)
                     && outcome.is_ok()
                 {
-                    outcome = self.relocate_part(victim, &copied, (part.zone, part.block + filled));
+                    let to = (part.zone, part.block + filled);
+                    outcome = self.relocate_part(victim, &copied, (to, noted));
                 }
                 filled += blocks;
                 used += blocks;
@@ -404,7 +422,12 @@ impl Furrow {
         outcome
     }
 
-    fn relocate_part(&self, victim: u32, copied: &OwnerRecord, to: (u32, u32)) -> Result<()> {
+    fn relocate_part(
+        &self,
+        victim: u32,
+        copied: &OwnerRecord,
+        to: ((u32, u32), Noted),
+    ) -> Result<()> {
         let relocate = || {
             let mut state = self.write_state();
             let rows =

@@ -20,6 +20,7 @@ use super::invariant::{self as rule, Problems};
 use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
 use super::losses::Losses;
+use super::lost_blocks::lost_generations;
 use super::names::NameKey;
 use super::planted::{Planted, PlantedBug};
 use super::remake;
@@ -83,6 +84,9 @@ impl Opened {
     fn loaded(self, drive: &Drive, mut state: State) -> Result<Loaded> {
         let Self { found, superblock, journal, table, zones, batches, newest, .. } = self;
         state.batch = journal.end.last + 1;
+        let mut moved_from = table.view.moved_zones();
+        moved_from.extend(lost_generations(drive, &table.view, &state.zones)?);
+        state.zones.restore_generations(&moved_from);
         let live = |zone| {
             let slot = state.zones.slot(zone);
             (slot.live, slot.end)
@@ -163,6 +167,7 @@ pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> 
     let suspects = cut_off(drive, &levels, &zones);
     let view = View::new(superblock.uuid, (levels, memtable), CACHE_BYTES);
     view.suspect(suspects);
+    view.load_moves(drive)?;
     let table = table_of(view, &superblock, &manifest);
     Ok(Opened { found, superblock, manifest, journal, table, zones, batches, newest })
 }

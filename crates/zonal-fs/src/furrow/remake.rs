@@ -17,6 +17,7 @@ use zonal::Zone;
 
 use super::alloc::ZoneSlot;
 use super::check::Inos;
+use super::format::GENERATIONS;
 use super::format::row::{
     EntryRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZoneRow, decode, encode, entry_bytes,
     extent_bytes, map_bytes, owners_bytes, shared_map_bytes, xattr_bytes,
@@ -108,6 +109,15 @@ struct ZoneSum {
     end: u32,
     next_owners: u32,
     owner_bytes: u32,
+    /// How many live blocks name each generation: one, unless it is lost where some were moved.
+    generations: [u32; GENERATIONS as usize],
+}
+
+impl ZoneSum {
+    fn generation(&self) -> u8 {
+        let most = (0..).zip(self.generations).max_by_key(|(_, blocks)| *blocks);
+        most.map_or(0, |(generation, _)| generation)
+    }
 }
 
 /// What is known of the rows, one after the other.
@@ -170,7 +180,7 @@ impl Found {
         if last.kind() == RowKind::Extent {
             self.extent_max = self.extent_max.max(last.owner());
         }
-        self.has_lost_owners |= last >= Key::new(RowKind::Owners, 0, 0);
+        self.has_lost_owners |= last >= Key::new(RowKind::Owners, 0, 0) && from < Key::MOVED;
     }
 
     fn put_row(&mut self, key: Key, row: &Row<'_>, bytes: usize) {
@@ -183,7 +193,7 @@ impl Found {
             Row::Zone(row) => drop(self.zone_rows.insert(owner, *row)),
             Row::Orphan => drop(self.listed_orphans.insert(owner)),
             // What can be read of them stays.
-            Row::Learned(_) => {}
+            Row::Learned(_) | Row::Moved(..) => {}
             Row::Inode(row, target) => {
                 self.ino_max = self.ino_max.max(owner);
                 if owner == Ino::ROOT.get() {
@@ -238,7 +248,11 @@ impl Found {
                 self.add_place_bytes(map_bytes(0));
             }
             Place::Zone(place, _) => {
-                self.put_blocks((place.zone.get(), place.block.get()), blocks);
+                let at = place.address();
+                let generation = place.generation().generation();
+                self.put_blocks((at.zone, at.block), blocks);
+                self.zones.entry(at.zone).or_default().generations[usize::from(generation)] +=
+                    blocks;
                 self.add_place_bytes(map_bytes(blocks));
             }
             Place::Shared(place) => {
@@ -377,7 +391,8 @@ impl Found {
                 // Where it is not known to be complete, the list is not relied on.
                 listed: before.filter(|_| !self.has_lost_owners).map_or(0, |row| row.listed),
                 moved: before.map_or(0, |row| row.moved),
-                reserved: [0; 2],
+                generation: before.map_or(sum.generation(), |row| row.generation),
+                reserved: 0,
             });
             live += row.as_ref().map_or(0, |row| u64::from(row.live.get()));
             clock = clock.max(row.as_ref().map_or(0, |row| row.last_write.get()));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 
+use super::format::ZoneGeneration;
 use super::format::row::{
     EntryRow, ExtentRow, InodeRow, Place, Row, SharedPlace, ZonePlace, encode,
 };
@@ -30,10 +31,15 @@ impl State {
     /// Marks a row that is about to change. Where a commit has yet to encode the row, it gets it as it is.
     pub(super) fn mark(&mut self, kind: RowKind, owner: u64, at: u64) {
         let key = Key::new(kind, owner, at);
+        self.keep_frozen_row(key);
+        self.changes.mark(key);
+    }
+
+    /// Where a commit has yet to encode a row, it gets it as it is.
+    pub(super) fn keep_frozen_row(&mut self, key: Key) {
         if self.committing.contains(&key) {
             self.keep_frozen(key);
         }
-        self.changes.mark(key);
     }
 
     /// Begins a batch: what has changed belongs to it, as it is now. Takes the same short time however
@@ -43,6 +49,7 @@ impl State {
         assert!(self.committing.is_empty(), "one batch is encoded at a time");
         let changes = self.take_changes();
         self.loads.note_taken(&changes.rows);
+        self.loads.note_taken(self.moving.freeze());
         self.committing = changes.rows;
         let base: Vec<Key> = self.committing.range(..Key::BASE_END).copied().collect();
         for key in base {
@@ -78,6 +85,7 @@ impl State {
     pub(super) fn thaw(&mut self) -> (BTreeSet<Key>, BTreeMap<Key, Value>) {
         // Loads that began meanwhile have found older rows.
         self.loads.note_taken(&self.committing);
+        self.loads.note_taken(&self.moving.thaw(&self.committing));
         (std::mem::take(&mut self.committing), std::mem::take(&mut self.frozen))
     }
 }
@@ -90,6 +98,7 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
         (PlantedBug::ForgetZoneRows, RowKind::Zone),
         (PlantedBug::ForgetOrphanRows, RowKind::Orphan),
         (PlantedBug::ForgetNames, RowKind::Name),
+        (PlantedBug::ForgetMoved, RowKind::Moved),
     ];
     kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
 }
@@ -117,7 +126,10 @@ fn present_value(state: &State, key: Key) -> Value {
             let (name, xattr) = xattrs.find(|(_, xattr)| xattr.slot == key.at())?;
             Some(encode(&Row::Xattr(name, xattr)))
         }
-        RowKind::Map => Some(encode_map(inode()?.file().ok()?.map.get(&key.at())?)),
+        RowKind::Map => {
+            let entry = inode()?.file().ok()?.map.get(&key.at())?;
+            Some(encode_map(entry, |zone| state.zones.generation(zone)))
+        }
         RowKind::Entry => {
             let directory = inode()?.directory().ok()?;
             let name = directory.by_cookie.get(&key.at())?;
@@ -132,6 +144,7 @@ fn present_value(state: &State, key: Key) -> Value {
             (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
         }
         RowKind::Owners => None,
+        RowKind::Moved => state.moving.value(key),
     }
 }
 
@@ -197,12 +210,12 @@ fn encode_extent(extent: &Extent) -> Box<[u8]> {
     encode(&Row::Extent(row, &raw_crcs(&extent.crcs)))
 }
 
-fn encode_map(entry: &MapEntry) -> Box<[u8]> {
+fn encode_map(entry: &MapEntry, generation: impl Fn(u32) -> ZoneGeneration) -> Box<[u8]> {
     let blocks = entry.blocks();
     match entry {
         MapEntry::Preallocated { .. } => encode(&Row::Map(blocks, Place::Preallocated)),
         MapEntry::At { zone, block, crcs } => {
-            let place = ZonePlace { zone: U32::new(*zone), block: U32::new(*block) };
+            let place = ZonePlace::new(generation(*zone), *block);
             encode(&Row::Map(blocks, Place::Zone(place, &raw_crcs(crcs))))
         }
         MapEntry::Shared { extent, skip, .. } => {

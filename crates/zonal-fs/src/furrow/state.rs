@@ -23,6 +23,7 @@ use super::held::{Hand, Loaded, PIN_BYTES, Used, name_held_bytes, xattr_held_byt
 use super::known::Known;
 use super::layout::Rows;
 use super::missing::{Loads, Lookup, Missing, Stop};
+use super::moving::Moving;
 use super::names::{NameKey, Names};
 use super::place::{Extent, ExtentId, MapEntry};
 use super::planted::Planted;
@@ -321,6 +322,8 @@ pub(super) struct State {
     pub(super) loads: Loads,
     pub(super) zones: Zones,
     pub(super) changes: Changes,
+    /// What reclaim has moved without a row for each.
+    pub(super) moving: Moving,
     /// Rows that a commit has taken and that readers of the table do not find yet.
     pub(super) committing: BTreeSet<Key>,
     /// Those of them that are encoded already, most because they have changed again.
@@ -358,6 +361,7 @@ impl State {
             loads: Loads::default(),
             zones,
             changes: Changes::default(),
+            moving: Moving::default(),
             committing: BTreeSet::new(),
             frozen: BTreeMap::new(),
             planted: Planted::default(),

@@ -182,8 +182,8 @@ impl Furrow {
         let last = self.last_commit_ns.load(Ordering::Acquire);
         let is_young = self.clock.monotonic_ns().saturating_sub(last) < COMMIT_AGE_NS;
         let (rows, bytes) = {
-            let changes = &self.read_state().changes;
-            (changes.rows.len(), changes.bytes)
+            let state = self.read_state();
+            (state.changed_count(), state.changes.bytes)
         };
         let is_large = rows >= CHANGES_MAX || self.batch_due(bytes) != BatchDue::No;
         let is_needed = self.is_held_by_changes() || self.awaits_emptied(&self.read_state());

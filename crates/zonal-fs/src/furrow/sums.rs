@@ -10,6 +10,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zonal::placement::learned::{self, Learned};
 
 use super::alloc::{Listed, Origin, Role, ZoneSlot, Zones};
+use super::format::GENERATIONS;
 use super::format::row::{LearnedRow, Row, TotalsRow, ZoneRow};
 use super::invariant::{self as rule, Problems};
 use super::names::NameKey;
@@ -43,7 +44,8 @@ pub(super) fn zone_row(slot: &ZoneSlot) -> Option<ZoneRow> {
         born: U64::new(slot.born),
         listed: u8::from(slot.is_listed_in_rows()),
         moved: u8::from(slot.origin == Origin::Moved),
-        reserved: [0; 2],
+        generation: slot.generation,
+        reserved: 0,
     })
 }
 
@@ -63,7 +65,7 @@ pub(super) fn is_sane(row: &ZoneRow, slot: &ZoneSlot) -> bool {
     // Each row of owners has a byte or more.
     let has_owners = row.next_owners <= row.owner_bytes;
     let fits = row.live <= row.end && row.end.get() <= slot.capacity;
-    holds_data && row.live > 0 && fits && has_owners
+    holds_data && row.live > 0 && fits && has_owners && row.generation < GENERATIONS
 }
 
 /// The rows of group 0.
@@ -89,7 +91,8 @@ impl Base {
             | Row::Name(_)
             | Row::Entry(..)
             | Row::Extent(..)
-            | Row::Owners(_) => {}
+            | Row::Owners(_)
+            | Row::Moved(..) => {}
         }
     }
 
@@ -156,6 +159,7 @@ impl Base {
             slot.owner_bytes = row.owner_bytes.get();
             slot.listed = if row.listed == 1 { Listed::Yes } else { Listed::No };
             slot.born = row.born.get();
+            slot.generation = row.generation % GENERATIONS;
             slot.origin = if row.moved == 1 { Origin::Moved } else { Origin::Written };
             if let Ok(zone) = u32::try_from(zone) {
                 state.zones.index(zone);

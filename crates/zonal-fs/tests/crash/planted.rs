@@ -20,8 +20,29 @@ use crate::{random_ops, seed};
 const QUICK: Effort =
     Effort { exhaustive: 64, samples: 8, moments_one_in: 1, again_one_in: 4, use_one_in: 200 };
 
+/// What is done to a drive with so many blocks in a file: before that, and under power cuts.
+struct Scenario {
+    name: &'static str,
+    shape: Shape,
+    ballast: u64,
+    before: Vec<Op>,
+    ops: Vec<Op>,
+}
+
+/// Overwrites of single blocks of a file that fills the drive, with a sync after so many.
+fn overwrites(rounds: std::ops::Range<u16>, sync: u16) -> Vec<Op> {
+    let blocks = SMALL.ballast_max() + 200;
+    let overwrite = rounds.flat_map(|round| {
+        let block = u64::from(round) * 0x9e37 % blocks;
+        let flags = WriteFlags::DIRECT;
+        let write = Op::Write { file: 0, offset: block * 4096, len: 4096, seed: round, flags };
+        [Some(write), (round % sync == 0).then_some(Op::Sync)].into_iter().flatten()
+    });
+    overwrite.collect()
+}
+
 /// Sequences of operations that bring out what short ones cannot.
-fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
+fn scenarios() -> Vec<Scenario> {
     let create = |name| {
         let kind = FileKind::Regular;
         Op::Create { dir: 0, name, kind, perm: 0o644, caller: Caller::ROOT }
@@ -63,31 +84,39 @@ fn scenarios() -> Vec<(&'static str, Shape, u64, Vec<Op>)> {
         [write(0, u64::from(round) * 700, 3000, round), create((round % 9) as u8), Op::Sync]
     });
     let many = std::iter::once(create(0)).chain(many).collect();
-    let overwrite = (0..700_u16).flat_map(|round| {
-        let block = u64::from(round) * 0x9e37 % (SMALL.ballast_max() + 200);
-        let flags = WriteFlags::DIRECT;
-        let write = Op::Write { file: 0, offset: block * 4096, len: 4096, seed: round, flags };
-        [Some(write), (round % 16 == 0).then_some(Op::Sync)].into_iter().flatten()
-    });
-    let overwrite = overwrite.collect();
     let churn = (0..12).flat_map(|seed| [Op::Churn { file: 0, seed }, Op::Sync]);
     let churn = std::iter::once(create(0)).chain(churn).collect();
     let (ballast, full) = (SMALL.ballast_max(), SMALL.ballast_max() + 200);
     // Blocks of zones that have been sealed for long.
     let share = Op::CopyRange { source: 0, from: 0, target: 1, to: 0, len: 40 * 4096 };
-    vec![
+    let from_new = [
         ("a file cut, grown and marked", SMALL, 0, regrow),
         ("an orphan", SMALL, 0, orphan),
         ("remounts with four open zones", thrifty, 0, remounts.clone()),
         ("remounts", SMALL, 0, remounts),
-        ("overwriting a full drive", SMALL, full, overwrite),
+        ("overwriting a full drive", SMALL, full, overwrites(0..700, 16)),
         ("many remounts with four open zones", thrifty, 0, many_remounts.clone()),
         ("many remounts", SMALL, 0, many_remounts),
         ("churn on a full drive", SMALL, ballast, churn),
         ("holes in a large file", SMALL, ballast, holes()),
         ("many syncs", SMALL, 0, many),
         ("blocks shared on a full drive", SMALL, ballast, vec![create(0), share, Op::Sync]),
-    ]
+    ];
+    let from_new = from_new.map(|(name, shape, ballast, ops)| {
+        let before = Vec::new();
+        Scenario { name, shape, ballast, before, ops }
+    });
+    // Reclaim has begun by then.
+    let moves = Scenario {
+        name: "blocks moved on a full drive",
+        shape: SMALL,
+        ballast: full,
+        before: overwrites(0..200, 16),
+        ops: overwrites(200..280, 5),
+    };
+    let mut scenarios: Vec<Scenario> = from_new.into_iter().collect();
+    scenarios.insert(5, moves);
+    scenarios
 }
 
 /// Enough rows for several runs, some of which delete rows of older ones.
@@ -144,8 +173,8 @@ fn notice(bug: PlantedBug, seed: u64) -> Option<(String, Violation)> {
         return Some(("a spliced journal".into(), violation));
     }
     let mut checker = Checker::new(seed, Some(bug));
-    for (name, shape, ballast, ops) in scenarios() {
-        let start = Start::new(&shape, ballast, &[]);
+    for Scenario { name, shape, ballast, before, ops } in scenarios() {
+        let start = Start::new(&shape, ballast, &before);
         let is_long = ops.len() > 100;
         let (moments_one_in, again_one_in) = if is_long { (16, 8) } else { (1, 1) };
         let effort = Effort { moments_one_in, again_one_in, ..QUICK };

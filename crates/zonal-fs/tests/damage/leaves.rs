@@ -213,6 +213,97 @@ fn many_pieces(blocks: u64) -> (Image, Ino) {
     (outage.everything(), file)
 }
 
+/// A drive on which reclaim has moved pieces of a file, and its inode; unmounted, with the tables that say where to in
+/// parts of the table.
+fn moved_pieces(blocks: u64) -> (Image, Ino) {
+    let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
+    mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
+    let fs = mount(recorder.clone()).unwrap();
+    let [file, other] = ["file", "other"].map(|name| make(&fs, Ino::ROOT, name, FileKind::Regular));
+    let write = |block: u64| {
+        fs.write(file, block * 4096, &[block as u8; 4096], WriteFlags::DIRECT).unwrap();
+    };
+    // No piece follows another. Some of them die, and reclaim moves the others.
+    for number in 0..blocks {
+        write(number * 1097 % blocks);
+        if number % 20 == 0 {
+            fs.write(other, number / 20 * 4096, &[7; 4096], WriteFlags::DIRECT).unwrap();
+        }
+    }
+    (0..blocks / 3).for_each(|number| write(number * 1301 % blocks));
+    // Enough commits for a flush, but no turn of the sweep after the second.
+    let flush = |turn: u64| {
+        for number in 0..60 {
+            make(&fs, Ino::ROOT, &format!("more-{turn}-{number}"), FileKind::Fifo);
+            fs.sync().unwrap();
+        }
+        fs.tick().unwrap();
+    };
+    flush(1);
+    while fs.reclaim_ahead().unwrap() == StepProgress::More {}
+    flush(2);
+    fs.shutdown().unwrap();
+    drop(fs);
+    let recording = recorder.recording();
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {}
+    (outage.everything(), file)
+}
+
+#[test]
+fn lost_tables_of_moved_blocks_cost_those_blocks_and_the_file_can_be_deleted() {
+    const BLOCKS: u64 = 3000;
+    let (image, file) = moved_pieces(BLOCKS);
+    let all = leaves(&image);
+    let tables: Vec<_> = all.iter().filter(|leaf| leaf.first.starts_with("Moved")).collect();
+    assert!(!tables.is_empty(), "they are in leaves of their own");
+    let mut are_needed = 0;
+    for (number, table) in tables.into_iter().enumerate() {
+        let mut image = image.clone();
+        lose(&mut image, table);
+        let drive = Arc::new(image.power_on());
+        let report = check(drive.clone(), DataCheck::Read, &mut |_| ()).unwrap();
+        let is_of_file = |problem: &Problem| problem.path.as_deref() == Some("/file");
+        let of_moves: Vec<_> =
+            report.problems.iter().filter(|problem| problem.invariant.id == "C36").collect();
+        // Some tables may be about to be dropped.
+        let is_needed = !of_moves.is_empty();
+        are_needed += usize::from(is_needed);
+        assert!(of_moves.into_iter().all(is_of_file), "{number}: {:?}", report.problems);
+        let fs = mount(drive.clone()).unwrap();
+        let mut lost = 0;
+        for block in 0..BLOCKS {
+            let mut found = [0; 4096];
+            match fs.read(file, block * 4096, &mut found) {
+                Ok(_) => assert_eq!(found, [block as u8; 4096], "{number}: block {block}"),
+                Err(error) => {
+                    assert!(matches!(error, FsError::Corrupt { .. }), "{number}: {error}");
+                    lost += 1;
+                }
+            }
+        }
+        assert!((lost > 0) == is_needed && lost < BLOCKS, "{number}: {lost} blocks are lost");
+        let before = fs.statfs().unwrap();
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        while fs.step(Work::Reap).unwrap() == StepProgress::More {}
+        fs.sync().unwrap();
+        let after = fs.statfs().unwrap();
+        assert_eq!(after.inodes, before.inodes - 1, "{number}");
+        // A zone that is being written keeps what it has of them.
+        let came = after.blocks_free - before.blocks_free;
+        assert!((BLOCKS - 64..=BLOCKS).contains(&came), "{number}: {came} blocks came back");
+        fill_and_empty(&fs);
+        let other = fs.lookup(Ino::ROOT, b"other").unwrap().ino;
+        let mut found = vec![0; (BLOCKS / 20 * 4096) as usize];
+        assert_eq!(fs.read(other, 0, &mut found).unwrap(), found.len());
+        assert!(found.iter().all(|byte| *byte == 7), "{number}: the other file is whole");
+        fs.shutdown().unwrap();
+        drop(fs);
+        check_lost(drive, &format!("table {number}"));
+    }
+    assert!(are_needed > 0);
+}
+
 /// Fills the drive and empties it again, so that reclaim goes through all zones. Returns how much there was
 /// room for.
 fn fill_and_empty(fs: &Furrow) -> u64 {

@@ -21,8 +21,8 @@ use zonal::{Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, Zone
 use zonal_fs::FsError;
 use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{
-    AtimePolicy, CheckReport, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, StepProgress,
-    Work, check, dump, mkfs,
+    AtimePolicy, CheckReport, DataCheck, DumpWhat, Furrow, MkfsOptions, MountOptions, Problem,
+    StepProgress, Work, check, dump, mkfs,
 };
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{

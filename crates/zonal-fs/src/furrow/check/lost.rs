@@ -64,7 +64,12 @@ impl LostRows {
 
     /// Whether blocks may have an owner of which nothing is known.
     pub(super) fn touch_places(&self) -> bool {
-        self.touch((Key::BASE_END, Key::new(RowKind::Owners, 0, 0)))
+        self.touch((Key::BASE_END, Key::new(RowKind::Owners, 0, 0))) || self.touch_moves()
+    }
+
+    /// Whether blocks may lie where no row says it.
+    pub(super) fn touch_moves(&self) -> bool {
+        self.touch((Key::MOVED, Key::MAX))
     }
 
     /// Whether a list of the owners of a zone's blocks, or the zone's row, may lack something.
@@ -86,7 +91,8 @@ impl LostRows {
         add(self.touch_inodes(), "entries that are missing, and what is reachable");
         add(self.touch_inodes(), "references of shared extents that are missing");
         add(self.touch_places(), "sums that are too high");
-        let owners = (Key::new(RowKind::Owners, 0, 0), Key::MAX);
+        add(self.touch_moves(), "where blocks are that were moved");
+        let owners = (Key::new(RowKind::Owners, 0, 0), Key::MOVED);
         add(self.touch(owners), "lists of owners in the lost range");
         let names = large.iter().filter(|&&ino| self.touch_inode(ino));
         what.extend(names.map(|ino| format!("names of directory {ino}")));

@@ -290,7 +290,9 @@ fn place_text(blocks: u32, place: &Place<'_>) -> String {
     match place {
         Place::Preallocated => format!("{blocks} blocks, preallocated"),
         Place::Zone(place, _) => {
-            format!("{blocks} blocks at zone {} block {}", place.zone, place.block)
+            let generation = place.generation();
+            let (zone, generation) = (generation.zone(), generation.generation());
+            format!("{blocks} blocks at zone {zone} block {}, generation {generation}", place.block)
         }
         Place::Shared(place) => {
             format!("{blocks} blocks behind {} of extent {}", place.skip, place.extent)

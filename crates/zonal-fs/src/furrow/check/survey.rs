@@ -13,12 +13,12 @@ use zonal::placement::learned::{CONTEXTS, ROWS};
 use zonal::{Zone, ZoneCond};
 
 use super::super::alloc::{Role, ZoneSlot};
-use super::super::format::BLOCK_BYTES;
 use super::super::format::owners::OwnerRecord;
 use super::super::format::row::{
-    EntryRow, ExtentRow, INODE_BYTES, InodeRow, Place, Row, TotalsRow, ZonePlace, ZoneRow,
+    EntryRow, ExtentRow, INODE_BYTES, InodeRow, MovedRow, Place, Row, TotalsRow, ZoneRow,
     entry_bytes, extent_bytes, map_bytes, owners_bytes, shared_map_bytes, xattr_bytes,
 };
+use super::super::format::{BLOCK_BYTES, ZoneGeneration, moved};
 use super::super::invariant::{self as rule, Invariant, Problems};
 use super::super::load::{directory_entry, inode_of};
 use super::super::names::{NameKey, names_bytes};
@@ -162,6 +162,10 @@ pub(super) struct Survey<'a> {
     reach: Reach,
     large: Vec<Large>,
     lost: LostRows,
+    /// Numbers of tables of moved blocks.
+    moved: BTreeSet<u64>,
+    /// There were others, which are lost.
+    has_lost_moves: bool,
 }
 
 impl<'a> Survey<'a> {
@@ -188,6 +192,8 @@ impl<'a> Survey<'a> {
             reach: Reach::new(memory),
             large: Vec::new(),
             lost: LostRows::default(),
+            moved: BTreeSet::new(),
+            has_lost_moves: source.view.has_lost_moves(),
         }
     }
 
@@ -226,6 +232,7 @@ impl<'a> Survey<'a> {
             Row::Entry(row, name) => self.put_entry(key.at(), &row, name),
             Row::Extent(row, crcs) => self.put_extent(key.owner(), &row, crcs.len()),
             Row::Owners(records) => self.put_owners(key, &records, bytes),
+            Row::Moved(row, tail) => self.put_moved(key, &row, tail),
         }
     }
 
@@ -469,9 +476,15 @@ impl<'a> Survey<'a> {
                 self.found.preallocated += u64::from(blocks);
                 Ok(map_bytes(0))
             }
-            Place::Zone(ZonePlace { zone, block }, crcs) => {
+            Place::Zone(place, crcs) => {
                 let text = || format!("inode {ino} block {first}");
-                self.enter((zone.get(), block.get()), crcs.len(), &text)?;
+                let at = place.address();
+                let row = self.zone_rows.get(at.zone as usize).and_then(Option::as_ref);
+                let generation = place.generation().generation();
+                if row.map_or(self.has_lost_moves, |row| row.generation != generation) {
+                    return Err(rule::MOVED);
+                }
+                self.enter((at.zone, at.block), crcs.len(), &text)?;
                 Ok(map_bytes(blocks))
             }
             Place::Shared(_) => {
@@ -510,7 +523,8 @@ impl<'a> Survey<'a> {
                 && records.iter().all(is_inside)
         };
         let Some(zone) = zone.filter(is_known) else {
-            if self.lost.touch_places() || self.lost.touch_zone(key.owner()) {
+            let may_lack = self.has_lost_moves || self.lost.touch_places();
+            if may_lack || self.lost.touch_zone(key.owner()) {
                 // What lives there may be what no copy has.
                 return;
             }
@@ -519,6 +533,29 @@ impl<'a> Survey<'a> {
         };
         self.zones[zone].owner_bytes += u64::from(owners_bytes(bytes));
         self.zones[zone].records += records.len() as u64;
+    }
+
+    fn put_moved(&mut self, key: Key, row: &MovedRow, tail: &[u8]) {
+        let capacity = |zone: u64| {
+            let zone = ZoneGeneration::from_raw(u32::try_from(zone).ok()?).zone() as usize;
+            self.slots.get(zone).map(|slot| u64::from(slot.capacity))
+        };
+        let blocks = moved::decode(row, tail)
+            .unwrap_or_default()
+            .iter()
+            .map(|run| u64::from(run.blocks))
+            .sum::<u64>();
+        let fits = |zone: u64, end: u64| capacity(zone).is_some_and(|capacity| end <= capacity);
+        let is_sound = fits(key.owner(), u64::from(row.first.get()) + u64::from(row.span.get()))
+            && fits(row.zone.get().into(), u64::from(row.block.get()) + blocks);
+        if !is_sound || !self.moved.insert(key.at()) {
+            let what = format!(
+                "table {} of blocks moved out of zone and generation {}",
+                key.at(),
+                key.owner()
+            );
+            self.problems.add(rule::MOVED, what);
+        }
     }
 
     fn add_place_bytes(&mut self, bytes: u64) {

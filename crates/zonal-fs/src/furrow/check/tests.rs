@@ -10,6 +10,7 @@ use zonal::{ManualClock, ZonedDevice};
 use super::super::format::row::{
     EntryRow, InodeRow, LearnedRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
 };
+use super::super::format::{ZoneGeneration, moved};
 use super::super::sample::formatted;
 use super::super::table::key::{Key, RowKind};
 use super::super::table::memtable::Memtable;
@@ -211,17 +212,12 @@ fn names_that_do_not_fit_are_found() {
 #[test]
 fn blocks_that_do_not_fit_are_found() {
     let (drive, [_, one, copy, _]) = sample();
-    let alone = |rows: &Rows<'_>| {
-        let maps = rows.all(RowKind::Map, one.get());
-        let is_alone = |(key, value): &(Key, Box<[u8]>)| {
-            matches!(decode(*key, value), Ok(Row::Map(_, Place::Zone(..))))
-        };
-        maps.into_iter().rfind(is_alone).unwrap()
-    };
+    let alone = |rows: &Rows<'_>| piece_of(rows, one);
     let moved = |rows: &Rows<'_>, zone: u32, block: u32| {
         let (key, value) = alone(rows);
-        let Ok(Row::Map(blocks, Place::Zone(_, crcs))) = decode(key, &value) else { panic!() };
-        let place = ZonePlace { zone: U32::new(zone), block: U32::new(block) };
+        let Ok(Row::Map(blocks, Place::Zone(old, crcs))) = decode(key, &value) else { panic!() };
+        let zone = ZoneGeneration::new(zone, old.generation().generation());
+        let place = ZonePlace::new(zone, block);
         (key, Some(encode(&Row::Map(blocks, Place::Zone(place, crcs)))))
     };
     let shared = |rows: &Rows<'_>, extent: u64, skip: u32| {
@@ -264,6 +260,50 @@ fn blocks_that_do_not_fit_are_found() {
         ("a map of a directory", &["C23"], &|rows| {
             let (_, value) = alone(rows);
             vec![(Key::new(RowKind::Map, Ino::ROOT.get(), 0), Some(value))]
+        }),
+    ];
+    try_all(&drive, &cases);
+}
+
+/// The last piece of a file that it has for itself.
+fn piece_of(rows: &Rows<'_>, ino: Ino) -> (Key, Box<[u8]>) {
+    let maps = rows.all(RowKind::Map, ino.get());
+    let is_alone = |(key, value): &(Key, Box<[u8]>)| {
+        matches!(decode(*key, value), Ok(Row::Map(_, Place::Zone(..))))
+    };
+    maps.into_iter().rfind(is_alone).unwrap()
+}
+
+#[test]
+fn tables_of_moved_blocks_that_are_wrong_are_found() {
+    let (drive, [_, one, _, _]) = sample();
+    let alone = |rows: &Rows<'_>| piece_of(rows, one);
+    // Where the piece lies, in another zone and behind its end.
+    let table = |rows: &Rows<'_>, zone: u32, block: u32, number: u64| {
+        let (key, value) = alone(rows);
+        let Ok(Row::Map(blocks, Place::Zone(place, _))) = decode(key, &value) else { panic!() };
+        let run = moved::MovedRun { block: place.block.get(), blocks };
+        let (row, tail) = moved::encode((ZoneGeneration::new(zone, 1).raw(), block), &[run]);
+        let key = Key::new(RowKind::Moved, place.zone.get().into(), number);
+        (key, Some(encode(&Row::Moved(row, &tail))))
+    };
+    let cases: [Case<'_>; 4] = [
+        ("blocks moved to no zone", &["C36", "C20"], &|rows| vec![table(rows, 99, 0, 1)]),
+        ("blocks moved behind a zone", &["C36", "C20"], &|rows| vec![table(rows, 20, 63, 1)]),
+        ("a number of two tables", &["C36"], &|rows| {
+            let (key, value) = table(rows, 20, 3, 1);
+            let other = Key::new(RowKind::Moved, ZoneGeneration::new(7, 2).raw().into(), key.at());
+            vec![(key, value.clone()), (other, value)]
+        }),
+        ("a piece in another generation", &["C36"], &|rows| {
+            let (key, value) = alone(rows);
+            let Ok(Row::Map(blocks, Place::Zone(old, crcs))) = decode(key, &value) else {
+                panic!()
+            };
+            let old = old.generation();
+            let zone = ZoneGeneration::new(old.zone(), old.generation() + 1);
+            let place = ZonePlace::new(zone, 0);
+            vec![(key, Some(encode(&Row::Map(blocks, Place::Zone(place, crcs)))))]
         }),
     ];
     try_all(&drive, &cases);

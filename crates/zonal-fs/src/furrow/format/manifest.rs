@@ -103,9 +103,11 @@ pub struct PartPointer {
     pub block: U32,
     /// Ranges of keys that were lost before it was written.
     pub lost: U32,
+    /// Its map rows name places behind all moves with a number below this one. 2^64 - 1: it has no such rows.
+    pub moved_below: U64,
 }
 
-const _: () = assert!(size_of::<PartPointer>() == 96);
+const _: () = assert!(size_of::<PartPointer>() == 104);
 
 /// Two zones with a copy of the journal each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]

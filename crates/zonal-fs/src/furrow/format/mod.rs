@@ -1,12 +1,13 @@
 //! Furrow's on-disk structures: bytes in, values out, nothing of I/O.
 //!
 //! Everything is little-endian, self-describing and checksummed with CRC-32C, and carries its own
-//! address, so that a misdirected or stale write is seen. Byte tables: `docs/format/furrow-v4.md`.
+//! address, so that a misdirected or stale write is seen. Byte tables: `docs/format/furrow-v5.md`.
 //! Decoding takes any bytes and never panics. Read [`superblock`] first, then [`manifest`],
 //! [`record`], [`batch`], [`row`].
 
 pub mod batch;
 pub mod manifest;
+pub mod moved;
 pub(super) mod number;
 pub mod owners;
 pub mod record;
@@ -20,7 +21,7 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const BLOCK_SHIFT: u32 = 12;
 
 /// The version of every structure below.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Where a structure lies: a zone and a file-system block inside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +30,44 @@ pub struct Address {
     pub zone: u32,
     /// Block from the zone's start, in units of [`BLOCK_BYTES`].
     pub block: u32,
+}
+
+/// Generations of a zone that rows tell apart.
+pub const GENERATIONS: u8 = 4;
+
+/// A zone in one of its generations: from one reset to the next, numbered modulo [`GENERATIONS`].
+///
+/// A map row names blocks by the zone that they were written to. If reclaim has moved them since, the zone has been
+/// reset and written again, in another generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ZoneGeneration(u32);
+
+impl ZoneGeneration {
+    /// Of a zone with a number below 2^30.
+    pub const fn new(zone: u32, generation: u8) -> Self {
+        Self(zone * GENERATIONS as u32 + (generation % GENERATIONS) as u32)
+    }
+
+    /// As it is stored: four times the zone's number, plus the generation.
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// What was stored.
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The zone.
+    pub const fn zone(self) -> u32 {
+        self.0 / GENERATIONS as u32
+    }
+
+    /// Which of its generations it is.
+    #[expect(clippy::cast_possible_truncation, reason = "below the number of generations")]
+    pub const fn generation(self) -> u8 {
+        (self.0 % GENERATIONS as u32) as u8
+    }
 }
 
 /// Blocks that `bytes` bytes take.

@@ -7,8 +7,9 @@ use std::mem::size_of;
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Address;
+use super::moved;
 use super::owners::{self, OwnerRecord};
+use super::{Address, ZoneGeneration};
 use crate::furrow::table::key::{Key, RowKind};
 
 /// Bytes that a key takes among others, at most about.
@@ -28,7 +29,7 @@ pub struct TotalsRow {
     pub live: U64,
     /// Blocks preallocated to files.
     pub preallocated: U64,
-    /// Bytes of all rows of the groups from 1 on, before they are compressed.
+    /// Bytes of all rows of the groups 1 to 3, before they are compressed.
     pub row_bytes: U64,
     /// Those of them that say where data lies: rows of maps, extents and owners.
     pub place_bytes: U64,
@@ -56,8 +57,10 @@ pub struct ZoneRow {
     pub listed: u8,
     /// 1: reclaim has moved blocks to it. 0: each block was new when it was written to it.
     pub moved: u8,
+    /// Its generation: map rows of blocks that lie in it name it.
+    pub generation: u8,
     /// Zero when written, ignored when read.
-    pub reserved: [u8; 2],
+    pub reserved: u8,
 }
 
 /// What was learned of some contexts, by slot. Key: which of 64 such rows, so slot 64 × that + its place in the arrays.
@@ -163,14 +166,50 @@ pub struct MapRow {
     pub place: u8,
 }
 
-/// Blocks of a map row in a zone, its own alone.
+/// Blocks of a map row in a zone, its own alone: where they were written. Since then they may have been moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ZonePlace {
-    /// Zone.
+    /// 4 × the zone's number + its generation.
     pub zone: U32,
     /// First block in the zone.
     pub block: U32,
+}
+
+impl ZonePlace {
+    /// From a block of a zone on.
+    pub const fn new(zone: ZoneGeneration, block: u32) -> Self {
+        Self { zone: U32::new(zone.raw()), block: U32::new(block) }
+    }
+
+    /// The zone and its generation.
+    pub fn generation(&self) -> ZoneGeneration {
+        ZoneGeneration::from_raw(self.zone.get())
+    }
+
+    /// The address, if nothing was moved.
+    pub fn address(&self) -> Address {
+        Address { zone: self.generation().zone(), block: self.block.get() }
+    }
+}
+
+/// Blocks that reclaim has moved to one place; then which ones, in one of two forms. Key: 4 × the zone's number +
+/// its generation, and a number that no other such row has had: later ones are higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct MovedRow {
+    /// Where they are: 4 × the zone's number + its generation.
+    pub zone: U32,
+    /// The first block there.
+    pub block: U32,
+    /// The lowest block that was moved.
+    pub first: U32,
+    /// Blocks from there to the highest one, with both.
+    pub span: U32,
+    /// 0: they lie as before, and a bit follows for each block of the span. 1: run by run follow the difference of
+    /// its first block to the end of the run before (to `first`), doubled, or of a negative one doubled and
+    /// less one, and its blocks, both as [numbers](super::number).
+    pub form: u8,
 }
 
 /// Blocks of a map row in a shared extent.
@@ -248,6 +287,7 @@ const _: () = assert!(size_of::<ExtentRow>() == 12);
 const _: () = assert!(size_of::<MapRow>() == 5);
 const _: () = assert!(size_of::<ZonePlace>() == 8);
 const _: () = assert!(size_of::<SharedPlace>() == 12);
+const _: () = assert!(size_of::<MovedRow>() == 17);
 
 /// A row with its tail borrowed from the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -274,14 +314,18 @@ pub enum Row<'a> {
     Name(&'a [U64]),
     /// Whose blocks of a zone are.
     Owners(Cow<'a, [OwnerRecord]>),
+    /// Where blocks were moved to, and which ones.
+    Moved(MovedRow, &'a [u8]),
 }
 
 impl<'a> Row<'a> {
-    /// The blocks in a zone that the row has, with the checksum of each.
+    /// The blocks in a zone that the row has, if they were not moved, with the checksum of each.
     pub fn stored(&self) -> Option<(Address, &'a [U32])> {
-        let (zone, block, crcs) = match self {
-            Self::Map(_, Place::Zone(place, crcs)) => (place.zone, place.block, crcs),
-            Self::Extent(row, crcs) => (row.zone, row.block, crcs),
+        match self {
+            Self::Map(_, Place::Zone(place, crcs)) => Some((place.address(), crcs)),
+            Self::Extent(row, crcs) => {
+                Some((Address { zone: row.zone.get(), block: row.block.get() }, crcs))
+            }
             Self::Map(_, Place::Preallocated | Place::Shared(_))
             | Self::Totals(_)
             | Self::Zone(_)
@@ -291,9 +335,9 @@ impl<'a> Row<'a> {
             | Self::Entry(..)
             | Self::Xattr(..)
             | Self::Name(_)
-            | Self::Owners(_) => return None,
-        };
-        Some((Address { zone: zone.get(), block: block.get() }, crcs))
+            | Self::Owners(_)
+            | Self::Moved(..) => None,
+        }
     }
 }
 
@@ -307,6 +351,7 @@ pub fn encode(row: &Row<'_>) -> Box<[u8]> {
         Row::Learned(row) => row.as_bytes().into(),
         Row::Name(cookies) => cookies.as_bytes().into(),
         Row::Owners(records) => owners::encode(records).into_boxed_slice(),
+        Row::Moved(row, tail) => parts([row.as_bytes(), tail, &[]]),
         Row::Inode(row, target) => parts([row.as_bytes(), target, &[]]),
         Row::Entry(row, name) => parts([row.as_bytes(), name, &[]]),
         Row::Xattr(name, value) => {
@@ -363,6 +408,11 @@ fn decode_value(kind: RowKind, value: &[u8]) -> Option<Row<'_>> {
             let (row, tail) = MapRow::read_from_prefix(value).ok()?;
             Row::Map(row.blocks.get(), decode_place(row, tail)?)
         }
+        RowKind::Moved => {
+            let (row, tail) = MovedRow::read_from_prefix(value).ok()?;
+            moved::decode(&row, tail).ok()?;
+            Row::Moved(row, tail)
+        }
     })
 }
 
@@ -377,4 +427,19 @@ fn decode_place(row: MapRow, tail: &[u8]) -> Option<Place<'_>> {
         2 => Some(Place::Shared(SharedPlace::read_from_bytes(tail).ok()?)),
         _ => None,
     }
+}
+
+/// The value of a map row whose blocks are in a zone of their own: how many, and where.
+pub fn zone_place_of(value: &[u8]) -> Option<(u32, ZonePlace)> {
+    let (row, tail) = MapRow::read_from_prefix(value).ok()?;
+    let (place, _) = ZonePlace::read_from_prefix(tail).ok().filter(|_| row.place == 1)?;
+    Some((row.blocks.get(), place))
+}
+
+/// The same value with another place.
+pub fn with_zone_place(value: &[u8], place: ZonePlace) -> Vec<u8> {
+    let mut value = value.to_vec();
+    let at = size_of::<MapRow>();
+    value[at..at + size_of::<ZonePlace>()].copy_from_slice(place.as_bytes());
+    value
 }

@@ -33,7 +33,7 @@ pub struct Superblock {
     pub magic: [u8; 8],
     /// CRC-32C of bytes 12..4096.
     pub crc: U32,
-    /// Format version, 4.
+    /// Format version, 5.
     pub version: U16,
     /// Bytes of a device block: 512 or 4096.
     pub device_block: U16,

@@ -8,7 +8,8 @@ use std::cmp::Ordering;
 /// What a row describes. The number is group and kind, a hexadecimal digit each.
 ///
 /// Group 0 is what a mount reads. Group 1 belongs to inodes, group 2 to extents that several files
-/// share, group 3 to zones.
+/// share, group 3 to zones. Group 4 says where blocks were moved; a mount reads it, too, but without it the
+/// others are still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RowKind {
@@ -34,11 +35,13 @@ pub enum RowKind {
     Extent = 0x20,
     /// Whose the blocks of a zone are.
     Owners = 0x30,
+    /// Where blocks of a zone were moved to.
+    Moved = 0x40,
 }
 
 impl RowKind {
     /// All of them, in their order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Totals,
         Self::Zone,
         Self::Orphan,
@@ -50,6 +53,7 @@ impl RowKind {
         Self::Entry,
         Self::Extent,
         Self::Owners,
+        Self::Moved,
     ];
 
     /// The kind with this number.
@@ -99,14 +103,17 @@ impl Key {
     pub const MIN: Self = Self::new(RowKind::Totals, 0, 0);
 
     /// Above every row: a bound only, no row has this key.
-    pub const MAX: Self = Self::new(RowKind::Owners, u64::MAX, u64::MAX);
+    pub const MAX: Self = Self::new(RowKind::Moved, u64::MAX, u64::MAX);
 
     /// The first key behind the rows that a mount reads.
     pub const BASE_END: Self = Self::new(RowKind::Inode, 0, 0);
 
+    /// The first key of rows that say where blocks were moved. They are the last ones.
+    pub const MOVED: Self = Self::new(RowKind::Moved, 0, 0);
+
     /// The key of a row. `owner` is an inode's, an extent's or a zone's number; `at` is the first
     /// block of a piece of a file, the cookie of an entry, the hash of a name, the slot of an
-    /// attribute, the number of a zone's list of owners, else 0.
+    /// attribute, the number of a zone's list of owners or of a table of moved blocks, else 0.
     pub const fn new(kind: RowKind, owner: u64, at: u64) -> Self {
         Self { group: kind.group(), owner, kind, at }
     }
@@ -147,7 +154,9 @@ impl Key {
             (RowKind::Extent, Some(owner)) => Self::new(RowKind::Extent, owner, 0),
             (RowKind::Extent, None) => Self::new(RowKind::Owners, 0, 0),
             (RowKind::Owners, Some(owner)) => Self::new(RowKind::Owners, owner, 0),
-            (RowKind::Owners, None) => Self::MAX,
+            (RowKind::Owners, None) => Self::MOVED,
+            (RowKind::Moved, Some(owner)) => Self::new(RowKind::Moved, owner, 0),
+            (RowKind::Moved, None) => Self::MAX,
         }
     }
 
@@ -174,6 +183,8 @@ impl Key {
             (RowKind::Extent, None) => Self::new(RowKind::Entry, last, last),
             (RowKind::Owners, Some(owner)) => Self::new(RowKind::Owners, owner, last),
             (RowKind::Owners, None) => Self::new(RowKind::Extent, last, last),
+            (RowKind::Moved, Some(owner)) => Self::new(RowKind::Moved, owner, last),
+            (RowKind::Moved, None) => Self::new(RowKind::Owners, last, last),
         }
     }
 }
@@ -207,6 +218,7 @@ mod tests {
             Key::new(RowKind::Extent, 0, 0),
             Key::new(RowKind::Extent, 7, 0),
             Key::new(RowKind::Owners, 0, 0),
+            Key::MOVED,
             Key::MAX,
         ];
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");

@@ -84,6 +84,7 @@ const fn index_of(kind: RowKind) -> u8 {
         RowKind::Entry => 8,
         RowKind::Extent => 9,
         RowKind::Owners => 10,
+        RowKind::Moved => 11,
     }
 }
 
@@ -657,15 +658,15 @@ mod tests {
     fn malformed_columns_are_refused() {
         let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         let beyond = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
-        let (entry, owners) = (index_of(RowKind::Entry), index_of(RowKind::Owners));
+        let (entry, moved) = (index_of(RowKind::Entry), index_of(RowKind::Moved));
         let far = TAG_DELETED | TAG_OWNER_FAR;
         let cases: [(&[u8], &[u8], &str); 12] = [
-            (&[11], &[], "an unknown kind"),
+            (&[12], &[], "an unknown kind"),
             (&[far], &beyond, "a number beyond 64 bits"),
             (&[far], &[0xff, 0xff], "the bytes end in a number"),
             (&[far, far], &[&most[..], &[1]].concat(), "an owner beyond the last"),
             (&[entry, entry - 1], &[], "rows out of order"),
-            (&[far | owners | TAG_AT_FAR], &[most, most].concat(), "rows out of order"),
+            (&[far | moved | TAG_AT_FAR], &[most, most].concat(), "rows out of order"),
             (&[TAG_AT_FAR, 0], &most, "a place beyond the last"),
             (&[TAG_DELETED | TAG_LENGTH], &[1], "a deleted row with a length"),
             (&[TAG_LENGTH], &most, "a value too long"),

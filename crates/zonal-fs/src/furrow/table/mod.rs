@@ -45,6 +45,7 @@ use self::levels::Levels;
 use self::view::View;
 use super::format::Address;
 use super::journal::Position;
+use super::moves::MovedKey;
 
 /// The table as the committer knows it, beside what readers see of it.
 #[derive(Debug)]
@@ -55,15 +56,19 @@ pub(super) struct Table {
     pub(super) next_part: u64,
     /// Where the manifest is.
     pub(super) manifest: [Address; 2],
-    /// Levels before the present ones that readers may still have.
-    pub(super) earlier: Vec<Weak<Levels>>,
+    /// Below which number all moves are in the rows that readers of the levels may find, since they are the present
+    /// ones.
+    pub(super) moved_below: u64,
+    /// Levels before the present ones that readers may still have, with the same number of each.
+    pub(super) earlier: Vec<(Weak<Levels>, u64)>,
 }
 
 impl Table {
     /// A table that no manifest names yet.
     pub(super) fn new(view: Arc<View>) -> Self {
         let manifest = [Address::default(); 2];
-        Self { view, frozen_end: None, next_part: 1, manifest, earlier: Vec::new() }
+        let moved_below = view.moved_below();
+        Self { view, frozen_end: None, next_part: 1, manifest, moved_below, earlier: Vec::new() }
     }
 
     /// All zones that the parts of these levels and the manifest lie in.
@@ -75,12 +80,26 @@ impl Table {
     /// All zones of levels that readers still have.
     pub(super) fn zones_of_readers(&mut self) -> BTreeSet<u32> {
         let mut zones = BTreeSet::new();
-        self.earlier.retain(|levels| {
+        self.earlier.retain(|(levels, _)| {
             let levels = levels.upgrade();
             let parts = levels.iter().flat_map(|levels| levels.parts());
             zones.extend(parts.flat_map(|part| part.at).map(|at| at.zone));
             levels.is_some()
         });
         zones
+    }
+
+    /// Puts levels that a manifest names in the place of those before.
+    pub(super) fn install(&mut self, levels: Arc<Levels>) {
+        let before = self.view.install(levels);
+        let moved_below = std::mem::replace(&mut self.moved_below, self.view.moved_below());
+        self.earlier.push((Arc::downgrade(&before), moved_below));
+    }
+
+    /// Tables of moved blocks that no row needs any more, whichever levels it is read from.
+    pub(super) fn unneeded_moves(&self) -> Vec<MovedKey> {
+        let readers = self.earlier.iter().filter(|(levels, _)| levels.strong_count() > 0);
+        let below = readers.map(|(_, below)| *below).chain([self.moved_below]).min();
+        self.view.moved_tables(below.unwrap_or(0))
     }
 }

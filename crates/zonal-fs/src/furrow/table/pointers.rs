@@ -38,6 +38,7 @@ fn part_pointer(part: &Part) -> PartPointer {
         index_at,
         index_bytes,
         index_crc,
+        moved_below,
     } = part.summary;
     PartPointer {
         number: U64::new(number),
@@ -50,6 +51,7 @@ fn part_pointer(part: &Part) -> PartPointer {
         index_at: U32::new(index_at),
         index_bytes: U32::new(index_bytes),
         index_crc: U32::new(index_crc),
+        moved_below: U64::new(moved_below),
         zone: part.at.map(|at| U32::new(at.zone)),
         block: U32::new(part.at[0].block),
     }
@@ -67,6 +69,7 @@ fn part_of(pointer: &PartPointer) -> Result<Part, String> {
         index_at: pointer.index_at.get(),
         index_bytes: pointer.index_bytes.get(),
         index_crc: pointer.index_crc.get(),
+        moved_below: pointer.moved_below.get(),
     };
     let block = pointer.block.get();
     let is_whole = summary.bytes > 0 && (summary.bytes as usize).is_multiple_of(BLOCK_BYTES);

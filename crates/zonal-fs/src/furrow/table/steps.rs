@@ -19,6 +19,7 @@ use super::memtable::Memtable;
 use super::pairs::{Copies, MetaZones, Pairs, take_two};
 use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
+use super::view::View;
 use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::alloc::Role;
@@ -51,6 +52,9 @@ struct Plan {
     levels: Arc<Levels>,
     next_part: u64,
     remade: Option<Remade>,
+    view: Arc<View>,
+    /// Moves below this number are durable: parts may rely on them.
+    moved_below: u64,
 }
 
 /// What a step has written.
@@ -254,10 +258,14 @@ impl Committer {
             Step::Rewrite(suspects)
         } else if let Some(work) = levels.due(&layout.table) {
             Step::Work(work)
+        } else if let Some(parts) = view.parts_before_moves(&levels, layout.moved_bytes) {
+            Step::Rewrite(parts)
         } else {
             Step::Rewrite(sparse_pairs(&levels, (layout, row_bytes), open)?)
         };
-        Some(Plan { step, levels, next_part: table.next_part, remade: view.remade() })
+        let (next_part, remade) = (table.next_part, view.remade());
+        let moved_below = view.moved_durable();
+        Some(Plan { step, levels, next_part, remade, moved_below, view: Arc::clone(view) })
     }
 
     /// Makes a step's levels the current ones. Those before stay where the manifest is not written.
@@ -288,8 +296,7 @@ impl Committer {
             return outcome;
         }
         self.table.frozen_end = None;
-        let before = self.table.view.install(levels);
-        self.table.earlier.push(Arc::downgrade(&before));
+        self.table.install(levels);
         outcome
     }
 }
@@ -462,7 +469,22 @@ impl Furrow {
         });
         pairs.end_step();
         committer.release(&self.drive, &mut zones, (&pairs, &self.view.levels()));
+        drop(pairs);
+        self.drop_unneeded_moves(committer);
         installed
+    }
+
+    /// Tables of moved blocks that no row needs any more go with the next batch.
+    fn drop_unneeded_moves(&self, committer: &Committer) {
+        let early = self.has_planted(PlantedBug::DropMovedEarly);
+        let unneeded = if early {
+            self.view.moved_tables(self.view.moved_durable())
+        } else {
+            committer.table.unneeded_moves()
+        };
+        if !unneeded.is_empty() {
+            self.write_accounts().drop_moved(&unneeded, self.view.moved_bytes());
+        }
     }
 
     /// Names the journal's zones in a manifest, new ones where it is impaired.
@@ -492,14 +514,15 @@ fn run_plan(
     (uuid, plan): ([u8; 16], Plan),
     planted: Planted,
 ) -> Result<Outcome> {
-    let Plan { step, levels, next_part, remade } = plan;
+    let Plan { step, levels, next_part, remade, view, moved_below } = plan;
     let writer = Writer {
         pairs,
         zones: RefCell::new(zones),
         next_part: Cell::new(next_part),
         bytes: Cell::new(0),
     };
-    let store = DriveStore { writer: Some(writer), remade, ..DriveStore::new(drive, uuid) };
+    let (writer, moves) = (Some(writer), Some((&*view, moved_below)));
+    let store = DriveStore { writer, remade, moves, ..DriveStore::new(drive, uuid) };
     let compaction = Compaction { store: &store, limits: drive.layout.table, planted };
     let levels = match step {
         Step::Flush(rows) => compaction.flush(&levels, &rows)?,
@@ -522,7 +545,8 @@ pub(in crate::furrow) fn flush_once(
 ) -> Result<()> {
     let step = Step::Flush(Arc::new(rows.clone()));
     let levels = committer.table.view.levels();
-    let plan = Plan { step, levels, next_part: committer.table.next_part, remade: None };
+    let (next_part, view) = (committer.table.next_part, Arc::clone(&committer.table.view));
+    let plan = Plan { step, levels, next_part, remade: None, view, moved_below: 0 };
     let uuid = committer.journal.uuid;
     let outcome = run_plan(drive, zones, pairs, (uuid, plan), Planted::default())?;
     committer.table.view.install(Arc::new(outcome.levels));

@@ -6,11 +6,13 @@ use std::sync::Mutex;
 
 use zonal::DeviceError;
 
+use super::key::Key;
 use super::levels::Part;
 use super::lost::Remade;
 use super::pairs::{MetaZones, Pairs};
 use super::part::{PartError, PartSource, Section};
 use super::sweep::PartStore;
+use super::view::View;
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::io::Drive;
@@ -57,13 +59,15 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
     /// What the mount has made anew.
     pub(in crate::furrow) remade: Option<Remade>,
+    /// Where blocks are that were moved, and below which number moves count.
+    pub(in crate::furrow) moves: Option<(&'a View, u64)>,
 }
 
 impl<'a> DriveStore<'a> {
     /// For reading.
     pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
         let (bad, lost) = (RefCell::default(), RefCell::default());
-        Self { drive, uuid, writer: None, bad, lost, remade: None }
+        Self { drive, uuid, writer: None, bad, lost, remade: None, moves: None }
     }
 }
 
@@ -98,6 +102,15 @@ impl<'a> PartStore for DriveStore<'a> {
 
     fn note_lost(&self, error: &PartError) {
         self.lost.borrow_mut().insert((error.part, error.section));
+    }
+
+    fn moved_value(&self, key: Key, value: &[u8]) -> Option<Vec<u8>> {
+        let (view, below) = self.moves?;
+        view.moved_value(key, value, below)
+    }
+
+    fn moved_below(&self) -> u64 {
+        self.moves.map_or(0, |(_, below)| below)
     }
 
     fn remade(&self) -> Option<Remade> {

@@ -18,6 +18,7 @@ use super::part::{
 };
 use crate::FsError;
 use crate::furrow::format::Address;
+use crate::furrow::moves::has_place;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::vfs::Result;
 
@@ -45,6 +46,16 @@ pub(in crate::furrow) trait PartStore {
 
     /// No copy gives something of a part.
     fn note_lost(&self, _: &PartError) {}
+
+    /// The value of a row with its blocks where they are, if they were moved.
+    fn moved_value(&self, _: Key, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Moves with a number below this one are in what [`moved_value`](Self::moved_value) says.
+    fn moved_below(&self) -> u64 {
+        0
+    }
 
     /// Rows that the mount has made anew.
     fn remade(&self) -> Option<Remade> {
@@ -186,13 +197,16 @@ struct Output<'a, S: PartStore> {
     builder: Option<PartBuilder>,
     /// The lost range that the rows have come to, which goes on.
     lost: Option<KeyRange>,
+    /// The part that is being made has rows whose blocks may be moved.
+    has_places: bool,
     parts: Vec<Part>,
     rows: u64,
 }
 
 impl<'a, S: PartStore> Output<'a, S> {
     fn new(store: &'a S, part_bytes: usize) -> Self {
-        Self { store, part_bytes, builder: None, lost: None, parts: Vec::new(), rows: 0 }
+        let (builder, lost, has_places) = (None, None, false);
+        Self { store, part_bytes, builder, lost, has_places, parts: Vec::new(), rows: 0 }
     }
 
     fn builder(&mut self) -> &mut PartBuilder {
@@ -225,6 +239,9 @@ impl<'a, S: PartStore> Output<'a, S> {
             self.end_lost();
         }
         let is_in_lost = self.lost.is_some();
+        let moved = value.and_then(|value| self.store.moved_value(key, value));
+        let value = moved.as_deref().or(value);
+        self.has_places |= has_place(key, value);
         let builder = self.builder();
         builder.push(key, value);
         let is_full = if is_in_lost { builder.is_overfull() } else { builder.is_full() };
@@ -248,7 +265,10 @@ impl<'a, S: PartStore> Output<'a, S> {
 
     fn write_part(&mut self) -> Result<()> {
         let Some(builder) = self.builder.take() else { return Ok(()) };
-        let BuiltPart { bytes, summary } = builder.finish();
+        let BuiltPart { bytes, mut summary } = builder.finish();
+        if std::mem::take(&mut self.has_places) {
+            summary.moved_below = self.store.moved_below();
+        }
         let at = self.store.write(&bytes)?;
         self.parts.push(Part { summary, at });
         Ok(())

@@ -9,6 +9,7 @@
 //! Where no copy gives a leaf, a reader gets an error for every key in its range but those that a newer
 //! layer has.
 
+pub(in crate::furrow) mod moved;
 pub(in crate::furrow) mod scan;
 
 use std::collections::BTreeSet;
@@ -42,6 +43,8 @@ struct Layers {
     /// Being written as a run.
     frozen: Option<Arc<Memtable>>,
     levels: Arc<Levels>,
+    /// Which of the moved blocks it tells.
+    moved: moved::Marks,
 }
 
 impl Layers {
@@ -78,6 +81,8 @@ pub(in crate::furrow) struct View {
     lost: Mutex<BTreeSet<(u64, Section)>>,
     /// Rows that the mount has made anew.
     remade: OnceLock<Remade>,
+    /// Where blocks are that were moved, as the rows of all layers say it. Changed with the layers locked.
+    moved: moved::Moved,
 }
 
 /// What the committer does.
@@ -89,10 +94,12 @@ impl View {
         cache_bytes: usize,
     ) -> Self {
         let unwritten = Memtable::default();
-        let layers = Layers { unwritten, memtable, frozen: None, levels: Arc::new(levels) };
+        let (levels, moved) = (Arc::new(levels), moved::Marks::default());
+        let layers = Layers { unwritten, memtable, frozen: None, levels, moved };
         let (layers, cache) = (RwLock::new(layers), LeafCache::new(cache_bytes));
         let (suspects, lost, remade) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        Self { uuid, layers, cache, suspects, lost, remade }
+        let moved = moved::Moved::default();
+        Self { uuid, layers, cache, suspects, lost, remade, moved }
     }
 
     /// From now on what was lost of these rows is not missed. The rows themselves are added as
@@ -126,6 +133,7 @@ impl View {
     /// Adds rows that were taken from the state. Readers find them from now on.
     pub(in crate::furrow) fn add_unwritten(&self, rows: Memtable) {
         let mut layers = self.write_layers();
+        self.enter_moved(&mut layers.moved, &rows);
         if layers.unwritten.is_empty() {
             layers.unwritten = rows;
         } else {
@@ -148,7 +156,10 @@ impl View {
         loop {
             let mut layers = self.write_layers();
             for _ in 0..ROWS_AT_ONCE {
-                let Some((key, value)) = layers.unwritten.pop_first() else { return };
+                let Some((key, value)) = layers.unwritten.pop_first() else {
+                    layers.moved.note_durable();
+                    return;
+                };
                 layers.memtable.insert(key, value);
             }
         }
@@ -169,6 +180,7 @@ impl View {
         let mut layers = self.write_layers();
         assert!(layers.frozen.is_none(), "one at a time");
         layers.frozen = Some(Arc::new(std::mem::take(&mut layers.memtable)));
+        layers.moved.freeze();
     }
 
     /// Puts levels in the place of those before and of the frozen memtable, of which they have the
@@ -241,12 +253,14 @@ impl View {
         drive: &Drive,
         (at_least, at_most): (Key, Key),
     ) -> Result<Option<FoundRow>> {
-        self.with_store(drive, |store| self.last_row_in(store, (at_least, at_most)))
+        let found = self.with_store(drive, |store| self.last_row_in(store, (at_least, at_most)))?;
+        Ok(found.map(|(key, value)| (key, self.with_moves(key, value))))
     }
 
     /// The value of a row.
     pub(in crate::furrow) fn row(&self, drive: &Drive, key: Key) -> Result<Option<Box<[u8]>>> {
-        self.with_store(drive, |store| self.row_in(store, key))
+        let value = self.with_store(drive, |store| self.row_in(store, key))?;
+        Ok(value.map(|value| self.with_moves(key, value)))
     }
 
     pub(in crate::furrow) fn cache_counts(&self) -> CacheCounts {
@@ -335,6 +349,10 @@ impl View {
         if from >= below {
             return Ok(below);
         }
+        let each: &mut Visit<'_> = &mut |key, value| match self.moved_value(key, value, u64::MAX) {
+            Some(moved) => each(key, &moved),
+            None => each(key, value),
+        };
         let (memory, end, levels) = {
             let layers = self.read_layers();
             let (memory, end) = copy_rows(&layers, (from, below), max.max(1));

@@ -127,6 +127,7 @@ impl PartBuilder {
             index_at: count(index_at),
             index_bytes: count(index_bytes),
             index_crc,
+            moved_below: u64::MAX,
         };
         BuiltPart { bytes: self.bytes, summary }
     }

@@ -41,7 +41,7 @@ pub struct PartHeader {
     pub magic: [u8; 4],
     /// CRC-32C of the file system's identity and bytes 8.. of header and body.
     pub crc: U32,
-    /// Format version, 4.
+    /// Format version, 5.
     pub version: U16,
     /// Zero when written, ignored when read.
     pub reserved: U16,
@@ -142,6 +142,8 @@ pub struct PartSummary {
     pub index_bytes: u32,
     /// `crc` of the index's header.
     pub index_crc: u32,
+    /// Moves of blocks with a number below this are in its rows.
+    pub moved_below: u64,
 }
 
 /// A part that is ready to be written.

@@ -49,7 +49,10 @@ impl View {
         let span = Span { from, below: Some(below) };
         compaction.scan(&levels, (&[&memory], span), &mut |merged| {
             match merged {
-                Merged::Row(key, Some(value)) => each(Scanned::Row(key, value)),
+                Merged::Row(key, Some(value)) => match self.moved_value(key, value, u64::MAX) {
+                    Some(moved) => each(Scanned::Row(key, &moved)),
+                    None => each(Scanned::Row(key, value)),
+                },
                 Merged::Row(_, None) => {}
                 Merged::Lost(first, last) => each(Scanned::Lost(first, last.successor())),
             }
