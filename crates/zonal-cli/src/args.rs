@@ -165,6 +165,9 @@ pub(crate) struct Create {
     /// Largest zone append
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) max_append: Option<ByteCount>,
+    /// Identity of the drive [default: random]
+    #[arg(long)]
+    pub(crate) uuid: Option<uuid::Uuid>,
     /// Overwrite an existing file, or what a disk holds
     #[arg(short, long)]
     pub(crate) force: bool,

@@ -187,13 +187,25 @@ impl Drive {
         all
     }
 
-    /// Empties a zone. A conventional one needs no call: it has no pointer.
+    /// Empties a zone. A conventional one has no pointer: the device is told that nothing in it is needed.
     pub(super) fn reset(&self, zone: u32) -> Result<()> {
         if self.layout.is_conventional(zone) {
+            self.deallocate(zone);
             return Ok(());
         }
         self.counts.resets.fetch_add(1, Ordering::Relaxed);
         self.changed(self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Reset))
+    }
+
+    /// F3: as for a reset, no durable record refers to the zone any more.
+    fn deallocate(&self, zone: u32) {
+        let id = ZoneId::new(zone);
+        let (start, blocks) =
+            (self.layout.geometry.zone_start(id), self.layout.geometry.capacity_of(id));
+        // The zone is as free without it.
+        if let Err(error) = self.changed(self.device.deallocate(start, blocks)) {
+            tracing::debug!(zone, %error, "blocks stay allocated");
+        }
     }
 
     /// Gives up a zone's active resources. A zone that cannot be finished just stays active.
