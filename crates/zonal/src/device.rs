@@ -134,83 +134,97 @@ pub trait ZonedDevice: Send + Sync {
 }
 
 /// Methods of [`ZonedDevice`] that pass the call on, inside of an `impl`: to a field, or to what `self`
-/// points to.
+/// points to. A layer names those for which it has nothing to do.
+///
+/// ```
+/// use zonal::{MemoryDrive, ZonedDevice};
+/// /// A drive that cannot be flushed.
+/// struct Careless {
+///     below: MemoryDrive,
+/// }
+/// impl ZonedDevice for Careless {
+///     zonal::pass_on!(below: geometry, report, read, write, append, manage, deallocate, identity, submit);
+///     fn flush(&self) -> zonal::error::Result<()> {
+///         Ok(())
+///     }
+/// }
+/// ```
+#[macro_export]
 macro_rules! pass_on {
-    ($field:ident: $($method:ident),+) => {
-        $(crate::device::pass_on! { @$method $field })+
+    ($field:tt: $($method:ident),+) => {
+        $($crate::pass_on! { @$method $field })+
     };
     (deref(): $($method:ident),+) => {
-        $(crate::device::pass_on! { @$method deref() })+
+        $($crate::pass_on! { @$method deref() })+
     };
     (@geometry $($to:tt)+) => {
-        fn geometry(&self) -> &crate::Geometry {
+        fn geometry(&self) -> &$crate::Geometry {
             self.$($to)+.geometry()
         }
     };
     (@report $($to:tt)+) => {
         fn report(
             &self,
-            first: crate::ZoneId,
-            zones: &mut Vec<crate::Zone>,
+            first: $crate::ZoneId,
+            zones: &mut Vec<$crate::Zone>,
             limit: usize,
-        ) -> crate::error::Result<()> {
+        ) -> $crate::error::Result<()> {
             self.$($to)+.report(first, zones, limit)
         }
     };
     (@read $($to:tt)+) => {
-        fn read(&self, lba: crate::Lba, buffer: &mut [u8]) -> crate::error::Result<()> {
+        fn read(&self, lba: $crate::Lba, buffer: &mut [u8]) -> $crate::error::Result<()> {
             self.$($to)+.read(lba, buffer)
         }
     };
     (@write $($to:tt)+) => {
-        fn write(&self, lba: crate::Lba, data: &[u8]) -> crate::error::Result<()> {
+        fn write(&self, lba: $crate::Lba, data: &[u8]) -> $crate::error::Result<()> {
             self.$($to)+.write(lba, data)
         }
     };
     (@append $($to:tt)+) => {
-        fn append(&self, zone: crate::ZoneId, data: &[u8]) -> crate::error::Result<crate::Lba> {
+        fn append(&self, zone: $crate::ZoneId, data: &[u8]) -> $crate::error::Result<$crate::Lba> {
             self.$($to)+.append(zone, data)
         }
     };
     (@manage $($to:tt)+) => {
         fn manage(
             &self,
-            zones: crate::Select,
-            action: crate::ZoneAction,
-        ) -> crate::error::Result<()> {
+            zones: $crate::Select,
+            action: $crate::ZoneAction,
+        ) -> $crate::error::Result<()> {
             self.$($to)+.manage(zones, action)
         }
     };
     (@flush $($to:tt)+) => {
-        fn flush(&self) -> crate::error::Result<()> {
+        fn flush(&self) -> $crate::error::Result<()> {
             self.$($to)+.flush()
         }
     };
     (@deallocate $($to:tt)+) => {
         fn deallocate(
             &self,
-            lba: crate::Lba,
-            blocks: crate::LbaCount,
-        ) -> crate::error::Result<()> {
+            lba: $crate::Lba,
+            blocks: $crate::LbaCount,
+        ) -> $crate::error::Result<()> {
             self.$($to)+.deallocate(lba, blocks)
         }
     };
     (@identity $($to:tt)+) => {
-        fn identity(&self) -> crate::Identity {
+        fn identity(&self) -> $crate::Identity {
             self.$($to)+.identity()
         }
     };
     (@submit $($to:tt)+) => {
-        fn submit(&self, batch: &mut [crate::batch::Io<'_>]) {
+        fn submit(&self, batch: &mut [$crate::batch::Io<'_>]) {
             self.$($to)+.submit(batch);
         }
     };
 }
-pub(crate) use pass_on;
 
 /// A shared device is a device.
 impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
-    pass_on!(
+    crate::pass_on!(
         deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, submit
     );
 }

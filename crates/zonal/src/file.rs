@@ -226,7 +226,7 @@ impl FailZone for FileDrive {
 }
 
 impl ZonedDevice for FileDrive {
-    crate::device::pass_on!(drive: geometry, report, read);
+    crate::pass_on!(drive: geometry, report, read);
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.mode.check_writable()?;

@@ -339,5 +339,5 @@ impl ImageDrive {
 }
 
 impl ZonedDevice for ImageDrive {
-    crate::device::pass_on!(drive: geometry, report, read, write, append, manage, flush, deallocate);
+    crate::pass_on!(drive: geometry, report, read, write, append, manage, flush, deallocate);
 }

@@ -14,8 +14,8 @@ use zonal::layer::meter::{Meter, OpKind};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
-    BlockSize, Clock, DeviceError, FileDrive, Geometry, GeometrySpec, Io, Lba, LbaCount,
-    MemoryDrive, OpenMode, Rules, Select, Zone, ZoneAction, ZoneId, ZonedDevice,
+    BlockSize, Clock, DeviceError, FileDrive, GeometrySpec, Io, Lba, LbaCount, MemoryDrive,
+    OpenMode, Rules, Select, ZoneAction, ZoneId, ZonedDevice,
 };
 
 type Result<T> = std::result::Result<T, DeviceError>;
@@ -46,28 +46,16 @@ impl Spy {
 }
 
 impl ZonedDevice for Spy {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, append, manage, flush);
+
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         self.note(lba, buffer.len());
         self.below.read(lba, buffer)
     }
+
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.note(lba, data.len());
         self.below.write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.below.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.below.manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 }
 
@@ -329,27 +317,8 @@ fn a_drive_is_known_again_through_layers() {
 struct Backwards(MemoryDrive);
 
 impl ZonedDevice for Backwards {
-    fn geometry(&self) -> &Geometry {
-        self.0.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.0.report(first, zones, limit)
-    }
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.0.read(lba, buffer)
-    }
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.0.write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.0.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.0.manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
+    zonal::pass_on!(0: geometry, report, read, write, append, manage, flush);
+
     fn submit(&self, batch: &mut [Io<'_>]) {
         batch.iter_mut().rev().for_each(|io| io.perform(&self.0));
     }

@@ -325,7 +325,7 @@ impl FaultOp {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Fault<D> {
-    crate::device::pass_on!(below: geometry, identity);
+    crate::pass_on!(below: geometry, identity);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let state = self.state();

@@ -191,7 +191,7 @@ impl<D: ZonedDevice> Meter<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Meter<D> {
-    crate::device::pass_on!(below: geometry, identity);
+    crate::pass_on!(below: geometry, identity);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         self.measure(OpKind::Report, 0, || self.below.report(first, zones, limit))

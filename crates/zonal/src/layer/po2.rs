@@ -210,7 +210,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
-    crate::device::pass_on!(below: manage, flush, identity);
+    crate::pass_on!(below: manage, flush, identity);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

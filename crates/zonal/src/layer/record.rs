@@ -124,7 +124,7 @@ impl Recorder {
 }
 
 impl ZonedDevice for Recorder {
-    crate::device::pass_on!(drive: geometry, report, read, identity);
+    crate::pass_on!(drive: geometry, report, read, identity);
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let mut steps = self.steps();

@@ -20,7 +20,7 @@ impl ReadOnly {
 }
 
 impl ZonedDevice for ReadOnly {
-    crate::device::pass_on!(below: geometry, report, read, identity);
+    crate::pass_on!(below: geometry, report, read, identity);
 
     fn write(&self, _lba: Lba, _data: &[u8]) -> Result<()> {
         Err(DeviceError::OpenedReadOnly)
