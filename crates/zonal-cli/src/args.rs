@@ -370,7 +370,7 @@ pub(crate) struct Mount {
     /// for Furrow also memory=SIZE, for metadata that was read [default: 256MiB],
     /// `max_open_zones=N`, `zone_pick=lowest` or `oldest` and nolifetime, which ignores what programs
     /// say of the life of files (lifetime follows it again); for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open; metrics=PORT (or
-    /// ADDRESS:PORT) serves metrics for Prometheus; `remount` changes the options of what is mounted
+    /// ADDRESS:PORT) serves metrics for Prometheus; threads=N lets N requests wait for the device at once; `remount` changes the options of what is mounted
     #[arg(short, value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until unmounted
