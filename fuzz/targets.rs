@@ -18,8 +18,8 @@ use zonal::file::format::{HostLen, parse_header};
 use zonal::layer::fault::FaultPlan;
 use zonal::layer::trace::{TraceReader, replay};
 use zonal::{
-    BlockSize, DeviceError, Geometry, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive,
-    OpenMode, Select, Zone, ZoneAction, ZoneId, ZonedDevice, spec,
+    BlockSize, DeviceError, GeometrySpec, Lba, LbaCount, ManualClock, MemoryDrive, OpenMode,
+    Select, Zone, ZoneAction, ZonedDevice, spec,
 };
 use zonal_fs::furrow::format::batch::take_fresh;
 use zonal_fs::furrow::format::manifest::{KeyBytes, Manifest, PartPointer};
@@ -467,18 +467,7 @@ fn edit(bytes: &mut [u8], edits: &[u8]) {
 }
 
 impl ZonedDevice for Patched {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn report(
-        &self,
-        first: ZoneId,
-        zones: &mut Vec<Zone>,
-        limit: usize,
-    ) -> Result<(), DeviceError> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, write, append, flush);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), DeviceError> {
         self.below.read(lba, buffer)?;
@@ -489,14 +478,6 @@ impl ZonedDevice for Patched {
             }
         }
         Ok(())
-    }
-
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<(), DeviceError> {
-        self.below.write(lba, data)
-    }
-
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba, DeviceError> {
-        self.below.append(zone, data)
     }
 
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), DeviceError> {
@@ -511,9 +492,5 @@ impl ZonedDevice for Patched {
             }
         }
         self.below.manage(zones, action)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.below.flush()
     }
 }

@@ -165,6 +165,9 @@ pub(crate) struct Create {
     /// Largest zone append
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) max_append: Option<ByteCount>,
+    /// Identity of the drive [default: random]
+    #[arg(long)]
+    pub(crate) uuid: Option<uuid::Uuid>,
     /// Overwrite an existing file, or what a disk holds
     #[arg(short, long)]
     pub(crate) force: bool,
@@ -367,7 +370,7 @@ pub(crate) struct Mount {
     /// for Furrow also memory=SIZE, for metadata that was read [default: 256MiB],
     /// `max_open_zones=N`, `zone_pick=lowest` or `oldest` and nolifetime, which ignores what programs
     /// say of the life of files (lifetime follows it again); for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open; metrics=PORT (or
-    /// ADDRESS:PORT) serves metrics for Prometheus; `remount` changes the options of what is mounted
+    /// ADDRESS:PORT) serves metrics for Prometheus; threads=N lets N requests wait for the device at once; `remount` changes the options of what is mounted
     #[arg(short, value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until unmounted

@@ -215,4 +215,10 @@ fn a_remount_changes_what_the_kernel_keeps() {
     let refused = remount(&helper, what, "rw");
     assert!(errors(&refused).contains("mounted read-only"), "{}", errors(&refused));
     must(&zonal(&["umount", text(&dir)]));
+    mount("threads=3");
+    assert!(stats().contains("\"threads\": 3"), "{}", stats());
+    must(&remount(&helper, what, "rw,threads=3"));
+    let refused = remount(&helper, what, "rw,threads=4");
+    assert!(errors(&refused).contains("threads=4"), "{}", errors(&refused));
+    must(&zonal(&["umount", text(&dir)]));
 }

@@ -118,7 +118,7 @@ impl Lives {
                 Step::Manage { zone, action: ZoneAction::Reset } => {
                     zones.entry(zone).or_default().held.push(Vec::new());
                 }
-                Step::Manage { .. } => {}
+                Step::Manage { .. } | Step::Deallocate { .. } => {}
                 Step::Flush => {
                     for lives in zones.values_mut() {
                         lives.held.drain(..lives.held.len() - 1);

@@ -65,6 +65,8 @@ pub struct Control {
     made: Mutex<BTreeMap<Ino, Arc<str>>>,
     /// Where metrics are served.
     metrics: OnceLock<SocketAddr>,
+    /// How many threads answer requests, where that was decided.
+    threads: OnceLock<u16>,
     /// Whether the device can be written to at all.
     device_access: Access,
     /// Owner of the directory: user and group.
@@ -89,6 +91,7 @@ impl Control {
             latencies,
             made: Mutex::default(),
             metrics: OnceLock::new(),
+            threads: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
@@ -98,6 +101,12 @@ impl Control {
     pub fn set_metrics(&self, address: SocketAddr) {
         let first = self.metrics.set(address);
         assert!(first.is_ok(), "metrics are served at one address");
+    }
+
+    /// Shows how many threads answer requests.
+    pub fn set_threads(&self, threads: u16) {
+        let first = self.threads.set(threads);
+        assert!(first.is_ok(), "the number of threads stays");
     }
 
     /// Whether this entry is the directory or in it. Nothing there is made, moved or removed.

@@ -24,7 +24,7 @@ use zonal_fuse_transport::mount::{self, MountSpec};
 use crate::error::Result;
 use crate::fuse::Front;
 use crate::latency::Latencies;
-use crate::options::{Access, Atime, Audience, MountConfig, Restrict};
+use crate::options::{Access, Atime, Audience, MountConfig, Restrict, processors};
 use crate::unmount::detach;
 use crate::{ServeError, read_only};
 
@@ -130,7 +130,7 @@ impl Life {
         self.spawn("read-only", move || {
             read_only::watch(front.became_read_only(), &root, &watched);
         })?;
-        self.serve_in_background(session)?;
+        self.serve_in_background(session, threads(config))?;
         ready();
         let served = self.wait(&point);
         let _ = upkeep.send(Upkeep::End);
@@ -157,10 +157,10 @@ impl Life {
     }
 
     /// A session whose mount is busy outlives us, until the process ends.
-    fn serve_in_background(&self, session: Session) -> Result<()> {
+    fn serve_in_background(&self, session: Session, threads: usize) -> Result<()> {
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("fuse-session", move || {
-            let ended = session.run(&front, threads());
+            let ended = session.run(&front, threads);
             // The main thread may go on to close the file system.
             drop(front);
             // Nobody listens if the main thread waits no longer.
@@ -356,7 +356,7 @@ pub(crate) fn flags(config: &MountConfig) -> MountFlags {
     flags
 }
 
-/// One thread per processor, and two more that may wait for the device while the others read.
-fn threads() -> usize {
-    thread::available_parallelism().map_or(2, usize::from).min(14) + 2
+/// One thread per processor, and two more unless it is known how many may wait for the device.
+fn threads(config: &MountConfig) -> usize {
+    config.threads.map_or_else(|| processors() + 2, |threads| threads.get().into())
 }

@@ -1,6 +1,7 @@
 //! The configuration of a mount, and the options by which mount(8) knows it.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use crate::ServeError;
@@ -104,6 +105,9 @@ pub struct MountConfig {
     pub async_direct: AsyncDirect,
     /// Where metrics are served for Prometheus; nowhere by default.
     pub metrics: Option<SocketAddr>,
+    /// Threads that answer requests: so many may wait for the device at once. `None`: enough for a device that
+    /// nobody waits for.
+    pub threads: Option<NonZeroU16>,
 }
 
 impl MountConfig {
@@ -122,6 +126,7 @@ impl MountConfig {
             direct_writes: DirectWrites::default(),
             async_direct: AsyncDirect::default(),
             metrics: None,
+            threads: None,
         }
     }
 
@@ -141,6 +146,13 @@ impl MountConfig {
             self.apply_one(option)?;
         }
         Ok(())
+    }
+
+    /// Who asks the device has to wait, as for a drive and not for memory. Unless the number of threads was
+    /// given, as many may wait as a program with a queue depth of 32 has requests.
+    pub fn expect_waits(&mut self) {
+        let count = u16::try_from(processors() + WAITING).ok().and_then(NonZeroU16::new);
+        self.threads = self.threads.or(count);
     }
 
     fn apply_one(&mut self, option: &str) -> Result<()> {
@@ -174,6 +186,7 @@ impl MountConfig {
             other if other.starts_with(METRICS) => {
                 self.metrics = Some(metrics_address(other)?);
             }
+            other if other.starts_with(THREADS) => self.threads = Some(threads(other)?),
             other if is_for_mount(other) => {}
             other => {
                 return Err(ServeError::Option { option: other.to_owned(), why: "not known" });
@@ -185,6 +198,25 @@ impl MountConfig {
 
 /// The option that names an address.
 const METRICS: &str = "metrics=";
+
+/// Threads that may wait for a device, beside one for each processor.
+const WAITING: usize = 32;
+
+/// Processors, as far as threads for more are of use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).min(14)
+}
+
+/// The option that names a number of threads, and the largest.
+const THREADS: &str = "threads=";
+const THREADS_MAX: u16 = 256;
+
+fn threads(option: &str) -> Result<NonZeroU16> {
+    let count = option[THREADS.len()..].parse().ok();
+    count.filter(|count: &NonZeroU16| count.get() <= THREADS_MAX).ok_or_else(|| {
+        ServeError::Option { option: option.to_owned(), why: "write a number from 1 to 256" }
+    })
+}
 
 /// The address of `metrics=PORT`, on this machine alone, or of `metrics=ADDRESS:PORT`.
 fn metrics_address(option: &str) -> Result<SocketAddr> {
@@ -245,6 +277,22 @@ mod tests {
         let plain = config("").unwrap();
         let fstab = "defaults,noauto,user=joe,_netdev,nofail,x-systemd.automount,uhelper=a";
         assert_eq!(config(fstab).unwrap(), plain);
+    }
+
+    #[test]
+    fn threads_are_a_number_within_reason() {
+        let threads = |option: &str| config(option).map(|config| config.threads.unwrap().get());
+        assert_eq!(config("").unwrap().threads, None);
+        assert_eq!((threads("threads=1").unwrap(), threads("threads=256").unwrap()), (1, 256));
+        let mut waits = config("").unwrap();
+        waits.expect_waits();
+        assert!(waits.threads.is_some_and(|threads| threads.get() > 32));
+        let mut given = config("threads=3").unwrap();
+        given.expect_waits();
+        assert_eq!(given.threads, NonZeroU16::new(3));
+        for bad in ["threads=", "threads=0", "threads=257", "threads=x", "threads"] {
+            assert!(config(bad).unwrap_err().to_string().contains(bad), "{bad}");
+        }
     }
 
     #[test]

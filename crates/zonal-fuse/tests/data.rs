@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use mounted::content::{O_DIRECT, aligned, open, pattern};
+use mounted::held::{held, hold, until_or_end};
 use mounted::tools;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -314,6 +315,43 @@ fn asynchronous_direct_writes_leave_no_old_pages() {
         cached.read_exact_at(&mut buffer, 0).unwrap();
         assert!(buffer.iter().all(|byte| *byte == round), "old pages after round {round}");
     }
+}
+
+/// A program's queue depth is the drive's. The threads that wait are held back until all of them are there.
+#[test]
+fn as_many_reads_wait_for_the_device_as_there_are_threads() {
+    const READS: u64 = 32;
+    let Some(mounted) = mounted::mount_with("threads=34") else { return };
+    let path = mounted.path("file");
+    let content: Vec<u8> = (0..READS).flat_map(|at| [u8::try_from(at).unwrap(); 4096]).collect();
+    fs::write(&path, &content).unwrap();
+    let file = open(&path, O_DIRECT);
+    file.sync_all().unwrap();
+    File::create(hold(mounted.drive(), "read")).unwrap();
+    let is_there = || {
+        let held = fs::metadata(held(mounted.drive(), "read"));
+        held.is_ok_and(|held| held.len() == READS)
+    };
+    let is_full = std::thread::scope(|scope| {
+        let (file, content) = (&file, content.chunks(4096));
+        let reads: Vec<_> = (0..READS)
+            .zip(content)
+            .map(|(at, expected)| {
+                scope.spawn(move || {
+                    let (mut buffer, place) = aligned(4096, 0xee);
+                    file.read_exact_at(&mut buffer[place.clone()], at * 4096).unwrap();
+                    assert!(buffer[place] == *expected, "block {at}");
+                })
+            })
+            .collect();
+        let is_full = until_or_end(is_there);
+        fs::remove_file(hold(mounted.drive(), "read")).unwrap();
+        for read in reads {
+            read.join().unwrap();
+        }
+        is_full
+    });
+    assert!(is_full, "{READS} reads did not come together");
 }
 
 /// Fills the file system with a file of a hundred and fifty megabytes or so; the rest is promised

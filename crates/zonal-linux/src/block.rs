@@ -16,12 +16,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal::{
-    BlockSize, DeviceError, Geometry, GeometrySpec, Io, Lba, LbaCount, OpenMode, Select, Zone,
-    ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+    BlockSize, DeviceError, Geometry, GeometrySpec, Identity, Io, Lba, LbaCount, OpenMode, Select,
+    Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
 };
 
 use crate::Result;
 use crate::by_zone::{self, Access, WriteRange, refusal};
+use crate::discard::discard;
 use crate::ioctl::{self, RawZone};
 use crate::ring::FileRings;
 use crate::rounds::{Appends, in_rounds};
@@ -40,11 +41,20 @@ pub struct BlockDrive {
     name: String,
     mode: OpenMode,
     geometry: Geometry,
+    identity: Identity,
+    discards: Discards,
     /// Log₂ of the sectors of a block.
     block_shift: u32,
     zones: Box<[Slot]>,
     /// `None` where `io_uring` is disabled.
     rings: Option<FileRings>,
+}
+
+/// Whether the device takes discards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Discards {
+    Taken,
+    Refused,
 }
 
 /// What is known of a zone.
@@ -94,7 +104,12 @@ impl BlockDrive {
         let rings = FileRings::new()
             .inspect_err(|error| tracing::debug!(%error, "io_uring is not available"))
             .ok();
-        Ok(Self { file, name, mode, geometry, block_shift, zones, rings })
+        let discards = match attributes.number("discard_max_bytes") {
+            Ok(bytes) if bytes > 0 => Discards::Taken,
+            Ok(_) | Err(_) => Discards::Refused,
+        };
+        let identity = attributes.identity();
+        Ok(Self { file, name, mode, geometry, identity, discards, block_shift, zones, rings })
     }
 
     fn slot(&self, zone: ZoneId) -> Result<&Slot> {
@@ -365,6 +380,26 @@ impl ZonedDevice for BlockDrive {
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
         self.mode.check_writable()?;
         by_zone::manage(self, zones, action, |zone| self.manage_one(zone, action))
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        self.mode.check_writable()?;
+        let Some((zone, _)) = self.geometry.locate_conventional(lba, blocks)? else {
+            return Ok(());
+        };
+        if self.discards == Discards::Refused {
+            return Ok(());
+        }
+        let len = self.geometry.bytes(blocks).get();
+        match discard(self.file.as_file(), self.byte(lba), len) {
+            // Another limit than the one it was opened with.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(self.explain(zone, lba, errno.into(), Access::Write)),
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity.clone()
     }
 
     fn flush(&self) -> Result<()> {

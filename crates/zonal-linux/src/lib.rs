@@ -12,6 +12,7 @@
 
 mod block;
 mod by_zone;
+mod discard;
 mod ioctl;
 mod passthrough;
 mod ring;

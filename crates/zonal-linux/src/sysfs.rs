@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use zonal::DeviceError;
+use zonal::{DeviceError, Identity};
 
 use crate::Result;
 
@@ -55,6 +55,19 @@ impl Attributes {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// What the device says it is. The attributes differ from driver to driver; many have none.
+    pub(crate) fn identity(&self) -> Identity {
+        let text = |name: &str| {
+            let text = fs::read_to_string(self.dir.join(name)).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        Identity {
+            model: text("device/model"),
+            serial: text("device/serial"),
+            unique: text("wwid").or_else(|| text("device/wwid")),
         }
     }
 

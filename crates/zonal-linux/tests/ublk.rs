@@ -16,8 +16,8 @@ use contract::CHECKS;
 use zonal::layer::delay::Delay;
 use zonal::spec::{self, Stack};
 use zonal::{
-    AlignedBytes, DeviceError, Geometry, Io, Lba, LbaCount, ManualClock, OpenMode, Select, Zone,
-    ZoneAction, ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
+    AlignedBytes, DeviceError, Io, Lba, LbaCount, ManualClock, OpenMode, Select, ZoneAction,
+    ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
 };
 use zonal_linux::BlockDrive;
 use zonal_linux::ublk::{Number, Queues, Server};
@@ -131,17 +131,8 @@ impl Fateful {
 }
 
 impl ZonedDevice for Fateful {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-    fn report(
-        &self,
-        first: ZoneId,
-        zones: &mut Vec<Zone>,
-        limit: usize,
-    ) -> Result<(), DeviceError> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, write, append, manage);
+
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let blocks = self.geometry().blocks(buffer.len())?;
         if lba <= self.block && self.block < lba + blocks {
@@ -157,15 +148,7 @@ impl ZonedDevice for Fateful {
         }
         self.below.read(lba, buffer)
     }
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<(), DeviceError> {
-        self.below.write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba, DeviceError> {
-        self.below.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), DeviceError> {
-        self.below.manage(zones, action)
-    }
+
     fn flush(&self) -> Result<(), DeviceError> {
         self.flushes.fetch_add(1, Ordering::AcqRel);
         self.below.flush()

@@ -367,6 +367,12 @@ impl ZonedDevice for SimSsd {
         outcome
     }
 
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> DeviceResult<()> {
+        let _one_at_a_time = self.flash();
+        self.clock.advance_ns(COMMAND_NS);
+        self.drive.deallocate(lba, blocks)
+    }
+
     fn flush(&self) -> DeviceResult<()> {
         let _one_at_a_time = self.flash();
         self.clock.advance_ns(COMMAND_NS);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::batch::Io;
 use crate::error::Result;
-use crate::{Geometry, Lba, Zone, ZoneId};
+use crate::identity::Identity;
+use crate::{Geometry, Lba, LbaCount, Zone, ZoneId};
 
 /// What can be done to a zone besides reading and writing. NVMe calls it Zone Send Action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +58,7 @@ pub enum Select {
 ///   up to the last [`flush`](Self::flush) that returned.
 ///
 /// Buffers are whole blocks. Reads may cross zones; blocks that were never written read as zeroes.
+/// What [deallocated](Self::deallocate) blocks read is the device's choice.
 pub trait ZonedDevice: Send + Sync {
     /// The fixed shape of the device.
     fn geometry(&self) -> &Geometry;
@@ -82,6 +84,24 @@ pub trait ZonedDevice: Send + Sync {
     /// Makes everything that returned before this call survive a power cut: data, write pointers,
     /// conditions.
     fn flush(&self) -> Result<()>;
+
+    /// Says that the data of blocks is not needed any more (TRIM, UNMAP, Dataset Management), so that the
+    /// device may use their place. They lie in one conventional zone: a sequential one is emptied by a reset.
+    ///
+    /// This is a hint, and a device may ignore it. What such a block reads until it is written again is not
+    /// defined: an emulated drive gives zeroes, or what it held if the host cannot punch holes; of a real
+    /// one it may be any bytes. After a power cut, blocks for which no flush followed may hold what they
+    /// held before.
+    ///
+    /// Unless a device has a way to do it, the range is checked and nothing is done.
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        self.geometry().locate_conventional(lba, blocks).map(drop)
+    }
+
+    /// What the device is, as far as it says. It stays the same over restarts, and under layers.
+    fn identity(&self) -> Identity {
+        Identity::default()
+    }
 
     /// Performs a batch of requests, side by side as far as the device can, and gives each its result.
     ///
@@ -114,67 +134,97 @@ pub trait ZonedDevice: Send + Sync {
 }
 
 /// Methods of [`ZonedDevice`] that pass the call on, inside of an `impl`: to a field, or to what `self`
-/// points to.
+/// points to. A layer names those for which it has nothing to do.
+///
+/// ```
+/// use zonal::{MemoryDrive, ZonedDevice};
+/// /// A drive that cannot be flushed.
+/// struct Careless {
+///     below: MemoryDrive,
+/// }
+/// impl ZonedDevice for Careless {
+///     zonal::pass_on!(below: geometry, report, read, write, append, manage, deallocate, identity, submit);
+///     fn flush(&self) -> zonal::error::Result<()> {
+///         Ok(())
+///     }
+/// }
+/// ```
+#[macro_export]
 macro_rules! pass_on {
-    ($field:ident: $($method:ident),+) => {
-        $(crate::device::pass_on! { @$method $field })+
+    ($field:tt: $($method:ident),+) => {
+        $($crate::pass_on! { @$method $field })+
     };
     (deref(): $($method:ident),+) => {
-        $(crate::device::pass_on! { @$method deref() })+
+        $($crate::pass_on! { @$method deref() })+
     };
     (@geometry $($to:tt)+) => {
-        fn geometry(&self) -> &crate::Geometry {
+        fn geometry(&self) -> &$crate::Geometry {
             self.$($to)+.geometry()
         }
     };
     (@report $($to:tt)+) => {
         fn report(
             &self,
-            first: crate::ZoneId,
-            zones: &mut Vec<crate::Zone>,
+            first: $crate::ZoneId,
+            zones: &mut Vec<$crate::Zone>,
             limit: usize,
-        ) -> crate::error::Result<()> {
+        ) -> $crate::error::Result<()> {
             self.$($to)+.report(first, zones, limit)
         }
     };
     (@read $($to:tt)+) => {
-        fn read(&self, lba: crate::Lba, buffer: &mut [u8]) -> crate::error::Result<()> {
+        fn read(&self, lba: $crate::Lba, buffer: &mut [u8]) -> $crate::error::Result<()> {
             self.$($to)+.read(lba, buffer)
         }
     };
     (@write $($to:tt)+) => {
-        fn write(&self, lba: crate::Lba, data: &[u8]) -> crate::error::Result<()> {
+        fn write(&self, lba: $crate::Lba, data: &[u8]) -> $crate::error::Result<()> {
             self.$($to)+.write(lba, data)
         }
     };
     (@append $($to:tt)+) => {
-        fn append(&self, zone: crate::ZoneId, data: &[u8]) -> crate::error::Result<crate::Lba> {
+        fn append(&self, zone: $crate::ZoneId, data: &[u8]) -> $crate::error::Result<$crate::Lba> {
             self.$($to)+.append(zone, data)
         }
     };
     (@manage $($to:tt)+) => {
         fn manage(
             &self,
-            zones: crate::Select,
-            action: crate::ZoneAction,
-        ) -> crate::error::Result<()> {
+            zones: $crate::Select,
+            action: $crate::ZoneAction,
+        ) -> $crate::error::Result<()> {
             self.$($to)+.manage(zones, action)
         }
     };
     (@flush $($to:tt)+) => {
-        fn flush(&self) -> crate::error::Result<()> {
+        fn flush(&self) -> $crate::error::Result<()> {
             self.$($to)+.flush()
         }
     };
+    (@deallocate $($to:tt)+) => {
+        fn deallocate(
+            &self,
+            lba: $crate::Lba,
+            blocks: $crate::LbaCount,
+        ) -> $crate::error::Result<()> {
+            self.$($to)+.deallocate(lba, blocks)
+        }
+    };
+    (@identity $($to:tt)+) => {
+        fn identity(&self) -> $crate::Identity {
+            self.$($to)+.identity()
+        }
+    };
     (@submit $($to:tt)+) => {
-        fn submit(&self, batch: &mut [crate::batch::Io<'_>]) {
+        fn submit(&self, batch: &mut [$crate::batch::Io<'_>]) {
             self.$($to)+.submit(batch);
         }
     };
 }
-pub(crate) use pass_on;
 
 /// A shared device is a device.
 impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
-    pass_on!(deref(): geometry, report, read, write, append, manage, flush, submit);
+    crate::pass_on!(
+        deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, submit
+    );
 }

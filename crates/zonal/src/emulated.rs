@@ -40,6 +40,14 @@ pub(crate) trait Medium: Send + Sync {
     /// Stores bytes.
     fn write(&self, part: &mut Self::ZoneData, at: BlockInZone, data: &[u8]) -> Result<()>;
 
+    /// Discards blocks of a conventional zone: they read as zeroes afterwards, or as before.
+    fn deallocate(
+        &self,
+        part: &mut Self::ZoneData,
+        at: BlockInZone,
+        blocks: LbaCount,
+    ) -> Result<()>;
+
     /// Records that a zone's state changes. Called before the change is visible; a failure cancels
     /// it.
     fn record(&self, zone: ZoneId, from: ZoneState, to: ZoneState) -> Result<()>;
@@ -212,6 +220,17 @@ impl<M: Medium> Emulated<M> {
             return Err(DeviceError::AppendTooLarge { blocks, limit });
         }
         self.store(zone, Event::Append(blocks), data)
+    }
+
+    pub(crate) fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        let Some((zone, offset)) = self.geometry.locate_conventional(lba, blocks)? else {
+            return Ok(());
+        };
+        let slot = self.slot(zone)?;
+        let mut part = slot.lock();
+        // It is refused where a write would be.
+        self.decide(zone, slot.state(), Event::Write { offset, blocks })?;
+        self.medium.deallocate(&mut part, BlockInZone { zone, offset }, blocks)
     }
 
     /// Writes and appends: returns where the data went.

@@ -125,6 +125,12 @@ pub enum DeviceError {
         /// The zone.
         zone: ZoneId,
     },
+    /// A deallocation in a sequential zone.
+    #[error("zone {zone} has a write pointer: it is emptied by a reset")]
+    Sequential {
+        /// The zone.
+        zone: ZoneId,
+    },
     /// An access to the gap that `PowerOfTwo` adds behind a zone's blocks.
     #[error("block {lba} is in the gap between the capacity and the size of zone {zone}")]
     Gap {
@@ -221,6 +227,7 @@ impl DeviceError {
             Self::Transition { .. } => (Errno::IO, status::INVALID_TRANSITION),
             // NVMe has no conventional zones to give a status for.
             Self::Conventional { .. } => (Errno::IO, status::INVALID_FIELD),
+            Self::Sequential { .. } => (Errno::OPNOTSUPP, status::INVALID_FIELD),
             Self::Malformed { .. } => (Errno::UCLEAN, status::INTERNAL),
             Self::Locked { .. } => (Errno::BUSY, status::NOT_READY),
             Self::OpenedReadOnly => (Errno::ROFS, status::WRITE_PROTECTED),
@@ -259,6 +266,7 @@ mod tests {
             (DeviceError::Transition { zone, cond, action }, Errno::IO, (1, 0xbf)),
             (DeviceError::AppendTooLarge { blocks, limit: blocks }, Errno::INVAL, (0, 0x02)),
             (DeviceError::Conventional { zone }, Errno::IO, (0, 0x02)),
+            (DeviceError::Sequential { zone }, Errno::OPNOTSUPP, (0, 0x02)),
             (DeviceError::NoZones { path: path.clone() }, Errno::INVAL, (0, 0x02)),
             (
                 DeviceError::Unsuitable { path: path.clone(), what: what.clone() },

@@ -39,8 +39,8 @@ use crate::error::Result;
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
 use crate::{
-    DeviceError, FailZone, Geometry, GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneFailure,
-    ZoneId, ZonedDevice,
+    DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, ZoneAction,
+    ZoneFailure, ZoneId, ZonedDevice,
 };
 
 /// What a drive is opened for.
@@ -226,7 +226,7 @@ impl FailZone for FileDrive {
 }
 
 impl ZonedDevice for FileDrive {
-    crate::device::pass_on!(drive: geometry, report, read);
+    crate::pass_on!(drive: geometry, report, read);
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.mode.check_writable()?;
@@ -239,6 +239,13 @@ impl ZonedDevice for FileDrive {
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
         self.mode.check_writable()?;
         self.drive.manage(zones, action)
+    }
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        self.mode.check_writable()?;
+        self.drive.deallocate(lba, blocks)
+    }
+    fn identity(&self) -> Identity {
+        Identity { model: Some("drive file".into()), ..Identity::of_uuid(self.uuid()) }
     }
     fn flush(&self) -> Result<()> {
         match self.mode {
@@ -310,6 +317,14 @@ impl Medium for DriveFile {
         self.backing
             .write_at(self.byte_at(at), data)
             .map_err(|source| self.fail("writing", at.zone, source))?;
+        self.table.mark_data();
+        Ok(())
+    }
+
+    fn deallocate(&self, (): &mut (), at: BlockInZone, blocks: LbaCount) -> Result<()> {
+        self.backing
+            .punch(self.byte_at(at), self.geometry.bytes(blocks).get())
+            .map_err(|source| self.fail("deallocating blocks of", at.zone, source))?;
         self.table.mark_data();
         Ok(())
     }

@@ -264,11 +264,52 @@ impl Geometry {
     /// of them are beyond the device's end.
     pub fn blocks_at(&self, lba: Lba, bytes: usize) -> Result<LbaCount, DeviceError> {
         let blocks = self.blocks(bytes)?;
-        let end = (lba - Lba::ZERO).checked_add(blocks);
-        if end.is_none_or(|end| end > self.spec.block_count) {
-            return Err(DeviceError::OutOfRange { lba, blocks });
-        }
+        self.check_range(lba, blocks)?;
         Ok(blocks)
+    }
+
+    fn check_range(&self, lba: Lba, blocks: LbaCount) -> Result<(), DeviceError> {
+        match (lba - Lba::ZERO).checked_add(blocks) {
+            Some(end) if end <= self.spec.block_count => Ok(()),
+            Some(_) | None => Err(DeviceError::OutOfRange { lba, blocks }),
+        }
+    }
+
+    /// The conventional zone that holds all these blocks, and where they begin in it. `None` if there are
+    /// no blocks; an error if some are beyond the device's end, in a sequential zone, or in another zone
+    /// than the first.
+    pub fn locate_conventional(
+        &self,
+        lba: Lba,
+        blocks: LbaCount,
+    ) -> Result<Option<(ZoneId, LbaCount)>, DeviceError> {
+        self.check_range(lba, blocks)?;
+        if blocks == LbaCount::ZERO {
+            return Ok(None);
+        }
+        let (zone, offset) = self.locate(lba);
+        match self.kind(zone) {
+            ZoneKind::SequentialRequired => Err(DeviceError::Sequential { zone }),
+            ZoneKind::Conventional if offset + blocks > self.capacity_of(zone) => {
+                Err(DeviceError::CrossesZone { zone, lba, blocks })
+            }
+            ZoneKind::Conventional => Ok(Some((zone, offset))),
+        }
+    }
+
+    /// A range of blocks in pieces of one zone each.
+    pub fn by_zone(&self, lba: Lba, blocks: LbaCount) -> impl Iterator<Item = (Lba, LbaCount)> {
+        let (mut at, mut left) = (lba, blocks);
+        std::iter::from_fn(move || {
+            if left == LbaCount::ZERO {
+                return None;
+            }
+            let (zone, offset) = self.locate(at);
+            let piece = (at, left.min(self.size_of(zone) - offset));
+            at += piece.1;
+            left -= piece.1;
+            Some(piece)
+        })
     }
 }
 

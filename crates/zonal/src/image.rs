@@ -131,6 +131,11 @@ impl Image {
         self.zones[zone.index()].state.cond == ZoneCond::NotWp
     }
 
+    /// Takes blocks of a conventional zone away.
+    pub(crate) fn deallocate(&mut self, at: BlockInZone, blocks: LbaCount) {
+        Arc::make_mut(&mut self.zones[at.zone.index()].data).deallocate(at.offset, blocks);
+    }
+
     /// Does to one zone what the action does.
     pub(crate) fn manage(&mut self, zone: ZoneId, action: ZoneAction) {
         let capacity = self.geometry.capacity_of(zone);
@@ -214,6 +219,14 @@ impl Extents {
         }
     }
 
+    /// Takes blocks of a conventional zone away.
+    fn deallocate(&mut self, at: LbaCount, blocks: LbaCount) {
+        if let Self::Conventional(pieces) = self {
+            let mut kept = pieces.split_off(&at.get());
+            pieces.append(&mut kept.split_off(&(at + blocks).get()));
+        }
+    }
+
     /// Replaces one block in the middle.
     fn overwrite(&mut self, at: LbaCount, block: &[u8]) {
         let start = at.get();
@@ -289,6 +302,16 @@ impl Medium for Pieces {
         Ok(())
     }
 
+    fn deallocate(
+        &self,
+        part: &mut Self::ZoneData,
+        at: BlockInZone,
+        blocks: LbaCount,
+    ) -> Result<()> {
+        Arc::make_mut(part).deallocate(at.offset, blocks);
+        Ok(())
+    }
+
     fn record(&self, _zone: ZoneId, _from: ZoneState, _to: ZoneState) -> Result<()> {
         Ok(())
     }
@@ -316,5 +339,5 @@ impl ImageDrive {
 }
 
 impl ZonedDevice for ImageDrive {
-    crate::device::pass_on!(drive: geometry, report, read, write, append, manage, flush);
+    crate::pass_on!(drive: geometry, report, read, write, append, manage, flush, deallocate);
 }

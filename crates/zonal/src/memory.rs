@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::failure::{FailZone, ZoneFailure};
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
-use crate::{BlockSize, Geometry, GeometrySpec, ZoneId, ZoneKind, ZonedDevice};
+use crate::{BlockSize, Geometry, GeometrySpec, LbaCount, ZoneId, ZoneKind, ZonedDevice};
 
 /// A zoned drive in memory.
 ///
@@ -71,7 +71,7 @@ impl FailZone for MemoryDrive {
 }
 
 impl ZonedDevice for MemoryDrive {
-    crate::device::pass_on!(drive: geometry, report, read, write, append, manage, flush);
+    crate::pass_on!(drive: geometry, report, read, write, append, manage, flush, deallocate);
 }
 
 /// Bytes of a chunk: large enough that a zone needs few, small enough that a drive with a little
@@ -143,6 +143,22 @@ impl Medium for Memory {
                 }
             }
             (chunk, offset, rest) = (chunk + 1, 0, tail);
+        }
+        Ok(())
+    }
+
+    fn deallocate(&self, part: &mut Chunks, at: BlockInZone, blocks: LbaCount) -> Result<()> {
+        let Chunks::Conventional(chunks) = part else { return Ok(()) };
+        let (first, from) = self.position(at);
+        let (last, to) = self.position(BlockInZone { offset: at.offset + blocks, ..at });
+        for (number, chunk) in chunks.iter_mut().enumerate().skip(first).take(last - first + 1) {
+            let from = if number == first { from } else { 0 };
+            let to = if number == last { to } else { CHUNK };
+            match chunk {
+                Some(_) if (from, to) == (0, CHUNK) => *chunk = None,
+                Some(bytes) => bytes[from..to].fill(0),
+                None => {}
+            }
         }
         Ok(())
     }

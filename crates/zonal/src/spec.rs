@@ -377,8 +377,9 @@ mod tests {
             ("trace():mem:", "needs a file"),
             ("trace(x,dta):mem:", "not \"dta\""),
             ("po2(3):mem:", "takes no arguments: po2:DEVICE"),
-            ("p02:mem:", "none of file, mem, po2, meter, trace, fault"),
+            ("p02:mem:", "none of file, mem, po2, meter, trace, delay, fault"),
             ("fault(explode):mem:", "fault(explode)"),
+            ("delay(1s):mem:", "a number of microseconds, not \"1s\""),
             ("/nowhere/drive.zns", "opening /nowhere/drive.zns"),
         ] {
             let error = stack(spec).err().expect(spec).to_string();
@@ -417,7 +418,10 @@ mod tests {
         assert!(matches!(open("po2:/dev/ours").unwrap().base, Base::Device));
         assert!(matches!(open("file:/dev/ours").unwrap().base, Base::Device));
         let error = open("rom:7").err().unwrap().to_string();
-        assert!(error.contains("none of file, mem, po2, meter, trace, fault, ram"), "{error}");
+        assert!(
+            error.contains("none of file, mem, po2, meter, trace, delay, fault, ram"),
+            "{error}"
+        );
         assert!(open("ram:many").is_err());
     }
 

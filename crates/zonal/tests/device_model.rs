@@ -28,6 +28,11 @@ enum Op {
         offset: u64,
         blocks: u64,
     },
+    Deallocate {
+        zone: u32,
+        offset: u64,
+        blocks: u64,
+    },
     Flush,
 }
 
@@ -41,8 +46,10 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (zone.clone(), 1..6_u64).prop_map(|(zone, blocks)| Op::Append { zone, blocks }),
         3 => (zone.clone(), action.clone()).prop_map(|(zone, action)| Op::Manage(zone, action)),
         1 => action.prop_map(Op::ManageAll),
-        3 => (zone, 0..40_u64, 1..50_u64)
+        3 => (zone.clone(), 0..40_u64, 1..50_u64)
             .prop_map(|(zone, offset, blocks)| Op::Read { zone, offset, blocks }),
+        1 => (zone, 0..40_u64, 0..12_u64)
+            .prop_map(|(zone, offset, blocks)| Op::Deallocate { zone, offset, blocks }),
         1 => Just(Op::Flush),
     ]
 }
@@ -142,6 +149,26 @@ impl Model {
         }
         self.zones[at].blocks[offset as usize..end as usize].copy_from_slice(stamps);
         Ok(())
+    }
+
+    /// What emulated drives do: zeroes.
+    fn deallocate(&mut self, lba: u64, blocks: u64) -> Result<(), Status> {
+        if lba + blocks > self.zones.last().map_or(0, |zone| zone.start + zone.size) {
+            return Err(OUT_OF_RANGE);
+        }
+        let Some(zone) = self.zones.iter_mut().rfind(|zone| zone.start <= lba) else {
+            return Ok(());
+        };
+        let offset = lba - zone.start;
+        match zone.cond {
+            _ if blocks == 0 => Ok(()),
+            ZoneCond::NotWp if offset + blocks > zone.capacity => Err(BOUNDARY),
+            ZoneCond::NotWp => {
+                zone.blocks[offset as usize..(offset + blocks) as usize].fill(0);
+                Ok(())
+            }
+            _ => Err(INVALID_FIELD),
+        }
     }
 
     fn manage(&mut self, at: usize, action: ZoneAction) -> Result<(), Status> {
@@ -245,12 +272,15 @@ impl Model {
                     }
                 }
             }
+            Op::Deallocate { zone, offset, blocks } => {
+                let lba = self.zones[zone_at(zone)].start + offset;
+                let (first, count) = (Lba::new(lba), LbaCount::new(blocks));
+                (self.deallocate(lba, blocks), device.deallocate(first, count))
+            }
             Op::Flush => (Ok(()), device.flush()),
         };
-        let status = found.as_ref().map_err(|error| {
-            let status = error.nvme_status();
-            (status.kind, status.code)
-        });
+        let status = found.as_ref().map_err(zonal::DeviceError::nvme_status);
+        let status = status.map_err(|status| (status.kind, status.code));
         if in_a_gap {
             prop_assert!(found.is_err(), "{:?}", op);
         } else {
@@ -361,7 +391,9 @@ impl Op {
             | Self::Read { blocks, .. } => {
                 vec![stamp; blocks as usize * block]
             }
-            Self::Manage(..) | Self::ManageAll(_) | Self::Flush => Vec::new(),
+            Self::Manage(..) | Self::ManageAll(_) | Self::Deallocate { .. } | Self::Flush => {
+                Vec::new()
+            }
         }
     }
 
@@ -377,7 +409,9 @@ impl Op {
             Self::Read { zone: number, offset, .. } => {
                 Io::read(zone(number).start + LbaCount::new(offset), memory)
             }
-            Self::Manage(..) | Self::ManageAll(_) | Self::Flush => Io::flush(),
+            Self::Manage(..) | Self::ManageAll(_) | Self::Deallocate { .. } | Self::Flush => {
+                Io::flush()
+            }
         }
     }
 }

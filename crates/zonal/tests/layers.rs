@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use zonal::file::{CreateOptions, Overwrite};
 use zonal::layer::delay::Delay;
 use zonal::layer::fault::{Fault, FaultPlan};
 use zonal::layer::meter::{Meter, OpKind};
 use zonal::layer::po2::PowerOfTwo;
 use zonal::layer::trace::{Trace, TraceContent, TraceEnd, TraceError, TraceReader, replay};
 use zonal::{
-    BlockSize, Clock, DeviceError, Geometry, GeometrySpec, Io, Lba, LbaCount, MemoryDrive, Select,
-    Zone, ZoneAction, ZoneId, ZonedDevice,
+    BlockSize, Clock, DeviceError, FileDrive, GeometrySpec, Io, Lba, LbaCount, MemoryDrive,
+    OpenMode, Rules, Select, ZoneAction, ZoneId, ZonedDevice,
 };
 
 type Result<T> = std::result::Result<T, DeviceError>;
@@ -45,28 +46,16 @@ impl Spy {
 }
 
 impl ZonedDevice for Spy {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, append, manage, flush);
+
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         self.note(lba, buffer.len());
         self.below.read(lba, buffer)
     }
+
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.note(lba, data.len());
         self.below.write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.below.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.below.manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 }
 
@@ -276,31 +265,60 @@ fn every_layer_passes_a_batch_on() {
     assert_eq!((done.operations, done.end), (8, TraceEnd::Whole));
 }
 
+/// A deallocation arrives at the device at the bottom, with its addresses, and each layer does its work.
+#[test]
+fn every_layer_passes_a_deallocation_on() {
+    let below = Arc::new(Delay::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), Duration::ZERO));
+    let fault = Fault::new(Arc::clone(&below), "deallocate,nth=2".parse::<FaultPlan>().unwrap());
+    let mut file = Vec::new();
+    let trace = Trace::new(fault, &mut file, TraceContent::Data).unwrap();
+    let meter = Meter::new(PowerOfTwo::new(trace).unwrap(), Arc::new(Steps(0.into(), 1_000)));
+    // Zone 1 begins at block 32 above the adapter, and at block 24 below.
+    meter.write(Lba::new(32), &[7; 512 * 4]).unwrap();
+    meter.deallocate(Lba::new(33), LbaCount::new(2)).unwrap();
+    let mut found = vec![0; 512 * 4];
+    below.read(Lba::new(24), &mut found).unwrap();
+    let kept: Vec<u8> = found.chunks(512).map(|block| block[0]).collect();
+    assert_eq!(kept, [7, 0, 0, 7]);
+    let failed = meter.deallocate(Lba::new(35), LbaCount::new(1)).unwrap_err();
+    assert!(matches!(failed, DeviceError::Medium { lba } if lba == Lba::new(35)), "{failed}");
+    let gap = meter.deallocate(Lba::new(32 + 20), LbaCount::new(5)).unwrap_err();
+    assert!(matches!(gap, DeviceError::CrossesZone { .. }), "P1: {gap}");
+    let counted = meter.counters().of(OpKind::Deallocate);
+    assert_eq!((counted.count, counted.errors), (1, 2));
+    drop(meter);
+    let plan: FaultPlan = "deallocate,nth=2".parse().unwrap();
+    let again = Fault::new(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap(), plan);
+    assert_eq!(replay_on(&file, &again).unwrap().operations, 3);
+}
+
+#[test]
+fn a_drive_is_known_again_through_layers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.zns");
+    let options = CreateOptions {
+        geometry: spec(24, 17, 2, 3),
+        rules: Rules::Zns,
+        uuid: [0xab; 16],
+        overwrite: Overwrite::Refuse,
+    };
+    FileDrive::create(&path, &options).unwrap();
+    let open = || FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
+    let identity = open().identity();
+    assert_eq!(identity.unique.as_deref(), Some("uuid.abababab-abab-abab-abab-abababababab"));
+    let fault = Fault::new(open(), FaultPlan::default());
+    let trace = Trace::new(Arc::new(fault), std::io::sink(), TraceContent::Checksums).unwrap();
+    let delay = Delay::new(PowerOfTwo::new(trace).unwrap(), Duration::ZERO);
+    assert_eq!(Meter::new(delay, Arc::new(Steps(0.into(), 1))).identity(), identity);
+    assert!(MemoryDrive::new(spec(24, 17, 2, 3)).unwrap().identity().is_empty());
+}
+
 /// Performs the requests of a batch from the last to the first, as a drive may do with appends.
 struct Backwards(MemoryDrive);
 
 impl ZonedDevice for Backwards {
-    fn geometry(&self) -> &Geometry {
-        self.0.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.0.report(first, zones, limit)
-    }
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.0.read(lba, buffer)
-    }
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.0.write(lba, data)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.0.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.0.manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
+    zonal::pass_on!(0: geometry, report, read, write, append, manage, flush);
+
     fn submit(&self, batch: &mut [Io<'_>]) {
         batch.iter_mut().rev().for_each(|io| io.perform(&self.0));
     }

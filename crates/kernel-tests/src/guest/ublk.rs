@@ -42,6 +42,7 @@ pub(super) fn checks(tally: &mut Tally) {
     }
     tally.check("ublk: what the kernel finds", attributes);
     tally.check("ublk: every action of blkzone", actions);
+    tally.check("ublk: discards of conventional zones", discards);
     tally.check("ublk: two devices at once", two_devices);
     tally.check("ublk: what Linux does not accept is refused with a reason", refusals);
     tally.check("ublk: a mounted file system is synced at the end", mounted_at_the_end);
@@ -107,6 +108,40 @@ fn attributes() -> Result<()> {
     }
     let capacity = blkzone(&["capacity"], &disk)?;
     ensure!(capacity.trim().ends_with("3c000"), "a capacity of {capacity}");
+    export.end()
+}
+
+/// `BLKDISCARD` in conventional zones, also across two of them, and not in others.
+fn discards() -> Result<()> {
+    let (export, disk) = Export::ublk("mem:zone=4M,zones=12,conventional=3", &[])?;
+    let name = disk.file_name().context("a name")?.to_owned();
+    let most =
+        fs::read_to_string(Path::new("/sys/block").join(name).join("queue/discard_max_bytes"))?;
+    ensure!(most.trim() == "4194304", "discard_max_bytes is {most}");
+    let data = vec![7; 12 << 20];
+    let file = File::options().read(true).write(true).open(&disk)?;
+    file.write_all_at(&data, 0)?;
+    file.sync_all()?;
+    let discard = |offset: &str, length: &str| {
+        run::quietly(
+            Command::new("blkdiscard").args(["--offset", offset, "--length", length]).arg(&disk),
+        )
+    };
+    discard("1048576", "6291456")?;
+    let mut held = vec![0; 12 << 20];
+    file.read_exact_at(&mut held, 0)?;
+    ensure!(held[..1 << 20] == data[..1 << 20], "blocks before");
+    ensure!(held[7 << 20..] == data[7 << 20..], "blocks behind");
+    ensure!(held[1 << 20..7 << 20].iter().all(|&byte| byte == 0), "a drive in memory gives zeroes");
+    // In a sequential zone nothing is discarded. The kernel makes a success of EOPNOTSUPP (Linux 4.7,
+    // `blkdev_issue_discard` in `block/blk-lib.c`).
+    file.write_all_at(&data[..1 << 20], 12 << 20)?;
+    file.sync_all()?;
+    discard("12582912", "4194304")?;
+    let mut held = vec![0; 1 << 20];
+    file.read_exact_at(&mut held, 12 << 20)?;
+    ensure!(held == data[..1 << 20], "a sequential zone has lost its data");
+    drop(file);
     export.end()
 }
 
@@ -231,6 +266,10 @@ fn killed_between_writes() -> Result<()> {
     write(&disk, &data)?;
     export.kill()?;
     wait_for(|| Ok(zonal(&["serve", "ublk", "--list"])?.contains("waiting")))?;
+    let other = DriveFile::new(&["--size=64M", "--zone-size=4M", "--zone-capacity=4M"])?;
+    let refused = zonal(&["serve", "ublk", other.name(), "--recover", number(&disk)?]);
+    let words = refused.err().context("another drive takes it over")?.to_string();
+    ensure!(words.contains("its drive has another identity"), "{words}");
     export.recover(file.name())?;
     // The disk is the same for who had it open.
     let mut held = vec![0; data.len()];

@@ -37,7 +37,7 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
     let options = CreateOptions {
         geometry: spec,
         rules: changes.profile.rules(),
-        uuid: uuid::Uuid::new_v4().into_bytes(),
+        uuid: args.uuid.unwrap_or_else(uuid::Uuid::new_v4).into_bytes(),
         overwrite: if args.force { Overwrite::Replace } else { Overwrite::Refuse },
     };
     let bar = progress::bar(0, progress::Unit::Bytes, "zeroing");

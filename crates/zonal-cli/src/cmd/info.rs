@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use zonal::{Geometry, Zone, ZoneKind, ZonedDevice};
+use zonal::{Geometry, Identity, Zone, ZoneKind, ZonedDevice};
 use zonal_fs::{furrow, signature};
 
 use super::division::Divided;
@@ -15,6 +15,10 @@ use crate::output::{count, json, size, table};
 #[derive(Serialize)]
 struct Report {
     device: String,
+    /// What it says it is.
+    model: Option<String>,
+    serial: Option<String>,
+    unique: Option<String>,
     bytes: u64,
     block_size: u64,
     zones: u32,
@@ -39,7 +43,7 @@ struct Report {
 pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
     let device = device::open(&args.device, OpenMode::ReadOnly)?;
     let zones = device::report(&*device)?;
-    let mut report = Report::new(&args.device, device.geometry(), &zones);
+    let mut report = Report::new(&args.device, &*device, &zones);
     let found = signature::find(&*device).context("identifying what the device holds")?;
     if let Some(found) = found {
         report.holds = Some(found.kind.name());
@@ -60,7 +64,8 @@ pub(crate) fn run(global: &Global, args: &Info) -> Result<()> {
 }
 
 impl Report {
-    fn new(name: &str, geometry: &Geometry, zones: &[Zone]) -> Self {
+    fn new(name: &str, device: &dyn ZonedDevice, zones: &[Zone]) -> Self {
+        let (geometry, identity) = (device.geometry(), device.identity());
         let spec = geometry.spec();
         let mut conditions = BTreeMap::new();
         for zone in zones {
@@ -71,6 +76,9 @@ impl Report {
             sequential.filter_map(Zone::written).map(|blocks| geometry.bytes(blocks).get()).sum();
         Self {
             device: name.to_owned(),
+            model: identity.model,
+            serial: identity.serial,
+            unique: identity.unique,
             bytes: geometry.bytes(geometry.block_count()).get(),
             block_size: geometry.block_size().bytes(),
             zones: geometry.zone_count(),
@@ -89,17 +97,24 @@ impl Report {
         }
     }
 
+    fn identity(&self) -> Identity {
+        let (model, serial) = (self.model.clone(), self.serial.clone());
+        Identity { model, serial, unique: self.unique.clone() }
+    }
+
     fn text(&self, geometry: &Geometry) -> String {
         let blocks = |blocks: u64| size(blocks * self.block_size);
         let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |limit| limit.to_string());
         let power = if geometry.zone_size().get().is_power_of_two() { "" } else { "not " };
         let mut lines = vec![
             ("device", self.device.clone()),
+            ("identity", self.identity().to_string()),
             ("size", format!("{} in {} zones", size(self.bytes), count(self.zones.into()))),
             ("block size", size(self.block_size)),
             ("zone size", format!("{}, {power}a power of two", blocks(self.zone_size_blocks))),
             ("zone capacity", blocks(self.zone_capacity_blocks)),
         ];
+        lines.retain(|(_, value)| !value.is_empty());
         if self.last_zone_blocks < self.zone_size_blocks {
             lines.push(("last zone", blocks(self.last_zone_blocks)));
         }

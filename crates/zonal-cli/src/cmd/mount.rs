@@ -17,6 +17,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use zonal::SystemClock;
+use zonal::spec::Base;
 use zonal_fs::vfs::Access;
 use zonal_fuse::control::Control;
 use zonal_fuse::daemon::{self, Parent};
@@ -134,6 +135,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         Access::ReadOnly => OpenMode::ReadOnly,
     };
     let stack = device::open_stack(&args.device, mode)?;
+    if let Base::Device = stack.base {
+        config.expect_waits();
+    }
     let kind = kind::decide(args.kind, &*stack.device, &of_kind)?;
     if kind == FsKind::Zonefs && args.counts.is_some() {
         bail!("--counts: zonefs has none, since it writes nothing of its own");
@@ -143,6 +147,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         .with_context(|| format!("the file system on {}", args.device))?;
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
     let control = mounted.controlled(&stack, Arc::clone(&latencies));
+    if let Some(threads) = config.threads {
+        control.set_threads(threads.get());
+    }
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let served = serve(control, latencies, &config, || {

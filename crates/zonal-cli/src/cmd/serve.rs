@@ -38,7 +38,9 @@ fn serve_nvme_tcp(global: &Global, args: &NvmeTcp) -> Result<()> {
     let mut namespaces = Vec::new();
     for (spec, nsid) in args.devices.iter().zip(1..) {
         let stack = device::open_stack(spec, OpenMode::ReadWrite)?;
-        let namespace = Namespace::new(stack, spec, identity(args, spec, nsid))?;
+        let unique = stack.device.identity().unique;
+        let name = unique.unwrap_or_else(|| device::source(spec));
+        let namespace = Namespace::new(stack, spec, identity(&args.nqn, &name, nsid))?;
         namespaces.push(match args.zone_extension {
             Some(bytes) => namespace.with_extensions(extension_size(bytes)?),
             None => namespace,
@@ -65,10 +67,12 @@ fn extension_size(bytes: u16) -> Result<ExtensionSize> {
         .with_context(|| format!("--zone-extension {bytes}: give a multiple of 64, at most 16320"))
 }
 
-/// The same for the same device, so that a host knows a namespace again after a restart.
-fn identity(args: &NvmeTcp, spec: &str, nsid: u32) -> [u8; 16] {
+/// The same for the same device, so that a host knows a namespace again after a restart: by the name that
+/// the device gives itself, or by its place if it has none. Copies of a drive file have one name; by the
+/// number two of them are told apart.
+fn identity(nqn: &str, name: &str, nsid: u32) -> [u8; 16] {
     let mut hash = Sha256::new();
-    for part in [args.nqn.as_bytes(), device::source(spec).as_bytes(), &nsid.to_le_bytes()] {
+    for part in [nqn.as_bytes(), name.as_bytes(), &nsid.to_le_bytes()] {
         hash.update(part);
         hash.update([0]);
     }

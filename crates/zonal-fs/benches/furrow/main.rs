@@ -15,6 +15,7 @@
 //! | `overwrites` | how many blocks, with reclaim and metadata included? |
 //! | `unlink` | how long do other calls wait while a large file is deleted? |
 //! | `commit` | what does an fsync write, and how long does it take? |
+//! | `depth` | how much more does a drive of 100 µs do if 32 reads are asked of it at once? |
 //! | `pauses` | how long does a call wait for others, at worst? |
 //! | `pace` | how long does a write take while reclaim keeps pace with it, on a drive that is nearly full? |
 //! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
@@ -26,6 +27,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod commit;
+mod depth;
 mod drive;
 mod metadata;
 mod names;
@@ -85,11 +87,12 @@ fn main() {
     }
     let mut report = Report::default();
     let args = parse(&mut report);
-    let subjects: [(&str, Measure); 11] = [
+    let subjects: [(&str, Measure); 12] = [
         ("names", names::names),
         ("overwrites", names::overwrites),
         ("unlink", pauses::unlink),
         ("commit", commit::commit),
+        ("depth", depth::depth),
         ("pauses", pauses::pauses),
         ("pace", pace::pace),
         ("files", scale::files),

@@ -27,6 +27,9 @@ use crate::vfs::{Ino, Result};
 /// Blocks that gather in one write to the drive: 1 MiB.
 const GATHER_BLOCKS: usize = 256;
 
+/// Such writes that the device gets as one batch: 8 MiB at most.
+const WRITES_AT_ONCE: usize = 8;
+
 /// Blocks that become part of their files while others wait: a tenth of a millisecond.
 const PUBLISH_BLOCKS: u32 = 64;
 
@@ -173,24 +176,45 @@ impl Furrow {
     fn place_outgoing(&self, mut outgoing: Vec<Outgoing>) -> Result<()> {
         // The order of files and blocks stays.
         outgoing.sort_by_key(|block| block.target);
-        for same in outgoing.chunk_by(|left, right| left.target == right.target) {
-            same.chunks(GATHER_BLOCKS).try_for_each(|group| self.place_group(group))?;
-        }
-        Ok(())
+        let same = outgoing.chunk_by(|left, right| left.target == right.target);
+        let groups: Vec<&[Outgoing]> = same.flat_map(|same| same.chunks(GATHER_BLOCKS)).collect();
+        groups.chunks(WRITES_AT_ONCE).try_for_each(|groups| self.place_groups(groups))
     }
 
-    fn place_group(&self, group: &[Outgoing]) -> Result<()> {
-        let Some(&Outgoing { target, .. }) = group.first() else { return Ok(()) };
-        let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
-        for block in group {
-            data.extend_from_slice(&block.data[..]);
+    /// Places groups of blocks side by side.
+    fn place_groups(&self, groups: &[&[Outgoing]]) -> Result<()> {
+        let content = |group: &&[Outgoing]| {
+            let mut data = Vec::with_capacity(group.len() * BLOCK_BYTES);
+            for block in *group {
+                data.extend_from_slice(&block.data[..]);
+            }
+            (Purpose::WriteBack(group[0].target), data)
+        };
+        let contents: Vec<(Purpose, Vec<u8>)> = groups.iter().map(content).collect();
+        let pieces: Vec<(Purpose, &[u8])> =
+            contents.iter().map(|(purpose, data)| (*purpose, &data[..])).collect();
+        let placed = match &pieces[..] {
+            [_] => vec![None],
+            several => self.place_together(several),
+        };
+        // What is placed becomes part of its files, though another group may fail.
+        let mut outcome = Ok(());
+        for ((group, placed), &(purpose, data)) in groups.iter().zip(placed).zip(&pieces) {
+            let alone = || self.place_data(purpose, Whole::default(), data);
+            match placed.map_or_else(alone, Ok) {
+                Ok(placed) => self.publish_group(group, &placed, &checksums(data)),
+                Err(error) => outcome = Err(error),
+            }
         }
-        let placed = self.place_data(Purpose::WriteBack(target), Whole::default(), &data)?;
-        let crcs = checksums(&data);
+        outcome
+    }
+
+    /// Maps what was placed.
+    fn publish_group(&self, group: &[Outgoing], placed: &[Placed], crcs: &[u32]) {
         // What a buffered block replaces is in memory as long as it is buffered. No batch is taken between two
         // steps: who takes one has the turn at `flushing` first.
         let mut from = 0;
-        for part in &placed {
+        for part in placed {
             for skip in (0..part.blocks).step_by(PUBLISH_BLOCKS as usize) {
                 let blocks = PUBLISH_BLOCKS.min(part.blocks - skip);
                 let step = Placed { zone: part.zone, block: part.block + skip, blocks };
@@ -199,7 +223,6 @@ impl Furrow {
                 from = to;
             }
         }
-        Ok(())
     }
 
     /// What an operation does when it has changed something: keeps the buffer and the batch

@@ -311,6 +311,40 @@ mod tests {
         assert_eq!((drive.requests(), drive.rounds()), (4, 3));
     }
 
+    /// Two megabytes and more in the buffer: all of it leaves in one call of the device.
+    #[test]
+    fn the_write_buffer_goes_to_the_device_as_one_batch() {
+        let (drive, clock) = counted(64, 1024);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let inos = [&b"one"[..], b"two", b"three"]
+            .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino);
+        let content =
+            |ino: Ino, block: u64| [u8::try_from((ino.get() + block) % 250 + 1).unwrap(); 4096];
+        fs.sync().unwrap();
+        for ino in inos {
+            // Every other block: none is written past the buffer.
+            for block in (0..400).step_by(2) {
+                let written =
+                    fs.write(ino, block * 4096, &content(ino, block), WriteFlags::empty());
+                assert_eq!(written.unwrap().len, 4096);
+            }
+        }
+        drive.clear();
+        fs.sync().unwrap();
+        // The data, a flush of so much, both copies of the record, a flush.
+        assert_eq!(drive.rounds(), 4, "{} requests", drive.requests());
+        assert!(drive.deepest() >= 3, "{} at once", drive.deepest());
+        for ino in inos {
+            for block in 0..400 {
+                let mut held = [0; 4096];
+                fs.read(ino, block * 4096, &mut held).unwrap();
+                let expected = if block % 2 == 0 { content(ino, block) } else { [0; 4096] };
+                assert!(held == expected, "block {block} of {ino:?}");
+            }
+        }
+    }
+
     #[test]
     fn commits_go_on_in_one_copy_of_the_journal_while_another_pair_finds_no_room() {
         let (drive, clock) = formatted(32, 64);

@@ -93,14 +93,8 @@ impl Furrow {
                             rest = later;
                             continue;
                         }
-                        // No fault of the zone's: the next one would find none either.
-                        Err(error @ DeviceError::NoSpace { .. }) => {
-                            self.write_accounts().zones.give_back(grant);
-                            Err(error.into())
-                        }
                         Err(error) => {
-                            self.write_accounts().zones.settle(grant.zone, grant.blocks);
-                            self.retire_zone(grant.zone, &error);
+                            self.end_refused(grant, &error);
                             Err(error.into())
                         }
                     }
@@ -115,13 +109,103 @@ impl Furrow {
                 return outcome.map(|()| Vec::new());
             }
         }
+        self.count_placed(purpose, data);
+        Ok(placed)
+    }
+
+    fn count_placed(&self, purpose: Purpose, data: &[u8]) {
         let bytes = data.len() as u64;
         let counts = &self.drive.counts;
         match purpose.wish() {
             Wish::New(_) => counts.user_bytes.fetch_add(bytes, Ordering::Relaxed),
             Wish::Moved { .. } => counts.reclaim_bytes.fetch_add(bytes, Ordering::Relaxed),
         };
-        Ok(placed)
+    }
+
+    /// Places several pieces of data side by side, each as by [`place_data`](Self::place_data). `None`: it
+    /// found no room at once, or a zone refused it, so it has to be placed by itself.
+    pub(super) fn place_together(&self, pieces: &[(Purpose, &[u8])]) -> Vec<Option<Vec<Placed>>> {
+        let granted: Vec<Option<Vec<Grant>>> = {
+            let mut state = self.write_accounts();
+            pieces.iter().map(|&piece| self.grant_all(&mut state, piece)).collect()
+        };
+        let mut wanted = Vec::new();
+        for (grants, &(_, data)) in granted.iter().zip(pieces) {
+            let mut rest = data;
+            for grant in grants.iter().flatten() {
+                let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
+                wanted.push((Address { zone: grant.zone, block: grant.block }, now));
+                rest = later;
+            }
+        }
+        let mut outcomes = self.drive.place_all(&wanted).into_iter();
+        let ends = granted.into_iter().zip(pieces);
+        ends.map(|(grants, &(purpose, data))| {
+            let placed = self.end_grants(grants?, &mut outcomes)?;
+            self.count_placed(purpose, data);
+            Some(placed)
+        })
+        .collect()
+    }
+
+    /// Room for all of a piece of data, or none.
+    fn grant_all(
+        &self,
+        state: &mut State,
+        (purpose, data): (Purpose, &[u8]),
+    ) -> Option<Vec<Grant>> {
+        let (mut grants, mut whole) = (Vec::new(), Whole::default());
+        let mut left = u32::try_from(data.len() / BLOCK_BYTES).ok()?;
+        while left > 0 {
+            let want = left.min(self.layout().extent_max);
+            let Some(grant) = self.grant(state, (purpose, whole), (want, 0)) else {
+                grants.into_iter().rev().for_each(|grant| state.zones.give_back(grant));
+                return None;
+            };
+            left -= grant.blocks;
+            whole.near = Some(grant.zone);
+            grants.push(grant);
+        }
+        Some(grants)
+    }
+
+    /// Where a piece of data lies. If a part of it was refused, the others are given up.
+    fn end_grants(
+        &self,
+        grants: Vec<Grant>,
+        outcomes: &mut impl Iterator<Item = std::result::Result<u32, DeviceError>>,
+    ) -> Option<Vec<Placed>> {
+        let (mut placed, mut is_whole) = (Vec::new(), true);
+        for (grant, outcome) in grants.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(block) => {
+                    placed.push(Placed { zone: grant.zone, block, blocks: grant.blocks });
+                }
+                Err(error) => {
+                    is_whole = false;
+                    self.end_refused(grant, &error);
+                }
+            }
+        }
+        if is_whole {
+            return Some(placed);
+        }
+        let mut state = self.write_accounts();
+        for part in &placed {
+            state.zones.settle(part.zone, part.blocks);
+        }
+        None
+    }
+
+    /// Gives up a grant that the device has refused.
+    fn end_refused(&self, grant: Grant, error: &DeviceError) {
+        if let DeviceError::NoSpace { .. } = error {
+            // No fault of the zone's: the next one would find none either.
+            self.write_accounts().zones.give_back(grant);
+        } else {
+            self.write_accounts().zones.settle(grant.zone, grant.blocks);
+            self.retire_zone(grant.zone, error);
+        }
     }
 
     /// Makes room for a write that was admitted, because reclaim has taken what there was. What

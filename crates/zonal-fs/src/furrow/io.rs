@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use zonal::{DeviceError, Io, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneId, ZonedDevice};
 
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Layout;
@@ -129,7 +129,36 @@ impl Drive {
     /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
     /// in a conventional zone, the device's choice in a sequential one.
     pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
-        let block = self.place_at(planned, data)?;
+        let outcome = self.placing(planned, data).perform(&*self.device);
+        self.placed(planned, data, outcome)
+    }
+
+    /// Writes several pieces of data, each as by [`place`](Self::place), side by side.
+    pub(super) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
+        let mut batch: Vec<Io<'_>> =
+            wanted.iter().map(|&(planned, data)| Io::new(self.placing(planned, data))).collect();
+        self.device.submit(&mut batch);
+        let ends = batch.into_iter().zip(wanted);
+        ends.map(|(io, &(planned, data))| self.placed(planned, data, io.outcome())).collect()
+    }
+
+    fn placing<'a>(&self, planned: Address, data: &'a [u8]) -> Op<'a> {
+        if self.layout.is_conventional(planned.zone) {
+            Op::Write { lba: self.lba(planned), data }
+        } else {
+            Op::Append { zone: ZoneId::new(planned.zone), data }
+        }
+    }
+
+    /// The block where data has landed.
+    fn placed(&self, planned: Address, data: &[u8], outcome: Result<Lba>) -> Result<u32> {
+        let (zone, lba) = (ZoneId::new(planned.zone), self.changed(outcome)?);
+        let offset = lba - self.layout.geometry.zone_start(zone);
+        let block = self.layout.whole_blocks(offset).ok_or(DeviceError::NotAtWritePointer {
+            zone,
+            wp: lba,
+            lba: self.lba(planned),
+        })?;
         let is_zero = |block: &[u8]| block.iter().all(|&byte| byte == 0);
         let has_zeroes = data.chunks(BLOCK_BYTES).any(is_zero);
         // Not before it has returned: a flush beside it does not cover it.
@@ -138,21 +167,6 @@ impl Drive {
         unflushed.blocks += (data.len() / BLOCK_BYTES) as u64;
         unflushed.has_zeroes |= has_zeroes;
         Ok(block)
-    }
-
-    fn place_at(&self, planned: Address, data: &[u8]) -> Result<u32> {
-        if self.layout.is_conventional(planned.zone) {
-            self.changed(self.device.write(self.lba(planned), data))?;
-            return Ok(planned.block);
-        }
-        let zone = ZoneId::new(planned.zone);
-        let lba = self.changed(self.device.append(zone, data))?;
-        let offset = lba - self.layout.geometry.zone_start(zone);
-        self.layout.whole_blocks(offset).ok_or(DeviceError::NotAtWritePointer {
-            zone,
-            wp: lba,
-            lba: self.lba(planned),
-        })
     }
 
     /// Makes durable what every call that has returned has done.
@@ -187,13 +201,25 @@ impl Drive {
         all
     }
 
-    /// Empties a zone. A conventional one needs no call: it has no pointer.
+    /// Empties a zone. A conventional one has no pointer: the device is told that nothing in it is needed.
     pub(super) fn reset(&self, zone: u32) -> Result<()> {
         if self.layout.is_conventional(zone) {
+            self.deallocate(zone);
             return Ok(());
         }
         self.counts.resets.fetch_add(1, Ordering::Relaxed);
         self.changed(self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Reset))
+    }
+
+    /// F3: as for a reset, no durable record refers to the zone any more.
+    fn deallocate(&self, zone: u32) {
+        let id = ZoneId::new(zone);
+        let (start, blocks) =
+            (self.layout.geometry.zone_start(id), self.layout.geometry.capacity_of(id));
+        // The zone is as free without it.
+        if let Err(error) = self.changed(self.device.deallocate(start, blocks)) {
+            tracing::debug!(zone, %error, "blocks stay allocated");
+        }
     }
 
     /// Gives up a zone's active resources. A zone that cannot be finished just stays active.

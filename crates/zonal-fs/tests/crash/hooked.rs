@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zonal::{DeviceError, Geometry, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{DeviceError, Lba, ZoneId, ZonedDevice};
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
@@ -42,13 +42,7 @@ impl<H: Hook> Hooked<H> {
 }
 
 impl<H: Hook> ZonedDevice for Hooked<H> {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, manage);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         self.below.read(lba, buffer)?;
@@ -63,10 +57,6 @@ impl<H: Hook> ZonedDevice for Hooked<H> {
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.hook.before_append(zone)?;
         self.below.append(zone, data)
-    }
-
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.below.manage(zones, action)
     }
 
     fn flush(&self) -> Result<()> {

@@ -94,7 +94,7 @@ impl Work {
         let stores = recording.steps[self.before..].iter();
         let mut data = stores.filter(|step| !is_record(step)).filter_map(|step| match step {
             Step::Store { zone, .. } => Some(*zone),
-            Step::Manage { .. } | Step::Flush => None,
+            Step::Deallocate { .. } | Step::Manage { .. } | Step::Flush => None,
         });
         let data = data.next_back().expect("there is data");
         let end = recording.steps.iter().rposition(is_record).expect("a batch") + 1;

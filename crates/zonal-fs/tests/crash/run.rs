@@ -222,7 +222,7 @@ impl Run {
                 let end = *offset + geometry.blocks(data.len()).expect("whole blocks were stored");
                 *of == zone && (*offset..end).contains(&block) && !is_record(step)
             }
-            Step::Manage { .. } | Step::Flush => false,
+            Step::Deallocate { .. } | Step::Manage { .. } | Step::Flush => false,
         };
         before[since..].iter().any(has_block).then_some(newest)
     }

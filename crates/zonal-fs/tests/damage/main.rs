@@ -178,7 +178,7 @@ fn pairs(image: &Image, steps: &[Step]) -> Vec<[Stored; 2]> {
                 pairs.retain(|both| both.iter().all(|stored| zone_of(stored) != *zone));
                 single.retain(|stored| zone_of(stored) != *zone);
             }
-            Step::Store { .. } | Step::Manage { .. } | Step::Flush => {}
+            Step::Store { .. } | Step::Deallocate { .. } | Step::Manage { .. } | Step::Flush => {}
         }
     }
     assert!(single.is_empty(), "every write of metadata has a copy: {single:?}");

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use zonal::{
-    DeviceError, Geometry, Lba, MemoryDrive, Select, Zone, ZoneAction, ZoneId, ZonedDevice,
-};
+use zonal::{DeviceError, Lba, MemoryDrive, ZoneId, ZonedDevice};
 use zonal_fs::vfs::{Caller, FileSystem, SetAttr, WriteFlags};
 
 use super::gate::{Call, Gate};
@@ -44,34 +42,16 @@ impl Counted {
 }
 
 impl ZonedDevice for Counted {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, write, manage, flush);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         self.reads.lock().unwrap().push((buffer.as_ptr().addr(), buffer.len()));
         self.below.read(lba, buffer)
     }
 
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.below.write(lba, data)
-    }
-
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.appends.fetch_add(1, Ordering::Relaxed);
         self.below.append(zone, data)
-    }
-
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.below.manage(zones, action)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 }
 

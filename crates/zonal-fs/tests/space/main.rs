@@ -7,6 +7,7 @@
 
 mod calls;
 mod churn;
+mod conventional;
 mod extents;
 mod full;
 mod gate;

@@ -11,10 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use zonal::{
-    DeviceError, Geometry, Lba, ManualClock, OpenMode, Select, Zone, ZoneAction, ZoneId,
-    ZonedDevice, spec,
-};
+use zonal::{DeviceError, Lba, ManualClock, OpenMode, ZonedDevice, spec};
 use zonal_fs::furrow::{self, DataCheck, MkfsOptions};
 use zonal_fs::vfs::{Access, Allocate, Caller, Seek};
 use zonal_fs::volume::{
@@ -390,34 +387,7 @@ fn watched(below: Device) -> (Device, Arc<Watched>, Receiver<()>) {
 }
 
 impl ZonedDevice for Watched {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn report(
-        &self,
-        first: ZoneId,
-        zones: &mut Vec<Zone>,
-        limit: usize,
-    ) -> Result<(), DeviceError> {
-        self.below.report(first, zones, limit)
-    }
-
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        self.below.read(lba, buffer)
-    }
-
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<(), DeviceError> {
-        self.below.write(lba, data)
-    }
-
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba, DeviceError> {
-        self.below.append(zone, data)
-    }
-
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), DeviceError> {
-        self.below.manage(zones, action)
-    }
+    zonal::pass_on!(below: geometry, report, read, write, append, manage);
 
     fn flush(&self) -> Result<(), DeviceError> {
         if self.is_broken.load(Ordering::Relaxed) {

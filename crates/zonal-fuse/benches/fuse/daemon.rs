@@ -6,9 +6,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
 use zonal::file::{CreateOptions, Overwrite};
+use zonal::layer::delay::Delay;
 use zonal::profile::Changes;
 use zonal::{FileDrive, OpenMode, Rules, SystemClock, ZonedDevice, spec};
 use zonal_fs::furrow::{self, Furrow};
@@ -27,6 +29,9 @@ const SERVE: &str = "ZONAL_BENCH_SERVE";
 /// The drive of zonefs, and that of Furrow.
 const ZONES: &str = "zone=32M,zones=9";
 const FURROW: &str = "zone=96M,size=4G,open=14,active=28";
+
+/// How long each call takes of a drive that takes time.
+const LATENCY: Duration = Duration::from_micros(100);
 
 /// A process that serves a mount, ended with it.
 pub(crate) struct Daemon {
@@ -82,7 +87,11 @@ fn serve(what: &str, point: &Path) {
     let mut config = MountConfig::new(what, point);
     let fs: Arc<dyn FileSystem> = if what.starts_with("furrow") {
         config.apply(if what == "furrow-back" { "writeback" } else { "" }).expect("an option");
-        let device = file(FURROW, &point.with_extension("drive"));
+        config.apply(if what.ends_with("many") { "threads=34" } else { "" }).expect("an option");
+        let mut device = file(FURROW, &point.with_extension("drive"));
+        if what.starts_with("furrow-slow") {
+            device = Arc::new(Delay::new(device, LATENCY));
+        }
         let (clock, options) = (SystemClock::new(), furrow::MkfsOptions::default());
         furrow::mkfs(Arc::clone(&device), &clock, &options, &mut |_| ()).expect("formatted");
         let options = furrow::MountOptions::default();

@@ -36,16 +36,21 @@ const TABLES: [Table; 3] = [
 pub(crate) fn measure(home: &Path, rows: &[String]) {
     let mut places = vec![Place::ceiling(home)];
     places.extend(Place::all(home));
+    measure_in(&places, rows);
+}
+
+/// The same in these places; ratios are to the first.
+pub(crate) fn measure_in(places: &[Place], rows: &[String]) {
     let jobs: Vec<&Job> = JOBS.iter().filter(|job| is_wanted(job.name, rows)).collect();
     let measured: Vec<Row> = jobs
         .iter()
         .map(|job| {
             eprintln!("{}", job.name);
-            row(job, &places)
+            row(job, places)
         })
         .collect();
     for table in TABLES {
-        print(table, &jobs, &places, &measured);
+        print(table, &jobs, places, &measured);
     }
 }
 
@@ -78,9 +83,9 @@ fn turn(job: &Job, place: &Place) -> Turn {
     }
 }
 
-/// Prints a table in Markdown: medians, with the ratio to the ceiling, which comes first.
+/// Prints a table in Markdown: medians, with the ratio to the first place, which may be the ceiling.
 fn print((title, digits, value): Table, jobs: &[&Job], places: &[Place], rows: &[Row]) {
-    println!("\n{title}, median of {ROUNDS} interleaved rounds (ratio to the ceiling)\n");
+    println!("\n{title}, median of {ROUNDS} interleaved rounds (ratio to the first)\n");
     let names: Vec<&str> = places.iter().map(|place| place.name).collect();
     println!("| operation | {} |", names.join(" | "));
     println!("| --- |{}", " --- |".repeat(names.len()));

@@ -1,10 +1,11 @@
 //! What does a mount cost beside the least that FUSE costs, and beside ext4 on the same medium?
 //!
-//! `cargo bench -p zonal-fuse --bench fuse`, as root, runs four parts; a word after `--` chooses one, and
+//! `cargo bench -p zonal-fuse --bench fuse`, as root, runs five parts; a word after `--` chooses one, and
 //! further words choose its rows by part of their name:
 //!
 //! - `files`: data and names in Furrow, with and without the write-back cache, in a server that appends to a log and
 //!   does nothing else (the FUSE ceiling), in ext4 on a loop device, and in tmpfs;
+//! - `depth`: the rows of `files` with few and with many threads, in memory and on a drive whose calls take 100 µs;
 //! - `trees`: programs that work on many small files;
 //! - `zonefs`: zone files against the ceiling, and the library against the bare device;
 //! - `instructions`: those of the library of zonefs and of the bare device.
@@ -58,6 +59,9 @@ fn main() {
     }
     if wants("files") {
         files::measure(dir.path(), rows);
+    }
+    if wants("depth") {
+        files::measure_in(&place::Place::of_threads(dir.path()), rows);
     }
     if wants("trees") {
         trees::measure(dir.path(), rows);

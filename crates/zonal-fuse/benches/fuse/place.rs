@@ -29,6 +29,18 @@ impl Place {
         Self::of_daemon("FUSE ceiling", "ceiling-log", home)
     }
 
+    /// Furrow with few threads and with many, on a drive in memory and on one whose calls take 100 µs.
+    pub(crate) fn of_threads(home: &Path) -> Vec<Self> {
+        [
+            ("few threads", "furrow"),
+            ("34 threads", "furrow-many"),
+            ("100 µs, few threads", "furrow-slow"),
+            ("100 µs, 34 threads", "furrow-slow-many"),
+        ]
+        .map(|(name, what)| Self::of_daemon(name, what, home))
+        .into()
+    }
+
     /// Furrow twice, and two file systems of the kernel.
     pub(crate) fn all(home: &Path) -> Vec<Self> {
         let mut places = vec![

@@ -4,11 +4,12 @@
 //! which is another process.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use zonal::{DeviceError, Geometry, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{DeviceError, Lba, ZoneId, ZonedDevice};
 
 /// Between two looks at whether a file is gone.
 const LOOK: Duration = Duration::from_millis(1);
@@ -18,7 +19,7 @@ pub(crate) fn hold(drive: &Path, what: &str) -> PathBuf {
     drive.with_extension(format!("hold-{what}"))
 }
 
-/// The file that appears when something is held back.
+/// The file that appears when something is held back, a byte long for each that is.
 pub(crate) fn held(drive: &Path, what: &str) -> PathBuf {
     drive.with_extension(format!("held-{what}"))
 }
@@ -28,6 +29,15 @@ pub(crate) fn until(done: impl Fn() -> bool) {
     while !done() {
         thread::park_timeout(LOOK);
     }
+}
+
+/// The same, but no longer than a daemon may take to end; whether it is done.
+pub(crate) fn until_or_end(done: impl Fn() -> bool) -> bool {
+    let looks = super::END_TIMEOUT.as_millis() / LOOK.as_millis();
+    (0..looks).any(|_| {
+        thread::park_timeout(LOOK);
+        done()
+    })
 }
 
 /// The drive.
@@ -42,7 +52,9 @@ impl<D> Held<D> {
         if !hold.exists() {
             return;
         }
-        File::create(held(&self.path, what)).unwrap();
+        let mut held_back = File::options();
+        let held_back = held_back.create(true).append(true).open(held(&self.path, what));
+        held_back.unwrap().write_all(b".").unwrap();
         until(|| !hold.exists());
         // The first of several has removed it.
         let _ = fs::remove_file(held(&self.path, what));
@@ -50,18 +62,7 @@ impl<D> Held<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Held<D> {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn report(
-        &self,
-        first: ZoneId,
-        zones: &mut Vec<Zone>,
-        limit: usize,
-    ) -> Result<(), DeviceError> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, manage, flush);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let outcome = self.below.read(lba, buffer);
@@ -77,13 +78,5 @@ impl<D: ZonedDevice> ZonedDevice for Held<D> {
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba, DeviceError> {
         self.wait("write");
         self.below.append(zone, data)
-    }
-
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), DeviceError> {
-        self.below.manage(zones, action)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.below.flush()
     }
 }

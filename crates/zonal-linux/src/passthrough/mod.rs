@@ -33,8 +33,8 @@ use zonal::nvme::decode::{
 use zonal::nvme::identify::cns;
 use zonal::nvme::{Nsid, command_set, identify};
 use zonal::{
-    DeviceError, Geometry, Io, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction, ZoneCond, ZoneId,
-    ZonedDevice,
+    DeviceError, Geometry, Identity, Io, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction,
+    ZoneCond, ZoneId, ZonedDevice,
 };
 
 use self::channel::Channel;
@@ -63,6 +63,7 @@ pub struct PassthroughDrive {
     path: PathBuf,
     mode: OpenMode,
     nsid: Nsid,
+    identity: Identity,
     geometry: Geometry,
     limits: Limits,
     channel: Channel,
@@ -103,6 +104,7 @@ impl PassthroughDrive {
             path: path.to_owned(),
             mode,
             nsid,
+            identity: shape::identity(&answers),
             geometry,
             limits,
             channel,
@@ -372,6 +374,10 @@ impl ZonedDevice for PassthroughDrive {
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
         self.mode.check_writable()?;
         by_zone::manage(self, zones, action, |zone| self.manage_one(zone, action))
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity.clone()
     }
 
     fn flush(&self) -> Result<()> {

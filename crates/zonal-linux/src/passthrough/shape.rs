@@ -8,7 +8,7 @@ use zonal::nvme::identify::{
     self, IdentifyController, IdentifyNamespace, IdentifyZonedController, IdentifyZonedNamespace,
 };
 use zonal::nvme::zone::{ReportHeader, ZoneDescriptor};
-use zonal::{BlockSize, Geometry, GeometrySpec, LbaCount, Zone, ZoneCond, ZoneId};
+use zonal::{BlockSize, Geometry, GeometrySpec, Identity, LbaCount, Zone, ZoneCond, ZoneId};
 
 /// log₂ of the page size that MDTS and ZASL count in. The real one is in a register that only the kernel
 /// can read (Base, figure 36: CAP.MPSMIN); this is the smallest possible.
@@ -104,6 +104,25 @@ pub(super) fn decode(answers: &Answers, kernel_bytes: u64) -> Result<(Geometry, 
         _ => WriteCache::Volatile,
     };
     Ok((geometry, Limits { transfer, cache }))
+}
+
+/// What a namespace says it is. Linux prefers NGUID to EUI64 as well, and writes both as `eui`.
+pub(super) fn identity(answers: &Answers) -> Identity {
+    let namespace: IdentifyNamespace = part(&answers.namespace);
+    let controller: IdentifyController = part(&answers.controller);
+    let unique = [&namespace.guid[..], &namespace.eui[..]]
+        .into_iter()
+        .find(|name| name.iter().any(|&byte| byte != 0))
+        .map(|name| name.iter().fold("eui.".to_owned(), |text, byte| format!("{text}{byte:02x}")));
+    Identity { model: ascii(&controller.model), serial: ascii(&controller.serial), unique }
+}
+
+/// The text of a field that is padded with spaces, by some drives with zeroes; `None` if there is none, or
+/// what is there cannot be printed.
+fn ascii(field: &[u8]) -> Option<String> {
+    let text = str::from_utf8(field).ok()?.trim_matches([' ', '\0']);
+    let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    (!text.is_empty() && is_printable).then(|| text.to_owned())
 }
 
 /// The same geometry with the zone capacity from a report. It has to be the same for all zones that
@@ -228,6 +247,22 @@ mod tests {
         // 32 KiB by ZASL; 127 KiB in whole blocks, which is less than MDTS.
         assert_eq!((geometry.max_append().get(), limits.transfer.get()), (8, 31));
         assert_eq!(limits.cache, WriteCache::Volatile);
+    }
+
+    #[test]
+    fn a_namespace_is_known_by_its_own_name() {
+        let mut good = Good::new();
+        assert!(identity(&good.answers()).is_empty());
+        good.controller.model = zonal::nvme::ascii("Tape 9");
+        good.controller.serial[0] = b'7';
+        good.namespace.eui = [1, 2, 3, 4, 5, 6, 7, 0xff];
+        assert_eq!(identity(&good.answers()).to_string(), "Tape 9, 7, eui.01020304050607ff");
+        good.namespace.guid[15] = 9;
+        good.controller.model[3] = b'\n';
+        assert_eq!(
+            identity(&good.answers()).to_string(),
+            "7, eui.00000000000000000000000000000009"
+        );
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub(super) mod op {
     pub(crate) const READ: u8 = 0;
     pub(crate) const WRITE: u8 = 1;
     pub(crate) const FLUSH: u8 = 2;
+    pub(crate) const DISCARD: u8 = 3;
     pub(crate) const ZONE_OPEN: u8 = 10;
     pub(crate) const ZONE_CLOSE: u8 = 11;
     pub(crate) const ZONE_FINISH: u8 = 12;
@@ -125,6 +126,7 @@ pub(super) struct DeviceInfo {
     pub(super) server: i32,
     pub(super) pad: u32,
     pub(super) flags: u64,
+    /// The driver keeps them for servers: [`super::shape::mark`] of the drive.
     pub(super) server_flags: u64,
     pub(super) owner_uid: u32,
     pub(super) owner_gid: u32,
@@ -134,8 +136,9 @@ pub(super) struct DeviceInfo {
 const _: () = assert!(size_of::<DeviceInfo>() == 64);
 const _: () = assert!(std::mem::offset_of!(DeviceInfo, flags) == 24);
 
-/// `UBLK_PARAM_TYPE_BASIC`, `UBLK_PARAM_TYPE_ZONED`.
+/// `UBLK_PARAM_TYPE_BASIC`, `UBLK_PARAM_TYPE_DISCARD`, `UBLK_PARAM_TYPE_ZONED`.
 pub(super) const PARAMS_BASIC: u32 = 1;
+pub(super) const PARAMS_DISCARD: u32 = 1 << 1;
 pub(super) const PARAMS_ZONED: u32 = 1 << 3;
 
 /// `UBLK_ATTR_VOLATILE_CACHE`, `UBLK_ATTR_FUA`.
@@ -149,8 +152,7 @@ pub(super) struct Params {
     pub(super) len: u32,
     pub(super) types: u32,
     pub(super) basic: BasicParams,
-    /// `struct ublk_param_discard`: zones are reset instead.
-    pub(super) discard: [u32; 5],
+    pub(super) discard: DiscardParams,
     /// `struct ublk_param_devt`: filled in by the driver.
     pub(super) numbers: [u32; 4],
     pub(super) zoned: ZonedParams,
@@ -178,6 +180,22 @@ pub(super) struct BasicParams {
 }
 
 const _: () = assert!(size_of::<BasicParams>() == 32);
+
+/// `struct ublk_param_discard`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub(super) struct DiscardParams {
+    pub(super) alignment: u32,
+    pub(super) granularity: u32,
+    pub(super) sectors_max: u32,
+    pub(super) zeroes_sectors_max: u32,
+    pub(super) segments_max: u16,
+    pub(super) reserved: u16,
+}
+
+const _: () = assert!(size_of::<DiscardParams>() == 20);
 
 /// `struct ublk_param_zoned`; limits of 0 are none.
 #[derive(

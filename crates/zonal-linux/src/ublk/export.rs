@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use zonal::{DeviceError, Io, Op, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{
+    DeviceError, Identity, Io, Lba, LbaCount, Op, Select, Zone, ZoneAction, ZoneId, ZonedDevice,
+};
 
 use super::reissue::Reissue;
 
@@ -39,6 +41,11 @@ impl Export {
         }
     }
 
+    /// What the device says it is.
+    pub(super) fn identity(&self) -> Identity {
+        self.device.identity()
+    }
+
     /// Makes durable what was completed before.
     pub(super) fn flush(&self) -> Result<(), Errno> {
         self.device.flush().map_err(|error| errno(&error))
@@ -48,6 +55,11 @@ impl Export {
     pub(super) fn manage(&self, zones: Select, action: ZoneAction) -> Result<(), Errno> {
         self.reissue.forget_all(zones);
         self.device.manage(zones, action).map_err(|error| errno(&error))
+    }
+
+    /// Deallocates blocks of one conventional zone.
+    pub(super) fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<(), Errno> {
+        self.device.deallocate(lba, blocks).map_err(|error| errno(&error))
     }
 
     /// Reports up to `limit` zones.

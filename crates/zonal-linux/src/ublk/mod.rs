@@ -73,7 +73,7 @@ impl Device {
         queues: Queues,
         export: Arc<Export>,
     ) -> Result<Self> {
-        let params = shape::params(geometry)?;
+        let (params, mark) = (shape::params(geometry)?, shape::mark(&export.identity()));
         let mut control = Control::open()?;
         let mut info = DeviceInfo {
             queues: queues.count,
@@ -84,6 +84,7 @@ impl Device {
                 | feature::CMD_IOCTL_ENCODE
                 | feature::USER_RECOVERY
                 | feature::USER_RECOVERY_REISSUE,
+            server_flags: mark,
             ..DeviceInfo::default()
         };
         control.add(&mut info).map_err(|errno| match (errno, id) {
@@ -121,6 +122,7 @@ impl Device {
         }
         let found = control.params(id).map_err(|errno| Error::of("looking at", id, errno))?;
         shape::compare(id, &found, &params)?;
+        shape::compare_marks(id, info.server_flags, shape::mark(&export.identity()))?;
         take_over(&mut control, id)?;
         Self::start(&mut control, &info, geometry, threads, export, Start::Recovered)
     }

@@ -220,7 +220,8 @@ impl Worker {
                 Ok(At::bytes(0))
             }
             op::REPORT_ZONES => self.report(tag, request),
-            // Discarding and writing zeroes are not offered.
+            op::DISCARD => self.discard(request),
+            // Writing zeroes is not offered.
             _ => Err(Errno::OPNOTSUPP),
         }
     }
@@ -228,6 +229,15 @@ impl Worker {
     fn manage(&self, action: ZoneAction, sector: u64) -> Result<At, Errno> {
         let zones = Select::One(self.zone(sector)?);
         self.shared.export.manage(zones, action).map(|()| At::bytes(0))
+    }
+
+    fn discard(&self, request: Descriptor) -> Result<At, Errno> {
+        let (first, shift) = (self.lba(request.sector)?, self.block_shift());
+        let blocks = LbaCount::new(u64::from(request.count) >> shift);
+        for (lba, blocks) in self.shared.geometry.by_zone(first, blocks) {
+            self.shared.export.deallocate(lba, blocks)?;
+        }
+        Ok(At::bytes((request.count as usize) << SECTOR_SHIFT))
     }
 
     /// Reports as many zones as requested, from the zone that contains the sector: a report may start

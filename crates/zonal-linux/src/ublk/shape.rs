@@ -1,10 +1,11 @@
 //! Which zoned devices Linux accepts, and their parameters.
 
-use zonal::{Geometry, Zone, ZoneCond, ZoneId, ZoneKind};
+use zonal::crc32c::crc32c;
+use zonal::{Geometry, Identity, Zone, ZoneCond, ZoneId, ZoneKind};
 
 use super::abi::{
-    ATTR_FUA, ATTR_VOLATILE_CACHE, BasicParams, IO_BYTES_MAX, PARAMS_BASIC, PARAMS_ZONED, Params,
-    SECTOR_SHIFT, ZonedParams,
+    ATTR_FUA, ATTR_VOLATILE_CACHE, BasicParams, DiscardParams, IO_BYTES_MAX, PARAMS_BASIC,
+    PARAMS_DISCARD, PARAMS_ZONED, Params, SECTOR_SHIFT, ZonedParams,
 };
 use super::error::{Error, Result};
 use crate::ioctl::RawZone;
@@ -40,9 +41,11 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
     let limit = |limit: Option<u32>| limit.filter(|limit| *limit < zones).unwrap_or(0);
     let append = geometry.bytes(geometry.max_append()).get().min(IO_BYTES_MAX.into());
     let shift = u8::try_from(geometry.block_size().shift()).expect("9 or 12");
+    let discard = discard(geometry, zone_sectors);
+    let discards = if discard.is_some() { PARAMS_DISCARD } else { 0 };
     Ok(Params {
         len: u32::try_from(size_of::<Params>()).expect("small"),
-        types: PARAMS_BASIC | PARAMS_ZONED,
+        types: PARAMS_BASIC | PARAMS_ZONED | discards,
         basic: BasicParams {
             attributes: ATTR_VOLATILE_CACHE | ATTR_FUA,
             logical_shift: shift,
@@ -60,7 +63,21 @@ pub(super) fn params(geometry: &Geometry) -> Result<Params> {
             append_sectors_max: u32::try_from(append >> SECTOR_SHIFT).expect("at most an I/O"),
             reserved: [0; 20],
         },
+        discard: discard.unwrap_or_default(),
         ..Params::default()
+    })
+}
+
+/// Discards are for conventional zones: a sequential one is reset. A request is for a zone at most, since
+/// the kernel splits it at multiples of the largest, not where zones end.
+fn discard(geometry: &Geometry, zone_sectors: u32) -> Option<DiscardParams> {
+    let is_conventional = geometry.kind(ZoneId::ZERO) == ZoneKind::Conventional;
+    let block_bytes = u32::try_from(geometry.block_size().bytes()).expect("512 or 4096");
+    is_conventional.then_some(DiscardParams {
+        granularity: block_bytes,
+        sectors_max: zone_sectors,
+        segments_max: 1,
+        ..DiscardParams::default()
     })
 }
 
@@ -83,10 +100,29 @@ pub(super) fn compare(id: u32, found: &Params, ours: &Params) -> Result<()> {
             return Err(Error::OtherShape { id, what: format!("{what}: {theirs}, not {ours}") });
         }
     }
-    if (found.types & PARAMS_ZONED == 0) || found.basic != ours.basic {
+    // One that an older server made takes no discards, and needs none.
+    let has_discards = found.types & PARAMS_DISCARD != 0 && found.discard != ours.discard;
+    if (found.types & PARAMS_ZONED == 0) || found.basic != ours.basic || has_discards {
         return Err(Error::OtherShape { id, what: "it was not made by zonal".into() });
     }
     Ok(())
+}
+
+/// Set in the mark of a drive that says which one it is.
+const MARKED: u64 = 1 << 32;
+
+/// By what a server that takes a device over knows the drive again; 0 if the drive does not say which one
+/// it is.
+pub(super) fn mark(identity: &Identity) -> u64 {
+    identity.unique.as_ref().map_or(0, |name| MARKED | u64::from(crc32c(name.as_bytes())))
+}
+
+/// An error if device `id` was made of another drive. One without a mark may be of any.
+pub(super) fn compare_marks(id: u32, found: u64, ours: u64) -> Result<()> {
+    if found == ours || found & MARKED == 0 || ours & MARKED == 0 {
+        return Ok(());
+    }
+    Err(Error::OtherShape { id, what: "its drive has another identity".into() })
 }
 
 /// A zone as the kernel reports it; the device has blocks of 2^`block_shift` sectors.
@@ -135,6 +171,17 @@ mod tests {
     }
 
     #[test]
+    fn only_a_drive_with_conventional_zones_takes_discards() {
+        let told = |conventional_zones| {
+            let spec = GeometrySpec { conventional_zones, ..spec() };
+            let params = params(&Geometry::new(spec).unwrap()).unwrap();
+            (params.types & PARAMS_DISCARD, params.discard.sectors_max, params.discard.segments_max)
+        };
+        assert_eq!(told(2), (PARAMS_DISCARD, 256 * 8, 1));
+        assert_eq!(told(0), (0, 0, 0));
+    }
+
+    #[test]
     fn limits_that_limit_nothing_are_none() {
         let told = |limit: u32| {
             let spec = GeometrySpec { max_open: Some(limit), max_active: Some(limit), ..spec() };
@@ -162,6 +209,16 @@ mod tests {
             let error = params(&Geometry::new(spec).unwrap()).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
+    }
+
+    #[test]
+    fn another_drive_is_refused_where_both_say_which_they_are() {
+        let [one, other] = [1, 2].map(|byte| mark(&Identity::of_uuid([byte; 16])));
+        let unknown = mark(&Identity::default());
+        assert!(compare_marks(3, one, one).is_ok());
+        assert!(compare_marks(3, one, unknown).is_ok() && compare_marks(3, unknown, one).is_ok());
+        let error = compare_marks(3, one, other).unwrap_err().to_string();
+        assert!(error.contains("its drive has another identity"), "{error}");
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //!
 //! - The limit is a server that sends and receives the same PDUs of the same sizes, from and to the
 //!   same buffer, and does nothing else ([`limit`]).
+//! - The last row is of a device whose calls take 100 µs: how many reads are done in the time of one if 32
+//!   are outstanding.
 //! - For 128 KiB there is also a stream in one direction, without requests, as iperf has it.
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
@@ -34,9 +36,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use zonal::spec::open_stack;
+use zonal::layer::delay::Delay;
+use zonal::spec::{Stack, open_stack};
 use zonal::{Clock, OpenMode};
 use zonal_nvme::subsystem::Hosts;
 use zonal_nvme::tcp::{MEMORY_MAX, Server};
@@ -48,6 +52,8 @@ const ROUNDS: usize = 9;
 const NQN: &str = "nqn.2026-11.localhost:bench";
 /// Room for the longest turn.
 const DEVICE: &str = "mem:zone=32M,zones=9";
+/// How long each call takes of the device that takes time.
+const LATENCY: Duration = Duration::from_micros(100);
 /// Which server this process is to be.
 const SERVE: &str = "ZONAL_BENCH_SERVE";
 
@@ -64,6 +70,57 @@ fn main() {
             measure(&servers, name, work);
         }
     }
+    let name = "depth 32 beside depth 1";
+    if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+        measure_depth(name);
+    }
+}
+
+/// Reads one at a time and 32 at a time, in turns, from a server in this process: so what the device is
+/// asked can be counted.
+fn measure_depth(name: &str) {
+    let stack = open_stack(DEVICE, OpenMode::ReadWrite, Arc::new(Machine)).unwrap();
+    let device = Arc::new(Delay::new(Arc::clone(&stack.device), LATENCY));
+    let server = start(Stack { device: device.clone(), ..stack });
+    let address = server.addresses()[0];
+    let works = [(1, 512), (32, 16_384)].map(|(depth, count)| Work {
+        op: Op::Read,
+        bytes: 4 << 10,
+        depth,
+        count,
+    });
+    let mut walls = [Vec::new(), Vec::new()];
+    let (mut times, mut together) = (walls.clone(), Vec::new());
+    for round in 0..=ROUNDS {
+        for (work, (walls, times)) in works.into_iter().zip(walls.iter_mut().zip(&mut times)) {
+            let mut turn = host::Turn::prepare(address, host::Way::PDUs, work);
+            device.clear();
+            let before = (Machine.monotonic_ns(), nanoseconds(ClockId::ProcessCPUTime));
+            turn.run();
+            let wall = Machine.monotonic_ns() - before.0;
+            let time = nanoseconds(ClockId::ProcessCPUTime) - before.1;
+            // The first round warms up.
+            if round == 0 {
+                continue;
+            }
+            walls.push(wall as f64 / f64::from(work.count));
+            times.push(time as f64 / f64::from(work.count));
+            if work.depth > 1 {
+                together.push(device.requests() as f64 / device.rounds() as f64);
+            }
+        }
+    }
+    let mut ratios: Vec<f64> = walls[0].iter().zip(&walls[1]).map(|(one, all)| one / all).collect();
+    ratios.sort_by(f64::total_cmp);
+    let [one, all] = walls.map(|walls| median(walls) / 1e3);
+    let [one_time, all_time] = times.map(|times| median(times) / 1e3);
+    let [least, most] = [ratios[0], ratios[ratios.len() - 1]];
+    println!(
+        "{name}: {one:.1} and {all:.2} µs an operation, of both sides' processor time {one_time:.1} and {all_time:.2}, {:.1} in a batch, ratio {:.1} ({least:.1} to {most:.1})",
+        median(together),
+        ratios[ratios.len() / 2],
+    );
+    server.stop().unwrap();
 }
 
 const WORKS: [(&str, Work); 4] = [
@@ -180,12 +237,16 @@ impl Drop for Process {
 }
 
 /// The target itself.
-fn serve() {
-    let stack = open_stack(DEVICE, OpenMode::ReadWrite, Arc::new(Machine)).unwrap();
+fn start(stack: Stack) -> Server {
     let namespace = Namespace::new(stack, DEVICE, [1; 16]).unwrap();
     let subsystem = Arc::new(Subsystem::new(NQN, vec![namespace], Hosts::All).unwrap());
     let anywhere = ["127.0.0.1:0".parse().unwrap()];
-    let server = Server::start(subsystem, &anywhere, MEMORY_MAX, Arc::new(Machine)).unwrap();
+    Server::start(subsystem, &anywhere, MEMORY_MAX, Arc::new(Machine)).unwrap()
+}
+
+fn serve() {
+    let stack = open_stack(DEVICE, OpenMode::ReadWrite, Arc::new(Machine)).unwrap();
+    let server = start(stack);
     println!("{}", server.addresses()[0]);
     // Until the host ends this process.
     let _ = std::io::stdin().read_line(&mut String::new());

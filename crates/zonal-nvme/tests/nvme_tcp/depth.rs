@@ -10,7 +10,7 @@ use zonal::layer::delay::Delay;
 use zonal::nvme::decode::{BlockRange, Durability};
 use zonal::nvme::{Opcode, SubmissionEntry, status};
 use zonal::spec::Stack;
-use zonal::{Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{Lba, LbaCount, ZoneId, ZonedDevice};
 use zonal_nvme::subsystem::Hosts;
 
 use crate::initiator::{Host, Move, Style};
@@ -92,29 +92,21 @@ impl Strict {
 }
 
 impl ZonedDevice for Strict {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-    fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
-        self.below.report(first, zones, limit)
-    }
+    zonal::pass_on!(below: geometry, report, manage, flush);
+
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         self.look(buffer);
         self.below.read(lba, buffer)
     }
+
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.look(data);
         self.below.write(lba, data)
     }
+
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.look(data);
         self.below.append(zone, data)
-    }
-    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
-        self.below.manage(zones, action)
-    }
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 }
 

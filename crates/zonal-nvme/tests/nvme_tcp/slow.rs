@@ -9,7 +9,7 @@ use zonal::nvme::decode::{
 };
 use zonal::nvme::{Nsid, Opcode, SubmissionEntry, status};
 use zonal::spec::Stack;
-use zonal::{Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
+use zonal::{Lba, LbaCount, Select, Zone, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
 use zonal_nvme::Namespace;
 use zonal_nvme::extension::ExtensionSize;
 use zonal_nvme::subsystem::Hosts;
@@ -76,25 +76,11 @@ impl Drop for Stopped<'_> {
 }
 
 impl ZonedDevice for Gate {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
+    zonal::pass_on!(below: geometry, read, write, append, flush);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         self.pass(Call::Report);
         self.below.report(first, zones, limit)
-    }
-
-    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
-        self.below.read(lba, buffer)
-    }
-
-    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
-        self.below.write(lba, data)
-    }
-
-    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
-        self.below.append(zone, data)
     }
 
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
@@ -102,10 +88,6 @@ impl ZonedDevice for Gate {
             self.pass(Call::Manage(zone));
         }
         self.below.manage(zones, action)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 }
 

@@ -73,7 +73,7 @@ impl<D: ZonedDevice> Delay<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Delay<D> {
-    crate::device::pass_on!(below: geometry, report, manage);
+    crate::pass_on!(below: geometry, report, manage, deallocate, identity);
 
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
         self.wait(1);

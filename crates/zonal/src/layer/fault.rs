@@ -317,13 +317,15 @@ impl FaultOp {
             Self::Any => true,
             Self::Write => matches!(op, Self::Write | Self::Append),
             Self::Manage => matches!(op, Self::Action(_)),
-            Self::Read | Self::Append | Self::Flush | Self::Action(_) => self == op,
+            Self::Read | Self::Append | Self::Flush | Self::Deallocate | Self::Action(_) => {
+                self == op
+            }
         }
     }
 }
 
 impl<D: ZonedDevice> ZonedDevice for Fault<D> {
-    crate::device::pass_on!(below: geometry);
+    crate::pass_on!(below: geometry, identity);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let state = self.state();
@@ -402,6 +404,17 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
                 Ok(())
             }
         }
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        let Some((zone, _)) = self.geometry().locate_conventional(lba, blocks)? else {
+            return Ok(());
+        };
+        let verdict = self.judge(Call { op: FaultOp::Deallocate, zone, lba, blocks })?;
+        self.check_writable(zone, &verdict)?;
+        let change = Change::Write(zone, lba, blocks);
+        self.change(change, &verdict, || self.below.deallocate(lba, blocks))?;
+        verdict.after(lba)
     }
 
     fn flush(&self) -> Result<()> {

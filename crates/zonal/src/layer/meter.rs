@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::batch::{Io, Op};
 use crate::error::Result;
-use crate::{ByteCount, Clock, Lba, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use crate::{ByteCount, Clock, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
 
 /// Kind of an operation, as a meter tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,11 +29,13 @@ pub enum OpKind {
     Reset,
     /// Flush.
     Flush,
+    /// Deallocation.
+    Deallocate,
 }
 
 impl OpKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Report,
         Self::Read,
         Self::Write,
@@ -43,6 +45,7 @@ impl OpKind {
         Self::Finish,
         Self::Reset,
         Self::Flush,
+        Self::Deallocate,
     ];
 
     /// Its name in reports.
@@ -57,6 +60,7 @@ impl OpKind {
             Self::Finish => "finish",
             Self::Reset => "reset",
             Self::Flush => "flush",
+            Self::Deallocate => "deallocate",
         }
     }
 
@@ -187,7 +191,7 @@ impl<D: ZonedDevice> Meter<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for Meter<D> {
-    crate::device::pass_on!(below: geometry);
+    crate::pass_on!(below: geometry, identity);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         self.measure(OpKind::Report, 0, || self.below.report(first, zones, limit))
@@ -206,6 +210,9 @@ impl<D: ZonedDevice> ZonedDevice for Meter<D> {
     }
     fn flush(&self) -> Result<()> {
         self.measure(OpKind::Flush, 0, || self.below.flush())
+    }
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        self.measure(OpKind::Deallocate, 0, || self.below.deallocate(lba, blocks))
     }
     /// Each request has taken as long as the batch.
     fn submit(&self, batch: &mut [Io<'_>]) {

@@ -210,7 +210,7 @@ impl<D: ZonedDevice> PowerOfTwo<D> {
 }
 
 impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
-    crate::device::pass_on!(below: manage, flush);
+    crate::pass_on!(below: manage, flush, identity);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -249,6 +249,15 @@ impl<D: ZonedDevice> ZonedDevice for PowerOfTwo<D> {
 
     fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
         self.shown_append(zone, self.below.append(zone, data))
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        let Some((zone, offset)) = self.geometry.locate_conventional(lba, blocks)? else {
+            return Ok(());
+        };
+        // P1: all of it is below the capacity, so none of it is in a gap.
+        let done = self.below.deallocate(self.real_lba(zone, offset), blocks);
+        done.map_err(|error| self.shown_error(zone, error))
     }
 
     /// What lies in one real zone goes below together, and reads that do not follow. With a write that

@@ -50,6 +50,15 @@ pub enum Step {
         /// What.
         data: Arc<[u8]>,
     },
+    /// Blocks of a conventional zone were deallocated.
+    Deallocate {
+        /// The zone.
+        zone: ZoneId,
+        /// Blocks from its start.
+        offset: LbaCount,
+        /// How many.
+        blocks: LbaCount,
+    },
     /// An action on a zone.
     Manage {
         /// The zone.
@@ -115,7 +124,7 @@ impl Recorder {
 }
 
 impl ZonedDevice for Recorder {
-    crate::device::pass_on!(drive: geometry, report, read);
+    crate::pass_on!(drive: geometry, report, read, identity);
 
     fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let mut steps = self.steps();
@@ -151,6 +160,16 @@ impl ZonedDevice for Recorder {
                     before.iter().filter(|zone| crate::state::selected_by_all(action, zone.cond));
                 steps.extend(taken.map(|zone| Step::Manage { zone: zone.id, action }));
             }
+        }
+        Ok(())
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        let mut steps = self.steps();
+        self.drive.deallocate(lba, blocks)?;
+        if blocks > LbaCount::ZERO {
+            let (zone, offset) = self.geometry().locate(lba);
+            steps.push(Step::Deallocate { zone, offset, blocks });
         }
         Ok(())
     }
@@ -233,7 +252,9 @@ impl<'a> Outage<'a> {
         let Some(step) = self.steps.get(self.at) else { return false };
         self.at += 1;
         match step {
-            Step::Store { zone, .. } | Step::Manage { zone, .. } => {
+            Step::Store { zone, .. }
+            | Step::Deallocate { zone, .. }
+            | Step::Manage { zone, .. } => {
                 self.pending.entry(*zone).or_default().push(step);
             }
             Step::Flush => {
@@ -261,7 +282,9 @@ impl<'a> Outage<'a> {
     pub fn new_choices(&self, tails: &[Tail]) -> Choices {
         let Choices(mut cuts) = self.choices(tails);
         let newest = self.at.checked_sub(1).map(|at| &self.steps[at]);
-        if let Some(Step::Store { zone, .. } | Step::Manage { zone, .. }) = newest
+        if let Some(
+            Step::Store { zone, .. } | Step::Deallocate { zone, .. } | Step::Manage { zone, .. },
+        ) = newest
             && let Some(cuts) = cuts.get_mut(zone)
         {
             let count = self.pending[zone].len();
@@ -378,7 +401,7 @@ fn settle(mut image: Image) -> Option<Image> {
     fits.then_some(image)
 }
 
-/// Stores some blocks of what is pending in a conventional zone.
+/// Stores, or takes away, some blocks of what is pending in a conventional zone.
 fn some_blocks(
     mut image: Image,
     zone: ZoneId,
@@ -388,14 +411,23 @@ fn some_blocks(
     let block_bytes = image.geometry().block_size().bytes();
     let block_bytes = usize::try_from(block_bytes).expect("a block fits in memory");
     for step in steps {
-        let Step::Store { offset, data, .. } = step else { continue };
+        let (start, blocks) = match step {
+            Step::Store { offset, data, .. } => (*offset, (data.len() / block_bytes) as u64),
+            Step::Deallocate { offset, blocks, .. } => (*offset, blocks.get()),
+            Step::Manage { .. } | Step::Flush => continue,
+        };
         let keep = random(4);
-        for (index, block) in (0..).zip(data.chunks(block_bytes)) {
+        for (index, block) in (0..blocks).enumerate() {
             if keep == 0 || (keep == 1 && random(2) == 0) {
                 continue;
             }
-            let at = BlockInZone { zone, offset: *offset + LbaCount::new(index) };
-            image.store(at, &block.into(), LbaCount::new(1), Tail::Whole);
+            let at = BlockInZone { zone, offset: start + LbaCount::new(block) };
+            if let Step::Store { data, .. } = step {
+                let stored = &data[index * block_bytes..(index + 1) * block_bytes];
+                image.store(at, &stored.into(), LbaCount::new(1), Tail::Whole);
+            } else {
+                image.deallocate(at, LbaCount::new(1));
+            }
         }
     }
     image
@@ -416,6 +448,9 @@ fn apply(image: &mut Image, step: &Step) {
         Step::Store { zone, offset, data } => {
             let blocks = image.geometry().blocks(data.len()).expect("whole blocks were stored");
             image.store(BlockInZone { zone: *zone, offset: *offset }, data, blocks, Tail::Whole);
+        }
+        Step::Deallocate { zone, offset, blocks } => {
+            image.deallocate(BlockInZone { zone: *zone, offset: *offset }, *blocks);
         }
         Step::Manage { zone, action } => image.manage(*zone, *action),
         Step::Flush => {}

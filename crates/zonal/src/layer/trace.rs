@@ -246,7 +246,7 @@ fn trace_error(source: std::io::Error) -> DeviceError {
 }
 
 impl<D: ZonedDevice, W: Write + Send> ZonedDevice for Trace<D, W> {
-    crate::device::pass_on!(below: geometry);
+    crate::pass_on!(below: geometry, identity);
 
     fn report(&self, first: ZoneId, zones: &mut Vec<Zone>, limit: usize) -> Result<()> {
         let (mut recorder, before) = (self.recorder(), zones.len());
@@ -290,6 +290,14 @@ impl<D: ZonedDevice, W: Write + Send> ZonedDevice for Trace<D, W> {
         let mut recorder = self.recorder();
         let outcome = self.below.flush();
         self.record_flush(&mut recorder, outcome)
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        let mut recorder = self.recorder();
+        let outcome = self.below.deallocate(lba, blocks);
+        let entry = Entry { lba, blocks, ..Entry::new(OpKind::Deallocate) };
+        self.record(&mut recorder, &entry, &outcome);
+        outcome
     }
 
     fn submit(&self, batch: &mut [Io<'_>]) {

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Base, Layer, OpenError, Opener, Result, Scheme, Stack, bad};
+use crate::layer::delay::Delay;
 use crate::layer::fault::{Fault, FaultPlan};
 use crate::layer::meter::Meter;
 use crate::layer::po2::PowerOfTwo;
@@ -11,7 +13,7 @@ use crate::layer::trace::{Trace, TraceContent};
 use crate::profile::Changes;
 use crate::{Clock, DeviceError, MemoryDrive, OpenMode};
 
-pub(super) const SCHEMES: [Scheme; 6] = [
+pub(super) const SCHEMES: [Scheme; 7] = [
     Scheme {
         name: "file",
         form: "file:PATH",
@@ -46,6 +48,13 @@ pub(super) const SCHEMES: [Scheme; 6] = [
         help: "records every operation to FILE, with trace(FILE,data): the data too",
         example: "trace(run.trace):drive.zns",
         opener: Opener::LayerWith(trace),
+    },
+    Scheme {
+        name: "delay",
+        form: "delay(MICROSECONDS):DEVICE",
+        help: "lets each call take longer, however many requests it has",
+        example: "delay(100):drive.zns",
+        opener: Opener::LayerWith(delay),
     },
     Scheme {
         name: "fault",
@@ -91,6 +100,16 @@ fn trace(arguments: &str) -> std::result::Result<Layer, String> {
             OpenError::from(DeviceError::Io { what, source })
         })?;
         Ok(Stack { device: Arc::new(Trace::new(stack.device, file, content)?), ..stack })
+    }))
+}
+
+fn delay(time: &str) -> std::result::Result<Layer, String> {
+    let latency = time
+        .parse()
+        .map(Duration::from_micros)
+        .map_err(|_| format!("delay takes a number of microseconds, not {time:?}"))?;
+    Ok(Box::new(move |stack, _| {
+        Ok(Stack { device: Arc::new(Delay::new(stack.device, latency)), ..stack })
     }))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Stack;
 use crate::batch::{Io, Op, Part};
 use crate::error::Result;
-use crate::{DeviceError, Lba, Select, ZoneAction, ZoneId, ZonedDevice};
+use crate::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
 
 /// Reports and reads; whatever would change the device is refused.
 pub(super) struct ReadOnly {
@@ -20,7 +20,7 @@ impl ReadOnly {
 }
 
 impl ZonedDevice for ReadOnly {
-    crate::device::pass_on!(below: geometry, report, read);
+    crate::pass_on!(below: geometry, report, read, identity);
 
     fn write(&self, _lba: Lba, _data: &[u8]) -> Result<()> {
         Err(DeviceError::OpenedReadOnly)
@@ -29,6 +29,9 @@ impl ZonedDevice for ReadOnly {
         Err(DeviceError::OpenedReadOnly)
     }
     fn manage(&self, _zones: Select, _action: ZoneAction) -> Result<()> {
+        Err(DeviceError::OpenedReadOnly)
+    }
+    fn deallocate(&self, _lba: Lba, _blocks: LbaCount) -> Result<()> {
         Err(DeviceError::OpenedReadOnly)
     }
     /// There is nothing to flush.

@@ -9,6 +9,7 @@
 )]
 
 mod batches;
+mod deallocation;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +42,8 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("the active limit is an error", the_active_limit_is_an_error),
     ("actions can be for all zones", actions_can_be_for_all_zones),
     ("conventional zones are written anywhere", conventional_zones_are_written_anywhere),
+    ("deallocated blocks are those asked for", deallocation::deallocates_what_is_asked_for),
+    ("only blocks of one conventional zone are deallocated", deallocation::refuses_other_blocks),
     ("results of a batch stand with their requests", batches::results_stand_with_their_requests),
     ("writes of a batch to a zone keep their order", batches::writes_to_a_zone_keep_their_order),
     ("appends of a batch tell where they went", batches::appends_of_a_batch_tell_where_they_went),

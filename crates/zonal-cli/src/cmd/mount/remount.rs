@@ -185,6 +185,8 @@ fn config(args: &Mount, now: MountFlags) -> MountConfig {
     config.restrict = Restrict::empty();
     // What mount(8) repeats from fstab changes nothing.
     config.metrics = stats::text(&args.dir, "metrics").ok().and_then(|text| text.parse().ok());
+    let threads = stats::number(&args.dir, "threads").ok();
+    config.threads = threads.and_then(|threads| u16::try_from(threads).ok()?.try_into().ok());
     for (flag, restriction) in RESTRICTIONS {
         config.restrict.set(restriction, now.contains(flag));
     }

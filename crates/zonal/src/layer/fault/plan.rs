@@ -9,8 +9,8 @@ use crate::ZoneAction;
 /// Which faults a [`Fault`](super::Fault) layer makes.
 ///
 /// As text: rules separated by `;`, each a list of words separated by `,`. The first word is the
-/// operation: `read`, `write` (appends too), `append`, `flush`, `open`, `close`, `finish`, `reset`,
-/// `manage` (the last four) or `any`. The others, in any order:
+/// operation: `read`, `write` (appends too), `append`, `flush`, `deallocate`, `open`, `close`,
+/// `finish`, `reset`, `manage` (the last four) or `any`. The others, in any order:
 ///
 /// | word | meaning |
 /// | --- | --- |
@@ -84,6 +84,8 @@ pub enum FaultOp {
     Append,
     /// Flush.
     Flush,
+    /// Deallocation.
+    Deallocate,
     /// One zone action.
     Action(ZoneAction),
     /// Any zone action.
@@ -115,11 +117,12 @@ pub enum FaultKind {
     PowerCut,
 }
 
-const OPS: [(&str, FaultOp); 10] = [
+const OPS: [(&str, FaultOp); 11] = [
     ("read", FaultOp::Read),
     ("write", FaultOp::Write),
     ("append", FaultOp::Append),
     ("flush", FaultOp::Flush),
+    ("deallocate", FaultOp::Deallocate),
     ("open", FaultOp::Action(ZoneAction::Open)),
     ("close", FaultOp::Action(ZoneAction::Close)),
     ("finish", FaultOp::Action(ZoneAction::Finish)),

@@ -24,7 +24,7 @@ const DRAWS_MAX: u32 = 64;
 /// What is done to a zone.
 #[derive(Clone, Copy)]
 pub(super) enum Change {
-    /// Blocks from an address on are written.
+    /// Blocks from an address on are written or deallocated.
     Write(ZoneId, Lba, LbaCount),
     /// Blocks are appended.
     Append(ZoneId),

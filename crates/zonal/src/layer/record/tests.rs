@@ -192,3 +192,30 @@ fn the_whole_recording_is_the_drive() {
         assert_eq!((was.wp, was.cond.is_active()), (is.wp, is.cond.is_active()), "{was:?} {is:?}");
     }
 }
+
+/// Blocks that were deallocated since the last flush are gone or as before, each on its own.
+#[test]
+fn a_deallocation_that_no_flush_followed_may_be_undone() {
+    let recorder = recorder(None);
+    recorder.write(Lba::ZERO, &[1; 6 * BLOCK]).unwrap();
+    recorder.flush().unwrap();
+    recorder.deallocate(Lba::new(1), LbaCount::new(4)).unwrap();
+    recorder.write(Lba::new(2), &[2; BLOCK]).unwrap();
+    let recording = recorder.finish();
+    let outage = at_end(&recording);
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        let image = outage.sample(&mut |limit| random.next_u64() % limit).unwrap();
+        let mut held = vec![9; 6 * BLOCK];
+        image.power_on().read(Lba::ZERO, &mut held).unwrap();
+        let held: Vec<u8> = held.chunks(BLOCK).map(|block| block[0]).collect();
+        assert_eq!((held[0], held[5]), (1, 1), "blocks that were not deallocated");
+        assert!(held[1] < 2 && held[2] < 3 && held[3] < 2 && held[4] < 2, "{held:?}");
+        seen.insert(held);
+    }
+    for possible in [[1, 1, 1, 1, 1, 1], [1, 0, 2, 0, 0, 1], [1, 0, 0, 0, 0, 1], [1, 1, 2, 1, 1, 1]]
+    {
+        assert!(seen.contains(&possible[..]), "{possible:?}");
+    }
+}

@@ -50,12 +50,12 @@ const _: () = assert!(size_of::<TraceHeader>() == 72);
 /// | 0 | 4 | magic | `TREC` |
 /// | 4 | 4 | crc | CRC-32C of bytes 8.., data that follows not included |
 /// | 8 | 8 | index | number of the operation, from 0 on |
-/// | 16 | 1 | op | 0 report, 1 read, 2 write, 3 append, 4 open, 5 close, 6 finish, 7 reset, 8 flush |
+/// | 16 | 1 | op | 0 report, 1 read, 2 write, 3 append, 4 open, 5 close, 6 finish, 7 reset, 8 flush, 9 deallocate |
 /// | 17 | 1 | select | 1: the action was for all zones |
 /// | 18 | 2 | status | 0, or type × 256 + code of the NVMe status that the error has |
 /// | 20 | 4 | zone | report: first zone; append and actions: the zone |
-/// | 24 | 8 | lba | read, write: first block; append: where the data went |
-/// | 32 | 8 | blocks | read, write, append: how many; report: most zones |
+/// | 24 | 8 | lba | read, write, deallocate: first block; append: where the data went |
+/// | 32 | 8 | blocks | read, write, append, deallocate: how many; report: most zones |
 /// | 40 | 4 | data_crc | CRC-32C of what was read, written or reported |
 /// | 44 | 4 | reserved | |
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

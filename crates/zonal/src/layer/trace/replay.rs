@@ -217,7 +217,8 @@ fn run<R: Read>(
         | OpKind::Close
         | OpKind::Finish
         | OpKind::Reset
-        | OpKind::Flush => 0,
+        | OpKind::Flush
+        | OpKind::Deallocate => 0,
     };
     let bytes = usize::try_from(len).expect("a device's data fits in memory");
     let data = if data.is_empty() { pattern(record.index.get(), bytes) } else { data };
@@ -249,6 +250,9 @@ fn run<R: Read>(
         OpKind::Finish => manage(ZoneAction::Finish),
         OpKind::Reset => manage(ZoneAction::Reset),
         OpKind::Flush => device.flush().map(|()| None),
+        OpKind::Deallocate => {
+            device.deallocate(lba, LbaCount::new(record.blocks.get())).map(|()| None)
+        }
     };
     if record.status != status(&outcome) {
         let ended = outcome.map_or_else(|error| error.to_string(), |_| "success".into());

@@ -1,0 +1,73 @@
+//! What a device says it is: enough to know the same drive again under another name.
+
+use std::fmt;
+
+/// What a device says it is. What it does not say is `None`.
+///
+/// ```
+/// use zonal::Identity;
+/// let drive = Identity { model: Some("Tape 9".into()), unique: Some("eui.0102".into()), ..Identity::default() };
+/// assert_eq!(drive.to_string(), "Tape 9, eui.0102");
+/// assert_eq!(Identity::default().to_string(), "");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Who made it, and which kind it is.
+    pub model: Option<String>,
+    /// Which one of that kind it is.
+    pub serial: Option<String>,
+    /// A name that no other device has, as Linux writes it in `wwid`: `uuid.…`, `eui.…`, `naa.…`, `t10.…`.
+    pub unique: Option<String>,
+}
+
+impl Identity {
+    /// Of a device that has a UUID and nothing else.
+    pub fn of_uuid(uuid: [u8; 16]) -> Self {
+        Self { unique: Some(format!("uuid.{}", Hyphenated(uuid))), ..Self::default() }
+    }
+
+    /// Whether nothing is known.
+    pub const fn is_empty(&self) -> bool {
+        self.model.is_none() && self.serial.is_none() && self.unique.is_none()
+    }
+}
+
+/// What is known, in one line.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = [&self.model, &self.serial, &self.unique];
+        for (number, part) in known.into_iter().flatten().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{part}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A UUID as it is written.
+struct Hyphenated([u8; 16]);
+
+impl fmt::Display for Hyphenated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            let hyphen = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{hyphen}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_everywhere() {
+        let bytes = [
+            0x6a, 0x2f, 0x4e, 0x8e, 0x0d, 0x5c, 0x4a, 0x53, 0x9c, 0x7d, 0x2f, 0x8a, 0x3b, 0x1c,
+            0x9d, 0x01,
+        ];
+        let written = Identity::of_uuid(bytes).to_string();
+        assert_eq!(written, "uuid.6a2f4e8e-0d5c-4a53-9c7d-2f8a3b1c9d01");
+    }
+}
