@@ -37,6 +37,7 @@ use zonal_fs::vfs::{
     OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake, WriteFlags,
     Written, XattrMode,
 };
+use zonal_fuse_transport::Transport;
 
 pub use self::inspect::{Inspect, ReclaimOrder};
 pub use self::report::Report;
@@ -65,6 +66,8 @@ pub struct Control {
     made: Mutex<BTreeMap<Ino, Arc<str>>>,
     /// Where metrics are served.
     metrics: OnceLock<SocketAddr>,
+    /// How requests come.
+    transport: OnceLock<Transport>,
     /// Whether the device can be written to at all.
     device_access: Access,
     /// Owner of the directory: user and group.
@@ -89,6 +92,7 @@ impl Control {
             latencies,
             made: Mutex::default(),
             metrics: OnceLock::new(),
+            transport: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
@@ -98,6 +102,12 @@ impl Control {
     pub fn set_metrics(&self, address: SocketAddr) {
         let first = self.metrics.set(address);
         assert!(first.is_ok(), "metrics are served at one address");
+    }
+
+    /// Shows how requests come.
+    pub fn set_transport(&self, transport: Transport) {
+        let first = self.transport.set(transport);
+        assert!(first.is_ok(), "a mount has one session");
     }
 
     /// Whether this entry is the directory or in it. Nothing there is made, moved or removed.

@@ -81,7 +81,12 @@ fn serve(what: &str, point: &Path) {
     }
     let mut config = MountConfig::new(what, point);
     let fs: Arc<dyn FileSystem> = if what.starts_with("furrow") {
-        config.apply(if what == "furrow-back" { "writeback" } else { "" }).expect("an option");
+        let options = match what {
+            "furrow-back" => "nouring,writeback",
+            "furrow-rings" => "uring",
+            _ => "nouring",
+        };
+        config.apply(options).expect("an option");
         let device = file(FURROW, &point.with_extension("drive"));
         let (clock, options) = (SystemClock::new(), furrow::MkfsOptions::default());
         furrow::mkfs(Arc::clone(&device), &clock, &options, &mut |_| ()).expect("formatted");
@@ -89,6 +94,7 @@ fn serve(what: &str, point: &Path) {
         Arc::new(Furrow::mount(device, Arc::new(clock), options).expect("mounted"))
     } else {
         "zonefs".clone_into(&mut config.kind);
+        config.apply("nouring").expect("an option");
         if what == "warm" {
             config.direct_writes = DirectWrites::Cache;
         }
@@ -96,7 +102,7 @@ fn serve(what: &str, point: &Path) {
         Arc::new(zonefs(zones(if what == "warm" { "mem:" } else { what }, &drive)))
     };
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-    zonal_fuse::serve(fs, latencies, &config, || println!("READY")).expect("it serves");
+    zonal_fuse::serve(fs, latencies, &config, |_| println!("READY")).expect("it serves");
 }
 
 /// A new zonefs.

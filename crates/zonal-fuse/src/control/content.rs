@@ -69,10 +69,12 @@ impl Control {
         let counters = counters.map(|(name, value)| (name.to_owned(), Value::from(value)));
         let metrics = self.metrics.get();
         let metrics = metrics.map(|address| ("metrics".to_owned(), address.to_string().into()));
+        let transport = self.transport.get();
+        let transport = transport.map(|how| ("transport".to_owned(), how.name().into()));
         Report {
             kind: self.inspected.kind().to_owned(),
             at_ns: self.latencies.now_ns(),
-            named: settings.chain(metrics).chain(counters).collect(),
+            named: settings.chain(metrics).chain(transport).chain(counters).collect(),
             live: self.inspected.live(),
             operations: self.latencies.all(),
         }

@@ -49,13 +49,15 @@ use std::time::Duration;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino, Wake};
 use zonal_fuse_transport::abi::{self, InitFlags};
-use zonal_fuse_transport::init::Wishes;
+use zonal_fuse_transport::init::{Choice, Wishes};
 use zonal_fuse_transport::notify::Notifier;
 use zonal_fuse_transport::{Errno, NodeId};
 
 use crate::control;
 use crate::latency::{Latencies, Operation};
-use crate::options::{Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
+use crate::options::{
+    Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, TransportChoice, WriteCache,
+};
 use crate::read_only::RemountTrigger;
 use nodes::Nodes;
 use open::Closings;
@@ -110,6 +112,7 @@ struct Shared {
     audience: Audience,
     write_cache: WriteCache,
     atime: Atime,
+    rings: Choice,
     /// Nothing reaches the file system any more.
     stopped: AtomicBool,
     /// Attributes of the root when the shutdown ioctl stopped the mount.
@@ -145,6 +148,11 @@ impl Front {
             audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
+            rings: match config.transport {
+                TransportChoice::Device => Choice::Never,
+                TransportChoice::Fastest => Choice::Possible,
+                TransportChoice::Rings => Choice::Needed,
+            },
             stopped: AtomicBool::new(false),
             stopped_root: OnceLock::new(),
             running: RwLock::new(()),
@@ -317,6 +325,7 @@ impl Front {
             wished,
             request_max: REQUEST_MAX,
             background_max: BACKGROUND_MAX,
+            rings: self.shared.rings,
         }
     }
 }

@@ -20,8 +20,8 @@ use zonal_fs::furrow;
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::Access;
 use zonal_fs::zonefs::MountOptions;
-use zonal_fuse::MountConfig;
-use zonal_fuse::options::Restrict;
+use zonal_fuse::options::{Restrict, TransportChoice};
+use zonal_fuse::{MountConfig, Transport};
 
 use super::FsKind;
 use super::kind::bad;
@@ -185,6 +185,10 @@ fn config(args: &Mount, now: MountFlags) -> MountConfig {
     config.restrict = Restrict::empty();
     // What mount(8) repeats from fstab changes nothing.
     config.metrics = stats::text(&args.dir, "metrics").ok().and_then(|text| text.parse().ok());
+    if let Ok(transport) = stats::text(&args.dir, "transport") {
+        let is_rings = transport == Transport::Rings.name();
+        config.transport = if is_rings { TransportChoice::Rings } else { TransportChoice::Device };
+    }
     for (flag, restriction) in RESTRICTIONS {
         config.restrict.set(restriction, now.contains(flag));
     }
