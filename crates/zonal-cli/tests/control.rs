@@ -161,6 +161,11 @@ fn how_requests_come_is_shown_and_stays() {
     assert!(mount.remount("nouring").status.success(), "as /etc/fstab repeats it");
     let refused = mount.remount("uring");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("uring"), "{refused:?}");
+    zonal(&["umount", text(&mount.dir())]);
+    // Whether the kernel offers it or not.
+    let both = run(&["mount", "-o", "uring,async-dio", &mount.drive(), text(&mount.dir())]);
+    assert!(String::from_utf8_lossy(&both.stderr).contains("order of writes"), "{both:?}");
+    mount.mount("nouring");
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! A mount being served: requests come from `/dev/fuse` and go to a [`Serve`].
+//! A mount being served: requests come from the kernel and go to a [`Serve`].
 //!
-//! Each thread has a connection and a buffer of its own. The buffer begins [`BEFORE_DATA`] bytes before
+//! They come from `/dev/fuse`, as here, or by `io_uring`, as in `rings`. For `/dev/fuse`, each thread has a connection and a
+//! buffer of its own. The buffer begins [`BEFORE_DATA`] bytes before
 //! a page, so that what WRITE brings lies at the beginning of one.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crate::{Errno, NodeId};
 use rustix::mount::UnmountFlags;
 
 use crate::abi::InitFlags;
@@ -20,6 +20,7 @@ use crate::pages::{PAGE, Pages};
 use crate::reply::{Answer, Reply};
 use crate::request::{self, BEFORE_DATA, Header, Op};
 use crate::rings::{Rings, Threads};
+use crate::{Errno, NodeId};
 
 /// Least bytes that the kernel wants a buffer to have.
 const BUFFER_MIN: usize = 8192;

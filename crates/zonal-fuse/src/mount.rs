@@ -109,6 +109,9 @@ impl Life {
     /// Mounts, serves and unmounts.
     fn run(&mut self, config: &MountConfig, ready: impl FnOnce(Transport)) -> Result<()> {
         let point = mount_point(&config.mount_point)?;
+        if let Some(why) = self.front.refusal() {
+            return Err(ServeError::Option { option: "uring".to_owned(), why });
+        }
         // Before mounting: a signal from now on unmounts instead of killing.
         self.watch_signals()?;
         let session = Session::new(&spec(config, &point), &self.front.wishes(), threads())

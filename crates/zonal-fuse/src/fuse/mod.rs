@@ -121,6 +121,16 @@ struct Shared {
     running: RwLock<()>,
 }
 
+impl Shared {
+    /// Whether writes of one file are on their way together that are to be taken up in their order: the rings of
+    /// two processors keep none between them.
+    fn needs_order(&self) -> bool {
+        self.model == FileModel::Zones
+            && self.async_direct == AsyncDirect::Together
+            && self.fs.access() == Access::ReadWrite
+    }
+}
+
 impl Front {
     /// Serves `fs`, and measures it with `latencies`.
     pub fn new(fs: Arc<dyn FileSystem>, latencies: Arc<Latencies>, config: &MountConfig) -> Self {
@@ -148,16 +158,24 @@ impl Front {
             audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
-            rings: match config.transport {
-                TransportChoice::Device => Choice::Never,
-                TransportChoice::Fastest => Choice::Possible,
-                TransportChoice::Rings => Choice::Needed,
-            },
+            rings: Choice::Never,
             stopped: AtomicBool::new(false),
             stopped_root: OnceLock::new(),
             running: RwLock::new(()),
         };
-        Self { shared: Arc::new(shared) }
+        let rings = match config.transport {
+            TransportChoice::Device => Choice::Never,
+            TransportChoice::Fastest if shared.needs_order() => Choice::Never,
+            TransportChoice::Fastest => Choice::Possible,
+            TransportChoice::Rings => Choice::Needed,
+        };
+        Self { shared: Arc::new(Shared { rings, ..shared }) }
+    }
+
+    /// Why requests cannot come as they are wanted to.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        let is_refused = self.shared.rings == Choice::Needed && self.shared.needs_order();
+        is_refused.then_some("it does not keep the order of writes, which async-dio needs")
     }
 
     /// Sets how notifications reach the kernel.
