@@ -153,6 +153,22 @@ fn zones_change_behind_the_file_system() {
 }
 
 #[test]
+fn how_requests_come_is_shown_and_stays() {
+    let Some(mount) = Mount::new("nouring") else { return };
+    assert_eq!(mount.stat("transport"), "/dev/fuse");
+    let page = zonal(&["stats", text(&mount.dir())]);
+    assert!(page.starts_with("zonefs, read-write, by /dev/fuse"), "{page}");
+    assert!(mount.remount("nouring").status.success(), "as /etc/fstab repeats it");
+    let refused = mount.remount("uring");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("uring"), "{refused:?}");
+    zonal(&["umount", text(&mount.dir())]);
+    // Whether the kernel offers it or not.
+    let both = run(&["mount", "-o", "uring,async-dio", &mount.drive(), text(&mount.dir())]);
+    assert!(String::from_utf8_lossy(&both.stderr).contains("order of writes"), "{both:?}");
+    mount.mount("nouring");
+}
+
+#[test]
 fn a_remount_changes_what_it_names() {
     let Some(mount) = Mount::new("errors=zone-ro,explicit-open") else { return };
     let settings = || ["access", "errors", "open"].map(|name| mount.stat(name)).join(" ");

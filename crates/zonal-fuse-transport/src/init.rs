@@ -24,6 +24,19 @@ pub struct Wishes {
     pub request_max: u32,
     /// Requests in the background (readahead, asynchronous direct I/O) at once.
     pub background_max: u16,
+    /// Whether requests are to come by `io_uring`.
+    pub rings: Choice,
+}
+
+/// Whether something is to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// In no case.
+    Never,
+    /// Where it can be.
+    Possible,
+    /// In every case: without it, there is no mount.
+    Needed,
 }
 
 /// What transfers need, and nobody does without where the kernel has it.
@@ -145,6 +158,7 @@ mod tests {
         wished: InitFlags::ALLOW_IDMAP.union(InitFlags::POSIX_ACL),
         request_max: 1 << 20,
         background_max: 64,
+        rings: Choice::Never,
     };
 
     fn message(major: u32, minor: u32, flags: InitFlags) -> Vec<u8> {

@@ -10,7 +10,7 @@
 //! - [`abi`]: the structures and numbers of the protocol.
 //!
 //! Messages know no transport: [`request::parse`] takes bytes, and a [`reply::Answer`] takes the parts of an
-//! answer. [`session`] is the transport over /dev/fuse.
+//! answer. [`session`] is the transport over `/dev/fuse`, and over `io_uring` (`rings`) where the kernel has that.
 
 pub mod abi;
 mod device;
@@ -23,10 +23,11 @@ pub mod notify;
 pub mod pages;
 pub mod reply;
 pub mod request;
+mod rings;
 pub mod session;
 
 pub use abi::NodeId;
 pub use reply::Reply;
 pub use request::{Header, Op};
 pub use rustix::io::Errno;
-pub use session::{Serve, Session};
+pub use session::{Serve, Session, Transport};

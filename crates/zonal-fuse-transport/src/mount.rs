@@ -57,19 +57,26 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
-    fn drop(&mut self) {
+impl Mount {
+    /// Unmounts, if it is mounted still: also from under programs that use it, if `how` says so.
+    pub(crate) fn end(&self, how: UnmountFlags) {
         // Not what somebody else has mounted there since.
         if !self.device.is_mounted() {
             return;
         }
-        let unmounted = match rustix::mount::unmount(&self.point, UnmountFlags::DETACH) {
+        let unmounted = match rustix::mount::unmount(&self.point, how | UnmountFlags::DETACH) {
             Err(Errno::PERM) => helper::unmount(&self.point),
             outcome => outcome.map_err(io::Error::from),
         };
         if let Err(error) = unmounted {
             tracing::warn!(point = %self.point.display(), %error, "the mount remains");
         }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.end(UnmountFlags::empty());
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use crate::abi::{InvalInodeOut, NodeId, StoreOut, notification};
+use crate::abi::{InvalInodeOut, NodeId, RetrieveOut, StoreOut, notification};
 use crate::reply::{self, Answer};
 
 /// Sends notifications.
@@ -33,6 +33,13 @@ impl Notifier {
         let size = u32::try_from(data.len()).map_err(too_long)?;
         let out = StoreOut { nodeid: node.0, offset, size, padding: 0 };
         self.send(notification::STORE, &[out.as_bytes(), data])
+    }
+
+    /// The kernel makes a request of number `unique` that brings nothing of a regular file.
+    pub(crate) fn echo(&self, unique: u64, node: NodeId) -> io::Result<()> {
+        let out =
+            RetrieveOut { notify_unique: unique, nodeid: node.0, offset: 0, size: 0, padding: 0 };
+        self.send(notification::RETRIEVE, &[out.as_bytes()])
     }
 
     fn send(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {

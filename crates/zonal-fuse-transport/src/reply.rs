@@ -3,6 +3,7 @@
 //! A [`Reply`] is used up by the answer, from whatever thread and whenever that is known. One that is
 //! dropped answers EIO, so that no caller waits for ever.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,41 @@ use zerocopy::IntoBytes;
 use crate::Errno;
 use crate::abi::{self, Attr, FopenFlags, Kstatfs, NodeId, Statx};
 use crate::listing::Listing;
+use crate::pages::Pages;
 use crate::request::Count;
 
 /// Takes answers to where requests come from.
 pub trait Answer: Send + Sync {
     /// The parts of one answer, in their order.
     fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()>;
+
+    /// The answer to request `unique` is what `fill` puts into a buffer of `size` bytes, or its error.
+    fn fill(&self, unique: u64, size: usize, fill: &mut Fill<'_>) -> io::Result<()> {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            if buffer.bytes().len() < size {
+                *buffer = Pages::new(size.next_power_of_two());
+            }
+            let (error, len) = outcome(fill(&mut buffer.bytes_mut()[..size]));
+            let header = header((error, unique), len);
+            self.answer(&[IoSlice::new(header.as_bytes()), IoSlice::new(&buffer.bytes()[..len])])
+        })
+    }
+}
+
+/// Puts bytes into a buffer that begins at a page, and tells how many.
+pub type Fill<'a> = dyn FnMut(&mut [u8]) -> Result<usize, Errno> + 'a;
+
+thread_local! {
+    /// Where reads land before the kernel takes them: one per serving thread, kept.
+    static READ_BUFFER: RefCell<Pages> = RefCell::new(Pages::new(0));
+}
+
+/// The error of an answer, and how many bytes it has.
+pub(crate) fn outcome(filled: Result<usize, Errno>) -> (i32, usize) {
+    match filled {
+        Ok(len) => (0, len),
+        Err(error) => (-error.raw_os_error(), 0),
+    }
 }
 
 /// An inode that a reply names, and how long the kernel may keep name and attributes.
@@ -82,6 +112,17 @@ impl Reply {
     /// These bytes.
     pub fn bytes(mut self, bytes: &[u8]) {
         self.send(0, &[bytes]);
+    }
+
+    /// What `fill` puts into a buffer of so many bytes, which begins at a page.
+    pub fn filled(mut self, size: u32, mut fill: impl FnMut(&mut [u8]) -> Result<usize, Errno>) {
+        // Only afterwards is there an answer: `fill` may panic.
+        let Some(to) = self.to.clone() else { return };
+        let sent = to.fill(self.unique, size as usize, &mut fill);
+        self.to = None;
+        if let Err(error) = sent {
+            unheard(self.unique, &error);
+        }
     }
 
     /// An inode.
@@ -162,10 +203,14 @@ impl Reply {
     fn send(&mut self, error: i32, parts: &[&[u8]]) {
         let Some(to) = self.to.take() else { return };
         if let Err(error) = send(&*to, (error, self.unique), parts) {
-            // The caller has been killed, or the mount has ended.
-            tracing::debug!(%error, unique = self.unique, "an answer that nobody waits for");
+            unheard(self.unique, &error);
         }
     }
+}
+
+/// The caller has been killed, or the mount has ended.
+fn unheard(unique: u64, error: &io::Error) {
+    tracing::debug!(%error, unique, "an answer that nobody waits for");
 }
 
 impl Drop for Reply {
@@ -180,6 +225,13 @@ impl Drop for Reply {
 /// Parts after the header, at most.
 const PARTS_MAX: usize = 3;
 
+/// That of an answer with so many bytes after it.
+pub(crate) fn header((error, unique): (i32, u64), rest: usize) -> abi::OutHeader {
+    let len = size_of::<abi::OutHeader>() + rest;
+    let len = u32::try_from(len).expect("an answer is as long as a request at most");
+    abi::OutHeader { len, error, unique }
+}
+
 /// Sends a header and what follows it.
 pub(crate) fn send(
     to: &dyn Answer,
@@ -187,9 +239,7 @@ pub(crate) fn send(
     parts: &[&[u8]],
 ) -> io::Result<()> {
     let rest: usize = parts.iter().map(|part| part.len()).sum();
-    let len = size_of::<abi::OutHeader>() + rest;
-    let len = u32::try_from(len).expect("an answer is as long as a request at most");
-    let header = abi::OutHeader { len, error, unique };
+    let header = header((error, unique), rest);
     let mut slices = [IoSlice::new(&[]); PARTS_MAX + 1];
     slices[0] = IoSlice::new(header.as_bytes());
     for (slice, part) in slices[1..].iter_mut().zip(parts) {

@@ -1,21 +1,26 @@
-//! A mount being served: requests come from `/dev/fuse` and go to a [`Serve`].
+//! A mount being served: requests come from the kernel and go to a [`Serve`].
 //!
-//! Each thread has a connection and a buffer of its own. The buffer begins [`BEFORE_DATA`] bytes before
+//! They come from `/dev/fuse`, as here, or by `io_uring`, as in `rings`. For `/dev/fuse`, each thread has a connection and a
+//! buffer of its own. The buffer begins [`BEFORE_DATA`] bytes before
 //! a page, so that what WRITE brings lies at the beginning of one.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crate::Errno;
+use rustix::mount::UnmountFlags;
+
 use crate::abi::InitFlags;
 use crate::device::Device;
-use crate::init::{Shake, Wishes, shake};
+use crate::fields::Malformed;
+use crate::init::{Choice, Shake, Wishes, shake};
 use crate::mount::{Mount, MountSpec};
 use crate::notify::Notifier;
 use crate::pages::{PAGE, Pages};
-use crate::reply::Reply;
+use crate::reply::{Answer, Reply};
 use crate::request::{self, BEFORE_DATA, Header, Op};
+use crate::rings::{Rings, Threads};
+use crate::{Errno, NodeId};
 
 /// Least bytes that the kernel wants a buffer to have.
 const BUFFER_MIN: usize = 8192;
@@ -26,29 +31,60 @@ pub trait Serve: Send + Sync {
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply);
 }
 
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Read from `/dev/fuse`.
+    Device,
+    /// By `io_uring`.
+    Rings,
+}
+
+impl Transport {
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "/dev/fuse",
+            Self::Rings => "io_uring",
+        }
+    }
+}
+
 /// A mount that the kernel has agreed to.
-#[derive(Debug)]
 pub struct Session {
-    mount: Mount,
+    mount: Arc<Mount>,
     agreed: InitFlags,
     request_max: usize,
+    threads: usize,
+    rings: Option<Rings>,
 }
 
 impl Session {
     /// Mounts, and agrees with the kernel on how to go on.
-    pub fn new(spec: &MountSpec, wishes: &Wishes) -> io::Result<Self> {
-        let mount = Mount::new(spec)?;
+    pub fn new(spec: &MountSpec, wishes: &Wishes, threads: usize) -> io::Result<Self> {
+        let mount = Arc::new(Mount::new(spec)?);
         let request_max = usize::try_from(wishes.request_max).map_err(io::Error::other)?;
-        let mut buffer = Buffer::new(request_max);
-        let agreed = loop {
-            let message = buffer.receive(mount.device())?;
-            let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-            match shake(message, wishes, &**mount.device())? {
-                Shake::Agreed(agreed) => break agreed,
-                Shake::Again => {}
+        let mut rings = match wishes.rings {
+            Choice::Never => None,
+            choice => {
+                let made = Rings::new(&mount, (request_max, threads));
+                unless_needed(made, choice)?
             }
         };
-        Ok(Self { mount, agreed, request_max })
+        let mut wishes = *wishes;
+        if rings.is_some() {
+            wishes.wished |= InitFlags::OVER_IO_URING;
+        }
+        let agreed = agree(&mount, &wishes, request_max)?;
+        if let Some(made) = rings.take() {
+            let registered = if agreed.contains(InitFlags::OVER_IO_URING) {
+                made.register().map(|()| made)
+            } else {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel does not offer it"))
+            };
+            rings = unless_needed(registered, wishes.rings)?;
+        }
+        Ok(Self { mount, agreed, request_max, threads, rings })
     }
 
     /// What the kernel does of what was wished.
@@ -56,22 +92,38 @@ impl Session {
         self.agreed
     }
 
+    /// How requests come.
+    pub fn transport(&self) -> Transport {
+        if self.rings.is_some() { Transport::Rings } else { Transport::Device }
+    }
+
     /// Sends what the kernel is to hear unasked.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(self.mount.device()) as _)
     }
 
-    /// Serves with so many threads, until the mount has ended. Unmounts if it ends for another reason.
-    pub fn run(self, server: &(impl Serve + Clone + 'static), threads: usize) -> io::Result<()> {
+    /// Serves until the mount has ended. Unmounts if it ends for another reason.
+    pub fn run(self, server: &Arc<dyn Serve>) -> io::Result<()> {
+        let mount = Arc::clone(&self.mount);
+        let outcome = self.serve(server);
+        // Threads that still wait for requests have a hand on it too.
+        mount.end(UnmountFlags::empty());
+        outcome
+    }
+
+    fn serve(self, server: &Arc<dyn Serve>) -> io::Result<()> {
+        let rings = self.rings.map(|rings| rings.serve(server));
+        // Beside rings, one hears what needs no answer.
+        let threads = if rings.is_some() { 1 } else { self.threads };
         let mut connections = vec![Arc::clone(self.mount.device())];
         for _ in 1..threads {
             connections.push(Arc::new(self.mount.device().another()?));
         }
         let mut workers = Vec::new();
         for (index, device) in connections.into_iter().enumerate() {
-            let (server, request_max) = (server.clone(), self.request_max);
+            let (server, request_max) = (Arc::clone(server), self.request_max);
             let worker = thread::Builder::new().name(format!("fuse-{index}"));
-            workers.push(worker.spawn(move || work(&device, &server, request_max))?);
+            workers.push(worker.spawn(move || work(&device, &*server, request_max))?);
         }
         let mut outcome = Ok(());
         for ended in workers.into_iter().map(JoinHandle::join) {
@@ -79,33 +131,82 @@ impl Session {
                 ended.unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
             outcome = outcome.and(ended);
         }
-        outcome
+        outcome.and(rings.map_or(Ok(()), Threads::join))
+    }
+}
+
+/// What came of an attempt at rings; an error only where there has to be some.
+fn unless_needed(rings: io::Result<Rings>, choice: Choice) -> io::Result<Option<Rings>> {
+    match rings {
+        Ok(rings) => Ok(Some(rings)),
+        Err(error) if choice == Choice::Needed => {
+            Err(io::Error::new(error.kind(), format!("FUSE over io_uring: {error}")))
+        }
+        Err(error) => {
+            tracing::info!(%error, "no FUSE over io_uring; requests come by /dev/fuse");
+            Ok(None)
+        }
+    }
+}
+
+/// Answers the first messages of the kernel.
+fn agree(mount: &Mount, wishes: &Wishes, request_max: usize) -> io::Result<InitFlags> {
+    let mut buffer = Buffer::new(request_max);
+    loop {
+        let message = buffer.receive(mount.device())?;
+        let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        match shake(message, wishes, &**mount.device())? {
+            Shake::Agreed(agreed) => return Ok(agreed),
+            Shake::Again => {}
+        }
     }
 }
 
 /// Serves one request after the other.
-fn work(device: &Arc<Device>, server: &impl Serve, request_max: usize) -> io::Result<()> {
+fn work(device: &Arc<Device>, server: &dyn Serve, request_max: usize) -> io::Result<()> {
     let mut buffer = Buffer::new(request_max);
+    let answers = Arc::clone(device) as Arc<dyn Answer>;
     while let Some(message) = buffer.receive(device)? {
-        let (header, op) = request::parse(message)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let reply = || Reply::new(header.unique, Arc::clone(device) as _);
-        match op {
-            Ok(Op::Destroy) => {
-                reply().ok();
-                return Ok(());
-            }
-            // What was asked is answered as soon as it can be. With this, the kernel says it no more.
-            Ok(Op::Interrupt) => reply().error(Errno::NOSYS),
-            Ok(op) if op.is_answered() => server.serve(&header, op, reply()),
-            Ok(op) => server.serve(&header, op, Reply::none()),
-            Err(error) => {
-                tracing::error!(%error, "a request that cannot be read");
-                reply().error(Errno::INVAL);
-            }
+        match dispatch(message, server, &answers) {
+            Ok(Done::Request(_)) => {}
+            Ok(Done::Mount) => return Ok(()),
+            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
     }
     Ok(())
+}
+
+/// What has been dealt with.
+pub(crate) enum Done {
+    /// A request about a node; its answer may come later.
+    Request(NodeId),
+    /// The mount: there is nothing more.
+    Mount,
+}
+
+/// Has a message served. Fails only if it is none.
+pub(crate) fn dispatch(
+    message: &[u8],
+    server: &dyn Serve,
+    answers: &Arc<dyn Answer>,
+) -> Result<Done, Malformed> {
+    let (header, op) = request::parse(message)?;
+    let reply = || Reply::new(header.unique, Arc::clone(answers));
+    match op {
+        Ok(Op::Destroy) => {
+            reply().ok();
+            return Ok(Done::Mount);
+        }
+        // What was asked is answered as soon as it can be. With this, the kernel says it no more.
+        Ok(Op::Interrupt) => reply().error(Errno::NOSYS),
+        Ok(op) if op.is_answered() => server.serve(&header, op, reply()),
+        Ok(op) => server.serve(&header, op, Reply::none()),
+        Err(error) => {
+            tracing::error!(%error, "a request that cannot be read");
+            reply().error(Errno::INVAL);
+        }
+    }
+    Ok(Done::Request(header.node))
 }
 
 /// Where requests land.

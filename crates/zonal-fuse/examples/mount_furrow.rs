@@ -35,7 +35,7 @@ fn main() -> Outcome<()> {
     };
     let mut parent = Some(parent);
     let served = open(&drive, config.access).and_then(|fs| {
-        let ready = || {
+        let ready = |_| {
             let parent = parent.take().expect("ready is said once");
             parent.ready(None).expect("the parent waits");
         };

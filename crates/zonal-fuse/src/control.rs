@@ -37,6 +37,7 @@ use zonal_fs::vfs::{
     OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake, WriteFlags,
     Written, XattrMode,
 };
+use zonal_fuse_transport::Transport;
 
 pub use self::inspect::{Inspect, ReclaimOrder};
 pub use self::report::Report;
@@ -67,6 +68,8 @@ pub struct Control {
     metrics: OnceLock<SocketAddr>,
     /// How many threads answer requests, where that was decided.
     threads: OnceLock<u16>,
+    /// How requests come.
+    transport: OnceLock<Transport>,
     /// Whether the device can be written to at all.
     device_access: Access,
     /// Owner of the directory: user and group.
@@ -92,6 +95,7 @@ impl Control {
             made: Mutex::default(),
             metrics: OnceLock::new(),
             threads: OnceLock::new(),
+            transport: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
@@ -107,6 +111,12 @@ impl Control {
     pub fn set_threads(&self, threads: u16) {
         let first = self.threads.set(threads);
         assert!(first.is_ok(), "the number of threads stays");
+    }
+
+    /// Shows how requests come.
+    pub fn set_transport(&self, transport: Transport) {
+        let first = self.transport.set(transport);
+        assert!(first.is_ok(), "a mount has one session");
     }
 
     /// Whether this entry is the directory or in it. Nothing there is made, moved or removed.

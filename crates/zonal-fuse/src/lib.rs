@@ -27,3 +27,4 @@ pub mod zone_report;
 pub use error::ServeError;
 pub use mount::serve;
 pub use options::MountConfig;
+pub use zonal_fuse_transport::Transport;

@@ -18,8 +18,8 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use zonal_fs::vfs::FileSystem;
-use zonal_fuse_transport::Session;
 use zonal_fuse_transport::mount::{self, MountSpec};
+use zonal_fuse_transport::{Session, Transport};
 
 use crate::error::Result;
 use crate::fuse::Front;
@@ -49,7 +49,8 @@ enum Event {
 }
 
 /// Serves `fs` at the mount point until it is unmounted or a SIGTERM or SIGINT arrives, then
-/// closes `fs`. Calls `ready` as soon as the mount can be used. `latencies` takes how long requests took.
+/// closes `fs`. Calls `ready` as soon as the mount can be used, with how requests come. `latencies` takes how long
+/// requests took.
 ///
 /// Needs no package as root; as a user it needs `fusermount3`. After a signal the mount is gone
 /// within about ten seconds, even if programs still have files open there: what they wrote is kept,
@@ -62,7 +63,7 @@ pub fn serve(
     fs: Arc<dyn FileSystem>,
     latencies: Arc<Latencies>,
     config: &MountConfig,
-    ready: impl FnOnce(),
+    ready: impl FnOnce(Transport),
 ) -> Result<()> {
     let flusher = IoFlusher::become_one();
     let mut life = Life::new(Front::new(fs, latencies, config));
@@ -106,13 +107,18 @@ impl Life {
     }
 
     /// Mounts, serves and unmounts.
-    fn run(&mut self, config: &MountConfig, ready: impl FnOnce()) -> Result<()> {
+    fn run(&mut self, config: &MountConfig, ready: impl FnOnce(Transport)) -> Result<()> {
         let point = mount_point(&config.mount_point)?;
+        if let Some(why) = self.front.refusal() {
+            return Err(ServeError::Option { option: "uring".to_owned(), why });
+        }
         // Before mounting: a signal from now on unmounts instead of killing.
         self.watch_signals()?;
-        let session = Session::new(&spec(config, &point), &self.front.wishes())
+        let session = Session::new(&spec(config, &point), &self.front.wishes(), threads(config))
             .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
         self.front.connect(session.notifier());
+        let transport = session.transport();
+        tracing::info!(transport = transport.name(), "requests come");
         let (upkeep, needs) = channel();
         let (front, wake) = (self.front.clone(), upkeep.clone());
         // The channel is open as long as the thread lives, and needed no longer.
@@ -130,8 +136,8 @@ impl Life {
         self.spawn("read-only", move || {
             read_only::watch(front.became_read_only(), &root, &watched);
         })?;
-        self.serve_in_background(session, threads(config))?;
-        ready();
+        self.serve_in_background(session)?;
+        ready(transport);
         let served = self.wait(&point);
         let _ = upkeep.send(Upkeep::End);
         served
@@ -157,10 +163,10 @@ impl Life {
     }
 
     /// A session whose mount is busy outlives us, until the process ends.
-    fn serve_in_background(&self, session: Session, threads: usize) -> Result<()> {
+    fn serve_in_background(&self, session: Session) -> Result<()> {
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("fuse-session", move || {
-            let ended = session.run(&front, threads);
+            let ended = session.run(&(Arc::new(front.clone()) as _));
             // The main thread may go on to close the file system.
             drop(front);
             // Nobody listens if the main thread waits no longer.

@@ -63,6 +63,18 @@ pub enum AsyncDirect {
     Together,
 }
 
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// By `io_uring` where the kernel offers it, else by `/dev/fuse`.
+    #[default]
+    Fastest,
+    /// By `/dev/fuse` (`nouring`).
+    Device,
+    /// By `io_uring`, or there is no mount (`uring`).
+    Rings,
+}
+
 bitflags::bitflags! {
     /// Restrictions that the kernel enforces.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +115,8 @@ pub struct MountConfig {
     pub direct_writes: DirectWrites,
     /// How asynchronous direct reads and writes arrive.
     pub async_direct: AsyncDirect,
+    /// How requests come from the kernel.
+    pub transport: TransportChoice,
     /// Where metrics are served for Prometheus; nowhere by default.
     pub metrics: Option<SocketAddr>,
     /// Threads that answer requests: so many may wait for the device at once. `None`: enough for a device that
@@ -125,6 +139,7 @@ impl MountConfig {
             write_cache: WriteCache::default(),
             direct_writes: DirectWrites::default(),
             async_direct: AsyncDirect::default(),
+            transport: TransportChoice::default(),
             metrics: None,
             threads: None,
         }
@@ -168,6 +183,8 @@ impl MountConfig {
             "nowarm-cache" => self.direct_writes = DirectWrites::Bypass,
             "async-dio" => self.async_direct = AsyncDirect::Together,
             "noasync-dio" => self.async_direct = AsyncDirect::Exact,
+            "uring" => self.transport = TransportChoice::Rings,
+            "nouring" => self.transport = TransportChoice::Device,
             "nodev" => self.restrict |= Restrict::NODEV,
             "dev" => self.restrict -= Restrict::NODEV,
             "nosuid" => self.restrict |= Restrict::NOSUID,
@@ -270,6 +287,14 @@ mod tests {
         assert_eq!(config("noatime,relatime").unwrap().atime, Atime::Relative);
         let dev = config("nodev,nosuid,dev").unwrap().restrict;
         assert_eq!(dev & (Restrict::NODEV | Restrict::NOSUID), Restrict::NOSUID);
+    }
+
+    #[test]
+    fn requests_come_the_fastest_way_unless_one_is_named() {
+        let transport = |options| config(options).unwrap().transport;
+        assert_eq!(transport(""), TransportChoice::Fastest);
+        assert_eq!(transport("uring"), TransportChoice::Rings);
+        assert_eq!(transport("uring,nouring"), TransportChoice::Device);
     }
 
     #[test]

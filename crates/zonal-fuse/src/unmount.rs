@@ -67,9 +67,7 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
         return Ok(Unmounted::MountedElsewhere);
     }
     let pid = match daemon_of(point) {
-        Err(ServeError::Io { source, .. })
-            if source.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) =>
-        {
+        Err(ServeError::Io { source, .. }) if is_dead(&source) => {
             detach(point, UnmountFlags::empty())?;
             return Ok(Unmounted::DaemonWasDead);
         }
@@ -85,6 +83,12 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
         .map_err(|source| ServeError::Io { what: format!("waiting for process {pid}"), source })?
         .then_some(Unmounted::Clean)
         .ok_or(ServeError::StillRunning { point: point.to_owned(), pid })
+}
+
+/// Whether an error says that there is no daemon any more. The first request after its end may be one that it
+/// would have got by `io_uring`.
+fn is_dead(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// How many mounts there are of the file system at `point`: more than one after `mount --bind`. See proc(5) for the

@@ -33,6 +33,7 @@ pub(crate) mod opcode {
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
     pub(crate) const IOCTL: u32 = 39;
+    pub(crate) const NOTIFY_REPLY: u32 = 41;
     pub(crate) const BATCH_FORGET: u32 = 42;
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const READDIRPLUS: u32 = 44;
@@ -49,6 +50,7 @@ pub(crate) mod opcode {
 pub(crate) mod notification {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const STORE: i32 = 4;
+    pub(crate) const RETRIEVE: i32 = 5;
 }
 
 bitflags::bitflags! {
@@ -91,6 +93,8 @@ bitflags::bitflags! {
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         /// Mounts that map users and groups.
         const ALLOW_IDMAP = 1 << 40;
+        /// Requests by io_uring.
+        const OVER_IO_URING = 1 << 41;
     }
 
     /// How an opened file is to be treated.

@@ -5,10 +5,12 @@
 //! - `flags`: bits, and the numbers of requests.
 //! - `inward`: what requests carry.
 //! - `outward`: what replies and notifications carry.
+//! - `ring`: what goes by `io_uring`.
 
 mod flags;
 mod inward;
 mod outward;
+mod ring;
 
 pub use flags::{FattrFlags, FopenFlags, InitFlags, WriteFlags};
 pub(crate) use flags::{notification, opcode};
@@ -20,8 +22,10 @@ pub(crate) use inward::{
 pub use outward::{Attr, Kstatfs, Statx, StatxTime};
 pub(crate) use outward::{
     AttrOut, CopyFileRangeOut, Dirent, EntryOut, GetxattrOut, InitOut, InvalInodeOut, IoctlOut,
-    LseekOut, OpenOut, OutHeader, StatxOut, StoreOut, WriteOut,
+    LseekOut, OpenOut, OutHeader, RetrieveOut, StatxOut, StoreOut, WriteOut,
 };
+
+pub(crate) use ring::{RingAbout, RingCommand, RingHeader, ring_command};
 
 /// Version of the protocol that is spoken here.
 pub(crate) const MAJOR: u32 = 7;
@@ -63,6 +67,9 @@ mod tests {
             (size_of::<Statx>(), 256),
             (size_of::<StatxOut>(), 288),
             (size_of::<Dirent>(), 24),
+            (size_of::<RetrieveOut>(), 32),
+            (size_of::<RingHeader>(), 288),
+            (size_of::<RingCommand>(), 24),
         ];
         for (index, (ours, kernel)) in sizes.into_iter().enumerate() {
             assert_eq!(ours, kernel, "structure {index}");

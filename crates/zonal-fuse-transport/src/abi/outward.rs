@@ -220,6 +220,14 @@ outward! {
         off: i64,
         len: i64,
     }
+    /// Asks for bytes that the kernel has.
+    RetrieveOut {
+        notify_unique: u64,
+        nodeid: u64,
+        offset: u64,
+        size: u32,
+        padding: u32,
+    }
     /// Before the bytes to store.
     StoreOut {
         nodeid: u64,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::mount::MountFlags;
 use zonal_fuse_transport::abi::{Attr, FopenFlags, InitFlags};
-use zonal_fuse_transport::init::Wishes;
+use zonal_fuse_transport::init::{Choice, Wishes};
 use zonal_fuse_transport::mount::{Audience, MountSpec};
 use zonal_fuse_transport::reply::Entry;
 use zonal_fuse_transport::request::{Read, Write};
@@ -33,9 +33,8 @@ struct Directory {
     log: Option<Arc<Log>>,
 }
 
-#[derive(Clone)]
 struct Ceiling {
-    directory: Arc<RwLock<Directory>>,
+    directory: RwLock<Directory>,
 }
 
 /// Serves an empty directory until unmounted.
@@ -52,12 +51,13 @@ pub(crate) fn serve(point: &Path, log: Option<Log>) -> io::Result<()> {
         wished: InitFlags::ASYNC_DIO | InitFlags::HANDLE_KILLPRIV_V2,
         request_max: 1 << 20,
         background_max: 64,
+        rings: Choice::Never,
     };
-    let session = Session::new(&spec, &wishes)?;
-    println!("READY");
     let threads = std::thread::available_parallelism().map_or(2, usize::from) + 2;
+    let session = Session::new(&spec, &wishes, threads)?;
+    println!("READY");
     let directory = Directory { log: log.map(Arc::new), ..Directory::default() };
-    session.run(&Ceiling { directory: Arc::new(RwLock::new(directory)) }, threads)
+    session.run(&(Arc::new(Ceiling { directory: RwLock::new(directory) }) as _))
 }
 
 impl Directory {

@@ -86,8 +86,13 @@ fn serve(what: &str, point: &Path) {
     }
     let mut config = MountConfig::new(what, point);
     let fs: Arc<dyn FileSystem> = if what.starts_with("furrow") {
-        config.apply(if what == "furrow-back" { "writeback" } else { "" }).expect("an option");
-        config.apply(if what.ends_with("many") { "threads=34" } else { "" }).expect("an option");
+        let options = match what {
+            "furrow-back" => "nouring,writeback",
+            "furrow-rings" => "uring",
+            "furrow-many" | "furrow-slow-many" => "nouring,threads=34",
+            _ => "nouring",
+        };
+        config.apply(options).expect("an option");
         let mut device = file(FURROW, &point.with_extension("drive"));
         if what.starts_with("furrow-slow") {
             device = Arc::new(Delay::new(device, LATENCY));
@@ -98,6 +103,7 @@ fn serve(what: &str, point: &Path) {
         Arc::new(Furrow::mount(device, Arc::new(clock), options).expect("mounted"))
     } else {
         "zonefs".clone_into(&mut config.kind);
+        config.apply("nouring").expect("an option");
         if what == "warm" {
             config.direct_writes = DirectWrites::Cache;
         }
@@ -105,7 +111,7 @@ fn serve(what: &str, point: &Path) {
         Arc::new(zonefs(zones(if what == "warm" { "mem:" } else { what }, &drive)))
     };
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-    zonal_fuse::serve(fs, latencies, &config, || println!("READY")).expect("it serves");
+    zonal_fuse::serve(fs, latencies, &config, |_| println!("READY")).expect("it serves");
 }
 
 /// A new zonefs.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::is_wanted;
 use crate::jobs::{JOBS, Job, Laps};
-use crate::place::Place;
+use crate::place::{FURROW, FURROW_BY_RINGS, Place};
 use crate::time::{median, ratio, thread_ns};
 
 const ROUNDS: usize = 7;
@@ -52,6 +52,7 @@ pub(crate) fn measure_in(places: &[Place], rows: &[String]) {
     for table in TABLES {
         print(table, &jobs, places, &measured);
     }
+    compare_transports(&jobs, &places, &measured);
 }
 
 fn row(job: &Job, places: &[Place]) -> Row {
@@ -80,6 +81,28 @@ fn turn(job: &Job, place: &Place) -> Turn {
         latency: if laps.0.is_empty() { f64::NAN } else { median(laps.0) / 1e3 },
         rate: count / wall.as_secs_f64(),
         processor: (client + place.processor_ns() - daemon) as f64 / count / 1e3,
+    }
+}
+
+/// Prints how Furrow by `io_uring` relates to Furrow by `/dev/fuse`.
+fn compare_transports(jobs: &[&Job], places: &[Place], rows: &[Row]) {
+    let at = |name: &str| places.iter().position(|place| place.name == name);
+    let (Some(device), Some(rings)) = (at(FURROW), at(FURROW_BY_RINGS)) else { return };
+    println!(
+        "\nFurrow by io_uring: ratio to /dev/fuse, median of the rounds (least to greatest)\n"
+    );
+    println!("| operation | latency | rate | processor time |");
+    println!("| --- | --- | --- | --- |");
+    for (job, row) in jobs.iter().zip(rows) {
+        let cells = TABLES.map(|(_, _, value)| {
+            let pairs = row[rings].iter().zip(&row[device]);
+            let ratios: Vec<f64> = pairs.map(|(one, other)| value(one) / value(other)).collect();
+            let (least, greatest) = ratios
+                .iter()
+                .fold((f64::INFINITY, 0.0_f64), |(low, high), &one| (low.min(one), high.max(one)));
+            format!("{:.2} ({least:.2} to {greatest:.2})", median(ratios))
+        });
+        println!("| {} | {} |", job.name, cells.join(" | "));
     }
 }
 

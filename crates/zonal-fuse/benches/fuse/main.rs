@@ -3,7 +3,7 @@
 //! `cargo bench -p zonal-fuse --bench fuse`, as root, runs five parts; a word after `--` chooses one, and
 //! further words choose its rows by part of their name:
 //!
-//! - `files`: data and names in Furrow, with and without the write-back cache, in a server that appends to a log and
+//! - `files`: data and names in Furrow, by `/dev/fuse`, by `io_uring` and with the write-back cache, in a server that appends to a log and
 //!   does nothing else (the FUSE ceiling), in ext4 on a loop device, and in tmpfs;
 //! - `depth`: the rows of `files` with few and with many threads, in memory and on a drive whose calls take 100 µs;
 //! - `trees`: programs that work on many small files;

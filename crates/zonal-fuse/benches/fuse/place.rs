@@ -9,6 +9,13 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::daemon::Daemon;
 use crate::time::processor_ns;
 
+/// Says whether the kernel offers FUSE over `io_uring`.
+const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Names of two places that are compared with one another.
+pub(crate) const FURROW: &str = "Furrow";
+pub(crate) const FURROW_BY_RINGS: &str = "Furrow, io_uring";
+
 /// A directory in which files are made.
 pub(crate) struct Place {
     pub(crate) name: &'static str,
@@ -41,12 +48,15 @@ impl Place {
         .into()
     }
 
-    /// Furrow twice, and two file systems of the kernel.
+    /// Furrow in up to three ways, and two file systems of the kernel.
     pub(crate) fn all(home: &Path) -> Vec<Self> {
-        let mut places = vec![
-            Self::of_daemon("Furrow", "furrow", home),
-            Self::of_daemon("Furrow, write-back", "furrow-back", home),
-        ];
+        let mut places = vec![Self::of_daemon(FURROW, "furrow", home)];
+        if fs::read_to_string(RINGS).is_ok_and(|value| value.starts_with('Y')) {
+            places.push(Self::of_daemon(FURROW_BY_RINGS, "furrow-rings", home));
+        } else {
+            println!("SKIP FUSE over io_uring: the kernel does not offer it (see {RINGS})");
+        }
+        places.push(Self::of_daemon("Furrow, write-back", "furrow-back", home));
         match Self::ext4(home) {
             Some(place) => places.push(place),
             None => println!("SKIP ext4: it needs mkfs.ext4 and a loop device"),

@@ -71,10 +71,13 @@ impl Control {
         let metrics = metrics.map(|address| ("metrics".to_owned(), address.to_string().into()));
         let threads = self.threads.get();
         let threads = threads.map(|threads| ("threads".to_owned(), u64::from(*threads).into()));
+        let transport = self.transport.get();
+        let transport = transport.map(|how| ("transport".to_owned(), how.name().into()));
+        let named = settings.chain(metrics).chain(transport).chain(threads).chain(counters);
         Report {
             kind: self.inspected.kind().to_owned(),
             at_ns: self.latencies.now_ns(),
-            named: settings.chain(metrics).chain(threads).chain(counters).collect(),
+            named: named.collect(),
             live: self.inspected.live(),
             operations: self.latencies.all(),
         }

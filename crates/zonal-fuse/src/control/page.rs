@@ -45,7 +45,11 @@ fn heading(report: &Report) -> String {
     let mounted = mounted.map_or(String::new(), |ns| format!(", mounted for {}", age(ns)));
     let is_paused = report.setting("reclaim") == "paused";
     let paused = if is_paused { ", reclaim paused" } else { "" };
-    format!("{}, {}{mounted}{paused}\n", report.kind, report.setting("access"))
+    let transport = match report.setting("transport") {
+        "" => String::new(),
+        transport => format!(", by {transport}"),
+    };
+    format!("{}, {}{transport}{mounted}{paused}\n", report.kind, report.setting("access"))
 }
 
 fn blocks(live: &Live) -> String {

@@ -1,22 +1,14 @@
 //! Requests about the content of files, and about what is durable.
 
-use std::cell::RefCell;
-
 use zonal_fs::vfs::{FileModel, SetAttr, SyncKind, WriteFlags};
-use zonal_fuse_transport::pages::Pages;
 use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 
 use super::actions::perm_after_change;
 use super::reply::Route;
-use super::{Front, REQUEST_MAX, convert, reply};
+use super::{Front, convert, reply};
 use crate::latency::Operation;
 use crate::options::DirectWrites;
-
-thread_local! {
-    /// Where reads land before the kernel takes them: one per serving thread, kept.
-    static READ_BUFFER: RefCell<Pages> = RefCell::new(Pages::new(REQUEST_MAX as usize));
-}
 
 impl Front {
     /// Answers a request about content; ENOSYS to any that is not served at all.
@@ -42,24 +34,13 @@ impl Front {
     }
 
     fn read(&self, ino: NodeId, read: Read, reply: Reply) {
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let size = read.size as usize;
-            if buffer.bytes().len() < size {
-                *buffer = Pages::new(size);
-            }
-            let target = &mut buffer.bytes_mut()[..size];
+        reply.filled(read.size, |target| {
             let outcome =
                 self.run(Operation::Read, ino, |fs, ino| match read.flags & convert::O_DIRECT {
                     0 => fs.read(ino, read.offset, target),
                     _ => fs.read_direct(ino, read.offset, target),
                 });
-            match outcome {
-                Ok(len) => reply.bytes(&buffer.bytes()[..len]),
-                Err(error) => {
-                    self.after_failed_read(ino);
-                    reply.error(error);
-                }
-            }
+            outcome.inspect_err(|_| self.after_failed_read(ino))
         });
     }
 

@@ -49,13 +49,15 @@ use std::time::Duration;
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino, Wake};
 use zonal_fuse_transport::abi::{self, InitFlags};
-use zonal_fuse_transport::init::Wishes;
+use zonal_fuse_transport::init::{Choice, Wishes};
 use zonal_fuse_transport::notify::Notifier;
 use zonal_fuse_transport::{Errno, NodeId};
 
 use crate::control;
 use crate::latency::{Latencies, Operation};
-use crate::options::{Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, WriteCache};
+use crate::options::{
+    Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, TransportChoice, WriteCache,
+};
 use crate::read_only::RemountTrigger;
 use nodes::Nodes;
 use open::Closings;
@@ -110,12 +112,23 @@ struct Shared {
     audience: Audience,
     write_cache: WriteCache,
     atime: Atime,
+    rings: Choice,
     /// Nothing reaches the file system any more.
     stopped: AtomicBool,
     /// Attributes of the root when the shutdown ioctl stopped the mount.
     stopped_root: OnceLock<Attr>,
     /// Held for reading by every request inside the file system.
     running: RwLock<()>,
+}
+
+impl Shared {
+    /// Whether writes of one file are on their way together that are to be taken up in their order: the rings of
+    /// two processors keep none between them.
+    fn needs_order(&self) -> bool {
+        self.model == FileModel::Zones
+            && self.async_direct == AsyncDirect::Together
+            && self.fs.access() == Access::ReadWrite
+    }
 }
 
 impl Front {
@@ -145,11 +158,24 @@ impl Front {
             audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
+            rings: Choice::Never,
             stopped: AtomicBool::new(false),
             stopped_root: OnceLock::new(),
             running: RwLock::new(()),
         };
-        Self { shared: Arc::new(shared) }
+        let rings = match config.transport {
+            TransportChoice::Device => Choice::Never,
+            TransportChoice::Fastest if shared.needs_order() => Choice::Never,
+            TransportChoice::Fastest => Choice::Possible,
+            TransportChoice::Rings => Choice::Needed,
+        };
+        Self { shared: Arc::new(Shared { rings, ..shared }) }
+    }
+
+    /// Why requests cannot come as they are wanted to.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        let is_refused = self.shared.rings == Choice::Needed && self.shared.needs_order();
+        is_refused.then_some("it does not keep the order of writes, which async-dio needs")
     }
 
     /// Sets how notifications reach the kernel.
@@ -317,6 +343,7 @@ impl Front {
             wished,
             request_max: REQUEST_MAX,
             background_max: BACKGROUND_MAX,
+            rings: self.shared.rings,
         }
     }
 }

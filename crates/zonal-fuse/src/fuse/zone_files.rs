@@ -51,19 +51,26 @@ impl ZoneWrites {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the file has grown to `offset`, or no write is left that could make it so.
+    /// Waits until the file has grown to `offset`, or no write is left that could make it so: nothing before it is at
+    /// work, and it has not grown for a moment. One that is still in the kernel's hands comes once another has ended.
     fn wait_for_turn(&self, ino: Ino, offset: u64, size: impl Fn() -> u64) {
+        let is_before =
+            |state: &State| state.at_work.range((ino, 0)..(ino, offset)).next().is_some();
         let mut state = self.state();
         state.at_work.insert((ino, offset));
-        let mut first_look = true;
-        while size() < offset {
-            let before = state.at_work.range((ino, 0)..(ino, offset)).next().is_some();
-            if !before && !first_look {
+        loop {
+            let (seen, was_before) = (size(), is_before(&state));
+            if seen >= offset {
                 break;
             }
-            first_look = before;
-            let waited = self.ended.wait_timeout(state, TURN_TIMEOUT);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // Writes of other files end too.
+            let stays = |_: &mut State| size() == seen;
+            let waited = self.ended.wait_timeout_while(state, TURN_TIMEOUT, stays);
+            let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if waited.timed_out() && !was_before && !is_before(&state) {
+                break;
+            }
         }
     }
 
@@ -164,4 +171,45 @@ impl Front {
 
 fn size(fs: &dyn FileSystem, ino: Ino) -> u64 {
     fs.getattr(ino).map_or(0, |attr| attr.size)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
+    use super::*;
+
+    const INO: Ino = Ino::new(7);
+
+    #[test]
+    fn a_write_waits_as_long_as_the_file_grows() {
+        let (writes, size) = (Arc::new(ZoneWrites::default()), Arc::new(AtomicU64::new(0)));
+        let (waiting, grown) = (Arc::clone(&writes), Arc::clone(&size));
+        let last = thread::spawn(move || {
+            waiting.wait_for_turn(INO, 4, || grown.load(Ordering::SeqCst));
+            grown.load(Ordering::SeqCst)
+        });
+        // Of those before it, each is taken up only after the one before it has ended.
+        for offset in 0..4 {
+            thread::park_timeout(TURN_TIMEOUT / 5);
+            writes.wait_for_turn(INO, offset, || size.load(Ordering::SeqCst));
+            size.store(offset + 1, Ordering::SeqCst);
+            writes.end(INO, offset);
+        }
+        assert_eq!(last.join().unwrap(), 4);
+    }
+
+    #[test]
+    fn a_write_beyond_the_end_is_refused_though_other_files_are_written() {
+        let writes = Arc::new(ZoneWrites::default());
+        let waiting = Arc::clone(&writes);
+        let beyond = thread::spawn(move || waiting.wait_for_turn(INO, 4, || 0));
+        while !beyond.is_finished() {
+            writes.wait_for_turn(Ino::new(8), 0, || 0);
+            writes.end(Ino::new(8), 0);
+        }
+        beyond.join().unwrap();
+    }
 }

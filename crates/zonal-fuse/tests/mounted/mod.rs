@@ -9,6 +9,7 @@
 
 pub(crate) mod content;
 pub(crate) mod held;
+pub(crate) mod offer;
 pub(crate) mod tools;
 
 use std::env;
@@ -252,5 +253,5 @@ pub(crate) fn daemon() {
     };
     let fs = Furrow::mount(device, Arc::new(clock), options).unwrap();
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-    zonal_fuse::serve(Arc::new(fs), latencies, &config, || println!("READY")).unwrap();
+    zonal_fuse::serve(Arc::new(fs), latencies, &config, |_| println!("READY")).unwrap();
 }

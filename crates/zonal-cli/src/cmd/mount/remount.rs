@@ -20,8 +20,8 @@ use zonal_fs::furrow;
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::Access;
 use zonal_fs::zonefs::MountOptions;
-use zonal_fuse::MountConfig;
-use zonal_fuse::options::Restrict;
+use zonal_fuse::options::{Restrict, TransportChoice};
+use zonal_fuse::{MountConfig, Transport};
 
 use super::FsKind;
 use super::kind::bad;
@@ -187,6 +187,10 @@ fn config(args: &Mount, now: MountFlags) -> MountConfig {
     config.metrics = stats::text(&args.dir, "metrics").ok().and_then(|text| text.parse().ok());
     let threads = stats::number(&args.dir, "threads").ok();
     config.threads = threads.and_then(|threads| u16::try_from(threads).ok()?.try_into().ok());
+    if let Ok(transport) = stats::text(&args.dir, "transport") {
+        let is_rings = transport == Transport::Rings.name();
+        config.transport = if is_rings { TransportChoice::Rings } else { TransportChoice::Device };
+    }
     for (flag, restriction) in RESTRICTIONS {
         config.restrict.set(restriction, now.contains(flag));
     }

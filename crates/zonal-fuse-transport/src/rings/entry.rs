@@ -1,0 +1,313 @@
+//! One entry of a queue, and its thread: takes a request, has it served, gives the answer.
+//!
+//! The memory of an entry is one page and the largest request. At the beginning of the page lies the header, from the
+//! second page on the payload. In front of the payload there is room for the rest of
+//! a message, so that it lies in one piece, as it comes from `/dev/fuse`.
+
+#![expect(unsafe_code, reason = "a ring trusts its entries")]
+
+use std::io;
+use std::mem::offset_of;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use io_uring::types::Fd;
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::mount::UnmountFlags;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::placing::Placing;
+use super::queue::{Queue, Step};
+use super::slot::{Given, Slot};
+use crate::Errno;
+use crate::abi::{self, InHeader, OutHeader, RingAbout, RingCommand, RingHeader, ring_command};
+use crate::fields::Malformed;
+use crate::pages::{PAGE, Pages};
+use crate::reply::header;
+use crate::session::{self, Done, Serve};
+
+/// Bytes of a message before its payload, at most.
+const BEFORE_PAYLOAD: usize = size_of::<InHeader>() + 128;
+
+/// Where a header says of its request what is not in the message.
+const ABOUT: usize = offset_of!(RingHeader, about);
+
+/// Parts of an entry's memory: header and payload.
+const PARTS: u32 = 2;
+
+/// The answer that nobody waits for.
+const DONE: Given = Given { error: 0, len: 0 };
+
+type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// The life of a thread.
+pub(super) fn run(
+    queue: &Arc<Queue>,
+    steps: &Receiver<Step>,
+    reports: &Sender<io::Result<()>>,
+) -> io::Result<()> {
+    let outcome = live(queue, steps, reports);
+    queue.lose_entry();
+    if let Err(error) = &outcome {
+        tracing::error!(queue = queue.number, %error, "a thread cannot serve any more requests");
+        // Its request would wait for ever, and so would those behind it.
+        queue.shared.mount.end(UnmountFlags::FORCE);
+    }
+    outcome
+}
+
+fn live(
+    queue: &Arc<Queue>,
+    steps: &Receiver<Step>,
+    reports: &Sender<io::Result<()>>,
+) -> io::Result<()> {
+    // Whoever started this thread hears of what fails until it serves; nobody may listen any more.
+    let mut entry = match Entry::new(queue) {
+        Ok(entry) => entry,
+        Err(error) => {
+            let _ = reports.send(Err(error));
+            return Ok(());
+        }
+    };
+    let _ = reports.send(Ok(()));
+    let Ok(Step::Register) = steps.recv() else { return Ok(()) };
+    let registered = entry.register();
+    let failed = registered.is_err();
+    let _ = reports.send(registered);
+    if failed {
+        return Ok(());
+    }
+    let Ok(Step::Serve(server)) = steps.recv() else { return Ok(()) };
+    entry.serve(&server)
+}
+
+struct Entry {
+    ring: Ring,
+    queue: Arc<Queue>,
+    /// Here while no request is at work.
+    memory: Option<Pages>,
+    /// Header and payload in it.
+    parts: [Part; PARTS as usize],
+    slot: Arc<Slot>,
+    placing: Placing,
+    /// Whether the first request came with the registration.
+    early: bool,
+    /// Whether serving a request has panicked.
+    panicked: bool,
+}
+
+impl Entry {
+    fn new(queue: &Arc<Queue>) -> io::Result<Self> {
+        let (placing, max) = (Placing::new(queue)?, queue.shared.request_max);
+        Ok(Self {
+            placing,
+            queue: Arc::clone(queue),
+            ring: IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(1)?,
+            memory: Some(Pages::new(PAGE + max)),
+            parts: [Part { start: 0, len: 0 }; PARTS as usize],
+            slot: Arc::new(Slot::new(max)),
+            early: false,
+            panicked: false,
+        })
+    }
+
+    /// Makes the entry known to the kernel.
+    fn register(&mut self) -> io::Result<()> {
+        let memory = self.memory.as_mut().expect("no request is at work").bytes_mut();
+        let (first, second) = memory.split_at_mut(PAGE);
+        self.parts = [part(&mut first[..size_of::<RingHeader>()]), part(second)];
+        let parts = self.parts.as_ptr().expose_provenance();
+        let command = self.command(ring_command::REGISTER, 0, parts);
+        self.push(&command)?;
+        self.ring.submit()?;
+        // One that is refused completes at once. Any other completes with the first request.
+        match self.ring.completion().next().map(|end| end.result()) {
+            None => Ok(()),
+            Some(0) => {
+                self.early = true;
+                Ok(())
+            }
+            Some(error) => Err(io::Error::from_raw_os_error(-error)),
+        }
+    }
+
+    fn command(&self, operation: u32, commit_id: u64, parts: usize) -> squeue::Entry128 {
+        let queue = self.queue.number;
+        let about = RingCommand { flags: 0, commit_id, queue, padding: [0; 6] };
+        let mut bytes = [0; 80];
+        bytes[..size_of::<RingCommand>()].copy_from_slice(about.as_bytes());
+        let fd = Fd(self.queue.shared.mount.device().raw());
+        let command = opcode::UringCmd80::new(fd, operation).cmd(bytes).addr(Some(parts as u64));
+        with_len(command.build(), PARTS)
+    }
+
+    fn push(&mut self, command: &squeue::Entry128) -> io::Result<()> {
+        // SAFETY: a registration names `parts` and `memory`. The kernel reads the first while it takes the command, and
+        // writes to the memory only between a commit and the completion of it: `memory` is in `self`
+        // then, and borrowed by nobody. Its bytes stay where they are when it is moved, and
+        // both live longer than the ring, which is the first field and dropped first.
+        unsafe { self.ring.submission().push(command) }.map_err(io::Error::other)
+    }
+
+    /// Serves one request after the other, until the mount has ended.
+    fn serve(&mut self, server: &Arc<dyn Serve>) -> io::Result<()> {
+        while self.wait()? {
+            let queue = Arc::clone(&self.queue);
+            let at_work = queue.begin(server);
+            self.placing.see(&queue, at_work);
+            let commit_id = self.answer(server);
+            queue.end();
+            let command = self.command(ring_command::COMMIT_AND_FETCH, commit_id, 0);
+            self.push(&command)?;
+        }
+        if self.panicked {
+            return Err(io::Error::other("serving a request panicked"));
+        }
+        Ok(())
+    }
+
+    /// Waits for a request; `false` once the mount has ended.
+    fn wait(&mut self) -> io::Result<bool> {
+        if std::mem::take(&mut self.early) {
+            return Ok(true);
+        }
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                submitted => drop(submitted?),
+            }
+            let Some(end) = self.ring.completion().next() else { continue };
+            if end.result() == 0 {
+                return Ok(true);
+            }
+            let error = Errno::from_raw_os_error(-end.result());
+            return match error {
+                Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV | Errno::CANCELED => Ok(false),
+                error => Err(error.into()),
+            };
+        }
+    }
+
+    /// Has the request that has arrived served, and waits for its answer, which then lies ready. Returns the number by
+    /// which it is committed.
+    fn answer(&mut self, server: &Arc<dyn Serve>) -> u64 {
+        let mut memory = self.memory.take().expect("no request is at work");
+        let arrived = Arrived::read(&memory);
+        let (unique, commit_id) = (arrived.header.unique, arrived.about.commit_id);
+        let (mut memory, given) = match arrived.lengths(self.queue.shared.request_max) {
+            // Of this one nobody waits for the answer.
+            _ if arrived.header.opcode == abi::opcode::NOTIFY_REPLY => (memory, DONE),
+            Err(error) => {
+                tracing::error!(%error, "a request that cannot be read");
+                (memory, Given { error: -Errno::IO.raw_os_error(), len: 0 })
+            }
+            Ok((op, 0)) => {
+                let mut message = [0; BEFORE_PAYLOAD];
+                let message = arrived.message_before(op, &mut message);
+                self.slot.open(unique, Some(memory));
+                self.dispatch(server, message);
+                self.slot.close(None)
+            }
+            Ok((op, payload)) => {
+                // In front of the payload, so that both lie in one piece.
+                let bytes = memory.bytes_mut();
+                let mut before = [0; BEFORE_PAYLOAD];
+                let before = arrived.message_before(op, &mut before);
+                let start = PAGE - before.len();
+                bytes[start..PAGE].copy_from_slice(before);
+                self.slot.open(unique, None);
+                self.dispatch(server, &memory.bytes()[start..PAGE + payload]);
+                self.slot.close(Some(memory))
+            }
+        };
+        let bytes = memory.bytes_mut();
+        let out = header((given.error, unique), given.len);
+        bytes[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+        let payload_size = u32::try_from(given.len).expect("no longer than a request");
+        let about = RingAbout { payload_size, ..arrived.about };
+        bytes[ABOUT..][..size_of::<RingAbout>()].copy_from_slice(about.as_bytes());
+        self.memory = Some(memory);
+        commit_id
+    }
+
+    /// Serves a message, and returns when it is answered.
+    fn dispatch(&mut self, server: &Arc<dyn Serve>, message: &[u8]) {
+        let slot = Arc::clone(&self.slot);
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            session::dispatch(message, &**server, &(Arc::clone(&slot) as _))
+        }));
+        let node = match served {
+            Ok(Ok(Done::Request(node))) => node,
+            Ok(Ok(Done::Mount)) => return,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "a request that cannot be read");
+                return;
+            }
+            // Its reply has told the caller of an error.
+            Err(_) => {
+                self.panicked = true;
+                return;
+            }
+        };
+        if !slot.is_given() {
+            self.queue.wait(server, node, |limit| slot.wait(limit));
+        }
+    }
+}
+
+/// A request that has arrived.
+struct Arrived {
+    header: InHeader,
+    raw: RingHeader,
+    about: RingAbout,
+}
+
+impl Arrived {
+    fn read(memory: &Pages) -> Self {
+        let (raw, _) = RingHeader::read_from_prefix(memory.bytes()).expect("a page is longer");
+        let (header, _) = InHeader::read_from_prefix(&raw.in_out).expect("as long as that");
+        Self { header, raw, about: raw.about }
+    }
+
+    /// Bytes of the structure of the request, and of its payload.
+    fn lengths(&self, request_max: usize) -> Result<(usize, usize), Malformed> {
+        let wrong = Malformed { what: "not as long as it says" };
+        let payload = self.about.payload_size as usize;
+        let op = (self.header.len as usize).checked_sub(size_of::<InHeader>() + payload);
+        let op = op.filter(|op| *op <= self.raw.op.len() && payload <= request_max);
+        Ok((op.ok_or(wrong)?, payload))
+    }
+
+    /// The message up to its payload, of which the structure has `op` bytes.
+    fn message_before<'a>(&self, op: usize, room: &'a mut [u8; BEFORE_PAYLOAD]) -> &'a [u8] {
+        let (first, second) = room.split_at_mut(size_of::<InHeader>());
+        first.copy_from_slice(self.header.as_bytes());
+        second[..op].copy_from_slice(&self.raw.op[..op]);
+        &room[..size_of::<InHeader>() + op]
+    }
+}
+
+/// An `iovec`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Part {
+    start: usize,
+    len: usize,
+}
+
+fn part(bytes: &mut [u8]) -> Part {
+    Part { start: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
+}
+
+/// A command with a length beside its address.
+fn with_len(mut command: squeue::Entry128, len: u32) -> squeue::Entry128 {
+    /// Where `io_uring(7)` has it.
+    const LEN: usize = 24;
+    let start = (&raw mut command).cast::<u8>();
+    // SAFETY: an `Entry128` is an entry of the submission queue, of 128 bytes.
+    let place = unsafe { start.add(LEN) };
+    // SAFETY: as above. Any four bytes are a length.
+    unsafe { place.cast::<[u8; 4]>().write(zerocopy::transmute!(len)) };
+    command
+}
