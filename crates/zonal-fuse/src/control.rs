@@ -314,6 +314,7 @@ impl FileSystem for Control {
     }
 
     fn tick(&self) -> Result<()> {
+        self.latencies.sample();
         self.fs.tick()
     }
 

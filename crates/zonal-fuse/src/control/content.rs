@@ -75,6 +75,7 @@ impl Control {
             named: settings.chain(metrics).chain(counters).collect(),
             live: self.inspected.live(),
             operations: self.latencies.all(),
+            operations_minute: self.latencies.minute(),
         }
     }
 
