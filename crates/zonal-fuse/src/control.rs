@@ -333,6 +333,7 @@ impl FileSystem for Control {
     }
 
     fn tick(&self) -> Result<()> {
+        self.latencies.sample();
         self.fs.tick()
     }
 

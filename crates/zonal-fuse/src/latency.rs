@@ -2,10 +2,12 @@
 //!
 //! Each kind of operation has a histogram of atomics, on a logarithmic scale with eight buckets for
 //! each power of two: a percentile is at most an eighth above the true one. Recording is two readings
-//! of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench watching`).
+//! of the clock and three additions, with no lock (`cargo bench -p zonal-fuse --bench watching`). Those of
+//! the last minute are the difference to a copy of the histograms; one is made every five seconds.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use zonal::Clock;
@@ -20,6 +22,12 @@ const EXACT: u64 = 2 << FINE_BITS;
 const POWERS: u32 = 40;
 
 const BUCKETS: usize = (2 << FINE_BITS) + (((POWERS - FINE_BITS - 1) as usize) << FINE_BITS);
+
+/// Between two copies of the histograms.
+const INTERVAL_NS: u64 = 5_000_000_000;
+
+/// What is called the last minute.
+const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Exponents of the bounds by which [`Latencies::coarse`] counts: 1 µs, 4 µs, ... 17 s.
 const COARSE: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
@@ -137,6 +145,20 @@ pub struct Coarse {
 pub struct Latencies {
     clock: Arc<dyn Clock>,
     histograms: [Histogram; Operation::ALL.len()],
+    samples: Mutex<VecDeque<Sample>>,
+}
+
+/// The histograms at a time.
+struct Sample {
+    at_ns: u64,
+    /// In the order of [`Operation::ALL`]; nothing of a kind of which there was none.
+    taken: Vec<Option<Taken>>,
+}
+
+/// A histogram's numbers.
+struct Taken {
+    counts: Vec<u64>,
+    total_ns: u64,
 }
 
 struct Histogram {
@@ -148,7 +170,9 @@ struct Histogram {
 impl Latencies {
     /// Nothing was measured yet; `clock` measures.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, histograms: std::array::from_fn(|_| Histogram::new()) }
+        let first = Sample { at_ns: clock.monotonic_ns(), taken: Vec::new() };
+        let histograms = std::array::from_fn(|_| Histogram::new());
+        Self { clock, histograms, samples: Mutex::new([first].into()) }
     }
 
     /// Time now, to be given to [`record`](Self::record).
@@ -169,7 +193,48 @@ impl Latencies {
         all.filter(|latency| latency.count > 0).collect()
     }
 
-    /// The same by few bounds, which are the same for all.
+    /// The same of the last minute, or since the beginning if that is less. If [`sample`](Self::sample) is called once a
+    /// second, that is up to six seconds more than a minute.
+    pub fn minute(&self) -> Vec<Latency> {
+        let samples = self.samples();
+        let before = samples.front().expect("there is one from the beginning");
+        let all = Operation::ALL.into_iter().zip(&self.histograms);
+        let all = all.map(|(operation, histogram)| {
+            let before = before.taken.get(operation as usize).and_then(Option::as_ref);
+            let now = histogram.take().since(before);
+            // The longest is known as exactly as the others.
+            let longest = now.counts.iter().rposition(|count| *count > 0).map_or(0, last_of);
+            let max_ns = longest.min(histogram.max_ns.load(Ordering::Relaxed));
+            now.latency(operation, max_ns)
+        });
+        all.filter(|latency| latency.count > 0).collect()
+    }
+
+    /// Notes the histograms of now, once in five seconds at most. To be called regularly.
+    pub fn sample(&self) {
+        let (mut samples, now_ns) = (self.samples(), self.now_ns());
+        let last = samples.back().expect("there is one from the beginning");
+        if now_ns.saturating_sub(last.at_ns) < INTERVAL_NS {
+            return;
+        }
+        let taken = |histogram: &Histogram| {
+            Some(histogram.take()).filter(|taken| taken.counts.iter().any(|count| *count > 0))
+        };
+        samples.push_back(Sample {
+            at_ns: now_ns,
+            taken: self.histograms.iter().map(taken).collect(),
+        });
+        // The first one is the last that is a minute old.
+        while samples.get(1).is_some_and(|next| now_ns.saturating_sub(next.at_ns) >= MINUTE_NS) {
+            samples.pop_front();
+        }
+    }
+
+    fn samples(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+        self.samples.lock().expect("no holder panicked")
+    }
+
+    /// The same as [`all`](Self::all) by few bounds, which are the same for all.
     pub fn coarse(&self) -> Vec<(Operation, Coarse)> {
         let all = Operation::ALL.into_iter().zip(&self.histograms);
         let all = all.map(|(operation, histogram)| (operation, histogram.coarse()));
@@ -198,28 +263,12 @@ impl Histogram {
         self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
+    fn take(&self) -> Taken {
+        Taken { counts: self.counts(), total_ns: self.total_ns.load(Ordering::Relaxed) }
+    }
+
     fn latency(&self, operation: Operation) -> Latency {
-        let counts = self.counts();
-        let count: u64 = counts.iter().sum();
-        let max_ns = self.max_ns.load(Ordering::Relaxed);
-        let percentile = |per_mille: u64| {
-            let wanted = (count * per_mille).div_ceil(1000).max(1);
-            let mut seen = 0;
-            let reaches = |count: &u64| {
-                seen += count;
-                seen >= wanted
-            };
-            counts.iter().position(reaches).map_or(0, |index| last_of(index).min(max_ns))
-        };
-        Latency {
-            operation: operation.name().to_owned(),
-            count,
-            total_ns: self.total_ns.load(Ordering::Relaxed),
-            p50_ns: percentile(500),
-            p99_ns: percentile(990),
-            p999_ns: percentile(999),
-            max_ns,
-        }
+        self.take().latency(operation, self.max_ns.load(Ordering::Relaxed))
     }
 
     fn coarse(&self) -> Coarse {
@@ -230,6 +279,41 @@ impl Histogram {
         });
         let total_ns = self.total_ns.load(Ordering::Relaxed);
         Coarse { below: below.into(), count: counts.iter().sum(), total_ns }
+    }
+}
+
+impl Taken {
+    /// What has come since then.
+    fn since(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before {
+            for (now, before) in self.counts.iter_mut().zip(&before.counts) {
+                *now -= before;
+            }
+            self.total_ns -= before.total_ns;
+        }
+        self
+    }
+
+    fn latency(&self, operation: Operation, max_ns: u64) -> Latency {
+        let count: u64 = self.counts.iter().sum();
+        let percentile = |per_mille: u64| {
+            let wanted = (count * per_mille).div_ceil(1000).max(1);
+            let mut seen = 0;
+            let reaches = |count: &u64| {
+                seen += count;
+                seen >= wanted
+            };
+            self.counts.iter().position(reaches).map_or(0, |index| last_of(index).min(max_ns))
+        };
+        Latency {
+            operation: operation.name().to_owned(),
+            count,
+            total_ns: self.total_ns,
+            p50_ns: percentile(500),
+            p99_ns: percentile(990),
+            p999_ns: percentile(999),
+            max_ns,
+        }
     }
 }
 
@@ -303,6 +387,34 @@ mod tests {
         let coarse = histogram.coarse();
         assert_eq!(coarse.below[..3], [(1023, 2), (4095, 3), (16_383, 4)]);
         assert_eq!((coarse.below.last().unwrap().1, coarse.count), (4, 5));
+    }
+
+    #[test]
+    fn the_last_minute_forgets_operations_that_are_older() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let clock = Arc::new(ManualClock::new(0));
+        let latencies = Latencies::new(clock.clone());
+        let slow = latencies.now_ns();
+        clock.advance_ns(SECOND_NS);
+        latencies.record(Operation::Fsync, slow);
+        latencies.record(Operation::Read, slow);
+        assert_eq!(latencies.minute(), latencies.all().as_slice(), "there was no more");
+        for second in 1..200 {
+            latencies.sample();
+            let since = latencies.now_ns();
+            clock.advance_ns(1000 * second);
+            latencies.record(Operation::Read, since);
+            clock.advance_ns(SECOND_NS - 1000 * second);
+        }
+        assert!(latencies.samples().len() <= 14, "{}", latencies.samples().len());
+        let [read] = &latencies.minute()[..] else { panic!("no fsync for a minute") };
+        assert!((60..=66).contains(&read.count), "{read:?}");
+        // Those of seconds 134 to 199, in microseconds.
+        let microseconds = [read.p50_ns, read.max_ns].map(|ns| ns / 1000);
+        assert!((160..195).contains(&microseconds[0]), "{read:?}");
+        assert!((199..225).contains(&microseconds[1]), "{read:?}");
+        let [all, _] = &latencies.all()[..] else { panic!("two kinds") };
+        assert!(all.count == 200 && all.max_ns >= SECOND_NS, "{all:?}");
     }
 
     #[test]

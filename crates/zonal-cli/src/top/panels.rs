@@ -6,6 +6,7 @@ use zonal_fs::furrow::Live;
 use zonal_fs::furrow::stats::{OpenZone, Traffic};
 use zonal_fuse::control::Report;
 use zonal_fuse::control::page::{count, percent, time};
+use zonal_fuse::latency::Latency;
 
 use super::picture::{Ink, colour};
 use super::snapshot::Sign;
@@ -153,7 +154,7 @@ impl Looks<'_> {
         lines
     }
 
-    /// How long operations take.
+    /// How long operations took in the last minute.
     pub(crate) fn latencies(&self, width: usize) -> Vec<Line<'static>> {
         let is_wide = width >= 54;
         let all =
@@ -170,8 +171,10 @@ impl Looks<'_> {
             let rate = self
                 .seconds()
                 .map_or("-".to_owned(), |seconds| short_count(per_second(new, seconds)));
-            let [p50, p99, p999, max] =
-                [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(time);
+            let minute = self.now.minute_of(&latency.operation);
+            let shown = |of: fn(&Latency) -> u64| minute.map(of).map_or("-".to_owned(), time);
+            let [p50, p99] = [shown(|minute| minute.p50_ns), shown(|minute| minute.p99_ns)];
+            let [p999, max] = [shown(|minute| minute.p999_ns), shown(|minute| minute.max_ns)];
             let name: String = latency.operation.chars().take(name_width).collect();
             let last = if is_wide { format!("{p999:>8}{max:>8}") } else { format!("{max:>8}") };
             lines.push(Line::raw(format!("{name:<name_width$}{rate:>6}{p50:>8}{p99:>8}{last}")));

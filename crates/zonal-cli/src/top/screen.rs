@@ -156,7 +156,8 @@ fn of_mount<'a>(
     live: Option<&'a Live>,
     width: u16,
 ) -> Vec<Vec<Panel<'a>>> {
-    let latencies: Panel<'a> = ("Latency", Box::new(move |width| looks.latencies(width)));
+    let latencies: Panel<'a> =
+        ("Latency of the last minute", Box::new(move |width| looks.latencies(width)));
     let Some(live) = live else {
         let counters = move |_: usize| counters(looks.now);
         return vec![vec![latencies], vec![("Counters", Box::new(counters))]];
@@ -263,7 +264,7 @@ fn draw_help(frame: &mut Frame<'_>, view: &View<'_>) {
     lines.extend([
         "",
         "moved/freed: blocks that reclaim moved for each",
-        "that it freed. Latencies are since mount. The guide",
+        "that it freed. A minute may be 66 s. The guide's",
         "page watching.md explains all numbers.",
     ]);
     let area = frame.area();

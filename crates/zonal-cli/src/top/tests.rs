@@ -83,13 +83,16 @@ fn mount(zones: usize, at_s: u64) -> Snapshot {
     let named = [("access", "read-write".into()), ("waits", 12.into()), ("cache_hits", 99.into())];
     let named: BTreeMap<_, _> =
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    // Since mount, some took longer.
+    let slow = |latency: Latency| Latency { max_ns: 99_000_000_000, ..latency };
     let report = Report {
         kind: "furrow".into(),
         at_ns: at_s * 1_000_000_000,
         named,
         live: Some(live),
+        operations_minute: ["write", "copy_file_range"].map(|name| latency(name, 1000)).into(),
         operations: ["write", "read", "fsync", "copy_file_range", "lookup", "getattr", "open"]
-            .map(|name| latency(name, at_s * 1000))
+            .map(|name| slow(latency(name, at_s * 1000)))
             .into(),
     };
     Snapshot {
@@ -180,8 +183,10 @@ fn a_mount_shows_zones_space_traffic_and_latencies() {
             "write ",
             "12.3 µs",
             "1.23 s",
+            "Latency of the last minute",
         ],
     );
+    assert!(!small.contains("99.0 s"), "that was earlier:\n{small}");
     let large = text(SIZES[1], &view);
     assert_has(
         &large,
@@ -260,6 +265,8 @@ fn help_pause_and_failure_show() {
     let base = view(&now, None, Ink::Colour);
     let help = text(SIZES[0], &View { overlay: Overlay::Help, ..base });
     assert_has(&help, &[" Help ", "q, Esc   quit", "colour or letters"]);
+    // No line is cut.
+    assert_has(&help, &["may be 66 s. The guide's ", "page watching.md explains all numbers. "]);
     let paused = text(SIZES[0], &View { pace: Pace::Paused, ..base });
     assert_has(&paused, &["PAUSED", "space go on"]);
     let failed = text(SIZES[0], &View { failure: Some("/mnt is gone"), ..base });

@@ -4,7 +4,8 @@
 //! their name. `--json FILE` writes the figures; `--before FILE`, which may be given more than once,
 //! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB;
 //! `metadata` then has one of 64 GiB alone, which takes twenty minutes.
-//! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are.
+//! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are,
+//! `--percent N` the only live share that `placement` looks at.
 //!
 //! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock of
 //! its own. Times are the median of the rounds, with the least and the greatest.
@@ -21,7 +22,8 @@
 //! | `files`, `extents` | what do mount, unmount and memory cost, by the number of files and extents? |
 //! | `check` | what does a check cost, by the same? |
 //! | `metadata` | how many bytes of metadata for each byte of data? |
-//! | `placement` | how many blocks does reclaim move, by policy, workload and live share? |
+//! | `placement-model`, `placement-furrow` | how many blocks does reclaim move, by policy, workload and live share? |
+//! | `placement-files` | how many when whole files come and go, by what is known of their lives? |
 
 #![expect(clippy::print_stdout, reason = "it is its result")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -50,6 +52,7 @@ type Measure = fn(&Args, &mut Report);
 pub(crate) struct Args {
     rounds: usize,
     zone_mib: u64,
+    percent: Option<u64>,
     is_large: bool,
     words: Vec<String>,
     json: Option<PathBuf>,
@@ -62,8 +65,14 @@ impl Args {
 }
 
 fn parse(report: &mut Report) -> Args {
-    let mut args =
-        Args { rounds: 5, zone_mib: 256, is_large: false, words: Vec::new(), json: None };
+    let mut args = Args {
+        rounds: 5,
+        zone_mib: 256,
+        percent: None,
+        is_large: false,
+        words: Vec::new(),
+        json: None,
+    };
     let mut given = env::args().skip(1);
     while let Some(arg) = given.next() {
         let mut value = || given.next().unwrap_or_else(|| panic!("{arg} needs a value"));
@@ -74,6 +83,7 @@ fn parse(report: &mut Report) -> Args {
             "--json" => args.json = Some(value().into()),
             "--rounds" => args.rounds = value().parse().expect("a number of rounds"),
             "--zone-mib" => args.zone_mib = value().parse().expect("a number of MiB"),
+            "--percent" => args.percent = Some(value().parse().expect("a percentage")),
             "--large" => args.is_large = true,
             word => args.words.push(word.to_owned()),
         }
@@ -87,7 +97,7 @@ fn main() {
     }
     let mut report = Report::default();
     let args = parse(&mut report);
-    let subjects: [(&str, Measure); 12] = [
+    let subjects: [(&str, Measure); 14] = [
         ("names", names::names),
         ("overwrites", names::overwrites),
         ("unlink", pauses::unlink),
@@ -99,7 +109,9 @@ fn main() {
         ("extents", scale::extents),
         ("check", scale::checks),
         ("metadata", metadata::metadata),
-        ("placement", placement::placement),
+        ("placement-model", placement::on_the_model),
+        ("placement-furrow", placement::in_the_file_system),
+        ("placement-files", placement::files),
     ];
     for (name, measure) in subjects {
         if args.wants(name) {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use zonal::placement::life::{Evidence, class_of};
 use zonal::placement::model::{Model, Rules};
 use zonal_fs::furrow::MountOptions;
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags, XattrMode};
@@ -114,9 +115,14 @@ fn zipf_limit(u: f64) -> f64 {
     separated(&classes, u)
 }
 
-/// All of it.
-pub(crate) fn placement(_args: &Args, report: &mut Report) {
-    for percent in [80, 90, 95] {
+fn percents(args: &Args) -> impl Iterator<Item = u64> {
+    let only = args.percent;
+    [80, 90, 95].into_iter().filter(move |percent| only.is_none_or(|only| only == *percent))
+}
+
+/// The policies alone.
+pub(crate) fn on_the_model(args: &Args, report: &mut Report) {
+    for percent in percents(args) {
         let share = percent as f64 / 100.0;
         let blocks = ALL * percent / 100;
         for workload in Workload::all(blocks) {
@@ -128,18 +134,28 @@ pub(crate) fn placement(_args: &Args, report: &mut Report) {
             }
         }
     }
-    for percent in [80, 90, 95] {
+}
+
+/// The same in Furrow, which can place by each of them.
+pub(crate) fn in_the_file_system(args: &Args, report: &mut Report) {
+    for percent in percents(args) {
         for nth in 0..4 {
-            for rules in [Rules::TwoStreams, Rules::ByLife] {
+            for rules in Rules::ALL {
                 in_furrow(report, rules, nth, percent);
             }
         }
     }
+}
+
+/// Whole files.
+pub(crate) fn files(_args: &Args, report: &mut Report) {
     for (name, blocks_max) in [("up to a quarter zone", 64), ("up to two zones", 512)] {
-        for rules in [Rules::TwoStreams, Rules::CostBenefit, Rules::ByLife] {
-            churn(report, rules, (name, blocks_max), Hints::None);
+        for rules in Rules::ALL {
+            churn(report, rules, (name, blocks_max), Lives::Unknown);
         }
-        churn(report, Rules::ByLife, (name, blocks_max), Hints::Given);
+        for lives in [Lives::Learned, Lives::OfDirectory, Lives::Known] {
+            churn(report, Rules::ByLife, (name, blocks_max), lives);
+        }
     }
 }
 
@@ -199,17 +215,46 @@ fn in_furrow(report: &mut Report, rules: Rules, workload: usize, percent: u64) {
     report.count(&format!("{name}: with metadata"), "blocks", all);
 }
 
-/// Whether files say how long they live.
+/// What is known of how long a file will live.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hints {
-    None,
-    Given,
+enum Lives {
+    /// Nothing.
+    Unknown,
+    /// How long files of its directory have lived.
+    Learned,
+    /// A hint says in which quarter of the directories it is.
+    OfDirectory,
+    /// A hint says which class of life it will have.
+    Known,
+}
+
+impl Lives {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "nothing known",
+            Self::Learned => "learned",
+            Self::OfDirectory => "hinted",
+            Self::Known => "class known",
+        }
+    }
+
+    /// The hint of a file that will live as long.
+    fn hint(self, home: usize, life: u64) -> Option<&'static str> {
+        const WORDS: [&str; 4] = ["short", "medium", "long", "extreme"];
+        match self {
+            Self::Unknown | Self::Learned => None,
+            Self::OfDirectory => Some(WORDS[home / 12]),
+            Self::Known => Some(WORDS[usize::from(class_of(Some(life), ALL))]),
+        }
+    }
 }
 
 /// Files of 48 directories are made, and those die first whose time has come: files of a directory live about as
 /// long, those of the last directory 300 times as long as those of the first.
-fn churn(report: &mut Report, rules: Rules, (sizes, blocks_max): (&str, u64), hints: Hints) {
-    let mut paced = Paced::with((ZONES.into(), 1), 200, options(rules));
+fn churn(report: &mut Report, rules: Rules, (sizes, blocks_max): (&str, u64), lives: Lives) {
+    let evidence = Evidence { hints: true, learned: lives == Lives::Learned };
+    let options = MountOptions { evidence, ..options(rules) };
+    let mut paced = Paced::with((ZONES.into(), 1), 200, options);
     let homes: Vec<Ino> =
         (0..48).map(|home| create_directory(&paced.fs, &format!("home-{home}"))).collect();
     let most = (paced.fs.statfs().expect("it says").blocks_free * 98 / 100).min(ALL * 90 / 100);
@@ -232,27 +277,25 @@ fn churn(report: &mut Report, rules: Rules, (sizes, blocks_max): (&str, u64), hi
         }
         let home = usize::try_from(dice.below(48)).expect("small");
         let file = create_file(&paced.fs, homes[home], &number.to_string());
-        if hints == Hints::Given {
-            let words = ["short", "medium", "long", "extreme"];
-            let attribute = (&b"user.zonal.lifetime"[..], words[home / 12].as_bytes());
+        // Half to one and a half times as long as is usual in the directory.
+        let usual = ALL as f64 / 100.0 * 300_f64.powf(home as f64 / 47.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time")]
+        let life = (usual * (0.5 + dice.share())) as u64;
+        if let Some(hint) = lives.hint(home, life) {
+            let attribute = (&b"user.zonal.lifetime"[..], hint.as_bytes());
             let set =
                 paced.fs.setxattr(&Caller::ROOT, file, attribute.0, attribute.1, XattrMode::Any);
             set.expect("set");
         }
         let len = usize::try_from(blocks * BLOCK).expect("small");
         paced.fs.write(file, 0, &data[..len], WriteFlags::empty()).expect("written");
-        // Half to one and a half times as long as is usual in the directory.
-        let usual = ALL as f64 / 100.0 * 300_f64.powf(home as f64 / 47.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time")]
-        let life = (usual * (0.5 + dice.share())) as u64;
         alive.insert((written + life, number), (home, blocks));
         (held, written, number) = (held + blocks, written + blocks, number + 1);
         paced.step();
     }
     let (before, after) = (before.expect("half of it is over"), paced.fs.stats());
     let user = (after.user_bytes - before.user_bytes) as f64;
-    let hinted = if hints == Hints::Given { ", hinted" } else { "" };
-    let name = format!("Furrow: files {sizes}, {}{hinted}", rules.name());
+    let name = format!("Furrow: files {sizes}, {}, {}", rules.name(), lives.name());
     report.count(&format!("{name}: filled"), "of raw", most as f64 / ALL as f64);
     let data = 1.0 + (after.reclaim_bytes - before.reclaim_bytes) as f64 / user;
     report.count(&name, "blocks", data);

@@ -9,7 +9,8 @@ use std::iter::Sum;
 use std::ops::{Add, Sub};
 
 use zonal::placement::life::{birth_of, class_of_moved};
-use zonal::placement::streams::{Choice, Supply, Target, Whole};
+use zonal::placement::streams::{Ages, Choice, Supply, Target, Whole};
+use zonal::victim::Policy;
 
 use super::alloc::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
 use super::state::State;
@@ -155,6 +156,10 @@ impl Zones {
     ) -> Option<Grant> {
         let supply = if self.free_count() > kept { Supply::Empty } else { Supply::Exhausted };
         let target = self.target_of(wish, clock);
+        self.streams.set_ages(match self.limits.placement.victim(&self.victims) {
+            Policy::Greedy => Ages::Nothing,
+            Policy::CostBenefit => Ages::Tell,
+        });
         let room = |zone| u64::from(self.slot(zone).remaining());
         let zone = match self.streams.choose(target, whole, (supply, clock), room) {
             Choice::Zone(zone) => zone,

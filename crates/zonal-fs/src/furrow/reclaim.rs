@@ -351,7 +351,7 @@ impl Furrow {
             }
             let placed = self.place_data(Purpose::Reclaim { birth }, whole, &data)?;
             if has(last) {
-                at.went = placed.last().map(|last| last.zone);
+                at.note_moved(placed.last().map(|last| last.zone));
             }
             let part = part.iter().map(|(live, _)| *live);
             self.relocate_batch((victim, noted), part, &joined(&placed))?;

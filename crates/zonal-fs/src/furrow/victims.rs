@@ -27,7 +27,7 @@ pub(super) struct Victim {
     pub(super) mark: (usize, u32),
     /// Blocks that its records have led to.
     pub(super) found: u64,
-    /// The zone to which the last run was moved.
+    /// The zone to which the begin of a run was moved of which more follows.
     pub(super) went: Option<u32>,
 }
 
@@ -49,6 +49,12 @@ impl Victim {
         let (index, skip) = self.next;
         let record = self.records.get(index).filter(|_| skip > 0);
         record.map_or(0, |record| u64::from(record.blocks - skip))
+    }
+
+    /// The last of what was looked at went to this zone. More of its run is to follow there; another file goes where
+    /// it fits best.
+    pub(super) fn note_moved(&mut self, zone: Option<u32>) {
+        self.went = zone.filter(|_| self.rest_of_run() > 0);
     }
 
     /// Whether all records were looked at.
@@ -191,5 +197,29 @@ impl Zones {
         };
         let is_known = !slot.unreadable && slot.listed != Listed::No;
         slot.role == role && slot.in_flight == 0 && is_known && slot.live > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::furrow::place::Owner;
+    use crate::vfs::Ino;
+
+    #[test]
+    fn only_what_goes_on_follows_to_the_zone_of_what_was_moved_last() {
+        let record = |ino, block, blocks| {
+            let owner = Owner::Entry(Ino::new(ino), 0);
+            OwnerRecord { block, blocks, owner }
+        };
+        let mut victim = Victim::new(3, &ZoneSlot::new(Role::Sealed, 200));
+        victim.records = vec![record(1, 0, 100), record(2, 100, 10)];
+        for (went, follows) in [(7, Some(7)), (8, None), (9, None)] {
+            let next = victim.next(64).unwrap();
+            victim.pass(&next);
+            victim.note_moved(Some(went));
+            assert_eq!(victim.went, follows, "{next:?}");
+        }
+        assert!(victim.is_through());
     }
 }

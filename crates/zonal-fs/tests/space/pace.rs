@@ -243,3 +243,36 @@ fn the_nth_io_fails_while_writes_pay_for_reclaim() {
         assert_clean(drive.clone());
     }
 }
+
+#[test]
+fn an_unmount_while_victims_are_emptied_leaves_everything_in_its_place() {
+    let drive = Arc::new(MemoryDrive::new(shape(48, 512)).unwrap());
+    let (fs, file, blocks) = filled(drive.clone(), 80);
+    let content = |fs: &Furrow, file| {
+        let mut bytes = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
+        assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
+        bytes
+    };
+    let before = content(&fs, file);
+    let start = fs.stats().reclaim_bytes;
+    std::thread::scope(|scope| {
+        let emptying = [(); 2].map(|()| {
+            scope.spawn(|| {
+                // Until the unmount refuses it.
+                while fs.reclaim_ahead().is_ok() {}
+            })
+        });
+        while fs.stats().reclaim_bytes < start + (3 << 20) {
+            std::thread::yield_now();
+        }
+        fs.shutdown().unwrap();
+        for thread in emptying {
+            thread.join().unwrap();
+        }
+    });
+    drop(fs);
+    assert_clean(drive.clone());
+    let fs = mount(drive);
+    let file = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
+    assert!(content(&fs, file) == before, "what reclaim moved is what was there");
+}

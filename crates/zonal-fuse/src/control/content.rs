@@ -80,6 +80,7 @@ impl Control {
             named: named.collect(),
             live: self.inspected.live(),
             operations: self.latencies.all(),
+            operations_minute: self.latencies.minute(),
         }
     }
 

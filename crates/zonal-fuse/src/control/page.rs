@@ -178,23 +178,35 @@ fn operations(report: &Report, before: Option<&Report>) -> String {
     if report.operations.is_empty() {
         return String::new();
     }
-    let mut rows = vec![row(&["operation", "count", "p50", "p99", "p99.9", "max"])];
+    let heads = |name: &str| row(&[name, "count", "p50", "p99", "p99.9", "max"]);
+    let mut rows = vec![heads("since mount")];
     let seconds = before.and_then(|before| report.seconds_since(before));
     if seconds.is_some() {
         rows[0].push("now, /s".to_owned());
     }
     for latency in &report.operations {
-        let Latency { operation, p50_ns, p99_ns, p999_ns, max_ns, .. } = latency;
-        let [p50, p99, p999, max] = [*p50_ns, *p99_ns, *p999_ns, *max_ns].map(time);
-        let mut cells = row(&[operation, &count(latency.count), &p50, &p99, &p999, &max]);
+        let mut cells = cells_of(latency);
         if let (Some(before), Some(seconds)) = (before, seconds) {
-            let earlier = before.operations.iter().find(|other| other.operation == *operation);
+            let earlier =
+                before.operations.iter().find(|other| other.operation == latency.operation);
             let new = latency.count.saturating_sub(earlier.map_or(0, |earlier| earlier.count));
             cells.push(per_second(new, seconds));
         }
         rows.push(cells);
     }
-    section(&aligned(&rows, 1))
+    let since_mount = rows.len();
+    rows.push(heads("last minute"));
+    rows.extend(report.operations_minute.iter().map(cells_of));
+    let text = aligned(&rows, 1);
+    let lines: Vec<&str> = text.lines().collect();
+    let (all, minute) = lines.split_at(since_mount);
+    section(&(all.join("\n") + "\n")) + &section(&(minute.join("\n") + "\n"))
+}
+
+fn cells_of(latency: &Latency) -> Vec<String> {
+    let Latency { operation, p50_ns, p99_ns, p999_ns, max_ns, .. } = latency;
+    let [p50, p99, p999, max] = [*p50_ns, *p99_ns, *p999_ns, *max_ns].map(time);
+    row(&[operation, &count(latency.count), &p50, &p99, &p999, &max])
 }
 
 /// What has no place of its own, by name.
@@ -355,6 +367,7 @@ mod tests {
             at_ns: at_s * 1_000_000_000,
             named: named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             live: Some(live),
+            operations_minute: vec![Latency { p50_ns: 888, ..latency.clone() }],
             operations: vec![latency],
         }
     }
@@ -373,6 +386,8 @@ mod tests {
             "1.50",
             "+14",
             "12.3 µs",
+            "last minute",
+            "888 ns",
         ] {
             assert!(page.contains(part), "{part} is not in\n{page}");
         }

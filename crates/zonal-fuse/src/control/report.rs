@@ -24,6 +24,8 @@ pub struct Report {
     pub live: Option<Live>,
     /// How long operations took since mount.
     pub operations: Vec<Latency>,
+    /// The same of the last minute, or since the mount if that is less.
+    pub operations_minute: Vec<Latency>,
 }
 
 impl Report {
@@ -35,6 +37,11 @@ impl Report {
     /// A setting; empty if there is none of that name.
     pub fn setting(&self, name: &str) -> &str {
         self.named.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// How long operations of one kind took in the last minute, if there were any.
+    pub fn minute_of(&self, operation: &str) -> Option<&Latency> {
+        self.operations_minute.iter().find(|latency| latency.operation == operation)
     }
 
     /// Seconds since an earlier report; `None` if no time has passed.

@@ -97,6 +97,16 @@ pub enum Supply {
     Exhausted,
 }
 
+/// Whether the age of data tells when it will die.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ages {
+    /// What is old lives long.
+    #[default]
+    Tell,
+    /// What is old is as likely to die as anything else: so the classes of what reclaim moves say nothing.
+    Nothing,
+}
+
 /// What a writer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -138,6 +148,7 @@ pub struct Streams {
     is_refused: bool,
     /// Zones that are not written any more and that the drive still counts as active, as they were.
     busy: BTreeMap<u32, OpenZone>,
+    ages: Ages,
 }
 
 impl Streams {
@@ -150,6 +161,7 @@ impl Streams {
             guests: BTreeMap::new(),
             is_refused: false,
             busy: BTreeMap::new(),
+            ages: Ages::Tell,
         }
     }
 
@@ -161,6 +173,11 @@ impl Streams {
     /// The division of the zones.
     pub fn budget(&self) -> Budget {
         self.budget
+    }
+
+    /// What ages have turned out to tell.
+    pub fn set_ages(&mut self, ages: Ages) {
+        self.ages = ages;
     }
 
     /// Which zone a writer gets. Full zones are [closed](Self::close) before; `room` says how many blocks can be
@@ -270,7 +287,7 @@ impl Streams {
 
     /// The zone of a class that has room for all of what belongs together: where the rest of it is, or the one that
     /// is nearest to being full, so that others keep their room for what is longer. What reclaim moves is better off
-    /// in the zone of a neighbouring class than cut; farther away, it costs more than the cut.
+    /// in the zone of a neighbouring class than cut; farther away, it costs more than the cut, unless ages tell nothing.
     fn fitting(&self, target: Target, whole: Whole, room: impl Fn(u32) -> u64) -> Option<u32> {
         if let Target::File(_) = target {
             return None;
@@ -279,7 +296,7 @@ impl Streams {
         let distance = |open: &OpenZone| match (open.target, target) {
             (own, target) if own == target => Some(0),
             (Target::Moved(open), Target::Moved(class))
-                if wanted > 0 && open.abs_diff(class) <= 1 =>
+                if wanted > 0 && (self.ages == Ages::Nothing || open.abs_diff(class) <= 1) =>
             {
                 Some(1)
             }
@@ -302,17 +319,22 @@ impl Streams {
         })
     }
 
-    /// Whether a class of what is written may have another zone beside its own, for what fits in none of these: one
-    /// that no other class needs.
+    /// Whether a class may have another zone beside its own, for what fits in none of these: one that no other class
+    /// needs. Where ages tell nothing, the zones of all classes that reclaim has are as good for anything that it moves.
     fn may_add(&self, target: Target) -> bool {
         let is_wanted = |target: &Target| self.open.iter().all(|open| open.target != *target);
-        let classes = (0..self.budget.classes).map(Target::Class);
-        let moved = (0..self.budget.moved).map(Target::Moved);
-        let kept = classes.chain(moved).filter(is_wanted).count();
-        let is_free = self.open.len() + self.busy.len() + kept < self.limit(target);
+        let is_free = |kept: usize| self.open.len() + self.busy.len() + kept < self.limit(target);
         match target {
-            Target::File(_) | Target::Moved(_) => false,
-            Target::Class(_) | Target::Hinted(_) => is_free,
+            Target::File(_) => false,
+            Target::Class(_) | Target::Hinted(_) => {
+                let classes = (0..self.budget.classes).map(Target::Class);
+                let moved = (0..self.budget.moved).map(Target::Moved);
+                is_free(classes.chain(moved).filter(is_wanted).count())
+            }
+            Target::Moved(_) => {
+                let moved = self.open.iter().filter(|open| !is_written(open.target)).count();
+                self.ages == Ages::Nothing && moved < self.budget.moved.into() && is_free(0)
+            }
         }
     }
 
@@ -559,6 +581,31 @@ mod tests {
         streams.open(3, Target::Class(0), 1);
         let choose = |blocks| choice(&streams, Target::Moved(0), (blocks, None), &[30, 40, 90, 90]);
         assert_eq!([30, 40, 41].map(choose), [0, 1, 0].map(Choice::Zone));
+    }
+
+    #[test]
+    fn where_ages_tell_nothing_what_reclaim_moves_goes_wherever_it_fits() {
+        let mut streams = Streams::new(Budget::of(12), 100);
+        streams.open(0, Target::Moved(0), 1);
+        streams.open(1, Target::Moved(3), 1);
+        let choose = |streams: &Streams, blocks| {
+            choice(streams, Target::Moved(0), (blocks, None), &[30, 60, 90, 90])
+        };
+        assert_eq!(choose(&streams, 60), Choice::Zone(0), "it is cut");
+        streams.set_ages(Ages::Nothing);
+        assert_eq!(
+            [60, 61].map(|blocks| choose(&streams, blocks)),
+            [Choice::Zone(1), Choice::Open]
+        );
+        // Not in more zones than are reclaim's.
+        streams.open(2, Target::Moved(1), 1);
+        streams.open(3, Target::Moved(2), 1);
+        assert_eq!(
+            [90, 91].map(|blocks| choose(&streams, blocks)),
+            [Choice::Zone(2), Choice::Zone(0)]
+        );
+        // What does not matter stays with its class.
+        assert_eq!(choose(&streams, 0), Choice::Zone(0));
     }
 
     #[test]
