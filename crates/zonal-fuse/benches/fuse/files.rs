@@ -52,7 +52,7 @@ pub(crate) fn measure_in(places: &[Place], rows: &[String]) {
     for table in TABLES {
         print(table, &jobs, places, &measured);
     }
-    compare_transports(&jobs, &places, &measured);
+    compare_transports(&jobs, places, &measured);
 }
 
 fn row(job: &Job, places: &[Place]) -> Row {

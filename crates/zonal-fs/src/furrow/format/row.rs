@@ -208,7 +208,7 @@ pub struct MovedRow {
     pub span: U32,
     /// 0: they lie as before, and a bit follows for each block of the span. 1: run by run follow the difference of
     /// its first block to the end of the run before (to `first`), doubled, or of a negative one doubled and
-    /// less one, and its blocks, both as [numbers](super::number).
+    /// less one, and its blocks, both as numbers of variable length.
     pub form: u8,
 }
 

@@ -6,8 +6,7 @@
 //! current levels, and reads their parts through the cache with no lock held. Parts of levels that
 //! a reader refers to are not reset, even if a step has replaced them meanwhile.
 //!
-//! Where no copy gives a leaf, a reader gets an error for every key in its range but those that a newer
-//! layer has.
+//! Where no copy gives a leaf, a reader gets an error for each key in its range that no newer layer has.
 
 pub(in crate::furrow) mod moved;
 pub(in crate::furrow) mod scan;
@@ -94,12 +93,11 @@ impl View {
         cache_bytes: usize,
     ) -> Self {
         let unwritten = Memtable::default();
-        let (levels, moved) = (Arc::new(levels), moved::Marks::default());
-        let layers = Layers { unwritten, memtable, frozen: None, levels, moved };
+        let (levels, moved, frozen) = (Arc::new(levels), moved::Marks::default(), None);
+        let layers = Layers { unwritten, memtable, frozen, levels, moved };
         let (layers, cache) = (RwLock::new(layers), LeafCache::new(cache_bytes));
         let (suspects, lost, remade) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        let moved = moved::Moved::default();
-        Self { uuid, layers, cache, suspects, lost, remade, moved }
+        Self { uuid, layers, cache, suspects, lost, remade, moved: moved::Moved::default() }
     }
 
     /// From now on what was lost of these rows is not missed. The rows themselves are added as
@@ -253,8 +251,8 @@ impl View {
         drive: &Drive,
         (at_least, at_most): (Key, Key),
     ) -> Result<Option<FoundRow>> {
-        let found = self.with_store(drive, |store| self.last_row_in(store, (at_least, at_most)))?;
-        Ok(found.map(|(key, value)| (key, self.with_moves(key, value))))
+        let found = self.with_store(drive, |store| self.last_row_in(store, (at_least, at_most)));
+        Ok(found?.map(|(key, value)| (key, self.with_moves(key, value))))
     }
 
     /// The value of a row.
@@ -349,9 +347,9 @@ impl View {
         if from >= below {
             return Ok(below);
         }
-        let each: &mut Visit<'_> = &mut |key, value| match self.moved_value(key, value, u64::MAX) {
-            Some(moved) => each(key, &moved),
-            None => each(key, value),
+        let each: &mut Visit<'_> = &mut |key, value| {
+            let moved = self.moved_value(key, value, u64::MAX);
+            each(key, moved.as_deref().unwrap_or(value))
         };
         let (memory, end, levels) = {
             let layers = self.read_layers();

@@ -168,7 +168,7 @@ impl View {
     }
 
     /// Parts to be written again because tables of moved blocks take half the memory that they may, and only these parts
-    /// still need the oldest. Most parts are written again by the sweep in the course of time; those of files that
+    /// still need the oldest. Most parts are written again by the sweep sooner or later; those of files that
     /// nobody writes are not.
     pub(in crate::furrow) fn parts_before_moves(
         &self,
