@@ -16,7 +16,7 @@ use super::invariant::Problems;
 use super::io::Drive;
 use super::layout::Layout;
 use super::load::inode_of;
-use super::moves::moved_key;
+use super::moves::zone_of;
 use super::planted::Planted;
 use super::recover::{self, Opened};
 use super::replay::Reader;
@@ -275,7 +275,7 @@ fn row_value(key: Key, row: Option<&Row<'_>>) -> Value {
         RowKind::Name => json!({ "parent": owner, "hash": format!("{at:016x}") }),
         RowKind::Owners => json!({ "zone": owner, "list": at }),
         RowKind::Moved => {
-            let from = moved_key(key).0;
+            let from = zone_of(key).unwrap_or(ZoneGeneration::from_raw(u32::MAX));
             json!({ "moved_from": from.zone(), "generation": from.generation(), "number": at })
         }
     };

@@ -54,11 +54,9 @@ pub(super) struct Moves {
 /// A table of moved blocks, by its zone and number.
 pub(super) type MovedKey = (ZoneGeneration, u64);
 
-/// Of which table a key is the row.
-pub(super) fn moved_key(key: Key) -> MovedKey {
-    // A drive may say anything.
-    let zone = u32::try_from(key.owner()).unwrap_or(u32::MAX);
-    (ZoneGeneration::from_raw(zone), key.at())
+/// The zone that the key of a table's row names, which a drive may say anything of.
+pub(super) fn zone_of(key: Key) -> Option<ZoneGeneration> {
+    u32::try_from(key.owner()).ok().map(ZoneGeneration::from_raw)
 }
 
 impl Moves {
@@ -89,8 +87,8 @@ impl Moves {
 
     /// Takes over a row that has become valid, or is no more. One that makes no sense is left out.
     pub(super) fn apply(&mut self, key: Key, value: Option<&[u8]>) {
-        let Ok(zone) = u32::try_from(key.owner()) else { return };
-        let (zone, number) = (ZoneGeneration::from_raw(zone), key.at());
+        let Some(zone) = zone_of(key) else { return };
+        let number = key.at();
         self.remove(zone, number);
         if let Some(value) = value
             && let Ok(Row::Moved(row, tail)) = row::decode(key, value)

@@ -15,7 +15,7 @@ use super::format::moved::{MovedRun, TABLE_BLOCKS_MAX, encode};
 use super::format::owners::OwnerRecord;
 use super::format::row::{self, Row};
 use super::format::{GENERATIONS, ZoneGeneration};
-use super::moves::{MovedKey, moved_key};
+use super::moves::MovedKey;
 use super::place::{MapEntry, Owner};
 use super::state::State;
 use super::table::key::{Key, RowKind};
@@ -54,8 +54,8 @@ struct Table {
 pub(super) struct Moving {
     /// Tables that readers of the table do not find yet.
     tables: BTreeMap<Key, Table>,
-    /// The one that was added to last, if it may get more.
-    open: Option<Key>,
+    /// Of each victim the one that was added to last, if it may get more: several are emptied at once.
+    open: BTreeMap<ZoneGeneration, Key>,
     /// Map rows that name an old place, and that the next batch does not write.
     moved: BTreeSet<Key>,
     /// The same of the batch that is being committed.
@@ -95,7 +95,7 @@ impl Moving {
 
     /// A batch is taken: nothing is added to its tables.
     pub(super) fn freeze(&mut self) -> &BTreeSet<Key> {
-        self.open = None;
+        self.open.clear();
         self.committing = std::mem::take(&mut self.moved);
         &self.committing
     }
@@ -110,10 +110,9 @@ impl Moving {
 
     /// Notes that a run has moved. Returns the key of the table's row.
     fn note(&mut self, from: ZoneGeneration, run: MovedRun, to: (ZoneGeneration, u32)) -> Key {
-        let goes_on = self.open.filter(|open| {
+        let goes_on = self.open.get(&from).copied().filter(|open| {
             let table = &self.tables[open];
-            moved_key(*open).0 == from
-                && (table.to, table.block + table.blocks) == to
+            (table.to, table.block + table.blocks) == to
                 && table.blocks + run.blocks <= TABLE_BLOCKS_MAX
         });
         let key = goes_on.unwrap_or_else(|| {
@@ -133,7 +132,7 @@ impl Moving {
                 self.held_bytes += 1;
             }
         }
-        self.open = Some(key);
+        self.open.insert(from, key);
         key
     }
 }

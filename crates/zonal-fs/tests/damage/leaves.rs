@@ -283,25 +283,34 @@ fn lost_tables_of_moved_blocks_cost_those_blocks_and_the_file_can_be_deleted() {
             }
         }
         assert!((lost > 0) == is_needed && lost < BLOCKS, "{number}: {lost} blocks are lost");
-        let before = fs.statfs().unwrap();
-        fs.unlink(Ino::ROOT, b"file").unwrap();
-        while fs.step(Work::Reap).unwrap() == StepProgress::More {}
-        fs.sync().unwrap();
-        let after = fs.statfs().unwrap();
+        let [before, after] = delete_file(&fs);
         assert_eq!(after.inodes, before.inodes - 1, "{number}");
         // A zone that is being written keeps what it has of them.
         let came = after.blocks_free - before.blocks_free;
         assert!((BLOCKS - 64..=BLOCKS).contains(&came), "{number}: {came} blocks came back");
         fill_and_empty(&fs);
-        let other = fs.lookup(Ino::ROOT, b"other").unwrap().ino;
-        let mut found = vec![0; (BLOCKS / 20 * 4096) as usize];
-        assert_eq!(fs.read(other, 0, &mut found).unwrap(), found.len());
-        assert!(found.iter().all(|byte| *byte == 7), "{number}: the other file is whole");
+        assert!(is_other_whole(&fs, BLOCKS), "{number}: the other file is whole");
         fs.shutdown().unwrap();
         drop(fs);
         check_lost(drive, &format!("table {number}"));
     }
     assert!(are_needed > 0);
+}
+
+/// Deletes `file`, all of it. Returns what there was before and is afterwards.
+fn delete_file(fs: &Furrow) -> [StatFs; 2] {
+    let before = fs.statfs().unwrap();
+    fs.unlink(Ino::ROOT, b"file").unwrap();
+    while fs.step(Work::Reap).unwrap() == StepProgress::More {}
+    fs.sync().unwrap();
+    [before, fs.statfs().unwrap()]
+}
+
+/// Whether `other`, which has a twentieth of the blocks of `file`, reads as it was written.
+fn is_other_whole(fs: &Furrow, blocks: u64) -> bool {
+    let other = fs.lookup(Ino::ROOT, b"other").unwrap().ino;
+    let mut found = vec![0; (blocks / 20 * 4096) as usize];
+    fs.read(other, 0, &mut found).unwrap() == found.len() && found.iter().all(|byte| *byte == 7)
 }
 
 /// Fills the drive and empties it again, so that reclaim goes through all zones. Returns how much there was
@@ -338,20 +347,13 @@ fn a_deleted_file_that_lost_pieces_is_reaped_and_all_its_space_comes_back() {
         leaves.iter().skip(number).take(1 + number % 2).for_each(|leaf| lose(&mut image, leaf));
         let drive = Arc::new(image.power_on());
         let fs = mount(drive.clone()).unwrap();
-        let before = fs.statfs().unwrap();
-        fs.unlink(Ino::ROOT, b"file").unwrap();
-        while fs.step(Work::Reap).unwrap() == StepProgress::More {}
-        fs.sync().unwrap();
-        let after = fs.statfs().unwrap();
+        let [before, after] = delete_file(&fs);
         assert_eq!(after.inodes, before.inodes - 1, "{number}");
         let came = after.blocks_free - before.blocks_free;
         assert_eq!(came, BLOCKS, "{number}: what was lost comes back too");
         let written = fill_and_empty(&fs);
         assert!(written > (after.blocks_free - 16) * 4096, "{number}: it can be used: {written}");
-        let other = fs.lookup(Ino::ROOT, b"other").unwrap().ino;
-        let mut found = vec![0; (BLOCKS / 20 * 4096) as usize];
-        assert_eq!(fs.read(other, 0, &mut found).unwrap(), found.len());
-        assert!(found.iter().all(|byte| *byte == 7), "{number}: the other file is whole");
+        assert!(is_other_whole(&fs, BLOCKS), "{number}: the other file is whole");
         fs.shutdown().unwrap();
         drop(fs);
         let report = check_lost(drive.clone(), &format!("leaf {number}"));

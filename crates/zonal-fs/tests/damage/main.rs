@@ -26,7 +26,7 @@ use zonal_fs::furrow::{
 };
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{
-    Caller, FileKind, FileSystem, Ino, Listing, NewInode, SetAttr, WriteFlags, XattrMode,
+    Caller, FileKind, FileSystem, Ino, Listing, NewInode, SetAttr, StatFs, WriteFlags, XattrMode,
 };
 
 /// Small zones, so that metadata gets to where it stays.
