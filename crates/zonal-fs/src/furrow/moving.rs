@@ -252,33 +252,17 @@ impl State {
 
     /// Whether an entry at its new place goes on where a neighbour ends, so that both become one row.
     fn would_join(&self, key: Key, to: Placed) -> bool {
-        let Some(file) =
-            self.inodes.get(&Ino::new(key.owner())).and_then(|inode| inode.file().ok())
-        else {
-            return false;
-        };
-        let blocks_max = self.zones.extent_max();
-        let goes_on = |(start, entry): (u64, &MapEntry), other: Placed| match entry {
-            MapEntry::At { zone, block, crcs } => {
-                let is_next = start + u64::from(crcs.blocks()) == key.at();
-                let follows = *zone == other.zone && block + crcs.blocks() == other.block;
-                is_next && follows && crcs.blocks() + other.blocks <= blocks_max
-            }
-            MapEntry::Preallocated { .. } | MapEntry::Shared { .. } => false,
-        };
-        let before = file.map.range(..key.at()).next_back();
-        if before.is_some_and(|(&start, entry)| goes_on((start, entry), to)) {
-            return true;
-        }
+        let inode = self.inodes.get(&Ino::new(key.owner()));
+        let Some(file) = inode.and_then(|inode| inode.file().ok()) else { return false };
+        let fits = |entry: &MapEntry| entry.blocks() + to.blocks <= self.zones.extent_max();
+        let before = file.map.range(..key.at()).next_back().filter(|(start, entry)| {
+            let is_next = **start + u64::from(entry.blocks()) == key.at();
+            is_next && entry.ends_at(to.zone, to.block) && fits(entry)
+        });
         let after = file.map.get(&(key.at() + u64::from(to.blocks)));
-        after.is_some_and(|after| match after {
-            MapEntry::At { zone, block, crcs } => {
-                *zone == to.zone
-                    && to.block + to.blocks == *block
-                    && crcs.blocks() + to.blocks <= blocks_max
-            }
-            MapEntry::Preallocated { .. } | MapEntry::Shared { .. } => false,
-        })
+        let after =
+            after.filter(|entry| entry.begins_at(to.zone, to.block + to.blocks) && fits(entry));
+        before.is_some() || after.is_some()
     }
 
     /// Tables of moved blocks that no row needs any more: their rows are deleted with the next batch. All others take

@@ -105,6 +105,17 @@ impl MapEntry {
         }
     }
 
+    /// Whether its blocks begin at this one of a zone.
+    pub(super) fn begins_at(&self, zone: u32, block: u32) -> bool {
+        matches!(self, Self::At { zone: own, block: first, .. } if (*own, *first) == (zone, block))
+    }
+
+    /// Whether its blocks end before this one of a zone.
+    pub(super) fn ends_at(&self, zone: u32, block: u32) -> bool {
+        matches!(self, Self::At { zone: own, block: first, crcs }
+            if *own == zone && first + crcs.blocks() == block)
+    }
+
     /// This and `next` as one entry, if `next` goes on in the zone where this ends and together
     /// they are no longer than `blocks_max`.
     pub(super) fn joined(&self, next: &Self, blocks_max: u32) -> Option<Self> {
@@ -115,9 +126,8 @@ impl MapEntry {
         else {
             return None;
         };
-        let blocks = crcs.blocks();
-        let goes_on = zone == next_zone && block + blocks == *next_block;
-        (goes_on && blocks + next_crcs.blocks() <= blocks_max).then(|| Self::At {
+        let goes_on = self.ends_at(*next_zone, *next_block);
+        (goes_on && crcs.blocks() + next_crcs.blocks() <= blocks_max).then(|| Self::At {
             zone: *zone,
             block: *block,
             crcs: crcs.joined(next_crcs),
