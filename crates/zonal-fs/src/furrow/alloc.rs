@@ -215,10 +215,12 @@ impl Zones {
             if !matches!(slot.role, Role::Super | Role::Failed) {
                 zones.usable += u64::from(slot.capacity);
             }
-            if zones.slot(zone).role == Role::Free {
-                zones.insert_free(zone);
-            }
         }
+        // All at once: there can be a million.
+        zones.free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free).collect();
+        zones.free_blocks =
+            zones.free.iter().map(|&zone| u64::from(zones.slot(zone).capacity)).sum();
+        zones.rotate_free(0);
         zones
     }
 
@@ -250,14 +252,13 @@ impl Zones {
     /// Since when zones are free is not known after a mount: as if those from `first` on had been for
     /// longest.
     pub(super) fn rotate_free(&mut self, first: u32) {
-        let free: Vec<u32> =
-            self.free.range(first..).chain(self.free.range(..first)).copied().collect();
-        for &zone in &free {
-            self.remove_free(zone);
+        let order = self.free.range(first..).chain(self.free.range(..first)).copied();
+        let freed: Vec<(u64, u32)> = (self.next_freed..).zip(order).collect();
+        self.next_freed += freed.len() as u64;
+        for &(number, zone) in &freed {
+            self.slot_mut(zone).freed = number;
         }
-        for zone in free {
-            self.insert_free(zone);
-        }
+        self.longest_free = freed.into_iter().collect();
     }
 
     /// The empty zone to be taken next, of those that `may` be.
