@@ -69,6 +69,14 @@ fn readable(fs: &Furrow, directories: &[Ino]) -> Vec<(String, bool)> {
     found
 }
 
+/// The drive with all that was written to it.
+fn all_written(recorder: &Recorder) -> Image {
+    let recording = recorder.recording();
+    let mut outage = Outage::at_start(&recording);
+    while outage.step() {}
+    outage.everything()
+}
+
 /// A drive with many files, unmounted.
 fn many_files() -> Image {
     let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
@@ -76,10 +84,7 @@ fn many_files() -> Image {
     let fs = mount(recorder.clone()).unwrap();
     work(&fs);
     fs.shutdown().unwrap();
-    let recording = recorder.recording();
-    let mut outage = Outage::at_start(&recording);
-    while outage.step() {}
-    outage.everything()
+    all_written(&recorder)
 }
 
 /// Inode numbers of its directories.
@@ -207,10 +212,7 @@ fn many_pieces(blocks: u64) -> (Image, Ino) {
     }
     fs.shutdown().unwrap();
     drop(fs);
-    let recording = recorder.recording();
-    let mut outage = Outage::at_start(&recording);
-    while outage.step() {}
-    (outage.everything(), file)
+    (all_written(&recorder), file)
 }
 
 /// A drive on which reclaim has moved pieces of a file, and its inode; unmounted, with the tables that say where to in
@@ -244,10 +246,7 @@ fn moved_pieces(blocks: u64) -> (Image, Ino) {
     flush(2);
     fs.shutdown().unwrap();
     drop(fs);
-    let recording = recorder.recording();
-    let mut outage = Outage::at_start(&recording);
-    while outage.step() {}
-    (outage.everything(), file)
+    (all_written(&recorder), file)
 }
 
 #[test]
