@@ -35,6 +35,10 @@ use crate::vfs::Result;
 /// Blocks that the worker copies at once: 1 MiB.
 pub(super) const COPY_BLOCKS: u32 = 256;
 
+/// Records that a step looks at, about. Where nearly all is dead few of them lead to anything, and each look takes
+/// a microsecond.
+const LOOKS_MAX: u64 = 1024;
+
 /// How blocks that are moved are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
@@ -142,14 +146,20 @@ impl Furrow {
         (self.spare_zones() / 2).clamp(1, self.options.division().victims)
     }
 
-    /// The same for who has the turn.
+    /// The same for who has the turn. To have looked at many records without a move counts as a block.
     pub(super) fn reclaim_in_turn(&self, budget: u32, urgency: Urgency) -> Result<u64> {
-        let mut moved = 0;
+        let (mut moved, mut looks) = (0, 0);
         while moved < u64::from(budget) {
+            if looks >= LOOKS_MAX {
+                return Ok(moved.max(1));
+            }
             let Some(mut at) = self.choose_victim(urgency)? else { break };
+            let looks_before = at.looks;
             let rest = u64::from(budget) - moved;
             let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
-            if let Some(batch) = self.look_at(&mut at, (most, urgency))? {
+            let batch = self.look_at(&mut at, (most, urgency))?;
+            looks += at.looks - looks_before;
+            if let Some(batch) = batch {
                 let outcome = self.move_blocks(&mut at, &batch);
                 self.unpin_zone(at.zone);
                 let blocks = outcome?;
@@ -173,15 +183,9 @@ impl Furrow {
 
     /// The zone to go on with: one that was begun, as long as it is worth it, or another.
     fn choose_victim(&self, urgency: Urgency) -> Result<Option<Taken<'_>>> {
-        while let Some(victim) = self.steps.underway.take() {
-            let goes_on = {
-                let zones = &self.read_state().zones;
-                let is_same = zones.slot(victim.zone).resets == victim.resets;
-                is_same && !victim.is_through() && zones.is_victim(victim.zone, urgency)
-            };
-            if goes_on {
-                return Ok(Some(victim));
-            }
+        let use_of = |victim: &Victim| self.read_state().zones.use_of(victim, urgency);
+        if let Some(victim) = self.steps.underway.take(use_of) {
+            return Ok(Some(victim));
         }
         // By cost and benefit as long as reclaim has a zone to write to.
         let has_own_zone = self.layout().open_zones > 1;
@@ -261,9 +265,9 @@ impl Furrow {
         }
     }
 
-    /// The next blocks of a victim that live, up to `most` or a shared extent, in their order. The zone is
-    /// pinned then, so that it is not reset and written again while it is copied; `None` if it is no victim
-    /// any more.
+    /// The next blocks of a victim that live, up to `most` or a shared extent, in their order: of as many records as
+    /// are looked at together. The zone is pinned then, so that it is not reset and written again while it is
+    /// copied; `None` if it is no victim any more.
     fn look_at(
         &self,
         victim: &mut Victim,
@@ -286,7 +290,11 @@ impl Furrow {
 
     fn next_pieces(&self, victim: &mut Victim, most: u32) -> Result<Vec<Piece>> {
         let (mut batch, mut blocks) = (Vec::new(), 0);
-        while let Some(record) = victim.next(most).filter(|_| blocks < most) {
+        let looks_max = victim.looks + LOOKS_MAX;
+        while let Some(record) = victim.next(most)
+            && blocks < most
+            && victim.looks < looks_max
+        {
             // Others may change something meanwhile: each piece is looked at again at the end.
             let found = self.loaded_if_there(|| self.read_state().pieces_at(victim.zone, &record));
             let pieces = match found {
@@ -499,6 +507,7 @@ mod tests {
     use super::*;
     use crate::furrow::format::owners::Owner;
     use crate::furrow::sample::{counted, formatted};
+    use crate::furrow::victims::Use;
     use crate::furrow::{DataCheck, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -533,6 +542,64 @@ mod tests {
         let data = fs.read_live(victim, &pieces).unwrap();
         assert!(data.iter().all(|&byte| byte == 1));
         assert_eq!((drive.requests(), drive.rounds()), (30, 1));
+    }
+
+    /// A zone of which each of 4,000 blocks has a record, and only the last 100 live.
+    fn nearly_dead() -> Furrow {
+        let (drive, clock) = formatted(32, 4096);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        // 37 has no divisor in common with the size.
+        for turn in 0..4000 {
+            let at = turn * 37 % 4000 * BLOCK_BYTES as u64;
+            fs.write(ino, at, &[1; BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        }
+        let open = fs.read_state().zones.streams.zones().to_vec();
+        for open in open {
+            fs.write_state().zones.seal(open.zone);
+            fs.finish_zone(open.zone);
+        }
+        // The records become rows, of all blocks.
+        fs.sync().unwrap();
+        for turn in 0..3900 {
+            let at = turn * 37 % 4000 * BLOCK_BYTES as u64;
+            fs.write(ino, at, &[2; BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        }
+        fs.sync().unwrap();
+        fs
+    }
+
+    /// How many records of the victim that waits were looked at.
+    fn looks(fs: &Furrow) -> Option<u64> {
+        let victim = fs.steps.underway.take(|_| Use::Now)?;
+        let looks = victim.looks;
+        victim.put_back();
+        Some(looks)
+    }
+
+    #[test]
+    fn a_step_looks_at_few_records_though_nearly_all_are_of_dead_blocks() {
+        let fs = nearly_dead();
+        let (mut steps, mut seen) = (0, 0);
+        while fs.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap() > 0 {
+            steps += 1;
+            if let Some(looks) = looks(&fs) {
+                assert!(looks - seen <= 2 * LOOKS_MAX, "{seen} to {looks} in a step");
+                seen = looks;
+            }
+        }
+        assert!((4..=8).contains(&steps), "{steps} steps for 4,000 records, {seen} seen");
+    }
+
+    #[test]
+    fn a_victim_that_was_begun_is_gone_on_with_though_others_look_for_failed_zones_meanwhile() {
+        let fs = nearly_dead();
+        assert_eq!(fs.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap(), 1);
+        let before = looks(&fs);
+        assert!(before.is_some());
+        assert_eq!(fs.reclaim_some(STEP_BLOCKS, Urgency::Rescue).unwrap(), 0);
+        assert_eq!(looks(&fs), before);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(super) struct Victim {
     pub(super) mark: (usize, u32),
     /// Blocks that its records have led to.
     pub(super) found: u64,
+    /// How many records, or parts of them, were looked at.
+    pub(super) looks: u64,
     /// The zone to which the begin of a run was moved of which more follows.
     pub(super) went: Option<u32>,
 }
@@ -35,7 +37,7 @@ impl Victim {
     /// Nothing of the zone was looked at yet. With the records that are in memory.
     pub(super) fn new(zone: u32, slot: &ZoneSlot) -> Self {
         let (records, mark) = (slot.records.as_slice().to_vec(), slot.owners_mark());
-        Self { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0, went: None }
+        Self { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0, looks: 0, went: None }
     }
 
     /// The next record to look at, of a long one a part of `most` blocks.
@@ -64,11 +66,23 @@ impl Victim {
 
     /// Goes on behind a record that [`next`](Self::next) returned.
     pub(super) fn pass(&mut self, record: &OwnerRecord) {
+        self.looks += 1;
         let (index, skip) = self.next;
         let skip = skip + record.blocks;
         let is_done = self.records[index].blocks <= skip;
         self.next = if is_done { (index + 1, 0) } else { (index, skip) };
     }
+}
+
+/// What a victim that was begun is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It is to be gone on with.
+    Now,
+    /// It is no victim for what there is to be done now, and will be one again.
+    Later,
+    /// There is nothing more to be moved out of it.
+    Never,
 }
 
 /// The victims that were begun. Taken before the state.
@@ -97,10 +111,24 @@ impl Underway {
         self.lists.lock().expect("no holder panicked")
     }
 
-    /// The victim to go on with, if one waits.
-    pub(super) fn take(&self) -> Option<Taken<'_>> {
-        let victim = Some(self.lists().waiting.pop_front()?);
-        Some(Taken { underway: self, victim })
+    /// The first of those that wait that is to be gone on with, as `use_of` says.
+    pub(super) fn take(&self, use_of: impl Fn(&Victim) -> Use) -> Option<Taken<'_>> {
+        let mut lists = self.lists();
+        let mut index = 0;
+        loop {
+            let found = use_of(lists.waiting.get(index)?);
+            if found == Use::Later {
+                index += 1;
+                continue;
+            }
+            let victim = lists.waiting.remove(index);
+            if found == Use::Now {
+                return Some(Taken { underway: self, victim });
+            }
+            if let Some(victim) = victim {
+                lists.zones.remove(&victim.zone);
+            }
+        }
     }
 
     /// The victim that `find` finds beside those that were begun.
@@ -188,6 +216,21 @@ impl Zones {
         is_victim.then_some(victim)
     }
 
+    /// What a victim that was begun is good for. Who rescues what is in a failed zone leaves the others as they are,
+    /// and the other way round: a begun victim that is dropped is looked at from its first block again.
+    pub(super) fn use_of(&self, victim: &Victim, urgency: Urgency) -> Use {
+        let slot = self.slot(victim.zone);
+        if slot.resets != victim.resets || victim.is_through() || slot.live == 0 {
+            Use::Never
+        } else if self.is_victim(victim.zone, urgency) {
+            Use::Now
+        } else if matches!(slot.role, Role::Sealed | Role::Failed) && slot.is_readable() {
+            Use::Later
+        } else {
+            Use::Never
+        }
+    }
+
     /// Whether a zone has something that reclaim would move.
     pub(super) fn is_victim(&self, zone: u32, urgency: Urgency) -> bool {
         let slot = self.slot(zone);
@@ -195,8 +238,14 @@ impl Zones {
             Urgency::Normal | Urgency::Emergency => Role::Sealed,
             Urgency::Rescue => Role::Failed,
         };
-        let is_known = !slot.unreadable && slot.listed != Listed::No;
-        slot.role == role && slot.in_flight == 0 && is_known && slot.live > 0
+        slot.role == role && slot.in_flight == 0 && slot.is_readable() && slot.live > 0
+    }
+}
+
+impl ZoneSlot {
+    /// Whether what lives in it can be found and read, as far as is known.
+    fn is_readable(&self) -> bool {
+        !self.unreadable && self.listed != Listed::No
     }
 }
 
