@@ -1,12 +1,14 @@
 //! `/dev/fuse`: one message per read, one per write.
 #![expect(unsafe_code, reason = "an ioctl is told by hand what the kernel reads")]
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl, opcode};
 
 use crate::Errno;
 use crate::reply::Answer;
@@ -15,6 +17,40 @@ pub(crate) const PATH: &str = "/dev/fuse";
 
 /// `FUSE_DEV_IOC_CLONE`
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
+
+/// `FUSE_DEV_IOC_BACKING_CLOSE`
+const BACKING_CLOSE: Opcode = opcode::write::<i32>(229, 2);
+
+/// The number by which a mount knows a backing file, a file of another mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingId(pub(crate) i32);
+
+/// `FUSE_DEV_IOC_BACKING_OPEN`, which returns the number of a backing file.
+#[repr(C)]
+struct BackingOpen {
+    fd: i32,
+    flags: u32,
+    padding: u64,
+}
+
+// SAFETY: the kernel reads a structure of this layout from where `as_ptr` points, and writes nothing.
+unsafe impl Ioctl for BackingOpen {
+    type Output = BackingId;
+
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        opcode::write::<Self>(229, 1)
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        ptr::from_mut(self).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<BackingId> {
+        Ok(BackingId(out))
+    }
+}
 
 /// An open connection to the kernel.
 #[derive(Debug)]
@@ -53,6 +89,21 @@ impl Device {
                 _ => return Err(error),
             }
         }
+    }
+
+    /// Makes a file of another mount a backing file of this one.
+    pub(crate) fn open_backing(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
+        let request = BackingOpen { fd: file.as_raw_fd(), flags: 0, padding: 0 };
+        // SAFETY: as its implementation says.
+        Ok(unsafe { ioctl(&self.0, request) }?)
+    }
+
+    /// No file will be opened with this backing file any more.
+    pub(crate) fn close_backing(&self, id: BackingId) -> io::Result<()> {
+        // SAFETY: FUSE_DEV_IOC_BACKING_CLOSE reads an i32 from where its argument points.
+        let request = unsafe { Setter::<BACKING_CLOSE, i32>::new(id.0) };
+        // SAFETY: as above; the kernel writes nothing.
+        Ok(unsafe { ioctl(&self.0, request) }?)
     }
 
     /// Whether there is a mount: the kernel says so until it has ended.

@@ -130,6 +130,8 @@ fn answer(offer: &Offer, wishes: &Wishes, agreed: InitFlags) -> abi::InitOut {
         // Times are kept to the nanosecond.
         time_gran: 1,
         max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
+        // Backing files lie on mounts that have none themselves.
+        max_stack_depth: u32::from(agreed.contains(InitFlags::PASSTHROUGH)),
         ..abi::InitOut::default()
     }
 }
@@ -201,6 +203,17 @@ mod tests {
         assert_eq!((out.max_background, out.congestion_threshold), (64, 48));
         assert_eq!(out.flags2, 1 << 8, "flag 40");
         assert_eq!(out.max_readahead, 131_072);
+    }
+
+    #[test]
+    fn files_of_another_mount_are_allowed_where_both_know_them() {
+        let wishes = Wishes { wished: InitFlags::PASSTHROUGH, ..WISHES };
+        for (offered, depth) in [(InitFlags::PASSTHROUGH, 1), (InitFlags::empty(), 0)] {
+            let heard = Heard::default();
+            shake(&message(7, 45, ALWAYS | InitFlags::DONT_MASK | offered), &wishes, &heard)
+                .unwrap();
+            assert_eq!(answered(&heard).1.unwrap().max_stack_depth, depth);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - [`init`]: what server and kernel agree on first.
 //! - [`notify`]: what a server tells the kernel unasked.
 //! - [`mount`]: mounting, as root and as a user.
+//! - [`hidden`]: a mount that no directory shows, and files of another that are read through it.
 //! - [`pages`]: buffers that begin at a page.
 //! - [`abi`]: the structures and numbers of the protocol.
 //!
@@ -16,6 +17,7 @@ pub mod abi;
 mod device;
 mod fields;
 mod helper;
+pub mod hidden;
 pub mod init;
 pub mod listing;
 pub mod mount;
@@ -27,6 +29,7 @@ mod rings;
 pub mod session;
 
 pub use abi::NodeId;
+pub use device::BackingId;
 pub use reply::Reply;
 pub use request::{Header, Op};
 pub use rustix::io::Errno;

@@ -1,12 +1,23 @@
 //! What a server tells the kernel unasked.
 
-use std::io;
-use std::sync::Arc;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Weak};
 
 use zerocopy::IntoBytes;
 
+use crate::Errno;
 use crate::abi::{InvalInodeOut, NodeId, RetrieveOut, StoreOut, notification};
+use crate::device::Device;
 use crate::reply::{self, Answer};
+
+/// A connection that this does not keep open.
+struct WhileOpen(Weak<Device>);
+
+impl Answer for WhileOpen {
+    fn answer(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.upgrade().ok_or(Errno::NODEV)?.answer(parts)
+    }
+}
 
 /// Sends notifications.
 #[derive(Clone)]
@@ -18,6 +29,11 @@ impl Notifier {
     /// Sends them there.
     pub fn new(to: Arc<dyn Answer>) -> Self {
         Self { to }
+    }
+
+    /// Sends them by a connection, for as long as there is one.
+    pub(crate) fn over(device: &Arc<Device>) -> Self {
+        Self { to: Arc::new(WhileOpen(Arc::downgrade(device))) }
     }
 
     /// Attributes of an inode are not what the kernel has, nor are its pages from `offset` on, if that is

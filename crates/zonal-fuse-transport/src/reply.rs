@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::Errno;
 use crate::abi::{self, Attr, FopenFlags, Kstatfs, NodeId, Statx};
+use crate::device::BackingId;
 use crate::listing::Listing;
 use crate::pages::Pages;
 use crate::request::Count;
@@ -77,8 +78,22 @@ impl From<&Entry> for abi::EntryOut {
     }
 }
 
-fn open(handle: u64, flags: FopenFlags) -> abi::OpenOut {
-    abi::OpenOut { fh: handle, open_flags: flags.bits(), backing_id: 0 }
+/// A file that is open now.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// By which the kernel names it from now on.
+    pub handle: u64,
+    /// How it is to be treated.
+    pub flags: FopenFlags,
+    /// Its backing file, where the flags speak of one.
+    pub backing: Option<BackingId>,
+}
+
+impl From<&Opened> for abi::OpenOut {
+    fn from(opened: &Opened) -> Self {
+        let Opened { handle: fh, flags, backing } = *opened;
+        Self { fh, open_flags: flags.bits(), backing_id: backing.map_or(0, |id| id.0) }
+    }
 }
 
 /// The answer to one request, still to be given.
@@ -131,13 +146,14 @@ impl Reply {
     }
 
     /// An inode that is open now.
-    pub fn created(mut self, entry: &Entry, handle: u64, flags: FopenFlags) {
-        self.send(0, &[abi::EntryOut::from(entry).as_bytes(), open(handle, flags).as_bytes()]);
+    pub fn created(mut self, entry: &Entry, opened: &Opened) {
+        let parts = (abi::EntryOut::from(entry), abi::OpenOut::from(opened));
+        self.send(0, &[parts.0.as_bytes(), parts.1.as_bytes()]);
     }
 
     /// A file that is open now.
-    pub fn opened(self, handle: u64, flags: FopenFlags) {
-        self.bytes(open(handle, flags).as_bytes());
+    pub fn opened(self, opened: &Opened) {
+        self.bytes(abi::OpenOut::from(opened).as_bytes());
     }
 
     /// Attributes, and how long they hold.

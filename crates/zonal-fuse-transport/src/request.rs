@@ -2,7 +2,7 @@
 //!
 //! [`parse`] never panics, whatever the bytes are. An [`Op`] borrows names and data from them.
 
-use crate::abi::{self, FattrFlags, NodeId, WriteFlags, opcode};
+use crate::abi::{self, FattrFlags, NodeId, ReadFlags, WriteFlags, opcode};
 use crate::fields::Fields;
 pub use crate::fields::Malformed;
 
@@ -84,6 +84,8 @@ pub struct Read {
     pub offset: u64,
     /// Bytes at most.
     pub size: u32,
+    /// How it came about; of a listing it says nothing.
+    pub how: ReadFlags,
     /// Flags of open(2).
     pub flags: i32,
 }
@@ -428,8 +430,8 @@ fn parse_setattr(raw: &abi::SetattrIn) -> Result<Op<'static>, Malformed> {
 }
 
 fn parse_read(mut fields: Fields<'_>) -> Result<Read, Malformed> {
-    let abi::ReadIn { fh: handle, offset, size, flags, .. } = fields.take()?;
-    Ok(Read { handle, offset, size, flags })
+    let abi::ReadIn { fh: handle, offset, size, read_flags, flags, .. } = fields.take()?;
+    Ok(Read { handle, offset, size, how: ReadFlags::from_bits_retain(read_flags), flags })
 }
 
 fn parse_write(mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use rustix::mount::UnmountFlags;
@@ -75,7 +76,7 @@ impl Session {
         if rings.is_some() {
             wishes.wished |= InitFlags::OVER_IO_URING;
         }
-        let agreed = agree(&mount, &wishes, request_max)?;
+        let agreed = agree(mount.device(), &wishes, request_max)?;
         if let Some(made) = rings.take() {
             let registered = if agreed.contains(InitFlags::OVER_IO_URING) {
                 made.register().map(|()| made)
@@ -99,7 +100,12 @@ impl Session {
 
     /// Sends what the kernel is to hear unasked.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::clone(self.mount.device()) as _)
+        Notifier::over(self.mount.device())
+    }
+
+    /// The mount's connection, for what goes by ioctls.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        self.mount.device()
     }
 
     /// Serves until the mount has ended. Unmounts if it ends for another reason.
@@ -119,20 +125,46 @@ impl Session {
         for _ in 1..threads {
             connections.push(Arc::new(self.mount.device().another()?));
         }
-        let mut workers = Vec::new();
-        for (index, device) in connections.into_iter().enumerate() {
-            let (server, request_max) = (Arc::clone(server), self.request_max);
-            let worker = thread::Builder::new().name(format!("fuse-{index}"));
-            workers.push(worker.spawn(move || work(&device, &*server, request_max))?);
-        }
-        let mut outcome = Ok(());
-        for ended in workers.into_iter().map(JoinHandle::join) {
-            let ended =
-                ended.unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
-            outcome = outcome.and(ended);
-        }
+        let how = Work { request_max: self.request_max, ended: Arc::default() };
+        let outcome = start("fuse", connections, server, &how).and_then(join);
         outcome.and(rings.map_or(Ok(()), Threads::join))
     }
+}
+
+/// How threads work off the requests of `/dev/fuse`.
+#[derive(Clone)]
+pub(crate) struct Work {
+    pub(crate) request_max: usize,
+    /// Set where threads are to end after their next request, though the mount has not.
+    pub(crate) ended: Arc<AtomicBool>,
+}
+
+pub(crate) type Workers = Vec<JoinHandle<io::Result<()>>>;
+
+/// Starts a thread for each connection, which belongs to it alone.
+pub(crate) fn start(
+    name: &str,
+    connections: Vec<Arc<Device>>,
+    server: &Arc<dyn Serve>,
+    how: &Work,
+) -> io::Result<Workers> {
+    let mut workers = Vec::new();
+    for (index, device) in connections.into_iter().enumerate() {
+        let (server, how) = (Arc::clone(server), how.clone());
+        let worker = thread::Builder::new().name(format!("{name}-{index}"));
+        workers.push(worker.spawn(move || work(&device, &*server, &how))?);
+    }
+    Ok(workers)
+}
+
+/// Waits until all of them have ended.
+pub(crate) fn join(workers: Workers) -> io::Result<()> {
+    let mut outcome = Ok(());
+    for ended in workers.into_iter().map(JoinHandle::join) {
+        let ended = ended.unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
+        outcome = outcome.and(ended);
+    }
+    outcome
 }
 
 /// What came of an attempt at rings; an error only where there has to be some.
@@ -150,12 +182,12 @@ fn unless_needed(rings: io::Result<Rings>, choice: Choice) -> io::Result<Option<
 }
 
 /// Answers the first messages of the kernel.
-fn agree(mount: &Mount, wishes: &Wishes, request_max: usize) -> io::Result<InitFlags> {
+pub(crate) fn agree(device: &Device, wishes: &Wishes, request_max: usize) -> io::Result<InitFlags> {
     let mut buffer = Buffer::new(request_max);
     loop {
-        let message = buffer.receive(mount.device())?;
+        let message = buffer.receive(device)?;
         let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-        match shake(message, wishes, &**mount.device())? {
+        match shake(message, wishes, device)? {
             Shake::Agreed(agreed) => return Ok(agreed),
             Shake::Again => {}
         }
@@ -163,14 +195,17 @@ fn agree(mount: &Mount, wishes: &Wishes, request_max: usize) -> io::Result<InitF
 }
 
 /// Serves one request after the other.
-fn work(device: &Arc<Device>, server: &dyn Serve, request_max: usize) -> io::Result<()> {
-    let mut buffer = Buffer::new(request_max);
+fn work(device: &Arc<Device>, server: &dyn Serve, how: &Work) -> io::Result<()> {
+    let mut buffer = Buffer::new(how.request_max);
     let answers = Arc::clone(device) as Arc<dyn Answer>;
     while let Some(message) = buffer.receive(device)? {
         match dispatch(message, server, &answers) {
             Ok(Done::Request(_)) => {}
             Ok(Done::Mount) => return Ok(()),
             Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        }
+        if how.ended.load(Ordering::SeqCst) {
+            return Ok(());
         }
     }
     Ok(())

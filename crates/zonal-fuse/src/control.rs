@@ -37,12 +37,12 @@ use zonal_fs::vfs::{
     OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake, WriteFlags,
     Written, XattrMode,
 };
-use zonal_fuse_transport::Transport;
 
 pub use self::inspect::{Inspect, ReclaimOrder};
 pub use self::report::Report;
 
 use crate::latency::Latencies;
+use crate::mount::Served;
 
 /// Name of the directory.
 pub const NAME: &str = ".zonal";
@@ -69,7 +69,7 @@ pub struct Control {
     /// How many threads answer requests, where that was decided.
     threads: OnceLock<u16>,
     /// How requests come.
-    transport: OnceLock<Transport>,
+    served: OnceLock<Served>,
     /// Whether the device can be written to at all.
     device_access: Access,
     /// Owner of the directory: user and group.
@@ -95,7 +95,7 @@ impl Control {
             made: Mutex::default(),
             metrics: OnceLock::new(),
             threads: OnceLock::new(),
-            transport: OnceLock::new(),
+            served: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
@@ -114,8 +114,8 @@ impl Control {
     }
 
     /// Shows how requests come.
-    pub fn set_transport(&self, transport: Transport) {
-        let first = self.transport.set(transport);
+    pub fn set_served(&self, served: Served) {
+        let first = self.served.set(served);
         assert!(first.is_ok(), "a mount has one session");
     }
 

@@ -25,6 +25,6 @@ pub mod unmount;
 pub mod zone_report;
 
 pub use error::ServeError;
-pub use mount::serve;
+pub use mount::{Served, serve};
 pub use options::MountConfig;
 pub use zonal_fuse_transport::Transport;

@@ -18,13 +18,14 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use zonal_fs::vfs::FileSystem;
+use zonal_fuse_transport::hidden::Hidden;
 use zonal_fuse_transport::mount::{self, MountSpec};
 use zonal_fuse_transport::{Session, Transport};
 
 use crate::error::Result;
-use crate::fuse::Front;
+use crate::fuse::{Front, make_hidden};
 use crate::latency::Latencies;
-use crate::options::{Access, Atime, Audience, MountConfig, Restrict, processors};
+use crate::options::{Access, AsyncDirect, Atime, Audience, MountConfig, Restrict, processors};
 use crate::unmount::detach;
 use crate::{ServeError, read_only};
 
@@ -48,8 +49,17 @@ enum Event {
     Closed(Result<()>),
 }
 
+/// How a mount is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// How requests come from the kernel.
+    pub transport: Transport,
+    /// How asynchronous direct reads come.
+    pub async_direct: AsyncDirect,
+}
+
 /// Serves `fs` at the mount point until it is unmounted or a SIGTERM or SIGINT arrives, then
-/// closes `fs`. Calls `ready` as soon as the mount can be used, with how requests come. `latencies` takes how long
+/// closes `fs`. Calls `ready` as soon as the mount can be used, with how it is served. `latencies` takes how long
 /// requests took.
 ///
 /// Needs no package as root; as a user it needs `fusermount3`. After a signal the mount is gone
@@ -63,7 +73,7 @@ pub fn serve(
     fs: Arc<dyn FileSystem>,
     latencies: Arc<Latencies>,
     config: &MountConfig,
-    ready: impl FnOnce(Transport),
+    ready: impl FnOnce(Served),
 ) -> Result<()> {
     let flusher = IoFlusher::become_one();
     let mut life = Life::new(Front::new(fs, latencies, config));
@@ -107,25 +117,22 @@ impl Life {
     }
 
     /// Mounts, serves and unmounts.
-    fn run(&mut self, config: &MountConfig, ready: impl FnOnce(Transport)) -> Result<()> {
+    fn run(&mut self, config: &MountConfig, ready: impl FnOnce(Served)) -> Result<()> {
         let point = mount_point(&config.mount_point)?;
-        if let Some(why) = self.front.refusal() {
-            return Err(ServeError::Option { option: "uring".to_owned(), why });
-        }
         // Before mounting: a signal from now on unmounts instead of killing.
         self.watch_signals()?;
         let session = Session::new(&spec(config, &point), &self.front.wishes(), threads(config))
             .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
         self.front.connect(session.notifier());
-        let transport = session.transport();
-        tracing::info!(transport = transport.name(), "requests come");
+        let hidden = make_hidden(&session);
+        let (kernel, beside) = (session.notifier(), hidden.as_ref().map(Hidden::notifier));
+        let pages = self.front.page_tasks();
+        self.spawn("pages", move || pages.run(&kernel, beside.as_ref()))?;
         let (upkeep, needs) = channel();
         let (front, wake) = (self.front.clone(), upkeep.clone());
         // The channel is open as long as the thread lives, and needed no longer.
         front.on_work(Arc::new(move || drop(wake.send(Upkeep::Work))));
         self.spawn("tick", move || tick(&front, &needs))?;
-        let (kernel, pages) = (session.notifier(), self.front.page_tasks());
-        self.spawn("pages", move || pages.run(&kernel))?;
         let syncs = self.front.sync_tasks();
         self.spawn("commit", move || syncs.run())?;
         if let Some(sending) = self.front.sending() {
@@ -136,11 +143,14 @@ impl Life {
         self.spawn("read-only", move || {
             read_only::watch(front.became_read_only(), &root, &watched);
         })?;
-        self.serve_in_background(session)?;
-        ready(transport);
-        let served = self.wait(&point);
+        let async_direct = self.front.serve_hidden(hidden, &session, threads(config));
+        let served = Served { transport: session.transport(), async_direct };
+        tracing::info!(?served, "requests come");
+        self.serve_in_background(session).inspect_err(|_| self.front.end_hidden())?;
+        ready(served);
+        let ended = self.wait(&point);
         let _ = upkeep.send(Upkeep::End);
-        served
+        ended
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -167,6 +177,7 @@ impl Life {
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("fuse-session", move || {
             let ended = session.run(&(Arc::new(front.clone()) as _));
+            front.end_hidden();
             // The main thread may go on to close the file system.
             drop(front);
             // Nobody listens if the main thread waits no longer.

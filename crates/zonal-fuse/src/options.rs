@@ -51,16 +51,24 @@ pub enum DirectWrites {
     Cache,
 }
 
-/// How the kernel sends asynchronous direct reads and writes (libaio, `io_uring`).
+/// How asynchronous direct reads of a zonefs that can be written (libaio, `io_uring`) come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AsyncDirect {
-    /// Many at a time where that changes no answer. On a zonefs that can be written it does: the
-    /// kernel cannot tell that an asynchronous write was short, as one across the end of a zone
-    /// is, so there they are sent one after the other.
+    /// Many at a time, by a hidden mount, where the kernel lets them: from Linux 6.9 on, if root mounts.
     #[default]
-    Exact,
-    /// Many at a time everywhere (`async-dio`): such a write fails with EIO.
     Together,
+    /// Those of one program one after the other, as its writes (`noasync-dio`).
+    InTurn,
+}
+
+impl AsyncDirect {
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Together => "together",
+            Self::InTurn => "in turn",
+        }
+    }
 }
 
 /// How requests come from the kernel.
@@ -113,7 +121,7 @@ pub struct MountConfig {
     pub write_cache: WriteCache,
     /// What a direct write leaves in the page cache.
     pub direct_writes: DirectWrites,
-    /// How asynchronous direct reads and writes arrive.
+    /// How asynchronous direct reads of a zonefs arrive.
     pub async_direct: AsyncDirect,
     /// How requests come from the kernel.
     pub transport: TransportChoice,
@@ -181,8 +189,7 @@ impl MountConfig {
             "writeback" => self.write_cache = WriteCache::Back,
             "warm-cache" => self.direct_writes = DirectWrites::Cache,
             "nowarm-cache" => self.direct_writes = DirectWrites::Bypass,
-            "async-dio" => self.async_direct = AsyncDirect::Together,
-            "noasync-dio" => self.async_direct = AsyncDirect::Exact,
+            "noasync-dio" => self.async_direct = AsyncDirect::InTurn,
             "uring" => self.transport = TransportChoice::Rings,
             "nouring" => self.transport = TransportChoice::Device,
             "nodev" => self.restrict |= Restrict::NODEV,

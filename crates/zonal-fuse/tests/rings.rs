@@ -1,8 +1,7 @@
 //! Requests by `io_uring`: what could stand still does not, and a mount ends as any other does.
 //!
 //! All callers are on one processor, so that all requests are in one queue. The drive is held back at the
-//! moments that matter, so that nothing here depends on time. Asynchronous I/O needs `unsafe` from Rust, so
-//! that program is Python.
+//! moments that matter, so that nothing here depends on time.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -12,13 +11,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mounted::content::{O_DIRECT, aligned, open};
 use mounted::held::{held, hold, until};
-use mounted::{Mounted, offer};
+use mounted::{Mounted, offer, tools};
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -116,36 +114,17 @@ fn without_an_offer_a_mount_has_no_rings_and_fails_where_they_are_needed() {
 /// Eight direct writes are held back in the drive, those of them that have an entry. A reader then locks pages that they
 /// have to drop before they are answered, and its request is the last in the queue.
 const CROSSED: &str = r"
-import ctypes, mmap, os, struct, sys, threading, time
 path, hold, held = sys.argv[1:]
-IO_SETUP, IO_GETEVENTS, IO_SUBMIT, PWRITE = 206, 208, 209, 1
 COUNT, SIZE = 8, 256 << 10
 os.sched_setaffinity(0, {0})
-libc = ctypes.CDLL(None, use_errno=True)
-
-def call(number, *arguments):
-    result = libc.syscall(number, *[ctypes.c_long(one) for one in arguments])
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
-
-def address(buffer):
-    return ctypes.addressof((ctypes.c_char * len(buffer)).from_buffer(buffer))
-
 direct = os.open(path, os.O_WRONLY | os.O_DIRECT)
 cached = os.open(path, os.O_RDONLY)
-context = ctypes.c_ulong(0)
-call(IO_SETUP, COUNT, ctypes.addressof(context))
+context = setup(COUNT)
 new = mmap.mmap(-1, SIZE)
 new.write(b'b' * SIZE)
 assert os.pread(cached, COUNT * SIZE, 0) == b'a' * (COUNT * SIZE)
 open(hold, 'x').close()
-controls = [
-    bytearray(struct.pack('<QIiHhIQQqQII', 0, 0, 0, PWRITE, 0, direct, address(new), SIZE, at * SIZE, 0, 0, 0))
-    for at in range(COUNT)
-]
-pointers = (ctypes.c_ulong * COUNT)(*[address(control) for control in controls])
-assert call(IO_SUBMIT, context.value, COUNT, ctypes.addressof(pointers)) == COUNT
+submit(context, [control(at, PWRITE, direct, address(new), SIZE, at * SIZE) for at in range(COUNT)])
 while not os.path.exists(held):
     time.sleep(0.001)
 readers = [threading.Thread(target=os.pread, args=(cached, SIZE, at * SIZE)) for at in range(COUNT)]
@@ -154,8 +133,7 @@ for reader in readers:
 # Whether they are behind the writes already changes what is tested, but not what must hold.
 time.sleep(0.3)
 os.unlink(hold)
-events = ctypes.create_string_buffer(32 * COUNT)
-assert call(IO_GETEVENTS, context.value, COUNT, COUNT, ctypes.addressof(events), 0) == COUNT
+assert results(context, COUNT, COUNT) == {at: SIZE for at in range(COUNT)}
 for reader in readers:
     reader.join()
 assert os.pread(cached, COUNT * SIZE, 0) == b'b' * (COUNT * SIZE), 'old pages'
@@ -163,16 +141,12 @@ assert os.pread(cached, COUNT * SIZE, 0) == b'b' * (COUNT * SIZE), 'old pages'
 
 #[test]
 fn direct_writes_end_while_reads_that_they_wait_for_are_behind_them_in_the_queue() {
-    if !cfg!(target_arch = "x86_64") {
-        return println!("SKIP: the system call numbers are of another machine");
-    }
+    let Some(mut python) = tools::aio(CROSSED) else { return };
     let Some(mut mounted) = mount() else { return };
     let path = mounted.path("file");
     fs::write(&path, vec![b'a'; 2 << 20]).unwrap();
     File::open(&path).unwrap().sync_all().unwrap();
     let (hold, held) = (hold(mounted.drive(), "write"), held(mounted.drive(), "write"));
-    let mut python = Command::new("timeout");
-    python.args(["--signal=KILL", "60", "python3", "-c", CROSSED]);
     let ended = python.arg(&path).arg(&hold).arg(held).status().unwrap();
     let _ = fs::remove_file(hold);
     assert!(ended.success(), "{ended}");

@@ -153,8 +153,8 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let shown = Arc::clone(&control);
-    let served = serve(control, latencies, &config, |transport| {
-        shown.set_transport(transport);
+    let served = serve(control, latencies, &config, |served| {
+        shown.set_served(served);
         helper::record(&config);
         ready();
     });

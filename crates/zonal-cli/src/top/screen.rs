@@ -101,8 +101,12 @@ fn heading(view: &View<'_>, width: usize) -> Paragraph<'static> {
     let what = match &view.now.what {
         What::Mount(report) => {
             let age = report.live.as_ref().map(|live| age(live.since_mount.ns));
-            let age = age.map_or(String::new(), |age| format!(", mounted for {age}"));
-            format!("{}, {}{age}", report.kind, report.setting("access"))
+            let age = age.map_or(String::new(), |age| format!(", for {age}"));
+            let transport = match report.setting("transport") {
+                "" => String::new(),
+                transport => format!(", by {transport}"),
+            };
+            format!("{}, {}{transport}{age}", report.kind, report.setting("access"))
         }
         What::Drive(_) => "drive".to_owned(),
     };

@@ -80,7 +80,12 @@ fn mount(zones: usize, at_s: u64) -> Snapshot {
         since_mount: traffic,
         minute: traffic,
     };
-    let named = [("access", "read-write".into()), ("waits", 12.into()), ("cache_hits", 99.into())];
+    let named = [
+        ("access", "read-write".into()),
+        ("transport", "/dev/fuse".into()),
+        ("waits", 12.into()),
+        ("cache_hits", 99.into()),
+    ];
     let named: BTreeMap<_, _> =
         named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     // Since mount, some took longer.
@@ -168,7 +173,7 @@ fn a_mount_shows_zones_space_traffic_and_latencies() {
     assert_has(
         &small,
         &[
-            "zonal top  /mnt  furrow, read-write, mounted for 1 min 42 s",
+            "zonal top  /mnt  furrow, read-write, by /dev/fuse, for 1 min 42 s",
             "1000 zones, a sign for",
             "every 1 s",
             "victim",

@@ -294,7 +294,7 @@ fn t0627_offline_zone_repair() {
 #[ignore = "needs fio; run by cargo xtask test"]
 fn what_a_failed_asynchronous_write_finds_is_not_reset() {
     let Some(fio) = Fio::find() else { return };
-    for options in ["errors=repair", "errors=repair,async-dio"] {
+    for options in ["errors=repair", "errors=repair,noasync-dio"] {
         for engine in ["--ioengine=libaio", "--ioengine=io_uring"] {
             let Some(drive) = Drive::formatted(&PLAIN, SEPARATE) else { return };
             drive.mount(options);

@@ -5,6 +5,7 @@
 //! - `conventional`: 02xx; `sequential`: 030x, 031x; `reading`: 032x, 0330; `swap`: 04xx.
 //! - `attributes`: 05xx, the counters; `errors`: 06xx, what a failing zone does.
 //! - `asynchronous`: many writers of one zone; it has no numbers.
+//! - `direct_reads`: files that are read directly while they are open in other ways; no numbers.
 //! - `warm`: the page cache filled by direct writes; it has no numbers either.
 //! - `drive`: the drive, its mount and its end; `io`: direct I/O; `programs`: fio and others.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail loudly and say why")]
@@ -12,6 +13,7 @@
 mod asynchronous;
 mod attributes;
 mod conventional;
+mod direct_reads;
 mod drive;
 mod errors;
 mod format;

@@ -87,27 +87,19 @@ impl Aio {
         let Some(python) = drive::find("python3") else { return };
         let numbers = [self.vectors, self.bytes, self.depth].map(|number| number.to_string());
         let mut script = Command::new(python);
-        must(&output(script.args(["-c", AIO]).arg(file).args([self.mode, end]).args(numbers)));
+        script.arg("-c").arg(format!("{ASYNCHRONOUS}{AIO}"));
+        must(&output(script.arg(file).args([self.mode, end]).args(numbers)));
     }
 }
 
-/// Rust has these system calls only as `unsafe`.
+/// The beginning of programs with asynchronous I/O.
+const ASYNCHRONOUS: &str = include_str!("../../../zonal-fuse/tests/mounted/aio.py");
+
+/// The rest of it.
 const AIO: &str = r"
-import ctypes, errno, mmap, os, struct, sys
 path, mode, end = sys.argv[1:4]
 vectors, size, depth = map(int, sys.argv[4:7])
-IO_SETUP, IO_GETEVENTS, IO_SUBMIT, PWRITE, PWRITEV = 206, 208, 209, 1, 8
 RWF_DSYNC, RWF_APPEND = 2, 16
-libc = ctypes.CDLL(None, use_errno=True)
-
-def call(number, *arguments):
-    result = libc.syscall(number, *[ctypes.c_long(one) for one in arguments])
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
-
-def address(buffer):
-    return ctypes.addressof((ctypes.c_char * len(buffer)).from_buffer(buffer))
 
 flags = {'append': os.O_APPEND, 'dsync': os.O_DSYNC}.get(mode, 0)
 each = {'each-append': RWF_APPEND, 'each-dsync': RWF_DSYNC}.get(mode, 0)
@@ -115,10 +107,8 @@ fd = os.open(path, os.O_WRONLY | os.O_DIRECT | flags)
 start, room = os.fstat(fd).st_size, os.fstat(fd).st_blocks * 512
 if end == 'missed':
     start += 4096
-context = ctypes.c_ulong(0)
-call(IO_SETUP, depth, ctypes.addressof(context))
+context = setup(depth)
 buffers = [mmap.mmap(-1, 2 * size) for _ in range(depth)]
-events = ctypes.create_string_buffer(32 * depth)
 
 def request(number, offset):
     # Every 4096 bytes of a write carry its number and their place in the write.
@@ -135,27 +125,24 @@ def request(number, offset):
         pieces += struct.pack('<QQ', address(buffer) + place, part)
     how, where = (PWRITEV, address(pieces)) if count > 1 else (PWRITE, address(buffer))
     at = 0 if 'append' in mode else offset
-    control = bytearray(struct.pack('<QIiHhIQQqQII', number, 0, each, how, 0, fd, where,
-                                    count if count > 1 else length, at, 0, 0, 0))
-    return control, pieces
+    return control(number, how, fd, where, count if count > 1 else length, at, each), pieces
 
 sent, done, lengths = 0, 0, {}
 total = (room - start + size - 1) // size
 while done < total:
     batch = [request(number, start + number * size) for number in range(sent, min(total, done + depth))]
     if batch:
-        pointers = (ctypes.c_ulong * len(batch))(*[address(control) for control, _ in batch])
-        assert call(IO_SUBMIT, context.value, len(batch), ctypes.addressof(pointers)) == len(batch)
+        submit(context, [one for one, _ in batch])
         sent += len(batch)
     # All of them: each buffer is free again then.
-    count = call(IO_GETEVENTS, context.value, sent - done, depth, ctypes.addressof(events), 0)
-    for number, _, result, _ in struct.iter_unpack('<QQqq', events.raw[:32 * count]):
+    ended = results(context, sent - done, depth)
+    for number, result in ended.items():
         if end == 'missed':
             assert result == -errno.EINVAL, (number, result)
             continue
         assert result > 0, (number, os.strerror(-result))
         lengths[number] = result
-    done += count
+    done += len(ended)
 
 if end == 'missed':
     sys.exit()

@@ -91,6 +91,8 @@ bitflags::bitflags! {
         const INIT_EXT = 1 << 30;
         /// Shared mappings of files that are open for direct I/O.
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        /// Files that are read through files of another mount.
+        const PASSTHROUGH = 1 << 37;
         /// Mounts that map users and groups.
         const ALLOW_IDMAP = 1 << 40;
         /// Requests by io_uring.
@@ -108,6 +110,8 @@ bitflags::bitflags! {
         const NOFLUSH = 1 << 5;
         /// Several direct writes at once.
         const PARALLEL_DIRECT_WRITES = 1 << 6;
+        /// It has a backing file: with [`DIRECT_IO`](Self::DIRECT_IO) for mappings, without it for everything.
+        const PASSTHROUGH = 1 << 7;
     }
 
     /// What a SETATTR sets.
@@ -131,6 +135,13 @@ bitflags::bitflags! {
         const ATIME_NOW = 1 << 7;
         /// The modification time becomes now.
         const MTIME_NOW = 1 << 8;
+    }
+
+    /// How a read came about.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ReadFlags: u32 {
+        /// It tells whose locks it stands by: it goes to a caller's buffer, and not to the page cache.
+        const LOCK_OWNER = 1 << 1;
     }
 
     /// How a write came about.

@@ -12,7 +12,7 @@ mod inward;
 mod outward;
 mod ring;
 
-pub use flags::{FattrFlags, FopenFlags, InitFlags, WriteFlags};
+pub use flags::{FattrFlags, FopenFlags, InitFlags, ReadFlags, WriteFlags};
 pub(crate) use flags::{notification, opcode};
 pub(crate) use inward::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,

@@ -13,7 +13,7 @@ use rustix::mount::MountFlags;
 use zonal_fuse_transport::abi::{Attr, FopenFlags, InitFlags};
 use zonal_fuse_transport::init::{Choice, Wishes};
 use zonal_fuse_transport::mount::{Audience, MountSpec};
-use zonal_fuse_transport::reply::Entry;
+use zonal_fuse_transport::reply::{Entry, Opened};
 use zonal_fuse_transport::request::{Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve, Session};
 
@@ -114,12 +114,13 @@ impl Ceiling {
     }
 
     /// Zone files are written directly, others only if their program wants that.
-    fn opened(&self, flags: i32) -> FopenFlags {
+    fn opened(&self, flags: i32) -> Opened {
         let is_logged = self.read_directory(|directory| directory.log.is_some());
         let direct_flags = if is_logged { O_DIRECT } else { O_DIRECT | O_ACCMODE };
         let common = FopenFlags::NOFLUSH | FopenFlags::KEEP_CACHE;
         let direct = FopenFlags::DIRECT_IO | FopenFlags::PARALLEL_DIRECT_WRITES;
-        if flags & direct_flags == 0 { common } else { common | direct }
+        let flags = if flags & direct_flags == 0 { common } else { common | direct };
+        Opened { handle: 0, flags, backing: None }
     }
 
     fn entry(&self, node: NodeId) -> Entry {
@@ -144,7 +145,7 @@ impl Serve for Ceiling {
             },
             Op::Create { name, how } => {
                 let node = self.change_directory(|all| all.create(name));
-                reply.created(&self.entry(node), 0, self.opened(how.flags));
+                reply.created(&self.entry(node), &self.opened(how.flags));
             }
             Op::Unlink { name } => done(self.change_directory(|all| all.remove(name)), reply),
             Op::Rename { name, new_name, .. } => {
@@ -158,7 +159,7 @@ impl Serve for Ceiling {
                 }
                 reply.attr(&self.attr(node), TTL);
             }
-            Op::Open { flags } => reply.opened(0, self.opened(flags)),
+            Op::Open { flags } => reply.opened(&self.opened(flags)),
             Op::Release { .. } | Op::Flush | Op::Fsync { .. } => reply.ok(),
             Op::Read(read) => self.read(node, read, reply),
             Op::Write(write) => self.write(node, &write, reply),

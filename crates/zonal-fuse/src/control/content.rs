@@ -12,6 +12,7 @@ use super::files::File;
 use super::metrics::{self, Dialect};
 use super::report::Report;
 use super::{Control, map, page};
+use crate::mount::Served;
 use crate::zone_report;
 
 /// Zones that are asked for at once.
@@ -71,9 +72,12 @@ impl Control {
         let metrics = metrics.map(|address| ("metrics".to_owned(), address.to_string().into()));
         let threads = self.threads.get();
         let threads = threads.map(|threads| ("threads".to_owned(), u64::from(*threads).into()));
-        let transport = self.transport.get();
-        let transport = transport.map(|how| ("transport".to_owned(), how.name().into()));
-        let named = settings.chain(metrics).chain(transport).chain(threads).chain(counters);
+        let served = self.served.get().into_iter().flat_map(|served| {
+            let Served { transport, async_direct } = served;
+            [("transport", transport.name()), ("async_direct_reads", async_direct.name())]
+        });
+        let served = served.map(|(name, how)| (name.to_owned(), how.into()));
+        let named = settings.chain(metrics).chain(served).chain(threads).chain(counters);
         Report {
             kind: self.inspected.kind().to_owned(),
             at_ns: self.latencies.now_ns(),

@@ -81,8 +81,13 @@ const TAKES_ALL: &str = "a string takes all";
 /// All of it. No text in it needs quoting: all are names of ours.
 pub fn text(report: &Report, coarse: &[(Operation, Coarse)], dialect: Dialect) -> String {
     let mut text = Text { text: String::new(), dialect };
-    text.begin("zonal_mount", Kind::Gauge, "Type and access of the mount; always 1.");
-    let labels = [("type", &*report.kind), ("access", report.setting("access"))];
+    text.begin(
+        "zonal_mount",
+        Kind::Gauge,
+        "Type and access of the mount, and how requests come; always 1.",
+    );
+    let setting = |name| (name, report.setting(name));
+    let labels = [("type", &*report.kind), setting("access"), setting("transport")];
     text.sample("zonal_mount", &labels, 1);
     match &report.live {
         Some(live) => {
@@ -262,7 +267,8 @@ pub(crate) mod tests {
             minute: traffic,
             ..Live::default()
         };
-        let named = [("access".to_owned(), "read-write".into())].into();
+        let named = [("access", "read-write"), ("transport", "/dev/fuse")];
+        let named = named.map(|(name, value)| (name.to_owned(), value.into())).into();
         let report =
             Report { kind: "furrow".to_owned(), named, live: Some(live), ..Report::default() };
         let latencies = Latencies::new(Arc::new(ManualClock::new(0)));
@@ -323,7 +329,7 @@ pub(crate) mod tests {
                 "zonal_reclaim_ratio 1.5\n",
                 "zonal_open_zones{class=\"user\"} 2\n",
                 "zonal_operation_duration_seconds_bucket{operation=\"read\",le=\"+Inf\"} 1\n",
-                "zonal_mount{type=\"furrow\",access=\"read-write\"} 1\n",
+                "zonal_mount{type=\"furrow\",access=\"read-write\",transport=\"/dev/fuse\"} 1\n",
             ] {
                 assert!(text.contains(line), "{line} is not in\n{text}");
             }

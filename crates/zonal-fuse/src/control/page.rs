@@ -49,7 +49,14 @@ fn heading(report: &Report) -> String {
         "" => String::new(),
         transport => format!(", by {transport}"),
     };
-    format!("{}, {}{transport}{mounted}{paused}\n", report.kind, report.setting("access"))
+    // Of zonefs alone it is a question.
+    let reads = match report.setting("async_direct_reads") {
+        reads if report.kind == "zonefs" && !reads.is_empty() => {
+            format!(", asynchronous direct reads {reads}")
+        }
+        _ => String::new(),
+    };
+    format!("{}, {}{transport}{reads}{mounted}{paused}\n", report.kind, report.setting("access"))
 }
 
 fn blocks(live: &Live) -> String {

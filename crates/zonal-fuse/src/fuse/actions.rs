@@ -7,9 +7,8 @@ use zonal_fs::vfs::{
     Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
 };
 use zonal_fs::{FsError, rules};
-use zonal_fuse_transport::abi::FopenFlags;
 use zonal_fuse_transport::listing::{self, Added, Name};
-use zonal_fuse_transport::reply::Entry;
+use zonal_fuse_transport::reply::{Entry, Opened};
 use zonal_fuse_transport::request::Read;
 use zonal_fuse_transport::{Errno, Header, NodeId};
 
@@ -75,7 +74,7 @@ impl Front {
         parent: NodeId,
         name: Option<&[u8]>,
         (perm, flags): (u16, i32),
-    ) -> Result<(Entry, u64, FopenFlags), Errno> {
+    ) -> Result<(Entry, Opened), Errno> {
         let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: &[] };
         let entry = match name {
             Some(name) => self.make(caller, parent, name, &new)?,
@@ -88,7 +87,7 @@ impl Front {
             })?,
         };
         match self.open_file(entry.node, flags) {
-            Ok((handle, flags)) => Ok((entry, handle, flags)),
+            Ok(opened) => Ok((entry, opened)),
             Err(error) => {
                 self.forget_lookups(self.ino(entry.node), 1);
                 Err(error)

@@ -135,7 +135,7 @@ pub(super) fn caller(request: &Header, umask: u32) -> Caller {
 pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> WriteFlags {
     let mut flags = WriteFlags::empty();
     flags.set(WriteFlags::DIRECT, open & O_DIRECT != 0);
-    flags.set(WriteFlags::DURABLE, route == Route::Direct && open & O_DSYNC != 0);
+    flags.set(WriteFlags::DURABLE, route != Route::Cached && open & O_DSYNC != 0);
     let kill = request.contains(abi::WriteFlags::KILL_SUIDGID);
     flags.set(WriteFlags::KILL_PRIVILEGES, kill);
     flags
@@ -145,7 +145,7 @@ pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> 
 /// file may have been opened with `O_DIRECT`, and mapped: these pages are locked until it is answered.
 pub(super) fn bypasses_pages(request: abi::WriteFlags, open: i32, route: Route) -> bool {
     let cached = request.contains(abi::WriteFlags::CACHE);
-    !cached && (route == Route::Direct || open & O_DIRECT != 0)
+    !cached && (route != Route::Cached || open & O_DIRECT != 0)
 }
 
 /// Whether a write goes to the end of the file. What the kernel writes from the page cache has its

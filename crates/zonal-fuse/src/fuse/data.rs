@@ -5,6 +5,7 @@ use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 
 use super::actions::perm_after_change;
+use super::pages::PageRange;
 use super::reply::Route;
 use super::{Front, convert, reply};
 use crate::latency::Operation;
@@ -33,7 +34,7 @@ impl Front {
         }
     }
 
-    fn read(&self, ino: NodeId, read: Read, reply: Reply) {
+    pub(super) fn read(&self, ino: NodeId, read: Read, reply: Reply) {
         reply.filled(read.size, |target| {
             let outcome =
                 self.run(Operation::Read, ino, |fs, ino| match read.flags & convert::O_DIRECT {
@@ -84,12 +85,19 @@ impl Front {
         if !convert::bypasses_pages(write.how, write.flags, route) {
             return answer();
         }
-        let Some(stale) = self.shared.pins.stale(self.ino(ino), written.offset, written.len) else {
-            return answer();
+        let stale = self.shared.pins.stale(self.ino(ino), written.offset, written.len);
+        let range = match stale {
+            Some(stale) => stale.range,
+            None if self.shared.openings.has_pages(self.ino(ino)) => {
+                PageRange { offset: written.offset, len: Some(written.len) }
+            }
+            None => return answer(),
         };
         let front = self.clone();
-        self.shared.pages.drop(ino, stale.range, move || {
-            front.shared.pins.dropped(front.ino(ino), stale);
+        self.shared.pages.drop(ino, range, move || {
+            if let Some(stale) = stale {
+                front.shared.pins.dropped(front.ino(ino), stale);
+            }
             answer();
         });
     }

@@ -1,8 +1,9 @@
 //! FUSE requests turned into calls of a [`FileSystem`].
 //!
 //! - `nodes`: inode numbers of the two sides.
-//! - `open`: opening and closing.
-//! - `zone_files`: writes to files that are zones, in their order.
+//! - `open`: opening and closing; `openings`: how zone files are open, and with which backing file.
+//! - `hidden`: the mount by which zone files are read directly.
+//! - `zone_files`: writes to files that are zones.
 //! - `ops`: one method per request; `data`: those of file contents; `actions`: what several of them share; `reply`: the answers.
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `ioctl`: inode flags and shutdown.
@@ -28,10 +29,12 @@
 mod actions;
 mod convert;
 mod data;
+mod hidden;
 mod inbox;
 mod ioctl;
 mod nodes;
 mod open;
+mod openings;
 mod ops;
 mod pages;
 mod pins;
@@ -59,8 +62,10 @@ use crate::options::{
     Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, TransportChoice, WriteCache,
 };
 use crate::read_only::RemountTrigger;
+pub(crate) use hidden::make_hidden;
 use nodes::Nodes;
 use open::Closings;
+use openings::Openings;
 pub(crate) use pages::PageTasks;
 use pages::Pages;
 use pins::Pins;
@@ -102,6 +107,9 @@ struct Shared {
     syncs: Syncs,
     collected: Collected,
     direct_writes: DirectWrites,
+    openings: Openings,
+    /// As it was mounted.
+    access: Access,
     async_direct: AsyncDirect,
     zone_writes: ZoneWrites,
     became_read_only: RemountTrigger,
@@ -122,12 +130,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether writes of one file are on their way together that are to be taken up in their order: the rings of
-    /// two processors keep none between them.
-    fn needs_order(&self) -> bool {
-        self.model == FileModel::Zones
-            && self.async_direct == AsyncDirect::Together
-            && self.fs.access() == Access::ReadWrite
+    /// Whether writes can be short, so that the kernel must not be asked for asynchronous direct I/O.
+    fn has_short_writes(&self) -> bool {
+        self.model == FileModel::Zones && self.access == Access::ReadWrite
     }
 }
 
@@ -150,32 +155,23 @@ impl Front {
             syncs: Syncs::default(),
             collected: Collected::default(),
             direct_writes: config.direct_writes,
-            async_direct: match config.access {
-                Access::ReadWrite => config.async_direct,
-                Access::ReadOnly => AsyncDirect::Together,
-            },
+            openings: Openings::default(),
+            access: config.access,
+            async_direct: config.async_direct,
             notifier: OnceLock::new(),
             audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
-            rings: Choice::Never,
+            rings: match config.transport {
+                TransportChoice::Device => Choice::Never,
+                TransportChoice::Fastest => Choice::Possible,
+                TransportChoice::Rings => Choice::Needed,
+            },
             stopped: AtomicBool::new(false),
             stopped_root: OnceLock::new(),
             running: RwLock::new(()),
         };
-        let rings = match config.transport {
-            TransportChoice::Device => Choice::Never,
-            TransportChoice::Fastest if shared.needs_order() => Choice::Never,
-            TransportChoice::Fastest => Choice::Possible,
-            TransportChoice::Rings => Choice::Needed,
-        };
-        Self { shared: Arc::new(Shared { rings, ..shared }) }
-    }
-
-    /// Why requests cannot come as they are wanted to.
-    pub(crate) fn refusal(&self) -> Option<&'static str> {
-        let is_refused = self.shared.rings == Choice::Needed && self.shared.needs_order();
-        is_refused.then_some("it does not keep the order of writes, which async-dio needs")
+        Self { shared: Arc::new(shared) }
     }
 
     /// Sets how notifications reach the kernel.
@@ -309,6 +305,13 @@ impl Front {
         }
     }
 
+    /// Whether there is to be a hidden mount, which takes root, and a kernel that collects no writes.
+    fn wants_hidden(&self) -> bool {
+        self.shared.async_direct == AsyncDirect::Together
+            && self.shared.write_cache == WriteCache::Through
+            && rustix::process::geteuid().is_root()
+    }
+
     /// What is wanted of the kernel.
     pub(crate) fn wishes(&self) -> Wishes {
         let zones = self.shared.model == FileModel::Zones;
@@ -324,8 +327,12 @@ impl Front {
             | InitFlags::CACHE_SYMLINKS
             | InitFlags::EXPORT_SUPPORT
             | InitFlags::HAS_IOCTL_DIR;
-        if !zones || self.shared.async_direct == AsyncDirect::Together {
+        // With it, the kernel makes EIO of a short asynchronous write (fuse_get_res_by_io); without it, it sends
+        // asynchronous reads in turn, except by a hidden mount.
+        if !self.shared.has_short_writes() {
             wished |= InitFlags::ASYNC_DIO;
+        } else if self.wants_hidden() {
+            wished |= InitFlags::PASSTHROUGH;
         }
         if !zones {
             // A zone file that is open for writing cannot be mapped: pages are not written in order.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, InodeFlags, OpenFor, WriteFlags};
 use zonal_fs::{FsError, protect};
-use zonal_fuse_transport::abi::FopenFlags;
+use zonal_fuse_transport::reply::Opened;
 use zonal_fuse_transport::{Errno, NodeId};
 
+use super::openings::Wish;
 use super::reply::{Route, opened};
 use super::{Front, convert};
 use crate::control;
@@ -46,24 +47,33 @@ impl Closings {
 
 impl Front {
     /// Opens a file as these open(2) flags say.
-    pub(super) fn open_file(&self, ino: NodeId, flags: i32) -> Result<(u64, FopenFlags), Errno> {
-        let route = self.open_in_time(ino, flags)?;
-        if route == Route::Cached {
-            self.shared.pins.open_cached(self.ino(ino));
-            if purpose(flags) == OpenFor::Writing {
-                self.add_writer(ino);
-            }
+    pub(super) fn open_file(&self, node: NodeId, flags: i32) -> Result<Opened, Errno> {
+        let (wish, model) = self.open_in_time(node, flags)?;
+        let ino = self.ino(node);
+        let (route, backing) = match (model, wish) {
+            (FileModel::Zones, _) => self.shared.openings.add(node, ino, wish),
+            (FileModel::Posix, Wish::DirectReads) => (Route::Direct, None),
+            (FileModel::Posix, Wish::Other(route)) => (route, None),
+        };
+        if has_pages(route, flags) {
+            self.shared.pins.open_cached(ino);
         }
-        Ok(opened(route, self.shared.atime))
+        if route == Route::Cached && purpose(flags) == OpenFor::Writing {
+            self.add_writer(node);
+        }
+        Ok(opened((route, backing), model, self.shared.atime))
     }
 
     /// Takes back an [`open_file`](Self::open_file).
     pub(super) fn close_file(&self, ino: NodeId, handle: u64, flags: i32) {
-        if Route::from(handle) == Route::Cached {
+        let (route, purpose) = (Route::from(handle), purpose(flags));
+        if has_pages(route, flags) {
             self.shared.pins.close_cached(self.ino(ino));
         }
-        let purpose = purpose(flags);
-        if Route::from(handle) == Route::Cached && purpose == OpenFor::Writing {
+        if self.shared.model == FileModel::Zones {
+            self.shared.openings.remove(self.ino(ino), route);
+        }
+        if route == Route::Cached && purpose == OpenFor::Writing {
             self.remove_writer(ino);
         }
         // A stopped file system has been closed with all its files.
@@ -77,23 +87,24 @@ impl Front {
         }
     }
 
-    fn open_in_time(&self, ino: NodeId, flags: i32) -> Result<Route, Errno> {
+    fn open_in_time(&self, ino: NodeId, flags: i32) -> Result<(Wish, FileModel), Errno> {
         let purpose = purpose(flags);
         let deadline = now() + CLOSE_TIMEOUT;
         loop {
             let seen = self.shared.closings.count();
             let mut full = false;
-            let route = self.run(Operation::Open, ino, |fs, ino| {
+            let opened = self.run(Operation::Open, ino, |fs, ino| {
                 let attr = fs.getattr(ino)?;
                 check(&attr, flags)?;
                 let outcome = fs.open(ino, purpose);
                 full = matches!(outcome, Err(FsError::TooManyOpen { .. } | FsError::ZoneLimit(_)));
                 let late = purpose == OpenFor::Writing && self.is_nearly_full(fs);
-                outcome.map(|()| if late { Route::Direct } else { route(fs, &attr, flags) })
+                let wish = if late { Wish::Other(Route::Direct) } else { wish(fs, &attr, flags) };
+                outcome.map(|()| (wish, fs.model(ino)))
             });
             let left = deadline.saturating_duration_since(now());
             if !full || left.is_zero() {
-                return route;
+                return opened;
             }
             self.shared.closings.wait(seen, left);
         }
@@ -122,17 +133,27 @@ fn check(attr: &Attr, flags: i32) -> Result<(), FsError> {
     protect::check_open(attr.flags, how)
 }
 
-/// How the data of a file travels.
-fn route(fs: &dyn FileSystem, attr: &Attr, flags: i32) -> Route {
+/// How the data of a file is to travel.
+fn wish(fs: &dyn FileSystem, attr: &Attr, flags: i32) -> Wish {
     let direct = flags & convert::O_DIRECT != 0 || control::is_own(attr.ino);
-    let direct = match fs.model(attr.ino) {
-        FileModel::Posix => direct,
+    let route = |direct| if direct { Route::Direct } else { Route::Cached };
+    match fs.model(attr.ino) {
+        FileModel::Posix => Wish::Other(route(direct)),
+        FileModel::Zones if direct && purpose(flags) == OpenFor::Reading => Wish::DirectReads,
         // What writes a zone must not go through pages. And reads of a zone that is offline must reach
         // us to fail: the kernel would find the file empty.
         FileModel::Zones => {
             let gone = attr.size == 0 && attr.flags.contains(InodeFlags::IMMUTABLE);
-            direct || gone || purpose(flags) == OpenFor::Writing
+            Wish::Other(route(gone || purpose(flags) == OpenFor::Writing))
         }
-    };
-    if direct { Route::Direct } else { Route::Cached }
+    }
+}
+
+/// Whether pages of a file may come into the page cache by it: sendfile(2) goes there though reads are direct.
+fn has_pages(route: Route, flags: i32) -> bool {
+    match route {
+        Route::Cached => true,
+        Route::Beside => purpose(flags) == OpenFor::Reading,
+        Route::Direct | Route::Backed => false,
+    }
 }

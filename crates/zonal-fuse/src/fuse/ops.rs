@@ -64,7 +64,7 @@ impl Serve for Front {
             }
             Op::Link { source, name } => self.link(source, (node, name), reply),
             Op::Open { flags } => match self.open_file(node, flags) {
-                Ok((handle, flags)) => reply.opened(handle, flags),
+                Ok(opened) => reply.opened(&opened),
                 Err(error) => reply.error(error),
             },
             Op::Create { name, how } => self.create(header, Some(name), how, reply),
@@ -157,7 +157,7 @@ impl Front {
             fs.setattr(&convert::caller(header, 0), ino, &set).map(|attr| self.attr(&attr))
         });
         if size.is_some() {
-            self.shared.pages.settle(ino, move || reply::attr(reply, result));
+            self.settle(ino, move || reply::attr(reply, result));
         } else {
             reply::attr(reply, result);
         }
@@ -179,7 +179,7 @@ impl Front {
         let caller = convert::caller(header, how.umask);
         let file = (convert::perm(how.mode), how.flags);
         match self.create_and_open(&caller, header.node, name, file) {
-            Ok((entry, handle, flags)) => reply.created(&entry, handle, flags),
+            Ok((entry, opened)) => reply.created(&entry, &opened),
             // The kernel holds the directory and knows that the name is free.
             Err(error) => reply.error(error),
         }

@@ -11,6 +11,8 @@
 //! is truncated: what waits is then forgotten, and the answer to the truncation waits for what is
 //! just being stored.
 //!
+//! With a hidden mount, its pages are dropped as well.
+//!
 //! One thread does both. To drop or store a page, the kernel waits for the page's lock, which a read
 //! under way holds until one of the serving threads has answered it. So serving threads never wait
 //! for this thread: they leave it the answer that must come afterwards.
@@ -182,14 +184,15 @@ impl Pages {
 
 impl PageTasks {
     /// Does what is handed in, until the end.
-    pub(crate) fn run(&self, kernel: &Notifier) {
+    pub(crate) fn run(&self, kernel: &Notifier, hidden: Option<&Notifier>) {
         let signed = |value| i64::try_from(value).unwrap_or(i64::MAX);
         for task in &self.tasks {
             let (outcome, then) = match task {
                 Task::Drop { ino, range, then } => {
                     // To the kernel, no length means all that follows.
                     let len = signed(range.len.unwrap_or(0));
-                    (kernel.inval_inode(ino, signed(range.offset), len), Some(then))
+                    let drop = |from: &Notifier| from.inval_inode(ino, signed(range.offset), len);
+                    (hidden.map_or(Ok(()), drop).and(drop(kernel)), Some(then))
                 }
                 Task::Store { ino, offset, data, number, answered } => {
                     thread::park_timeout((answered + STORE_DELAY).saturating_duration_since(now()));

@@ -22,20 +22,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::SeekFrom;
+use rustix::mount::UnmountFlags;
 use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
+use zonal_fs::vfs::FileSystem;
+use zonal_fs::zonefs::{self, ZoneFs};
 use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::{Access, Atime, MountConfig, WriteCache};
-use zonal_fuse::unmount::unmount_and_wait;
+use zonal_fuse::unmount::{detach, unmount_and_wait};
 
 /// How long a daemon may take to end.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 const MOUNT_POINT: &str = "ZONAL_TEST_MOUNT_POINT";
 const DRIVE: &str = "ZONAL_TEST_DRIVE";
+const KIND: &str = "ZONAL_TEST_KIND";
 const OPTIONS: &str = "ZONAL_TEST_OPTIONS";
 
 /// Options for every mount, from outside: `MOUNT_OPTIONS=writeback cargo test`.
@@ -49,6 +53,7 @@ pub(crate) struct Mounted {
     daemon: Child,
     dir: TempDir,
     drive: PathBuf,
+    kind: &'static str,
 }
 
 /// Mounts a new file system, or says why this machine cannot and returns `None`.
@@ -58,6 +63,15 @@ pub(crate) fn mount() -> Option<Mounted> {
 
 /// The same with mount options.
 pub(crate) fn mount_with(options: &str) -> Option<Mounted> {
+    mount_kind("furrow", options)
+}
+
+/// The same with a zonefs.
+pub(crate) fn mount_zones(options: &str) -> Option<Mounted> {
+    mount_kind("zonefs", options)
+}
+
+fn mount_kind(kind: &'static str, options: &str) -> Option<Mounted> {
     if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         println!("SKIP: /dev/fuse cannot be opened");
         return None;
@@ -69,8 +83,8 @@ pub(crate) fn mount_with(options: &str) -> Option<Mounted> {
     let dir = TempDir::with_prefix("zonal-fuse-").unwrap();
     fs::create_dir(dir.path().join("mnt")).unwrap();
     let drive = dir.path().join("drive");
-    let daemon = start(&dir.path().join("mnt"), &drive, options);
-    Some(Mounted { daemon, dir, drive })
+    let daemon = start(&dir.path().join("mnt"), &drive, (kind, options));
+    Some(Mounted { daemon, dir, drive, kind })
 }
 
 impl Mounted {
@@ -121,7 +135,12 @@ impl Mounted {
 
     /// Unmounts and waits for the daemon, which must end well.
     pub(crate) fn unmount(&mut self) {
-        unmount_and_wait(&self.root(), END_TIMEOUT).unwrap();
+        if self.kind == "zonefs" {
+            // Its directory cannot be synced, and there is no control directory here.
+            detach(&self.root(), UnmountFlags::empty()).unwrap();
+        } else {
+            unmount_and_wait(&self.root(), END_TIMEOUT).unwrap();
+        }
         self.wait();
     }
 
@@ -132,7 +151,7 @@ impl Mounted {
 
     /// Serves again what was unmounted.
     pub(crate) fn start(&mut self, options: &str) {
-        self.daemon = start(&self.root(), &self.drive, options);
+        self.daemon = start(&self.root(), &self.drive, (self.kind, options));
     }
 
     /// Kills the daemon without warning: the mount stays, dead.
@@ -195,21 +214,29 @@ impl Drop for Mounted {
 }
 
 /// Makes a drive whose zones are no power of two and hold less than their size, and formats it.
-fn format(path: &Path) {
+fn format(path: &Path, kind: &str) {
     let shape: Changes = SHAPE.parse().unwrap();
     let geometry = shape.geometry().unwrap();
     let overwrite = Overwrite::Refuse;
     let options = CreateOptions { geometry, rules: Rules::Zns, uuid: [1; 16], overwrite };
     FileDrive::create(path, &options).unwrap();
     let drive = Arc::new(FileDrive::open(path, OpenMode::ReadWrite).unwrap());
-    furrow::mkfs(drive, &SystemClock::new(), &MkfsOptions::default(), &mut |_| ()).unwrap();
+    match kind {
+        "zonefs" => {
+            zonefs::mkfs(&*drive, &zonefs::MkfsOptions::default(), &mut |_| ()).map(drop).unwrap();
+        }
+        _ => furrow::mkfs(drive, &SystemClock::new(), &MkfsOptions::default(), &mut |_| ())
+            .map(drop)
+            .unwrap(),
+    }
 }
 
-fn start(point: &Path, drive: &Path, options: &str) -> Child {
+fn start(point: &Path, drive: &Path, (kind, options): (&str, &str)) -> Child {
     let mut daemon = Command::new(env::current_exe().unwrap())
         .args(["daemon", "--exact", "--ignored", "--nocapture"])
         .env(MOUNT_POINT, point)
         .env(DRIVE, drive)
+        .env(KIND, kind)
         .env(OPTIONS, options)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -229,8 +256,9 @@ pub(crate) fn daemon() {
     let Some(point) = env::var_os(MOUNT_POINT) else { return };
     let drive = PathBuf::from(env::var_os(DRIVE).unwrap());
     // Here, where no test forks: a child would hold the lock of the drive until it runs a program.
+    let kind = env::var(KIND).unwrap();
     if !drive.exists() {
-        format(&drive);
+        format(&drive, &kind);
     }
     let mut config = MountConfig::new(drive.to_str().unwrap(), Path::new(&point));
     config.apply(&env::var(MORE_OPTIONS).unwrap_or_default()).unwrap();
@@ -246,12 +274,18 @@ pub(crate) fn daemon() {
     };
     let below = FileDrive::open(&drive, mode).unwrap();
     let device = Arc::new(held::Held { below, path: drive });
-    let options = MountOptions { access, atime, ..MountOptions::default() };
     let clock = match config.write_cache {
         WriteCache::Through => SystemClock::new(),
         WriteCache::Back => SystemClock::coarse(),
     };
-    let fs = Furrow::mount(device, Arc::new(clock), options).unwrap();
+    let clock = Arc::new(clock);
+    let fs: Arc<dyn FileSystem> = if kind == "zonefs" {
+        let options = zonefs::MountOptions { access: config.access, ..Default::default() };
+        Arc::new(ZoneFs::mount(device, clock, options).unwrap())
+    } else {
+        let options = MountOptions { access, atime, ..MountOptions::default() };
+        Arc::new(Furrow::mount(device, clock, options).unwrap())
+    };
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));
-    zonal_fuse::serve(Arc::new(fs), latencies, &config, |_| println!("READY")).unwrap();
+    zonal_fuse::serve(fs, latencies, &config, |_| println!("READY")).unwrap();
 }

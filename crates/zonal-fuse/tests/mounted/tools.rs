@@ -31,6 +31,18 @@ pub(crate) fn run(command: &mut Command) -> String {
     text
 }
 
+/// A program in Python that begins with asynchronous I/O, and has a minute. `None` where it cannot be run.
+pub(crate) fn aio(script: &str) -> Option<Command> {
+    if !cfg!(target_arch = "x86_64") {
+        println!("SKIP: the system call numbers are of another machine");
+        return None;
+    }
+    let mut python = Command::new("timeout");
+    python.args(["--signal=KILL", "60"]).arg(find("python3")?).arg("-c");
+    python.arg(format!("{}{script}", include_str!("aio.py")));
+    Some(python)
+}
+
 /// Runs a script with `sh -e` in a directory.
 pub(crate) fn shell(dir: &Path, script: &str, args: &[&OsStr]) -> String {
     run(Command::new("sh").args(["-e", "-c", script, "sh"]).args(args).current_dir(dir))

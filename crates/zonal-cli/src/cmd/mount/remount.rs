@@ -20,7 +20,7 @@ use zonal_fs::furrow;
 use zonal_fs::options::Taken;
 use zonal_fs::vfs::Access;
 use zonal_fs::zonefs::MountOptions;
-use zonal_fuse::options::{Restrict, TransportChoice};
+use zonal_fuse::options::{AsyncDirect, Restrict, TransportChoice};
 use zonal_fuse::{MountConfig, Transport};
 
 use super::FsKind;
@@ -190,6 +190,11 @@ fn config(args: &Mount, now: MountFlags) -> MountConfig {
     if let Ok(transport) = stats::text(&args.dir, "transport") {
         let is_rings = transport == Transport::Rings.name();
         config.transport = if is_rings { TransportChoice::Rings } else { TransportChoice::Device };
+    }
+    if stats::text(&args.dir, "async_direct_reads")
+        .is_ok_and(|how| how == AsyncDirect::InTurn.name())
+    {
+        config.async_direct = AsyncDirect::InTurn;
     }
     for (flag, restriction) in RESTRICTIONS {
         config.restrict.set(restriction, now.contains(flag));

@@ -1,0 +1,215 @@
+//! Direct reads of a zonefs that can be written, by the hidden mount: many at once, and it ends as the mount that
+//! programs see does, whoever has files open there.
+//!
+//! The drive is held back at the moments that matter, so that nothing here depends on time. The programs are Python,
+//! with asynchronous I/O by `aio.py`.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod mounted;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use mounted::content::{O_DIRECT, aligned};
+use mounted::held::{held, hold, until_or_end};
+use mounted::{Mounted, offer, tools};
+use rustix::mount::UnmountFlags;
+use zonal_fuse::unmount::{Unmounted, unmount_and_wait};
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+const BLOCK: usize = 4096;
+/// Reads of a program that are on their way together, and bytes of the file.
+const READS: usize = 32;
+const BYTES: usize = READS * BLOCK;
+
+/// A zonefs with a file of [`BYTES`], each block of another byte.
+fn mount() -> Option<(Mounted, PathBuf)> {
+    mount_with("")
+}
+
+/// The same with mount options.
+fn mount_with(options: &str) -> Option<(Mounted, PathBuf)> {
+    let mounted = mounted::mount_zones(&format!("threads=40,{options}"))?;
+    let path = mounted.path("seq/0");
+    let (mut buffer, place) = aligned(BYTES, 0);
+    for (number, block) in (1..).zip(buffer[place.clone()].chunks_mut(BLOCK)) {
+        block.fill(number);
+    }
+    writer(&path).write_all_at(&buffer[place], 0).unwrap();
+    Some((mounted, path))
+}
+
+fn try_reader(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path)
+}
+
+fn reader(path: &Path) -> File {
+    try_reader(path).unwrap()
+}
+
+fn writer(path: &Path) -> File {
+    OpenOptions::new().write(true).custom_flags(O_DIRECT).open(path).unwrap()
+}
+
+/// What is in a block.
+fn read(file: &File, block: u8) -> io::Result<u8> {
+    let (mut buffer, place) = aligned(BLOCK, 0);
+    file.read_exact_at(&mut buffer[place.clone()], u64::from(block) * BLOCK as u64)?;
+    Ok(buffer[place.start])
+}
+
+/// Many reads are with the drive while a write by another descriptor goes across the end of the zone.
+const BOTH: &str = r"
+path, hold, held = sys.argv[1:]
+READS, BLOCK = 32, 4096
+reader = os.open(path, os.O_RDONLY | os.O_DIRECT)
+writer = os.open(path, os.O_WRONLY | os.O_DIRECT)
+size, room = os.fstat(reader).st_size, os.fstat(reader).st_blocks * 512
+assert size == READS * BLOCK
+piece = mmap.mmap(-1, 1 << 20)
+piece.write(b'w' * len(piece))
+while room - size > len(piece):
+    size += os.pwrite(writer, piece, size)
+buffers = [mmap.mmap(-1, BLOCK) for _ in range(READS)]
+reads, writes = setup(READS), setup(1)
+open(hold, 'x').close()
+try:
+    submit(reads, [control(at, PREAD, reader, address(buffers[at]), BLOCK, at * BLOCK) for at in range(READS)])
+    for _ in range(30000):
+        together = os.stat(held).st_size if os.path.exists(held) else 0
+        if together == READS:
+            break
+        time.sleep(0.001)
+    submit(writes, [control(7, PWRITE, writer, address(piece), len(piece), size)])
+    written = results(writes, 1, 1, 30)
+finally:
+    os.unlink(hold)
+assert together == READS, together
+assert written == {7: room - size}, (written, room - size)
+assert results(reads, READS, READS) == {at: BLOCK for at in range(READS)}
+for at, buffer in enumerate(buffers):
+    assert buffer[:] == bytes([at + 1]) * BLOCK, at
+# At the end reads are short, and beyond it empty.
+submit(reads, [control(at, PREAD, reader, address(piece), BLOCK * 2, room - BLOCK + at * BLOCK) for at in range(2)])
+assert results(reads, 2, 2) == {0: BLOCK, 1: 0}
+";
+
+fn check_both(options: &str) {
+    let Some(mut python) = tools::aio(BOTH) else { return };
+    let Some((mut mounted, path)) = mount_with(options) else { return };
+    python.arg(&path).arg(hold(mounted.drive(), "read")).arg(held(mounted.drive(), "read"));
+    tools::run(&mut python);
+    mounted.unmount();
+}
+
+#[test]
+fn many_reads_are_with_the_drive_while_a_write_across_the_end_is_told_to_be_short() {
+    check_both("nouring");
+}
+
+#[test]
+fn the_same_where_other_requests_come_by_io_uring() {
+    let Some(_offer) = offer::set("Y") else { return };
+    check_both("uring");
+}
+
+/// Reads of a program that wait for the drive; it ends well once each of them has failed.
+fn reads_that_fail(mounted: &Mounted, path: &Path) -> Option<Child> {
+    const FAILING: &str = r"
+path, = sys.argv[1:]
+READS, BLOCK = 32, 4096
+reader = os.open(path, os.O_RDONLY | os.O_DIRECT)
+buffer, context = mmap.mmap(-1, BLOCK), setup(READS)
+submit(context, [control(at, PREAD, reader, address(buffer), BLOCK, at * BLOCK) for at in range(READS)])
+sys.exit(any(result >= 0 for result in results(context, READS, READS).values()))
+";
+    let mut python = tools::aio(FAILING)?;
+    File::create(hold(mounted.drive(), "read")).unwrap();
+    let program = python.arg(path).stdin(Stdio::null()).spawn().unwrap();
+    let waiting = || fs::metadata(held(mounted.drive(), "read"));
+    let all = until_or_end(|| waiting().is_ok_and(|held| held.len() == READS as u64));
+    assert!(all, "they did not come together");
+    Some(program)
+}
+
+#[test]
+fn readers_of_a_daemon_that_was_killed_get_errors_and_nothing_is_left() {
+    let Some((mut mounted, path)) = mount() else { return };
+    let file = reader(&path);
+    assert_eq!(read(&file, 0).unwrap(), 1);
+    let Some(mut program) = reads_that_fail(&mounted, &path) else { return };
+    // It has ended when this returns.
+    mounted.kill_daemon();
+    assert!(program.wait().unwrap().success());
+    assert!(read(&file, 0).is_err());
+    drop(file);
+    let unmounted = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap();
+    assert_eq!(unmounted, Unmounted::DaemonWasDead);
+    assert!(!mounted.is_mounted());
+    let _ = fs::remove_file(hold(mounted.drive(), "read"));
+    mounted.start("");
+    assert_eq!(read(&reader(&path), 0).unwrap(), 1);
+    mounted.unmount();
+}
+
+#[test]
+fn daemons_that_are_killed_while_files_are_opened_end() {
+    let Some((mut mounted, path)) = mount() else { return };
+    for turn in 0..8 {
+        thread::scope(|scope| {
+            let openers: Vec<_> = (0..4)
+                .map(|_| {
+                    // Each open of a file that nobody else has open asks the hidden mount.
+                    scope.spawn(|| while try_reader(&path).is_ok() {})
+                })
+                .collect();
+            thread::park_timeout(Duration::from_millis(20 + 7 * turn));
+            mounted.kill();
+            for opener in openers {
+                opener.join().unwrap();
+            }
+        });
+        mounted.start("");
+    }
+    assert_eq!(read(&reader(&path), 0).unwrap(), 1);
+    mounted.unmount();
+}
+
+#[test]
+fn a_mount_that_was_taken_away_is_served_until_its_last_file_is_closed() {
+    let Some((mut mounted, path)) = mount() else { return };
+    let (file, beside) = (reader(&path), File::open(&path).unwrap());
+    rustix::mount::unmount(mounted.root(), UnmountFlags::DETACH).unwrap();
+    assert_eq!(read(&file, 5).unwrap(), 6);
+    assert_eq!(read(&beside, 6).unwrap(), 7);
+    drop((file, beside));
+    mounted.wait();
+    mounted.start("");
+    assert_eq!(read(&reader(&path), 5).unwrap(), 6);
+    mounted.unmount();
+}
+
+#[test]
+fn a_daemon_that_is_asked_to_end_takes_the_hidden_mount_from_its_readers() {
+    let Some((mut mounted, path)) = mount() else { return };
+    let file = reader(&path);
+    assert_eq!(read(&file, 0).unwrap(), 1);
+    let Some(mut program) = reads_that_fail(&mounted, &path) else { return };
+    mounted.signal();
+    assert!(until_or_end(|| !mounted.is_mounted()));
+    fs::remove_file(hold(mounted.drive(), "read")).unwrap();
+    mounted.wait();
+    let _ = program.wait();
+    assert!(read(&file, 0).is_err());
+}
