@@ -249,10 +249,9 @@ impl Found {
             }
             Place::Zone(place, _) => {
                 let at = place.address();
-                let generation = place.generation().generation();
-                self.put_blocks((at.zone, at.block), blocks);
-                self.zones.entry(at.zone).or_default().generations[usize::from(generation)] +=
-                    blocks;
+                let generation = usize::from(place.generation().generation());
+                let sum = self.put_blocks((at.zone, at.block), blocks);
+                sum.generations[generation] = sum.generations[generation].saturating_add(blocks);
                 self.add_place_bytes(map_bytes(blocks));
             }
             Place::Shared(place) => {
@@ -262,10 +261,11 @@ impl Found {
         }
     }
 
-    fn put_blocks(&mut self, (zone, block): (u32, u32), blocks: u32) {
+    fn put_blocks(&mut self, (zone, block): (u32, u32), blocks: u32) -> &mut ZoneSum {
         let sum = self.zones.entry(zone).or_default();
         sum.live += u64::from(blocks);
         sum.end = sum.end.max(block.saturating_add(blocks));
+        sum
     }
 
     fn add_place_bytes(&mut self, bytes: u64) {
