@@ -116,7 +116,7 @@ impl Life {
         self.watch_signals()?;
         let session = Session::new(&spec(config, &point), &self.front.wishes(), threads(config))
             .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
-        self.front.connect(session.notifier());
+        self.front.connect(session.notifier(), session.agreed());
         let transport = session.transport();
         tracing::info!(transport = transport.name(), "requests come");
         let (upkeep, needs) = channel();
