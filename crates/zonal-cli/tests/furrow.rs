@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use zonal::{FileDrive, OpenMode};
@@ -161,6 +163,36 @@ fn zones_are_emptied_when_it_is_asked_for() {
     }
     must(&zonal(&["umount", text(&dir)]));
     must(&zonal(&["check", text(&drive), "--data"]));
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the file is to be closed while another process waits"
+)]
+fn a_mount_waits_for_the_end_of_the_one_before() {
+    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+        println!("SKIP: mounting needs root and /dev/fuse");
+        return;
+    }
+    let (folder, drive) = drive();
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
+    must(&zonal(&mount));
+    fs::write(dir.join("file"), "kept").unwrap();
+    // As umount(8) without our helper: the kernel lets go, and the daemon still commits.
+    let file = fs::File::open(dir.join("file")).unwrap();
+    must(&zonal(&["umount", "--lazy", text(&dir)]));
+    let closes = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        drop(file);
+    });
+    must(&zonal(&mount));
+    assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "kept");
+    closes.join().unwrap();
+    let refused = errors(&zonal(&mount));
+    assert!(refused.contains("in use by another process"), "{refused}");
+    must(&zonal(&["umount", text(&dir)]));
 }
 
 #[test]

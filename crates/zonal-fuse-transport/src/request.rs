@@ -2,7 +2,7 @@
 //!
 //! [`parse`] never panics, whatever the bytes are. An [`Op`] borrows names and data from them.
 
-use crate::abi::{self, FattrFlags, NodeId, ReadFlags, WriteFlags, opcode};
+use crate::abi::{self, FattrFlags, GetattrFlags, NodeId, ReadFlags, WriteFlags, opcode};
 use crate::fields::Fields;
 pub use crate::fields::Malformed;
 
@@ -157,7 +157,10 @@ pub enum Op<'a> {
     },
     /// Not answered.
     BatchForget(Forgets<'a>),
-    Getattr,
+    Getattr {
+        /// Asked for an open file: by a write or read of it, for one, and never by stat(2).
+        open: bool,
+    },
     Statx,
     Setattr(SetAttr),
     Readlink,
@@ -286,7 +289,11 @@ fn parse_op(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
         opcode::LOOKUP => Op::Lookup { name: fields.name()? },
         opcode::FORGET => Op::Forget { lookups: fields.take::<abi::ForgetIn>()?.nlookup },
         opcode::BATCH_FORGET => parse_batch(fields)?,
-        opcode::GETATTR => Op::Getattr,
+        opcode::GETATTR => {
+            let flags = fields.take::<abi::GetattrIn>()?.getattr_flags;
+            let flags = GetattrFlags::from_bits_retain(flags);
+            Op::Getattr { open: flags.contains(GetattrFlags::FH) }
+        }
         opcode::STATX => {
             fields.take::<abi::StatxIn>()?;
             Op::Statx

@@ -123,7 +123,7 @@ impl Life {
         self.watch_signals()?;
         let session = Session::new(&spec(config, &point), &self.front.wishes(), threads(config))
             .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
-        self.front.connect(session.notifier());
+        self.front.connect(session.notifier(), session.agreed());
         let hidden = make_hidden(&session);
         let (kernel, beside) = (session.notifier(), hidden.as_ref().map(Hidden::notifier));
         let pages = self.front.page_tasks();

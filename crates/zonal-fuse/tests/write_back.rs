@@ -7,6 +7,7 @@ mod mounted;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
 
 use mounted::Mounted;
 use mounted::held::until;
@@ -79,6 +80,12 @@ fn holes_are_exact_in_files_that_nobody_has_open_for_writing() {
     mounted.unmount();
 }
 
+/// Bytes that there is room for.
+fn room(mounted: &Mounted) -> u64 {
+    let stat = rustix::fs::statvfs(mounted.root()).unwrap();
+    stat.f_bavail * stat.f_frsize
+}
+
 /// Writes and syncs 8 MiB at a time to a new file until there is no room: which call says so, and how much it took.
 fn fill(mounted: &Mounted, name: &str) -> (&'static str, usize) {
     let mut file = File::create_new(mounted.path(name)).unwrap();
@@ -108,6 +115,59 @@ fn a_full_drive_is_said_by_fsync_and_by_write_to_files_opened_since() {
     for (name, synced) in [("first", first), ("second", second)] {
         let content = fs::read(mounted.path(name)).unwrap();
         assert!(content[..synced].iter().all(|&byte| byte == 9), "{name}: {synced} bytes");
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn a_full_drive_is_said_by_write_and_close_of_a_file_opened_before() {
+    let Some(mut mounted) = mount() else { return };
+    // More than what makes the kernel open files for direct writes.
+    fs::write(mounted.path("room"), vec![1; 120 << 20]).unwrap();
+    fill(&mounted, "first");
+    fs::remove_file(mounted.path("room")).unwrap();
+    let path = mounted.path("second");
+    let mut file = File::create_new(&path).unwrap();
+    let chunk = vec![9; 1 << 20];
+    let mut writes = 0;
+    let error = loop {
+        match file.write_all(&chunk) {
+            Ok(()) => writes += 1,
+            Err(error) => break error,
+        }
+        assert!(writes < 400, "a program that fills the drive would never end");
+    };
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}, after {writes} MiB");
+    assert!(file.metadata().is_ok(), "it can be looked at still");
+    assert_eq!(file.write(&chunk).unwrap_err().kind(), ErrorKind::StorageFull);
+    fs::remove_file(mounted.path("first")).unwrap();
+    file.sync_all().unwrap_err();
+    file.sync_all().unwrap();
+    file.write_all(&chunk).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    fs::remove_file(path).unwrap();
+    mounted.unmount();
+}
+
+#[test]
+fn nothing_is_lost_without_an_error() {
+    let Some(mut mounted) = mount() else { return };
+    fs::write(mounted.path("room"), vec![1; 80 << 20]).unwrap();
+    fill(&mounted, "first");
+    fs::remove_file(mounted.path("room")).unwrap();
+    for attempt in 0..2 {
+        let mut writer = Command::new("dd");
+        let held = File::create(mounted.path("held")).unwrap();
+        let room = room(&mounted);
+        // There is no room for the end, which the kernel has when the program closes the file.
+        writer.args(["if=/dev/zero", "bs=4k", "conv=notrunc", "status=none"]);
+        writer.arg(format!("count={}", room / 4096 + 2000)).stdout(held);
+        let done = writer.output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(!done.status.success(), "attempt {attempt}: nobody was told");
+        assert!(said.contains("No space left"), "attempt {attempt}: {said}");
+        fs::remove_file(mounted.path("held")).unwrap();
     }
     mounted.unmount();
 }

@@ -6,6 +6,7 @@
 
 mod helper;
 mod kind;
+mod release;
 mod remount;
 
 use std::cell::Cell;
@@ -134,7 +135,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         Access::ReadWrite => OpenMode::ReadWrite,
         Access::ReadOnly => OpenMode::ReadOnly,
     };
-    let stack = device::open_stack(&args.device, mode)?;
+    let stack = release::open_when_released(&args.device, mode)?;
     if let Base::Device = stack.base {
         config.expect_waits();
     }

@@ -114,6 +114,13 @@ bitflags::bitflags! {
         const PASSTHROUGH = 1 << 7;
     }
 
+    /// What is said of a GETATTR.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct GetattrFlags: u32 {
+        /// `fh` is that of an open file.
+        const FH = 1;
+    }
+
     /// What a SETATTR sets.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct FattrFlags: u32 {

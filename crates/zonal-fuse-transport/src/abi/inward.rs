@@ -47,6 +47,11 @@ inward! {
         nodeid: u64,
         nlookup: u64,
     }
+    GetattrIn {
+        getattr_flags: u32,
+        dummy: u32,
+        fh: u64,
+    }
     StatxIn {
         getattr_flags: u32,
         reserved: u32,

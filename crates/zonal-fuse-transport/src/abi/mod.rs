@@ -12,10 +12,11 @@ mod inward;
 mod outward;
 mod ring;
 
+pub(crate) use flags::GetattrFlags;
 pub use flags::{FattrFlags, FopenFlags, InitFlags, ReadFlags, WriteFlags};
 pub(crate) use flags::{notification, opcode};
 pub(crate) use inward::{
-    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,
+    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn,
     GetxattrIn, InHeader, InitIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
     ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, StatxIn, WriteIn,
 };
@@ -56,6 +57,7 @@ mod tests {
             (size_of::<IoctlIn>(), 32),
             (size_of::<CopyFileRangeIn>(), 56),
             (size_of::<ReleaseIn>(), 24),
+            (size_of::<GetattrIn>(), 16),
             (size_of::<StatxIn>(), 24),
             (size_of::<OutHeader>(), 16),
             (size_of::<InitOut>(), 64),

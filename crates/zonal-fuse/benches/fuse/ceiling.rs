@@ -152,7 +152,7 @@ impl Serve for Ceiling {
                 done(self.change_directory(|all| all.rename(name, new_name)), reply);
             }
             Op::Forget { .. } | Op::BatchForget(_) => {}
-            Op::Getattr => reply.attr(&self.attr(node), TTL),
+            Op::Getattr { .. } => reply.attr(&self.attr(node), TTL),
             Op::Setattr(set) => {
                 if let (Some(size), Some(file)) = (set.size, self.file(node)) {
                     file.write().expect("no holder panicked").resize(size);

@@ -141,19 +141,22 @@ pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> 
     flags
 }
 
+/// Whether a write is one of the kernel's own, from pages that were written before.
+pub(super) fn is_collected(request: abi::WriteFlags) -> bool {
+    request.contains(abi::WriteFlags::CACHE)
+}
+
 /// Whether a write passes the page cache by. What the kernel writes from its pages does not, though the
 /// file may have been opened with `O_DIRECT`, and mapped: these pages are locked until it is answered.
 pub(super) fn bypasses_pages(request: abi::WriteFlags, open: i32, route: Route) -> bool {
-    let cached = request.contains(abi::WriteFlags::CACHE);
-    !cached && (route != Route::Cached || open & O_DIRECT != 0)
+    !is_collected(request) && (route != Route::Cached || open & O_DIRECT != 0)
 }
 
 /// Whether a write goes to the end of the file. What the kernel writes from the page cache has its
 /// place.
 pub(super) fn append(request: abi::WriteFlags, open: i32) -> WriteFlags {
     let mut flags = WriteFlags::empty();
-    let cached = request.contains(abi::WriteFlags::CACHE);
-    flags.set(WriteFlags::APPEND, open & O_APPEND != 0 && !cached);
+    flags.set(WriteFlags::APPEND, open & O_APPEND != 0 && !is_collected(request));
     flags
 }
 

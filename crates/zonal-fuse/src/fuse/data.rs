@@ -62,7 +62,12 @@ impl Front {
         };
         let written = match written {
             Ok(written) => written,
-            Err(error) => return self.after_failed_write(ino, reply, error),
+            Err(error) => {
+                if convert::is_collected(write.how) {
+                    self.refuse_writes(ino, error);
+                }
+                return self.after_failed_write(ino, reply, error);
+            }
         };
         let len = u32::try_from(written.len).expect("at most one request");
         // What is written twice could be read between the two from pages that are old.

@@ -85,7 +85,7 @@ impl Serve for HiddenFiles {
                 None => reply.error(Errno::NOENT),
             },
             Op::Forget { .. } | Op::BatchForget(_) => {}
-            Op::Getattr => reply.attr(&attributes(node), TTL),
+            Op::Getattr { .. } => reply.attr(&attributes(node), TTL),
             Op::Open { flags } => {
                 openings.add_hidden(front.ino(node));
                 // Pages come anew with each: none is kept.

@@ -117,6 +117,8 @@ struct Shared {
     closings: Closings,
     /// Sends notifications to the kernel; set once there is a session.
     notifier: OnceLock<Notifier>,
+    /// What the kernel has agreed to; set likewise.
+    agreed: OnceLock<InitFlags>,
     audience: Audience,
     write_cache: WriteCache,
     atime: Atime,
@@ -159,6 +161,7 @@ impl Front {
             access: config.access,
             async_direct: config.async_direct,
             notifier: OnceLock::new(),
+            agreed: OnceLock::new(),
             audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
@@ -174,10 +177,11 @@ impl Front {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Sets how notifications reach the kernel.
-    pub fn connect(&self, notifier: Notifier) {
-        let first = self.shared.notifier.set(notifier);
-        assert!(first.is_ok(), "a front end has one session");
+    /// Sets how notifications reach the kernel, and what it has agreed to.
+    pub fn connect(&self, notifier: Notifier, agreed: InitFlags) {
+        let first =
+            self.shared.notifier.set(notifier).is_ok() && self.shared.agreed.set(agreed).is_ok();
+        assert!(first, "a front end has one session");
     }
 
     /// Refuses all further requests, and waits for those that are running, however long that is.

@@ -31,7 +31,8 @@ impl Serve for Front {
                     self.forget_lookups(self.ino(node), lookups);
                 }
             }
-            Op::Getattr => self.getattr(node, reply),
+            Op::Getattr { open: false } => self.getattr(node, reply),
+            Op::Getattr { open: true } => self.getattr_of_open(node, reply),
             Op::Statx => self.statx(node, reply),
             Op::Setattr(set) => self.setattr(header, &set, reply),
             Op::Readlink => self.readlink(node, reply),
@@ -73,7 +74,7 @@ impl Serve for Front {
                 self.close_file(node, handle, flags);
                 reply.ok();
             }
-            Op::Flush => reply.ok(),
+            Op::Flush => self.flush(reply),
             Op::Readdir(read) => reply::listing(reply, self.list(node, read)),
             Op::Readdirplus(read) => reply::listing(reply, self.list_plus(node, read)),
             Op::Statfs => self.statfs(node, reply),
@@ -110,6 +111,15 @@ impl Front {
 
     fn getattr(&self, ino: NodeId, reply: Reply) {
         reply::attr(reply, self.attributes(ino).map(|attr| self.attr(&attr)));
+        self.have_writes_ask(ino);
+    }
+
+    /// The kernel may ask on behalf of a write(2).
+    fn getattr_of_open(&self, ino: NodeId, reply: Reply) {
+        match self.refusal_of_writes(ino) {
+            Some(error) => reply.error(error),
+            None => self.getattr(ino, reply),
+        }
     }
 
     /// Those of the root are there even when all else is stopped, so that it can be unmounted.
@@ -128,6 +138,7 @@ impl Front {
             }
             Err(error) => reply.error(error),
         }
+        self.have_writes_ask(ino);
     }
 
     fn setattr(&self, header: &Header, what: &request::SetAttr, reply: Reply) {

@@ -207,6 +207,27 @@ fn syncfs_is_answered_once_everything_is_durable() {
 }
 
 #[test]
+fn a_kernel_that_sends_its_data_at_a_close_anyway_is_told_to_send_no_flush() {
+    const NOSYS: i32 = -38;
+    for (agreed, error) in [
+        (None, 0),
+        (Some(InitFlags::WRITEBACK_CACHE), 0),
+        (Some(InitFlags::WRITEBACK_CACHE | InitFlags::HANDLE_KILLPRIV_V2), NOSYS),
+    ] {
+        let fs = Arc::new(Closed::default());
+        let front = Front::new(fs as _, latencies(), &MountConfig::new("", Path::new("/")));
+        if let Some(agreed) = agreed {
+            front.shared.agreed.set(agreed).unwrap();
+        }
+        let kernel = Arc::new(Kernel(Mutex::default()));
+        let header = Header { unique: 5, node: NodeId(7), uid: 0, gid: 0, pid: 1 };
+        front.serve(&header, Op::Flush, Reply::new(5, Arc::clone(&kernel) as _));
+        let answer = [16_u32.to_le_bytes(), error.to_le_bytes(), [5, 0, 0, 0], [0; 4]].concat();
+        assert_eq!(*kernel.0.lock().unwrap(), [answer], "{agreed:?}");
+    }
+}
+
+#[test]
 fn space_of_an_inode_that_is_being_released_is_waited_for() {
     let releases = Releases::default();
     thread::scope(|scope| {

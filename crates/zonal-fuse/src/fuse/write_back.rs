@@ -9,7 +9,8 @@
 //! - holes are not looked for in a file while it is open for collected writes: the kernel asks without sending what it
 //!   has, and syncfs(2) does not wait until it has arrived. Once a writer has closed it, all of it has arrived.
 //!
-//! What a file could not take after it was opened is an error of close(2) and fsync(2).
+//! What a file could not take after it was opened is an error of close(2) and fsync(2), and from then on of write(2): after a failed WRITE the
+//! kernel is to forget the file's attributes, so it asks for them at the next write(2), which fails with what it is answered.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,7 +23,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use zonal_fs::vfs::FileSystem;
-use zonal_fuse_transport::NodeId;
+use zonal_fuse_transport::abi::InitFlags;
+use zonal_fuse_transport::{Errno, NodeId, Reply};
 
 use super::Front;
 use super::inbox::Inbox;
@@ -37,13 +39,22 @@ const SEND_INTERVAL: Duration = Duration::from_secs(4);
 /// What there may be to send.
 #[derive(Default)]
 pub(super) struct Collected {
-    /// How often each file is open for writing through the page cache.
-    writers: Mutex<BTreeMap<NodeId, u64>>,
+    /// Of each file that is open for writing through the page cache.
+    writers: Mutex<BTreeMap<NodeId, Writers>>,
     ending: Inbox<Infallible>,
 }
 
+/// Those of one file.
+#[derive(Default)]
+struct Writers {
+    /// How often it is open.
+    count: u64,
+    /// There was no room for what the kernel sent.
+    refused: Option<Errno>,
+}
+
 impl Collected {
-    fn writers(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
+    fn writers(&self) -> MutexGuard<'_, BTreeMap<NodeId, Writers>> {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,10 +83,22 @@ impl Front {
         self.shared.write_cache == WriteCache::Back
     }
 
+    /// Answers a FLUSH, which the kernel sends at a close(2) when all that it had collected of the file has arrived. It has
+    /// found errors by then, and locks are its own, so nothing is left to do: it need not send another.
+    pub(super) fn flush(&self, reply: Reply) {
+        // Linux before 5.8 would not send at a close either what it has collected. This flag is newer.
+        let sends = |agreed: &InitFlags| agreed.contains(InitFlags::HANDLE_KILLPRIV_V2);
+        if self.shared.agreed.get().is_some_and(sends) {
+            reply.error(Errno::NOSYS);
+        } else {
+            reply.ok();
+        }
+    }
+
     /// A file was opened for writing through the page cache.
     pub(super) fn add_writer(&self, ino: NodeId) {
         if self.has_write_back() {
-            *self.shared.collected.writers().entry(ino).or_default() += 1;
+            self.shared.collected.writers().entry(ino).or_default().count += 1;
         }
     }
 
@@ -85,12 +108,45 @@ impl Front {
             return;
         }
         let mut writers = self.shared.collected.writers();
-        if let Some(count) = writers.get_mut(&ino) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_file) = writers.get_mut(&ino) {
+            of_file.count -= 1;
+            if of_file.count == 0 {
                 writers.remove(&ino);
             }
         }
+    }
+
+    /// What the kernel had collected of a file was refused. Whoever writes on has to hear of it: a program that fills the drive would
+    /// never end.
+    pub(super) fn refuse_writes(&self, ino: NodeId, error: Errno) {
+        if matches!(error, Errno::NOSPC | Errno::DQUOT)
+            && let Some(of_file) = self.shared.collected.writers().get_mut(&ino)
+        {
+            of_file.refused = Some(error);
+        }
+    }
+
+    /// Attributes were asked for by stat(2): the kernel is not to keep them if a write(2) has to be refused.
+    pub(super) fn have_writes_ask(&self, ino: NodeId) {
+        if self.refusal_of_writes(ino).is_some() {
+            self.forget_attributes(ino);
+        }
+    }
+
+    /// What a write(2) to a file is to fail with, until there is room.
+    pub(super) fn refusal_of_writes(&self, ino: NodeId) -> Option<Errno> {
+        if !self.has_write_back() {
+            return None;
+        }
+        let refused =
+            self.shared.collected.writers().get(&ino).and_then(|writers| writers.refused)?;
+        if self.is_nearly_full(&*self.shared.fs) {
+            return Some(refused);
+        }
+        if let Some(of_file) = self.shared.collected.writers().get_mut(&ino) {
+            of_file.refused = None;
+        }
+        None
     }
 
     /// Whether the kernel may have data of a file that has not arrived here.
