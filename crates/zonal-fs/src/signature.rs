@@ -116,8 +116,8 @@ pub fn find(device: &dyn ZonedDevice) -> Result<Option<Signature>> {
     Ok(of_bytes(&start_of(device)?))
 }
 
-/// Wipes what a conventional first zone holds where signatures lie, so that nothing takes the device
-/// for what it was. A sequential zone is reset by mkfs.
+/// Wipes what conventional zones hold where signatures and superblocks lie, so that nothing takes the device
+/// for what it was. Sequential zones are reset by mkfs.
 pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
     let geometry = device.geometry();
     if geometry.kind(ZoneId::ZERO) == ZoneKind::SequentialRequired {
@@ -125,7 +125,8 @@ pub(crate) fn wipe(device: &dyn ZonedDevice) -> Result<()> {
     }
     let blocks = geometry.blocks(LOOKED_AT)?.min(geometry.capacity_of(ZoneId::ZERO));
     let bytes = usize::try_from(geometry.bytes(blocks).get()).expect("68 KiB at most");
-    Ok(device.write(Lba::ZERO, &vec![0; bytes])?)
+    device.write(Lba::ZERO, &vec![0; bytes])?;
+    furrow::forget(device)
 }
 
 /// The first bytes of a device; zeroes behind its end, and where the medium fails.

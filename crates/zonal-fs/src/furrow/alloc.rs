@@ -24,6 +24,8 @@ use super::records::Records;
 pub(super) enum Role {
     /// Superblock log: never anything else.
     Super,
+    /// A conventional zone for the journal: never anything else.
+    Journal(JournalUse),
     /// Journal, parts of the table, manifests.
     Meta,
     /// Empty, to be taken.
@@ -43,6 +45,9 @@ impl Role {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Super => "superblock",
+            Self::Journal(JournalUse::Taken) => "journal",
+            Self::Journal(JournalUse::Blank) => "journal-empty",
+            Self::Journal(JournalUse::Used(_)) => "journal-old",
             Self::Meta => "metadata",
             Self::Free => "free",
             Self::Open(Stream::User) => "open",
@@ -52,6 +57,17 @@ impl Role {
             Self::Failed => "failed",
         }
     }
+}
+
+/// What a conventional zone for the journal holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JournalUse {
+    /// Records of the journal.
+    Taken,
+    /// Zeroes.
+    Blank,
+    /// What no manifest names any more, below [`ZoneSlot::written`]. So often it could not be wiped.
+    Used(u8),
 }
 
 /// Which kind of data is written.
@@ -212,7 +228,7 @@ impl Zones {
         for zone in zones.ids() {
             zones.meta += u64::from(zones.slot(zone).role == Role::Meta);
             let slot = zones.slot(zone);
-            if !matches!(slot.role, Role::Super | Role::Failed) {
+            if !matches!(slot.role, Role::Super | Role::Journal(_) | Role::Failed) {
                 zones.usable += u64::from(slot.capacity);
             }
         }
@@ -386,10 +402,14 @@ impl Zones {
         self.remove_free(zone);
         self.emptied.remove(&zone);
         let slot = self.slot_mut(zone);
-        if !matches!(slot.role, Role::Super | Role::Failed) {
-            let dead = u64::from(slot.capacity.saturating_sub(slot.live));
-            self.usable = self.usable.saturating_sub(dead);
-            self.leave_role(zone, Role::Failed);
+        match slot.role {
+            Role::Super | Role::Failed => {}
+            Role::Journal(_) => slot.role = Role::Failed,
+            Role::Meta | Role::Free | Role::Open(_) | Role::Sealed | Role::PendingReset => {
+                let dead = u64::from(slot.capacity.saturating_sub(slot.live));
+                self.usable = self.usable.saturating_sub(dead);
+                self.leave_role(zone, Role::Failed);
+            }
         }
         self.finished(zone);
         self.index(zone);
@@ -406,9 +426,14 @@ impl Zones {
         Some(zone)
     }
 
-    /// A zone has been reset.
+    /// A zone has been reset. One of the journal's own is wiped first.
     pub(super) fn release(&mut self, zone: u32) {
         let slot = self.slot_mut(zone);
+        if let Role::Journal(_) = slot.role {
+            slot.role = Role::Journal(JournalUse::Used(0));
+            slot.written = slot.capacity;
+            return;
+        }
         assert!(slot.live == 0 && slot.in_flight == 0, "F3: nothing lives in a zone that is reset");
         slot.written = 0;
         slot.end = 0;

@@ -104,6 +104,9 @@ impl Furrow {
         if !self.has_worker() || backlog == Backlog::Much {
             self.compact(Pace::Little);
         }
+        if !self.has_worker() {
+            self.wipe_some();
+        }
     }
 
     /// Takes the batch: from here on changes belong to the next one.
@@ -230,6 +233,10 @@ impl Furrow {
                 }
                 committer.journal.failed = [true; 2];
                 self.name_journal(committer)?;
+            }
+            let is_loose = rest == Rest::Follows && committer.journal.needs_flush(self.layout());
+            if is_loose && !self.has_planted(PlantedBug::SkipFlushBetweenRecords) {
+                self.drive.flush()?;
             }
         }
         if self.has_planted(PlantedBug::SkipRecordFlush) {

@@ -14,7 +14,6 @@ use super::format::superblock::Superblock;
 use super::format::{ZoneGeneration, moved};
 use super::invariant::Problems;
 use super::io::Drive;
-use super::layout::Layout;
 use super::load::inode_of;
 use super::moves::zone_of;
 use super::planted::Planted;
@@ -82,7 +81,7 @@ pub fn dump(
     what: DumpWhat,
     each: &mut dyn FnMut(Value),
 ) -> Result<()> {
-    let layout = Layout::new(device.geometry())?;
+    let layout = superlog::layout_of(&device)?;
     let drive = Drive::new(device, layout);
     if what == DumpWhat::Superblock {
         let superlog::Search { found, bad, .. } = superlog::find_all(&drive);

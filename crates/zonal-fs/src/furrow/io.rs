@@ -201,9 +201,13 @@ impl Drive {
         all
     }
 
-    /// Empties a zone. A conventional one has no pointer: the device is told that nothing in it is needed.
+    /// Empties a zone. A conventional one has no pointer: zeroes replace superblocks, and where data was the device is
+    /// told that nothing in it is needed.
     pub(super) fn reset(&self, zone: u32) -> Result<()> {
         if self.layout.is_conventional(zone) {
+            if self.layout.is_superblock(zone) {
+                return self.wipe_log(zone);
+            }
             self.deallocate(zone);
             return Ok(());
         }

@@ -1,5 +1,8 @@
 //! The layout of a drive: which zones hold the superblock log, how large extents, parts and records
 //! may be, and how many zones are reserved so that reclaim and metadata always find one.
+//!
+//! Where there are enough conventional zones, superblocks and journal are in those: see
+//! [`conventional`](super::conventional).
 
 use zonal::placement::life::Evidence;
 use zonal::placement::model::Rules;
@@ -15,6 +18,24 @@ use crate::FsError;
 /// Sequential zones below which mkfs refuses: 4 for superblocks, 2 for the journal's copies, 2 for
 /// those of the table, 4 for the successors of both, 1 for reclaim, the rest for data.
 pub const SEQUENTIAL_ZONES_MIN: u32 = 20;
+
+/// Conventional zones from which on superblocks and journal are in such zones: 4 for superblocks, 2 for the
+/// journal's copies, 2 that the journal goes on in.
+pub const CONVENTIONAL_ZONES_MIN: u32 = 8;
+
+/// Blocks of a conventional zone that superblocks are written to: 1 MiB, which is read at once.
+const SUPERBLOCKS_MAX: u32 = 256;
+
+/// Blocks of the longest record of a journal in conventional zones, and so of what a power cut can leave
+/// with holes: 2 MiB.
+pub(super) const TORN_BLOCKS_MAX: u32 = 512;
+
+/// Bytes of rows in such a record, about. Half of that: the last row can be long.
+const TORN_ROWS_MAX: usize = 1 << 20;
+
+/// Active zones that metadata does without where it is in conventional zones: two of the journal, one for a
+/// superblock.
+const ACTIVE_ZONES_SAVED: u32 = 3;
 
 /// Blocks a zone must be able to hold (256 KiB): a journal record has to fit in one.
 pub const ZONE_BLOCKS_MIN: u32 = 64;
@@ -47,7 +68,7 @@ pub(super) const ROW_COPIES: u64 = 5;
 const JOURNAL_ZONES: u64 = 2;
 
 /// Zones kept free for metadata beside those it has: a pair that follows the journal's, and one that
-/// follows that of parts and manifests.
+/// follows that of parts and manifests. A journal in conventional zones may need that pair too, if these fail.
 const SPARE_ZONES: u64 = 4;
 
 /// Zones kept free for reclaim: one that it writes to, one that is begun, and one as slack for the
@@ -101,6 +122,8 @@ pub(super) struct Shares {
 pub(super) struct ZoneLimits {
     /// First zone that metadata may use: the first sequential one.
     pub(super) first_sequential: u32,
+    /// Conventional zones that only the journal uses, if there are any.
+    pub(super) journal: Option<[u32; 4]>,
     /// Blocks that a zone for metadata has; a smaller last one is not used for it.
     pub(super) zone_blocks: u32,
     /// Zones that data is written to at once.
@@ -115,6 +138,15 @@ pub(super) struct ZoneLimits {
     pub(super) extent_max: u32,
 }
 
+/// Which zones superblocks and journal are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Conventional ones, if there are enough.
+    Conventional,
+    /// Sequential ones, as on drives that were formatted before there was a choice.
+    Sequential,
+}
+
 /// The fixed numbers of a file system on a given drive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -124,6 +156,8 @@ pub(super) struct Layout {
     pub(super) first_sequential: u32,
     /// Both pairs of zones of the superblock log.
     pub(super) superblock_pairs: [[u32; 2]; 2],
+    /// Conventional zones that only the journal uses, if there are any.
+    pub(super) journal_zones: Option<[u32; 4]>,
     /// Largest extent, in blocks.
     pub(super) extent_max: u32,
     /// Sizes of the table's parts and levels.
@@ -161,8 +195,13 @@ impl Layout {
         self.record_bytes = self.record_bytes.min(part);
     }
 
-    /// Works out the numbers, or says why the drive cannot hold a file system.
+    /// Works out the numbers for a new file system, or says why the drive cannot hold one.
     pub(super) fn new(geometry: &Geometry) -> Result<Self, FsError> {
+        Self::at(geometry, Place::Conventional)
+    }
+
+    /// The same with superblocks and journal in these zones.
+    pub(super) fn at(geometry: &Geometry, place: Place) -> Result<Self, FsError> {
         let unsuitable = |why: String| Err(FsError::Unsuitable { why });
         let per_block = BLOCK_BYTES as u64 / geometry.block_size().bytes();
         let first_sequential = geometry.spec().conventional_zones;
@@ -192,39 +231,59 @@ impl Layout {
                 active.min(open)
             ));
         }
-        let middle = first_sequential + sequential / 2;
         let append_max = u32::try_from(geometry.max_append().get() / per_block).unwrap_or(u32::MAX);
         if append_max == 0 {
             return unsuitable("its largest append is under 4 KiB".into());
         }
+        let homes = Homes::of(geometry, (per_block, place));
         let zone_bytes = u64::from(zone_blocks) << BLOCK_SHIFT;
-        let few_open_pairs = active.min(open) < 6;
-        let mut table = table_limits(zone_bytes);
-        if few_open_pairs {
-            // Steps that follow each other take a pair of their own: so there are fewer, for longer.
-            table.whole_bytes = zone_bytes / 4;
-        }
-        Ok(Self {
+        let journal_bytes = zone_bytes.min(homes.journal_bytes);
+        let record_bytes = narrow((journal_bytes / 4).min(PART_BYTES_MAX));
+        let record_max = if homes.journal.is_some() { TORN_ROWS_MAX } else { usize::MAX };
+        let mut layout = Self {
             geometry: *geometry,
             per_block,
             first_sequential,
-            superblock_pairs: [[first_sequential, first_sequential + 1], [middle, middle + 1]],
+            superblock_pairs: homes.superblocks,
+            journal_zones: homes.journal,
             extent_max: EXTENT_BLOCKS_MAX.min(zone_blocks / 8).min(append_max).max(1),
-            table,
+            table: table_limits(zone_bytes),
             memtable_bytes: narrow(MEMTABLE_BYTES_MAX.min(zone_bytes / 2)),
             // The pair that is written then has room for what is committed meanwhile.
-            journal_blocks: JOURNAL_BYTES_MAX.min(zone_bytes * 3 / 4) >> BLOCK_SHIFT,
-            record_bytes: narrow((zone_bytes / 4).min(PART_BYTES_MAX)),
+            journal_blocks: JOURNAL_BYTES_MAX.min(journal_bytes * 3 / 4) >> BLOCK_SHIFT,
+            record_bytes: record_bytes.min(record_max),
             moved_bytes: usize::MAX,
             zone_blocks,
-            few_active_zones: active < FEW_ACTIVE_ZONES,
-            few_open_pairs,
-            open_zones: open_zones(active.min(open), sequential),
+            few_active_zones: false,
+            few_open_pairs: false,
+            open_zones: 1,
             placement: Rules::ByLife,
             evidence: Evidence::default(),
             // Flash bounds its active zones, since each takes some of its memory; disks do not.
             pick: if geometry.max_active().is_some() { ZonePick::Oldest } else { ZonePick::Lowest },
-        })
+        };
+        let saved = if homes.journal.is_some() { ACTIVE_ZONES_SAVED } else { 0 };
+        layout.divide_active(saved);
+        Ok(layout)
+    }
+
+    /// Divides the active zones that the drive allows, where metadata does without `saved` of them.
+    fn divide_active(&mut self, saved: u32) {
+        let [active, open] = [self.geometry.max_active(), self.geometry.max_open()]
+            .map(|limit| limit.map_or(u32::MAX, |limit| limit.saturating_add(saved)));
+        self.few_active_zones = active < FEW_ACTIVE_ZONES;
+        self.few_open_pairs = active.min(open) < 6;
+        let zone_bytes = self.zone_bytes();
+        // Steps that follow each other take a pair of their own: so there are fewer, for longer.
+        let whole = if self.few_open_pairs { zone_bytes / 4 } else { part_bytes_max(zone_bytes) };
+        self.table.whole_bytes = whole;
+        let sequential = self.geometry.zone_count() - self.first_sequential;
+        self.open_zones = open_zones(active.min(open), sequential);
+    }
+
+    /// Some conventional zones of the journal cannot be written: it may have to go on in sequential ones.
+    pub(super) fn expect_active_journal(&mut self) {
+        self.divide_active(0);
     }
 
     /// Keeps to what a mount asks for, within what the drive allows.
@@ -247,12 +306,47 @@ impl Layout {
     pub(super) fn zone_limits(&self) -> ZoneLimits {
         let Self { first_sequential, zone_blocks, extent_max, pick, evidence, .. } = *self;
         let (placement, budget) = (self.placement, self.placement.budget(self.open_zones));
-        ZoneLimits { first_sequential, zone_blocks, budget, pick, placement, evidence, extent_max }
+        ZoneLimits {
+            first_sequential,
+            journal: self.journal_zones,
+            zone_blocks,
+            budget,
+            pick,
+            placement,
+            evidence,
+            extent_max,
+        }
     }
 
     /// Whether a zone belongs to the superblock log.
     pub(super) fn is_superblock(&self, zone: u32) -> bool {
         self.superblock_pairs.iter().flatten().any(|&other| other == zone)
+    }
+
+    /// Whether a zone is a conventional one that only the journal uses.
+    pub(super) fn is_journal(&self, zone: u32) -> bool {
+        self.journal_zones.is_some_and(|zones| zones.contains(&zone))
+    }
+
+    /// Whether a zone is of the superblock log, or only the journal's.
+    pub(super) fn is_fixed(&self, zone: u32) -> bool {
+        self.is_superblock(zone) || self.is_journal(zone)
+    }
+
+    /// Blocks of a zone of the superblock log that the log is written to.
+    pub(super) fn log_blocks(&self, zone: u32) -> u32 {
+        let capacity = self.capacity(zone);
+        if self.is_conventional(zone) { capacity.min(SUPERBLOCKS_MAX) } else { capacity }
+    }
+
+    /// Whether a superblock takes an active zone, so that few of them are to be given up at once.
+    pub(super) fn finishes_superblocks(&self) -> bool {
+        self.few_active_zones && !self.is_conventional(self.superblock_pairs[0][0])
+    }
+
+    /// Whether the drive has a limit of active zones.
+    pub(super) fn limits_active(&self) -> bool {
+        self.geometry.max_active().is_some()
     }
 
     /// Blocks of 4 KiB that a zone can hold.
@@ -278,9 +372,14 @@ impl Layout {
         (bytes.saturating_mul(7) / 5 + zone / 2).div_ceil(zone)
     }
 
+    /// Zones that the journal takes of those that files could have.
+    fn journal_share(&self) -> u64 {
+        if self.journal_zones.is_some() { 0 } else { JOURNAL_ZONES }
+    }
+
     /// Zones that metadata takes for rows of `row_bytes`: of the journal, and of parts.
     fn meta_zones(&self, row_bytes: u64) -> u64 {
-        JOURNAL_ZONES + 2 * self.pairs_for(row_bytes)
+        self.journal_share() + 2 * self.pairs_for(row_bytes)
     }
 
     /// Zones kept free for metadata beside those it has.
@@ -327,11 +426,43 @@ impl Layout {
         });
         let spare = self.spare_zones() * zone;
         Shares {
-            journal: JOURNAL_ZONES * zone,
-            table: (self.meta_zones(in_extents(files)) - JOURNAL_ZONES) * zone,
+            journal: self.journal_share() * zone,
+            table: (self.meta_zones(in_extents(files)) - self.journal_share()) * zone,
             spare,
             reclaim: kept(2 * percent) - spare,
             files,
+        }
+    }
+}
+
+/// The zones of superblocks and journal.
+struct Homes {
+    superblocks: [[u32; 2]; 2],
+    /// Conventional zones for the journal.
+    journal: Option<[u32; 4]>,
+    /// Bytes of each of these.
+    journal_bytes: u64,
+}
+
+impl Homes {
+    /// In the first zones and in the middle ones: of the conventional zones if there are enough, else of the
+    /// sequential ones.
+    fn of(geometry: &Geometry, (per_block, place): (u64, Place)) -> Self {
+        let conventional = geometry.spec().conventional_zones;
+        let blocks = geometry.capacity_of(ZoneId::ZERO).get() / per_block;
+        let is_chosen = place == Place::Conventional
+            && conventional >= CONVENTIONAL_ZONES_MIN
+            && blocks >= u64::from(ZONE_BLOCKS_MIN);
+        let (first, count) = if is_chosen {
+            (0, conventional)
+        } else {
+            (conventional, geometry.zone_count() - conventional)
+        };
+        let middle = first + count / 2;
+        Self {
+            superblocks: [[first, first + 1], [middle, middle + 1]],
+            journal: is_chosen.then_some([first + 2, first + 3, middle + 2, middle + 3]),
+            journal_bytes: if is_chosen { blocks << BLOCK_SHIFT } else { u64::MAX },
         }
     }
 }
@@ -358,8 +489,12 @@ fn most(limit: u64, fits: impl Fn(u64) -> bool) -> u64 {
 }
 
 /// A part takes a sixteenth of a zone at most, so that pairs fill up well.
+fn part_bytes_max(zone_bytes: u64) -> u64 {
+    PART_BYTES_MAX.min(zone_bytes / 16)
+}
+
 fn table_limits(zone_bytes: u64) -> Limits {
-    let part_bytes = PART_BYTES_MAX.min(zone_bytes / 16);
+    let part_bytes = part_bytes_max(zone_bytes);
     Limits {
         part_bytes: narrow(part_bytes),
         whole_bytes: part_bytes,

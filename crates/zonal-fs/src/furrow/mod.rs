@@ -17,7 +17,7 @@
 //! | [`alloc`], [`target`], [`grants`], [`victims`] | what is each zone used for, which one is written next, which one is a victim? |
 //! | [`ops`], [`inode`], [`dir`], [`mod@read`], [`mod@file`], [`chunk`], [`buffer`] | what does each POSIX action do? |
 //! | [`data`], [`verify`], [`io`] | how do blocks get to the drive and back? |
-//! | [`commit`], [`journal`], [`superlog`], [`rows`] | what makes changes durable? |
+//! | [`commit`], [`journal`], [`superlog`], [`conventional`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`remake`], [`resume`] | how does a mount recover the state? |
 //! | [`mod@table`] | how are rows stored in sorted order? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
@@ -31,6 +31,7 @@ mod check;
 mod chunk;
 mod commit;
 mod committer;
+mod conventional;
 mod copy;
 mod data;
 mod dir;
@@ -111,7 +112,7 @@ use self::planted::PlantedBug;
 pub use self::planted::{Planted, PlantedBug};
 pub use self::stats::{Live, Stats};
 pub use self::step::{StepProgress, Work};
-pub(crate) use self::superlog::label_of;
+pub(crate) use self::superlog::{forget, label_of};
 pub use crate::mkfs::{Overwrite, Progress};
 
 use self::committer::{CommitTurns, Committer};
@@ -226,7 +227,7 @@ impl Furrow {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> Result<Self> {
-        let mut layout = Layout::new(device.geometry())?;
+        let mut layout = superlog::layout_of(&device)?;
         let division = options.division();
         layout.limit(&options);
         let drive = Drive::new(device, layout);

@@ -76,6 +76,10 @@ pub enum PlantedBug {
     DropMovedEarly,
     /// A batch with tables of moved blocks is written without flushing the blocks.
     SkipMovedFlush,
+    /// Records of one batch are written to conventional zones without a flush between them.
+    SkipFlushBetweenRecords,
+    /// A conventional zone of superblocks is written again without being emptied.
+    KeepOldSuperblocks,
 }
 
 /// The mistake to make, if there is one.
@@ -118,7 +122,7 @@ impl Planted {
 #[cfg(feature = "testing")]
 impl PlantedBug {
     /// All that power cuts of small drives bring out.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::SkipDataFlush,
         Self::SkipRecordFlush,
         Self::ResetBeforeDurable,
@@ -150,5 +154,7 @@ impl PlantedBug {
         Self::ListOpenZones,
         Self::ForgetMoved,
         Self::SkipMovedFlush,
+        Self::SkipFlushBetweenRecords,
+        Self::KeepOldSuperblocks,
     ];
 }

@@ -7,10 +7,14 @@
 //! torn record. A newest batch whose data is not there was never acknowledged either: it is taken for
 //! a torn one. What one recovery has found not to count does not count for a later one: the
 //! superblock says where that begins, before anything on the drive is changed.
+//!
+//! A [conventional](super::conventional) zone reads as zeroes behind its last record, like a finished one. Of a record
+//! that was torn there any blocks may be left.
 
 use zerocopy::byteorder::little_endian::U32;
 use zonal::{Zone, ZoneCond};
 
+use super::conventional::is_zero;
 use super::format::batch::{FreshZone, take_fresh};
 use super::format::manifest::Manifest;
 use super::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
@@ -19,6 +23,7 @@ use super::format::{Address, BLOCK_BYTES, blocks_for};
 use super::fresh::what_lacks;
 use super::io::Drive;
 use super::journal::{Journal, JournalZones, Position, Trust, Unread, read_record};
+use super::layout::TORN_BLOCKS_MAX;
 use super::planted::{Planted, PlantedBug};
 
 /// Blocks read at once in search of records: 1 MiB.
@@ -136,12 +141,30 @@ impl<'a> Reader<'a> {
     /// the batch does, and nothing says that it was durable. One that ends in a torn block may also have gone bad.
     pub(super) fn is_cut_off(&self, newest: &Batch, durable: u64) -> bool {
         let end = u64::from(self.whole.block) * self.drive.layout.per_block;
-        let ends_before = |(zone, is_in): (u32, bool)| {
-            let written = self.zones.get(zone as usize).and_then(Zone::written);
+        let zones = self.journal.pairs[self.whole.index].zones;
+        let ends_before = |(copy, is_in): (usize, bool)| {
+            if self.drive.layout.is_conventional(zones[copy]) {
+                return is_in || self.lacks_blocks(zones[copy], zones[1 - copy]);
+            }
+            let written = self.zones.get(zones[copy] as usize).and_then(Zone::written);
             is_in || written.is_some_and(|written| written.get() < end)
         };
-        let copies = self.journal.pairs[self.whole.index].zones.into_iter().zip(newest.is_in);
+        let copies = newest.is_in.into_iter().enumerate();
         !self.is_durable(newest, durable) && copies.into_iter().all(ends_before)
+    }
+
+    /// Whether blocks of the newest batch never came to a conventional zone: they are zero there, as all of it was
+    /// before, and not in the other copy.
+    fn lacks_blocks(&self, zone: u32, other: u32) -> bool {
+        let is_same_pair = self.before.index == self.whole.index;
+        let first = if is_same_pair { self.before.block } else { 0 };
+        let blocks_of = |zone| {
+            let blocks = self.whole.block.saturating_sub(first);
+            self.read_blocks(Address { zone, block: first }, blocks)
+        };
+        let (here, there) = (blocks_of(zone), blocks_of(other));
+        let mut blocks = here.chunks(BLOCK_BYTES).zip(there.chunks(BLOCK_BYTES));
+        blocks.any(|(here, there)| is_zero(here) && !is_zero(there))
     }
 
     /// Whether something says that the newest batch was durable.
@@ -275,14 +298,16 @@ impl<'a> Reader<'a> {
 
     fn find_from(&self, from: Address, budget: &mut u64) -> Option<(Address, String)> {
         let limit = self.written(from.zone);
+        let is_conventional = self.drive.layout.is_conventional(from.zone);
+        let zeroes_max = if is_conventional { TORN_BLOCKS_MAX } else { ZERO_BLOCKS_MAX };
         let mut zeroes = 0;
         let mut first = from.block;
-        while first < limit && zeroes < ZERO_BLOCKS_MAX {
+        while first < limit && zeroes < zeroes_max {
             let blocks = SEARCH_BLOCKS.min(limit - first);
             let chunk = self.read_blocks(Address { block: first, ..from }, blocks);
             for (block, bytes) in (first..).zip(chunk.chunks(BLOCK_BYTES)) {
                 let at = Address { block, ..from };
-                zeroes = if bytes.iter().all(|&byte| byte == 0) { zeroes + 1 } else { 0 };
+                zeroes = if is_zero(bytes) { zeroes + 1 } else { 0 };
                 if let Some(what) = self.later_record(at, bytes, budget) {
                     return Some((at, what));
                 }

@@ -6,7 +6,7 @@
 //! and writers need only for a part of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::Furrow;
 use super::alloc::{Role, Urgency};
@@ -40,7 +40,7 @@ const RECLAIMS: usize = 8;
 pub enum Work {
     /// Makes durable what was written four seconds ago, or earlier if it is much.
     Commit,
-    /// Resets a zone in which nothing lives.
+    /// Resets a zone in which nothing lives, and wipes 4 MiB of a conventional one that the journal has left.
     Reset,
     /// Removes up to 1,024 map entries of what was deleted or cut off.
     Reap,
@@ -105,7 +105,9 @@ impl Furrow {
             Work::Commit => self.commit_step(),
             Work::Reset => {
                 self.reset_one();
-                let more = self.read_state().zones.reset_count() > 0;
+                self.wipe_some();
+                let zones = &self.read_state().zones;
+                let more = zones.reset_count() > 0 || zones.next_wipe().is_some();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Reap => {
@@ -262,10 +264,14 @@ impl Furrow {
     /// Resets one of the zones that no durable row refers to any more (F3), and says whether there
     /// was one. A writer short of free zones calls it too.
     pub(super) fn reset_one(&self) -> bool {
-        let _turn = self.steps.resetting.lock().expect("no holder panicked");
+        let _turn = self.lock_resetting();
         let Some(zone) = self.write_accounts().zones.next_reset() else { return false };
         self.reset_zone(zone);
         true
+    }
+
+    pub(super) fn lock_resetting(&self) -> MutexGuard<'_, ()> {
+        self.steps.resetting.lock().expect("no holder panicked")
     }
 
     /// Resets a zone in which nothing lives. One that cannot be reset is taken out of use.

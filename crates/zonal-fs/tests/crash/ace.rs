@@ -4,7 +4,7 @@
 
 use zonal_fs::vfs::{Allocate, Caller, FileKind, RenameFlags, SyncKind, WriteFlags, XattrMode};
 
-use crate::ops::drives::SMALL;
+use crate::ops::drives::{SMALL, Shape};
 use crate::ops::{Op, Pick};
 use crate::run::Start;
 
@@ -26,6 +26,11 @@ const OTHER: Pick = 2;
 /// The fixed tree: directories `n0` and `n1`, files `n2` (two blocks and a bit), `n3` (empty) and
 /// `n0/n4` (half a block, with an attribute).
 pub(crate) fn start() -> Start {
+    start_on(&SMALL)
+}
+
+/// The same on a drive of another shape.
+pub(crate) fn start_on(shape: &Shape) -> Start {
     let ops = [
         create(ROOT, 0, FileKind::Directory),
         create(ROOT, 1, FileKind::Directory),
@@ -36,7 +41,7 @@ pub(crate) fn start() -> Start {
         write(INNER, 0, 2000, WriteFlags::empty()),
         Op::SetXattr { entry: 2, name: 0, len: 20, seed: 9, mode: XattrMode::Any },
     ];
-    Start::new(&SMALL, 0, &ops)
+    Start::new(shape, 0, &ops)
 }
 
 fn create(dir: Pick, name: u8, kind: FileKind) -> Op {

@@ -116,7 +116,9 @@ impl Checker {
                         .map_err(|violation| format!("{violation}\n  left over: {cuts:?}"))?;
                 }
             }
-            return Ok(());
+            if !outage.has_more_subsets() {
+                return Ok(());
+            }
         }
         for _ in 0..effort.samples {
             let mut random = self.random.clone();

@@ -7,27 +7,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 use zonal::image::Image;
 use zonal::layer::record::Recorder;
-use zonal::{DeviceError, Lba, LbaCount, ZoneFailure, ZoneId, ZonedDevice};
+use zonal::{DeviceError, Lba, LbaCount, ZoneFailure, ZoneId, ZoneKind, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::furrow::{Access, DumpWhat, Furrow, MountOptions, dump};
 use zonal_fs::vfs::{Caller, FileSystem, Ino};
 
 use crate::hooked::{Hook, Hooked};
-use crate::ops::drives::{self, SMALL, StepClock};
+use crate::ops::drives::{self, CONVENTIONAL, SMALL, Shape, StepClock};
 use crate::random_ops;
 use crate::run::{Start, end_of};
 use crate::zones::PLAIN;
 
-/// The second pair of the superblock log on [`SMALL`], which while armed takes no writes.
-#[derive(Default)]
-struct SecondPair(AtomicBool);
+/// Pairs of the superblock log.
+type Pairs = [[u32; 2]; 2];
 
-const PAIRS: [[u32; 2]; 2] = [[0, 1], [12, 13]];
+/// Drives and where they have superblocks.
+const DRIVES: [(Shape, Pairs); 2] = [(SMALL, [[0, 1], [12, 13]]), (CONVENTIONAL, [[0, 1], [5, 6]])];
+
+/// A pair of the superblock log, which while armed takes no writes.
+struct SecondPair(AtomicBool, [u32; 2]);
 
 impl Hook for SecondPair {
     fn before_write(&self, lba: Lba) -> Result<(), DeviceError> {
-        let zone = SMALL.geometry().locate(lba).0;
-        let fails = PAIRS[1].contains(&zone.get()) && self.0.load(Ordering::Relaxed);
+        let zone = CONVENTIONAL.geometry().locate(lba).0;
+        let fails = self.1.contains(&zone.get()) && self.0.load(Ordering::Relaxed);
         if fails { Err(DeviceError::Medium { lba }) } else { Ok(()) }
     }
 }
@@ -50,6 +53,22 @@ fn mount(drive: Arc<dyn ZonedDevice>, access: Access) -> Result<Furrow, FsError>
     Furrow::mount(drive, Arc::new(StepClock::default()), options)
 }
 
+/// Writes what is no record behind what was written in a zone: so many blocks behind it, if it is conventional.
+pub(crate) fn tear(drive: &dyn ZonedDevice, zone: ZoneId, hole: u64) {
+    if drive.geometry().kind(zone) == ZoneKind::SequentialRequired {
+        drive.append(zone, &[7; 4096]).expect("the zone has room");
+        return;
+    }
+    let start = drive.geometry().zone_start(zone);
+    let is_written = |block: &u64| {
+        let mut bytes = [0; 4096];
+        drive.read(start + LbaCount::new(*block), &mut bytes).expect("read");
+        bytes != [0; 4096]
+    };
+    let end = (0..64).rev().find(is_written).map_or(0, |last| last + 1);
+    drive.write(start + LbaCount::new(end + hole), &[7; 4096]).expect("the zone has room");
+}
+
 fn dumped(image: &Image, what: DumpWhat) -> Vec<Value> {
     let mut values = Vec::new();
     dump(Arc::new(image.power_on()), what, &mut |value| values.push(value)).expect("dump");
@@ -62,7 +81,8 @@ fn number(value: &Value) -> u64 {
 
 fn lba(zone: &Value, block: &Value) -> Lba {
     let zone = ZoneId::new(number(zone) as u32);
-    SMALL.geometry().zone_start(zone) + LbaCount::new(number(block))
+    // Zones are of one size in all drives here.
+    CONVENTIONAL.geometry().zone_start(zone) + LbaCount::new(number(block))
 }
 
 #[test]
@@ -115,13 +135,18 @@ fn check_names_the_file_of_each_bad_block() {
 
 #[test]
 fn a_superblock_copy_that_failed_is_written_by_the_next_commit() {
-    let image = Start::new(&SMALL, 50, &[]).image;
+    for (shape, pairs) in DRIVES {
+        failed_copy(shape, pairs);
+    }
+}
+
+fn failed_copy(shape: Shape, pairs: Pairs) {
+    let image = Start::new(&shape, 50, &[]).image;
     let recorder = Arc::new(Recorder::new(image.clone()));
-    let drive = Hooked::new(recorder.clone(), SecondPair::default());
+    let drive = Hooked::new(recorder.clone(), SecondPair(AtomicBool::new(false), pairs[1]));
     // What a cut left in the journal makes the mount write a manifest and a superblock.
     let journal = &dumped(&image, DumpWhat::Manifest)[0]["journal_zones"][0][0];
-    let journal = ZoneId::new(number(journal) as u32);
-    recorder.append(journal, &[7; 4096]).expect("the journal has room");
+    tear(&*recorder, ZoneId::new(number(journal) as u32), 0);
     drive.hook.0.store(true, Ordering::Relaxed);
     let fs = mount(drive.clone(), Access::ReadWrite).expect("mount");
     let problems = drives::problems(drive.clone());
@@ -131,7 +156,7 @@ fn a_superblock_copy_that_failed_is_written_by_the_next_commit() {
     fs.sync().expect("sync");
     assert_eq!(drives::problems(drive), Vec::<String>::new());
     let mut image = end_of(&recorder.recording());
-    for zone in PAIRS[0] {
+    for zone in pairs[0] {
         image.fail_zone(ZoneId::new(zone), ZoneFailure::Offline);
     }
     let fs = mount(Arc::new(image.power_on()), Access::ReadWrite).expect("the other pair has it");
@@ -140,7 +165,13 @@ fn a_superblock_copy_that_failed_is_written_by_the_next_commit() {
 
 #[test]
 fn an_older_superblock_is_not_taken_where_a_newer_one_cannot_be_read() {
-    let recorder = Arc::new(Recorder::new(Start::new(&SMALL, 50, &[]).image));
+    for (shape, pairs) in DRIVES {
+        unreadable_newest(shape, pairs);
+    }
+}
+
+fn unreadable_newest(shape: Shape, pairs: Pairs) {
+    let recorder = Arc::new(Recorder::new(Start::new(&shape, 50, &[]).image));
     let fs = mount(recorder.clone(), Access::ReadWrite).expect("mount");
     fs.create(&Caller::ROOT, Ino::ROOT, b"made", &PLAIN).expect("create");
     fs.shutdown().expect("unmount");
@@ -153,7 +184,7 @@ fn an_older_superblock_is_not_taken_where_a_newer_one_cannot_be_read() {
         let newest = of_pair.max_by_key(|found| number(&found["epoch"])).expect("one");
         lba(&newest["zone"], &newest["block"])
     };
-    let bad = PAIRS.map(newest);
+    let bad = pairs.map(newest);
     for one in bad {
         let drive = Hooked::new(Arc::new(image.power_on()), Unreadable(vec![one]));
         let fs = mount(drive, Access::ReadWrite).expect("the other pair has it");
@@ -171,7 +202,13 @@ fn an_older_superblock_is_not_taken_where_a_newer_one_cannot_be_read() {
 
 #[test]
 fn superblocks_of_an_earlier_moment_lead_to_what_was_written_since() {
-    let image = Start::new(&SMALL, 50, &[]).image;
+    for (shape, pairs) in DRIVES {
+        earlier_superblocks(shape, pairs);
+    }
+}
+
+fn earlier_superblocks(shape: Shape, pairs: Pairs) {
+    let image = Start::new(&shape, 50, &[]).image;
     let recorder = Arc::new(Recorder::new(image.clone()));
     let fs = mount(recorder.clone(), Access::ReadWrite).expect("mount");
     fs.shutdown().expect("unmount");
@@ -179,7 +216,7 @@ fn superblocks_of_an_earlier_moment_lead_to_what_was_written_since() {
     fs.create(&Caller::ROOT, Ino::ROOT, b"made", &PLAIN).expect("create");
     fs.sync().expect("sync");
     let mut stale = end_of(&recorder.recording());
-    for zone in PAIRS.into_iter().flatten() {
+    for zone in pairs.into_iter().flatten() {
         stale.put_back(ZoneId::new(zone), &image);
     }
     // The journal goes on across superblocks.

@@ -13,7 +13,7 @@ use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags, XattrMode};
 
 use crate::hooked::{Hook, Hooked};
 use crate::ops::content;
-use crate::ops::drives::{self, SMALL, Shape, StepClock};
+use crate::ops::drives::{self, CONVENTIONAL, SMALL, Shape, StepClock};
 use crate::run::end_of;
 use crate::zones::PLAIN;
 
@@ -207,17 +207,21 @@ fn formatted(shape: &Shape) -> Image {
 
 #[test]
 fn one_good_copy_of_each_journal_record_is_enough_and_none_is_said() {
-    let journal = Journal::new(&formatted(&SMALL), 5, |batch| batch % 3 * 4000, usize::MAX);
-    journal.check_pairs(0);
-    journal.check_pairs(1);
+    for shape in [SMALL, CONVENTIONAL] {
+        let journal = Journal::new(&formatted(&shape), 5, |batch| batch % 3 * 4000, usize::MAX);
+        journal.check_pairs(0);
+        journal.check_pairs(1);
+    }
 }
 
 #[test]
 fn a_copy_of_the_journal_that_failed_ends_in_a_hole_that_is_no_loss() {
     // Its last batch is in the second copy alone; the next commit would name another pair.
-    let journal = Journal::new(&formatted(&SMALL), 4, |batch| batch % 3 * 4000, 3);
-    assert_eq!(journal.batches[3][0], None);
-    journal.check_pairs(0);
+    for shape in [SMALL, CONVENTIONAL] {
+        let journal = Journal::new(&formatted(&shape), 4, |batch| batch % 3 * 4000, 3);
+        assert_eq!(journal.batches[3][0], None);
+        journal.check_pairs(0);
+    }
 }
 
 #[test]

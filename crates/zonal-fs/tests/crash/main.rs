@@ -17,6 +17,7 @@
 //! | `journal` | what if records of the journal are bad? |
 //! | `fresh` | what if a batch is there and its data is not? |
 //! | `recovery` | what if a recovery is cut off, and the recovery of that? |
+//! | `conventional` | what if superblocks and journal are in conventional zones? |
 //! | `copies` | what if one or both copies of other metadata are bad? |
 //! | `reclaim` | what if reclaim reads what is wrong? |
 //! | `together` | what does a cut leave of what several threads did? |
@@ -31,6 +32,7 @@ mod ops;
 
 mod ace;
 mod check;
+mod conventional;
 mod copies;
 mod fresh;
 mod hooked;

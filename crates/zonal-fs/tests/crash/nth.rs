@@ -237,6 +237,13 @@ fn the_nth_io_fails() {
 }
 
 #[test]
+fn the_nth_io_fails_with_metadata_in_conventional_zones() {
+    for shape in &SHAPES[6..] {
+        try_all(shape.name, &Start::new(shape, 0, &[]), &workload(4), 2);
+    }
+}
+
+#[test]
 fn some_nth_io_fails_while_space_is_reclaimed() {
     let start = Start::new(&SMALL, SMALL.ballast_max() + 100, &[]);
     let manage = try_all("a full drive", &start, &workload(60), 29);

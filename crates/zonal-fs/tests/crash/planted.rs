@@ -13,7 +13,7 @@ use zonal_fs::vfs::{Allocate, Caller, FileKind, WriteFlags, XattrMode};
 use crate::ace::{self, Syncs};
 use crate::check::{Checker, Effort, Violation};
 use crate::ops::Op;
-use crate::ops::drives::{SHAPES, SMALL, Shape};
+use crate::ops::drives::{CONVENTIONAL, SHAPES, SMALL, Shape};
 use crate::run::{Start, end_of};
 use crate::{random_ops, seed};
 
@@ -119,6 +119,53 @@ fn scenarios() -> Vec<Scenario> {
     scenarios
 }
 
+/// Several records in a batch, in conventional zones.
+fn in_conventional_zones() -> Scenario {
+    Scenario {
+        name: "several records in conventional zones",
+        shape: CONVENTIONAL,
+        ballast: 0,
+        before: Vec::new(),
+        ops: long_batches(),
+    }
+}
+
+/// Superblocks go round in conventional zones, each of which takes 64, and the last ones lead to other zones than
+/// those before.
+fn wrap_superblocks(bug: Option<PlantedBug>) -> Result<(), Violation> {
+    let write = |round: u16| {
+        let (offset, flags) = (u64::from(round) * 700, WriteFlags::empty());
+        [Op::Write { file: 0, offset, len: 3000, seed: round, flags }, Op::Sync]
+    };
+    let remounts = |count| std::iter::repeat_n(Op::Remount, count);
+    let create = long_batches().remove(0);
+    let before: Vec<Op> = std::iter::once(create).chain(remounts(60)).collect();
+    let ops: Vec<Op> = remounts(75).chain((0..130).flat_map(write)).collect();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let run = Start::new(&CONVENTIONAL, 0, &before).run(&ops, bug);
+        let legal = run.legal(run.recording.steps.len());
+        Checker::new(0, bug).check_image(&end_of(&run.recording), legal)
+    }));
+    outcome.unwrap_or_else(|_| Err("panic".into()))
+}
+
+/// Attributes so large that a batch of three is more than one record.
+pub(crate) fn long_batches() -> Vec<Op> {
+    let create = |name| {
+        let kind = FileKind::Regular;
+        Op::Create { dir: 0, name, kind, perm: 0o644, caller: Caller::ROOT }
+    };
+    let round = |round: u16| {
+        // The one in the middle comes last: only then the batch is so long that it is committed.
+        let set = [(0, 30_000), (2, 30_000), (1, 60_000)].map(|(entry, len)| {
+            let (seed, mode) = (3 * round + entry, XattrMode::Any);
+            Op::SetXattr { entry, name: 0, len, seed, mode }
+        });
+        set.into_iter().chain([Op::Sync])
+    };
+    (0..3).map(create).chain([Op::Sync]).chain((0..5).flat_map(round)).collect()
+}
+
 /// Enough rows for several runs, some of which delete rows of older ones.
 fn holes() -> Vec<Op> {
     let blocks = SMALL.ballast_max();
@@ -172,8 +219,15 @@ fn notice(bug: PlantedBug, seed: u64) -> Option<(String, Violation)> {
     if let Err(violation) = splice(Some(bug)) {
         return Some(("a spliced journal".into(), violation));
     }
+    if bug == PlantedBug::KeepOldSuperblocks
+        && let Err(violation) = wrap_superblocks(Some(bug))
+    {
+        return Some(("superblocks that go round".into(), violation));
+    }
     let mut checker = Checker::new(seed, Some(bug));
-    for Scenario { name, shape, ballast, before, ops } in scenarios() {
+    let mut all = scenarios();
+    all.insert(3, in_conventional_zones());
+    for Scenario { name, shape, ballast, before, ops } in all {
         let start = Start::new(&shape, ballast, &before);
         let is_long = ops.len() > 100;
         let (moments_one_in, again_one_in) = if is_long { (16, 8) } else { (1, 1) };
@@ -228,6 +282,11 @@ fn two_histories_of_a_journal_are_not_mixed() {
     splice(None).unwrap_or_else(|violation| panic!("{violation}"));
     let unchained = splice(Some(PlantedBug::SkipChain));
     assert!(unchained.is_err(), "without a comparison it would be");
+}
+
+#[test]
+fn superblocks_go_round_in_conventional_zones() {
+    wrap_superblocks(None).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]

@@ -17,7 +17,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording, Step};
-use zonal::{Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{
+    Geometry, GeometrySpec, Lba, LbaCount, ManualClock, ZoneAction, ZoneId, ZoneKind, ZonedDevice,
+};
 use zonal_fs::FsError;
 use zonal_fs::furrow::sample::shape;
 use zonal_fs::furrow::{
@@ -31,6 +33,8 @@ use zonal_fs::vfs::{
 
 /// Small zones, so that metadata gets to where it stays.
 const SPEC: GeometrySpec = shape(192, 64);
+/// The same, with superblocks and journal in conventional ones.
+const CONVENTIONAL: GeometrySpec = GeometrySpec { conventional_zones: 9, ..shape(201, 64) };
 const DIRECTORIES: u64 = 12;
 const FILES: u64 = 120;
 /// Of each of the two drives.
@@ -125,9 +129,15 @@ impl Subject {
     }
 }
 
-/// Unmounted, and cut off after the last sync.
-fn subjects() -> [Subject; 2] {
-    let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(SPEC).unwrap())));
+/// Unmounted, and cut off after the last sync, on two drives.
+fn subjects() -> impl Iterator<Item = Subject> {
+    let sequential = subjects_on(SPEC, ["unmounted", "cut off"]);
+    let names = ["unmounted, conventional zones", "cut off, conventional zones"];
+    sequential.into_iter().chain(subjects_on(CONVENTIONAL, names))
+}
+
+fn subjects_on(spec: GeometrySpec, names: [&'static str; 2]) -> [Subject; 2] {
+    let recorder = Arc::new(Recorder::new(Image::empty(&Geometry::new(spec).unwrap())));
     mkfs(recorder.clone(), &ManualClock::new(1), &MkfsOptions::default(), &mut |_| ()).unwrap();
     let fs = mount(recorder.clone()).unwrap();
     work(&fs);
@@ -135,18 +145,18 @@ fn subjects() -> [Subject; 2] {
     drop(fs);
     let fs = mount(recorder.clone()).unwrap();
     let synced = change(&fs);
-    let cut = Subject::new("cut off", &recorder.recording(), &synced);
+    let cut = Subject::new(names[1], &recorder.recording(), &synced);
     fs.shutdown().unwrap();
     // The superblock of an unmount says which record is the last.
     let last = synced.len() - 1;
-    [Subject::new("unmounted", &recorder.recording(), &synced[last..]), cut]
+    [Subject::new(names[0], &recorder.recording(), &synced[last..]), cut]
 }
 
 fn metadata_zones(image: &Image) -> BTreeSet<ZoneId> {
     let mut zones = BTreeSet::new();
     dump(Arc::new(image.power_on()), DumpWhat::Zones, &mut |zone| {
         let role = zone["role"].as_str().unwrap();
-        if matches!(role, "superblock" | "metadata") {
+        if matches!(role, "superblock" | "journal" | "metadata") {
             let number = u32::try_from(zone["zone"].as_u64().unwrap()).unwrap();
             zones.insert(ZoneId::new(number));
         }
@@ -164,6 +174,14 @@ fn pairs(image: &Image, steps: &[Step]) -> Vec<[Stored; 2]> {
     let zone_of = |stored: &Stored| image.geometry().locate(stored.start).0;
     for step in steps {
         match step {
+            // A conventional zone is emptied.
+            Step::Store { zone, data, .. }
+                if image.geometry().kind(*zone) == ZoneKind::Conventional
+                    && data.iter().all(|&byte| byte == 0) =>
+            {
+                pairs.retain(|both| both.iter().all(|stored| zone_of(stored) != *zone));
+                single.retain(|stored| zone_of(stored) != *zone);
+            }
             Step::Store { zone, offset, data } if zones.contains(zone) => {
                 let start = image.geometry().zone_start(*zone) + *offset;
                 let stored = Stored { start, blocks: (data.len() / 4096) as u64 };

@@ -26,8 +26,18 @@ impl Shape {
 pub(crate) const SMALL: Shape =
     Shape { name: "small", spec: GeometrySpec { max_append: LbaCount::new(32), ..shape(24, 64) } };
 
+/// Superblocks and journal are in conventional zones; two of these are left for data.
+pub(crate) const CONVENTIONAL: Shape = Shape {
+    name: "metadata in conventional zones",
+    spec: GeometrySpec {
+        block_count: LbaCount::new(32 * 64),
+        conventional_zones: 10,
+        ..SMALL.spec
+    },
+};
+
 /// The shapes that the model test and the random crash test go through.
-pub(crate) const SHAPES: [Shape; 6] = [
+pub(crate) const SHAPES: [Shape; 8] = [
     SMALL,
     Shape {
         name: "zone size not a power of two, capacity smaller still",
@@ -70,6 +80,20 @@ pub(crate) const SHAPES: [Shape; 6] = [
             max_open: None,
             max_active: None,
             ..SMALL.spec
+        },
+    },
+    CONVENTIONAL,
+    Shape {
+        name: "metadata in conventional zones, four open zones, blocks of 512 bytes",
+        spec: GeometrySpec {
+            block_size: BlockSize::B512,
+            block_count: LbaCount::new(32 * 512),
+            zone_size: LbaCount::new(512),
+            zone_capacity: LbaCount::new(512),
+            conventional_zones: 8,
+            max_open: Some(4),
+            max_active: Some(4),
+            max_append: LbaCount::new(256),
         },
     },
 ];

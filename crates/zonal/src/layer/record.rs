@@ -201,11 +201,17 @@ pub struct Cut {
     pub blocks: LbaCount,
     /// How the last block looks.
     pub tail: Tail,
+    /// Of a conventional zone with few pending blocks: which of these are done, a bit for each in their order.
+    /// The fields above say nothing then.
+    pub kept: Option<u32>,
 }
 
+/// Pending blocks of a conventional zone of which each subset is a place where a cut can leave it.
+const SUBSETS_MAX: u64 = 5;
+
 /// The places where a cut can leave each zone with pending changes. The first place is "nothing",
-/// the last "everything". A conventional zone has its places by whole blocks in order here;
-/// [`Outage::sample`] leaves out blocks in the middle, too.
+/// the last "everything". A conventional zone with few pending blocks has every subset of them; one with more has its
+/// places by whole blocks in order here, and [`Outage::sample`] leaves out blocks in the middle, too.
 #[derive(Clone, Debug)]
 pub struct Choices(BTreeMap<ZoneId, Vec<Cut>>);
 
@@ -273,8 +279,33 @@ impl<'a> Outage<'a> {
 
     /// Every place where a cut can leave each zone that has pending changes.
     pub fn choices(&self, tails: &[Tail]) -> Choices {
-        let cuts = self.pending.iter().map(|(&zone, steps)| (zone, self.cuts(steps, tails)));
-        Choices(cuts.collect())
+        let cuts =
+            |zone, steps| self.subsets(zone, steps).unwrap_or_else(|| self.cuts(steps, tails));
+        Choices(self.pending.iter().map(|(&zone, steps)| (zone, cuts(zone, steps))).collect())
+    }
+
+    /// Whether a conventional zone has so many pending blocks that [`choices`](Self::choices) leave out subsets.
+    pub fn has_more_subsets(&self) -> bool {
+        self.pending.iter().any(|(&zone, steps)| {
+            self.durable.is_conventional(zone) && self.subsets(zone, steps).is_none()
+        })
+    }
+
+    /// Every subset of the pending blocks of a conventional zone, if they are few.
+    fn subsets(&self, zone: ZoneId, steps: &[&Step]) -> Option<Vec<Cut>> {
+        let blocks: u64 = steps.iter().map(|step| self.blocks_of(step)).sum();
+        let is_small = self.durable.is_conventional(zone) && blocks <= SUBSETS_MAX;
+        let nothing = Cut { whole: 0, blocks: LbaCount::ZERO, tail: Tail::Whole, kept: None };
+        is_small.then(|| (0..1 << blocks).map(|kept| Cut { kept: Some(kept), ..nothing }).collect())
+    }
+
+    /// Blocks that a step stores or takes away.
+    fn blocks_of(&self, step: &Step) -> u64 {
+        match step {
+            Step::Store { data, .. } => self.blocks(data),
+            Step::Deallocate { blocks, .. } => blocks.get(),
+            Step::Manage { .. } | Step::Flush => 0,
+        }
     }
 
     /// The same, without what was possible before the newest change: all that is new since the
@@ -287,16 +318,21 @@ impl<'a> Outage<'a> {
         ) = newest
             && let Some(cuts) = cuts.get_mut(zone)
         {
-            let count = self.pending[zone].len();
-            cuts.retain(|cut| {
-                cut.whole == count || (cut.whole + 1 == count && cut.blocks > LbaCount::ZERO)
+            let pending = &self.pending[zone];
+            let count = pending.len();
+            let before: u64 = pending[..count - 1].iter().map(|step| self.blocks_of(step)).sum();
+            cuts.retain(|cut| match cut.kept {
+                Some(kept) => kept >> before > 0,
+                None => {
+                    cut.whole == count || (cut.whole + 1 == count && cut.blocks > LbaCount::ZERO)
+                }
             });
         }
         Choices(cuts)
     }
 
     fn cuts(&self, steps: &[&Step], tails: &[Tail]) -> Vec<Cut> {
-        let nothing = Cut { whole: 0, blocks: LbaCount::ZERO, tail: Tail::Whole };
+        let nothing = Cut { whole: 0, blocks: LbaCount::ZERO, tail: Tail::Whole, kept: None };
         let mut cuts = vec![nothing];
         for (whole, step) in steps.iter().enumerate() {
             let Step::Store { data, .. } = step else {
@@ -308,7 +344,7 @@ impl<'a> Outage<'a> {
                 if count == blocks && tail == Tail::Whole {
                     cuts.push(Cut { whole: whole + 1, ..nothing });
                 } else {
-                    cuts.push(Cut { whole, blocks: LbaCount::new(count), tail });
+                    cuts.push(Cut { whole, blocks: LbaCount::new(count), tail, ..nothing });
                 }
             }
         }
@@ -325,6 +361,17 @@ impl<'a> Outage<'a> {
         let mut image = self.durable.clone();
         for (zone, cut) in cuts {
             let steps = &self.pending[zone];
+            if let Some(kept) = cut.kept {
+                let mut at = 0;
+                let mut is_kept = || {
+                    at += 1;
+                    kept >> (at - 1) & 1 == 1
+                };
+                for step in steps {
+                    apply_some(&mut image, step, &mut is_kept);
+                }
+                continue;
+            }
             for step in &steps[..cut.whole] {
                 apply(&mut image, step);
             }
@@ -385,7 +432,7 @@ impl<'a> Outage<'a> {
         let mut image = self.durable.clone();
         for (zone, steps) in &self.pending {
             if self.durable.is_conventional(*zone) {
-                image = some_blocks(image, *zone, steps, random);
+                image = some_blocks(image, steps, random);
             }
         }
         let base = Self { durable: image, ..self.clone() };
@@ -402,35 +449,35 @@ fn settle(mut image: Image) -> Option<Image> {
 }
 
 /// Stores, or takes away, some blocks of what is pending in a conventional zone.
-fn some_blocks(
-    mut image: Image,
-    zone: ZoneId,
-    steps: &[&Step],
-    random: &mut dyn FnMut(u64) -> u64,
-) -> Image {
-    let block_bytes = image.geometry().block_size().bytes();
-    let block_bytes = usize::try_from(block_bytes).expect("a block fits in memory");
+fn some_blocks(mut image: Image, steps: &[&Step], random: &mut dyn FnMut(u64) -> u64) -> Image {
     for step in steps {
-        let (start, blocks) = match step {
-            Step::Store { offset, data, .. } => (*offset, (data.len() / block_bytes) as u64),
-            Step::Deallocate { offset, blocks, .. } => (*offset, blocks.get()),
-            Step::Manage { .. } | Step::Flush => continue,
-        };
         let keep = random(4);
-        for (index, block) in (0..blocks).enumerate() {
-            if keep == 0 || (keep == 1 && random(2) == 0) {
-                continue;
-            }
-            let at = BlockInZone { zone, offset: start + LbaCount::new(block) };
-            if let Step::Store { data, .. } = step {
-                let stored = &data[index * block_bytes..(index + 1) * block_bytes];
-                image.store(at, &stored.into(), LbaCount::new(1), Tail::Whole);
-            } else {
-                image.deallocate(at, LbaCount::new(1));
-            }
-        }
+        apply_some(&mut image, step, &mut || keep > 1 || (keep == 1 && random(2) == 1));
     }
     image
+}
+
+/// Does those blocks of a step in a conventional zone for which `is_kept` says so, asked for each in order.
+fn apply_some(image: &mut Image, step: &Step, is_kept: &mut dyn FnMut() -> bool) {
+    let block_bytes = image.geometry().block_size().bytes();
+    let block_bytes = usize::try_from(block_bytes).expect("a block fits in memory");
+    let (zone, start, blocks) = match step {
+        Step::Store { zone, offset, data } => (*zone, *offset, (data.len() / block_bytes) as u64),
+        Step::Deallocate { zone, offset, blocks } => (*zone, *offset, blocks.get()),
+        Step::Manage { .. } | Step::Flush => return,
+    };
+    for (index, block) in (0..blocks).enumerate() {
+        if !is_kept() {
+            continue;
+        }
+        let at = BlockInZone { zone, offset: start + LbaCount::new(block) };
+        if let Step::Store { data, .. } = step {
+            let stored = &data[index * block_bytes..(index + 1) * block_bytes];
+            image.store(at, &stored.into(), LbaCount::new(1), Tail::Whole);
+        } else {
+            image.deallocate(at, LbaCount::new(1));
+        }
+    }
 }
 
 /// An index below `len`: the ends as often as all the rest.

@@ -35,11 +35,11 @@ use zonal::ZonedDevice;
 use super::format::row::{Place, ZoneRow};
 use super::invariant::{Problem, Problems};
 use super::io::Drive;
-use super::layout::Layout;
 use super::losses::{Loss, Losses};
 use super::names::NameKey;
 use super::planted::Planted;
 use super::recover::{self, Opened};
+use super::superlog;
 use super::table::key::Key;
 use super::table::verify::check_levels;
 use crate::vfs::{Ino, Result};
@@ -173,7 +173,7 @@ pub fn check(
     options: impl Into<CheckOptions>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
-    let layout = Layout::new(device.geometry())?;
+    let layout = superlog::layout_of(&device)?;
     let drive = Drive::new(device, layout);
     let mut problems = Problems::default();
     let opened = recover::open(&drive, Planted::default(), &mut problems)?;

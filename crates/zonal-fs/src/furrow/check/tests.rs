@@ -11,6 +11,7 @@ use super::super::format::row::{
     EntryRow, InodeRow, LearnedRow, Place, Row, SharedPlace, ZonePlace, decode, encode,
 };
 use super::super::format::{ZoneGeneration, moved};
+use super::super::layout::Layout;
 use super::super::sample::formatted;
 use super::super::table::key::{Key, RowKind};
 use super::super::table::memtable::Memtable;

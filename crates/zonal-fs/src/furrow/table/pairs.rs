@@ -20,6 +20,8 @@ const FAILURES_MAX: usize = 4;
 pub(in crate::furrow) trait MetaZones {
     /// A free zone, which is metadata's from now on.
     fn take(&mut self) -> Option<u32>;
+    /// Two conventional zones for the journal, if there are.
+    fn take_journal(&mut self) -> Option<[u32; 2]>;
     /// All zones that metadata has.
     fn taken(&self) -> Vec<u32>;
     /// A zone cannot be reset.

@@ -22,7 +22,7 @@ use super::sweep::Compaction;
 use super::view::View;
 use crate::FsError;
 use crate::furrow::Furrow;
-use crate::furrow::alloc::Role;
+use crate::furrow::alloc::{JournalUse, Role};
 use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::format::Address;
 use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
@@ -96,9 +96,12 @@ impl Committer {
     ) -> Result<()> {
         let before = self.journal.clone();
         // With few active zones it pauses, and goes on in others.
-        let has_pause = drive.layout.few_open_pairs && self.journal.end.block > 0;
+        let has_pause = drive.layout.few_open_pairs && self.journal.is_active(&drive.layout);
         if self.journal.is_impaired() || has_pause {
-            let taken = take_two(zones)?;
+            let taken = match zones.take_journal() {
+                Some(taken) => taken,
+                None => take_two(zones)?,
+            };
             // Not before: without zones it may have to go on in one copy.
             self.journal.finish(drive);
             self.journal.push_pair(taken);
@@ -206,6 +209,11 @@ impl Committer {
         live.extend(self.table.zones_of_readers());
         for zone in zones.taken() {
             if live.contains(&zone) || pairs.holds(zone) {
+                continue;
+            }
+            if drive.layout.is_journal(zone) {
+                // It is wiped in the background.
+                zones.release(zone);
                 continue;
             }
             match drive.reset(zone) {
@@ -567,9 +575,16 @@ impl MetaZones for MountedZones<'_> {
         }
     }
 
+    fn take_journal(&mut self) -> Option<[u32; 2]> {
+        self.0.take_journal()
+    }
+
     fn taken(&self) -> Vec<u32> {
-        let state = self.0.read_state();
-        state.zones.ids().filter(|&zone| state.zones.slot(zone).role == Role::Meta).collect()
+        let zones = &self.0.read_state().zones;
+        let is_taken = |&zone: &u32| {
+            matches!(zones.slot(zone).role, Role::Meta | Role::Journal(JournalUse::Taken))
+        };
+        zones.ids().filter(is_taken).collect()
     }
 
     fn fail(&mut self, zone: u32) {

@@ -114,7 +114,7 @@ fn a_torn_block_is_neither_old_nor_new() {
     recorder.append(ZONE, &[1; 2 * BLOCK]).unwrap();
     let recording = recorder.finish();
     let outage = at_end(&recording);
-    let cut = Cut { whole: 0, blocks: LbaCount::new(2), tail: Tail::Torn };
+    let cut = Cut { whole: 0, blocks: LbaCount::new(2), tail: Tail::Torn, kept: None };
     let image = outage.state(&BTreeMap::from([(ZONE, cut)])).unwrap();
     let (_, data) = zone_data(&image, ZONE);
     let whole = BLOCK + BLOCK / 32;
@@ -160,6 +160,32 @@ fn a_conventional_zone_keeps_any_blocks() {
         seen.insert(blocks);
     }
     assert_eq!(seen.len(), 16, "every subset of four blocks");
+}
+
+/// Few of them are gone through one after the other.
+#[test]
+fn every_subset_of_few_blocks_of_a_conventional_zone_is_a_choice() {
+    let recorder = recorder(None);
+    recorder.write(Lba::ZERO, &[1; 6 * BLOCK]).unwrap();
+    recorder.flush().unwrap();
+    recorder.write(Lba::new(1), &[2; 2 * BLOCK]).unwrap();
+    recorder.write(Lba::new(2), &[3; 2 * BLOCK]).unwrap();
+    let recording = recorder.finish();
+    let outage = at_end(&recording);
+    let held = |image: Image| {
+        let mut data = vec![0; 6 * BLOCK];
+        image.power_on().read(Lba::ZERO, &mut data).unwrap();
+        data.chunks(BLOCK).map(|block| block[0]).collect::<Vec<u8>>()
+    };
+    let seen: std::collections::BTreeSet<_> = outage.states().map(held).collect();
+    assert_eq!(seen.len(), 2 * 3 * 2, "old or new; of the block in the middle either new one");
+    assert!(seen.iter().all(|held| held[0] == 1 && held[4..] == [1, 1]));
+    assert_eq!(outage.choices(&[Tail::Whole]).count(), 16);
+    assert_eq!(outage.new_choices(&[Tail::Whole]).count(), 12, "a block of the second write");
+    assert!(!outage.has_more_subsets());
+    let recorder = Recorder::new(recording.start.clone());
+    recorder.write(Lba::ZERO, &[1; 6 * BLOCK]).unwrap();
+    assert!(at_end(&recorder.finish()).has_more_subsets());
 }
 
 #[test]
