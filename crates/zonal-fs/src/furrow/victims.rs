@@ -37,7 +37,16 @@ impl Victim {
     /// Nothing of the zone was looked at yet. With the records that are in memory.
     pub(super) fn new(zone: u32, slot: &ZoneSlot) -> Self {
         let (records, mark) = (slot.records.as_slice().to_vec(), slot.owners_mark());
-        Self { zone, resets: slot.resets, records, next: (0, 0), mark, found: 0, looks: 0, went: None }
+        Self {
+            zone,
+            resets: slot.resets,
+            records,
+            next: (0, 0),
+            mark,
+            found: 0,
+            looks: 0,
+            went: None,
+        }
     }
 
     /// The next record to look at, of a long one a part of `most` blocks.
