@@ -68,6 +68,8 @@ pub struct Control {
     metrics: OnceLock<SocketAddr>,
     /// How many threads answer requests, where that was decided.
     threads: OnceLock<u16>,
+    /// Options that hold until it is unmounted.
+    options: OnceLock<String>,
     /// How requests come.
     served: OnceLock<Served>,
     /// Whether the device can be written to at all.
@@ -95,6 +97,7 @@ impl Control {
             made: Mutex::default(),
             metrics: OnceLock::new(),
             threads: OnceLock::new(),
+            options: OnceLock::new(),
             served: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
@@ -111,6 +114,12 @@ impl Control {
     pub fn set_threads(&self, threads: u16) {
         let first = self.threads.set(threads);
         assert!(first.is_ok(), "the number of threads stays");
+    }
+
+    /// Shows which options hold until it is unmounted.
+    pub fn set_options(&self, options: String) {
+        let first = self.options.set(options);
+        assert!(first.is_ok(), "these options stay");
     }
 
     /// Shows how requests come.
