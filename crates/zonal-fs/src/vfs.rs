@@ -239,6 +239,15 @@ bitflags::bitflags! {
         const SYNC = 16;
     }
 
+    /// How a read is to be done.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ReadFlags: u32 {
+        /// With the alignment that `O_DIRECT` asks for, where there is one.
+        const DIRECT = 1;
+        /// The access time stays (`O_NOATIME`).
+        const NO_ATIME = 2;
+    }
+
     /// How a write is to be done.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WriteFlags: u32 {
@@ -464,8 +473,8 @@ pub trait FileSystem: Send + Sync {
     /// There zeroes may follow in `buffer`.
     fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Like [`read`](Self::read), with the alignment that `O_DIRECT` asks for where there is one.
-    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// Like [`read`](Self::read), which has no flags.
+    fn read_with(&self, ino: Ino, offset: u64, buffer: &mut [u8], _: ReadFlags) -> Result<usize> {
         self.read(ino, offset, buffer)
     }
 

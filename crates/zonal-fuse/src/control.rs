@@ -34,8 +34,8 @@ use zonal::{Clock, FailZone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileModel, FileSystem, Ino, Listing, NewInode,
-    OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake, WriteFlags,
-    Written, XattrMode,
+    OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake,
+    WriteFlags, Written, XattrMode,
 };
 
 pub use self::inspect::{Inspect, ReclaimOrder};
@@ -253,11 +253,17 @@ impl FileSystem for Control {
         self.fs.read(ino, offset, buffer)
     }
 
-    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
         if is_own(ino) {
             return self.read_own(ino, offset, buffer);
         }
-        self.fs.read_direct(ino, offset, buffer)
+        self.fs.read_with(ino, offset, buffer, flags)
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {

@@ -13,8 +13,8 @@ use super::tree::{NAME_MAX, Node};
 use crate::FsError;
 use crate::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileKind, FileModel, FileSystem, Ino, InodeFlags,
-    Listing, NewInode, OpenFor, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, SyncKind,
-    Timestamp, WriteFlags, Written, XattrMode,
+    Listing, NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs,
+    SyncKind, Timestamp, WriteFlags, Written, XattrMode,
 };
 
 /// `st_blocks` counts in these.
@@ -130,8 +130,17 @@ impl FileSystem for ZoneFs {
         self.read_file(self.tree.file(ino)?, offset, buffer, Alignment::Any)
     }
 
-    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_file(self.tree.file(ino)?, offset, buffer, Alignment::Blocks)
+    /// No read moves an access time.
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
+        let is_direct = flags.contains(ReadFlags::DIRECT);
+        let alignment = if is_direct { Alignment::Blocks } else { Alignment::Any };
+        self.read_file(self.tree.file(ino)?, offset, buffer, alignment)
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
