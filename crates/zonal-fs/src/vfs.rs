@@ -193,6 +193,8 @@ pub enum SetTime {
     Now,
     /// To this.
     To(Timestamp),
+    /// To this, when it was written by somebody who had it open: never refused, as what was written is not.
+    Written(Timestamp),
 }
 
 /// What to change of an inode; `None` leaves it.
@@ -210,6 +212,9 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of the content.
     pub mtime: Option<SetTime>,
+    /// Last change of the inode, from a caller that keeps it; else it becomes now. Times that are set to the same
+    /// are that caller's now.
+    pub ctime: Option<Timestamp>,
     /// Clear setuid, and setgid if group execution is allowed, as a write by an unprivileged
     /// process does.
     pub kill_privileges: bool,

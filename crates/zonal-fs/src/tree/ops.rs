@@ -46,11 +46,11 @@ impl FileSystem for Tree {
         attr.flags = set.flags.unwrap_or(attr.flags);
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
-        attr.ctime = now;
+        attr.ctime = set.ctime.unwrap_or(now);
         let time = |set: Option<SetTime>, old| match set {
             None => old,
             Some(SetTime::Now) => now,
-            Some(SetTime::To(time)) => time,
+            Some(SetTime::To(time) | SetTime::Written(time)) => time,
         };
         attr.atime = time(set.atime, attr.atime);
         attr.mtime = time(set.mtime, attr.mtime);

@@ -317,7 +317,7 @@ fn attr(ino: Ino, kind: FileKind, owned: Owned, sizes: (u32, u64, u64)) -> Attr 
 fn change(owned: &mut Owned, perm: u16, set: &SetAttr, now: Timestamp) {
     let time = |set: SetTime| match set {
         SetTime::Now => now,
-        SetTime::To(time) => time,
+        SetTime::To(time) | SetTime::Written(time) => time,
     };
     owned.perm = perm;
     owned.uid = set.uid.unwrap_or(owned.uid);
@@ -325,5 +325,5 @@ fn change(owned: &mut Owned, perm: u16, set: &SetAttr, now: Timestamp) {
     owned.atime = set.atime.map_or(owned.atime, time);
     let touched = set.size.map(|_| SetTime::Now);
     owned.mtime = set.mtime.or(touched).map_or(owned.mtime, time);
-    owned.ctime = now;
+    owned.ctime = set.ctime.unwrap_or(now);
 }

@@ -93,11 +93,13 @@ pub(super) fn absent() -> Entry {
 pub(super) fn set_time(time: request::SetTime) -> SetTime {
     match time {
         request::SetTime::Now => SetTime::Now,
-        request::SetTime::To(time) => {
-            let time = Timestamp::new(time.secs, time.nanos);
-            SetTime::To(time.expect("a request has less than a second of nanoseconds"))
-        }
+        request::SetTime::To(time) => SetTime::To(timestamp(time)),
     }
+}
+
+pub(super) fn timestamp(time: request::Time) -> Timestamp {
+    let time = Timestamp::new(time.secs, time.nanos);
+    time.expect("a request has less than a second of nanoseconds")
 }
 
 /// Whether a mode is that of a regular file.
