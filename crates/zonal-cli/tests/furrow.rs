@@ -254,3 +254,31 @@ fn a_remount_changes_what_the_kernel_keeps() {
     assert!(errors(&refused).contains("threads=4"), "{}", errors(&refused));
     must(&zonal(&["umount", text(&dir)]));
 }
+
+#[test]
+fn a_remount_may_repeat_what_the_mount_already_has() {
+    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+        println!("SKIP: mounting and remounting needs root and /dev/fuse");
+        return;
+    }
+    let (folder, drive) = drive();
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let helper = folder.path().join("mount.fuse.furrow");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zonal"), &helper).unwrap();
+    let what = (drive.as_path(), dir.as_path());
+    for (options, others) in [
+        ("writeback", "dirsync"),
+        ("dirsync,strictatime", "writeback"),
+        ("writeback,strictatime,warm-cache,dirsync", "uring,nouring"),
+    ] {
+        let arguments = ["mount", text(&drive), text(&dir), "--log", text(&log), "-o", options];
+        must(&zonal(&arguments));
+        must(&remount(&helper, what, &format!("ro,{options}")));
+        assert_eq!(fs::write(dir.join("file"), "").unwrap_err().raw_os_error(), Some(30), "EROFS");
+        must(&remount(&helper, what, &format!("rw,{options}")));
+        fs::write(dir.join("file"), options).unwrap();
+        let refused = remount(&helper, what, &format!("rw,{others}"));
+        assert!(!refused.status.success(), "{options}, then {others}");
+        must(&zonal(&["umount", text(&dir)]));
+    }
+}

@@ -11,7 +11,7 @@
 //! | fallocate | no | only more space |
 //!
 //! A file that was open for writing before may still be written, as in XFS: the page cache could
-//! not be refused any more.
+//! not be refused any more. So may the time at which it was.
 
 use crate::FsError;
 use crate::vfs::{Allocate, InodeFlags, Result, SetAttr, SetTime, WriteFlags};
@@ -41,14 +41,17 @@ pub fn check_open(flags: InodeFlags, how: WriteFlags) -> Result<()> {
 /// Whether attributes may be set. The flags themselves may always be set: the permission for that is
 /// checked by the caller.
 pub fn check_setattr(flags: InodeFlags, set: &SetAttr) -> Result<()> {
-    let times = [set.atime, set.mtime];
-    let sets_time = times.iter().any(|time| matches!(time, Some(SetTime::To(_))));
-    let sets = set.perm.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();
-    if sets || sets_time {
+    if set.perm.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
         return refuse(flags, LOCKED);
     }
-    let touches = times.contains(&Some(SetTime::Now));
-    refuse(flags, if touches { InodeFlags::IMMUTABLE } else { InodeFlags::empty() })
+    let forbidding = |time| match time {
+        SetTime::Written(_) => InodeFlags::empty(),
+        SetTime::Now => InodeFlags::IMMUTABLE,
+        SetTime::To(time) if set.ctime == Some(time) => InodeFlags::IMMUTABLE,
+        SetTime::To(_) => LOCKED,
+    };
+    let times = [set.atime, set.mtime].into_iter().flatten();
+    refuse(flags, times.map(forbidding).collect())
 }
 
 /// Whether extended attributes may be set or removed, and links to the inode made.
@@ -119,6 +122,32 @@ mod tests {
                     check_setattr(f, &SetAttr { atime: time, ..nothing })
                 }),
                 [true, false, false],
+            ),
+            (
+                "touch by who keeps the times",
+                row(|f| {
+                    let now = Timestamp::new(5, 7);
+                    let mtime = now.map(SetTime::To);
+                    check_setattr(f, &SetAttr { mtime, ctime: now, ..nothing })
+                }),
+                [true, false, true],
+            ),
+            (
+                "time by who keeps the times",
+                row(|f| {
+                    let time = Some(SetTime::To(Timestamp::default()));
+                    let ctime = Timestamp::new(5, 7);
+                    check_setattr(f, &SetAttr { atime: time, mtime: time, ctime, ..nothing })
+                }),
+                [true, false, false],
+            ),
+            (
+                "written",
+                row(|f| {
+                    let mtime = Some(SetTime::Written(Timestamp::default()));
+                    check_setattr(f, &SetAttr { mtime, ..nothing })
+                }),
+                [true; 3],
             ),
             (
                 "flags",

@@ -193,6 +193,8 @@ pub enum SetTime {
     Now,
     /// To this.
     To(Timestamp),
+    /// To this, when it was written by somebody who had it open: never refused, as what was written is not.
+    Written(Timestamp),
 }
 
 /// What to change of an inode; `None` leaves it.
@@ -210,6 +212,9 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of the content.
     pub mtime: Option<SetTime>,
+    /// Last change of the inode, from a caller that keeps it; else it becomes now. Times that are set to the same
+    /// are that caller's now.
+    pub ctime: Option<Timestamp>,
     /// Clear setuid, and setgid if group execution is allowed, as a write by an unprivileged
     /// process does.
     pub kill_privileges: bool,
@@ -237,6 +242,15 @@ bitflags::bitflags! {
         const NO_DUMP = 8;
         /// Writes are durable when they return (`+S`).
         const SYNC = 16;
+    }
+
+    /// How a read is to be done.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ReadFlags: u32 {
+        /// With the alignment that `O_DIRECT` asks for, where there is one.
+        const DIRECT = 1;
+        /// The access time stays (`O_NOATIME`).
+        const NO_ATIME = 2;
     }
 
     /// How a write is to be done.
@@ -464,8 +478,8 @@ pub trait FileSystem: Send + Sync {
     /// There zeroes may follow in `buffer`.
     fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Like [`read`](Self::read), with the alignment that `O_DIRECT` asks for where there is one.
-    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// Like [`read`](Self::read), which has no flags.
+    fn read_with(&self, ino: Ino, offset: u64, buffer: &mut [u8], _: ReadFlags) -> Result<usize> {
         self.read(ino, offset, buffer)
     }
 

@@ -60,6 +60,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of the content.
     pub mtime: Option<SetTime>,
+    /// Last change of the inode, from a kernel that keeps the times of files itself (`WRITEBACK_CACHE`).
+    pub ctime: Option<Time>,
     /// The open file by which it is done.
     pub handle: Option<u64>,
 }
@@ -413,17 +415,20 @@ fn parse_batch(mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
 
 fn parse_setattr(raw: &abi::SetattrIn) -> Result<Op<'static>, Malformed> {
     let valid = FattrFlags::from_bits_retain(raw.valid);
-    let time = |set: FattrFlags, now: FattrFlags, secs, nanos| {
-        if valid.contains(now) {
-            return Ok(Some(SetTime::Now));
-        }
+    let given = |set: FattrFlags, secs, nanos| {
         if !valid.contains(set) {
             return Ok(None);
         }
         if nanos >= SECOND_NS {
             return Err(Malformed { what: "a time with more than a second of nanoseconds" });
         }
-        Ok(Some(SetTime::To(Time { secs, nanos })))
+        Ok(Some(Time { secs, nanos }))
+    };
+    let time = |set: FattrFlags, now: FattrFlags, secs, nanos| {
+        if valid.contains(now) {
+            return Ok(Some(SetTime::Now));
+        }
+        Ok(given(set, secs, nanos)?.map(SetTime::To))
     };
     Ok(Op::Setattr(SetAttr {
         mode: valid.contains(FattrFlags::MODE).then_some(raw.mode),
@@ -432,6 +437,7 @@ fn parse_setattr(raw: &abi::SetattrIn) -> Result<Op<'static>, Malformed> {
         size: valid.contains(FattrFlags::SIZE).then_some(raw.size),
         atime: time(FattrFlags::ATIME, FattrFlags::ATIME_NOW, raw.atime, raw.atimensec)?,
         mtime: time(FattrFlags::MTIME, FattrFlags::MTIME_NOW, raw.mtime, raw.mtimensec)?,
+        ctime: given(FattrFlags::CTIME, raw.ctime, raw.ctimensec)?,
         handle: valid.contains(FattrFlags::FH).then_some(raw.fh),
     }))
 }

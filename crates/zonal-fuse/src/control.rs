@@ -34,8 +34,8 @@ use zonal::{Clock, FailZone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileModel, FileSystem, Ino, Listing, NewInode,
-    OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake, WriteFlags,
-    Written, XattrMode,
+    OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake,
+    WriteFlags, Written, XattrMode,
 };
 
 pub use self::inspect::{Inspect, ReclaimOrder};
@@ -68,6 +68,8 @@ pub struct Control {
     metrics: OnceLock<SocketAddr>,
     /// How many threads answer requests, where that was decided.
     threads: OnceLock<u16>,
+    /// Options that hold until it is unmounted.
+    options: OnceLock<String>,
     /// How requests come.
     served: OnceLock<Served>,
     /// Whether the device can be written to at all.
@@ -95,6 +97,7 @@ impl Control {
             made: Mutex::default(),
             metrics: OnceLock::new(),
             threads: OnceLock::new(),
+            options: OnceLock::new(),
             served: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
@@ -111,6 +114,12 @@ impl Control {
     pub fn set_threads(&self, threads: u16) {
         let first = self.threads.set(threads);
         assert!(first.is_ok(), "the number of threads stays");
+    }
+
+    /// Shows which options hold until it is unmounted.
+    pub fn set_options(&self, options: String) {
+        let first = self.options.set(options);
+        assert!(first.is_ok(), "these options stay");
     }
 
     /// Shows how requests come.
@@ -178,7 +187,8 @@ impl FileSystem for Control {
         // As a shell opens what it redirects to.
         let emptied =
             SetAttr { size: Some(0), kill_privileges: set.kill_privileges, ..SetAttr::default() };
-        if *set != emptied {
+        // A kernel that keeps the times says them too.
+        if (SetAttr { mtime: None, ctime: None, ..*set }) != emptied {
             return Err(FsError::NotPermitted { what: "changing the control directory" });
         }
         self.attr(ino)
@@ -244,11 +254,17 @@ impl FileSystem for Control {
         self.fs.read(ino, offset, buffer)
     }
 
-    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
         if is_own(ino) {
             return self.read_own(ino, offset, buffer);
         }
-        self.fs.read_direct(ino, offset, buffer)
+        self.fs.read_with(ino, offset, buffer, flags)
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {

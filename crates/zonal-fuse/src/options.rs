@@ -178,6 +178,36 @@ impl MountConfig {
         self.threads = self.threads.or(count);
     }
 
+    /// Options that hold until it is unmounted and that nothing else shows, as [`apply`](Self::apply) takes them. What is the
+    /// default is left out.
+    ///
+    /// ```
+    /// use zonal_fuse::options::MountConfig;
+    ///
+    /// let mut config = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
+    /// config.apply("rw,nodev,writeback,dirsync")?;
+    /// assert_eq!(config.lasting(), "dirsync,writeback");
+    /// # Ok::<(), zonal_fuse::ServeError>(())
+    /// ```
+    pub fn lasting(&self) -> String {
+        let atime = match self.atime {
+            Atime::Relative => None,
+            Atime::Never => Some("noatime"),
+            Atime::Always => Some("strictatime"),
+        };
+        let dirsync = self.restrict.contains(Restrict::DIRSYNC).then_some("dirsync");
+        let write_cache = match self.write_cache {
+            WriteCache::Through => None,
+            WriteCache::Back => Some("writeback"),
+        };
+        let direct_writes = match self.direct_writes {
+            DirectWrites::Bypass => None,
+            DirectWrites::Cache => Some("warm-cache"),
+        };
+        let all = [atime, dirsync, write_cache, direct_writes];
+        all.into_iter().flatten().collect::<Vec<_>>().join(",")
+    }
+
     fn apply_one(&mut self, option: &str) -> Result<()> {
         match option {
             "ro" => self.access = Access::ReadOnly,

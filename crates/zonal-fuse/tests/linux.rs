@@ -49,6 +49,28 @@ fn access_times_follow_the_mount_options() {
 }
 
 #[test]
+fn a_file_opened_with_o_noatime_is_read_without_a_trace() {
+    const O_NOATIME: i32 = 0o1_000_000;
+    const O_DIRECT: i32 = 0o40000;
+    let Some(mut mounted) = mounted::mount_with("strictatime") else { return };
+    let file = mounted.path("file");
+    fs::write(&file, [b'x'; 8192]).unwrap();
+    let before = read(&file);
+    // Nothing is in the page cache.
+    mounted.remount("strictatime");
+    for flags in [O_NOATIME | O_DIRECT, O_NOATIME] {
+        let mut buffer = vec![0; 8192 + 4096];
+        let aligned = buffer.as_ptr().align_offset(4096);
+        let quiet = OpenOptions::new().read(true).custom_flags(flags).open(&file).unwrap();
+        (&quiet).read_exact(&mut buffer[aligned..aligned + 4096]).unwrap();
+        let meta = fs::metadata(&file).unwrap();
+        assert_eq!((meta.atime(), meta.atime_nsec()), before, "{flags:o}");
+    }
+    assert!(read(&file) > before, "without the flag");
+    mounted.unmount();
+}
+
+#[test]
 fn a_direct_write_clears_setuid_and_the_kernel_sees_it() {
     const O_DIRECT: i32 = 0o40000;
     let Some(mounted) = mounted::mount() else { return };

@@ -4,14 +4,21 @@
 
 mod mounted;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
+use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use mounted::Mounted;
 use mounted::held::until;
-use rustix::fs::{AtFlags, SeekFrom, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, IFlags, SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, futimens, ioctl_setflags, utimensat,
+};
+use rustix::io::Errno;
 
 /// What the kernel may collect.
 const COLLECTED_MAX: u64 = 32 << 20;
@@ -184,6 +191,122 @@ fn times_of_kernel_and_file_system_are_in_order() {
             (found.mtime(), found.mtime_nsec())
         };
         assert!(time(&earlier) <= time(&later), "round {round}");
+    }
+    mounted.unmount();
+}
+
+fn set_flags(path: &Path, flags: IFlags) {
+    ioctl_setflags(File::open(path).unwrap(), flags).unwrap();
+}
+
+/// Sets access and modification time; `None` is now.
+fn set_times(path: &Path, times: [Option<i64>; 2]) -> rustix::io::Result<()> {
+    let [last_access, last_modification] = times.map(|time| Timespec {
+        tv_sec: time.unwrap_or_default(),
+        tv_nsec: if time.is_some() { 5 } else { UTIME_NOW },
+    });
+    utimensat(CWD, path, &Timestamps { last_access, last_modification }, AtFlags::empty())
+}
+
+#[test]
+fn an_append_only_file_can_be_touched_and_given_no_other_time() {
+    let Some(mut mounted) = mount() else { return };
+    let path = mounted.path("file");
+    fs::write(&path, "content").unwrap();
+    set_times(&path, [Some(1000), Some(2000)]).unwrap();
+    set_flags(&path, IFlags::APPEND);
+    set_times(&path, [None, None]).unwrap();
+    let now = fs::metadata(&path).unwrap();
+    assert!(now.mtime() > 2000 && now.atime() > 1000);
+    let writer = File::options().append(true).open(&path).unwrap();
+    (&writer).write_all(b" and more").unwrap();
+    for times in [[Some(7), Some(7)], [Some(7), None], [None, Some(7)]] {
+        assert_eq!(set_times(&path, times), Err(Errno::PERM), "{times:?}");
+    }
+    let (omit, other) = (UTIME_OMIT, Timespec { tv_sec: 7, tv_nsec: 5 });
+    let last_access = Timespec { tv_sec: 0, tv_nsec: omit };
+    let times = Timestamps { last_access, last_modification: other };
+    assert_eq!(futimens(&writer, &times), Err(Errno::PERM), "as the kernel would flush it");
+    writer.sync_all().unwrap();
+    drop(writer);
+    set_flags(&path, IFlags::IMMUTABLE);
+    assert_eq!(set_times(&path, [None, None]), Err(Errno::PERM));
+    set_flags(&path, IFlags::empty());
+    set_times(&path, [Some(7), Some(7)]).unwrap();
+    mounted.unmount();
+}
+
+#[test]
+fn what_was_written_is_taken_with_its_times_by_a_file_that_is_protected_since() {
+    let Some(mut mounted) = mount() else { return };
+    for flags in [IFlags::APPEND, IFlags::IMMUTABLE] {
+        let path = mounted.path(&format!("file-{}", flags.bits()));
+        let mut file = File::create_new(&path).unwrap();
+        file.sync_all().unwrap();
+        tick();
+        file.write_all(b"content").unwrap();
+        // The kernel's modification time is then older than its change time, and has not been sent.
+        tick();
+        fchown(&file, None, None).unwrap();
+        // Not by another file, whose close(2) would send it.
+        ioctl_setflags(&file, flags).unwrap();
+        file.sync_all().unwrap();
+        let kept = fs::metadata(&path).unwrap();
+        assert!((kept.mtime(), kept.mtime_nsec()) < (kept.ctime(), kept.ctime_nsec()));
+        drop(file);
+        set_flags(&path, IFlags::empty());
+    }
+    mounted.unmount();
+}
+
+/// Waits until the kernel's coarse clock has moved.
+#[expect(clippy::disallowed_methods, reason = "the clock is the kernel's")]
+fn tick() {
+    thread::sleep(Duration::from_millis(20));
+}
+
+/// Changes an open file with a path.
+type Change<'a> = &'a dyn Fn(&File, &Path);
+
+#[test]
+fn times_that_a_program_has_seen_stay() {
+    let Some(mut mounted) = mount() else { return };
+    let root = mounted.root();
+    let changes: [(&str, Change<'_>); 7] = [
+        ("write", &|file, _| file.write_all_at(&[2; 9000], 100).unwrap()),
+        ("chmod", &|file, _| file.set_permissions(Permissions::from_mode(0o600)).unwrap()),
+        ("truncate", &|file, _| file.set_len(4000).unwrap()),
+        ("allocate", &|file, _| {
+            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
+        }),
+        ("utimes", &|_, path| set_times(path, [Some(1000), Some(2000)]).unwrap()),
+        ("link", &|_, path| fs::hard_link(path, root.join("linked")).unwrap()),
+        ("rename", &|_, path| {
+            fs::rename(path, root.join("moved")).unwrap();
+            fs::rename(root.join("moved"), path).unwrap();
+        }),
+    ];
+    let times = |name: &str| {
+        let meta = fs::metadata(root.join(name)).unwrap();
+        [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
+    };
+    let seen = changes.map(|(name, change)| {
+        let path = root.join(name);
+        let file = File::create_new(&path).unwrap();
+        (&file).write_all(&[1; 9000]).unwrap();
+        file.sync_all().unwrap();
+        tick();
+        change(&file, &path);
+        let seen = times(name);
+        // What is sent late is not the time.
+        tick();
+        file.sync_all().unwrap();
+        assert_eq!(times(name), seen, "{name}, synced");
+        (name, seen)
+    });
+    mounted.remount("writeback");
+    for (name, seen) in seen {
+        assert_eq!(times(name), seen, "{name}, after a new mount");
     }
     mounted.unmount();
 }

@@ -151,6 +151,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     if let Some(threads) = config.threads {
         control.set_threads(threads.get());
     }
+    control.set_options(config.lasting());
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let shown = Arc::clone(&control);

@@ -9,7 +9,7 @@ use super::state::State;
 use crate::FsError;
 use crate::protect;
 use crate::rules;
-use crate::vfs::{Ino, Result, WriteFlags};
+use crate::vfs::{Ino, ReadFlags, Result, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -75,7 +75,7 @@ impl Furrow {
         flags: WriteFlags,
     ) -> Result<u64> {
         let mut data = vec![0; usize::try_from(len).expect("a small step")];
-        let read = self.read_file(source.0, source.1, &mut data)?;
+        let read = self.read_file(source.0, source.1, &mut data, ReadFlags::empty())?;
         self.write_file(target.0, target.1, &data[..read], flags - WriteFlags::APPEND)?;
         Ok(len)
     }

@@ -232,7 +232,7 @@ pub(super) fn change_attributes(
     let inode = state.change_inode(ino)?;
     let time = |set: SetTime| match set {
         SetTime::Now => now,
-        SetTime::To(time) => time,
+        SetTime::To(time) | SetTime::Written(time) => time,
     };
     inode.perm = change.perm;
     inode.flags = set.flags.unwrap_or(inode.flags);
@@ -240,7 +240,7 @@ pub(super) fn change_attributes(
     inode.gid = set.gid.unwrap_or(inode.gid);
     inode.atime = set.atime.map_or(inode.atime, time);
     inode.mtime = set.mtime.map_or(inode.mtime, time);
-    inode.ctime = now;
+    inode.ctime = set.ctime.unwrap_or(now);
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use super::layout::Rows;
 use super::state::Body;
 use crate::FsError;
 use crate::vfs::{
-    Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, RenameFlags,
-    Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags, Written, XattrMode,
+    Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, ReadFlags,
+    RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags, Written, XattrMode,
 };
 
 impl FileSystem for Furrow {
@@ -80,7 +80,17 @@ impl FileSystem for Furrow {
     }
 
     fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_file(ino, offset, buffer).inspect_err(|error| {
+        self.read_with(ino, offset, buffer, ReadFlags::empty())
+    }
+
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
+        self.read_file(ino, offset, buffer, flags).inspect_err(|error| {
             if matches!(error, FsError::Checksum { .. } | FsError::Device(_)) {
                 tracing::error!(inode = %ino, offset, %error, "a read failed");
             }

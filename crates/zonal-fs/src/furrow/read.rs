@@ -12,7 +12,7 @@ use super::state::{File, Inode, State};
 use super::{AtimePolicy, Furrow};
 use crate::FsError;
 use crate::rules;
-use crate::vfs::{Ino, InodeFlags, Result, Seek, Timestamp};
+use crate::vfs::{Ino, InodeFlags, ReadFlags, Result, Seek, Timestamp};
 
 const NO_ATIME: InodeFlags = InodeFlags::NO_ATIME;
 
@@ -61,7 +61,13 @@ impl Part<'_> {
 }
 
 impl Furrow {
-    pub(super) fn read_file(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    pub(super) fn read_file(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
         let look = self.loaded(|| self.look(ino, offset, buffer.len()))?;
         if look.len == 0 {
             return Ok(0);
@@ -82,7 +88,9 @@ impl Furrow {
         let buffer = &mut buffer[..look.len];
         copy_part(look.blocks.start, &head, offset, buffer);
         copy_part(end, &tail, offset, buffer);
-        if let Some(atime) = look.atime {
+        if let Some(atime) = look.atime
+            && !flags.contains(ReadFlags::NO_ATIME)
+        {
             self.move_atime(ino, atime)?;
         }
         Ok(look.len)

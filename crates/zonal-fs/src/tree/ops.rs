@@ -3,8 +3,8 @@
 use super::{Body, Content, Directory, Inode, State, Tree};
 use crate::vfs::{
     Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing, NAME_MAX,
-    NewInode, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, SyncKind, Timestamp, WriteFlags,
-    Written, XattrMode,
+    NewInode, ReadFlags, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, SyncKind, Timestamp,
+    WriteFlags, Written, XattrMode,
 };
 use crate::{FsError, acl, protect, rules};
 
@@ -46,11 +46,11 @@ impl FileSystem for Tree {
         attr.flags = set.flags.unwrap_or(attr.flags);
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
-        attr.ctime = now;
+        attr.ctime = set.ctime.unwrap_or(now);
         let time = |set: Option<SetTime>, old| match set {
             None => old,
             Some(SetTime::Now) => now,
-            Some(SetTime::To(time)) => time,
+            Some(SetTime::To(time) | SetTime::Written(time)) => time,
         };
         attr.atime = time(set.atime, attr.atime);
         attr.mtime = time(set.mtime, attr.mtime);
@@ -178,11 +178,23 @@ impl FileSystem for Tree {
     }
 
     fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_with(ino, offset, buffer, ReadFlags::empty())
+    }
+
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
         let now = self.now();
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;
         let len = inode.content()?.read(offset, buffer);
-        accessed(inode, now);
+        if !flags.contains(ReadFlags::NO_ATIME) {
+            accessed(inode, now);
+        }
         Ok(len)
     }
 

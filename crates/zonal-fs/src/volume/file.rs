@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Error, Node, Result};
 use crate::FsError;
 use crate::vfs::{
-    Allocate, FileModel, OpenFor, Privilege, Seek, SetAttr, SyncKind, WriteFlags, Written,
+    Allocate, FileModel, OpenFor, Privilege, ReadFlags, Seek, SetAttr, SyncKind, WriteFlags,
+    Written,
 };
 
 bitflags::bitflags! {
@@ -76,14 +77,9 @@ impl File {
     /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.needs(OpenFlags::READ, "reading")?;
-        let is_direct = self.flags.contains(OpenFlags::DIRECT);
-        self.run("reading", |fs, ino| {
-            if is_direct {
-                fs.read_direct(ino, offset, buffer)
-            } else {
-                fs.read(ino, offset, buffer)
-            }
-        })
+        let mut how = ReadFlags::empty();
+        how.set(ReadFlags::DIRECT, self.flags.contains(OpenFlags::DIRECT));
+        self.run("reading", |fs, ino| fs.read_with(ino, offset, buffer, how))
     }
 
     /// Fills `buffer` from `offset` on; fails if the file ends before.

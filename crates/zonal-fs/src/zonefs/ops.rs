@@ -13,8 +13,8 @@ use super::tree::{NAME_MAX, Node};
 use crate::FsError;
 use crate::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileKind, FileModel, FileSystem, Ino, InodeFlags,
-    Listing, NewInode, OpenFor, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, SyncKind,
-    Timestamp, WriteFlags, Written, XattrMode,
+    Listing, NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs,
+    SyncKind, Timestamp, WriteFlags, Written, XattrMode,
 };
 
 /// `st_blocks` counts in these.
@@ -130,8 +130,17 @@ impl FileSystem for ZoneFs {
         self.read_file(self.tree.file(ino)?, offset, buffer, Alignment::Any)
     }
 
-    fn read_direct(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_file(self.tree.file(ino)?, offset, buffer, Alignment::Blocks)
+    /// No read moves an access time.
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
+        let is_direct = flags.contains(ReadFlags::DIRECT);
+        let alignment = if is_direct { Alignment::Blocks } else { Alignment::Any };
+        self.read_file(self.tree.file(ino)?, offset, buffer, alignment)
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
@@ -308,7 +317,7 @@ fn attr(ino: Ino, kind: FileKind, owned: Owned, sizes: (u32, u64, u64)) -> Attr 
 fn change(owned: &mut Owned, perm: u16, set: &SetAttr, now: Timestamp) {
     let time = |set: SetTime| match set {
         SetTime::Now => now,
-        SetTime::To(time) => time,
+        SetTime::To(time) | SetTime::Written(time) => time,
     };
     owned.perm = perm;
     owned.uid = set.uid.unwrap_or(owned.uid);
@@ -316,5 +325,5 @@ fn change(owned: &mut Owned, perm: u16, set: &SetAttr, now: Timestamp) {
     owned.atime = set.atime.map_or(owned.atime, time);
     let touched = set.size.map(|_| SetTime::Now);
     owned.mtime = set.mtime.or(touched).map_or(owned.mtime, time);
-    owned.ctime = now;
+    owned.ctime = set.ctime.unwrap_or(now);
 }

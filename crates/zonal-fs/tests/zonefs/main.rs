@@ -12,7 +12,7 @@ use zonal::{
 };
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
-    Access, Caller, DirEntry, FileSystem, Ino, Listing, OpenFor, SetAttr, WriteFlags,
+    Access, Caller, DirEntry, FileSystem, Ino, Listing, OpenFor, ReadFlags, SetAttr, WriteFlags,
 };
 use zonal_fs::zonefs::{
     Aggregate, ErrorPolicy, Group, Health, MkfsOptions, MountOptions, OpenPolicy, ZoneFs, mkfs,
@@ -136,9 +136,9 @@ fn a_sequential_file_is_written_at_its_end() {
     assert_eq!(errno(fs.write(file, ZONE, &block, DIRECT)), 27);
     assert_eq!(errno(fs.write(file, 0, &block, APPEND)), 27);
     let mut back = vec![0; 2 * BLOCK_LEN];
-    assert_eq!(fs.read_direct(file, ZONE - BLOCK, &mut back).unwrap(), BLOCK_LEN);
+    assert_eq!(fs.read_with(file, ZONE - BLOCK, &mut back, ReadFlags::DIRECT).unwrap(), BLOCK_LEN);
     assert_eq!(fs.read(file, ZONE, &mut back).unwrap(), 0);
-    assert_eq!(errno(fs.read_direct(file, 5, &mut back)), 22);
+    assert_eq!(errno(fs.read_with(file, 5, &mut back, ReadFlags::DIRECT)), 22);
     assert_eq!(fs.read(file, BLOCK - 1, &mut back[..2]).unwrap(), 2);
     assert_eq!(&back[..2], &[7, 8]);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use zonal::ZonedDevice;
-use zonal_fs::vfs::{FileSystem, Ino, OpenFor, WriteFlags};
+use zonal_fs::vfs::{FileSystem, Ino, OpenFor, ReadFlags, WriteFlags};
 use zonal_fs::zonefs::{ErrorPolicy, Group, MkfsOptions, MountOptions, OpenPolicy, ZoneFs};
 
 use super::{APPEND, BLOCK, BLOCK_LEN, DIRECT, drive, format, mount, truncate};
@@ -256,7 +256,8 @@ impl Pair {
             }
             Op::ReadDirect { file, offset, len } => {
                 let mut buffer = vec![0; len];
-                let read = self.fs.read_direct(self.ino(file), offset, &mut buffer);
+                let read =
+                    self.fs.read_with(self.ino(file), offset, &mut buffer, ReadFlags::DIRECT);
                 let read = read.map(|len| &buffer[..len]).map_err(|e| e.errno());
                 prop_assert_eq!(read, self.model.read_direct(file, offset, len).ok_or(22));
             }

@@ -142,6 +142,8 @@ bitflags::bitflags! {
         const ATIME_NOW = 1 << 7;
         /// The modification time becomes now.
         const MTIME_NOW = 1 << 8;
+        /// `ctime`
+        const CTIME = 1 << 10;
     }
 
     /// How a read came about.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, fadvise};
 use zonal::{Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice};
-use zonal_fs::vfs::{Caller, FileSystem, Ino, SetAttr, WriteFlags};
+use zonal_fs::vfs::{Caller, FileSystem, Ino, ReadFlags, SetAttr, WriteFlags};
 use zonal_fs::zonefs::{Group, ZoneFs};
 
 const O_DIRECT: i32 = 0o40000;
@@ -127,7 +127,8 @@ impl Handle<'_> {
                 assert_eq!(file.read_at(buffer, offset).expect("read"), buffer.len());
             }
             Self::Library(fs, ino) => {
-                assert_eq!(fs.read_direct(*ino, offset, buffer).expect("read"), buffer.len());
+                let read = fs.read_with(*ino, offset, buffer, ReadFlags::DIRECT);
+                assert_eq!(read.expect("read"), buffer.len());
             }
             Self::Device(device, zone) => {
                 device.read(lba(*device, *zone, offset), buffer).expect("read");

@@ -72,12 +72,15 @@ impl Control {
         let metrics = metrics.map(|address| ("metrics".to_owned(), address.to_string().into()));
         let threads = self.threads.get();
         let threads = threads.map(|threads| ("threads".to_owned(), u64::from(*threads).into()));
+        let options = self.options.get().filter(|options| !options.is_empty());
+        let options = options.map(|options| ("mount_options".to_owned(), options.clone().into()));
         let served = self.served.get().into_iter().flat_map(|served| {
             let Served { transport, async_direct } = served;
             [("transport", transport.name()), ("async_direct_reads", async_direct.name())]
         });
         let served = served.map(|(name, how)| (name.to_owned(), how.into()));
-        let named = settings.chain(metrics).chain(served).chain(threads).chain(counters);
+        let named = settings.chain(metrics).chain(served).chain(threads).chain(options);
+        let named = named.chain(counters);
         Report {
             kind: self.inspected.kind().to_owned(),
             at_ns: self.latencies.now_ns(),

@@ -1,7 +1,8 @@
 //! Attributes, times, kinds and flags of the two sides, turned into each other.
 
 use zonal_fs::vfs::{
-    Allocate, Attr, Caller, FileKind, Privilege, RenameFlags, Seek, SetTime, Timestamp, WriteFlags,
+    Allocate, Attr, Caller, FileKind, Privilege, ReadFlags, RenameFlags, Seek, SetTime, Timestamp,
+    WriteFlags,
 };
 use zonal_fuse_transport::reply::Entry;
 use zonal_fuse_transport::{Errno, Header, NodeId, abi, request};
@@ -15,6 +16,7 @@ pub(super) const O_APPEND: i32 = 0o2000;
 /// Also set in `O_SYNC`.
 pub(super) const O_DSYNC: i32 = 0o10000;
 pub(super) const O_DIRECT: i32 = 0o40000;
+const O_NOATIME: i32 = 0o1_000_000;
 
 const S_IFMT: u32 = 0o170_000;
 
@@ -91,11 +93,13 @@ pub(super) fn absent() -> Entry {
 pub(super) fn set_time(time: request::SetTime) -> SetTime {
     match time {
         request::SetTime::Now => SetTime::Now,
-        request::SetTime::To(time) => {
-            let time = Timestamp::new(time.secs, time.nanos);
-            SetTime::To(time.expect("a request has less than a second of nanoseconds"))
-        }
+        request::SetTime::To(time) => SetTime::To(timestamp(time)),
     }
+}
+
+pub(super) fn timestamp(time: request::Time) -> Timestamp {
+    let time = Timestamp::new(time.secs, time.nanos);
+    time.expect("a request has less than a second of nanoseconds")
 }
 
 /// Whether a mode is that of a regular file.
@@ -128,6 +132,14 @@ pub(super) fn caller(request: &Header, umask: u32) -> Caller {
         umask: perm(umask & 0o777),
         privilege: Privilege::Full,
     }
+}
+
+/// How to read.
+pub(super) fn read_flags(open: i32) -> ReadFlags {
+    let mut flags = ReadFlags::empty();
+    flags.set(ReadFlags::DIRECT, open & O_DIRECT != 0);
+    flags.set(ReadFlags::NO_ATIME, open & O_NOATIME != 0);
+    flags
 }
 
 /// How to write. After an `O_DSYNC` write through the page cache the kernel sends an FSYNC, after

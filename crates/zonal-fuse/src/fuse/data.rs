@@ -36,11 +36,9 @@ impl Front {
 
     pub(super) fn read(&self, ino: NodeId, read: Read, reply: Reply) {
         reply.filled(read.size, |target| {
-            let outcome =
-                self.run(Operation::Read, ino, |fs, ino| match read.flags & convert::O_DIRECT {
-                    0 => fs.read(ino, read.offset, target),
-                    _ => fs.read_direct(ino, read.offset, target),
-                });
+            let how = convert::read_flags(read.flags);
+            let outcome = self
+                .run(Operation::Read, ino, |fs, ino| fs.read_with(ino, read.offset, target, how));
             outcome.inspect_err(|_| self.after_failed_read(ino))
         });
     }

@@ -143,7 +143,7 @@ impl Front {
 
     fn setattr(&self, header: &Header, what: &request::SetAttr, reply: Reply) {
         let ino = header.node;
-        let request::SetAttr { mode, uid, gid, size, atime, mtime, handle } = *what;
+        let request::SetAttr { mode, uid, gid, size, atime, mtime, handle, .. } = *what;
         if handle.is_some() && size == Some(0) && self.takes_back_write(header, ino) {
             return reply.error(Errno::IO);
         }
@@ -155,6 +155,7 @@ impl Front {
                 size,
                 atime: atime.map(convert::set_time),
                 mtime: mtime.map(convert::set_time),
+                ctime: None,
                 kill_privileges: uid.is_some() || gid.is_some(),
                 flags: None,
             };
@@ -165,6 +166,7 @@ impl Front {
             } else if size.is_some() {
                 set.perm = set.perm.or(perm_after_change(fs, header, ino)?);
             }
+            self.take_kept_times(what, &mut set);
             fs.setattr(&convert::caller(header, 0), ino, &set).map(|attr| self.attr(&attr))
         });
         if size.is_some() {

@@ -22,12 +22,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use zonal_fs::vfs::FileSystem;
+use zonal_fs::vfs::{FileSystem, SetAttr, SetTime};
 use zonal_fuse_transport::abi::InitFlags;
-use zonal_fuse_transport::{Errno, NodeId, Reply};
+use zonal_fuse_transport::{Errno, NodeId, Reply, request};
 
-use super::Front;
 use super::inbox::Inbox;
+use super::{Front, convert};
 use crate::options::WriteCache;
 
 /// What the kernel may collect: some milliseconds of a drive's time.
@@ -123,6 +123,23 @@ impl Front {
             && let Some(of_file) = self.shared.collected.writers().get_mut(&ino)
         {
             of_file.refused = Some(error);
+        }
+    }
+
+    /// Completes `set`, which is otherwise as `what` says: the kernel keeps the times of regular files, and sends the change time.
+    ///
+    /// With nothing else than the modification time, and by an open file, it sends what it has collected (`fuse_flush_times`). A file that
+    /// became immutable or append-only after it was opened has to take that, or close(2) would fail. utimensat(2) comes without a file.
+    pub(super) fn take_kept_times(&self, what: &request::SetAttr, set: &mut SetAttr) {
+        let Some(ctime) = what.ctime.filter(|_| self.has_write_back()) else { return };
+        set.ctime = Some(convert::timestamp(ctime));
+        let request::SetAttr { mtime, ctime, handle, .. } = *what;
+        let times = request::SetAttr { mtime, ctime, handle, ..Default::default() };
+        if let Some(SetTime::To(mtime)) = set.mtime
+            && *what == times
+            && handle.is_some()
+        {
+            set.mtime = Some(SetTime::Written(mtime));
         }
     }
 

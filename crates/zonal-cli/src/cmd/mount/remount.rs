@@ -79,7 +79,7 @@ fn current(dir: &Path) -> Result<MountFlags> {
 
 impl Change {
     fn of_zonefs(args: &Mount, now: MountFlags) -> Result<Self> {
-        let (mut named, mut undo, mut config) = (Vec::new(), Vec::new(), config(args, now));
+        let (mut named, mut undo, mut config) = (Vec::new(), Vec::new(), config(args, now)?);
         for option in items(args).filter(|option| !is_repeated(option) && !is_about_atime(option)) {
             match MountOptions::default().take(option) {
                 Taken::Yes => named.push(option.to_owned()),
@@ -101,7 +101,7 @@ impl Change {
 
     /// The device is open for what it was mounted for, so access is the kernel's alone.
     fn of_furrow(args: &Mount, now: MountFlags) -> Result<Self> {
-        let mut config = config(args, now);
+        let mut config = config(args, now)?;
         let (before, mut named) = (furrow_options(&args.dir)?, Vec::new());
         for option in items(args).filter(|option| !is_repeated(option)) {
             let mut own = before;
@@ -180,10 +180,13 @@ fn furrow_options(dir: &Path) -> Result<furrow::MountOptions> {
 }
 
 /// The mount as it is, and as `--read-only` wants it.
-fn config(args: &Mount, now: MountFlags) -> MountConfig {
+fn config(args: &Mount, now: MountFlags) -> Result<MountConfig> {
     let mut config = MountConfig::new("", &args.dir);
     config.restrict = Restrict::empty();
     // What mount(8) repeats from fstab changes nothing.
+    if let Ok(options) = stats::text(&args.dir, "mount_options") {
+        config.apply(&options)?;
+    }
     config.metrics = stats::text(&args.dir, "metrics").ok().and_then(|text| text.parse().ok());
     let threads = stats::number(&args.dir, "threads").ok();
     config.threads = threads.and_then(|threads| u16::try_from(threads).ok()?.try_into().ok());
@@ -201,7 +204,7 @@ fn config(args: &Mount, now: MountFlags) -> MountConfig {
     }
     let is_read_only = args.read_only || now.contains(MountFlags::RDONLY);
     config.access = if is_read_only { Access::ReadOnly } else { Access::ReadWrite };
-    config
+    Ok(config)
 }
 
 /// The flags of the mount as it is to be.
@@ -218,7 +221,7 @@ fn flags(config: &MountConfig, now: MountFlags) -> MountFlags {
 fn apply(config: &mut MountConfig, option: &str) -> Result<()> {
     let before = config.clone();
     config.apply(option)?;
-    let restrict = config.restrict - Restrict::DIRSYNC;
+    let restrict = (config.restrict - Restrict::DIRSYNC) | (before.restrict & Restrict::DIRSYNC);
     let changeable = MountConfig { access: config.access, restrict, ..before };
     if *config == changeable { Ok(()) } else { Err(unchangeable(option)) }
 }
