@@ -170,6 +170,24 @@ fn a_zone_becomes_read_only_under_a_writer_beside() {
     });
 }
 
+/// A mapping of a file that was opened directly before a direct reader came.
+const MAPPED_BEFORE: &str = r"
+import mmap, os, sys
+path = sys.argv[1]
+data = mmap.mmap(-1, 4096)
+data[:] = b'a' * 4096
+before = os.open(path, os.O_RDWR | os.O_DIRECT)
+assert os.pwrite(before, data, 0) == 4096
+reader = os.open(path, os.O_RDONLY | os.O_DIRECT)
+assert mmap.mmap(before, 4096, mmap.MAP_PRIVATE)[:] == data[:]
+assert os.preadv(reader, [data], 0) == 4096
+";
+
+#[test]
+fn who_had_the_file_open_before_a_direct_reader_can_map_it() {
+    in_both_ways(&PLAIN, "", |drive| python(MAPPED_BEFORE, &drive.seq(0)));
+}
+
 /// Mappings of a reader through the page cache that came after a direct reader.
 const MAPPED: &str = r"
 import ctypes, mmap, os, signal, sys

@@ -11,6 +11,7 @@ use super::TTL;
 use super::reply::Route;
 
 pub(super) const O_ACCMODE: i32 = 0o3;
+pub(super) const O_WRONLY: i32 = 0o1;
 pub(super) const O_RDONLY: i32 = 0;
 pub(super) const O_APPEND: i32 = 0o2000;
 /// Also set in `O_SYNC`.

@@ -1,9 +1,10 @@
 //! How zone files are open, where direct reads go by a hidden mount.
 //!
 //! The kernel takes one backing file for all who have a file open, and none while somebody has it open through the page
-//! cache. So the first direct reader of a file that nobody reads through the page cache gets one, and as long as
-//! anybody has the file open with it, everybody gets it: direct readers for their reads, others for their mappings
-//! alone. What counts here lags behind the kernel, where a file is closed first, and so never allows what that
+//! cache. A mapping of a file that is open directly goes through the page cache too, so the kernel refuses it where there
+//! is a backing file that this open file has not got. So the first direct reader of a file that nobody can read through the
+//! page cache gets one, and as long as anybody has the file open with it, everybody gets it: direct readers for their
+//! reads, others for their mappings alone. What counts here lags behind the kernel, where a file is closed first, and so never allows what that
 //! refuses.
 //!
 //! Mappings through a backing file have their pages in the page cache of the hidden mount, which nothing drops but we.
@@ -40,6 +41,8 @@ pub(super) struct Openings {
 struct File {
     /// Through the page cache.
     cached: u64,
+    /// Directly, and so that it can be mapped, without the backing file.
+    mappable: u64,
     /// With the backing file.
     backed: u64,
     backing: Option<BackingId>,
@@ -47,6 +50,13 @@ struct File {
     hidden: u64,
     /// Whether pages of it may be in the page cache of the hidden mount.
     has_pages: bool,
+}
+
+impl File {
+    /// Whether a backing file is missing, and the kernel would take one and refuse nothing for it.
+    fn can_be_backed(&self) -> bool {
+        self.backing.is_none() && self.cached == 0 && self.mappable == 0
+    }
 }
 
 impl Openings {
@@ -63,8 +73,13 @@ impl Openings {
         }
     }
 
-    /// A file is about to be open. How, and with which backing file.
-    pub(super) fn add(&self, node: NodeId, ino: Ino, wish: Wish) -> (Route, Option<BackingId>) {
+    /// A file is about to be open, and can be read and so mapped or not. How, and with which backing file.
+    pub(super) fn add(
+        &self,
+        (node, ino): (NodeId, Ino),
+        wish: Wish,
+        is_read: bool,
+    ) -> (Route, Option<BackingId>) {
         let otherwise = match wish {
             Wish::DirectReads => Route::Direct,
             Wish::Other(route) => route,
@@ -82,7 +97,7 @@ impl Openings {
         let mut made = made.ok();
         let mut files = self.files();
         let file = files.entry(ino).or_default();
-        if file.backing.is_none() && file.cached == 0 {
+        if file.can_be_backed() {
             file.backing = made.take();
         }
         let entered = match (file.backing, wish) {
@@ -91,6 +106,7 @@ impl Openings {
             (None, _) => (otherwise, None),
         };
         file.cached += u64::from(entered.0 == Route::Cached);
+        file.mappable += u64::from(entered.0 == Route::Direct && is_read);
         file.backed += u64::from(file.backing.is_some());
         drop_unused(&mut files, ino);
         drop(files);
@@ -102,11 +118,11 @@ impl Openings {
     }
 
     /// A file has been closed.
-    pub(super) fn remove(&self, ino: Ino, route: Route) {
+    pub(super) fn remove(&self, ino: Ino, route: Route, is_read: bool) {
         let mut files = self.files();
         let Some(file) = files.get_mut(&ino) else { return };
         match route {
-            Route::Direct => {}
+            Route::Direct => file.mappable = file.mappable.saturating_sub(u64::from(is_read)),
             Route::Cached => file.cached = file.cached.saturating_sub(1),
             Route::Backed | Route::Beside => file.backed = file.backed.saturating_sub(1),
         }
@@ -146,9 +162,8 @@ impl Openings {
         self.files().get(&ino).is_some_and(|file| file.has_pages)
     }
 
-    /// Whether a backing file is missing, and the kernel would take one.
     fn can_be_backed(&self, ino: Ino) -> bool {
-        self.files().get(&ino).is_none_or(|file| file.backing.is_none() && file.cached == 0)
+        self.files().get(&ino).is_none_or(File::can_be_backed)
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<Ino, File>> {
@@ -159,8 +174,8 @@ impl Openings {
 /// Forgets a file that is not open any more.
 fn drop_unused(files: &mut BTreeMap<Ino, File>, ino: Ino) {
     if let Entry::Occupied(file) = files.entry(ino) {
-        let File { cached, backed, hidden, .. } = file.get();
-        if *cached == 0 && *backed == 0 && *hidden == 0 {
+        let File { cached, mappable, backed, hidden, .. } = file.get();
+        if [cached, mappable, backed, hidden].iter().all(|count| **count == 0) {
             file.remove();
         }
     }
