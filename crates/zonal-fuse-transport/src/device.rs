@@ -85,7 +85,8 @@ impl Device {
             match Errno::from_io_error(&error) {
                 // Whoever asked has been killed, or a signal came: there will be another.
                 Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Some(Errno::NODEV) => return Ok(None),
+                // The second: it ended while the kernel was handing out a request.
+                Some(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 _ => return Err(error),
             }
         }

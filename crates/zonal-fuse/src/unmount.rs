@@ -68,7 +68,7 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
     }
     let pid = match daemon_of(point) {
         Err(ServeError::Io { source, .. }) if is_dead(&source) => {
-            detach(point, UnmountFlags::empty())?;
+            detach_once_free(point)?;
             return Ok(Unmounted::DaemonWasDead);
         }
         found => found?,
@@ -165,7 +165,8 @@ fn wait_for_end(daemon: &OwnedFd, timeout: Duration) -> io::Result<bool> {
 }
 
 /// Unmounts `point`. What reads the statistics of a mount, as `zonal top` does, has a file open there for a
-/// moment again and again, so a busy mount is tried again for a second.
+/// moment again and again, and the kernel keeps a file for a moment after its last asynchronous read has failed, so a busy
+/// mount is tried again for a second.
 fn detach_once_free(point: &Path) -> Result<()> {
     const TRIES: u32 = 100;
     let pause = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
