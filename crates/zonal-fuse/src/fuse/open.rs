@@ -51,7 +51,7 @@ impl Front {
         let (wish, model) = self.open_in_time(node, flags)?;
         let ino = self.ino(node);
         let (route, backing) = match (model, wish) {
-            (FileModel::Zones, _) => self.shared.openings.add((node, ino), wish, is_read(flags)),
+            (FileModel::Zones, _) => self.shared.openings.add((node, ino), wish, flags),
             (FileModel::Posix, Wish::DirectReads) => (Route::Direct, None),
             (FileModel::Posix, Wish::Other(route)) => (route, None),
         };
@@ -71,7 +71,7 @@ impl Front {
             self.shared.pins.close_cached(self.ino(ino));
         }
         if self.shared.model == FileModel::Zones {
-            self.shared.openings.remove(self.ino(ino), route, is_read(flags));
+            self.shared.openings.remove(self.ino(ino), route, flags);
         }
         if route == Route::Cached && purpose == OpenFor::Writing {
             self.remove_writer(ino);
@@ -121,10 +121,6 @@ fn purpose(flags: i32) -> OpenFor {
         convert::O_RDONLY => OpenFor::Reading,
         _ => OpenFor::Writing,
     }
-}
-
-fn is_read(flags: i32) -> bool {
-    flags & convert::O_ACCMODE != convert::O_WRONLY
 }
 
 /// Whether the inode's flags let it be opened so.

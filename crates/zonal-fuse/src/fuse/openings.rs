@@ -17,6 +17,7 @@ use zonal_fs::vfs::Ino;
 use zonal_fuse_transport::hidden::Backings;
 use zonal_fuse_transport::{BackingId, NodeId};
 
+use super::convert;
 use super::reply::Route;
 
 /// What open files want of the kernel.
@@ -73,12 +74,12 @@ impl Openings {
         }
     }
 
-    /// A file is about to be open, and can be read and so mapped or not. How, and with which backing file.
+    /// A file is about to be open as these open(2) flags say. How, and with which backing file.
     pub(super) fn add(
         &self,
         (node, ino): (NodeId, Ino),
         wish: Wish,
-        is_read: bool,
+        flags: i32,
     ) -> (Route, Option<BackingId>) {
         let otherwise = match wish {
             Wish::DirectReads => Route::Direct,
@@ -106,7 +107,7 @@ impl Openings {
             (None, _) => (otherwise, None),
         };
         file.cached += u64::from(entered.0 == Route::Cached);
-        file.mappable += u64::from(entered.0 == Route::Direct && is_read);
+        file.mappable += u64::from(entered.0 == Route::Direct && can_be_mapped(flags));
         file.backed += u64::from(file.backing.is_some());
         drop_unused(&mut files, ino);
         drop(files);
@@ -118,11 +119,13 @@ impl Openings {
     }
 
     /// A file has been closed.
-    pub(super) fn remove(&self, ino: Ino, route: Route, is_read: bool) {
+    pub(super) fn remove(&self, ino: Ino, route: Route, flags: i32) {
         let mut files = self.files();
         let Some(file) = files.get_mut(&ino) else { return };
         match route {
-            Route::Direct => file.mappable = file.mappable.saturating_sub(u64::from(is_read)),
+            Route::Direct => {
+                file.mappable = file.mappable.saturating_sub(u64::from(can_be_mapped(flags)));
+            }
             Route::Cached => file.cached = file.cached.saturating_sub(1),
             Route::Backed | Route::Beside => file.backed = file.backed.saturating_sub(1),
         }
@@ -169,6 +172,11 @@ impl Openings {
     fn files(&self) -> MutexGuard<'_, BTreeMap<Ino, File>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a file that is opened so can be read, which a mapping needs.
+fn can_be_mapped(flags: i32) -> bool {
+    flags & convert::O_ACCMODE != convert::O_WRONLY
 }
 
 /// Forgets a file that is not open any more.
