@@ -41,6 +41,25 @@ fn drive() -> (TempDir, PathBuf) {
     (folder, drive)
 }
 
+/// The same, with its mount point and a place for the log; `None` if nothing can be mounted.
+#[expect(clippy::print_stdout, reason = "why a test does nothing is a part of its result")]
+fn mountable() -> Option<(TempDir, PathBuf, PathBuf, PathBuf)> {
+    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+        println!("SKIP: mounting and remounting needs root and /dev/fuse");
+        return None;
+    }
+    let (folder, drive) = drive();
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    Some((folder, drive, dir, log))
+}
+
+/// What mount(8) calls for this kind of file system.
+fn helper(folder: &TempDir) -> PathBuf {
+    let helper = folder.path().join("mount.fuse.furrow");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zonal"), &helper).unwrap();
+    helper
+}
+
 #[test]
 fn a_drive_that_is_in_use_is_neither_checked_nor_dumped() {
     let (_folder, drive) = drive();
@@ -115,12 +134,7 @@ fn memory_is_a_size_and_an_option_of_furrow_alone() {
 
 #[test]
 fn zones_are_emptied_when_it_is_asked_for() {
-    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
-        println!("SKIP: mounting needs root and /dev/fuse");
-        return;
-    }
-    let (folder, drive) = drive();
-    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let Some((folder, drive, dir, log)) = mountable() else { return };
     must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]));
     let file = |number: u32| dir.join(format!("file{number}"));
     let content = |number: u32| vec![u8::try_from(number).unwrap(); 100_000];
@@ -171,12 +185,7 @@ fn zones_are_emptied_when_it_is_asked_for() {
     reason = "the file is to be closed while another process waits"
 )]
 fn a_mount_waits_for_the_end_of_the_one_before() {
-    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
-        println!("SKIP: mounting needs root and /dev/fuse");
-        return;
-    }
-    let (folder, drive) = drive();
-    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let Some((_folder, drive, dir, log)) = mountable() else { return };
     let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
     must(&zonal(&mount));
     fs::write(dir.join("file"), "kept").unwrap();
@@ -197,14 +206,8 @@ fn a_mount_waits_for_the_end_of_the_one_before() {
 
 #[test]
 fn a_remount_changes_what_the_kernel_keeps() {
-    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
-        println!("SKIP: mounting and remounting needs root and /dev/fuse");
-        return;
-    }
-    let (folder, drive) = drive();
-    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
-    let helper = folder.path().join("mount.fuse.furrow");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zonal"), &helper).unwrap();
+    let Some((folder, drive, dir, log)) = mountable() else { return };
+    let helper = helper(&folder);
     let write = |name: &str| fs::write(dir.join(name), "content");
     let mount = |options: &str| {
         must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log), "-o", options]));
@@ -257,14 +260,8 @@ fn a_remount_changes_what_the_kernel_keeps() {
 
 #[test]
 fn a_remount_may_repeat_what_the_mount_already_has() {
-    if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
-        println!("SKIP: mounting and remounting needs root and /dev/fuse");
-        return;
-    }
-    let (folder, drive) = drive();
-    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
-    let helper = folder.path().join("mount.fuse.furrow");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zonal"), &helper).unwrap();
+    let Some((folder, drive, dir, log)) = mountable() else { return };
+    let helper = helper(&folder);
     let what = (drive.as_path(), dir.as_path());
     for (options, others) in [
         ("writeback", "dirsync"),

@@ -476,11 +476,17 @@ pub trait FileSystem: Send + Sync {
 
     /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
     /// There zeroes may follow in `buffer`.
-    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize>;
 
-    /// Like [`read`](Self::read), which has no flags.
-    fn read_with(&self, ino: Ino, offset: u64, buffer: &mut [u8], _: ReadFlags) -> Result<usize> {
-        self.read(ino, offset, buffer)
+    /// The same without flags.
+    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_with(ino, offset, buffer, ReadFlags::empty())
     }
 
     /// Writes `data` at `offset`, or at the end of the file with `APPEND`.

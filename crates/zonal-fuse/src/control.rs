@@ -247,13 +247,6 @@ impl FileSystem for Control {
         }
     }
 
-    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        if is_own(ino) {
-            return self.read_own(ino, offset, buffer);
-        }
-        self.fs.read(ino, offset, buffer)
-    }
-
     fn read_with(
         &self,
         ino: Ino,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use zonal::{DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneId, ZonedDevice};
 
+use super::conventional::is_zero;
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Layout;
 
@@ -159,7 +160,6 @@ impl Drive {
             wp: lba,
             lba: self.lba(planned),
         })?;
-        let is_zero = |block: &[u8]| block.iter().all(|&byte| byte == 0);
         let has_zeroes = data.chunks(BLOCK_BYTES).any(is_zero);
         // Not before it has returned: a flush beside it does not cover it.
         let [unflushed, _] = &mut *self.lock_unflushed();

@@ -79,10 +79,6 @@ impl FileSystem for Furrow {
         self.unpin_inode(ino);
     }
 
-    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_with(ino, offset, buffer, ReadFlags::empty())
-    }
-
     fn read_with(
         &self,
         ino: Ino,

@@ -286,9 +286,7 @@ impl Log {
         let last = self.blocks.iter().rposition(is_used);
         last.map_or(0, |last| u32::try_from(last).expect("inside a zone") + 1)
     }
-}
 
-impl Log {
     /// Whether something is in its first block, which is written first.
     fn is_begun(&self) -> bool {
         let first = self.blocks.first().and_then(Option::as_ref);

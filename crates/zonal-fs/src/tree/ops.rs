@@ -177,10 +177,6 @@ impl FileSystem for Tree {
         }
     }
 
-    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_with(ino, offset, buffer, ReadFlags::empty())
-    }
-
     fn read_with(
         &self,
         ino: Ino,

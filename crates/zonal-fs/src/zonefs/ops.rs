@@ -126,10 +126,6 @@ impl FileSystem for ZoneFs {
 
     fn unpin(&self, _: Ino) {}
 
-    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_file(self.tree.file(ino)?, offset, buffer, Alignment::Any)
-    }
-
     /// No read moves an access time.
     fn read_with(
         &self,

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
     Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
-    RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, WriteFlags, Written, XattrMode,
+    ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, WriteFlags, Written,
+    XattrMode,
 };
 use zonal_fs::volume::{File, Links, Node, OpenFlags, Upkeep, Volume, VolumeOptions};
 
@@ -157,7 +158,7 @@ impl FileSystem for ByPath {
         }
     }
 
-    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read_with(&self, ino: Ino, offset: u64, buffer: &mut [u8], _: ReadFlags) -> Result<usize> {
         Ok(self.file(ino, OpenFlags::READ)?.read_at(buffer, offset)?)
     }
 

@@ -8,8 +8,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use zonal_fs::vfs::{
-    Allocate, Caller, DirEntry, FileKind, InodeFlags, Listing, NewInode, OpenFor, RenameFlags,
-    Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags, Written, XattrMode,
+    Allocate, Caller, DirEntry, FileKind, InodeFlags, Listing, NewInode, OpenFor, ReadFlags,
+    RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags, Written,
+    XattrMode,
 };
 
 use zonal_fuse_transport::reply::Answer;
@@ -87,7 +88,7 @@ impl FileSystem for Closed {
     fn link(&self, _: Ino, _: Ino, _: &[u8]) -> Result<Attr> {
         unsupported()
     }
-    fn read(&self, _: Ino, _: u64, _: &mut [u8]) -> Result<usize> {
+    fn read_with(&self, _: Ino, _: u64, _: &mut [u8], _: ReadFlags) -> Result<usize> {
         unsupported()
     }
     fn write(&self, _: Ino, _: u64, _: &[u8], _: WriteFlags) -> Result<Written> {

@@ -3,8 +3,8 @@
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
     Allocate, Attr, Caller, DirEntry, FileKind, FileSystem, Ino, InodeFlags, Listing, NAME_MAX,
-    NewInode, OpenFor, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, WriteFlags,
-    Written, XattrMode,
+    NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp,
+    WriteFlags, Written, XattrMode,
 };
 use zonal_fs::zonefs::Health;
 
@@ -163,7 +163,7 @@ impl FileSystem for ZoneStore {
         }
     }
 
-    fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read_with(&self, ino: Ino, offset: u64, buffer: &mut [u8], _: ReadFlags) -> Result<usize> {
         self.read_file(ino.get(), offset, buffer)
     }
 
