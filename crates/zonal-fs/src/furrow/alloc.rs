@@ -17,6 +17,7 @@ use super::format::ZoneGeneration;
 use super::grants::OpenRoom;
 use super::layout::ZoneLimits;
 use super::options::ZonePick;
+use super::owners::NewRows;
 use super::records::Records;
 
 /// What a zone is used for.
@@ -199,6 +200,8 @@ pub(super) struct Zones {
     pub(super) changed: BTreeSet<u32>,
     /// Zones that have records in memory.
     pub(super) recorded: BTreeSet<u32>,
+    /// What the next batch writes of that.
+    pub(super) new_owners: BTreeMap<u32, NewRows>,
     /// Zones of which there are tables of moved blocks, and how many.
     pub(super) moved_from: BTreeMap<ZoneGeneration, u32>,
 }
@@ -222,6 +225,7 @@ impl Zones {
             usable: 0,
             changed: BTreeSet::new(),
             recorded: BTreeSet::new(),
+            new_owners: BTreeMap::new(),
             moved_from: BTreeMap::new(),
             slots,
         };

@@ -13,6 +13,7 @@
 //! belong to the next batch, while the rows of this one are encoded as they were. Only operations
 //! that put blocks into the write buffer wait a little longer, until the last blocks have left it.
 
+use std::cell::Cell;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -95,6 +96,21 @@ impl Furrow {
         Ok(Committed::Batch(committer.backlog(self.layout())))
     }
 
+    /// What a step of the table does now and then: it can take a second, and a commit that is due does not
+    /// wait for its end. After one that fails it tries no more.
+    pub(super) fn committing_meanwhile(&self) -> impl Fn() {
+        let has_failed = Cell::new(false);
+        move || {
+            if !has_failed.get()
+                && self.is_commit_due()
+                && let Err(error) = self.commit_batch(Ending::Record)
+            {
+                tracing::warn!(%error, "a commit beside a step of the table failed");
+                has_failed.set(true);
+            }
+        }
+    }
+
     /// Lets the table keep pace with commits: a worker does the work if there is one, and the caller
     /// only what a worker leaves behind.
     fn keep_pace(&self, backlog: Backlog) {
@@ -111,7 +127,10 @@ impl Furrow {
 
     /// Takes the batch: from here on changes belong to the next one.
     fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<Taken> {
-        let owners = self.owners_due(ending);
+        // A worker does it as soon as a zone is sealed: it takes long.
+        if ending == Ending::Clean || !self.has_worker() {
+            while self.list_owners(ending) {}
+        }
         let (owners, taken) = {
             // Only small writes wait for the device here, and only for what came in since the last pass.
             let _no_more_blocks = self.lock_buffering();
@@ -120,7 +139,7 @@ impl Furrow {
             }
             let _unchanged = self.hold_off_changes();
             let mut state = self.write_accounts();
-            let owners = state.add_owner_rows(owners);
+            let owners = state.add_owner_rows();
             state.freeze();
             let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
             (owners, Taken { batch: state.batch - 1, emptied })

@@ -5,9 +5,9 @@
 //! zone. So a record is a hint, and a reader of it looks the place up in the map. The invariant:
 //! each live block of a zone whose owners are *listed* has a record that leads to its owner.
 //!
-//! Records of a zone that is being written stay in memory. Once the zone is sealed, the next batch
-//! writes them as its rows of owners; later records become further rows. A zone in which nothing
-//! lives has none. After a crash the owners of a zone that was being written are not listed; if
+//! Records of a zone that is being written stay in memory. Once the zone is sealed, the worker makes its
+//! rows of owners of them, and the next batch writes those; later records become further rows. A zone in
+//! which nothing lives has none. After a crash the owners of a zone that was being written are not listed; if
 //! such a zone becomes a victim, a [search](super::search) finds them.
 
 use super::Furrow;
@@ -40,13 +40,20 @@ struct Due {
     records: Vec<OwnerRecord>,
 }
 
-/// Rows of owners that a batch is to write.
+/// Rows of owners of a zone that the next batch is to write.
+#[derive(Debug)]
 pub(super) struct NewRows {
-    zone: u32,
     /// They are of so many records of the zone, with this last one, as long as it is not reset.
     resets: u32,
     records: (usize, Option<OwnerRecord>),
     values: Vec<Box<[u8]>>,
+}
+
+impl NewRows {
+    /// Whether the zone is the same, and no records have come.
+    fn are_all_of(&self, slot: &ZoneSlot) -> bool {
+        self.resets == slot.resets && self.records == mark_of(slot.records.as_slice())
+    }
 }
 
 /// What changes whenever a record is added, or the last one gets longer.
@@ -73,21 +80,23 @@ impl Zones {
         self.recorded.insert(zone);
     }
 
-    /// Zones of which the records become rows of the next batch: those that are not written any more. At
-    /// the end of a mount, all.
-    fn due(&self, ending: Ending) -> Vec<Due> {
+    /// A zone of which rows are to be made of records, since it is not written any more. At the end of a
+    /// mount, any.
+    fn next_due(&self, ending: Ending) -> Option<Due> {
         let is_due = |slot: &ZoneSlot| match ending {
             Ending::Record => !matches!(slot.role, Role::Open(_)) && slot.in_flight == 0,
             Ending::Clean => true,
         };
-        let slots = self.recorded.iter().map(|&zone| (zone, self.slot(zone)));
-        let due = slots.filter(|(_, slot)| slot.live > 0 && is_due(slot));
-        due.map(|(zone, slot)| Due {
+        let is_made =
+            |zone, slot| self.new_owners.get(zone).is_some_and(|new| new.are_all_of(slot));
+        let mut slots = self.recorded.iter().map(|zone| (zone, self.slot(*zone)));
+        let found =
+            slots.find(|(zone, slot)| slot.live > 0 && is_due(slot) && !is_made(zone, slot));
+        found.map(|(&zone, slot)| Due {
             zone,
             resets: slot.resets,
             records: slot.records.as_slice().to_vec(),
         })
-        .collect()
     }
 
     /// Zones that have changed and in which nothing lives now: whatever was known of their owners is over.
@@ -150,10 +159,14 @@ impl Piece {
 }
 
 impl Furrow {
-    /// The rows of records that are due: of those that still lead somewhere.
-    pub(super) fn owners_due(&self, ending: Ending) -> Vec<NewRows> {
-        let due = self.read_state().zones.due(ending);
-        due.into_iter().map(|due| self.new_rows(due)).collect()
+    /// Makes rows of owners of the records of a zone for the next batch: of those that still lead
+    /// somewhere. Says whether there was such a zone.
+    pub(super) fn list_owners(&self, ending: Ending) -> bool {
+        let due = self.read_state().zones.next_due(ending);
+        let Some(due) = due else { return false };
+        let (zone, rows) = (due.zone, self.new_rows(due));
+        self.write_accounts().zones.new_owners.insert(zone, rows);
+        true
     }
 
     fn new_rows(&self, Due { zone, resets, records }: Due) -> NewRows {
@@ -165,7 +178,7 @@ impl Furrow {
         settle(&mut kept);
         kept.sort_unstable_by_key(|record| record.owner);
         let rows = kept.chunks(RECORDS_MAX).map(|chunk| encode(&Row::Owners(chunk.into())));
-        NewRows { zone, resets, records: mark, values: rows.collect() }
+        NewRows { resets, records: mark, values: rows.collect() }
     }
 
     /// Those records of a zone that still lead somewhere. Where nearly all do it costs more to look than
@@ -204,9 +217,9 @@ impl Furrow {
 }
 
 impl State {
-    /// Counts rows of owners as part of the next batch, and returns them with their keys. Those of zones
+    /// Counts the rows of owners that were made as part of the next batch, and returns them with their keys. Those of zones
     /// in which nothing lives any more are deleted.
-    pub(super) fn add_owner_rows(&mut self, rows: Vec<NewRows>) -> Vec<(Key, Value)> {
+    pub(super) fn add_owner_rows(&mut self) -> Vec<(Key, Value)> {
         let mut batch = Vec::new();
         let key = |zone: u32, at: u32| Key::new(RowKind::Owners, zone.into(), at.into());
         for zone in self.zones.take_unlived() {
@@ -216,15 +229,13 @@ impl State {
                 .extend((0..std::mem::take(&mut slot.next_owners)).map(|at| (key(zone, at), None)));
             self.totals.remove_place_bytes(bytes.into());
         }
-        for NewRows { zone, resets, records, values } in rows {
+        for (zone, rows) in std::mem::take(&mut self.zones.new_owners) {
             let slot = self.zones.slot_mut(zone);
-            // Others may have come, or the zone may be another by now.
-            let is_same = slot.resets == resets && mark_of(slot.records.as_slice()) == records;
-            if slot.live == 0 || !is_same {
+            if slot.live == 0 || !rows.are_all_of(slot) {
                 continue;
             }
             slot.records = Records::default();
-            for value in values {
+            for value in rows.values {
                 let bytes = owners_bytes(value.len());
                 batch.push((key(zone, slot.next_owners), Some(value)));
                 slot.next_owners += 1;

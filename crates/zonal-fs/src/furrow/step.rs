@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::Furrow;
 use super::alloc::{Role, Urgency};
+use super::committer::Ending;
 use super::format::BLOCK_BYTES;
 use super::reclaim::COPY_BLOCKS;
 use super::victims::Underway;
@@ -27,6 +28,9 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// Times of that from which a change does not leave the commit to the worker.
 const BATCHES_MAX: usize = 4;
+
+/// Where room runs low, batches are so much smaller: writers may have to wait for the next commit.
+const LOW_SHARE: usize = 8;
 
 /// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
 const ROUNDS: usize = 64;
@@ -47,13 +51,16 @@ pub enum Work {
     /// Moves a mebibyte out of a victim if free zones run low, else out of a zone that has become
     /// read-only.
     Reclaim,
+    /// Makes rows of the owners of a zone that has been sealed, for the next commit.
+    Owners,
     /// Writes a run of the table, or merges some.
     Compact,
 }
 
 impl Work {
     /// What is to be done as soon as possible.
-    const BACKGROUND: [Self; 4] = [Self::Reap, Self::Reset, Self::Reclaim, Self::Compact];
+    const BACKGROUND: [Self; 5] =
+        [Self::Reap, Self::Reset, Self::Owners, Self::Reclaim, Self::Compact];
 }
 
 /// What is left of a kind of work after a step.
@@ -115,6 +122,10 @@ impl Furrow {
                 let more = !self.read_state().reaping.is_empty();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
+            Work::Owners => {
+                let more = self.list_owners(Ending::Record);
+                Ok(if more { StepProgress::More } else { StepProgress::Idle })
+            }
             Work::Reclaim => self.reclaim_step(),
             Work::Compact => self.compact_step(),
         }
@@ -123,9 +134,13 @@ impl Furrow {
     /// The work of a tick: what is due, and of the rest as much as is short.
     pub(super) fn run_steps(&self) -> Result<()> {
         self.steps.is_woken.store(false, Ordering::Release);
-        let committed = self.step(Work::Commit);
+        let mut committed = Ok(StepProgress::Idle);
         let mut reclaims = RECLAIMS;
         for _ in 0..ROUNDS {
+            // One that is due does not wait for the rest of the tick.
+            if committed.is_ok() {
+                committed = self.step(Work::Commit);
+            }
             let mut more = false;
             for work in Work::BACKGROUND {
                 if work == Work::Reclaim {
@@ -166,9 +181,14 @@ impl Furrow {
         }
     }
 
+    /// Bytes of changed rows from which a commit is due.
+    fn batch_bytes(&self) -> usize {
+        BATCH_BYTES.min(self.layout().zone_blocks as usize * BLOCK_BYTES / 4)
+    }
+
     /// Whether so many bytes of changed rows are to be committed.
     pub(super) fn batch_due(&self, bytes: usize) -> BatchDue {
-        let limit = BATCH_BYTES.min(self.layout().zone_blocks as usize * BLOCK_BYTES / 4);
+        let limit = self.batch_bytes();
         let has_worker = self.steps.wake.get().is_some();
         if bytes <= limit {
             BatchDue::No
@@ -179,22 +199,27 @@ impl Furrow {
         }
     }
 
-    /// Commits if the last commit is old enough, or much has changed since.
+    /// Commits if it is due.
     fn commit_step(&self) -> Result<StepProgress> {
-        let last = self.last_commit_ns.load(Ordering::Acquire);
-        let is_young = self.clock.monotonic_ns().saturating_sub(last) < COMMIT_AGE_NS;
-        let (rows, bytes) = {
-            let state = self.read_state();
-            (state.changed_count(), state.changes.bytes)
-        };
-        let is_large = rows >= CHANGES_MAX || self.batch_due(bytes) != BatchDue::No;
-        let is_needed = self.is_held_by_changes() || self.awaits_emptied(&self.read_state());
-        let is_much = is_large || is_needed;
-        if is_young && !is_much {
+        if !self.is_commit_due() {
             return Ok(StepProgress::Wait);
         }
-        self.commit(super::committer::Ending::Record)?;
+        self.commit(Ending::Record)?;
         Ok(StepProgress::Idle)
+    }
+
+    /// Whether the last commit is old enough, or much has changed since, or something waits for the next.
+    pub(super) fn is_commit_due(&self) -> bool {
+        let last = self.last_commit_ns.load(Ordering::Acquire);
+        let is_old = self.clock.monotonic_ns().saturating_sub(last) >= COMMIT_AGE_NS;
+        let is_large = {
+            let state = self.read_state();
+            let is_low = self.room(&state) < 2 * self.low_mark(&state);
+            let share = if is_low { LOW_SHARE } else { 1 };
+            let (rows, bytes) = (state.changed_count(), state.changes.bytes);
+            rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes()
+        };
+        is_old || is_large || self.is_held_by_changes() || self.awaits_emptied(&self.read_state())
     }
 
     /// Moves a little while nobody waits, so that writers find room.
@@ -234,7 +259,7 @@ impl Furrow {
             (zones.has_emptied(), zones.await_search(Role::Sealed))
         };
         if is_emptied {
-            self.commit(super::committer::Ending::Record)?;
+            self.commit(Ending::Record)?;
             return Ok(StepProgress::More);
         }
         if searches {
@@ -303,7 +328,8 @@ mod tests {
     use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
     use crate::furrow::table::key::{Key, RowKind};
-    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
+    use crate::furrow::table::memtable::ROW_BYTES;
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     #[test]
     fn many_changes_are_committed_before_their_time() {
@@ -315,9 +341,7 @@ mod tests {
             counter.fetch_add(1, Ordering::Relaxed);
         }));
         let changes = || fs.read_state().changes.rows.len();
-        // Of inodes that are gone again.
-        let keys = (1 << 40..).map(|ino| Key::new(RowKind::Inode, ino, 0)).take(CHANGES_MAX);
-        fs.write_state().changes.rows.extend(keys);
+        change_rows(&fs, CHANGES_MAX);
         assert_eq!(wakes.load(Ordering::Relaxed), 0);
         drop(fs.write_state());
         assert_eq!(wakes.load(Ordering::Relaxed), 1);
@@ -327,5 +351,57 @@ mod tests {
         fs.create(&Caller::ROOT, Ino::ROOT, b"another", &new).unwrap();
         fs.tick().unwrap();
         assert!(changes() > 0, "it is not time yet");
+    }
+
+    /// Rows of inodes that are gone again.
+    fn change_rows(fs: &Furrow, count: usize) {
+        let keys = (1 << 40..).map(|ino| Key::new(RowKind::Inode, ino, 0)).take(count);
+        fs.write_state().changes.rows.extend(keys);
+    }
+
+    #[test]
+    fn a_commit_that_is_due_does_not_wait_for_the_end_of_a_step_of_the_table() {
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.on_work(Arc::new(|| ()));
+        let limit = fs.layout().memtable_bytes;
+        change_rows(&fs, limit * 3 / 2 / ROW_BYTES);
+        fs.sync().unwrap();
+        assert!(fs.view.memtable_bytes() > limit, "it is to be written");
+        change_rows(&fs, CHANGES_MAX);
+        assert_eq!(fs.step(Work::Compact).unwrap(), StepProgress::More);
+        assert!(fs.read_state().changes.rows.is_empty());
+    }
+
+    #[test]
+    fn where_there_is_a_worker_it_lists_the_owners_of_a_sealed_zone_and_a_commit_does_not() {
+        for has_worker in [false, true] {
+            let (drive, clock) = formatted(64, 64);
+            let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+            if has_worker {
+                fs.on_work(Arc::new(|| ()));
+            }
+            let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+            let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+            let data = vec![7; 64 * BLOCK_BYTES];
+            fs.write(file, 0, &data, WriteFlags::DIRECT).unwrap();
+            let unlisted = || {
+                let zones = &fs.read_state().zones;
+                let full = |zone: &u32| zones.slot(*zone).live == 64;
+                zones
+                    .ids()
+                    .filter(full)
+                    .filter(|&zone| !zones.slot(zone).is_listed_in_rows())
+                    .count()
+            };
+            assert_eq!(unlisted(), 1);
+            fs.sync().unwrap();
+            assert_eq!(unlisted(), usize::from(has_worker));
+            assert_eq!(fs.step(Work::Owners).unwrap() == StepProgress::More, has_worker);
+            assert_eq!(fs.step(Work::Owners).unwrap(), StepProgress::Idle);
+            fs.create(&Caller::ROOT, Ino::ROOT, b"another", &new).unwrap();
+            fs.sync().unwrap();
+            assert_eq!(unlisted(), 0);
+        }
     }
 }

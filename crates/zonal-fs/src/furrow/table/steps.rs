@@ -424,7 +424,7 @@ impl Furrow {
             self.run_in_one_pair(&mut committer, plan)
         } else {
             drop(committer);
-            let outcome = self.run_plan(plan);
+            let outcome = self.run_plan(plan, &self.committing_meanwhile());
             self.end_step(&mut self.lock_committer(), outcome)
         };
         outcome.map(Some)
@@ -443,7 +443,7 @@ impl Furrow {
         let mut outcome = Ok(0);
         while let (Some(plan), Ok(bytes)) = (next, &outcome) {
             let before = *bytes;
-            let written = self.run_plan(plan);
+            let written = self.run_plan(plan, &|| ());
             outcome = self.end_step(committer, written).map(|written| before + written);
             let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
             let is_enough = outcome.as_ref().map_or(true, |bytes| *bytes >= STEP_BYTES);
@@ -458,14 +458,9 @@ impl Furrow {
     }
 
     /// Does what was planned. Nothing of it counts yet.
-    fn run_plan(&self, plan: Plan) -> Result<Outcome> {
-        run_plan(
-            &self.drive,
-            &mut MountedZones(self),
-            &self.pairs,
-            (self.uuid, plan),
-            self.options.planted,
-        )
+    fn run_plan(&self, plan: Plan, meanwhile: &dyn Fn()) -> Result<Outcome> {
+        let plan = (self.uuid, plan, meanwhile);
+        run_plan(&self.drive, &mut MountedZones(self), &self.pairs, plan, self.options.planted)
     }
 
     fn end_step(&self, committer: &mut Committer, outcome: Result<Outcome>) -> Result<u64> {
@@ -519,7 +514,7 @@ fn run_plan(
     drive: &Drive,
     zones: &mut dyn MetaZones,
     pairs: &Mutex<Pairs>,
-    (uuid, plan): ([u8; 16], Plan),
+    (uuid, plan, meanwhile): ([u8; 16], Plan, &dyn Fn()),
     planted: Planted,
 ) -> Result<Outcome> {
     let Plan { step, levels, next_part, remade, view, moved_below } = plan;
@@ -528,6 +523,7 @@ fn run_plan(
         zones: RefCell::new(zones),
         next_part: Cell::new(next_part),
         bytes: Cell::new(0),
+        meanwhile,
     };
     let (writer, moves) = (Some(writer), Some((&*view, moved_below)));
     let store = DriveStore { writer, remade, moves, ..DriveStore::new(drive, uuid) };
@@ -555,8 +551,9 @@ pub(in crate::furrow) fn flush_once(
     let levels = committer.table.view.levels();
     let (next_part, view) = (committer.table.next_part, Arc::clone(&committer.table.view));
     let plan = Plan { step, levels, next_part, remade: None, view, moved_below: 0 };
-    let uuid = committer.journal.uuid;
-    let outcome = run_plan(drive, zones, pairs, (uuid, plan), Planted::default())?;
+    let nothing: &dyn Fn() = &|| ();
+    let plan = (committer.journal.uuid, plan, nothing);
+    let outcome = run_plan(drive, zones, pairs, plan, Planted::default())?;
     committer.table.view.install(Arc::new(outcome.levels));
     committer.table.next_part = outcome.next_part;
     Ok(())

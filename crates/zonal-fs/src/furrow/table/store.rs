@@ -45,6 +45,8 @@ pub(in crate::furrow) struct Writer<'a> {
     pub(in crate::furrow) next_part: Cell<u64>,
     /// Bytes written, of one copy.
     pub(in crate::furrow) bytes: Cell<u64>,
+    /// What is done between rows.
+    pub(in crate::furrow) meanwhile: &'a dyn Fn(),
 }
 
 /// The parts on a drive.
@@ -94,6 +96,12 @@ impl<'a> PartStore for DriveStore<'a> {
         let mut pairs = writer.pairs.lock().expect("no holder panicked");
         writer.bytes.set(writer.bytes.get() + bytes.len() as u64);
         pairs.write(self.drive, *writer.zones.borrow_mut(), &mut { bytes })
+    }
+
+    fn meanwhile(&self) {
+        if let Some(writer) = &self.writer {
+            (writer.meanwhile)();
+        }
     }
 
     fn note_bad(&self, part: &Part) {

@@ -25,6 +25,9 @@ use crate::vfs::Result;
 /// Parts that a step of the sweep writes at most, about.
 const STEP_PARTS_MAX: usize = 4;
 
+/// Rows that go into parts before the store is asked what is due meanwhile: a fraction of a millisecond.
+const MEANWHILE_ROWS: u64 = 256;
+
 /// Where parts are read from and written to.
 pub(in crate::furrow) trait PartStore {
     /// Both copies of a part.
@@ -40,6 +43,9 @@ pub(in crate::furrow) trait PartStore {
 
     /// Writes both copies of a part.
     fn write(&self, bytes: &[u8]) -> Result<[Address; 2]>;
+
+    /// Does what must not wait until all parts are written. Called again and again.
+    fn meanwhile(&self) {}
 
     /// A copy of a part is bad, and was read from the other one; or it is not what its summary says.
     fn note_bad(&self, _: &Part) {}
@@ -246,6 +252,9 @@ impl<'a, S: PartStore> Output<'a, S> {
         builder.push(key, value);
         let is_full = if is_in_lost { builder.is_overfull() } else { builder.is_full() };
         self.rows += 1;
+        if self.rows.is_multiple_of(MEANWHILE_ROWS) {
+            self.store.meanwhile();
+        }
         if is_full { self.end_part() } else { Ok(()) }
     }
 
