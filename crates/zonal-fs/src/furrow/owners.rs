@@ -74,7 +74,8 @@ impl ZoneSlot {
 }
 
 impl Zones {
-    /// Notes whose a run of live blocks is from now on.
+    /// Notes whose a run of live blocks is from now on. They have changed the zone, so until its rows of owners
+    /// have the record too, its own row says that it is not listed.
     pub(super) fn record_owner(&mut self, zone: u32, record: OwnerRecord) {
         self.slot_mut(zone).records.push(record);
         self.recorded.insert(zone);

@@ -325,10 +325,10 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
     use crate::furrow::table::key::{Key, RowKind};
     use crate::furrow::table::memtable::ROW_BYTES;
+    use crate::furrow::{DataCheck, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
     #[test]
@@ -403,5 +403,24 @@ mod tests {
             fs.sync().unwrap();
             assert_eq!(unlisted(), 0);
         }
+    }
+
+    #[test]
+    fn a_listed_zone_whose_blocks_get_another_owner_is_not_listed_until_the_worker_has_come() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.on_work(Arc::new(|| ()));
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let create = |name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino;
+        let (file, copy) = (create(b"file"), create(b"copy"));
+        fs.write(file, 0, &vec![7; 64 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        fs.step(Work::Owners).unwrap();
+        fs.sync().unwrap();
+        let len = 8 * BLOCK_BYTES as u64;
+        fs.copy_range((file, 0), (copy, 0), len, WriteFlags::empty()).unwrap();
+        fs.sync().unwrap();
+        drop(fs);
+        let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();
+        assert!(report.is_clean(), "{:?}", report.problems);
     }
 }
