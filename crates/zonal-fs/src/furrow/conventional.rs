@@ -185,12 +185,12 @@ mod tests {
     };
 
     use super::*;
-    use crate::furrow::layout::{Layout, Place};
+    use crate::furrow::layout::Layout;
     use crate::furrow::sample::shape;
     use crate::furrow::table::steps::Pace;
     use crate::furrow::{DataCheck, MkfsOptions, MountOptions, Work, check, mkfs, superlog};
     use crate::mkfs::Overwrite;
-    use crate::signature::{self, Content};
+    use crate::signature;
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
 
     /// Ten conventional zones of so many blocks, and 40 sequential ones.
@@ -230,10 +230,13 @@ mod tests {
 
     #[test]
     fn metadata_in_conventional_zones_leaves_three_active_zones_more_for_data() {
-        let spec = GeometrySpec { max_open: Some(9), max_active: Some(9), ..spec(64) };
-        let geometry = zonal::Geometry::new(spec).unwrap();
-        let [without, with] = [Place::Sequential, Place::Conventional]
-            .map(|place| Layout::at(&geometry, place).unwrap());
+        let [without, with] = [7, 10].map(|conventional_zones| {
+            let shape = shape(u64::from(conventional_zones) + 40, 64);
+            let limit = Some(9);
+            let spec =
+                GeometrySpec { conventional_zones, max_open: limit, max_active: limit, ..shape };
+            Layout::new(&zonal::Geometry::new(spec).unwrap()).unwrap()
+        });
         assert_eq!((without.open_zones, without.few_active_zones), (4, true));
         assert_eq!((with.open_zones, with.few_active_zones), (5, false));
         let mut drive = with;
@@ -323,35 +326,6 @@ mod tests {
         drop(fs);
         let fs = mount(&drive);
         assert!(fs.lookup(Ino::ROOT, b"file 199").is_ok());
-    }
-
-    #[test]
-    fn a_drive_of_earlier_with_superblocks_in_sequential_zones_is_mounted_as_it_is() {
-        let drive: Arc<dyn ZonedDevice> = Arc::new(MemoryDrive::new(spec(64)).unwrap());
-        let layout = Layout::at(drive.geometry(), Place::Sequential).unwrap();
-        let clock = ManualClock::new(0);
-        let options = MkfsOptions { label: "early".into(), ..MkfsOptions::default() };
-        crate::furrow::mkfs::format(
-            &Drive::new(drive.clone(), layout),
-            &clock,
-            &options,
-            &mut |_| (),
-        )
-        .unwrap();
-        for name in ["one", "two"] {
-            let fs = mount(&drive);
-            assert_eq!(fs.layout().journal_zones, None);
-            create(&fs, name);
-            fs.shutdown().unwrap();
-        }
-        let found = signature::find(&*drive).unwrap().unwrap();
-        assert_eq!((found.kind, found.label.as_deref()), (Content::Furrow, Some("early")));
-        let report = check(drive.clone(), DataCheck::Read, &mut |_| ()).unwrap();
-        assert!(report.problems.is_empty(), "{:?}", report.problems);
-        // mkfs goes by what the drive has.
-        format(&drive);
-        assert_eq!(superlog::layout_of(&drive).unwrap().superblock_pairs[0], [0, 1]);
-        assert!(mount(&drive).lookup(Ino::ROOT, b"one").is_err());
     }
 
     /// Another format takes the drive over: no superblock stays behind.

@@ -138,15 +138,6 @@ pub(super) struct ZoneLimits {
     pub(super) extent_max: u32,
 }
 
-/// Which zones superblocks and journal are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Conventional ones, if there are enough.
-    Conventional,
-    /// Sequential ones, as on drives that were formatted before there was a choice.
-    Sequential,
-}
-
 /// The fixed numbers of a file system on a given drive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -197,11 +188,6 @@ impl Layout {
 
     /// Works out the numbers for a new file system, or says why the drive cannot hold one.
     pub(super) fn new(geometry: &Geometry) -> Result<Self, FsError> {
-        Self::at(geometry, Place::Conventional)
-    }
-
-    /// The same with superblocks and journal in these zones.
-    pub(super) fn at(geometry: &Geometry, place: Place) -> Result<Self, FsError> {
         let unsuitable = |why: String| Err(FsError::Unsuitable { why });
         let per_block = BLOCK_BYTES as u64 / geometry.block_size().bytes();
         let first_sequential = geometry.spec().conventional_zones;
@@ -235,7 +221,7 @@ impl Layout {
         if append_max == 0 {
             return unsuitable("its largest append is under 4 KiB".into());
         }
-        let homes = Homes::of(geometry, (per_block, place));
+        let homes = Homes::of(geometry, per_block);
         let zone_bytes = u64::from(zone_blocks) << BLOCK_SHIFT;
         let journal_bytes = zone_bytes.min(homes.journal_bytes);
         let record_bytes = narrow((journal_bytes / 4).min(PART_BYTES_MAX));
@@ -447,12 +433,11 @@ struct Homes {
 impl Homes {
     /// In the first zones and in the middle ones: of the conventional zones if there are enough, else of the
     /// sequential ones.
-    fn of(geometry: &Geometry, (per_block, place): (u64, Place)) -> Self {
+    fn of(geometry: &Geometry, per_block: u64) -> Self {
         let conventional = geometry.spec().conventional_zones;
         let blocks = geometry.capacity_of(ZoneId::ZERO).get() / per_block;
-        let is_chosen = place == Place::Conventional
-            && conventional >= CONVENTIONAL_ZONES_MIN
-            && blocks >= u64::from(ZONE_BLOCKS_MIN);
+        let is_chosen =
+            conventional >= CONVENTIONAL_ZONES_MIN && blocks >= u64::from(ZONE_BLOCKS_MIN);
         let (first, count) = if is_chosen {
             (0, conventional)
         } else {

@@ -13,7 +13,7 @@ use super::format::superblock::Superblock;
 use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;
 use super::journal::Unread;
-use super::layout::{Layout, Place};
+use super::layout::Layout;
 use super::planted::{Planted, PlantedBug};
 use crate::FsError;
 use crate::vfs::Result;
@@ -385,17 +385,10 @@ pub(super) fn newest<'a>(
     Ok(&newest.superblock)
 }
 
-/// The layout of the file system on a device. One that was formatted before conventional zones were used for
-/// superblocks has them in sequential ones.
+/// The layout of the file system on a device.
 pub(super) fn layout_of(device: &Arc<dyn ZonedDevice>) -> Result<Layout> {
     let mut layout = Layout::new(device.geometry())?;
     let Some(journal) = layout.journal_zones else { return Ok(layout) };
-    let holds_one =
-        |layout: Layout| !find_all(&Drive::new(Arc::clone(device), layout)).found.is_empty();
-    let earlier = Layout::at(device.geometry(), Place::Sequential)?;
-    if !holds_one(layout) && holds_one(earlier) {
-        return Ok(earlier);
-    }
     let has_failed = |zone: u32| {
         device.zone(ZoneId::new(zone)).map_or(true, |zone| zone.cond != ZoneCond::NotWp)
     };
@@ -408,17 +401,14 @@ pub(super) fn layout_of(device: &Arc<dyn ZonedDevice>) -> Result<Layout> {
 /// The label of the Furrow on a device, if it holds one: each zone of the log that is in use begins
 /// with a superblock.
 pub(crate) fn label_of(device: &dyn ZonedDevice) -> Option<String> {
-    let label = |layout: Layout| {
-        layout.superblock_pairs.into_iter().flatten().find_map(|zone| {
-            let mut buffer = [0; BLOCK_BYTES];
-            device.read(layout.geometry.zone_start(ZoneId::new(zone)), &mut buffer).ok()?;
-            let superblock =
-                Superblock::decode_any_version(&buffer, Address { zone, block: 0 }).ok()?;
-            Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
-        })
-    };
-    let places = [Place::Conventional, Place::Sequential];
-    places.into_iter().find_map(|place| label(Layout::at(device.geometry(), place).ok()?))
+    let layout = Layout::new(device.geometry()).ok()?;
+    layout.superblock_pairs.into_iter().flatten().find_map(|zone| {
+        let mut buffer = [0; BLOCK_BYTES];
+        device.read(layout.geometry.zone_start(ZoneId::new(zone)), &mut buffer).ok()?;
+        let superblock =
+            Superblock::decode_any_version(&buffer, Address { zone, block: 0 }).ok()?;
+        Some(String::from_utf8_lossy(&superblock.label).trim_end_matches('\0').to_owned())
+    })
 }
 
 /// Takes away what makes a device look like Furrow, as far as it is not in zones that are reset.
