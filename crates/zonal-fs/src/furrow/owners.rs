@@ -218,8 +218,8 @@ impl Furrow {
 }
 
 impl State {
-    /// Counts the rows of owners that were made as part of the next batch, and returns them with their keys. Those of zones
-    /// in which nothing lives any more are deleted.
+    /// Counts the rows of owners that were made as part of the next batch, and returns them with their
+    /// keys. Those of zones in which nothing lives any more are deleted.
     pub(super) fn add_owner_rows(&mut self) -> Vec<(Key, Value)> {
         let mut batch = Vec::new();
         let key = |zone: u32, at: u32| Key::new(RowKind::Owners, zone.into(), at.into());

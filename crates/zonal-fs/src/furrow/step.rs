@@ -189,10 +189,9 @@ impl Furrow {
     /// Whether so many bytes of changed rows are to be committed.
     pub(super) fn batch_due(&self, bytes: usize) -> BatchDue {
         let limit = self.batch_bytes();
-        let has_worker = self.steps.wake.get().is_some();
         if bytes <= limit {
             BatchDue::No
-        } else if has_worker && bytes <= BATCHES_MAX * limit {
+        } else if self.has_worker() && bytes <= BATCHES_MAX * limit {
             BatchDue::Worker
         } else {
             BatchDue::Now
@@ -212,14 +211,15 @@ impl Furrow {
     pub(super) fn is_commit_due(&self) -> bool {
         let last = self.last_commit_ns.load(Ordering::Acquire);
         let is_old = self.clock.monotonic_ns().saturating_sub(last) >= COMMIT_AGE_NS;
-        let is_large = {
-            let state = self.read_state();
-            let is_low = self.room(&state) < 2 * self.low_mark(&state);
-            let share = if is_low { LOW_SHARE } else { 1 };
-            let (rows, bytes) = (state.changed_count(), state.changes.bytes);
-            rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes()
-        };
-        is_old || is_large || self.is_held_by_changes() || self.awaits_emptied(&self.read_state())
+        if is_old || self.is_held_by_changes() {
+            return true;
+        }
+        let state = self.read_state();
+        let is_low = self.room(&state) < 2 * self.low_mark(&state);
+        let share = if is_low { LOW_SHARE } else { 1 };
+        let (rows, bytes) = (state.changed_count(), state.changes.bytes);
+        let is_large = rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes();
+        is_large || self.awaits_emptied(&state)
     }
 
     /// Moves a little while nobody waits, so that writers find room.
