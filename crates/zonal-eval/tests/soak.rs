@@ -352,7 +352,7 @@ fn half_an_hour_of_work_ends_as_in_the_reference() {
 }
 
 #[test]
-#[ignore = "takes half an hour; run by cargo xtask test --soak"]
+#[ignore = "takes three minutes in a release build; run by cargo xtask test --soak"]
 fn two_days_of_work_end_as_in_the_reference() {
     soak(2 * 24 * 60);
 }

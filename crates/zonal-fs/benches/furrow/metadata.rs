@@ -13,7 +13,7 @@ use crate::drive::{Counts, SparseDrive};
 use crate::report::Report;
 use crate::volume::{
     BLOCK, Dice, Made, Worker, create_directory, create_file, fill, make_with, new_block,
-    overwrite, scrambled,
+    overwrite, scrambled, timed,
 };
 
 /// A file system whose clock is moved by what is done: a second for so many operations.
@@ -74,6 +74,9 @@ impl Paced {
     }
 }
 
+/// Parts of a turn; the figures of each are told while a large drive is overwritten.
+const PARTS: u64 = 16;
+
 /// Overwrites of a file that takes 80 % of a drive: its zones and their MiB, and how many turns of it are
 /// written before the others are counted.
 struct Overwrites {
@@ -86,12 +89,12 @@ struct Overwrites {
 pub(crate) fn metadata(args: &Args, report: &mut Report) {
     if args.is_large {
         let large = Overwrites { name: "uniform, 64 GiB", drive: (1280, 64), turns: (1, 1) };
-        return overwrites(report, &large, Dice::below);
+        return overwrites((args, report), &large, Dice::below);
     }
     let small = |name| Overwrites { name, drive: (256, 8), turns: (2, 2) };
-    overwrites(report, &small("uniform"), Dice::below);
+    overwrites((args, report), &small("uniform"), Dice::below);
     let zipf = Zipf::new(0.99, 2 * 1024 * 1024 * 1024 / BLOCK * 8 / 10);
-    overwrites(report, &small("Zipf 0.99"), |dice, blocks| zipf.block(dice, blocks));
+    overwrites((args, report), &small("Zipf 0.99"), |dice, blocks| zipf.block(dice, blocks));
     churn(report);
     small_files(report);
     empty_files(report);
@@ -103,7 +106,7 @@ fn ratios(report: &mut Report, name: &str, [user, reclaim, metadata]: [f64; 3]) 
 }
 
 fn overwrites(
-    report: &mut Report,
+    (args, report): (&Args, &mut Report),
     &Overwrites { name, drive, turns }: &Overwrites,
     mut block: impl FnMut(&mut Dice, u64) -> u64,
 ) {
@@ -114,13 +117,29 @@ fn overwrites(
     fill(&paced.fs, file, blocks * BLOCK);
     let mut dice = Dice(5);
     let mut mark = paced.mark();
-    for nth in 0..(turns.0 + turns.1) * all {
-        if nth == turns.0 * all {
+    for part in 0..(turns.0 + turns.1) * PARTS {
+        if part == turns.0 * PARTS {
             paced.fs.sync().expect("synced");
             mark = paced.mark();
         }
-        overwrite(&paced.fs, file, block(&mut dice, blocks));
-        paced.step();
+        let before = paced.mark();
+        let (took, ()) = timed(|| {
+            for _ in 0..all / PARTS {
+                overwrite(&paced.fs, file, block(&mut dice, blocks));
+                paced.step();
+            }
+        });
+        if args.is_large {
+            let [user, reclaim, metadata] = paced.since(&before).map(|bytes| bytes / BLOCK as f64);
+            let each = took.processor / user * 1e6;
+            println!(
+                "{}/{PARTS} of the drive overwritten; the last part: metadata {:.4}, reclaim {:.3} for each byte, \
+                 {each:.1} µs of processor time a block",
+                part + 1,
+                metadata / user,
+                reclaim / user,
+            );
+        }
     }
     paced.fs.sync().expect("synced");
     let name = format!("4 KiB overwrites, {name}, 80 % of raw");

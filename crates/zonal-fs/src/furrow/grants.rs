@@ -129,6 +129,17 @@ impl Zones {
         self.room.users + self.room.moved.saturating_sub(self.limits.zone_blocks.into())
     }
 
+    /// Blocks that users can write in open zones and in free ones of which `kept` stay free. Where reclaim writes to
+    /// the zones of users, it needs as much of both together as `kept` zones have.
+    pub(super) fn room(&self, kept: u64) -> u64 {
+        let kept = kept * u64::from(self.limits.zone_blocks);
+        if self.streams.budget().moved == 0 {
+            (self.free_blocks() + self.open_room()).saturating_sub(kept)
+        } else {
+            self.free_blocks().saturating_sub(kept) + self.open_room()
+        }
+    }
+
     /// The class of reclaim, or the target of a user's write.
     fn target_of(&self, wish: Wish, clock: u64) -> Target {
         match wish {

@@ -184,9 +184,7 @@ impl Furrow {
     pub(super) fn room(&self, state: &State) -> u64 {
         let layout = self.layout();
         let set = layout.meta_zones_wanted(state.totals.row_bytes);
-        let kept = state.zones.kept_for_metadata(set) as u64 + 1;
-        let free = state.zones.free_blocks().saturating_sub(kept * u64::from(layout.zone_blocks));
-        free + state.zones.open_room()
+        state.zones.room(state.zones.kept_for_metadata(set) as u64 + 1)
     }
 
     /// Room below which writers pay.

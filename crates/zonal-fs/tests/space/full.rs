@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::io::Errno;
-use zonal::{MemoryDrive, ZoneCond, ZoneFailure, ZonedDevice};
+use zonal::placement::model::Rules;
+use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZoneCond, ZoneFailure, ZonedDevice};
 use zonal_fs::FsError;
-use zonal_fs::furrow::{Furrow, Work};
+use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, Work, mkfs};
 use zonal_fs::vfs::{
     Allocate, Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, SyncKind, WriteFlags,
 };
@@ -59,6 +60,45 @@ fn fragment(zones: u64, zone_blocks: u64, turns: u64) {
     fs.shutdown().unwrap();
     drop(fs);
     assert_clean(drive);
+}
+
+/// Fills a drive without a reserve beyond what it needs, and overwrites blocks of the file, half of the time one in
+/// sixteen of them.
+fn overwrite_some_more_often(active: u32, placement: Rules) {
+    let limits =
+        GeometrySpec { max_open: Some(active), max_active: Some(active), ..shape(192, 64) };
+    let drive = Arc::new(MemoryDrive::new(limits).unwrap());
+    let options = MkfsOptions { reserve_percent: 0, ..MkfsOptions::default() };
+    mkfs(drive.clone(), &ManualClock::new(0), &options, &mut |_| ()).unwrap();
+    let options = MountOptions { placement, ..MountOptions::default() };
+    let fs = Furrow::mount(drive.clone(), Arc::new(ManualClock::new(1)), options).unwrap();
+    let file = create(&fs, "file");
+    let blocks = fs.statfs().unwrap().blocks_free;
+    fill(&fs, file, blocks);
+    let mut dice = Dice(7);
+    for step in 0..3 * blocks {
+        let is_hot = dice.below(2) == 0;
+        let block = dice.below(if is_hot { blocks / 16 } else { blocks });
+        fs.write(file, block * BLOCK, &[3; 4096], WriteFlags::DIRECT).unwrap_or_else(|error| {
+            panic!("{active} active zones, {placement:?}, step {step} of {blocks} blocks: {error}")
+        });
+    }
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert_clean(drive);
+}
+
+#[test]
+fn a_full_drive_can_be_overwritten_where_reclaim_has_no_zone_of_its_own() {
+    overwrite_some_more_often(4, Rules::ByLife);
+    overwrite_some_more_often(14, Rules::OneStream);
+}
+
+#[test]
+fn a_full_drive_can_be_overwritten_whatever_the_limit_of_active_zones() {
+    for active in [5, 6, 14] {
+        overwrite_some_more_often(active, Rules::ByLife);
+    }
 }
 
 #[test]
