@@ -3,7 +3,7 @@
 //! Run it with `cargo bench -p zonal-fs --bench furrow`; words after `--` choose subjects by part of
 //! their name. `--json FILE` writes the figures; `--before FILE`, which may be given more than once,
 //! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB;
-//! `metadata` then has one of 64 GiB alone, which takes more than twenty minutes of a processor.
+//! `metadata` then has one of 64 GiB alone, which takes an hour or two of a processor and prints its progress.
 //! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are,
 //! `--percent N` the only live share that `placement` looks at.
 //!
