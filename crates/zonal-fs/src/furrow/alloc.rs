@@ -181,6 +181,8 @@ pub(super) struct Zones {
     next_freed: u64,
     /// Blocks of all free zones.
     free_blocks: u64,
+    /// How many of them metadata can take.
+    free_for_metadata: usize,
     /// Sealed zones in which nothing lives.
     emptied: BTreeSet<u32>,
     /// How many are [`Role::PendingReset`].
@@ -214,6 +216,7 @@ impl Zones {
             longest_free: BTreeSet::new(),
             next_freed: 0,
             free_blocks: 0,
+            free_for_metadata: 0,
             emptied: BTreeSet::new(),
             pending: 0,
             resets: BTreeSet::new(),
@@ -240,6 +243,8 @@ impl Zones {
         zones.free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free).collect();
         zones.free_blocks =
             zones.free.iter().map(|&zone| u64::from(zones.slot(zone).capacity)).sum();
+        zones.free_for_metadata =
+            zones.free.iter().filter(|&&zone| zones.fits_metadata(zone)).count();
         zones.rotate_free(0);
         zones
     }
@@ -247,6 +252,7 @@ impl Zones {
     fn insert_free(&mut self, zone: u32) {
         if self.free.insert(zone) {
             self.free_blocks += u64::from(self.slot(zone).capacity);
+            self.free_for_metadata += usize::from(self.fits_metadata(zone));
             let freed = self.next_freed;
             self.next_freed += 1;
             self.slot_mut(zone).freed = freed;
@@ -265,6 +271,7 @@ impl Zones {
             let slot = self.slot(zone);
             let (freed, capacity) = (slot.freed, slot.capacity);
             self.free_blocks -= u64::from(capacity);
+            self.free_for_metadata -= usize::from(self.fits_metadata(zone));
             self.longest_free.remove(&(freed, zone));
         }
     }
@@ -282,7 +289,7 @@ impl Zones {
     }
 
     /// The empty zone to be taken next, of those that `may` be.
-    pub(super) fn next_free(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
+    fn next_free(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
         match self.limits.pick {
             ZonePick::Lowest => self.free.iter().copied().find(|&zone| may(zone)),
             ZonePick::Oldest => {
@@ -320,10 +327,6 @@ impl Zones {
         std::mem::take(&mut self.changed)
     }
 
-    pub(super) fn free_count(&self) -> usize {
-        self.free.len()
-    }
-
     /// Blocks of a zone of full capacity.
     pub(super) fn zone_blocks(&self) -> u32 {
         self.limits.zone_blocks
@@ -332,6 +335,28 @@ impl Zones {
     /// Free zones that metadata needs beside those it has, where it takes `wanted` in all.
     pub(super) fn kept_for_metadata(&self, wanted: u64) -> usize {
         usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether metadata can take a zone: a sequential one of full capacity.
+    pub(super) fn fits_metadata(&self, zone: u32) -> bool {
+        let ZoneLimits { first_sequential, zone_blocks, .. } = self.limits;
+        zone >= first_sequential && self.slot(zone).capacity == zone_blocks
+    }
+
+    /// How many free zones metadata can take.
+    pub(super) fn free_for_metadata(&self) -> usize {
+        self.free_for_metadata
+    }
+
+    /// How many free zones data can take so that `kept` stay free that metadata can take, or all there are of these.
+    pub(super) fn free_beside(&self, kept: usize) -> usize {
+        self.free.len() - self.free_for_metadata.min(kept)
+    }
+
+    /// The one of them to be taken next.
+    pub(super) fn next_free_beside(&self, kept: usize) -> Option<u32> {
+        let takes_any = self.free_for_metadata > kept;
+        self.next_free(|zone| takes_any || !self.fits_metadata(zone))
     }
 
     /// Blocks of the longest extent.
@@ -419,11 +444,9 @@ impl Zones {
         self.index(zone);
     }
 
-    /// Takes a zone for metadata: a free sequential one of full capacity.
+    /// Takes a free zone for metadata.
     pub(super) fn take_meta(&mut self) -> Option<u32> {
-        let ZoneLimits { first_sequential, zone_blocks, .. } = self.limits;
-        let suits = |zone| zone >= first_sequential && self.slot(zone).capacity == zone_blocks;
-        let zone = self.next_free(suits)?;
+        let zone = self.next_free(|zone| self.fits_metadata(zone))?;
         self.remove_free(zone);
         self.slot_mut(zone).role = Role::Meta;
         self.meta += 1;

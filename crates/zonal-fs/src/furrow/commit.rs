@@ -205,6 +205,8 @@ impl Furrow {
         if outcome.is_err() && committer.journal.end.last != end.last {
             committer.journal.roll_back(end);
         }
+        let room = if committer.journal.is_impaired() { 0 } else { committer.journal.room(&self.drive) };
+        self.journal_room.store(room, Ordering::Release);
         outcome?;
         self.view.end_batch();
         committer.durable_record = committer.journal.end.last;

@@ -11,9 +11,10 @@ use zonal::placement::streams::{Target, Whole};
 use zonal::{DeviceError, ZoneCond, ZoneId};
 
 use super::Furrow;
+use super::alloc::Urgency;
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
-use super::grants::{Grant, Wish};
+use super::grants::{Grant, Kept, Wish};
 use super::planted::PlantedBug;
 use super::state::State;
 use crate::FsError;
@@ -22,6 +23,9 @@ use crate::vfs::{Ino, Result};
 /// How long a thread that needs a zone waits for reads of it: as long as Linux lets a disk command
 /// take before it resets the disk (`SD_TIMEOUT`).
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes that a commit adds to the rows that have changed, about: those of zones, and of owners.
+const COMMIT_BYTES: usize = 64 << 10;
 
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
@@ -37,6 +41,8 @@ pub(super) enum Purpose {
     Reclaim {
         /// The mean.
         birth: u64,
+        /// How badly that is needed.
+        urgency: Urgency,
     },
 }
 
@@ -44,7 +50,7 @@ impl Purpose {
     const fn wish(self) -> Wish {
         match self {
             Self::Write(target) | Self::WriteBack(target) => Wish::New(target),
-            Self::Reclaim { birth } => Wish::Moved { birth },
+            Self::Reclaim { birth, .. } => Wish::Moved { birth },
         }
     }
 }
@@ -225,32 +231,70 @@ impl Furrow {
         &self,
         state: &mut State,
         (purpose, whole): (Purpose, Whole),
-        (want, refusals): (u32, usize),
+        (mut want, refusals): (u32, usize),
     ) -> Option<Grant> {
-        let clock = state.totals.data_clock;
-        let wanted = self.layout().meta_zones_wanted(state.totals.row_bytes);
-        let meta = state.zones.kept_for_metadata(wanted);
-        // Then, the zones kept where there are no others. Commits need a pair even then.
-        let kept = match purpose {
+        let (wish, clock) = (purpose.wish(), state.totals.data_clock);
+        let meta = self.kept_for_metadata(state);
+        let kept = |for_metadata, others| Kept { for_metadata, others };
+        let all = match purpose {
             // Admitted, but zones have failed since.
-            Purpose::Write(_) => [meta + 1, meta, meta],
+            Purpose::Write(_) => [kept(meta, 1), kept(meta, 0), kept(meta, 0)],
             // A commit that cannot write this can free no zone either.
-            Purpose::WriteBack(_) => [meta + 1, meta / 2, meta / 2],
-            // A zone for each class only where those who were admitted have room all the same. It gives
-            // more zones back than it takes.
-            Purpose::Reclaim { .. } => [meta + state.zones_promised(), meta, meta / 2],
+            Purpose::WriteBack(_) => {
+                [kept(meta, 1), kept(meta, 0), kept(self.least_for_metadata(state, meta), 0)]
+            }
+            Purpose::Reclaim { urgency, .. } => {
+                let least = self.least_for_metadata(state, meta);
+                let room = u32::try_from(state.room_of_reclaim(least)).unwrap_or(u32::MAX);
+                if room == 0 {
+                    let unsold = u32::try_from(self.room_to_borrow(state, urgency));
+                    want = want.min(unsold.unwrap_or(u32::MAX));
+                    return state.zones.borrow(wish, (want, clock));
+                }
+                want = want.min(room);
+                // A zone for each class only where those who were admitted have room all the same. It gives more zones
+                // back than it takes.
+                [kept(meta, state.zones_promised()), kept(meta, 0), kept(least, 0)]
+            }
         };
-        let wish = purpose.wish();
         let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
         // Where a zone has refused, those that have taken something are better than new ones.
-        let open_ones = (refusals > 0).then_some(usize::MAX);
-        let grant = open_ones.into_iter().chain(kept).find_map(&mut granted)?;
+        let open_ones = (refusals > 0).then_some(kept(meta, usize::MAX));
+        let grant = open_ones.into_iter().chain(all).find_map(&mut granted)?;
         match wish {
             Wish::New(_) => state.totals.data_clock += u64::from(grant.blocks),
             // Lives are counted in what users write.
             Wish::Moved { .. } => {}
         }
         Some(grant)
+    }
+
+    /// Blocks that reclaim finds room for.
+    pub(super) fn room_to_move(&self, urgency: Urgency) -> u64 {
+        let state = self.read_state();
+        let meta = self.kept_for_metadata(&state);
+        let own = state.room_of_reclaim(self.least_for_metadata(&state, meta));
+        if own > 0 { own } else { self.room_to_borrow(&state, urgency) }
+    }
+
+    /// Blocks of open zones of users that reclaim may take where it has no room: what nobody was promised, if a
+    /// writer waits and no commit would give zones back.
+    fn room_to_borrow(&self, state: &State, urgency: Urgency) -> u64 {
+        let is_needed = urgency == Urgency::Emergency && !state.zones.has_emptied();
+        if is_needed { state.unsold_room() } else { 0 }
+    }
+
+    /// Free zones that metadata needs beside those it has.
+    pub(super) fn kept_for_metadata(&self, state: &State) -> usize {
+        let wanted = self.layout().meta_zones_wanted(state.totals.row_bytes);
+        state.zones.kept_for_metadata(wanted)
+    }
+
+    /// Of `kept` zones those without which the next commit may fail: the journal needs a pair if it has no room in its own.
+    fn least_for_metadata(&self, state: &State, kept: usize) -> usize {
+        let room = self.journal_room.load(Ordering::Acquire) as usize * BLOCK_BYTES;
+        let has_room = room >= 2 * state.changes.bytes + COMMIT_BYTES;
+        kept.min(if has_room { 0 } else { 2 })
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.

@@ -36,6 +36,15 @@ pub(super) enum Wish {
     },
 }
 
+/// Free zones that a writer leaves to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Those that metadata can take.
+    pub(super) for_metadata: usize,
+    /// Any, beside these.
+    pub(super) others: usize,
+}
+
 /// Blocks that can be written in open zones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OpenRoom {
@@ -115,29 +124,70 @@ impl ZoneSlot {
 }
 
 impl State {
-    /// Free zones that those need who were admitted, as far as open ones have no room for them.
+    /// Blocks that those need who were admitted, beside the room in the open zones of users.
+    fn promised(&self) -> u64 {
+        self.totals.pending.saturating_sub(self.zones.users_only_room())
+    }
+
+    /// Free zones that those need.
     pub(super) fn zones_promised(&self) -> usize {
-        let zone_blocks = u64::from(self.zones.zone_blocks()).max(1);
         let rest = self.totals.pending.saturating_sub(self.zones.open_room());
-        usize::try_from(rest.div_ceil(zone_blocks)).unwrap_or(usize::MAX / 2)
+        let zones = rest.div_ceil(self.zones.zone_blocks().max(1).into());
+        usize::try_from(zones).unwrap_or(usize::MAX / 2)
+    }
+
+    /// Blocks that reclaim can write and leave what was promised, and `kept` free zones that metadata can take.
+    pub(super) fn room_of_reclaim(&self, kept: usize) -> u64 {
+        self.zones.room_of_reclaim(kept).saturating_sub(self.promised())
+    }
+
+    /// Blocks in the open zones of users that nobody was promised.
+    pub(super) fn unsold_room(&self) -> u64 {
+        self.zones.users_only_room().saturating_sub(self.totals.pending)
     }
 }
 
 impl Zones {
+    /// Whether reclaim has no zone of its own, and writes to those of users.
+    fn is_shared(&self) -> bool {
+        self.streams.budget().moved == 0
+    }
+
+    /// Blocks that can be written in open zones that reclaim does not write to.
+    fn users_only_room(&self) -> u64 {
+        if self.is_shared() { 0 } else { self.room.users }
+    }
+
     /// Blocks that users can write in open zones. One zone's worth of what reclaim writes is reclaim's.
     pub(super) fn open_room(&self) -> u64 {
         self.room.users + self.room.moved.saturating_sub(self.limits.zone_blocks.into())
     }
 
-    /// Blocks that users can write in open zones and in free ones of which `kept` stay free. Where reclaim writes to
-    /// the zones of users, it needs as much of both together as `kept` zones have.
-    pub(super) fn room(&self, kept: u64) -> u64 {
-        let kept = kept * u64::from(self.limits.zone_blocks);
-        if self.streams.budget().moved == 0 {
-            (self.free_blocks() + self.open_room()).saturating_sub(kept)
+    /// Blocks of free zones of which `kept` stay free that metadata can take.
+    fn free_blocks_beside(&self, kept: usize) -> u64 {
+        let kept = self.free_for_metadata().min(kept) as u64;
+        self.free_blocks() - kept * u64::from(self.limits.zone_blocks)
+    }
+
+    /// Blocks that users can write in open zones and in free ones, of which metadata keeps `kept` and reclaim one.
+    /// Where reclaim writes to the zones of users, what it needs of both together is a zone's worth. What metadata
+    /// lacks is made up for before anybody is admitted.
+    pub(super) fn room(&self, kept: usize) -> u64 {
+        let zone = u64::from(self.limits.zone_blocks);
+        let lacking = kept.saturating_sub(self.free_for_metadata()) as u64 * zone;
+        let (free, open) = (self.free_blocks_beside(kept), self.open_room());
+        let room = if self.is_shared() {
+            (free + open).saturating_sub(zone)
         } else {
-            self.free_blocks().saturating_sub(kept) + self.open_room()
-        }
+            free.saturating_sub(zone) + open
+        };
+        room.saturating_sub(lacking)
+    }
+
+    /// Blocks in the open zones of reclaim, and in free ones of which metadata keeps `kept`.
+    pub(super) fn room_of_reclaim(&self, kept: usize) -> u64 {
+        let open = if self.is_shared() { self.room.users } else { self.room.moved };
+        open + self.free_blocks_beside(kept)
     }
 
     /// The class of reclaim, or the target of a user's write.
@@ -159,14 +209,19 @@ impl Zones {
         matches!(choice, Choice::Zone(zone) if room(zone) >= whole.blocks)
     }
 
-    /// Room for up to `want` blocks of what belongs together, keeping `kept` free zones; `None` if there is none.
+    /// Room for up to `want` blocks of what belongs together, with what is kept; `None` if there is none.
     pub(super) fn grant(
         &mut self,
         (wish, whole): (Wish, Whole),
-        (want, kept): (u32, usize),
+        (want, kept): (u32, Kept),
         clock: u64,
     ) -> Option<Grant> {
-        let supply = if self.free_count() > kept { Supply::Empty } else { Supply::Exhausted };
+        let Kept { for_metadata, others } = kept;
+        let supply = if self.free_beside(for_metadata) > others {
+            Supply::Empty
+        } else {
+            Supply::Exhausted
+        };
         let target = self.target_of(wish, clock);
         self.streams.set_ages(match self.limits.placement.victim(&self.victims) {
             Policy::Greedy => Ages::Nothing,
@@ -176,13 +231,32 @@ impl Zones {
         let zone = match self.streams.choose(target, whole, (supply, clock), room) {
             Choice::Zone(zone) => zone,
             Choice::Open => {
-                let zone = self.next_free(|_| true)?;
+                let zone = self.next_free_beside(for_metadata)?;
                 self.remove_free(zone);
                 self.open(zone, target, (0, clock));
                 zone
             }
             Choice::Nothing => return None,
         };
+        Some(self.grant_in(zone, (wish, target), (want, clock)))
+    }
+
+    /// Room for up to `want` blocks of what reclaim moves in the zone of users that has most.
+    pub(super) fn borrow(&mut self, wish: Wish, (want, clock): (u32, u64)) -> Option<Grant> {
+        let users = self.streams.zones().iter().map(|open| open.zone);
+        let users = users.filter(|&zone| self.slot(zone).role == Role::Open(Stream::User));
+        let zone = users.max_by_key(|&zone| (self.slot(zone).remaining(), zone))?;
+        let target = self.target_of(wish, clock);
+        (want > 0).then(|| self.grant_in(zone, (wish, target), (want, clock)))
+    }
+
+    /// Room for up to `want` blocks in an open zone that has some.
+    fn grant_in(
+        &mut self,
+        zone: u32,
+        (wish, target): (Wish, Target),
+        (want, clock): (u32, u64),
+    ) -> Grant {
         let slot = self.slot_mut(zone);
         let blocks = want.min(slot.remaining());
         slot.note_births(wish, blocks, clock);
@@ -193,7 +267,7 @@ impl Zones {
         if self.slot(zone).remaining() == 0 {
             self.seal(zone);
         }
-        Some(Grant { zone, block, blocks })
+        Grant { zone, block, blocks }
     }
 
     /// A zone of which `written` blocks are written is written for `target` from now on.
@@ -345,6 +419,8 @@ mod tests {
     use crate::furrow::{Furrow, MountOptions};
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
+    const NONE: Kept = Kept { for_metadata: 0, others: 0 };
+
     fn births(fs: &Furrow) -> Vec<(u32, (u64, u64), Origin)> {
         let state = fs.read_state();
         let zones = state.zones.ids().map(|zone| (zone, state.zones.slot(zone)));
@@ -386,7 +462,7 @@ mod tests {
         let zones = &mut fs.write_state().zones;
         let wish = Wish::New(Target::Class(1));
         let grant = |zones: &mut Zones, blocks| {
-            zones.grant((wish, Whole::default()), (blocks, 0), 5).unwrap()
+            zones.grant((wish, Whole::default()), (blocks, NONE), 5).unwrap()
         };
         let (first, last) = (grant(zones, 40), grant(zones, 60));
         assert_eq!((first.zone, last.blocks), (last.zone, 24));

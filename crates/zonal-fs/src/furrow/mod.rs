@@ -210,6 +210,8 @@ pub struct Furrow {
     reads_hang: AtomicBool,
     /// The last batch that is durable.
     durable_batch: AtomicU64,
+    /// Blocks that the journal had in its pair behind the last batch.
+    journal_room: AtomicU32,
     /// When the last batch was taken.
     last_commit_ns: AtomicU64,
     /// After shutdown, or on a read-only mount.
@@ -282,6 +284,7 @@ impl Furrow {
             reads_hang: AtomicBool::new(false),
             pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
             durable_batch: AtomicU64::new(last_batch),
+            journal_room: AtomicU32::new(0),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),
             reserve_percent: loaded.superblock.reserve_percent.get(),
             losses: loaded.losses.found,

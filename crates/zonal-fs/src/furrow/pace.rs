@@ -156,7 +156,7 @@ impl Furrow {
             return Ok(false);
         }
         let moved = self.reclaim_in_turn(STEP_BLOCKS, Urgency::Normal)?;
-        if moved == 0 {
+        if moved == 0 && !self.read_state().zones.has_emptied() {
             // At this price nothing is to be had.
             self.steps.owed.store(0, Ordering::Relaxed);
         }
@@ -175,16 +175,13 @@ impl Furrow {
     /// Whether there are zones that only a commit gives back, and hardly one to be opened without them. Not only
     /// where all room is used up: else classes have to share zones meanwhile.
     pub(super) fn awaits_emptied(&self, state: &State) -> bool {
-        let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
-        state.zones.free_count() <= state.zones.kept_for_metadata(set) + 2
+        state.zones.free_beside(self.kept_for_metadata(state)) <= 2
             && state.zones.has_idle_emptied(|zone| self.is_idle(zone))
     }
 
     /// Blocks that user writes can place without reclaim.
     pub(super) fn room(&self, state: &State) -> u64 {
-        let layout = self.layout();
-        let set = layout.meta_zones_wanted(state.totals.row_bytes);
-        state.zones.room(state.zones.kept_for_metadata(set) as u64 + 1)
+        state.zones.room(self.kept_for_metadata(state))
     }
 
     /// Room below which writers pay.

@@ -90,7 +90,11 @@ impl Furrow {
         if self.layout().open_zones > 1 {
             self.give_up_open();
         }
-        let moved = self.reclaim_some(STEP_BLOCKS, Urgency::Emergency)?;
+        let moved = match self.reclaim_some(STEP_BLOCKS, Urgency::Emergency) {
+            // What is promised is not used up where a commit gives zones back.
+            Err(FsError::NoSpace) if self.read_state().zones.has_emptied() => 0,
+            outcome => outcome?,
+        };
         let (has_changed, has_emptied) = {
             let state = self.read_state();
             (!state.changes.rows.is_empty(), state.zones.has_emptied())
@@ -153,14 +157,18 @@ impl Furrow {
             if looks >= LOOKS_MAX {
                 return Ok(moved.max(1));
             }
+            let room = self.room_to_move(urgency);
+            if room == 0 {
+                break;
+            }
             let Some(mut at) = self.choose_victim(urgency)? else { break };
             let looks_before = at.looks;
-            let rest = u64::from(budget) - moved;
+            let rest = (u64::from(budget) - moved).min(room);
             let most = COPY_BLOCKS.min(u32::try_from(rest).unwrap_or(COPY_BLOCKS));
             let batch = self.look_at(&mut at, (most, urgency))?;
             looks += at.looks - looks_before;
             if let Some(batch) = batch {
-                let outcome = self.move_blocks(&mut at, &batch);
+                let outcome = self.move_blocks(&mut at, &batch, urgency);
                 self.unpin_zone(at.zone);
                 let blocks = outcome?;
                 self.meters.moved(at.zone, blocks);
@@ -221,8 +229,7 @@ impl Furrow {
     /// Free zones beside those that metadata needs.
     fn spare_zones(&self) -> usize {
         let state = self.read_state();
-        let set = self.layout().meta_zones_wanted(state.totals.row_bytes);
-        state.zones.free_count().saturating_sub(state.zones.kept_for_metadata(set))
+        state.zones.free_beside(self.kept_for_metadata(&state))
     }
 
     /// The best victim that nobody empties, with the records of it that are in memory.
@@ -319,7 +326,7 @@ impl Furrow {
     }
 
     /// Copies live blocks of a victim to the reclaim stream.
-    fn move_blocks(&self, at: &mut Victim, batch: &[Piece]) -> Result<u64> {
+    fn move_blocks(&self, at: &mut Victim, batch: &[Piece], urgency: Urgency) -> Result<u64> {
         let victim = at.zone;
         let read = match self.read_live(victim, batch) {
             Ok(read) => read,
@@ -357,7 +364,7 @@ impl Furrow {
                 whole.blocks = (data.len() / BLOCK_BYTES) as u64 + rest;
                 whole.near = went.filter(|_| has(first));
             }
-            let placed = self.place_data(Purpose::Reclaim { birth }, whole, &data)?;
+            let placed = self.place_data(Purpose::Reclaim { birth, urgency }, whole, &data)?;
             if has(last) {
                 at.note_moved(placed.last().map(|last| last.zone));
             }
