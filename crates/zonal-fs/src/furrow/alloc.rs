@@ -3,10 +3,11 @@
 //! Pure bookkeeping under the state lock; [`data`](super::data) does the I/O. [`grants`](super::grants) says
 //! who writes to which zone, [`victims`](super::victims) which one is emptied. A zone goes Free →
 //! Open → Sealed → Free; metadata takes zones straight from Free and gives them back. Free zones
-//! are handed out in three steps so that nothing can starve what must come after it (F4): reclaim
-//! leaves those that [metadata needs](Zones::kept_for_metadata), a user write leaves one more,
-//! metadata may take the last. Where nothing else is left, reclaim takes half of those: it gives back
-//! more than it takes.
+//! are handed out in steps so that nothing can starve what must come after it (F4): a user write leaves
+//! those that [metadata needs](Zones::kept_for_metadata) and one for reclaim, and is not admitted before metadata has
+//! what it needs. Reclaim leaves what metadata needs and what admitted writes were promised. Where nothing else is
+//! left, reclaim and the write-back of a commit take what metadata needs but for what the next commit takes: that
+//! commit gives back more. As a last resort reclaim writes to open zones of users, where nobody was promised their room.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -205,8 +205,7 @@ impl Furrow {
         if outcome.is_err() && committer.journal.end.last != end.last {
             committer.journal.roll_back(end);
         }
-        let room = if committer.journal.is_impaired() { 0 } else { committer.journal.room(&self.drive) };
-        self.journal_room.store(room, Ordering::Release);
+        self.pair_room.note_journal(&committer.journal, &self.drive);
         outcome?;
         self.view.end_batch();
         committer.durable_record = committer.journal.end.last;

@@ -1,13 +1,17 @@
 //! The state that commits and steps of the table share: superblock, journal, table. And whose turn it
 //! is to commit.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use super::format::superblock::Superblock;
+use super::format::{Address, BLOCK_BYTES, blocks_for};
+use super::io::Drive;
 use super::journal::Journal;
 use super::planted::Planted;
 use super::superlog::SuperLog;
 use super::table::Table;
+use super::table::pairs::Pairs;
 
 /// What a commit writes to, behind one lock.
 #[derive(Debug)]
@@ -21,6 +25,47 @@ pub(super) struct Committer {
     /// The last manifest may be durable or not: nothing is written before another one is.
     pub(super) is_unnamed: bool,
     pub(super) planted: Planted,
+}
+
+/// What journal and parts can write to the pairs that they have, as it was when these were written last. Read without
+/// their locks.
+#[derive(Debug, Default)]
+pub(super) struct PairRoom {
+    /// Blocks of the journal's.
+    journal: AtomicU32,
+    /// A manifest fits in that of the parts.
+    takes_manifest: AtomicBool,
+}
+
+impl PairRoom {
+    /// The journal has been written, or has got another pair.
+    pub(super) fn note_journal(&self, journal: &Journal, drive: &Drive) {
+        let blocks = if journal.is_impaired() { 0 } else { journal.room(drive) };
+        self.journal.store(blocks, Ordering::Release);
+    }
+
+    /// Parts or a manifest have been written.
+    pub(super) fn note_parts(&self, pairs: &Pairs, committer: &Committer, drive: &Drive) {
+        let last = committer.superblock.manifest[0].bytes.get() as usize;
+        let room = pairs.open.map_or(0, |pair| {
+            drive.blocks_after(Address { zone: pair.zones[0], block: pair.next })
+        });
+        // It may be longer than the last one.
+        let takes_manifest = room as usize > blocks_for(last) + 1;
+        self.takes_manifest.store(takes_manifest, Ordering::Release);
+    }
+
+    /// Free zones that a commit of `bytes` bytes takes: a pair for the journal if it does not fit in the one there is,
+    /// and then one for the manifest that names it.
+    pub(super) fn zones_for(&self, bytes: usize) -> usize {
+        if self.journal.load(Ordering::Acquire) as usize * BLOCK_BYTES >= bytes {
+            0
+        } else if self.takes_manifest.load(Ordering::Acquire) {
+            2
+        } else {
+            4
+        }
+    }
 }
 
 /// Turns at committing: one caller commits for all, the others wait until it has ended.

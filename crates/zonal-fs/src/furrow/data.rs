@@ -290,11 +290,9 @@ impl Furrow {
         state.zones.kept_for_metadata(wanted)
     }
 
-    /// Of `kept` zones those without which the next commit may fail: the journal needs a pair if it has no room in its own.
+    /// Of `kept` zones those without which the next commit may fail.
     fn least_for_metadata(&self, state: &State, kept: usize) -> usize {
-        let room = self.journal_room.load(Ordering::Acquire) as usize * BLOCK_BYTES;
-        let has_room = room >= 2 * state.changes.bytes + COMMIT_BYTES;
-        kept.min(if has_room { 0 } else { 2 })
+        kept.min(self.pair_room.zones_for(2 * state.changes.bytes + COMMIT_BYTES))
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.

@@ -131,8 +131,7 @@ impl State {
 
     /// Free zones that those need.
     pub(super) fn zones_promised(&self) -> usize {
-        let rest = self.totals.pending.saturating_sub(self.zones.open_room());
-        let zones = rest.div_ceil(self.zones.zone_blocks().max(1).into());
+        let zones = self.promised().div_ceil(self.zones.zone_blocks().max(1).into());
         usize::try_from(zones).unwrap_or(usize::MAX / 2)
     }
 

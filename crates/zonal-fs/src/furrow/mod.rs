@@ -115,7 +115,7 @@ pub use self::step::{StepProgress, Work};
 pub(crate) use self::superlog::{forget, label_of};
 pub use crate::mkfs::{Overwrite, Progress};
 
-use self::committer::{CommitTurns, Committer};
+use self::committer::{CommitTurns, Committer, PairRoom};
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
@@ -210,8 +210,7 @@ pub struct Furrow {
     reads_hang: AtomicBool,
     /// The last batch that is durable.
     durable_batch: AtomicU64,
-    /// Blocks that the journal had in its pair behind the last batch.
-    journal_room: AtomicU32,
+    pair_room: PairRoom,
     /// When the last batch was taken.
     last_commit_ns: AtomicU64,
     /// After shutdown, or on a read-only mount.
@@ -284,7 +283,7 @@ impl Furrow {
             reads_hang: AtomicBool::new(false),
             pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
             durable_batch: AtomicU64::new(last_batch),
-            journal_room: AtomicU32::new(0),
+            pair_room: PairRoom::default(),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),
             reserve_percent: loaded.superblock.reserve_percent.get(),
             losses: loaded.losses.found,

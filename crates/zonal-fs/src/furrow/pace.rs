@@ -156,7 +156,7 @@ impl Furrow {
             return Ok(false);
         }
         let moved = self.reclaim_in_turn(STEP_BLOCKS, Urgency::Normal)?;
-        if moved == 0 && !self.read_state().zones.has_emptied() {
+        if moved == 0 {
             // At this price nothing is to be had.
             self.steps.owed.store(0, Ordering::Relaxed);
         }

@@ -453,7 +453,9 @@ impl Furrow {
                 committer.plan((self.layout(), self.row_bytes()), open)
             };
         }
-        self.lock_pairs().seal(&self.drive);
+        let mut pairs = self.lock_pairs();
+        pairs.seal(&self.drive);
+        self.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
     }
 
@@ -472,7 +474,9 @@ impl Furrow {
         });
         pairs.end_step();
         committer.release(&self.drive, &mut zones, (&pairs, &self.view.levels()));
+        self.pair_room.note_parts(&pairs, committer, &self.drive);
         drop(pairs);
+        self.pair_room.note_journal(&committer.journal, &self.drive);
         self.drop_unneeded_moves(committer);
         installed
     }
@@ -505,6 +509,7 @@ impl Furrow {
         if self.layout().few_open_pairs {
             pairs.seal(&self.drive);
         }
+        self.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
     }
 }
