@@ -216,11 +216,8 @@ impl Zones {
         clock: u64,
     ) -> Option<Grant> {
         let Kept { for_metadata, others } = kept;
-        let supply = if self.free_beside(for_metadata) > others {
-            Supply::Empty
-        } else {
-            Supply::Exhausted
-        };
+        let supply =
+            if self.free_beside(for_metadata) > others { Supply::Empty } else { Supply::Exhausted };
         let target = self.target_of(wish, clock);
         self.streams.set_ages(match self.limits.placement.victim(&self.victims) {
             Policy::Greedy => Ages::Nothing,

@@ -205,9 +205,9 @@ impl FileSystem for Furrow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::{MountOptions, StepProgress};
     use crate::furrow::sample::formatted;
     use crate::furrow::step::COMMIT_AGE_NS;
+    use crate::furrow::{MountOptions, StepProgress};
     use crate::vfs::FileKind;
 
     #[test]

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use zonal::placement::pace::{self, BLOCK, Room, STEP_BLOCKS, cost, price};
+use zonal::placement::pace::{self, BLOCK, Room, STEP_BLOCKS, Usable, cost, price};
 
 use super::Furrow;
 use super::alloc::Urgency;
@@ -187,7 +187,10 @@ impl Furrow {
     /// Room below which writers pay.
     pub(super) fn low_mark(&self, state: &State) -> u64 {
         let layout = self.layout();
-        pace::low_mark(state.zones.usable(), layout.zone_blocks.into(), layout.open_zones)
+        let (blocks, zone_blocks) = (state.zones.usable(), u64::from(layout.zone_blocks));
+        let metadata = layout.meta_zones_wanted(state.totals.row_bytes) * zone_blocks;
+        let spare = blocks.saturating_sub(state.totals.live + metadata);
+        pace::low_mark(Usable { blocks, spare, zone_blocks }, layout.open_zones)
     }
 }
 

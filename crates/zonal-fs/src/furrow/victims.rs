@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
 
-use zonal::placement::victims::is_worth_it;
 use zonal::victim::{Candidate, Policy};
 
 use super::alloc::{Listed, Role, Urgency, ZoneSlot, Zones};
@@ -222,7 +221,8 @@ impl Zones {
         };
         let victim = self.victims.choose(policy, candidate)?;
         let may_cost_much = urgency != Urgency::Normal;
-        let is_victim = may_cost_much || candidate(victim).as_ref().is_some_and(is_worth_it);
+        let is_worth_it = |known| self.victims.is_worth_it(&known);
+        let is_victim = may_cost_much || candidate(victim).is_some_and(is_worth_it);
         is_victim.then_some(victim)
     }
 

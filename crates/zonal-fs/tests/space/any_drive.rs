@@ -123,8 +123,7 @@ fn overwrite(seed: u64) {
     let mut dice = Dice(seed);
     let plan = Plan::of(&mut dice);
     let drive = plan.drive();
-    let options =
-        MkfsOptions { reserve_percent: plan.reserve_percent, ..MkfsOptions::default() };
+    let options = MkfsOptions { reserve_percent: plan.reserve_percent, ..MkfsOptions::default() };
     mkfs(drive.clone(), &ManualClock::new(0), &options, &mut |_| ()).unwrap();
     let mut fs = mount(drive.clone());
     let file = create(&fs, "file");
@@ -135,9 +134,11 @@ fn overwrite(seed: u64) {
         tags[from..from + len].fill(tag);
         fs.write(file, first * HALF as u64, &vec![tag; len * HALF], plan.flags)
     };
-    let named = |what: String| move |error| -> FsError {
-        println!("SEED={seed} {plan:?}: {what}: {error}");
-        error
+    let named = |what: String| {
+        move |error| -> FsError {
+            println!("SEED={seed} {plan:?}: {what}: {error}");
+            error
+        }
     };
     for first in (0..all).step_by(512) {
         write(&fs, &mut tags, (first, 512.min(all - first)), 1)

@@ -11,7 +11,7 @@ use super::life::{Known, birth_of, class_of_moved};
 use super::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
 use super::sharing::{Size, target_of};
 use super::streams::{Budget, Choice, Streams, Supply, Target, Whole};
-use super::victims::{Victims, is_worth_it};
+use super::victims::Victims;
 use crate::victim::{Candidate, Policy};
 
 /// How data is placed and how victims are chosen.
@@ -335,9 +335,9 @@ impl Model {
         };
         let victim = self.victims.choose(self.rules.victim(&self.victims), candidate);
         match need {
-            Need::Little => {
-                victim.filter(|&zone| candidate(zone).as_ref().is_some_and(is_worth_it))
-            }
+            Need::Little => victim.filter(|&zone| {
+                candidate(zone).is_some_and(|known| self.victims.is_worth_it(&known))
+            }),
             Need::Great => victim.or_else(|| self.victims.choose(Policy::Greedy, candidate)),
         }
     }

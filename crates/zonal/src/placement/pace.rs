@@ -27,12 +27,29 @@ pub struct Room {
     pub low: u64,
 }
 
-/// The room below which writes pay, where data can use `usable` blocks in zones of `zone_blocks`, and `open` zones
-/// are written at once.
-pub fn low_mark(usable: u64, zone_blocks: u64, open: usize) -> u64 {
-    // Reclaim that shares the only open zone has to be further ahead.
-    let share = if open > 1 { 128 } else { 50 };
-    (usable / share).clamp(2 * zone_blocks, 32 * zone_blocks)
+/// Blocks of a drive that data can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usable {
+    /// All of them.
+    pub blocks: u64,
+    /// Those in which nothing lives, less what metadata takes.
+    pub spare: u64,
+    /// Blocks of a zone.
+    pub zone_blocks: u64,
+}
+
+/// The room below which writes pay, where `open` zones are written at once. Room is spare blocks that wait: all others
+/// are dead blocks in victims, and the fewer of these there are, the more is moved to win one. So it is a small part of
+/// them, but two zones at least, without which writes have to wait.
+pub fn low_mark(usable: Usable, open: usize) -> u64 {
+    let Usable { blocks, spare, zone_blocks } = usable;
+    let (least, most) = (2 * zone_blocks, 32 * zone_blocks);
+    if open > 1 {
+        (blocks / 128).min(spare / 16).clamp(least, most)
+    } else {
+        // Reclaim that shares the only open zone has to be further ahead.
+        (blocks / 50).clamp(least, most)
+    }
 }
 
 /// What a block that is won costs where `moved` blocks were moved to win `freed`. At least one, so that a
@@ -69,6 +86,14 @@ mod tests {
         assert_eq!([cost(100, 0), cost(u64::MAX, 1)], [24 * BLOCK; 2]);
         assert_eq!(price(u64::MAX, COST_MAX, Room { now: 0, low: 0 }), 0);
         assert_eq!(price(u64::MAX, COST_MAX, Room { now: 0, low: 1 }), u64::MAX);
+    }
+
+    #[test]
+    fn the_mark_is_a_part_of_a_drive_and_a_smaller_one_where_little_is_spare() {
+        let mark = |spare| low_mark(Usable { blocks: 1_280_000, spare, zone_blocks: 1000 }, 8);
+        assert_eq!([640_000, 160_000].map(mark), [10_000; 2]);
+        assert_eq!([80_000, 16_000, 0].map(mark), [5000, 2000, 2000]);
+        assert_eq!(low_mark(Usable { blocks: 1_280_000, spare: 0, zone_blocks: 1000 }, 1), 25_600);
     }
 
     /// A drive that loses a block of room for each block written and wins `1 / cost` for each block moved.

@@ -20,16 +20,15 @@ pub const BUCKETS: u32 = 64;
 const LOOKS: usize = 4;
 
 /// Live share, in percent, above which a zone is no victim unless space demands it: emptying it moves
-/// twenty blocks to win one.
+/// twenty blocks to win one. On a drive that is so full that this holds for most zones, it is one all the same if it is
+/// [empty enough](Victims::is_worth_it).
 pub const LIVE_PERCENT_MAX: u64 = 95;
+
+/// A zone of which as much is dead as this part of what is dead of zones on average is worth being emptied: half.
+const WORTH_SHARE: u128 = 2;
 
 /// The ages of what has died count until as much has died as this part of what lives, then half.
 const MEMORY_SHARE: u64 = 4;
-
-/// Whether a zone is worth being emptied as long as space does not demand it.
-pub fn is_worth_it(known: &Candidate) -> bool {
-    u64::from(known.live) * 100 <= u64::from(known.capacity) * LIVE_PERCENT_MAX
-}
 
 /// Blocks in zones, and the sum of their ages or of when they were written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +68,7 @@ struct Place {
     bucket: u32,
     birth: u64,
     live: u32,
+    capacity: u32,
 }
 
 impl Place {
@@ -99,6 +99,8 @@ pub struct Victims {
     places: Vec<Option<Place>>,
     /// All that lives in them, with births.
     lives: Sum,
+    /// Blocks that they have.
+    capacity: u64,
     /// What has died in them lately, with ages.
     died: Sum,
     /// As many blocks, with the mean age of what lived when they died.
@@ -112,6 +114,7 @@ impl Victims {
             buckets: vec![BTreeSet::new(); BUCKETS as usize],
             places: vec![None; zones],
             lives: Sum::default(),
+            capacity: 0,
             died: Sum::default(),
             lived: Sum::default(),
         }
@@ -122,15 +125,16 @@ impl Victims {
     pub fn put(&mut self, zone: u32, (live, capacity): (u32, u32), birth: u64) {
         let share = u64::from(live) * u64::from(BUCKETS) / u64::from(capacity.max(1));
         let bucket = u32::try_from(share).unwrap_or(BUCKETS).min(BUCKETS - 1);
-        let next = Place { bucket, birth, live };
+        let next = Place { bucket, birth, live, capacity };
         let before = self.places[zone as usize];
         if let Some(before) = before.filter(|old| (old.bucket, old.birth) == (bucket, birth)) {
-            self.lives.remove(before.lives());
+            self.uncount(before);
         } else {
             self.remove(zone);
             self.buckets[bucket as usize].insert((birth, zone));
         }
         self.lives.add(next.lives());
+        self.capacity += u64::from(capacity);
         self.places[zone as usize] = Some(next);
     }
 
@@ -138,8 +142,27 @@ impl Victims {
     pub fn remove(&mut self, zone: u32) {
         if let Some(place) = self.places[zone as usize].take() {
             self.buckets[place.bucket as usize].remove(&(place.birth, zone));
-            self.lives.remove(place.lives());
+            self.uncount(place);
         }
+    }
+
+    fn uncount(&mut self, place: Place) {
+        self.lives.remove(place.lives());
+        self.capacity -= u64::from(place.capacity);
+    }
+
+    /// Whether a zone is worth being emptied as long as space does not demand it: if no more than
+    /// [`LIVE_PERCENT_MAX`] of it lives, or if at least half as much of it is dead as of all zones on average. To wait
+    /// for emptier ones is of no use where there are none; and who waits until no room is left can open no zone for
+    /// another class of life, so that what dies soon lies among what lives long.
+    pub fn is_worth_it(&self, known: &Candidate) -> bool {
+        let (live, capacity) = (u128::from(known.live), u128::from(known.capacity));
+        let (all, lives) = (u128::from(self.capacity), u128::from(self.lives.blocks));
+        let is_average = || {
+            WORTH_SHARE * capacity.saturating_sub(live) * all
+                >= capacity * all.saturating_sub(lives)
+        };
+        live * 100 <= capacity * u128::from(LIVE_PERCENT_MAX) || is_average()
     }
 
     /// Blocks of a zone were deleted or overwritten: not moved.
@@ -163,8 +186,8 @@ impl Victims {
         if is_known && died * 4 >= lived * 3 { Policy::Greedy } else { Policy::CostBenefit }
     }
 
-    /// The best victim of those that `candidate` says something about. By cost and benefit none of which
-    /// more than [`LIVE_PERCENT_MAX`] lives.
+    /// The best victim of those that `candidate` says something about. By cost and benefit none
+    /// that is not [worth it](Self::is_worth_it).
     pub fn choose(
         &self,
         policy: Policy,
@@ -179,7 +202,7 @@ impl Victims {
         match policy {
             Policy::Greedy => choose(policy, buckets.take(1).flatten()),
             Policy::CostBenefit => {
-                choose(policy, buckets.flatten().filter(|(_, known)| is_worth_it(known)))
+                choose(policy, buckets.flatten().filter(|(_, known)| self.is_worth_it(known)))
             }
         }
     }
@@ -217,12 +240,12 @@ mod tests {
                 victims.put(zone, (live, CAPACITY), birth);
             }
             let all = (0..u32::try_from(zones.len()).unwrap()).filter_map(candidate);
-            let best = all.filter(is_worth_it).map(benefit).reduce(f64::max);
+            let best = all.filter(|known| victims.is_worth_it(known)).map(benefit).reduce(f64::max);
             let chosen = victims.choose(Policy::CostBenefit, candidate);
             prop_assert_eq!(chosen.is_some(), best.is_some());
             if let (Some(chosen), Some(best)) = (chosen, best) {
                 let (found, candidate) = (candidate(chosen).map(benefit), candidate(chosen).unwrap());
-                prop_assert!(is_worth_it(&candidate));
+                prop_assert!(victims.is_worth_it(&candidate));
                 // A bucket is a 64th wide: near a full zone that is a part of what can be won.
                 let gain = f64::from(CAPACITY - candidate.live);
                 prop_assert!(found.unwrap() >= best * (gain - 4.0).max(0.0) / gain * 0.95);
@@ -255,6 +278,21 @@ mod tests {
         assert_eq!(policy_after(|_| true), Policy::Greedy, "each zone loses as much");
         assert_eq!(policy_after(|zone| zone < 5), Policy::Greedy, "what is old dies");
         assert_eq!(policy_after(|zone| zone >= 7), Policy::CostBenefit, "what is young dies");
+    }
+
+    #[test]
+    fn on_a_full_drive_a_zone_is_worth_it_that_is_half_as_empty_as_most() {
+        let full = |live: u32| {
+            let mut victims = Victims::new(100);
+            (0..100).for_each(|zone| victims.put(zone, (live, 1000), 5));
+            victims
+        };
+        let is_worth_it = |victims: &Victims, live| {
+            victims.is_worth_it(&Candidate { live, capacity: 1000, age: 1 })
+        };
+        let [half, most] = [500, 980].map(full);
+        assert!(is_worth_it(&half, 950) && !is_worth_it(&half, 951), "5 % are dead");
+        assert!(is_worth_it(&most, 990) && !is_worth_it(&most, 991), "2 % are on average");
     }
 
     #[test]
