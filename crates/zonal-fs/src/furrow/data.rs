@@ -239,15 +239,13 @@ impl Furrow {
         let all = match purpose {
             // Admitted, but zones have failed since.
             Purpose::Write(_) => [kept(meta, 1), kept(meta, 0), kept(meta, 0)],
-            // A commit that cannot write this can free no zone either.
-            Purpose::WriteBack(_) => {
-                [kept(meta, 1), kept(meta, 0), kept(self.least_for_metadata(state, meta), 0)]
-            }
+            // A commit that cannot write this can free no zone either. The journal may have room for it all the same.
+            Purpose::WriteBack(_) => [kept(meta, 1), kept(meta, 0), kept(0, 0)],
             Purpose::Reclaim { urgency, .. } => {
                 let least = self.least_for_metadata(state, meta);
                 let room = u32::try_from(state.room_of_reclaim(least)).unwrap_or(u32::MAX);
                 if room == 0 {
-                    let unsold = u32::try_from(self.room_to_borrow(state, urgency));
+                    let unsold = u32::try_from(state.room_to_borrow(urgency));
                     want = want.min(unsold.unwrap_or(u32::MAX));
                     return state.zones.borrow(wish, (want, clock));
                 }
@@ -274,14 +272,7 @@ impl Furrow {
         let state = self.read_state();
         let meta = self.kept_for_metadata(&state);
         let own = state.room_of_reclaim(self.least_for_metadata(&state, meta));
-        if own > 0 { own } else { self.room_to_borrow(&state, urgency) }
-    }
-
-    /// Blocks of open zones of users that reclaim may take where it has no room: what nobody was promised, if a
-    /// writer waits and no commit would give zones back.
-    fn room_to_borrow(&self, state: &State, urgency: Urgency) -> u64 {
-        let is_needed = urgency == Urgency::Emergency && !state.zones.has_emptied();
-        if is_needed { state.unsold_room() } else { 0 }
+        if own > 0 { own } else { state.room_to_borrow(urgency) }
     }
 
     /// Free zones that metadata needs beside those it has.

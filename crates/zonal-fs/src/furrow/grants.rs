@@ -140,9 +140,14 @@ impl State {
         self.zones.room_of_reclaim(kept).saturating_sub(self.promised())
     }
 
-    /// Blocks in the open zones of users that nobody was promised.
-    pub(super) fn unsold_room(&self) -> u64 {
-        self.zones.users_only_room().saturating_sub(self.totals.pending)
+    /// Blocks in the open zones of users that reclaim may take where it has no room: what nobody was promised, if a
+    /// writer waits and no commit would give zones back.
+    pub(super) fn room_to_borrow(&self, urgency: Urgency) -> u64 {
+        if urgency == Urgency::Emergency && !self.zones.has_emptied() {
+            self.zones.users_only_room().saturating_sub(self.totals.pending)
+        } else {
+            0
+        }
     }
 }
 
