@@ -544,6 +544,8 @@ impl Zones {
 /// How badly free zones are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
+    /// Not yet: room is made before anybody needs it, where that costs little.
+    Ahead,
     /// Reclaim runs ahead of the writers.
     Normal,
     /// A writer waits.

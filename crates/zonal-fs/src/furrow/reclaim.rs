@@ -138,7 +138,7 @@ impl Furrow {
     /// A turn at reclaim, of which several can run at once.
     pub(super) fn reclaim_turn(&self, urgency: Urgency) -> Turn<'_> {
         self.reclaiming.take(|| match urgency {
-            Urgency::Normal => self.victims_max(),
+            Urgency::Ahead | Urgency::Normal => self.victims_max(),
             // It needs all that there is: none of it may be in the hands of another.
             Urgency::Emergency | Urgency::Rescue => 1,
         })
@@ -200,7 +200,7 @@ impl Furrow {
         let is_dire = !has_own_zone || !self.has_spare_zone();
         let victim = match urgency {
             Urgency::Emergency if !is_dire => self.find_victim(Urgency::Normal),
-            Urgency::Normal | Urgency::Emergency | Urgency::Rescue => None,
+            Urgency::Ahead | Urgency::Normal | Urgency::Emergency | Urgency::Rescue => None,
         };
         let victim = match victim.or_else(|| self.find_victim(urgency)) {
             None if urgency == Urgency::Emergency => {
@@ -251,7 +251,9 @@ impl Furrow {
         let state = self.read_state();
         let slot = state.zones.slot(victim.zone);
         match urgency {
-            Urgency::Normal | Urgency::Emergency => slot.capacity.saturating_sub(slot.live),
+            Urgency::Ahead | Urgency::Normal | Urgency::Emergency => {
+                slot.capacity.saturating_sub(slot.live)
+            }
             Urgency::Rescue => 0,
         }
     }

@@ -265,7 +265,7 @@ impl Furrow {
         if searches {
             self.search_some()?;
         }
-        let moved = self.reclaim_some(COPY_BLOCKS, Urgency::Normal)?;
+        let moved = self.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 

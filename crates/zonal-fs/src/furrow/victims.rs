@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
 
+use zonal::placement::victims::is_cheap;
 use zonal::victim::{Candidate, Policy};
 
 use super::alloc::{Listed, Role, Urgency, ZoneSlot, Zones};
@@ -212,15 +213,16 @@ impl Zones {
             let slot = self.slot(zone);
             let age = data_clock.saturating_sub(slot.last_write);
             let known = Candidate { live: slot.live, capacity: slot.capacity, age };
-            is_victim(zone).then_some(known)
+            let suits = urgency != Urgency::Ahead || is_cheap(&known);
+            (suits && is_victim(zone)).then_some(known)
         };
         let policy = match urgency {
             Urgency::Emergency => Policy::Greedy,
-            Urgency::Normal => self.limits.placement.victim(&self.victims),
+            Urgency::Ahead | Urgency::Normal => self.limits.placement.victim(&self.victims),
             Urgency::Rescue => return self.ids().find(|&zone| is_victim(zone)),
         };
         let victim = self.victims.choose(policy, candidate)?;
-        let may_cost_much = urgency != Urgency::Normal;
+        let may_cost_much = urgency == Urgency::Emergency;
         let is_worth_it = |known| self.victims.is_worth_it(&known);
         let is_victim = may_cost_much || candidate(victim).is_some_and(is_worth_it);
         is_victim.then_some(victim)
@@ -245,7 +247,7 @@ impl Zones {
     pub(super) fn is_victim(&self, zone: u32, urgency: Urgency) -> bool {
         let slot = self.slot(zone);
         let role = match urgency {
-            Urgency::Normal | Urgency::Emergency => Role::Sealed,
+            Urgency::Ahead | Urgency::Normal | Urgency::Emergency => Role::Sealed,
             Urgency::Rescue => Role::Failed,
         };
         slot.role == role && slot.in_flight == 0 && slot.is_readable() && slot.live > 0

@@ -30,6 +30,11 @@ const WORTH_SHARE: u128 = 2;
 /// The ages of what has died count until as much has died as this part of what lives, then half.
 const MEMORY_SHARE: u64 = 4;
 
+/// Whether so little lives in a zone that it is worth being emptied before anybody needs room.
+pub fn is_cheap(known: &Candidate) -> bool {
+    u64::from(known.live) * 100 <= u64::from(known.capacity) * LIVE_PERCENT_MAX
+}
+
 /// Blocks in zones, and the sum of their ages or of when they were written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
@@ -151,18 +156,15 @@ impl Victims {
         self.capacity -= u64::from(place.capacity);
     }
 
-    /// Whether a zone is worth being emptied as long as space does not demand it: if no more than
-    /// [`LIVE_PERCENT_MAX`] of it lives, or if at least half as much of it is dead as of all zones on average. To wait
-    /// for emptier ones is of no use where there are none; and who waits until no room is left can open no zone for
-    /// another class of life, so that what dies soon lies among what lives long.
+    /// Whether a zone is worth being emptied as long as space does not demand it: if it [is cheap](is_cheap), or if at
+    /// least half as much of it is dead as of all zones on average. To wait for emptier ones is of no use where there
+    /// are none; and who waits until no room is left can open no zone for another class of life, so that what dies soon
+    /// lies among what lives long.
     pub fn is_worth_it(&self, known: &Candidate) -> bool {
-        let (live, capacity) = (u128::from(known.live), u128::from(known.capacity));
+        let dead = u128::from(known.capacity.saturating_sub(known.live));
         let (all, lives) = (u128::from(self.capacity), u128::from(self.lives.blocks));
-        let is_average = || {
-            WORTH_SHARE * capacity.saturating_sub(live) * all
-                >= capacity * all.saturating_sub(lives)
-        };
-        live * 100 <= capacity * u128::from(LIVE_PERCENT_MAX) || is_average()
+        let of_average = u128::from(known.capacity) * all.saturating_sub(lives);
+        is_cheap(known) || WORTH_SHARE * dead * all >= of_average
     }
 
     /// Blocks of a zone were deleted or overwritten: not moved.
