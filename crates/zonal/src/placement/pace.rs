@@ -40,12 +40,12 @@ pub struct Usable {
 
 /// The room below which writes pay, where `open` zones are written at once. Room is spare blocks that wait: all others
 /// are dead blocks in victims, and the fewer of these there are, the more is moved to win one. So it is a small part of
-/// them, but two zones at least, without which writes have to wait.
+/// them, but two zones, without which writes have to wait, unless that is more than a quarter of them.
 pub fn low_mark(usable: Usable, open: usize) -> u64 {
     let Usable { blocks, spare, zone_blocks } = usable;
     let (least, most) = (2 * zone_blocks, 32 * zone_blocks);
     if open > 1 {
-        (blocks / 128).min(spare / 16).clamp(least, most)
+        (blocks / 128).min(spare / 16).clamp(least, most).min(spare / 4)
     } else {
         // Reclaim that shares the only open zone has to be further ahead.
         (blocks / 50).clamp(least, most)
@@ -92,7 +92,7 @@ mod tests {
     fn the_mark_is_a_part_of_a_drive_and_a_smaller_one_where_little_is_spare() {
         let mark = |spare| low_mark(Usable { blocks: 1_280_000, spare, zone_blocks: 1000 }, 8);
         assert_eq!([640_000, 160_000].map(mark), [10_000; 2]);
-        assert_eq!([80_000, 16_000, 0].map(mark), [5000, 2000, 2000]);
+        assert_eq!([80_000, 16_000, 4000, 0].map(mark), [5000, 2000, 1000, 0]);
         assert_eq!(low_mark(Usable { blocks: 1_280_000, spare: 0, zone_blocks: 1000 }, 1), 25_600);
     }
 
