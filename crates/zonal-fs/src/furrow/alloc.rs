@@ -339,7 +339,7 @@ impl Zones {
     }
 
     /// Whether metadata can take a zone: a sequential one of full capacity.
-    pub(super) fn fits_metadata(&self, zone: u32) -> bool {
+    fn fits_metadata(&self, zone: u32) -> bool {
         let ZoneLimits { first_sequential, zone_blocks, .. } = self.limits;
         zone >= first_sequential && self.slot(zone).capacity == zone_blocks
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use super::format::superblock::Superblock;
-use super::format::{Address, BLOCK_BYTES, blocks_for};
+use super::format::{BLOCK_BYTES, blocks_for};
 use super::io::Drive;
 use super::journal::Journal;
 use super::planted::Planted;
@@ -47,9 +47,7 @@ impl PairRoom {
     /// Parts or a manifest have been written.
     pub(super) fn note_parts(&self, pairs: &Pairs, committer: &Committer, drive: &Drive) {
         let last = committer.superblock.manifest[0].bytes.get() as usize;
-        let room = pairs.open.map_or(0, |pair| {
-            drive.blocks_after(Address { zone: pair.zones[0], block: pair.next })
-        });
+        let room = pairs.open.map_or(0, |pair| pair.room(drive));
         // It may be longer than the last one.
         let takes_manifest = room as usize > blocks_for(last) + 1;
         self.takes_manifest.store(takes_manifest, Ordering::Release);

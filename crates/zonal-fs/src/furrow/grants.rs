@@ -132,7 +132,7 @@ impl State {
     /// Free zones that those need.
     pub(super) fn zones_promised(&self) -> usize {
         let zones = self.promised().div_ceil(self.zones.zone_blocks().max(1).into());
-        usize::try_from(zones).unwrap_or(usize::MAX / 2)
+        usize::try_from(zones).unwrap_or(usize::MAX)
     }
 
     /// Blocks that reclaim can write and leave what was promised, and `kept` free zones that metadata can take.

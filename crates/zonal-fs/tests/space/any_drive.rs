@@ -1,14 +1,14 @@
 //! Drives of any shape that are filled to the last block that statfs sells, and then overwritten: no write is refused.
 
+use std::fmt;
 use std::sync::Arc;
 
-use zonal::placement::model::Rules;
-use zonal::{GeometrySpec, LbaCount, ManualClock, MemoryDrive, ZonedDevice};
+use zonal::{GeometrySpec, LbaCount, ManualClock, MemoryDrive};
 use zonal_fs::FsError;
-use zonal_fs::furrow::{AtimePolicy, Furrow, MkfsOptions, MountOptions, mkfs};
+use zonal_fs::furrow::{Furrow, MkfsOptions, mkfs};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
 
-use super::{Dice, assert_clean, create, shape};
+use super::{Dice, assert_clean, create, mount, shape};
 
 /// Times that a drive is overwritten.
 const TURNS: u64 = 3;
@@ -100,12 +100,6 @@ impl Plan {
     }
 }
 
-fn mount(drive: Arc<dyn ZonedDevice>) -> Furrow {
-    let placement = Rules::ByLife;
-    let options = MountOptions { atime: AtimePolicy::Never, placement, ..MountOptions::default() };
-    Furrow::mount(drive, Arc::new(ManualClock::new(1)), options).unwrap()
-}
-
 /// The file holds what was written to each half of a block last.
 fn verify(fs: &Furrow, file: Ino, tags: &[u8]) {
     let mut found = vec![0; 512 * HALF];
@@ -133,15 +127,13 @@ fn overwrite(seed: u64) {
         tags[from..from + len].fill(tag);
         fs.write(file, first * HALF as u64, &vec![tag; len * HALF], plan.flags)
     };
-    let named = |what: String| {
-        move |error| -> FsError {
-            println!("SEED={seed} {plan:?}: {what}: {error}");
-            error
-        }
+    let named = |what: fmt::Arguments<'_>, error: FsError| {
+        println!("SEED={seed} {plan:?}: {what}: {error}");
+        error
     };
     for first in (0..all).step_by(512) {
         write(&fs, &mut tags, (first, 512.min(all - first)), 1)
-            .map_err(named(format!("half {first} of {all} of the fill")))
+            .map_err(|error| named(format_args!("half {first} of {all} of the fill"), error))
             .unwrap();
     }
     let is_time = |step: u64, every: u64| every > 0 && step % every == every - 1;
@@ -150,24 +142,24 @@ fn overwrite(seed: u64) {
         let at = plan.next(&mut dice, (step, all));
         let tag = u8::try_from(dice.below(256)).unwrap();
         write(&fs, &mut tags, at, tag)
-            .map_err(named(format!("{written} halves after {all}")))
+            .map_err(|error| named(format_args!("{written} halves after {all}"), error))
             .unwrap();
         written += at.1;
         if is_time(step, plan.syncs) {
-            fs.sync().map_err(named("a sync".into())).unwrap();
+            fs.sync().map_err(|error| named(format_args!("a sync"), error)).unwrap();
         }
         if is_time(step, plan.ticks) {
-            fs.tick().map_err(named("a tick".into())).unwrap();
+            fs.tick().map_err(|error| named(format_args!("a tick"), error)).unwrap();
         }
         if is_time(step, plan.mounts) {
-            fs.shutdown().map_err(named("an end".into())).unwrap();
+            fs.shutdown().map_err(|error| named(format_args!("an end"), error)).unwrap();
             drop(fs);
             fs = mount(drive.clone());
         }
         step += 1;
     }
     verify(&fs, file, &tags);
-    fs.shutdown().map_err(named("the end".into())).unwrap();
+    fs.shutdown().map_err(|error| named(format_args!("the end"), error)).unwrap();
     drop(fs);
     assert_clean(drive);
 }

@@ -50,6 +50,13 @@ pub(in crate::furrow) struct OpenPair {
     pub(in crate::furrow) next: u32,
 }
 
+impl OpenPair {
+    /// Blocks of each copy that can still be written.
+    pub(in crate::furrow) fn room(&self, drive: &Drive) -> u32 {
+        drive.blocks_after(Address { zone: self.zones[0], block: self.next })
+    }
+}
+
 /// The open pair, and what is in use although no manifest names it yet.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Pairs {
@@ -127,9 +134,7 @@ impl Pairs {
         zones: &mut dyn MetaZones,
         blocks: u32,
     ) -> Result<OpenPair> {
-        let fits = |pair: &OpenPair| {
-            drive.blocks_after(Address { zone: pair.zones[0], block: pair.next }) >= blocks
-        };
+        let fits = |pair: &OpenPair| pair.room(drive) >= blocks;
         if let Some(pair) = self.open.filter(fits) {
             self.unnamed.extend(pair.zones);
             return Ok(pair);
