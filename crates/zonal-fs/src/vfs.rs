@@ -264,6 +264,8 @@ bitflags::bitflags! {
         const APPEND = 4;
         /// Clear setuid and setgid.
         const KILL_PRIVILEGES = 8;
+        /// The file's times stay: whoever writes has set them, or sets them later (the kernel, of what it has collected).
+        const KEEP_TIMES = 16;
     }
 
     /// How `rename` treats an existing target.

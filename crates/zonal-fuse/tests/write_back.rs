@@ -265,6 +265,33 @@ fn tick() {
     thread::sleep(Duration::from_millis(20));
 }
 
+#[test]
+fn what_is_sent_late_does_not_move_the_times() {
+    let Some(mut mounted) = mount() else { return };
+    let root = mounted.root();
+    let times = |name: &String| {
+        let meta = fs::metadata(root.join(name)).unwrap();
+        [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
+    };
+    // Most are made and written in one tick of the kernel's clock.
+    let names: Vec<String> = (0..50).map(|number| format!("file-{number}")).collect();
+    let files = names.iter().map(|name| {
+        let file = File::create_new(root.join(name)).unwrap();
+        (&file).write_all(&[1; 9000]).unwrap();
+        file
+    });
+    let files: Vec<File> = files.collect();
+    let seen: Vec<_> = names.iter().map(times).collect();
+    tick();
+    for file in files {
+        file.sync_all().unwrap();
+    }
+    assert_eq!(names.iter().map(times).collect::<Vec<_>>(), seen, "synced");
+    mounted.remount("writeback");
+    assert_eq!(names.iter().map(times).collect::<Vec<_>>(), seen, "after a new mount");
+    mounted.unmount();
+}
+
 /// Changes an open file with a path.
 type Change<'a> = &'a dyn Fn(&File, &Path);
 

@@ -244,7 +244,9 @@ impl Furrow {
         let now = self.now();
         let inode = state.change_inode(ino)?;
         inode.size = inode.size.max(chunk.end());
-        (inode.mtime, inode.ctime) = (now, now);
+        if !flags.contains(WriteFlags::KEEP_TIMES) {
+            (inode.mtime, inode.ctime) = (now, now);
+        }
         if flags.contains(WriteFlags::KILL_PRIVILEGES) {
             inode.perm = rules::kill_privileges(inode.kind, inode.perm);
         }

@@ -388,7 +388,9 @@ fn written(inode: &mut Inode, flags: WriteFlags, now: Timestamp) {
     if flags.contains(WriteFlags::KILL_PRIVILEGES) {
         inode.attr.perm = rules::kill_privileges(inode.attr.kind, inode.attr.perm);
     }
-    inode.changed(now);
+    if !flags.contains(WriteFlags::KEEP_TIMES) {
+        inode.changed(now);
+    }
 }
 
 /// Copies data as data and holes as holes.

@@ -50,6 +50,7 @@ impl Front {
         if self.shared.model == FileModel::Zones {
             how |= convert::append(write.how, write.flags);
         }
+        how.set(WriteFlags::KEEP_TIMES, self.has_write_back() && convert::is_collected(write.how));
         let model = self.shared.fs.model(self.ino(ino));
         let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
         let written = match model {

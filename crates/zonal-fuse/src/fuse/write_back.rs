@@ -4,6 +4,8 @@
 //!
 //! - it may collect [`COLLECTED_MAX`] bytes at most, as far as we may set that;
 //! - every [`SEND_INTERVAL`] it is made to send everything, for the next commit;
+//! - what it sends leaves the file's times as they are: the kernel sends those too, unless they are the ones that it has from us (a write(2)
+//!   in the tick of its clock that made the file);
 //! - where there is not room for twice as much, files are opened for direct writes, so that write(2) itself
 //!   finds the drive full;
 //! - holes are not looked for in a file while it is open for collected writes: the kernel asks without sending what it
@@ -79,7 +81,7 @@ impl Front {
         Some(Sending { front: self.clone(), ending: self.shared.collected.ending.open() })
     }
 
-    fn has_write_back(&self) -> bool {
+    pub(super) fn has_write_back(&self) -> bool {
         self.shared.write_cache == WriteCache::Back
     }
 
