@@ -174,16 +174,17 @@ impl Zones {
     }
 
     /// Blocks that users can write in open zones and in free ones, of which metadata keeps `kept` and reclaim one.
-    /// Where reclaim writes to the zones of users, what it needs of both together is a zone's worth. What metadata
-    /// lacks is made up for before anybody is admitted.
+    /// Where these and what it writes to are less than a zone's worth, reclaim needs the rest in those of users, and
+    /// where it has none of its own, all. What metadata lacks is made up for before anybody is admitted.
     pub(super) fn room(&self, kept: usize) -> u64 {
         let zone = u64::from(self.limits.zone_blocks);
         let lacking = kept.saturating_sub(self.free_for_metadata()) as u64 * zone;
-        let (free, open) = (self.free_blocks_beside(kept), self.open_room());
+        let free = self.free_blocks_beside(kept);
+        let together = (free + self.room.users + self.room.moved).saturating_sub(zone);
         let room = if self.is_shared() {
-            (free + open).saturating_sub(zone)
+            together
         } else {
-            free.saturating_sub(zone) + open
+            together.min(free.saturating_sub(zone) + self.open_room())
         };
         room.saturating_sub(lacking)
     }
@@ -476,5 +477,22 @@ mod tests {
         zones.give_back(again);
         zones.give_back(first);
         assert_eq!((zones.slot(first.zone).role, zones.open_room()), (Role::Free, 0));
+    }
+
+    #[test]
+    fn reclaim_keeps_a_zones_worth_of_room_where_only_users_have_zones_open() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let zones = &mut fs.write_state().zones;
+        let grant = |zones: &mut Zones, blocks| {
+            let wish = Wish::New(Target::Class(1));
+            zones.grant((wish, Whole::default()), (blocks, NONE), 5).unwrap()
+        };
+        while zones.free_blocks() > 64 {
+            grant(zones, 64);
+        }
+        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room(0)), (64, 0, 0));
+        grant(zones, 40);
+        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room(0)), (0, 24, 0));
     }
 }
