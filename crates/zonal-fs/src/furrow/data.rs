@@ -25,7 +25,7 @@ use crate::vfs::{Ino, Result};
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes that a commit adds to the rows that have changed, about: those of zones, and of owners.
-const COMMIT_BYTES: usize = 64 << 10;
+pub(super) const COMMIT_BYTES: usize = 64 << 10;
 
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
@@ -242,7 +242,7 @@ impl Furrow {
             // A commit that cannot write this can free no zone either. The journal may have room for it all the same.
             Purpose::WriteBack(_) => [kept(meta, 1), kept(meta, 0), kept(0, 0)],
             Purpose::Reclaim { urgency, .. } => {
-                let least = self.least_for_metadata(state, meta);
+                let least = self.least_for_metadata(state, meta, COMMIT_BYTES);
                 let room = u32::try_from(state.room_of_reclaim(least)).unwrap_or(u32::MAX);
                 if room == 0 {
                     let unsold = u32::try_from(state.room_to_borrow(urgency));
@@ -271,7 +271,7 @@ impl Furrow {
     pub(super) fn room_to_move(&self, urgency: Urgency) -> u64 {
         let state = self.read_state();
         let meta = self.kept_for_metadata(&state);
-        let own = state.room_of_reclaim(self.least_for_metadata(&state, meta));
+        let own = state.room_of_reclaim(self.least_for_metadata(&state, meta, COMMIT_BYTES));
         if own > 0 { own } else { state.room_to_borrow(urgency) }
     }
 
@@ -281,9 +281,9 @@ impl Furrow {
         state.zones.kept_for_metadata(wanted)
     }
 
-    /// Of `kept` zones those without which the next commit may fail.
-    fn least_for_metadata(&self, state: &State, kept: usize) -> usize {
-        kept.min(self.pair_room.zones_for(2 * state.changes.bytes + COMMIT_BYTES))
+    /// Of `kept` zones those without which the next commit may fail, if it adds so many bytes to the rows that have changed.
+    pub(super) fn least_for_metadata(&self, state: &State, kept: usize, added: usize) -> usize {
+        kept.min(self.pair_room.zones_for(2 * state.changes.bytes + added))
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.

@@ -174,17 +174,18 @@ impl Zones {
     }
 
     /// Blocks that users can write in open zones and in free ones, of which metadata keeps `kept` and reclaim one.
-    /// Where these and what it writes to are less than a zone's worth, reclaim needs the rest in those of users, and
-    /// where it has none of its own, all. What metadata lacks is made up for before anybody is admitted.
-    pub(super) fn room(&self, kept: usize) -> u64 {
+    /// Of what metadata keeps reclaim may use all but the `least`; where that and what it writes to are less than a
+    /// zone's worth, it needs the rest in zones of users, and where it has none of its own, all. What metadata lacks is
+    /// made up for before anybody is admitted.
+    pub(super) fn room(&self, (kept, least): (usize, usize)) -> u64 {
         let zone = u64::from(self.limits.zone_blocks);
         let lacking = kept.saturating_sub(self.free_for_metadata()) as u64 * zone;
         let free = self.free_blocks_beside(kept);
-        let together = (free + self.room.users + self.room.moved).saturating_sub(zone);
         let room = if self.is_shared() {
-            together
+            (free + self.open_room()).saturating_sub(zone)
         } else {
-            together.min(free.saturating_sub(zone) + self.open_room())
+            let together = self.free_blocks_beside(least) + self.room.users + self.room.moved;
+            together.saturating_sub(zone).min(free.saturating_sub(zone) + self.open_room())
         };
         room.saturating_sub(lacking)
     }
@@ -491,8 +492,8 @@ mod tests {
         while zones.free_blocks() > 64 {
             grant(zones, 64);
         }
-        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room(0)), (64, 0, 0));
+        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room((0, 0))), (64, 0, 0));
         grant(zones, 40);
-        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room(0)), (0, 24, 0));
+        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room((0, 0))), (0, 24, 0));
     }
 }

@@ -13,6 +13,7 @@ use zonal::placement::pace::{self, BLOCK, Room, STEP_BLOCKS, Usable, cost, price
 use super::Furrow;
 use super::alloc::Urgency;
 use super::committer::Ending;
+use super::data::COMMIT_BYTES;
 use super::state::State;
 use super::step::Steps;
 use crate::FsError;
@@ -181,7 +182,9 @@ impl Furrow {
 
     /// Blocks that user writes can place without reclaim.
     pub(super) fn room(&self, state: &State) -> u64 {
-        state.zones.room(self.kept_for_metadata(state))
+        let kept = self.kept_for_metadata(state);
+        // More may be written before reclaim needs it.
+        state.zones.room((kept, self.least_for_metadata(state, kept, 2 * COMMIT_BYTES)))
     }
 
     /// Room below which writers pay.
