@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use zonal::placement::learned::Context;
 
 use super::Furrow;
+use super::buckets::Named;
 use super::held::Used;
 use super::missing::{Lookup, Missing, Stop};
 use super::state::{Body, Directory, File, Inode, State, Xattr};
@@ -34,7 +35,10 @@ impl Furrow {
             let ino = match name {
                 b"." => parent,
                 b".." => directory.parent,
-                _ => entry_of(&state, parent, name)?,
+                _ => {
+                    let entry = state.entry_in((parent, directory), name)?;
+                    entry.ok_or(FsError::NotFound)?.ino
+                }
             };
             Ok(state.inode(ino)?.attr(ino))
         })
@@ -339,10 +343,9 @@ impl Furrow {
             }
             // As far as memory goes, and on from there when there is more.
             while let Some(end) = directory.known.end_of(from) {
-                for (&cookie, name) in directory.by_cookie.range(from..end) {
-                    let Some(entry) = directory.by_name.get(name) else { continue };
+                for &Named { ref name, ino, cookie, kind, .. } in directory.range(from..end) {
                     from = cookie + 1;
-                    let entry = DirEntry { ino: entry.ino, kind: entry.kind, name, cookie };
+                    let entry = DirEntry { ino, kind, name, cookie };
                     if each(entry) == Listing::Enough {
                         return Ok(());
                     }
@@ -360,10 +363,6 @@ impl Furrow {
 
 fn touch(directory: &mut Inode, now: Timestamp) {
     (directory.mtime, directory.ctime) = (now, now);
-}
-
-fn entry_of(state: &State, parent: Ino, name: &[u8]) -> Lookup<Ino> {
-    Ok(state.entry(parent, name)?.ok_or(FsError::NotFound)?.ino)
 }
 
 fn entry_to_change(state: &State, parent: Ino, name: &[u8]) -> Lookup<Ino> {

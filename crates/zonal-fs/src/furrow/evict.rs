@@ -186,10 +186,9 @@ impl State {
         if directory.by_cookie.len().max(names.known_count()) <= 2 * PIECE_ENTRIES {
             return 0;
         }
-        let piece = directory.by_cookie.range(from..).take(PIECE_ENTRIES);
-        let piece: Vec<(u64, Arc<[u8]>, u64)> = piece
-            .map(|(&cookie, name)| (cookie, Arc::clone(name), self.name_key.hash(name)))
-            .collect();
+        let piece = directory.range(from..u64::MAX).take(PIECE_ENTRIES);
+        let piece: Vec<(u64, u64, usize)> =
+            piece.map(|named| (named.cookie, named.hash, name_held_bytes(&named.name))).collect();
         let Some(&(last, ..)) = piece.last() else {
             self.forget_names(ino);
             return 0;
@@ -204,25 +203,22 @@ impl State {
         let key = |kind, at| Key::new(kind, ino.get(), at);
         // Deleted entries are among them: the table still has these.
         let mut kept = self.changed_places(key(RowKind::Entry, from), key(RowKind::Entry, last));
-        let stays = |&(_, _, hash): &(u64, Arc<[u8]>, u64)| {
-            names.is_found(hash) || self.is_changed(key(RowKind::Name, hash))
-        };
-        kept.extend(piece.iter().filter(|one| stays(one)).map(|(cookie, ..)| *cookie));
+        let stays = |hash| names.is_found(hash) || self.is_changed(key(RowKind::Name, hash));
+        kept.extend(piece.iter().filter(|one| stays(one.1)).map(|(cookie, ..)| *cookie));
         let Some(Body::Directory(directory)) =
             self.inodes.get_mut(&ino).map(|inode| &mut inode.body)
         else {
             return 0;
         };
         let mut held = directory.frame_bytes();
-        for (cookie, name, hash) in piece {
+        for (cookie, hash, bytes) in piece {
             if kept.contains(&cookie) {
                 continue;
             }
-            directory.by_cookie.remove(&cookie);
-            directory.by_name.remove(&name);
-            held += name_held_bytes(&name);
+            directory.remove(hash, cookie);
+            held += bytes;
             if let Some(names) = &mut directory.names {
-                names.forget(hash, cookie);
+                names.forget(hash);
             }
         }
         directory.known.remove(from..last.saturating_add(1));

@@ -127,7 +127,7 @@ impl File {
 impl Directory {
     /// Bytes of its trees, without what their entries lead to.
     pub(super) fn frame_bytes(&self) -> usize {
-        let trees = self.by_name.held_bytes() + self.by_cookie.held_bytes();
+        let trees = self.by_cookie.held_bytes() + self.by_hash.held_bytes();
         let names = self.names.as_ref().map_or(0, Names::held_bytes);
         let recent = self.loaded.held_bytes() + self.absent.held_bytes();
         trees + names + self.known.held_bytes() + recent
@@ -142,7 +142,7 @@ impl Inode {
                 file.frame_bytes() + file.map.values().map(MapEntry::held_bytes).sum::<usize>()
             }
             Body::Directory(directory) => {
-                let names = directory.by_name.keys().map(|name| name_held_bytes(name));
+                let names = directory.by_hash.iter().map(|named| name_held_bytes(&named.name));
                 allocated(size_of::<Directory>()) + directory.frame_bytes() + names.sum::<usize>()
             }
             Body::Symlink(target) => allocated(target.len()),
@@ -154,10 +154,9 @@ impl Inode {
     }
 }
 
-/// Bytes of memory of a name in a directory, beside its places in the trees: two counts of users are
-/// before it.
+/// Bytes of memory of a name in a directory, beside its places in the trees.
 pub(super) fn name_held_bytes(name: &[u8]) -> usize {
-    allocated(16 + name.len())
+    allocated(name.len())
 }
 
 /// Bytes of memory of an extended attribute.

@@ -1,4 +1,4 @@
-//! The index of a large directory: lookup by name, and its upkeep as entries come and go.
+//! Entries of directories: lookup by name, and the upkeep of the index of a large one as entries come and go.
 //!
 //! In a directory without an index a name is found by a search of all its entries, of which only the one
 //! that is found enters memory. After a few such searches all entries are loaded.
@@ -6,10 +6,17 @@
 //! What is in memory of the rows of an index is known range by range, like other rows: an operation
 //! that changes a row has loaded all of it.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::buckets::Named;
+use super::format::row::entry_bytes;
+use super::held::name_held_bytes;
 use super::missing::{Lookup, Missing, Stop};
 use super::names::{Names, names_bytes};
 use super::state::{Directory, Entry, State};
 use super::table::key::RowKind;
+use crate::FsError;
 use crate::vfs::Ino;
 
 /// Entries of a directory that is not indexed, at most. Fewer on small drives, so that tests take
@@ -28,12 +35,37 @@ pub(super) fn entries_max(zone_blocks: u32) -> u64 {
 }
 
 impl Directory {
+    /// The entry with a name, which has this hash, if it is in memory.
+    pub(super) fn find(&self, hash: u64, name: &[u8]) -> Option<Entry> {
+        let &Named { ino, cookie, kind, .. } = self.by_hash.find(hash, name)?;
+        Some(Entry { ino, cookie, kind })
+    }
+
+    /// Entries in memory with cookies in a range, in order.
+    pub(super) fn range(&self, range: Range<u64>) -> impl Iterator<Item = &Named> {
+        let entries = self.by_cookie.range(range);
+        entries.filter_map(|(&cookie, &hash)| self.by_hash.get(hash, cookie))
+    }
+
+    /// Puts an entry into memory; returns how many have this hash now.
+    pub(super) fn add(&mut self, hash: u64, name: Box<[u8]>, entry: Entry) -> usize {
+        let Entry { ino, cookie, kind } = entry;
+        self.by_cookie.insert(cookie, hash);
+        self.by_hash.add(Named { hash, name, ino, cookie, kind })
+    }
+
+    /// Takes an entry out of memory; returns how many have this hash now.
+    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
+        self.by_cookie.remove(&cookie);
+        self.by_hash.remove(hash, cookie)
+    }
+
     /// Notes that its rows were searched for a name, which is not there if memory does not have it now.
-    pub(super) fn note_search(&mut self, name: &[u8], now: u64) {
+    pub(super) fn note_search(&mut self, (hash, name): (u64, &[u8]), now: u64) {
         let (count, last) = self.searches;
         let count = if last + SEARCH_LOADS > now { count + 1 } else { 1 };
         self.searches = (count, now);
-        if !self.by_name.contains_key(name) {
+        if self.find(hash, name).is_none() {
             self.absent.note(name.into());
         }
     }
@@ -47,13 +79,22 @@ impl Directory {
 impl State {
     /// The entry with a name in a directory.
     pub(super) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
-        let directory = self.inode(ino)?.directory()?;
-        let entry = directory.by_name.get(name).copied();
+        self.entry_in((ino, self.inode(ino)?.directory()?), name)
+    }
+
+    /// The same, of a directory that has been looked up.
+    pub(super) fn entry_in(
+        &self,
+        (ino, directory): (Ino, &Directory),
+        name: &[u8],
+    ) -> Lookup<Option<Entry>> {
+        let hash = self.name_key.hash(name);
+        let entry = directory.find(hash, name);
         if entry.is_some() {
             return Ok(entry);
         }
         if directory.names.is_some() {
-            return self.check_names(ino, name).map(|()| None);
+            return check_names(directory, (ino, name), hash).map(|()| None);
         }
         let Some(cookie) = directory.known.first_unknown(0..u64::MAX) else { return Ok(None) };
         if directory.absent.iter().any(|absent| absent[..] == *name) {
@@ -83,83 +124,112 @@ impl State {
     /// The same, for a change of the entry: the rows of the index for this name are in memory too.
     pub(super) fn entry_to_change(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
         let entry = self.entry(ino, name)?;
-        self.check_names(ino, name)?;
+        let directory = self.inode(ino)?.directory()?;
+        if directory.names.is_some() {
+            check_names(directory, (ino, name), self.name_key.hash(name))?;
+        }
         Ok(entry)
     }
 
-    fn check_names(&self, ino: Ino, name: &[u8]) -> Lookup<()> {
-        let directory = self.inode(ino)?.directory()?;
-        if directory.names.is_none() || directory.knows_names(self.name_key.hash(name)) {
-            return Ok(());
-        }
-        Err(Stop::NotLoaded(Missing::Name(ino, name.into())))
+    /// Enters `name` in a directory.
+    pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Lookup<()> {
+        let kind = self.inode(ino)?.kind;
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let cookie = directory.next_cookie;
+        directory.next_cookie += 1;
+        self.insert_entry_at(parent, name, Entry { ino, cookie, kind })
     }
 
-    /// An entry was made: enters its name in the index, which a directory gets that is large enough.
-    pub(super) fn index_entry(&mut self, ino: Ino, name: &[u8], cookie: u64) -> Lookup<()> {
-        let max = self.entries_max();
-        let key = self.name_key;
-        let directory = self.inode_mut(ino)?.directory_mut()?;
-        if directory.names.is_some() {
-            return self.change_names(ino, name, |names, hash| {
-                let now = names.add(hash, cookie);
-                (now - 1, now)
-            });
+    /// Enters `name` at a place in the listing that no entry has.
+    pub(super) fn insert_entry_at(&mut self, parent: Ino, name: &[u8], entry: Entry) -> Lookup<()> {
+        let hash = self.name_key.hash(name);
+        self.mark(RowKind::Entry, parent.get(), entry.cookie);
+        self.mark_names(parent, hash)?;
+        let entries_max = self.entries_max();
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let held = directory.frame_bytes();
+        let before = directory.find(hash, name);
+        assert!(before.is_none(), "an entry is removed before its name is used again");
+        let sharing = directory.add(hash, name.into(), entry);
+        directory.absent.forget(|absent| absent[..] == *name);
+        directory.known.insert(entry.cookie..entry.cookie.saturating_add(1));
+        directory.entries += 1;
+        let is_indexed = directory.names.is_some();
+        let is_large = directory.entries > entries_max && directory.known.is_all();
+        let held_now = directory.frame_bytes() + name_held_bytes(name);
+        self.count_held(held, held_now);
+        self.totals.row_bytes += entry_bytes(name);
+        self.changes.bytes += name.len();
+        if is_indexed {
+            self.count_names((sharing - 1, sharing));
+        } else if is_large {
+            self.index_directory(parent)?;
         }
-        if directory.entries <= max || !directory.known.is_all() {
-            return Ok(());
-        }
-        let mut names = Names::default();
-        for (&cookie, name) in &directory.by_cookie {
-            names.add(key.hash(name), cookie);
-        }
-        for (hash, cookies) in names.rows() {
-            self.mark(RowKind::Name, ino.get(), hash);
-            self.totals.row_bytes += names_bytes(cookies.len());
-        }
-        self.count_held(0, names.held_bytes());
-        self.change_inode(ino)?.directory_mut()?.names = Some(names);
         Ok(())
     }
 
-    /// An entry is gone: so is its name.
-    pub(super) fn unindex_entry(&mut self, ino: Ino, name: &[u8], cookie: u64) -> Lookup<()> {
-        if self.inode(ino)?.directory()?.names.is_none() {
-            return Ok(());
+    /// Takes `name` out of a directory and returns the entry.
+    pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Lookup<Entry> {
+        let hash = self.name_key.hash(name);
+        let directory = self.inode(parent)?.directory()?;
+        let entry = directory.find(hash, name).ok_or(FsError::NotFound)?;
+        self.mark(RowKind::Entry, parent.get(), entry.cookie);
+        self.mark_names(parent, hash)?;
+        let directory = self.change_inode(parent)?.directory_mut()?;
+        let held = directory.frame_bytes();
+        let others = directory.remove(hash, entry.cookie);
+        directory.entries = directory.entries.saturating_sub(1);
+        let is_indexed = directory.names.is_some();
+        let held_now = directory.frame_bytes();
+        self.count_held(held + name_held_bytes(name), held_now);
+        self.totals.remove_row_bytes(entry_bytes(name));
+        if is_indexed {
+            self.count_names((others + 1, others));
         }
-        self.change_names(ino, name, |names, hash| {
-            let now = names.remove(hash, cookie);
-            (now + 1, now)
-        })
+        Ok(entry)
     }
 
-    /// Changes what the index has of a name; the change returns how many entries had its hash before,
-    /// and how many have it now.
-    fn change_names(
-        &mut self,
-        ino: Ino,
-        name: &[u8],
-        change: impl FnOnce(&mut Names, u64) -> (usize, usize),
-    ) -> Lookup<()> {
-        let hash = self.name_key.hash(name);
-        self.mark(RowKind::Name, ino.get(), hash);
-        let directory = self.inode_mut(ino)?.directory_mut()?;
-        assert!(directory.knows_names(hash), "a name is looked up before it is changed");
-        let Some(names) = &mut directory.names else { return Ok(()) };
-        let held = names.held_bytes();
-        let (before, now) = change(names, hash);
-        let held_now = names.held_bytes();
+    /// The row of the index for a hash is about to change, if the directory has an index.
+    fn mark_names(&mut self, ino: Ino, hash: u64) -> Lookup<()> {
+        let directory = self.inode(ino)?.directory()?;
+        if directory.names.is_some() {
+            assert!(directory.knows_names(hash), "a name is looked up before it is changed");
+            self.mark(RowKind::Name, ino.get(), hash);
+        }
+        Ok(())
+    }
+
+    /// It has changed: how many entries had its hash before, and how many have it now.
+    fn count_names(&mut self, (before, now): (usize, usize)) {
         self.totals.remove_row_bytes(names_bytes(before));
         self.totals.row_bytes += names_bytes(now);
-        self.count_held(held, held_now);
+    }
+
+    /// Gives a directory an index, all of whose entries are in memory.
+    fn index_directory(&mut self, ino: Ino) -> Lookup<()> {
+        let directory = self.inode(ino)?.directory()?;
+        let hashes: BTreeSet<u64> = directory.by_hash.iter().map(|named| named.hash).collect();
+        let sharing = |hash: &u64| names_bytes(directory.by_hash.cookies(*hash).count());
+        let bytes: u64 = hashes.iter().map(sharing).sum();
+        self.totals.row_bytes += bytes;
+        for hash in hashes {
+            self.mark(RowKind::Name, ino.get(), hash);
+        }
+        self.change_inode(ino)?.directory_mut()?.names = Some(Names::default());
         Ok(())
     }
 }
 
+/// Whether all entries of an indexed directory with a name's hash are in memory.
+fn check_names(directory: &Directory, (ino, name): (Ino, &[u8]), hash: u64) -> Lookup<()> {
+    if directory.knows_names(hash) {
+        return Ok(());
+    }
+    Err(Stop::NotLoaded(Missing::Name(ino, name.into())))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::furrow::sample::formatted;
     use crate::furrow::{DataCheck, Furrow, MountOptions, check};
@@ -190,7 +260,7 @@ mod tests {
 
     /// Entries in memory.
     fn held_entries(fs: &Furrow, ino: Ino) -> usize {
-        fs.read_state().inode(ino).unwrap().directory().unwrap().by_name.len()
+        fs.read_state().inode(ino).unwrap().directory().unwrap().by_cookie.len()
     }
 
     fn is_clean(fs: &Furrow) {

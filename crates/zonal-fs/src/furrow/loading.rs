@@ -10,7 +10,6 @@
 //! takes rows from the range of a load makes that load start over.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use super::Furrow;
 use super::format::BLOCK_BYTES;
@@ -423,12 +422,7 @@ impl Directory {
         for (name, entry) in entries {
             if self.known.end_of(entry.cookie).is_none() {
                 bytes += name_held_bytes(&name);
-                if let Some(names) = &mut self.names {
-                    names.add(key.hash(&name), entry.cookie);
-                }
-                let name: Arc<[u8]> = name.into();
-                self.by_cookie.insert(entry.cookie, Arc::clone(&name));
-                self.by_name.insert(name, entry);
+                self.add(key.hash(&name), name, entry);
             }
         }
         self.known.insert(known);
@@ -492,7 +486,7 @@ impl State {
                         bytes = directory.enter(vec![(name, entry)], known, self.name_key);
                     }
                     let held = directory.frame_bytes();
-                    directory.note_search(name, now);
+                    directory.note_search((self.name_key.hash(name), name), now);
                     bytes += directory.frame_bytes() - held;
                     self.held_bytes += bytes;
                 }

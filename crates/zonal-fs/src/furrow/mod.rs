@@ -26,6 +26,7 @@
 //! | `mkfs`, [`mod@division`], `check`, `dump` | the tools |
 
 mod alloc;
+mod buckets;
 mod buffer;
 mod check;
 mod chunk;

@@ -1,9 +1,9 @@
-//! Names of large directories: found by a hash, without all entries in memory.
+//! Names of directories, found by a hash: of large ones without all entries in memory.
 //!
 //! A directory of more entries than a bound is *indexed*, from then on: for each hash there is a row
 //! with the cookies of the entries whose names have it. [`index`](super::index) keeps them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
+use std::collections::{BTreeSet, VecDeque};
 use std::mem::size_of;
 
 use super::held::in_tree;
@@ -69,26 +69,9 @@ fn mix([a, b, c, d]: &mut [u64; 4]) {
     *c = c.rotate_left(32);
 }
 
-/// Cookies of entries with the same hash: nearly always one.
-#[derive(Clone, Debug)]
-enum Cookies {
-    One(u64),
-    Many(Box<[u64]>),
-}
-
-impl Cookies {
-    fn as_slice(&self) -> &[u64] {
-        match self {
-            Self::One(cookie) => std::slice::from_ref(cookie),
-            Self::Many(cookies) => cookies,
-        }
-    }
-}
-
-/// The index of a directory, as far as its entries are in memory.
+/// What is known of the index of a directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    by_hash: BTreeMap<u64, Cookies>,
     /// Hashes of which all entries are in memory, or none exist, although others are not.
     known: BTreeSet<u64>,
     /// The last ones that were found.
@@ -96,48 +79,6 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Cookies of the entries in memory whose names have a hash, in order.
-    pub(super) fn cookies(&self, hash: u64) -> &[u64] {
-        self.by_hash.get(&hash).map_or(&[], Cookies::as_slice)
-    }
-
-    /// Hashes of all names in memory, with their cookies.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (u64, &[u64])> {
-        self.by_hash.iter().map(|(&hash, cookies)| (hash, cookies.as_slice()))
-    }
-
-    /// Adds an entry; returns how many have the hash now.
-    pub(super) fn add(&mut self, hash: u64, cookie: u64) -> usize {
-        let mut cookies = match self.by_hash.entry(hash) {
-            btree_map::Entry::Vacant(place) => {
-                place.insert(Cookies::One(cookie));
-                return 1;
-            }
-            btree_map::Entry::Occupied(place) => place,
-        };
-        let mut all = cookies.get().as_slice().to_vec();
-        if let Err(place) = all.binary_search(&cookie) {
-            all.insert(place, cookie);
-        }
-        let count = all.len();
-        cookies.insert(Cookies::Many(all.into()));
-        count
-    }
-
-    /// Removes an entry; returns how many have the hash now.
-    pub(super) fn remove(&mut self, hash: u64, cookie: u64) -> usize {
-        let btree_map::Entry::Occupied(mut cookies) = self.by_hash.entry(hash) else { return 0 };
-        let others = cookies.get().as_slice().iter().copied().filter(|&other| other != cookie);
-        let others: Vec<u64> = others.collect();
-        let count = others.len();
-        match others[..] {
-            [] => drop(cookies.remove()),
-            [one] => drop(cookies.insert(Cookies::One(one))),
-            [..] => drop(cookies.insert(Cookies::Many(others.into()))),
-        }
-        count
-    }
-
     /// From now on all entries with this hash are in memory.
     pub(super) fn note_known(&mut self, hash: u64) {
         self.known.insert(hash);
@@ -162,9 +103,8 @@ impl Names {
         self.known.len()
     }
 
-    /// Lets go of an entry.
-    pub(super) fn forget(&mut self, hash: u64, cookie: u64) {
-        self.remove(hash, cookie);
+    /// An entry with this hash is no longer in memory.
+    pub(super) fn forget(&mut self, hash: u64) {
         self.known.remove(&hash);
     }
 
@@ -177,8 +117,7 @@ impl Names {
 
     /// Bytes of memory.
     pub(super) fn held_bytes(&self) -> usize {
-        let by_hash = self.by_hash.len() * in_tree(size_of::<(u64, Cookies)>());
-        by_hash + self.known.len() * in_tree(size_of::<u64>())
+        self.known.len() * in_tree(size_of::<u64>())
     }
 }
 
@@ -197,18 +136,5 @@ mod tests {
         let bytes: Vec<u8> = (0..16).collect();
         let key = NameKey::of(bytes[..].try_into().unwrap());
         assert_eq!(key.hash(&bytes[..15]), 0xa129_ca61_49be_45e5);
-    }
-
-    #[test]
-    fn entries_with_the_same_hash_share_a_row() {
-        let mut names = Names::default();
-        for cookie in [9, 3, 7] {
-            names.add(1, cookie);
-        }
-        names.add(2, 4);
-        assert_eq!((names.cookies(1), names.cookies(2)), (&[3, 7, 9][..], &[4][..]));
-        names.remove(1, 7);
-        names.remove(2, 4);
-        assert_eq!(names.rows().collect::<Vec<_>>(), [(1, &[3, 9][..])]);
     }
 }

@@ -132,15 +132,17 @@ fn present_value(state: &State, key: Key) -> Value {
         }
         RowKind::Entry => {
             let directory = inode()?.directory().ok()?;
-            let name = directory.by_cookie.get(&key.at())?;
-            let entry = directory.by_name.get(name)?;
-            let row = EntryRow { ino: U64::new(entry.ino.get()), kind: kind_number(entry.kind) };
-            Some(encode(&Row::Entry(row, name)))
+            let &hash = directory.by_cookie.get(&key.at())?;
+            let named = directory.by_hash.get(hash, key.at())?;
+            let row = EntryRow { ino: U64::new(named.ino.get()), kind: kind_number(named.kind) };
+            Some(encode(&Row::Entry(row, &named.name)))
         }
         RowKind::Extent => state.extents.get(&ExtentId(key.owner())).map(encode_extent),
         RowKind::Name => {
-            let cookies = inode()?.directory().ok()?.names.as_ref()?.cookies(key.at());
-            let cookies: Vec<U64> = cookies.iter().map(|&cookie| U64::new(cookie)).collect();
+            let directory = inode()?.directory().ok().filter(|directory| directory.names.is_some());
+            let mut cookies: Vec<u64> = directory?.by_hash.cookies(key.at()).collect();
+            cookies.sort_unstable();
+            let cookies: Vec<U64> = cookies.into_iter().map(U64::new).collect();
             (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
         }
         RowKind::Owners => None,

@@ -3,7 +3,6 @@
 //! Nearly all files have a few pieces, and a node of a tree has room for eleven. So the first few
 //! entries lie in a list of just their number.
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
 use std::mem::size_of;
 use std::ops::{Bound, RangeBounds};
@@ -60,30 +59,21 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    pub(super) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-    {
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
         match &self.0 {
             Repr::Few(list) => place(list, key).ok().map(|at| &list[at].1),
             Repr::Many(tree) => tree.get(key),
         }
     }
 
-    pub(super) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
-    where
-        K: Borrow<Q>,
-    {
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         match &mut self.0 {
             Repr::Few(list) => place(list, key).ok().map(|at| &mut list[at].1),
             Repr::Many(tree) => tree.get_mut(key),
         }
     }
 
-    pub(super) fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-    {
+    pub(super) fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
 
@@ -104,21 +94,11 @@ impl<K: Ord, V> SmallMap<K, V> {
         tree.insert(key, value)
     }
 
-    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
-    where
-        K: Borrow<Q>,
-    {
-        self.remove_entry(key).map(|(_, value)| value)
-    }
-
-    pub(super) fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
-    where
-        K: Borrow<Q>,
-    {
+    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         match &mut self.0 {
-            Repr::Few(list) => place(list, key).ok().map(|at| list.remove(at)),
+            Repr::Few(list) => place(list, key).ok().map(|at| list.remove(at).1),
             Repr::Many(tree) => {
-                let found = tree.remove_entry(key);
+                let found = tree.remove(key);
                 // Fewer than a list may have, so that it does not go to and fro.
                 if tree.len() <= FEW_MAX / 2 {
                     self.0 = Repr::Few(std::mem::take(tree).into_iter().collect());
@@ -152,18 +132,14 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.range(..)
     }
 
-    pub(super) fn keys(&self) -> impl DoubleEndedIterator<Item = &K> {
-        self.iter().map(|(key, _)| key)
-    }
-
     pub(super) fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
 }
 
 /// Where a key is in a list, or belongs.
-fn place<K: Borrow<Q>, V, Q: Ord + ?Sized>(list: &[(K, V)], key: &Q) -> Result<usize, usize> {
-    list.binary_search_by(|(other, _)| other.borrow().cmp(key))
+fn place<K: Ord, V>(list: &[(K, V)], key: &K) -> Result<usize, usize> {
+    list.binary_search_by(|(other, _)| other.cmp(key))
 }
 
 impl<K: Ord, V> From<(K, V)> for SmallMap<K, V> {

@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex};
 use zonal::placement::learned::{Context, Learned};
 
 use super::alloc::Zones;
+use super::buckets::Buckets;
 use super::format::BLOCK_BYTES;
-use super::format::row::{INODE_BYTES, entry_bytes, xattr_bytes};
-use super::held::{Hand, Loaded, PIN_BYTES, Used, name_held_bytes, xattr_held_bytes};
+use super::format::row::{INODE_BYTES, xattr_bytes};
+use super::held::{Hand, Loaded, PIN_BYTES, Used, xattr_held_bytes};
 use super::known::Known;
 use super::layout::Rows;
 use super::missing::{Loads, Lookup, Missing, Stop};
@@ -98,15 +99,17 @@ pub(super) struct Directory {
     pub(super) parent: Ino,
     /// Cookies of which the entries are here.
     pub(super) known: Known,
-    pub(super) by_name: SmallMap<Arc<[u8]>, Entry>,
-    pub(super) by_cookie: SmallMap<u64, Arc<[u8]>>,
+    /// Entries that are here.
+    pub(super) by_hash: Buckets,
+    /// The hashes of their names, in the order of listings.
+    pub(super) by_cookie: SmallMap<u64, u64>,
     pub(super) next_cookie: u64,
     /// How many entries it has.
     pub(super) entries: u64,
     /// Cookies from which on entries were loaded last, and the number of loads before: they are
     /// kept for the operation that waits for them.
     pub(super) loaded: Loaded<(u64, u64)>,
-    /// Where they are by their names; of an indexed directory.
+    /// What is known of its index, if it has one.
     pub(super) names: Option<Names>,
     /// Names that were looked for last in one that is not indexed, and are not there.
     pub(super) absent: Loaded<Box<[u8]>>,
@@ -524,52 +527,6 @@ impl State {
         self.totals.remove_row_bytes(before.map_or(0, |before| xattr_bytes(name, &before)));
         self.changes.bytes += value.map_or(0, <[u8]>::len);
         Ok(())
-    }
-
-    /// Enters `name` in a directory.
-    pub(super) fn insert_entry(&mut self, parent: Ino, name: &[u8], ino: Ino) -> Lookup<()> {
-        let kind = self.inode(ino)?.kind;
-        let directory = self.change_inode(parent)?.directory_mut()?;
-        let cookie = directory.next_cookie;
-        directory.next_cookie += 1;
-        self.insert_entry_at(parent, name, Entry { ino, cookie, kind })
-    }
-
-    /// Enters `name` at a place in the listing that no entry has.
-    pub(super) fn insert_entry_at(&mut self, parent: Ino, name: &[u8], entry: Entry) -> Lookup<()> {
-        let cookie = entry.cookie;
-        self.mark(RowKind::Entry, parent.get(), cookie);
-        let directory = self.change_inode(parent)?.directory_mut()?;
-        let held = directory.frame_bytes();
-        let name: Arc<[u8]> = name.into();
-        let before = directory.by_name.insert(Arc::clone(&name), entry);
-        assert!(before.is_none(), "an entry is removed before its name is used again");
-        directory.absent.forget(|absent| absent[..] == name[..]);
-        directory.by_cookie.insert(cookie, Arc::clone(&name));
-        directory.known.insert(cookie..cookie.saturating_add(1));
-        directory.entries += 1;
-        let held_now = directory.frame_bytes() + name_held_bytes(&name);
-        self.count_held(held, held_now);
-        self.totals.row_bytes += entry_bytes(&name);
-        self.changes.bytes += name.len();
-        self.index_entry(parent, &name, cookie)
-    }
-
-    /// Takes `name` out of a directory and returns the entry.
-    pub(super) fn remove_entry(&mut self, parent: Ino, name: &[u8]) -> Lookup<Entry> {
-        let directory = self.inode(parent)?.directory()?;
-        let cookie = directory.by_name.get(name).ok_or(FsError::NotFound)?.cookie;
-        self.mark(RowKind::Entry, parent.get(), cookie);
-        let directory = self.change_inode(parent)?.directory_mut()?;
-        let held = directory.frame_bytes();
-        let (name, entry) = directory.by_name.remove_entry(name).expect("just seen");
-        directory.by_cookie.remove(&entry.cookie);
-        directory.entries = directory.entries.saturating_sub(1);
-        let held_now = directory.frame_bytes();
-        self.count_held(held + name_held_bytes(&name), held_now);
-        self.totals.remove_row_bytes(entry_bytes(&name));
-        self.unindex_entry(parent, &name, entry.cookie)?;
-        Ok(entry)
     }
 
     /// Deletes an inode that nothing leads to any more.
