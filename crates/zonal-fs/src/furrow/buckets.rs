@@ -4,9 +4,7 @@
 //! its entries. With `n` buckets a hash belongs to the one that its low bits name, of as many bits as `n` has; if there is none of that
 //! number yet, one bit less counts.
 
-use std::mem::size_of;
-
-use super::held::allocated;
+use super::held::in_list;
 use crate::vfs::{FileKind, Ino};
 
 /// Entries of a bucket on average: as many when one is added, and a quarter when one is taken away.
@@ -43,9 +41,16 @@ impl Buckets {
         self.of_hash(hash).find(|named| named.cookie == cookie)
     }
 
-    /// Cookies of the entries whose names have a hash.
-    pub(super) fn cookies(&self, hash: u64) -> impl Iterator<Item = u64> {
-        self.of_hash(hash).map(|named| named.cookie)
+    /// How many entries have a hash.
+    pub(super) fn count(&self, hash: u64) -> usize {
+        self.of_hash(hash).count()
+    }
+
+    /// Their cookies, in order.
+    pub(super) fn cookies(&self, hash: u64) -> Vec<u64> {
+        let mut cookies: Vec<u64> = self.of_hash(hash).map(|named| named.cookie).collect();
+        cookies.sort_unstable();
+        cookies
     }
 
     /// All entries, in no order.
@@ -67,7 +72,7 @@ impl Buckets {
         let bucket = self.bucket_of(hash).expect("there is one now");
         self.change(bucket, |bucket| bucket.push(named));
         self.entries += 1;
-        self.cookies(hash).count()
+        self.count(hash)
     }
 
     /// Removes an entry; returns how many have the hash now.
@@ -83,21 +88,23 @@ impl Buckets {
                 self.join();
             }
         }
-        self.cookies(hash).count()
+        self.count(hash)
     }
 
     /// Bytes of memory, without the names.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + allocated(self.lists.capacity() * size_of::<Vec<Named>>())
+        self.bytes + in_list(&self.lists)
     }
 
     /// The bucket that a hash belongs to; `None` if there are none.
     fn bucket_of(&self, hash: u64) -> Option<usize> {
-        let count = self.lists.len();
-        let mask = count.checked_next_power_of_two()?.checked_sub(1)?;
-        // The low bits of a hash are as good as all of them.
-        let bucket = usize::try_from(hash & u64::from(u32::MAX)).unwrap_or(usize::MAX) & mask;
-        (count > 0).then_some(if bucket < count { bucket } else { bucket & (mask >> 1) })
+        let count = self.lists.len() as u64;
+        if count == 0 {
+            return None;
+        }
+        let mask = count.next_power_of_two() - 1;
+        let bucket = if hash & mask < count { hash & mask } else { hash & (mask >> 1) };
+        Some(usize::try_from(bucket).expect("one of those there are"))
     }
 
     /// Adds a bucket, and moves there what belongs there now.
@@ -132,14 +139,10 @@ impl Buckets {
     }
 
     fn change(&mut self, bucket: usize, change: impl FnOnce(&mut Vec<Named>)) {
-        let bytes = |bucket: &Vec<Named>| match bucket.capacity() {
-            0 => 0,
-            capacity => allocated(capacity * size_of::<Named>()),
-        };
         let bucket = &mut self.lists[bucket];
-        self.bytes -= bytes(bucket);
+        self.bytes -= in_list(bucket);
         change(bucket);
-        self.bytes += bytes(bucket);
+        self.bytes += in_list(bucket);
     }
 }
 
@@ -159,12 +162,6 @@ mod tests {
     fn named(hash: u64, cookie: u64) -> Named {
         let name = cookie.to_le_bytes().into();
         Named { hash, name, ino: Ino::new(cookie), cookie, kind: FileKind::Regular }
-    }
-
-    fn cookies(buckets: &Buckets, hash: u64) -> Vec<u64> {
-        let mut cookies: Vec<u64> = buckets.cookies(hash).collect();
-        cookies.sort_unstable();
-        cookies
     }
 
     proptest! {
@@ -201,12 +198,25 @@ mod tests {
                     let found = buckets.find(hash, &cookie.to_le_bytes());
                     prop_assert!(found.is_some() && found == buckets.get(hash, *cookie));
                 }
-                prop_assert_eq!(cookies(&buckets, hash), same);
+                prop_assert_eq!(buckets.cookies(hash), same);
             }
-            let held: usize = buckets.lists.iter().filter(|bucket| bucket.capacity() > 0)
-                .map(|bucket| allocated(bucket.capacity() * size_of::<Named>())).sum();
+            let held: usize = buckets.lists.iter().map(in_list).sum();
             prop_assert_eq!(buckets.bytes, held);
         }
+    }
+
+    #[test]
+    fn entries_with_the_same_hash_share_a_row() {
+        let mut buckets = Buckets::default();
+        for cookie in [9, 3, 7] {
+            buckets.add(named(1, cookie));
+        }
+        buckets.add(named(2, 4));
+        assert_eq!((buckets.cookies(1), buckets.cookies(2)), (vec![3, 7, 9], vec![4]));
+        buckets.remove(1, 7);
+        buckets.remove(2, 4);
+        assert_eq!((buckets.cookies(1), buckets.cookies(2)), (vec![3, 9], vec![]));
+        assert!(buckets.iter().all(|named| named.hash == 1));
     }
 
     #[test]

@@ -36,7 +36,8 @@ impl Furrow {
                 b"." => parent,
                 b".." => directory.parent,
                 _ => {
-                    let entry = state.entry_in((parent, directory), name)?;
+                    let hash = state.name_key.hash(name);
+                    let entry = state.entry_in((parent, directory), (hash, name))?;
                     entry.ok_or(FsError::NotFound)?.ino
                 }
             };

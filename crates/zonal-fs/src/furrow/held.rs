@@ -17,6 +17,11 @@ pub(super) const fn allocated(bytes: usize) -> usize {
     if taken < 32 { 32 } else { taken }
 }
 
+/// Bytes that a list takes, without what its elements lead to.
+pub(super) fn in_list<T>(list: &Vec<T>) -> usize {
+    if list.capacity() == 0 { 0 } else { allocated(list.capacity() * size_of::<T>()) }
+}
+
 /// Bytes of an entry of so many in a tree: nodes have room for eleven, and about seven in them.
 pub(super) const fn in_tree(bytes: usize) -> usize {
     bytes * 9 / 5 + 6
@@ -90,8 +95,7 @@ impl<T> Loaded<T> {
     }
 
     fn held_bytes(&self) -> usize {
-        let bytes = self.0.capacity() * size_of::<T>();
-        if bytes == 0 { 0 } else { allocated(bytes) }
+        in_list(&self.0)
     }
 }
 

@@ -79,16 +79,15 @@ impl Directory {
 impl State {
     /// The entry with a name in a directory.
     pub(super) fn entry(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
-        self.entry_in((ino, self.inode(ino)?.directory()?), name)
+        self.entry_in((ino, self.inode(ino)?.directory()?), (self.name_key.hash(name), name))
     }
 
-    /// The same, of a directory that has been looked up.
+    /// The same, where directory and hash are known.
     pub(super) fn entry_in(
         &self,
         (ino, directory): (Ino, &Directory),
-        name: &[u8],
+        (hash, name): (u64, &[u8]),
     ) -> Lookup<Option<Entry>> {
-        let hash = self.name_key.hash(name);
         let entry = directory.find(hash, name);
         if entry.is_some() {
             return Ok(entry);
@@ -121,12 +120,13 @@ impl State {
         entries_max(self.zones.zone_blocks())
     }
 
-    /// The same, for a change of the entry: the rows of the index for this name are in memory too.
+    /// The entry with a name, for a change of it: the rows of the index for this name are in memory too.
     pub(super) fn entry_to_change(&self, ino: Ino, name: &[u8]) -> Lookup<Option<Entry>> {
-        let entry = self.entry(ino, name)?;
         let directory = self.inode(ino)?.directory()?;
+        let hash = self.name_key.hash(name);
+        let entry = self.entry_in((ino, directory), (hash, name))?;
         if directory.names.is_some() {
-            check_names(directory, (ino, name), self.name_key.hash(name))?;
+            check_names(directory, (ino, name), hash)?;
         }
         Ok(entry)
     }
@@ -209,7 +209,7 @@ impl State {
     fn index_directory(&mut self, ino: Ino) -> Lookup<()> {
         let directory = self.inode(ino)?.directory()?;
         let hashes: BTreeSet<u64> = directory.by_hash.iter().map(|named| named.hash).collect();
-        let sharing = |hash: &u64| names_bytes(directory.by_hash.cookies(*hash).count());
+        let sharing = |hash: &u64| names_bytes(directory.by_hash.count(*hash));
         let bytes: u64 = hashes.iter().map(sharing).sum();
         self.totals.row_bytes += bytes;
         for hash in hashes {

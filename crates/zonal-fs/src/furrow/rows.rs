@@ -140,8 +140,7 @@ fn present_value(state: &State, key: Key) -> Value {
         RowKind::Extent => state.extents.get(&ExtentId(key.owner())).map(encode_extent),
         RowKind::Name => {
             let directory = inode()?.directory().ok().filter(|directory| directory.names.is_some());
-            let mut cookies: Vec<u64> = directory?.by_hash.cookies(key.at()).collect();
-            cookies.sort_unstable();
+            let cookies = directory?.by_hash.cookies(key.at());
             let cookies: Vec<U64> = cookies.into_iter().map(U64::new).collect();
             (!cookies.is_empty()).then(|| encode(&Row::Name(&cookies)))
         }

@@ -8,7 +8,7 @@ use std::mem::size_of;
 use std::ops::{Bound, RangeBounds};
 use std::slice;
 
-use super::held::{allocated, in_tree};
+use super::held::{in_list, in_tree};
 
 /// Entries of a list at most.
 const FEW_MAX: usize = 6;
@@ -51,11 +51,9 @@ impl<K: Ord, V> SmallMap<K, V> {
 
     /// Bytes of memory, without what keys and values lead to.
     pub(super) fn held_bytes(&self) -> usize {
-        let entry = size_of::<(K, V)>();
         match &self.0 {
-            Repr::Few(list) if list.capacity() == 0 => 0,
-            Repr::Few(list) => allocated(list.capacity() * entry),
-            Repr::Many(tree) => tree.len() * in_tree(entry),
+            Repr::Few(list) => in_list(list),
+            Repr::Many(tree) => tree.len() * in_tree(size_of::<(K, V)>()),
         }
     }
 
