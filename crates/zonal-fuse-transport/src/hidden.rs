@@ -26,10 +26,11 @@ use rustix::mount::{
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::abi::InitFlags;
+use crate::crew::{Crew, Work};
 use crate::device::{BackingId, Device};
 use crate::init::Wishes;
 use crate::notify::Notifier;
-use crate::session::{self, Serve, Session, Work, Workers};
+use crate::session::{self, Serve, Session};
 use crate::{Errno, NodeId};
 
 /// What the calling thread has open.
@@ -93,7 +94,7 @@ impl Hidden {
             connections.push(Arc::new(connections[0].another()?));
         }
         let work = Work { request_max: self.request_max, ended: Arc::default() };
-        let workers = session::start("hidden", connections, server, &work)?;
+        let crew = Crew::start("hidden", connections, server, &work)?;
         let over = Arc::clone(session.device());
         let (orders, inbox) = channel();
         let (ready, is_ready) = channel();
@@ -109,7 +110,7 @@ impl Hidden {
                 ask(&root, &Device::from(over), &inbox);
             }
         })?;
-        let backings = Backings { orders, over, work, workers, asker };
+        let backings = Backings { orders, over, work, crew, asker };
         let started = is_ready.recv().unwrap_or_else(|_| Err(Errno::IO.into()));
         // From now on the asking thread has it open.
         drop(self.root);
@@ -141,7 +142,7 @@ pub struct Backings {
     /// The connection of the mount whose files are read through them.
     over: Arc<Device>,
     work: Work,
-    workers: Workers,
+    crew: Crew,
     asker: JoinHandle<()>,
 }
 
@@ -169,7 +170,7 @@ impl Backings {
         if self.asker.join().is_err() {
             tracing::error!("the thread of a hidden mount panicked");
         }
-        if let Err(error) = session::join(self.workers) {
+        if let Err(error) = self.crew.join() {
             tracing::warn!(%error, "serving a hidden mount");
         }
     }

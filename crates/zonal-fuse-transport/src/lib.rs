@@ -14,6 +14,8 @@
 //! answer. [`session`] is the transport over `/dev/fuse`, and over `io_uring` (`rings`) where the kernel has that.
 
 pub mod abi;
+mod alarm;
+mod crew;
 mod device;
 mod fields;
 mod helper;

@@ -1,17 +1,16 @@
 //! A mount being served: requests come from the kernel and go to a [`Serve`].
 //!
-//! They come from `/dev/fuse`, as here, or by `io_uring`, as in `rings`. For `/dev/fuse`, each thread has a connection and a
-//! buffer of its own. The buffer begins [`BEFORE_DATA`] bytes before
-//! a page, so that what WRITE brings lies at the beginning of one.
+//! They come from `/dev/fuse`, as here, or by `io_uring`, as in `rings`. For `/dev/fuse`, each
+//! thread of a `crew` has a connection and a buffer of its own. The buffer begins [`BEFORE_DATA`]
+//! bytes before a page, so that what WRITE brings lies at the beginning of one.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 
 use rustix::mount::UnmountFlags;
 
 use crate::abi::InitFlags;
+use crate::crew::{Crew, Member, Next, Work};
 use crate::device::Device;
 use crate::fields::Malformed;
 use crate::init::{Choice, Shake, Wishes, shake};
@@ -126,45 +125,9 @@ impl Session {
             connections.push(Arc::new(self.mount.device().another()?));
         }
         let how = Work { request_max: self.request_max, ended: Arc::default() };
-        let outcome = start("fuse", connections, server, &how).and_then(join);
+        let outcome = Crew::start("fuse", connections, server, &how).and_then(Crew::join);
         outcome.and(rings.map_or(Ok(()), Threads::join))
     }
-}
-
-/// How threads work off the requests of `/dev/fuse`.
-#[derive(Clone)]
-pub(crate) struct Work {
-    pub(crate) request_max: usize,
-    /// Set where threads are to end after their next request, though the mount has not.
-    pub(crate) ended: Arc<AtomicBool>,
-}
-
-pub(crate) type Workers = Vec<JoinHandle<io::Result<()>>>;
-
-/// Starts a thread for each connection, which belongs to it alone.
-pub(crate) fn start(
-    name: &str,
-    connections: Vec<Arc<Device>>,
-    server: &Arc<dyn Serve>,
-    how: &Work,
-) -> io::Result<Workers> {
-    let mut workers = Vec::new();
-    for (index, device) in connections.into_iter().enumerate() {
-        let (server, how) = (Arc::clone(server), how.clone());
-        let worker = thread::Builder::new().name(format!("{name}-{index}"));
-        workers.push(worker.spawn(move || work(&device, &*server, &how))?);
-    }
-    Ok(workers)
-}
-
-/// Waits until all of them have ended.
-pub(crate) fn join(workers: Workers) -> io::Result<()> {
-    let mut outcome = Ok(());
-    for ended in workers.into_iter().map(JoinHandle::join) {
-        let ended = ended.unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
-        outcome = outcome.and(ended);
-    }
-    outcome
 }
 
 /// What came of an attempt at rings; an error only where there has to be some.
@@ -194,21 +157,28 @@ pub(crate) fn agree(device: &Device, wishes: &Wishes, request_max: usize) -> io:
     }
 }
 
-/// Serves one request after the other.
-fn work(device: &Arc<Device>, server: &dyn Serve, how: &Work) -> io::Result<()> {
-    let mut buffer = Buffer::new(how.request_max);
+/// Serves one request after the other, in a thread of a crew.
+pub(crate) fn work(
+    device: &Arc<Device>,
+    server: &dyn Serve,
+    request_max: usize,
+    member: &Member,
+) -> io::Result<()> {
+    let mut buffer = Buffer::new(request_max);
     let answers = Arc::clone(device) as Arc<dyn Answer>;
-    while let Some(message) = buffer.receive(device)? {
+    loop {
+        member.wait();
+        let Some(message) = buffer.receive(device)? else { return Ok(()) };
+        member.take();
         match dispatch(message, server, &answers) {
             Ok(Done::Request(_)) => {}
             Ok(Done::Mount) => return Ok(()),
             Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
-        if how.ended.load(Ordering::SeqCst) {
+        if member.end() == Next::Leave {
             return Ok(());
         }
     }
-    Ok(())
 }
 
 /// What has been dealt with.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use mounted::content::{O_DIRECT, aligned, open};
 use mounted::held::{held, hold, until};
-use mounted::{Mounted, offer, tools};
+use mounted::{Mounted, mapped, offer, tools};
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -150,6 +150,14 @@ fn direct_writes_end_while_reads_that_they_wait_for_are_behind_them_in_the_queue
     let ended = python.arg(&path).arg(&hold).arg(held).status().unwrap();
     let _ = fs::remove_file(hold);
     assert!(ended.success(), "{ended}");
+    mounted.unmount();
+}
+
+#[test]
+fn direct_reads_into_a_mapping_of_the_same_mount_end() {
+    let mounted = offer::set("Y").and_then(|_offer| mounted::mount_with("uring,threads=1"));
+    let Some(mut mounted) = mounted else { return };
+    mapped::read_into_a_mapping(&mounted);
     mounted.unmount();
 }
 

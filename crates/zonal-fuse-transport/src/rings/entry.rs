@@ -20,12 +20,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::placing::Placing;
 use super::queue::{Queue, Step};
 use super::slot::{Given, Slot};
-use crate::Errno;
-use crate::abi::{self, InHeader, OutHeader, RingAbout, RingCommand, RingHeader, ring_command};
+use crate::abi::{
+    self, InHeader, OutHeader, ReadFlags, ReadIn, RingAbout, RingCommand, RingHeader, ring_command,
+};
 use crate::fields::Malformed;
 use crate::pages::{PAGE, Pages};
 use crate::reply::header;
 use crate::session::{self, Done, Serve};
+use crate::{Errno, NodeId};
 
 /// Bytes of a message before its payload, at most.
 const BEFORE_PAYLOAD: usize = size_of::<InHeader>() + 128;
@@ -95,6 +97,8 @@ struct Entry {
     early: bool,
     /// Whether serving a request has panicked.
     panicked: bool,
+    /// Whether the kernel locks pages of the caller's before it has taken the answer.
+    locks_pages: bool,
 }
 
 impl Entry {
@@ -109,6 +113,7 @@ impl Entry {
             slot: Arc::new(Slot::new(max)),
             early: false,
             panicked: false,
+            locks_pages: false,
         })
     }
 
@@ -152,14 +157,21 @@ impl Entry {
 
     /// Serves one request after the other, until the mount has ended.
     fn serve(&mut self, server: &Arc<dyn Serve>) -> io::Result<()> {
+        self.queue.note_entry();
         while self.wait()? {
             let queue = Arc::clone(&self.queue);
             let at_work = queue.begin(server);
             self.placing.see(&queue, at_work);
             let commit_id = self.answer(server);
-            queue.end();
             let command = self.command(ring_command::COMMIT_AND_FETCH, commit_id, 0);
             self.push(&command)?;
+            if std::mem::take(&mut self.locks_pages)
+                && let Err(error) = self.ring.submit()
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(error);
+            }
+            queue.end();
         }
         if self.panicked {
             return Err(io::Error::other("serving a request panicked"));
@@ -195,6 +207,10 @@ impl Entry {
         let mut memory = self.memory.take().expect("no request is at work");
         let arrived = Arrived::read(&memory);
         let (unique, commit_id) = (arrived.header.unique, arrived.about.commit_id);
+        self.locks_pages = arrived.is_direct_read();
+        if [abi::opcode::READ, abi::opcode::WRITE].contains(&arrived.header.opcode) {
+            self.queue.note_file(NodeId(arrived.header.nodeid));
+        }
         let (mut memory, given) = match arrived.lengths(self.queue.shared.request_max) {
             // Of this one nobody waits for the answer.
             _ if arrived.header.opcode == abi::opcode::NOTIFY_REPLY => (memory, DONE),
@@ -268,6 +284,15 @@ impl Arrived {
         let (raw, _) = RingHeader::read_from_prefix(memory.bytes()).expect("a page is longer");
         let (header, _) = InHeader::read_from_prefix(&raw.in_out).expect("as long as that");
         Self { header, raw, about: raw.about }
+    }
+
+    /// Whether what is read goes straight to a caller's buffer.
+    fn is_direct_read(&self) -> bool {
+        let read = ReadIn::read_from_prefix(&self.raw.op);
+        self.header.opcode == abi::opcode::READ
+            && read.is_ok_and(|(read, _)| {
+                ReadFlags::from_bits_retain(read.read_flags).contains(ReadFlags::LOCK_OWNER)
+            })
     }
 
     /// Bytes of the structure of the request, and of its payload.

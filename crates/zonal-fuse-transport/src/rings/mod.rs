@@ -19,6 +19,7 @@ mod slot;
 use std::fs;
 use std::io;
 use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use crate::Errno;
 use crate::mount::Mount;
@@ -35,6 +36,7 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// Queues with their first entries.
 pub(crate) struct Rings {
     shared: Arc<Shared>,
+    queues: Vec<Arc<Queue>>,
     started: Vec<Started>,
 }
 
@@ -46,7 +48,8 @@ impl Rings {
         let possible = numbers(&fs::read_to_string(POSSIBLE)?)?;
         let online = numbers(&fs::read_to_string(ONLINE)?)?;
         let shared = Arc::new(Shared::new(Arc::clone(mount), sizes)?);
-        let mut rings = Self { shared: Arc::clone(&shared), started: Vec::new() };
+        let queues = Vec::new();
+        let mut rings = Self { shared: Arc::clone(&shared), queues, started: Vec::new() };
         for (index, number) in possible.into_iter().enumerate() {
             if index != usize::from(number) {
                 return Err(unsupported("the numbers of processors have gaps"));
@@ -59,6 +62,7 @@ impl Rings {
             }
             let queue = Queue::new(Arc::clone(&shared), number, processor);
             rings.started.push(queue.start()?);
+            rings.queues.push(queue);
         }
         for started in &rings.started {
             started.report().map_err(|error| explained("making a ring", &error))?;
@@ -82,20 +86,40 @@ impl Rings {
         for started in &self.started {
             let _ = started.steps.send(queue::Step::Serve(Arc::clone(server)));
         }
-        Threads(self.shared)
+        let (shared, queues, server) = (self.shared, self.queues, Arc::clone(server));
+        let watched = Arc::clone(&shared);
+        let watcher = thread::Builder::new().name("fuse-watch".to_owned());
+        let watcher = watcher.spawn(move || Queue::watch(&queues, &server, &watched.alarm));
+        let watcher = watcher
+            .inspect_err(|error| tracing::warn!(%error, "no thread that watches the rings"))
+            .ok();
+        Threads { shared, watcher }
     }
 }
 
 /// The threads of all queues.
-pub(crate) struct Threads(Arc<Shared>);
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    watcher: Option<JoinHandle<()>>,
+}
 
 impl Threads {
     /// Waits until the mount has ended.
-    pub(crate) fn join(self) -> io::Result<()> {
+    pub(crate) fn join(mut self) -> io::Result<()> {
+        let outcome = self.join_entries();
+        self.shared.alarm.end();
+        if self.watcher.take().is_some_and(|watcher| watcher.join().is_err()) {
+            tracing::error!("the thread that watches the rings panicked");
+        }
+        // It may have started one meanwhile.
+        outcome.and(self.join_entries())
+    }
+
+    fn join_entries(&self) -> io::Result<()> {
         let mut outcome = Ok(());
         loop {
             // A thread may start others as long as it has not ended.
-            let last = self.0.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let last = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(last) = last else { return outcome };
             let ended =
                 last.join().unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));

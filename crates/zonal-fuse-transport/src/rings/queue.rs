@@ -13,9 +13,15 @@
 //! that waits in the queue. Each nudge takes one request out of the queue, in its order, so that the one which holds the lock
 //! is reached. A queue in which requests wait has at least one entry at work: so there is a thread that
 //! nudges, or one that is about to answer.
+//!
+//! Answers themselves can wait: of a direct read, the kernel locks the pages that it has read to
+//! before it looks into the queue again, as in [`crew`](crate::crew). So such an entry is at work
+//! until the kernel has taken its answer, and a thread of its own nudges a queue of which all
+//! entries are at work and none gets done. It also nudges one that has got a new entry: a request
+//! may have come when there was none.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
@@ -25,6 +31,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::entry;
 use crate::NodeId;
+use crate::alarm::Alarm;
+use crate::crew::SPARES_MAX;
 use crate::mount::Mount;
 use crate::notify::Notifier;
 use crate::session::Serve;
@@ -46,6 +54,7 @@ pub(super) struct Shared {
     /// Where threads may run that are not bound to a processor.
     pub(super) everywhere: CpuSet,
     pub(super) threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+    pub(super) alarm: Alarm,
     echoes: AtomicU64,
 }
 
@@ -60,6 +69,7 @@ impl Shared {
             entries_max,
             everywhere: sched_getaffinity(None)?,
             threads: Mutex::default(),
+            alarm: Alarm::default(),
             echoes: AtomicU64::new(ECHOES),
         })
     }
@@ -86,6 +96,10 @@ pub(super) struct Queue {
     waiting: AtomicUsize,
     /// Answers that were given.
     answers: AtomicU64,
+    /// A file that was read or written, for nudges: the last one.
+    file: AtomicU64,
+    /// Whether an entry has joined since the last look.
+    has_grown: AtomicBool,
     nudging: Mutex<()>,
 }
 
@@ -121,6 +135,8 @@ impl Queue {
             at_work: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             answers: AtomicU64::new(0),
+            file: AtomicU64::new(0),
+            has_grown: AtomicBool::new(false),
             nudging: Mutex::new(()),
         })
     }
@@ -147,6 +163,9 @@ impl Queue {
         let at_work = self.at_work.fetch_add(1, Ordering::SeqCst) + 1;
         let entries = self.entries.load(Ordering::SeqCst);
         let waiting = self.waiting.load(Ordering::SeqCst);
+        if at_work >= entries {
+            self.shared.alarm.raise();
+        }
         if at_work >= entries && at_work.saturating_sub(waiting) < self.shared.entries_max {
             drop(self.grow(server));
         }
@@ -157,6 +176,44 @@ impl Queue {
     pub(super) fn end(&self) {
         self.at_work.fetch_sub(1, Ordering::SeqCst);
         self.answers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// An entry has joined: the kernel knows it, and does not look at what waits.
+    pub(super) fn note_entry(&self) {
+        self.has_grown.store(true, Ordering::SeqCst);
+        self.shared.alarm.raise();
+    }
+
+    /// A file is read or written: the kernel knows it.
+    pub(super) fn note_file(&self, node: NodeId) {
+        self.file.store(node.0, Ordering::SeqCst);
+    }
+
+    /// How many answers it has given, if all entries are at work, or one has joined.
+    fn progress(&self) -> Option<u64> {
+        let is_full = self.at_work.load(Ordering::SeqCst) >= self.entries.load(Ordering::SeqCst);
+        let is_watched = is_full || self.has_grown.load(Ordering::SeqCst);
+        is_watched.then(|| self.answers.load(Ordering::SeqCst))
+    }
+
+    /// Nudges queues that stand still, until the end.
+    pub(super) fn watch(queues: &[Arc<Self>], server: &Arc<dyn Serve>, alarm: &Alarm) {
+        let progress = || {
+            let all: Vec<_> = queues.iter().map(|queue| queue.progress()).collect();
+            all.iter().any(Option::is_some).then_some(all)
+        };
+        alarm.watch(progress, |before, now| {
+            for (queue, (before, now)) in queues.iter().zip(before.iter().zip(now)) {
+                let entries = queue.entries.load(Ordering::SeqCst);
+                let may_grow = entries < queue.shared.entries_max + SPARES_MAX;
+                let stands_still = now.is_some() && before == now && may_grow;
+                let has_grown = queue.has_grown.swap(false, Ordering::SeqCst);
+                let node = NodeId(queue.file.load(Ordering::SeqCst));
+                if (stands_still || has_grown) && node.0 != 0 {
+                    queue.nudge(server, node);
+                }
+            }
+        });
     }
 
     /// One more entry; it takes requests once its first report has come.

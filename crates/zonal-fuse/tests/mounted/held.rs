@@ -40,6 +40,26 @@ pub(crate) fn until_or_end(done: impl Fn() -> bool) -> bool {
     })
 }
 
+/// Looks without any progress after which something stands still: far more than a loaded machine
+/// needs for a step.
+const STILL_LOOKS: u32 = 60_000;
+
+/// Waits until it is done, as long as `steps` grows. Whether it came to that: otherwise it stands
+/// still.
+pub(crate) fn until_or_still(steps: impl Fn() -> u64, done: impl Fn() -> bool) -> bool {
+    let (mut last, mut looks) = (steps(), 0);
+    while !done() {
+        thread::park_timeout(LOOK);
+        let now = steps();
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+        if looks == STILL_LOOKS {
+            return false;
+        }
+    }
+    true
+}
+
 /// The drive.
 pub(crate) struct Held<D> {
     pub(crate) below: D,

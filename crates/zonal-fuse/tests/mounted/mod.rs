@@ -9,6 +9,7 @@
 
 pub(crate) mod content;
 pub(crate) mod held;
+pub(crate) mod mapped;
 pub(crate) mod offer;
 pub(crate) mod tools;
 
@@ -190,6 +191,12 @@ impl Mounted {
     /// Waits for the daemon; whether it ended well.
     pub(crate) fn ended_well(&mut self) -> bool {
         self.daemon.wait().unwrap().success()
+    }
+
+    /// Ends the connection with the kernel, which frees every process that waits for an answer.
+    pub(crate) fn abort(&self) {
+        let how = rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE;
+        rustix::mount::unmount(self.root(), how).unwrap();
     }
 
     /// Whether the directory is still a mount point.
