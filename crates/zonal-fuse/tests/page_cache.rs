@@ -9,9 +9,14 @@
 mod mounted;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
-use mounted::held::{held, hold};
-use mounted::{Mounted, tools};
+use mounted::content::{O_DIRECT, aligned, open};
+use mounted::held::{held, hold, until_or_still};
+use mounted::{Mounted, mapped, tools};
+use rustix::fs::{OFlags, fcntl_setfl};
 
 #[test]
 #[ignore = "the daemon of the other tests"]
@@ -114,4 +119,82 @@ assert content() == b'b'
 reader.join()
 ",
     );
+}
+
+/// How often a file is written while its descriptor is changed.
+const WRITES: u64 = 20_000;
+
+#[test]
+fn a_buffered_write_returns_though_its_descriptor_gets_o_direct_meanwhile() {
+    let Some(mut mounted) = mounted::mount() else { return };
+    let file = open(&mounted.path("file"), 0);
+    file.write_all_at(&[7; 4096], 0).unwrap();
+    let (written, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                fcntl_setfl(&file, OFlags::DIRECT).unwrap();
+                fcntl_setfl(&file, OFlags::empty()).unwrap();
+            }
+        });
+        let writer = scope.spawn(|| {
+            // A part of a page: it is locked until the write is answered, unless its content is
+            // known.
+            let writes = (0..WRITES).try_for_each(|_| {
+                file.write_all_at(&[8; 512], 512)?;
+                written.fetch_add(1, Ordering::Relaxed);
+                Ok::<(), std::io::Error>(())
+            });
+            ended.store(true, Ordering::Relaxed);
+            writes
+        });
+        let done = || ended.load(Ordering::Relaxed);
+        if !until_or_still(|| written.load(Ordering::Relaxed), done) {
+            // Nothing else would end the writer.
+            mounted.abort();
+        }
+        writer.join().unwrap()
+    });
+    assert!(outcome.is_ok(), "{outcome:?} after {written:?} writes");
+    let mut content = [0; 4096];
+    file.read_exact_at(&mut content, 0).unwrap();
+    assert!(content[..512] == [7; 512] && content[512..1024] == [8; 512]);
+    drop(file);
+    mounted.unmount();
+}
+
+#[test]
+fn a_request_is_taken_though_every_thread_is_held_up() {
+    let Some(mut mounted) = mounted::mount_with("threads=1,nouring") else { return };
+    let path = mounted.path("file");
+    fs::write(&path, vec![7; 65536]).unwrap();
+    let direct = open(&path, O_DIRECT);
+    direct.sync_all().unwrap();
+    let (hold, held) = (hold(mounted.drive(), "read"), held(mounted.drive(), "read"));
+    fs::write(&hold, "").unwrap();
+    let asked = AtomicBool::new(false);
+    let (mut buffer, range) = aligned(4096, 0);
+    let answered = thread::scope(|scope| {
+        let reader = scope.spawn(|| direct.read_exact_at(&mut buffer[range.clone()], 0));
+        let is_held = until_or_still(|| 0, || held.exists());
+        scope.spawn(|| {
+            assert!(!mounted.path("nothing").exists());
+            asked.store(true, Ordering::Relaxed);
+        });
+        let answered = until_or_still(|| 0, || asked.load(Ordering::Relaxed));
+        fs::remove_file(&hold).unwrap();
+        reader.join().unwrap().unwrap();
+        is_held && answered
+    });
+    assert!(answered);
+    assert!(buffer[range].iter().all(|&byte| byte == 7));
+    drop(direct);
+    mounted.unmount();
+}
+
+#[test]
+fn direct_reads_into_a_mapping_of_the_same_mount_end() {
+    let Some(mut mounted) = mounted::mount_with("threads=1,nouring") else { return };
+    mapped::read_into_a_mapping(&mounted);
+    mounted.unmount();
 }

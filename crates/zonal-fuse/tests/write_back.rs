@@ -13,10 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use mounted::Mounted;
+use mounted::content::{O_DIRECT, aligned, open};
 use mounted::held::until;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_NOW,
-    UTIME_OMIT, futimens, ioctl_setflags, utimensat,
+    UTIME_OMIT, copy_file_range, futimens, ioctl_setflags, utimensat,
 };
 use rustix::io::Errno;
 
@@ -84,6 +85,44 @@ fn holes_are_exact_in_files_that_nobody_has_open_for_writing() {
     assert_eq!(seek(SeekFrom::Data(101 * 4096)), Ok(250));
     assert_eq!(seek(SeekFrom::Hole(250 * 4096)), Ok(251));
     drop(reader);
+    mounted.unmount();
+}
+
+/// Where the bytes lie that the kernel has collected of a new file, and where the hole below them
+/// is read.
+const COLLECTED_AT: u64 = 400 << 10;
+const HOLE_AT: u64 = 8 << 10;
+
+#[test]
+fn a_direct_read_finds_the_hole_below_bytes_that_the_kernel_collects() {
+    let Some(mut mounted) = mount() else { return };
+    let path = mounted.path("file");
+    let writer = File::create_new(&path).unwrap();
+    writer.write_all_at(b"collected", COLLECTED_AT).unwrap();
+    let direct = open(&path, O_DIRECT);
+    let (mut buffer, range) = aligned(4096, 9);
+    assert_eq!(direct.read_at(&mut buffer[range.clone()], HOLE_AT).unwrap(), 4096);
+    assert!(buffer[range.clone()].iter().all(|&byte| byte == 0));
+    // What is collected later is found too, and so is the end.
+    writer.write_all_at(b"more", 2 * COLLECTED_AT).unwrap();
+    assert_eq!(direct.read_at(&mut buffer[range.clone()], COLLECTED_AT).unwrap(), 4096);
+    assert!(buffer[range.clone()].starts_with(b"collected\0\0"));
+    assert_eq!(direct.read_at(&mut buffer[range.clone()], 2 * COLLECTED_AT).unwrap(), 4);
+    assert_eq!(direct.read_at(&mut buffer[range], 4 * COLLECTED_AT).unwrap(), 0);
+    drop((writer, direct));
+    mounted.unmount();
+}
+
+#[test]
+fn a_copy_takes_the_hole_below_bytes_that_the_kernel_collects() {
+    let Some(mut mounted) = mount() else { return };
+    let (source, target) = (open(&mounted.path("source"), 0), open(&mounted.path("target"), 0));
+    source.write_all_at(b"collected", COLLECTED_AT).unwrap();
+    let (mut from, mut to) = (HOLE_AT, 0);
+    let copied = copy_file_range(&source, Some(&mut from), &target, Some(&mut to), 4096).unwrap();
+    assert_eq!(copied, 4096);
+    drop((source, target));
+    assert_eq!(fs::read(mounted.path("target")).unwrap(), [0; 4096]);
     mounted.unmount();
 }
 

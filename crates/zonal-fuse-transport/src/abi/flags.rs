@@ -158,6 +158,9 @@ bitflags::bitflags! {
     pub struct WriteFlags: u32 {
         /// From the page cache.
         const CACHE = 1;
+        /// It tells whose locks it stands by: it comes from a caller's buffer, and not from the
+        /// page cache.
+        const LOCK_OWNER = 1 << 1;
         /// Setuid and setgid are to be cleared.
         const KILL_SUIDGID = 1 << 2;
     }

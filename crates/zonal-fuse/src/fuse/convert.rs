@@ -8,6 +8,7 @@ use zonal_fuse_transport::reply::Entry;
 use zonal_fuse_transport::{Errno, Header, NodeId, abi, request};
 
 use super::TTL;
+use super::pages::HoldsNoPage;
 use super::reply::Route;
 
 pub(super) const O_ACCMODE: i32 = 0o3;
@@ -17,7 +18,7 @@ pub(super) const O_APPEND: i32 = 0o2000;
 /// Also set in `O_SYNC`.
 pub(super) const O_DSYNC: i32 = 0o10000;
 pub(super) const O_DIRECT: i32 = 0o40000;
-const O_NOATIME: i32 = 0o1_000_000;
+pub(super) const O_NOATIME: i32 = 0o1_000_000;
 
 const S_IFMT: u32 = 0o170_000;
 
@@ -135,10 +136,12 @@ pub(super) fn caller(request: &Header, umask: u32) -> Caller {
     }
 }
 
-/// How to read.
-pub(super) fn read_flags(open: i32) -> ReadFlags {
+/// How to read. What a page is filled with is not read directly, whatever a program has made of its
+/// descriptor meanwhile.
+pub(super) fn read_flags(request: abi::ReadFlags, open: i32) -> ReadFlags {
     let mut flags = ReadFlags::empty();
-    flags.set(ReadFlags::DIRECT, open & O_DIRECT != 0);
+    let direct = HoldsNoPage::of_read(request).is_some() && open & O_DIRECT != 0;
+    flags.set(ReadFlags::DIRECT, direct);
     flags.set(ReadFlags::NO_ATIME, open & O_NOATIME != 0);
     flags
 }
@@ -147,8 +150,9 @@ pub(super) fn read_flags(open: i32) -> ReadFlags {
 /// a direct one it does not.
 pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> WriteFlags {
     let mut flags = WriteFlags::empty();
-    flags.set(WriteFlags::DIRECT, open & O_DIRECT != 0);
-    flags.set(WriteFlags::DURABLE, route != Route::Cached && open & O_DSYNC != 0);
+    let direct = HoldsNoPage::of_write(request, route).is_some();
+    flags.set(WriteFlags::DIRECT, direct && open & O_DIRECT != 0);
+    flags.set(WriteFlags::DURABLE, direct && route != Route::Cached && open & O_DSYNC != 0);
     let kill = request.contains(abi::WriteFlags::KILL_SUIDGID);
     flags.set(WriteFlags::KILL_PRIVILEGES, kill);
     flags
@@ -159,17 +163,12 @@ pub(super) fn is_collected(request: abi::WriteFlags) -> bool {
     request.contains(abi::WriteFlags::CACHE)
 }
 
-/// Whether a write passes the page cache by. What the kernel writes from its pages does not, though the
-/// file may have been opened with `O_DIRECT`, and mapped: these pages are locked until it is answered.
-pub(super) fn bypasses_pages(request: abi::WriteFlags, open: i32, route: Route) -> bool {
-    !is_collected(request) && (route != Route::Cached || open & O_DIRECT != 0)
-}
-
 /// Whether a write goes to the end of the file. What the kernel writes from the page cache has its
 /// place.
-pub(super) fn append(request: abi::WriteFlags, open: i32) -> WriteFlags {
+pub(super) fn append(request: abi::WriteFlags, open: i32, route: Route) -> WriteFlags {
     let mut flags = WriteFlags::empty();
-    flags.set(WriteFlags::APPEND, open & O_APPEND != 0 && !is_collected(request));
+    let direct = HoldsNoPage::of_write(request, route).is_some();
+    flags.set(WriteFlags::APPEND, direct && open & O_APPEND != 0);
     flags
 }
 
@@ -280,12 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_pages_does_not_bypass_them() {
+    fn what_comes_from_or_goes_to_pages_is_not_direct_though_the_descriptor_is() {
         let (none, cache) = (abi::WriteFlags::empty(), abi::WriteFlags::CACHE);
-        assert!(bypasses_pages(none, 1, Route::Direct));
-        assert!(bypasses_pages(none, 1 | O_DIRECT, Route::Cached), "set by fcntl(2)");
-        assert!(!bypasses_pages(none, 1, Route::Cached));
-        assert!(!bypasses_pages(cache, 1 | O_DIRECT, Route::Direct), "a mapping");
+        let (owner, open) = (abi::WriteFlags::LOCK_OWNER, 1 | O_DIRECT | O_APPEND | O_DSYNC);
+        let durable = WriteFlags::DIRECT | WriteFlags::DURABLE;
+        assert_eq!(write_flags(none, open, Route::Cached), WriteFlags::empty());
+        assert_eq!(write_flags(owner, open, Route::Cached), WriteFlags::DIRECT, "set by fcntl(2)");
+        assert_eq!(write_flags(owner, open, Route::Direct), durable);
+        assert_eq!(write_flags(cache, open, Route::Direct), WriteFlags::empty(), "a mapping");
+        assert_eq!(append(cache, open, Route::Direct), WriteFlags::empty());
+        assert_eq!(append(owner, open, Route::Direct), WriteFlags::APPEND);
+        let pages = abi::ReadFlags::empty();
+        assert_eq!(read_flags(pages, O_DIRECT), ReadFlags::empty());
+        assert_eq!(read_flags(abi::ReadFlags::LOCK_OWNER, O_DIRECT), ReadFlags::DIRECT);
     }
 
     #[test]

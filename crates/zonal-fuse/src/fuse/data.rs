@@ -5,7 +5,7 @@ use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 
 use super::actions::perm_after_change;
-use super::pages::PageRange;
+use super::pages::{HoldsNoPage, PageRange};
 use super::reply::Route;
 use super::{Front, convert, reply};
 use crate::latency::Operation;
@@ -35,8 +35,21 @@ impl Front {
     }
 
     pub(super) fn read(&self, ino: NodeId, read: Read, reply: Reply) {
+        let end = read.offset.saturating_add(read.size.into());
+        // Where a page is filled, the kernel knows the length of the file itself.
+        if let Some(answered) = HoldsNoPage::of_read(read.how)
+            && let Some(pages) = self.collected_beyond(ino, end)
+        {
+            let front = self.clone();
+            let then = move || front.answer_read(ino, read, reply);
+            return self.shared.pages.drop(ino, pages, answered, then);
+        }
+        self.answer_read(ino, read, reply);
+    }
+
+    fn answer_read(&self, ino: NodeId, read: Read, reply: Reply) {
         reply.filled(read.size, |target| {
-            let how = convert::read_flags(read.flags);
+            let how = convert::read_flags(read.how, read.flags);
             let outcome = self
                 .run(Operation::Read, ino, |fs, ino| fs.read_with(ino, read.offset, target, how));
             outcome.inspect_err(|_| self.after_failed_read(ino))
@@ -48,9 +61,10 @@ impl Front {
         let route = Route::from(write.handle);
         let mut how = convert::write_flags(write.how, write.flags, route);
         if self.shared.model == FileModel::Zones {
-            how |= convert::append(write.how, write.flags);
+            how |= convert::append(write.how, write.flags, route);
         }
         how.set(WriteFlags::KEEP_TIMES, self.has_write_back() && convert::is_collected(write.how));
+        let holds_none = HoldsNoPage::of_write(write.how, route);
         let model = self.shared.fs.model(self.ino(ino));
         let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
         let written = match model {
@@ -65,7 +79,7 @@ impl Front {
                 if convert::is_collected(write.how) {
                     self.refuse_writes(ino, error);
                 }
-                return self.after_failed_write(ino, reply, error);
+                return self.after_failed_write(ino, (reply, holds_none), error);
             }
         };
         let len = u32::try_from(written.len).expect("at most one request");
@@ -78,7 +92,7 @@ impl Front {
                 let synced = front.clone();
                 return front.sync_then(ino, SyncKind::Data, move |outcome| match outcome {
                     Ok(()) => reply.written(len),
-                    Err(error) => synced.after_failed_write(ino, reply, error),
+                    Err(error) => synced.after_failed_write(ino, (reply, holds_none), error),
                 });
             }
             reply.written(len);
@@ -86,9 +100,8 @@ impl Front {
                 front.shared.pages.store(ino, offset, data);
             }
         };
-        if !convert::bypasses_pages(write.how, write.flags, route) {
-            return answer();
-        }
+        // What the kernel has written from its pages is in them.
+        let Some(answered) = holds_none else { return answer() };
         let stale = self.shared.pins.stale(self.ino(ino), written.offset, written.len);
         let range = match stale {
             Some(stale) => stale.range,
@@ -98,7 +111,7 @@ impl Front {
             None => return answer(),
         };
         let front = self.clone();
-        self.shared.pages.drop(ino, range, move || {
+        self.shared.pages.drop(ino, range, answered, move || {
             if let Some(stale) = stale {
                 front.shared.pins.dropped(front.ino(ino), stale);
             }

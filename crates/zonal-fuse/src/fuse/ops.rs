@@ -7,6 +7,7 @@ use zonal_fuse_transport::request::{self, Create};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve};
 
 use super::actions::{perm_after_change, xattr_caller};
+use super::pages::HoldsNoPage;
 use super::reply::ttl;
 use super::{Front, convert, reply};
 use crate::latency::Operation;
@@ -170,7 +171,8 @@ impl Front {
             fs.setattr(&convert::caller(header, 0), ino, &set).map(|attr| self.attr(&attr))
         });
         if size.is_some() {
-            self.settle(ino, move || reply::attr(reply, result));
+            let answered = HoldsNoPage::of_setattr();
+            self.settle(ino, answered, move || reply::attr(reply, result));
         } else {
             reply::attr(reply, result);
         }

@@ -13,9 +13,11 @@
 //!
 //! With a hidden mount, its pages are dropped as well.
 //!
-//! One thread does both. To drop or store a page, the kernel waits for the page's lock, which a read
-//! under way holds until one of the serving threads has answered it. So serving threads never wait
-//! for this thread: they leave it the answer that must come afterwards.
+//! One thread does both. To drop or store a page, the kernel waits for the page's lock, which a
+//! request under way holds that fills the page, or writes what is in it, until one of the serving
+//! threads has answered it. So serving threads never wait for this thread: they leave it the answer
+//! that must come afterwards. And only the answer to a request that itself holds no page may come
+//! afterwards, or the two would wait for each other: [`HoldsNoPage`] is the proof.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
@@ -24,10 +26,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zonal_fuse_transport::NodeId;
+use zonal_fuse_transport::abi::{ReadFlags, WriteFlags};
 use zonal_fuse_transport::notify::Notifier;
 
 use super::inbox::Inbox;
 use super::open::now;
+use super::reply::Route;
 
 /// How long after the answer to a write its pages are stored.
 const STORE_DELAY: Duration = Duration::from_millis(5);
@@ -45,6 +49,35 @@ pub(super) struct PageRange {
 impl PageRange {
     /// Every page of a file.
     pub(super) const ALL: Self = Self { offset: 0, len: None };
+}
+
+/// Proof that nobody who waits for the answer to a request has a page of the page cache locked, or
+/// under write-back, for it. Only such an answer may wait until pages have been dropped.
+///
+/// The open(2) flags of a request prove nothing: they are what a program has made of its descriptor
+/// by the time the kernel sends, which may be later than when it began to write through the page
+/// cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HoldsNoPage(());
+
+impl HoldsNoPage {
+    /// Of a write. It comes straight from a caller's buffer if it tells whose locks it stands by,
+    /// or if the file was opened for that; there only a mapping has pages, and the kernel says so
+    /// when it writes these.
+    pub(super) fn of_write(request: WriteFlags, route: Route) -> Option<Self> {
+        let straight = request.contains(WriteFlags::LOCK_OWNER) || route != Route::Cached;
+        (straight && !request.contains(WriteFlags::CACHE)).then_some(Self(()))
+    }
+
+    /// Of a read. It goes straight to a caller's buffer if it tells whose locks it stands by.
+    pub(super) fn of_read(request: ReadFlags) -> Option<Self> {
+        request.contains(ReadFlags::LOCK_OWNER).then_some(Self(()))
+    }
+
+    /// Of a request that brings attributes: the kernel has locked the inode.
+    pub(super) fn of_setattr() -> Self {
+        Self(())
+    }
 }
 
 /// What is to be done afterwards, mostly an answer.
@@ -126,9 +159,20 @@ impl Pages {
         self.tasks.close();
     }
 
-    /// Has the pages of a range dropped, then runs `then`.
-    pub(super) fn drop(&self, ino: NodeId, range: PageRange, then: impl FnOnce() + Send + 'static) {
+    /// Has the pages of a range dropped, then runs `then`, which answers a request.
+    pub(super) fn drop(
+        &self,
+        ino: NodeId,
+        range: PageRange,
+        _answered: HoldsNoPage,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         self.send(Task::Drop { ino, range, then: Box::new(then) });
+    }
+
+    /// Has the pages of a range dropped, and nobody wait for it.
+    pub(super) fn drop_later(&self, ino: NodeId, range: PageRange) {
+        self.send(Task::Drop { ino, range, then: Box::new(|| ()) });
     }
 
     /// Has the page cache filled with what was written.
@@ -145,8 +189,14 @@ impl Pages {
         self.send(Task::Store { ino, offset, data, number, answered: now() });
     }
 
-    /// Makes sure that nothing that was written to a file before is stored later, then runs `then`.
-    pub(super) fn settle(&self, ino: NodeId, then: impl FnOnce() + Send + 'static) {
+    /// Makes sure that nothing that was written to a file before is stored later, then runs `then`,
+    /// which answers a request.
+    pub(super) fn settle(
+        &self,
+        ino: NodeId,
+        _answered: HoldsNoPage,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         if self.forget(ino) {
             self.send(Task::Then(Box::new(then)));
         } else {
@@ -157,7 +207,7 @@ impl Pages {
     /// The same for those who must not wait: what is just being stored is dropped afterwards.
     pub(super) fn settle_later(&self, ino: NodeId) {
         if self.forget(ino) {
-            self.drop(ino, PageRange::ALL, || ());
+            self.drop_later(ino, PageRange::ALL);
         }
     }
 

@@ -8,6 +8,9 @@
 //!   in the tick of its clock that made the file);
 //! - where there is not room for twice as much, files are opened for direct writes, so that write(2) itself
 //!   finds the drive full;
+//! - a direct read that goes beyond the end of the file as it has arrived here is answered when the
+//!   kernel has sent what it has behind that end: what is between is a hole. (Before a copy it sends
+//!   that by itself.)
 //! - holes are not looked for in a file while it is open for collected writes: the kernel asks without sending what it
 //!   has, and syncfs(2) does not wait until it has arrived. Once a writer has closed it, all of it has arrived.
 //!
@@ -29,6 +32,8 @@ use zonal_fuse_transport::abi::InitFlags;
 use zonal_fuse_transport::{Errno, NodeId, Reply, request};
 
 use super::inbox::Inbox;
+use super::pages::PageRange;
+use super::zone_files::size;
 use super::{Front, convert};
 use crate::options::WriteCache;
 
@@ -171,6 +176,18 @@ impl Front {
     /// Whether the kernel may have data of a file that has not arrived here.
     pub(super) fn is_collecting(&self, ino: NodeId) -> bool {
         self.has_write_back() && self.shared.collected.writers().contains_key(&ino)
+    }
+
+    /// The pages in which the kernel may have more of a file than has arrived here, if a request
+    /// goes beyond what has: up to `end`. The kernel sends what it has of the range that is asked
+    /// for, but what makes the file longer than that is in other pages. It sends these when they
+    /// are dropped.
+    pub(super) fn collected_beyond(&self, ino: NodeId, end: u64) -> Option<PageRange> {
+        if !self.is_collecting(ino) {
+            return None;
+        }
+        let arrived = self.inside(|fs| size(fs, self.ino(ino)))?;
+        (arrived < end).then_some(PageRange { offset: arrived, len: None })
     }
 
     /// Whether a file that is opened for writing now would be told of a full drive too late.

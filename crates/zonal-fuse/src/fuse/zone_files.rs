@@ -16,7 +16,7 @@ use zonal_fs::vfs::{Access, FileSystem, Ino, WriteFlags, Written};
 use zonal_fuse_transport::{Errno, Header, NodeId, Reply};
 
 use super::Front;
-use super::pages::PageRange;
+use super::pages::{HoldsNoPage, PageRange};
 use crate::latency::Operation;
 
 /// Writes that failed.
@@ -98,19 +98,34 @@ impl Front {
     }
 
     /// The content of a file has changed by other means than a write: no page of before stays when `then` runs.
-    pub(super) fn settle(&self, node: NodeId, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn settle(
+        &self,
+        node: NodeId,
+        answered: HoldsNoPage,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         if self.shared.openings.has_pages(self.ino(node)) {
-            self.shared.pages.settle(node, || ());
-            self.shared.pages.drop(node, PageRange::ALL, then);
+            self.shared.pages.settle(node, answered, || ());
+            self.shared.pages.drop(node, PageRange::ALL, answered, then);
         } else {
-            self.shared.pages.settle(node, then);
+            self.shared.pages.settle(node, answered, then);
         }
     }
 
-    /// Answers a write that has failed. It may have changed the file, and the file system.
-    pub(super) fn after_failed_write(&self, node: NodeId, reply: Reply, error: Errno) {
+    /// Answers a write that has failed. It may have changed the file, and the file system. If it
+    /// may hold pages until it is answered, the answer must not wait for them.
+    pub(super) fn after_failed_write(
+        &self,
+        node: NodeId,
+        (reply, holds_none): (Reply, Option<HoldsNoPage>),
+        error: Errno,
+    ) {
+        let Some(answered) = holds_none else {
+            self.after_failed_read(node);
+            return reply.error(error);
+        };
         let front = self.clone();
-        self.settle(node, move || {
+        self.settle(node, answered, move || {
             front.forget_attributes(node);
             front.watch_access();
             reply.error(error);
@@ -122,7 +137,7 @@ impl Front {
     pub(super) fn after_failed_read(&self, node: NodeId) {
         self.shared.pages.settle_later(node);
         if self.shared.openings.has_pages(self.ino(node)) {
-            self.shared.pages.drop(node, PageRange::ALL, || ());
+            self.shared.pages.drop_later(node, PageRange::ALL);
         }
         self.forget_attributes(node);
         self.watch_access();
