@@ -8,6 +8,7 @@
 //! - `convert`: attributes, times, kinds and flags of the two sides.
 //! - `ioctl`: inode flags and shutdown.
 //! - `inbox`: work for the threads of a mount.
+//! - `links`: files that are losing a name, and the kernel's count of their names.
 //! - `pins`: how often the kernel has looked each inode up.
 //! - `pages`: pages of the page cache that direct writes make stale, or fill.
 //! - `process`: groups and capabilities of a caller, which requests do not carry.
@@ -32,6 +33,7 @@ mod data;
 mod hidden;
 mod inbox;
 mod ioctl;
+mod links;
 mod nodes;
 mod open;
 mod openings;
@@ -63,6 +65,7 @@ use crate::options::{
 };
 use crate::read_only::RemountTrigger;
 pub(crate) use hidden::make_hidden;
+use links::Links;
 use nodes::Nodes;
 use open::Closings;
 use openings::Openings;
@@ -103,6 +106,7 @@ struct Shared {
     blksize: u32,
     pins: Pins,
     releases: Releases,
+    links: Links,
     pages: Pages,
     syncs: Syncs,
     collected: Collected,
@@ -153,6 +157,7 @@ impl Front {
             latencies,
             pins: Pins::default(),
             releases: Releases::default(),
+            links: Links::default(),
             pages: Pages::default(),
             syncs: Syncs::default(),
             collected: Collected::default(),
@@ -293,9 +298,10 @@ impl Front {
         self.shared.nodes.ino(node)
     }
 
-    /// Attributes, with the inode's own number.
+    /// Attributes that are told now, with the inode's own number.
     fn attr(&self, attr: &Attr) -> abi::Attr {
         self.shared.zone_writes.see(attr.ino);
+        self.keep_count(attr.ino);
         convert::attr(attr, self.shared.blksize)
     }
 

@@ -54,7 +54,9 @@ impl Serve for Front {
                 self.add(header, (name, umask), &new, reply);
             }
             Op::Unlink { name } => {
-                let outcome = self.run(Operation::Unlink, node, |fs, dir| fs.unlink(dir, name));
+                let outcome = self.run(Operation::Unlink, node, |fs, dir| {
+                    self.losing_name(fs, (dir, name), || fs.unlink(dir, name))
+                });
                 reply::empty(reply, outcome);
             }
             Op::Rmdir { name } => {
@@ -209,13 +211,16 @@ impl Front {
     ) {
         let result = convert::rename_flags(flags).and_then(|flags| {
             self.run(Operation::Rename, parent, |fs, parent| {
-                fs.rename((parent, name), (self.ino(new_parent), new_name), flags)
+                let target = (self.ino(new_parent), new_name);
+                // What has that name loses it, unless it gets the other one.
+                self.losing_name(fs, target, || fs.rename((parent, name), target, flags))
             })
         });
         reply::empty(reply, result);
     }
 
     fn link(&self, source: NodeId, (parent, name): (NodeId, &[u8]), reply: Reply) {
+        self.shared.links.is_locked(self.ino(source));
         let result = self.run(Operation::Link, source, |fs, ino| {
             self.entered(fs, &fs.link(ino, self.ino(parent), name)?)
         });

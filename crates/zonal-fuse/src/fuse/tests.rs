@@ -44,7 +44,7 @@ impl FileSystem for Closed {
             ino,
             kind: FileKind::Regular,
             perm: 0o644,
-            nlink: 1,
+            nlink: 2,
             uid: 0,
             gid: 0,
             rdev: 0,
@@ -68,7 +68,7 @@ impl FileSystem for Closed {
         self.pins.fetch_sub(1, Ordering::Relaxed);
     }
     fn lookup(&self, _: Ino, _: &[u8]) -> Result<Attr> {
-        unsupported()
+        self.getattr(Ino::new(7))
     }
     fn setattr(&self, _: &Caller, _: Ino, _: &SetAttr) -> Result<Attr> {
         unsupported()
@@ -77,7 +77,7 @@ impl FileSystem for Closed {
         unsupported()
     }
     fn unlink(&self, _: Ino, _: &[u8]) -> Result<()> {
-        unsupported()
+        Ok(())
     }
     fn rmdir(&self, _: Ino, _: &[u8]) -> Result<()> {
         unsupported()
@@ -226,6 +226,39 @@ fn a_kernel_that_sends_its_data_at_a_close_anyway_is_told_to_send_no_flush() {
         let answer = [16_u32.to_le_bytes(), error.to_le_bytes(), [5, 0, 0, 0], [0; 4]].concat();
         assert_eq!(*kernel.0.lock().unwrap(), [answer], "{agreed:?}");
     }
+}
+
+#[test]
+fn attributes_of_a_file_that_is_losing_a_name_are_told_and_not_taken() {
+    let front = Front::new(
+        Arc::new(Closed::default()) as _,
+        latencies(),
+        &MountConfig::new("", Path::new("/")),
+    );
+    let kernel = Arc::new(Kernel(Mutex::default()));
+    front.connect(Notifier::new(Arc::clone(&kernel) as _), InitFlags::empty());
+    let serve = |node, op| {
+        let header = Header { unique: 5, node, uid: 0, gid: 0, pid: 1 };
+        front.serve(&header, op, Reply::new(5, Arc::clone(&kernel) as _));
+        std::mem::take(&mut *kernel.0.lock().unwrap())
+    };
+    // Of a message of the kernel's, the number of the request, or that of the notification.
+    let number = |message: &Vec<u8>| match &message[8..16] {
+        [0, 0, 0, 0, 0, 0, 0, 0] => -i32::from_le_bytes(message[4..8].try_into().unwrap()),
+        unique => i32::from(unique[0]),
+    };
+    let numbers = |messages: &[Vec<u8>]| messages.iter().map(number).collect::<Vec<_>>();
+    let (file, look) = (NodeId(7), || Op::Getattr { open: false });
+    let (answer, stale) = (5, -2);
+    assert_eq!(numbers(&serve(file, look())), [answer]);
+    assert_eq!(numbers(&serve(NodeId::ROOT, Op::Unlink { name: b"name" })), [answer]);
+    for op in [look(), Op::Statx, look()] {
+        assert_eq!(numbers(&serve(file, op)), [stale, answer]);
+    }
+    assert_eq!(numbers(&serve(NodeId::ROOT, Op::Lookup { name: b"other" })), [stale, answer]);
+    assert_eq!(numbers(&serve(NodeId(8), look())), [answer], "another file");
+    serve(NodeId::ROOT, Op::Link { source: file, name: b"more" });
+    assert_eq!(numbers(&serve(file, look())), [answer], "the kernel knows");
 }
 
 #[test]

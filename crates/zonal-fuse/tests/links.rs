@@ -1,0 +1,73 @@
+//! Names that come and go while somebody looks at their file: the kernel's count of them stays
+//! right.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod mounted;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use mounted::Mounted;
+
+#[test]
+#[ignore = "the daemon of the other tests"]
+fn daemon() {
+    mounted::daemon();
+}
+
+/// How often a name comes and goes.
+const ROUNDS: usize = 2_000;
+
+/// Runs `change` so often while two threads look at the file `name`.
+fn while_others_look(name: &Path, change: impl Fn(usize) -> io::Result<()>) -> io::Result<()> {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    // It is not always there.
+                    let _ = File::open(name).and_then(|file| file.metadata());
+                }
+            });
+        }
+        let outcome = (0..ROUNDS).try_for_each(change);
+        ended.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
+/// Checks a file `name` that has so many names.
+fn check(mounted: &Mounted, name: &str, links: u64) {
+    assert_eq!(fs::metadata(mounted.path(name)).unwrap().nlink(), links);
+    fs::hard_link(mounted.path(name), mounted.path("another")).unwrap();
+    assert_eq!(fs::metadata(mounted.path("another")).unwrap().nlink(), links + 1);
+    fs::remove_file(mounted.path("another")).unwrap();
+    assert_eq!(fs::metadata(mounted.path(name)).unwrap().nlink(), links);
+}
+
+#[test]
+fn a_file_can_be_linked_after_its_other_name_went_while_others_looked() {
+    for options in ["", "writeback"] {
+        let Some(mut mounted) = mounted::mount_with(options) else { return };
+        let (first, second) = (mounted.path("first"), mounted.path("second"));
+        fs::write(&first, "content").unwrap();
+        while_others_look(&second, |round| {
+            fs::hard_link(&first, &second)?;
+            if round % 2 == 0 {
+                return fs::remove_file(&second);
+            }
+            // The same in another way: what takes the place of a name.
+            fs::write(mounted.path("other"), "other")?;
+            fs::rename(mounted.path("other"), &second)?;
+            fs::remove_file(&second)
+        })
+        .unwrap();
+        check(&mounted, "first", 1);
+        mounted.unmount();
+    }
+}
