@@ -491,6 +491,12 @@ pub trait FileSystem: Send + Sync {
         self.read_with(ino, offset, buffer, ReadFlags::empty())
     }
 
+    /// An inode is read from a cache that is not ours: moves its access time if that is due, as any
+    /// read does. Whether it was.
+    fn note_read(&self, _ino: Ino) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Writes `data` at `offset`, or at the end of the file with `APPEND`.
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written>;
 

@@ -194,6 +194,10 @@ impl FileSystem for Control {
         self.attr(ino)
     }
 
+    fn note_read(&self, ino: Ino) -> Result<bool> {
+        if is_own(ino) { Ok(false) } else { self.fs.note_read(ino) }
+    }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         refuse(ino)?;
         self.fs.readlink(ino)

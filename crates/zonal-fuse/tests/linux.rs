@@ -49,6 +49,54 @@ fn access_times_follow_the_mount_options() {
 }
 
 #[test]
+fn content_in_the_page_cache_is_read_with_an_access_time() {
+    for options in ["relatime", "relatime,writeback"] {
+        let Some(mut mounted) = mounted::mount_with(options) else { return };
+        let file = mounted.path("file");
+        // A whole page: the kernel has it from the write, and asks for nothing.
+        fs::write(&file, [b'x'; 4096]).unwrap();
+        let written = fs::metadata(&file).unwrap();
+        let before = (written.atime(), written.atime_nsec());
+        // The clock may be one of a few ticks in a hundred reads.
+        let is_later = |than| (0..100_000).any(|_| read(&file) > than);
+        assert!(is_later(before), "{options}: the first");
+        let first = read(&file);
+        assert_eq!(read(&file), first, "{options}: the second");
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        assert!(is_later(first), "{options}: the first after a change");
+        let again = read(&file);
+        mounted.remount(options);
+        let meta = fs::metadata(&file).unwrap();
+        assert_eq!((meta.atime(), meta.atime_nsec()), again, "{options}: after a new mount");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn with_strictatime_every_listing_and_every_look_at_a_link_has_its_time() {
+    let Some(mut mounted) = mounted::mount_with("strictatime") else { return };
+    let (dir, link) = (mounted.path("dir"), mounted.path("link"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), "").unwrap();
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    let times = || {
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("target"));
+        [&dir, &link].map(|path| {
+            let meta = fs::symlink_metadata(path).unwrap();
+            (meta.atime(), meta.atime_nsec())
+        })
+    };
+    for round in 0..5 {
+        let seen = times();
+        // The clock may be one of a few ticks in a hundred reads.
+        let both_later = |now: [(i64, i64); 2]| now[0] > seen[0] && now[1] > seen[1];
+        assert!((0..10_000).any(|_| both_later(times())), "round {round}: {seen:?}");
+    }
+    mounted.unmount();
+}
+
+#[test]
 fn a_file_opened_with_o_noatime_is_read_without_a_trace() {
     const O_NOATIME: i32 = 0o1_000_000;
     const O_DIRECT: i32 = 0o40000;

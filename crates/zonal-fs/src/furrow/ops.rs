@@ -93,6 +93,10 @@ impl FileSystem for Furrow {
         })
     }
 
+    fn note_read(&self, ino: Ino) -> Result<bool> {
+        self.touch_atime(ino)
+    }
+
     fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
         let offset = self.write_file(ino, offset, data, flags)?;
         Ok(Written { offset, len: data.len() as u64 })

@@ -183,13 +183,16 @@ impl Furrow {
         })
     }
 
-    /// Moves the access time, if the policy says so.
-    pub(super) fn touch_atime(&self, ino: Ino) -> Result<()> {
+    /// Moves the access time, if the policy says so; whether it does.
+    pub(super) fn touch_atime(&self, ino: Ino) -> Result<bool> {
         let due = self.loaded(|| {
             let state = self.read_state();
             Ok(self.atime_due(ino, state.inode(ino)?))
         })?;
-        due.map_or(Ok(()), |atime| self.move_atime(ino, atime))
+        if let Some(atime) = due {
+            self.move_atime(ino, atime)?;
+        }
+        Ok(due.is_some())
     }
 
     /// What the access time becomes when an inode is read now; `None` if it stays.

@@ -1,6 +1,8 @@
 //! Requests about the content of files, and about what is durable.
 
 use zonal_fs::vfs::{FileModel, SetAttr, SyncKind, WriteFlags};
+use zonal_fuse_transport::abi::FopenFlags;
+use zonal_fuse_transport::reply::Opened;
 use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 
@@ -9,7 +11,7 @@ use super::pages::{HoldsNoPage, PageRange};
 use super::reply::Route;
 use super::{Front, convert, reply};
 use crate::latency::Operation;
-use crate::options::DirectWrites;
+use crate::options::{Atime, DirectWrites};
 
 impl Front {
     /// Answers a request about content; ENOSYS to any that is not served at all.
@@ -28,6 +30,11 @@ impl Front {
             }
             Op::Lseek { offset, whence } => self.lseek(node, offset, whence, reply),
             Op::CopyFileRange(range) => self.copy_range(node, range, reply),
+            // Every listing is to be seen.
+            Op::Opendir if self.shared.atime == Atime::Always => {
+                let flags = FopenFlags::empty();
+                reply.opened(&Opened { handle: 0, flags, backing: None });
+            }
             // Of OPENDIR: the kernel then opens directories without asking again, and keeps their
             // listings until it changes the directory: nobody else does.
             _ => reply.error(Errno::NOSYS),

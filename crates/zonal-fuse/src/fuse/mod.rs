@@ -334,7 +334,6 @@ impl Front {
             | InitFlags::DO_READDIRPLUS
             | InitFlags::READDIRPLUS_AUTO
             | InitFlags::EXPLICIT_INVAL_DATA
-            | InitFlags::CACHE_SYMLINKS
             | InitFlags::EXPORT_SUPPORT
             | InitFlags::HAS_IOCTL_DIR;
         // With it, the kernel makes EIO of a short asynchronous write (fuse_get_res_by_io); without it, it sends
@@ -347,6 +346,10 @@ impl Front {
         if !zones {
             // A zone file that is open for writing cannot be mapped: pages are not written in order.
             wished |= InitFlags::DIRECT_IO_ALLOW_MMAP;
+        }
+        if self.shared.atime != Atime::Always {
+            // Otherwise every look at a link is to be seen.
+            wished |= InitFlags::CACHE_SYMLINKS;
         }
         if self.shared.write_cache == WriteCache::Back {
             wished |= InitFlags::WRITEBACK_CACHE;

@@ -16,6 +16,7 @@ use super::reply::{Route, opened};
 use super::{Front, convert};
 use crate::control;
 use crate::latency::Operation;
+use crate::options::Atime;
 
 /// How long an open waits for closes on their way. After that it fails, which changes nothing.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -55,6 +56,9 @@ impl Front {
             (FileModel::Posix, Wish::DirectReads) => (Route::Direct, None),
             (FileModel::Posix, Wish::Other(route)) => (route, None),
         };
+        if route == Route::Cached {
+            self.note_reader(node, flags);
+        }
         if has_pages(route, flags) {
             self.shared.pins.open_cached(ino);
         }
@@ -62,6 +66,22 @@ impl Front {
             self.add_writer(node);
         }
         Ok(opened((route, backing), model, self.shared.atime))
+    }
+
+    /// What the kernel has in its pages is read without our seeing it. So an access time that is
+    /// due moves when such a file is opened for reading.
+    fn note_reader(&self, node: NodeId, flags: i32) {
+        let reads = flags & convert::O_ACCMODE != convert::O_WRONLY;
+        let leaves_traces = reads && flags & convert::O_NOATIME == 0;
+        if !leaves_traces
+            || self.shared.atime != Atime::Relative
+            || !self.shared.pins.may_have_pages(self.ino(node))
+        {
+            return;
+        }
+        if let Ok(true) = self.call(Operation::Open, node, |fs, ino| fs.note_read(ino)) {
+            self.forget_attributes(node);
+        }
     }
 
     /// Takes back an [`open_file`](Self::open_file).

@@ -108,6 +108,11 @@ impl Pins {
         }
     }
 
+    /// Whether the kernel may have pages of a file.
+    pub(super) fn may_have_pages(&self, ino: Ino) -> bool {
+        self.stale(ino, 0, 0).is_some()
+    }
+
     /// What a direct write to these bytes may have made stale.
     pub(super) fn stale(&self, ino: Ino, offset: u64, len: u64) -> Option<Stale> {
         let counts = self.shard(ino).get(&ino).copied()?;
@@ -157,6 +162,7 @@ mod tests {
     #[test]
     fn a_file_that_was_never_cached_has_nothing_stale() {
         assert_eq!(pins().stale(INO, 0, 4096), None);
+        assert!(!pins().may_have_pages(INO));
         assert_eq!(Pins::default().stale(INO, 0, 4096), None, "the kernel does not know it");
     }
 
@@ -167,6 +173,7 @@ mod tests {
         let stale = pins.stale(INO, 4096, 512).unwrap();
         assert_eq!(stale.range, PageRange { offset: 4096, len: Some(512) });
         pins.dropped(INO, stale);
+        assert!(pins.may_have_pages(INO));
         assert!(pins.stale(INO, 4096, 512).is_some(), "a reader may bring them back at any time");
     }
 
