@@ -2,8 +2,8 @@
 //!
 //! A second-chance scan goes round the inodes. It evicts inodes that were not used since its last
 //! visit, and pieces of the maps of large files and of large directories. What an uncommitted row
-//! names stays. So does what was loaded a moment ago, so that an operation that needs several
-//! things finds all of them.
+//! names stays. So does what an operation has loaded, until it ends, so that one that needs several things
+//! finds all of them; and what was loaded a moment ago.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::vfs::Ino;
 /// What was used within so many loads stays.
 const KEPT_LOADS: u64 = 64;
 
-/// The same of pieces of maps: an operation that waits for some of them may need several loads.
+/// The same of pieces of maps.
 const PIECE_LOADS: u64 = 16 * KEPT_LOADS;
 
 /// Inodes and pieces that are looked at in one go: a tenth of a millisecond, while others wait. Each
@@ -32,6 +32,60 @@ const IN_VAIN_MAX: usize = 4096;
 
 /// Map entries that go at once.
 const PIECE_ENTRIES: usize = 256;
+
+/// When what was read is evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// When there is too much of it.
+    #[default]
+    ByNeed,
+    /// All of it that may go, each time that the state is locked. For tests only: whatever an operation
+    /// believes to be in memory, without a look under the same lock, is not there.
+    AtEveryLock,
+}
+
+impl Eviction {
+    pub(super) fn is_at_every_lock(self) -> bool {
+        self == Self::AtEveryLock
+    }
+}
+
+/// What a scan spares, and how much of a map or a directory goes at once.
+#[derive(Clone, Copy, Debug)]
+struct Scan {
+    /// What was loaded or used from this load on stays.
+    kept_from: u64,
+    /// The same of pieces of maps.
+    pieces_kept_from: u64,
+    piece: usize,
+    /// Whether what was used since the hand came by stays.
+    chance: Chance,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chance {
+    Second,
+    None,
+}
+
+impl Scan {
+    /// For who needs memory.
+    fn by_need(state: &State) -> Self {
+        let (now, needed) = (state.loads.count() + 1, state.loads.oldest_needed());
+        Self {
+            kept_from: now.saturating_sub(KEPT_LOADS).min(needed),
+            pieces_kept_from: now.saturating_sub(PIECE_LOADS).min(needed),
+            piece: PIECE_ENTRIES,
+            chance: Chance::Second,
+        }
+    }
+
+    /// For tests: only what a running operation has loaded is spared.
+    fn of_everything(state: &State) -> Self {
+        let needed = state.loads.oldest_needed();
+        Self { kept_from: needed, pieces_kept_from: needed, piece: 2, chance: Chance::None }
+    }
+}
 
 impl Furrow {
     /// Whether there is too much of what was read, and some of it may go.
@@ -77,13 +131,14 @@ impl State {
 
     /// Lets go of what nobody uses until `target` bytes are left, or most of it was looked at.
     fn evict(&mut self, target: usize) {
+        let scan = Scan::by_need(self);
         let mut looks = LOOKS_MAX;
         let mut rounds = 0;
         while self.taken_bytes() > target && looks > 0 && rounds < 3 {
             looks -= 1;
             let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() else {
                 (self.hand.ino, self.hand.block) = (Ino::default(), 0);
-                self.evict_extents();
+                self.evict_extents(scan);
                 rounds += 1;
                 continue;
             };
@@ -91,26 +146,43 @@ impl State {
                 (self.hand.ino, self.hand.block) = (ino, 0);
             }
             let held = self.held_bytes;
-            let pieces = self.evict_pieces(ino).max(self.evict_entries(ino));
+            let pieces = self.evict_pieces(ino, scan).max(self.evict_entries(ino, scan));
             looks = looks.saturating_sub(pieces);
             if pieces == 0 {
-                self.evict_inode(ino);
+                self.evict_inode(ino, scan);
                 (self.hand.ino, self.hand.block) = (Ino::new(ino.get() + 1), 0);
             }
             self.hand.in_vain = if self.held_bytes < held { 0 } else { self.hand.in_vain + 1 };
         }
     }
 
+    /// Lets go of all that may go.
+    pub(super) fn evict_everything(&mut self) {
+        let scan = Scan::of_everything(self);
+        let hand = std::mem::take(&mut self.hand);
+        while let Some((&ino, _)) = self.inodes.range(self.hand.ino..).next() {
+            self.hand.block = 0;
+            while self.evict_pieces(ino, scan).max(self.evict_entries(ino, scan)) > 0 {}
+            self.evict_inode(ino, scan);
+            self.hand.ino = Ino::new(ino.get() + 1);
+        }
+        self.evict_extents(scan);
+        while self.hand.extent > 0 {
+            self.evict_extents(scan);
+        }
+        self.hand = hand;
+    }
+
     /// Lets go of an inode that nobody has used since the hand came by.
-    fn evict_inode(&mut self, ino: Ino) {
-        let now = self.loads.count();
+    fn evict_inode(&mut self, ino: Ino, scan: Scan) {
         let keys = [(RowKind::Inode, 0), (RowKind::Entry, u64::MAX)];
         let [first, last] = keys.map(|(kind, at)| Key::new(kind, ino.get(), at));
         let is_changed = self.is_any_changed(first, last);
         let is_waiting = self.reaping.contains(&ino);
         let Some(inode) = self.inodes.get_mut(&ino) else { return };
         let used = inode.used.last.load(Ordering::Relaxed);
-        let is_recent = used + KEPT_LOADS > now || inode.used.seen != used;
+        let has_chance = scan.chance == Chance::Second && inode.used.seen != used;
+        let is_recent = used >= scan.kept_from || has_chance;
         inode.used.seen = used;
         if is_recent || is_changed || is_waiting || inode.nlink == 0 || inode.is_being_written() {
             return;
@@ -122,25 +194,25 @@ impl State {
 
     /// Lets go of a piece of the map of a large file; returns how many entries were looked at, none
     /// if there is no further piece.
-    fn evict_pieces(&mut self, ino: Ino) -> usize {
+    fn evict_pieces(&mut self, ino: Ino, scan: Scan) -> usize {
         let from = self.hand.block;
         let Some(file) = self.inodes.get(&ino).and_then(|inode| inode.file().ok()) else {
             return 0;
         };
-        if file.map.len() <= 2 * PIECE_ENTRIES {
+        if file.map.len() <= 2 * scan.piece {
             return 0;
         }
         let mut entries = file.map.range(from..);
         let Some((&first, _)) = entries.next() else { return 0 };
-        let last = entries.nth(PIECE_ENTRIES - 2).or_else(|| file.map.iter().next_back());
+        let last = entries.nth(scan.piece - 2).or_else(|| file.map.iter().next_back());
         let Some((&last, entry)) = last.filter(|(last, _)| **last > first) else { return 0 };
         let end = last + u64::from(entry.blocks());
         self.hand.block = end;
-        let now = self.loads.count();
+        let kept_from = scan.pieces_kept_from;
         let is_recent =
-            |piece: &Piece| piece.block < end && first < piece.end && piece.at + PIECE_LOADS > now;
+            |piece: &Piece| piece.block < end && first < piece.end && piece.at >= kept_from;
         if file.loaded.iter().any(is_recent) {
-            return PIECE_ENTRIES;
+            return scan.piece;
         }
         let kept = self.kept_of(ino, file, first..end);
         let entries = file.map.range(first..end).map(|(&start, _)| start);
@@ -160,7 +232,7 @@ impl State {
         }
         let held_now = file.frame_bytes();
         self.count_held(held, held_now);
-        PIECE_ENTRIES
+        scan.piece
     }
 
     /// Blocks of a part of a map that stay known. Those of changed rows, also of rows that are deleted: as
@@ -177,16 +249,16 @@ impl State {
 
     /// Lets go of a piece of an indexed directory, as of a map: the others need all their entries to
     /// say that a name is not there.
-    fn evict_entries(&mut self, ino: Ino) -> usize {
+    fn evict_entries(&mut self, ino: Ino, scan: Scan) -> usize {
         let from = self.hand.block;
         let Some(directory) = self.inodes.get(&ino).and_then(|inode| inode.directory().ok()) else {
             return 0;
         };
         let Some(names) = &directory.names else { return 0 };
-        if directory.by_cookie.len().max(names.known_count()) <= 2 * PIECE_ENTRIES {
+        if directory.by_cookie.len().max(names.known_count()) <= 2 * scan.piece {
             return 0;
         }
-        let piece = directory.range(from..u64::MAX).take(PIECE_ENTRIES);
+        let piece = directory.range(from..u64::MAX).take(scan.piece);
         let piece: Vec<(u64, u64, usize)> =
             piece.map(|named| (named.cookie, named.hash, name_held_bytes(&named.name))).collect();
         let Some(&(last, ..)) = piece.last() else {
@@ -194,11 +266,11 @@ impl State {
             return 0;
         };
         self.hand.block = last.saturating_add(1);
-        let now = self.loads.count();
-        let is_recent =
-            |&(cookie, at): &(u64, u64)| (from..=last).contains(&cookie) && at + KEPT_LOADS > now;
+        let is_recent = |(cookies, at): &(Range<u64>, u64)| {
+            cookies.start <= last && from < cookies.end && *at >= scan.kept_from
+        };
         if directory.loaded.iter().any(is_recent) {
-            return PIECE_ENTRIES;
+            return scan.piece;
         }
         let key = |kind, at| Key::new(kind, ino.get(), at);
         // Deleted entries are among them: the table still has these.
@@ -227,7 +299,7 @@ impl State {
         }
         let held_now = directory.frame_bytes();
         self.count_held(held, held_now);
-        PIECE_ENTRIES
+        scan.piece
     }
 
     /// Places of rows that are to be committed, or being committed, or that name an old place until then.
@@ -257,13 +329,13 @@ impl State {
     }
 
     /// Lets go of shared extents. They are few, and soon read again.
-    fn evict_extents(&mut self) {
+    fn evict_extents(&mut self, scan: Scan) {
         let range = self.extents.range(ExtentId(self.hand.extent)..).take(LOOKS_MAX);
         let ids: Vec<ExtentId> = range.map(|(&id, _)| id).collect();
         self.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
         for id in ids {
             let extent = &self.extents[&id];
-            let is_recent = extent.used + KEPT_LOADS > self.loads.count();
+            let is_recent = extent.used >= scan.kept_from;
             if !is_recent && !self.is_changed(Key::new(RowKind::Extent, id.0, 0)) {
                 let bytes = extent.held_bytes();
                 self.extents.remove(&id);

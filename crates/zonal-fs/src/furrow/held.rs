@@ -76,9 +76,9 @@ impl<T> Default for Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// Adds one.
-    pub(super) fn note(&mut self, place: T) {
-        if self.0.len() == LOADED_MAX {
+    /// Adds one. The oldest goes where there are many, unless somebody still needs it.
+    pub(super) fn note(&mut self, place: T, is_needed: impl Fn(&T) -> bool) {
+        while self.0.len() >= LOADED_MAX && !is_needed(&self.0[0]) {
             self.0.remove(0);
         }
         self.0.push(place);

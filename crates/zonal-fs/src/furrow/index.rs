@@ -66,7 +66,7 @@ impl Directory {
         let count = if last + SEARCH_LOADS > now { count + 1 } else { 1 };
         self.searches = (count, now);
         if self.find(hash, name).is_none() {
-            self.absent.note(name.into());
+            self.absent.note(name.into(), |_| false);
         }
     }
 

@@ -16,7 +16,7 @@ use super::format::BLOCK_BYTES;
 use super::format::row::{Row, decode};
 use super::held::name_held_bytes;
 use super::load;
-use super::missing::{Lookup, Missing, Stop};
+use super::missing::{Lookup, Missing, Operation, Stop};
 use super::names::NameKey;
 use super::place::{Extent, MapEntry};
 use super::state::{Body, Directory, Entry, File, Inode, Piece, State, Xattr};
@@ -82,11 +82,12 @@ impl Furrow {
         &self,
         mut run: impl FnMut() -> Lookup<T>,
     ) -> Result<std::result::Result<T, Missing>> {
+        let mut operation = None;
         loop {
             match run() {
                 Ok(answer) => return Ok(Ok(answer)),
                 Err(Stop::Failed(error)) => return Err(error),
-                Err(Stop::NotLoaded(missing)) => match self.load(&missing) {
+                Err(Stop::NotLoaded(missing)) => match self.load(&missing, &mut operation) {
                     Err(FsError::NotFound) => return Ok(Err(missing)),
                     outcome => outcome?,
                 },
@@ -94,20 +95,25 @@ impl Furrow {
         }
     }
 
-    /// Reads something from the table into the state.
-    fn load(&self, missing: &Missing) -> Result<()> {
+    /// Reads something from the table into the state, for an operation that begins with its first load.
+    fn load(&self, missing: &Missing, operation: &mut Option<Operation>) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
-            if self.try_load(missing)? {
+            if self.try_load(missing, operation)? {
                 return Ok(());
             }
         }
         let _no_commit = self.hold_off_changes();
-        self.try_load(missing).map(drop)
+        self.try_load(missing, operation).map(drop)
     }
 
     /// Whether what was read still counted.
-    fn try_load(&self, missing: &Missing) -> Result<bool> {
-        let ticket = self.write_accounts().loads.begin(keys_of(missing));
+    fn try_load(&self, missing: &Missing, operation: &mut Option<Operation>) -> Result<bool> {
+        let ticket = {
+            let loads = &mut self.write_accounts().loads;
+            let ticket = loads.begin(keys_of(missing));
+            operation.get_or_insert_with(|| loads.begin_operation(ticket));
+            ticket
+        };
         let found = self.read_missing(missing);
         let mut state = self.write_accounts();
         let counts = state.loads.end(ticket);
@@ -441,7 +447,7 @@ impl State {
 
     /// Enters what was read, unless it has come or gone meanwhile.
     fn enter(&mut self, missing: &Missing, found: Found) {
-        let now = self.loads.count();
+        let (now, needed) = (self.loads.count(), self.loads.oldest_needed());
         match (missing, found) {
             (Missing::Inode(ino), Found::Inode(inode)) => {
                 let is_deleted = self.is_changed(Key::new(RowKind::Inode, ino.get(), 0));
@@ -455,7 +461,8 @@ impl State {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::File(file)) = inode.map(|inode| &mut inode.body) {
                     let held = file.frame_bytes();
-                    file.loaded.note(Piece { block: *block, end: known.end, wanted, at: now });
+                    let piece = Piece { block: *block, end: known.end, wanted, at: now };
+                    file.loaded.note(piece, |piece| piece.at >= needed);
                     self.held_bytes += file.frame_bytes() - held;
                     self.held_bytes += file.enter(entries, known);
                 }
@@ -464,7 +471,8 @@ impl State {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
                     let held = directory.frame_bytes();
-                    directory.loaded.note((*cookie, now));
+                    let loaded = (*cookie..known.end, now);
+                    directory.loaded.note(loaded, |(_, at)| *at >= needed);
                     self.held_bytes += directory.frame_bytes() - held;
                     self.held_bytes += directory.enter(entries, known, self.name_key);
                 }
@@ -558,7 +566,7 @@ mod tests {
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
         assert!(matches!(fs.lookup(Ino::ROOT, b"file"), Err(FsError::NotFound)));
         // Not even through its number.
-        fs.load(&Missing::Inode(ino)).unwrap();
+        fs.load(&Missing::Inode(ino), &mut None).unwrap();
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
         fs.sync().unwrap();
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));

@@ -1,9 +1,10 @@
-//! Missing metadata: how an operation says what it needs, and which loads are running.
+//! Missing metadata: how an operation says what it needs, and which loads and operations are running.
 //!
 //! [`loading`](super::loading) does the loading.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use super::place::ExtentId;
 use super::table::key::Key;
@@ -43,11 +44,27 @@ impl<E: Into<FsError>> From<E> for Stop {
 /// What an operation finds in memory.
 pub(super) type Lookup<T> = std::result::Result<T, Stop>;
 
-/// Loads that are under way.
+/// Loads that are under way, and operations that have loaded something.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
     under_way: Vec<Load>,
     next_ticket: u64,
+    operations: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+/// An operation, from its first load to its end. What it loads stays in memory until then: so each time that
+/// it runs again it misses less, and it ends however little memory there is.
+#[derive(Debug)]
+pub(super) struct Operation {
+    /// The ticket of its first load.
+    since: u64,
+    all: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.all.lock().expect("no holder panicked").remove(&self.since);
+    }
 }
 
 #[derive(Debug)]
@@ -72,6 +89,19 @@ impl Loads {
         self.next_ticket += 1;
         self.under_way.push(Load { ticket: self.next_ticket, keys, is_stale: false });
         self.next_ticket
+    }
+
+    /// Begins an operation with the load that was begun last.
+    pub(super) fn begin_operation(&self, since: u64) -> Operation {
+        let all = Arc::clone(&self.operations);
+        all.lock().expect("no holder panicked").insert(since);
+        Operation { since, all }
+    }
+
+    /// The load from which on everything that was loaded stays, as some operation still needs it.
+    pub(super) fn oldest_needed(&self) -> u64 {
+        let operations = self.operations.lock().expect("no holder panicked");
+        operations.first().copied().unwrap_or(u64::MAX)
     }
 
     /// Ends a load, and says whether what it has read still counts.

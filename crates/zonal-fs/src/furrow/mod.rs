@@ -103,6 +103,8 @@ use zonal::{ByteCount, Clock, ZonedDevice};
 pub use self::check::{CheckOptions, CheckPhase, CheckProgress, CheckReport, DataCheck, check};
 pub use self::division::{Division, division, plan};
 pub use self::dump::{DumpWhat, dump};
+#[doc(hidden)]
+pub use self::evict::Eviction;
 pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::losses::Loss;
 pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
@@ -321,6 +323,9 @@ impl Furrow {
     }
 
     fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        if self.options.eviction.is_at_every_lock() {
+            drop(self.write_accounts());
+        }
         self.state.read().expect("no holder panicked")
     }
 
@@ -337,7 +342,11 @@ impl Furrow {
     /// The state, to change what no row tells: room given out, users of an inode. And for a
     /// commit, which holds off all others.
     fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().expect("no holder panicked")
+        let mut state = self.state.write().expect("no holder panicked");
+        if self.options.eviction.is_at_every_lock() {
+            state.evict_everything();
+        }
+        state
     }
 
     /// For who puts blocks into the buffer. Waits while a commit writes what is there.

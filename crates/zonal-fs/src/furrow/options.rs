@@ -7,6 +7,7 @@ use zonal::placement::model::Rules;
 use zonal::{ByteCount, size};
 
 use super::Furrow;
+use super::evict::Eviction;
 use super::planted::Planted;
 use crate::FsError;
 use crate::options::Taken;
@@ -66,6 +67,8 @@ pub struct MountOptions {
     pub evidence: Evidence,
     /// A mistake to make on purpose. For tests of tests only.
     pub planted: Planted,
+    /// When what was read is evicted. For tests only.
+    pub eviction: Eviction,
 }
 
 impl Default for MountOptions {
@@ -79,6 +82,7 @@ impl Default for MountOptions {
             placement: Rules::ByLife,
             evidence: Evidence::default(),
             planted: Planted::default(),
+            eviction: Eviction::default(),
         }
     }
 }

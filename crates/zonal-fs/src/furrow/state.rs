@@ -11,7 +11,7 @@
 //! where several files share blocks. See [`place`](super::place).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex};
 
 use zonal::placement::learned::{Context, Learned};
@@ -106,9 +106,9 @@ pub(super) struct Directory {
     pub(super) next_cookie: u64,
     /// How many entries it has.
     pub(super) entries: u64,
-    /// Cookies from which on entries were loaded last, and the number of loads before: they are
-    /// kept for the operation that waits for them.
-    pub(super) loaded: Loaded<(u64, u64)>,
+    /// Cookies whose entries were loaded last, and the number of loads before: they are kept for the
+    /// operation that waits for them.
+    pub(super) loaded: Loaded<(Range<u64>, u64)>,
     /// What is known of its index, if it has one.
     pub(super) names: Option<Names>,
     /// Names that were looked for last in one that is not indexed, and are not there.
