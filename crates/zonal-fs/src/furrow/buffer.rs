@@ -117,12 +117,16 @@ impl Furrow {
         let mut data = Arc::new(base.map_or([0; BLOCK_BYTES], |base| *base.data));
         change(Arc::make_mut(&mut data));
         let reserved = state.growth(ino, block, block + 1)?;
+        let over = state.inode(ino)?.file()?.covering(block).and_then(|(_, entry)| entry.shared());
         let id = state.next_dirty;
         state.next_dirty += 1;
+        if let Some(extent) = over {
+            state.extents.keep_below(extent);
+        }
         state.totals.reserved += reserved;
         admission.hand_over(1);
         state.buffered.insert(ino);
-        let dirty = DirtyBlock { id, data, reserved };
+        let dirty = DirtyBlock { id, data, reserved, over };
         let file = state.inode_mut(ino)?.file_mut()?;
         file.growing += reserved;
         file.dirty.insert(block, dirty);
@@ -333,6 +337,9 @@ fn map_run(state: &mut State, run: &[Outgoing], (place, crcs): (Placed, &[u32]))
         state.totals.reserved -= dirty.reserved;
         file.growing -= dirty.reserved;
         dirty.reserved = 0;
+        if let Some(extent) = dirty.over.take() {
+            state.extents.let_go_below(extent);
+        }
         if Arc::ptr_eq(&dirty.data, &outgoing.data) {
             file.dirty.remove(&outgoing.block);
             state.totals.pending -= 1;

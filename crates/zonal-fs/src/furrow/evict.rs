@@ -328,18 +328,15 @@ impl State {
         self.count_held(held, held_now);
     }
 
-    /// Lets go of shared extents. They are few, and soon read again.
+    /// Lets go of shared extents. They are few, and soon read again. Those below buffered blocks stay.
     fn evict_extents(&mut self, scan: Scan) {
-        let range = self.extents.range(ExtentId(self.hand.extent)..).take(LOOKS_MAX);
-        let ids: Vec<ExtentId> = range.map(|(&id, _)| id).collect();
+        let ids = self.extents.ids_from(ExtentId(self.hand.extent)).take(LOOKS_MAX);
+        let ids: Vec<ExtentId> = ids.collect();
         self.hand.extent = ids.get(LOOKS_MAX - 1).map_or(0, |last| last.0 + 1);
         for id in ids {
-            let extent = &self.extents[&id];
-            let is_recent = extent.used >= scan.kept_from;
-            if !is_recent && !self.is_changed(Key::new(RowKind::Extent, id.0, 0)) {
-                let bytes = extent.held_bytes();
-                self.extents.remove(&id);
-                self.count_held(bytes, 0);
+            let is_changed = self.is_changed(Key::new(RowKind::Extent, id.0, 0));
+            if !is_changed && let Some(extent) = self.extents.evict(id, scan.kept_from) {
+                self.count_held(extent.held_bytes(), 0);
             }
         }
     }

@@ -10,6 +10,7 @@ use super::format::row::extent_bytes;
 use super::missing::{Lookup, Missing, Stop};
 use super::moving::Noted;
 use super::place::{Extent, ExtentId, MapEntry, Owner, Stored};
+use super::shared::Released;
 use super::state::{File, State};
 use super::table::key::RowKind;
 use crate::vfs::Ino;
@@ -63,7 +64,7 @@ impl State {
                 Some(Stored { zone: *zone, block: *block, crcs: crcs.as_slice() })
             }
             MapEntry::Shared { extent, skip, blocks } => {
-                let extent = self.extents.get(extent)?;
+                let extent = self.extents.get(*extent)?;
                 let end = skip.checked_add(*blocks)?;
                 let crcs = extent.crcs.as_slice().get(*skip as usize..end as usize)?;
                 Some(Stored { zone: extent.zone, block: extent.block + skip, crcs })
@@ -102,7 +103,7 @@ impl State {
         match entry {
             MapEntry::Preallocated { .. } | MapEntry::At { .. } => false,
             MapEntry::Shared { extent, .. } => {
-                self.extents.get(extent).is_some_and(|extent| extent.refs > 1)
+                self.extents.get(*extent).is_some_and(|extent| extent.refs > 1)
             }
         }
     }
@@ -135,6 +136,9 @@ impl State {
             file.growing -= dirty.reserved;
             self.totals.reserved -= dirty.reserved;
             self.totals.pending -= 1;
+            if let Some(extent) = dirty.over {
+                self.extents.let_go_below(extent);
+            }
         }
         if !blocks.is_empty() && file.dirty.is_empty() {
             self.buffered.remove(&ino);
@@ -258,9 +262,8 @@ impl State {
             }
             Owner::Extent(id) => {
                 self.mark(RowKind::Extent, id.0, 0);
-                let Some(extent) = self.extents.get_mut(&id) else { return };
-                self.zones.remove_live(extent.zone, blocks);
-                (extent.zone, extent.block) = (zone, block);
+                let Some(from) = self.extents.relocate(id, zone, block) else { return };
+                self.zones.remove_live(from, blocks);
                 self.zones.add_live(zone, block, blocks);
                 self.zones.record_owner(zone, OwnerRecord { block, blocks, owner });
                 self.changes.bytes += 4 * blocks as usize;
@@ -299,9 +302,7 @@ impl State {
             }
             MapEntry::Shared { extent, .. } => {
                 self.mark(RowKind::Extent, extent.0, 0);
-                if let Some(shared) = self.extents.get_mut(extent) {
-                    shared.refs = shared.refs.saturating_add(1);
-                }
+                self.extents.add_reference(*extent);
             }
         }
         let file = self.file_mut(ino);
@@ -386,12 +387,7 @@ impl State {
     /// wrong ones must do no worse than to be wrong.
     fn release(&mut self, id: ExtentId) -> Option<Extent> {
         self.mark(RowKind::Extent, id.0, 0);
-        let extent = self.extents.get_mut(&id)?;
-        extent.refs = extent.refs.saturating_sub(1);
-        if extent.refs > 0 {
-            return None;
-        }
-        let extent = self.extents.remove(&id)?;
+        let Released::Deleted(extent) = self.extents.release(id) else { return None };
         self.count_held(extent.held_bytes(), 0);
         let blocks = extent.crcs.blocks();
         self.zones.remove_live(extent.zone, blocks);

@@ -61,12 +61,12 @@ impl Directory {
     }
 
     /// Notes that its rows were searched for a name, which is not there if memory does not have it now.
-    pub(super) fn note_search(&mut self, (hash, name): (u64, &[u8]), now: u64) {
+    pub(super) fn note_search(&mut self, (hash, name): (u64, &[u8]), now: u64, needed: u64) {
         let (count, last) = self.searches;
         let count = if last + SEARCH_LOADS > now { count + 1 } else { 1 };
         self.searches = (count, now);
         if self.find(hash, name).is_none() {
-            self.absent.note(name.into(), |_| false);
+            self.absent.note((name.into(), now), |(_, at)| *at >= needed);
         }
     }
 
@@ -96,7 +96,7 @@ impl State {
             return check_names(directory, (ino, name), hash).map(|()| None);
         }
         let Some(cookie) = directory.known.first_unknown(0..u64::MAX) else { return Ok(None) };
-        if directory.absent.iter().any(|absent| absent[..] == *name) {
+        if directory.absent.iter().any(|(absent, _)| absent[..] == *name) {
             return Ok(None);
         }
         // One that is to be indexed needs all of its entries for it.
@@ -151,7 +151,7 @@ impl State {
         let before = directory.find(hash, name);
         assert!(before.is_none(), "an entry is removed before its name is used again");
         let sharing = directory.add(hash, name.into(), entry);
-        directory.absent.forget(|absent| absent[..] == *name);
+        directory.absent.forget(|(absent, _)| absent[..] == *name);
         directory.known.insert(entry.cookie..entry.cookie.saturating_add(1));
         directory.entries += 1;
         let is_indexed = directory.names.is_some();

@@ -195,7 +195,7 @@ impl Furrow {
         }
         match &mut inode.body {
             Body::File(file) => {
-                let known = if found.end < end { found.end.at() } else { u64::MAX };
+                let known = if found.end < end { found.end.at().max(map.end) } else { u64::MAX };
                 file.enter(map.entries, 0..known);
             }
             Body::Directory(directory)
@@ -239,7 +239,8 @@ impl Furrow {
                 map.entries.splice(0..0, before.entries);
             }
         }
-        let end = if end < key(u64::MAX) { end.at() } else { u64::MAX };
+        // Of the last piece all is known, not just its row's place.
+        let end = if end < key(u64::MAX) { end.at().max(map.end) } else { u64::MAX };
         Ok(Found::Map { entries: map.entries, known: start..end, wanted })
     }
 
@@ -409,7 +410,14 @@ impl File {
 
 impl Directory {
     /// Enters all entries with a hash. Returns the bytes they take.
-    fn enter_names(&mut self, entries: Vec<FoundEntry>, hash: u64, key: NameKey) -> usize {
+    fn enter_names(
+        &mut self,
+        entries: Vec<FoundEntry>,
+        hash: u64,
+        key: NameKey,
+        now: u64,
+        needed: u64,
+    ) -> usize {
         let mut bytes = 0;
         for (name, entry) in entries {
             let cookie = entry.cookie;
@@ -417,7 +425,7 @@ impl Directory {
         }
         let held = self.frame_bytes();
         if let Some(names) = &mut self.names {
-            names.note_known(hash);
+            names.note_known(hash, now, needed);
         }
         bytes + self.frame_bytes() - held
     }
@@ -450,8 +458,7 @@ impl State {
         let (now, needed) = (self.loads.count(), self.loads.oldest_needed());
         match (missing, found) {
             (Missing::Inode(ino), Found::Inode(inode)) => {
-                let is_deleted = self.is_changed(Key::new(RowKind::Inode, ino.get(), 0));
-                if !self.inodes.contains_key(ino) && !is_deleted {
+                if !self.inodes.contains_key(ino) && !self.removed.contains(ino) {
                     self.held_bytes += inode.held_bytes();
                     inode.used.note(self.loads.count());
                     self.inodes.insert(*ino, inode);
@@ -480,7 +487,8 @@ impl State {
             (Missing::Name(ino, _), Found::Names(entries, hash)) => {
                 let inode = self.inodes.get_mut(ino);
                 if let Some(Body::Directory(directory)) = inode.map(|inode| &mut inode.body) {
-                    self.held_bytes += directory.enter_names(entries, hash, self.name_key);
+                    let key = self.name_key;
+                    self.held_bytes += directory.enter_names(entries, hash, key, now, needed);
                 }
             }
             (Missing::Name(ino, name), Found::Name(entry)) => {
@@ -494,16 +502,15 @@ impl State {
                         bytes = directory.enter(vec![(name, entry)], known, self.name_key);
                     }
                     let held = directory.frame_bytes();
-                    directory.note_search((self.name_key.hash(name), name), now);
+                    directory.note_search((self.name_key.hash(name), name), now, needed);
                     bytes += directory.frame_bytes() - held;
                     self.held_bytes += bytes;
                 }
             }
             (Missing::Extent(id), Found::Extent(extent)) => {
-                let is_deleted = self.is_changed(Key::new(RowKind::Extent, id.0, 0));
-                if !self.extents.contains_key(id) && !is_deleted {
-                    self.held_bytes += extent.held_bytes();
-                    self.extents.insert(*id, Extent { used: self.loads.count(), ..extent });
+                let bytes = extent.held_bytes();
+                if self.extents.enter(*id, Extent { used: now, ..extent }) {
+                    self.held_bytes += bytes;
                 }
             }
             (
@@ -570,6 +577,34 @@ mod tests {
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
         fs.sync().unwrap();
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
+    }
+
+    /// What is cut off such a piece would else be in memory where nothing is known.
+    #[test]
+    fn load_of_a_map_knows_all_of_its_last_piece() {
+        const PIECES: u64 = 3 * MAP_ROWS as u64;
+        let (drive, clock) = formatted(64, 256);
+        let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
+        let piece = [7; 2 * BLOCK_BYTES];
+        // From the end on, so that each piece has a row of its own.
+        for number in (0..PIECES).rev() {
+            fs.write(ino, number * piece.len() as u64, &piece, WriteFlags::DIRECT).unwrap();
+        }
+        fs.sync().unwrap();
+        drop(fs);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let known_end = || {
+            let state = fs.read_state();
+            state.inodes[&ino].file().unwrap().known.end_of(0).unwrap()
+        };
+        fs.getattr(ino).unwrap();
+        let end = known_end();
+        assert!(end < 2 * PIECES && end % 2 == 0, "{end} blocks are known with the inode");
+        let mut found = [0; BLOCK_BYTES];
+        fs.read(ino, end * BLOCK_BYTES as u64, &mut found).unwrap();
+        let more = known_end();
+        assert!(more > end && more % 2 == 0, "{more} blocks are known after a load");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | `format/` | what do the bytes on the drive mean? |
 //! | [`options`] | how is it mounted? |
 //! | [`layout`] | where is everything, and how many zones are reserved? |
-//! | [`state`], [`place`], [`extent`], [`known`], [`small`] | what is in memory of files and their blocks? |
+//! | [`state`], [`place`], [`extent`], [`shared`], [`known`], [`small`] | what is in memory of files and their blocks? |
 //! | [`loading`], [`missing`], [`evict`], [`held`] | how is metadata loaded and evicted? |
 //! | [`names`], [`index`] | how is a name found in a large directory? |
 //! | [`records`], [`owners`], [`search`] | which file does a block of a zone belong to? |
@@ -80,6 +80,7 @@ mod rows;
 #[cfg(feature = "testing")]
 pub mod sample;
 mod search;
+mod shared;
 mod small;
 mod state;
 pub mod stats;

@@ -74,18 +74,20 @@ fn mix([a, b, c, d]: &mut [u64; 4]) {
 pub(super) struct Names {
     /// Hashes of which all entries are in memory, or none exist, although others are not.
     known: BTreeSet<u64>,
-    /// The last ones that were found.
-    found: VecDeque<u64>,
+    /// The last ones that were found, and the number of loads before each.
+    found: VecDeque<(u64, u64)>,
 }
 
 impl Names {
-    /// From now on all entries with this hash are in memory.
-    pub(super) fn note_known(&mut self, hash: u64) {
+    /// From now on all entries with this hash are in memory. Of the hashes that were found, those stay that were
+    /// found from the load `needed` on: some operation waits for them.
+    pub(super) fn note_known(&mut self, hash: u64, now: u64, needed: u64) {
         self.known.insert(hash);
-        if self.found.len() == FOUND_MAX {
+        let is_needed = |(_, at): &(u64, u64)| *at >= needed;
+        while self.found.len() >= FOUND_MAX && !self.found.front().is_some_and(is_needed) {
             self.found.pop_front();
         }
-        self.found.push_back(hash);
+        self.found.push_back((hash, now));
     }
 
     /// Whether all entries with this hash are in memory, or none exist.
@@ -95,7 +97,7 @@ impl Names {
 
     /// Whether names with this hash were looked up a moment ago.
     pub(super) fn is_found(&self, hash: u64) -> bool {
-        self.found.contains(&hash)
+        self.found.iter().any(|(found, _)| *found == hash)
     }
 
     /// How many hashes are known.
@@ -111,8 +113,8 @@ impl Names {
     /// Lets go of what is known of hashes, but for those that must be kept and the last ones that
     /// were found.
     pub(super) fn forget_known(&mut self, must_keep: impl Fn(u64) -> bool) {
-        let found = &self.found;
-        self.known.retain(|&hash| found.contains(&hash) || must_keep(hash));
+        let is_found = |hash| self.found.iter().any(|(found, _)| *found == hash);
+        self.known.retain(|&hash| is_found(hash) || must_keep(hash));
     }
 
     /// Bytes of memory.

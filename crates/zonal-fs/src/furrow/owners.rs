@@ -258,11 +258,7 @@ impl State {
     pub(super) fn pieces_at(&self, zone: u32, record: &OwnerRecord) -> Lookup<Vec<Piece>> {
         match record.owner {
             Owner::Extent(id) => {
-                let extent = match self.extents.get(&id) {
-                    Some(extent) => Some(extent),
-                    None if self.is_changed(Key::new(RowKind::Extent, id.0, 0)) => None,
-                    None => return Err(Stop::NotLoaded(Missing::Extent(id))),
-                };
+                let extent = self.extents.find(id)?;
                 let extent =
                     extent.filter(|extent| (extent.zone, extent.block) == (zone, record.block));
                 let crcs = extent.map(|extent| extent.crcs.as_slice().to_vec());
@@ -286,10 +282,10 @@ impl State {
 
     /// A file, deleted or not, of which the map of `first..limit` is in memory; `None` if there is none.
     fn stored_file(&self, ino: Ino, first: u64, limit: u64) -> Lookup<Option<&File>> {
-        let inode = match self.inodes.get(&ino) {
-            Some(inode) => inode,
-            None if self.is_changed(Key::new(RowKind::Inode, ino.get(), 0)) => return Ok(None),
-            None => return Err(Stop::NotLoaded(Missing::Inode(ino))),
+        let inode = match self.stored_inode(ino) {
+            Ok(inode) => inode,
+            Err(Stop::Failed(_)) => return Ok(None),
+            Err(stop @ Stop::NotLoaded(_)) => return Err(stop),
         };
         let Ok(file) = inode.file() else { return Ok(None) };
         match file.known.first_unknown(first..limit) {

@@ -88,6 +88,14 @@ impl MapEntry {
         }
     }
 
+    /// The extent that it names, if its blocks are shared.
+    pub(super) fn shared(&self) -> Option<ExtentId> {
+        match self {
+            Self::Shared { extent, .. } => Some(*extent),
+            Self::Preallocated { .. } | Self::At { .. } => None,
+        }
+    }
+
     pub(super) fn is_preallocated(&self) -> bool {
         matches!(self, Self::Preallocated { .. })
     }

@@ -300,7 +300,7 @@ fn piece(
 mod tests {
     use super::*;
     use crate::furrow::MountOptions;
-    use crate::furrow::sample::counted;
+    use crate::furrow::sample::{counted, formatted};
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
 
     #[test]
@@ -324,5 +324,38 @@ mod tests {
             assert!(block.iter().all(|&byte| byte == number), "block {number}");
         }
         assert_eq!((drive.requests(), drive.rounds()), (32, 1));
+    }
+
+    #[test]
+    fn read_of_more_shared_extents_than_memory_holds_ends() {
+        const EXTENTS: usize = 300;
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive.clone(), clock.clone(), MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let files = [&b"file"[..], b"copy"]
+            .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &new).unwrap().ino);
+        let blocks = (0..=250).cycle().take(EXTENTS);
+        let content: Vec<u8> = blocks.flat_map(|byte| [byte; BLOCK_BYTES]).collect();
+        // From the end on, so that each block is an extent of its own.
+        for (block, data) in content.chunks(BLOCK_BYTES).enumerate().rev() {
+            fs.write(files[0], block as u64 * BLOCK, data, WriteFlags::DIRECT).unwrap();
+        }
+        let copied =
+            fs.copy_range((files[0], 0), (files[1], 0), content.len() as u64, WriteFlags::empty());
+        assert_eq!(copied.unwrap(), content.len() as u64);
+        fs.shutdown().unwrap();
+        drop(fs);
+        let mut fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.held_max = 0;
+        let mut runs = 0;
+        let look = fs.loaded(|| {
+            runs += 1;
+            assert!(runs < 3 * EXTENTS, "it loads the same again and again");
+            fs.look(files[1], 0, content.len())
+        });
+        assert_eq!(look.unwrap().pieces.len(), EXTENTS);
+        let mut found = vec![0; content.len()];
+        fs.read(files[1], 0, &mut found).unwrap();
+        assert!(found == content);
     }
 }

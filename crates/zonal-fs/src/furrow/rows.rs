@@ -86,6 +86,13 @@ impl State {
         // Loads that began meanwhile have found older rows.
         self.loads.note_taken(&self.committing);
         self.loads.note_taken(&self.moving.thaw(&self.committing));
+        for key in self.committing.difference(&self.changes.rows) {
+            if key.kind() == RowKind::Inode {
+                self.removed.remove(&Ino::new(key.owner()));
+            } else if key.kind() == RowKind::Extent {
+                self.extents.forget_deleted(ExtentId(key.owner()));
+            }
+        }
         (std::mem::take(&mut self.committing), std::mem::take(&mut self.frozen))
     }
 }
@@ -103,10 +110,16 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
     kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
 }
 
-/// The value of a row; `None` if there is no such row any more.
+/// The value of a row that has changed; `None` if there is no such row any more. What it is about is in memory, or
+/// memory knows that it is deleted: that something is not in memory never means that.
 fn present_value(state: &State, key: Key) -> Value {
     let planted = state.planted;
-    let inode = || state.inodes.get(&Ino::new(key.owner()));
+    let inode = || {
+        let ino = Ino::new(key.owner());
+        let inode = state.inodes.get(&ino);
+        assert!(inode.is_some() || state.removed.contains(&ino), "{key:?} is not in memory");
+        inode
+    };
     match key.kind() {
         RowKind::Totals => Some(encode(&Row::Totals(totals_row(state)))),
         RowKind::Zone => {
@@ -127,17 +140,20 @@ fn present_value(state: &State, key: Key) -> Value {
             Some(encode(&Row::Xattr(name, xattr)))
         }
         RowKind::Map => {
-            let entry = inode()?.file().ok()?.map.get(&key.at())?;
+            let file = inode()?.file().ok()?;
+            assert!(file.known.end_of(key.at()).is_some(), "{key:?} is not in memory");
+            let entry = file.map.get(&key.at())?;
             Some(encode_map(entry, |zone| state.zones.generation(zone)))
         }
         RowKind::Entry => {
             let directory = inode()?.directory().ok()?;
+            assert!(directory.known.end_of(key.at()).is_some(), "{key:?} is not in memory");
             let &hash = directory.by_cookie.get(&key.at())?;
             let named = directory.by_hash.get(hash, key.at())?;
             let row = EntryRow { ino: U64::new(named.ino.get()), kind: kind_number(named.kind) };
             Some(encode(&Row::Entry(row, &named.name)))
         }
-        RowKind::Extent => state.extents.get(&ExtentId(key.owner())).map(encode_extent),
+        RowKind::Extent => state.extents.get(ExtentId(key.owner())).map(encode_extent),
         RowKind::Name => {
             let directory = inode()?.directory().ok().filter(|directory| directory.names.is_some());
             let cookies = directory?.by_hash.cookies(key.at());
@@ -319,8 +335,9 @@ mod tests {
                 assert_eq!(rows, expected, "seed {seed}");
                 // They go with the next batch, since none has written them.
                 let mut state = fs.write_state();
-                let (taken, _) = state.thaw();
+                let taken = state.committing.clone();
                 state.changes.rows.extend(taken);
+                state.thaw();
             }
             fs.sync().unwrap();
             let report = check(drive, DataCheck::Read, &mut |_| ()).unwrap();

@@ -26,8 +26,9 @@ use super::layout::Rows;
 use super::missing::{Loads, Lookup, Missing, Stop};
 use super::moving::Moving;
 use super::names::{NameKey, Names};
-use super::place::{Extent, ExtentId, MapEntry};
+use super::place::{ExtentId, MapEntry};
 use super::planted::Planted;
+use super::shared::SharedExtents;
 use super::small::SmallMap;
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
@@ -43,6 +44,8 @@ pub(super) struct DirtyBlock {
     pub(super) data: Arc<[u8; BLOCK_BYTES]>,
     /// Blocks of logical space held for it: 0 if it replaces a block of this file alone.
     pub(super) reserved: u64,
+    /// The shared extent a block of which it is to replace.
+    pub(super) over: Option<ExtentId>,
 }
 
 /// A piece of a map that was loaded.
@@ -111,8 +114,9 @@ pub(super) struct Directory {
     pub(super) loaded: Loaded<(Range<u64>, u64)>,
     /// What is known of its index, if it has one.
     pub(super) names: Option<Names>,
-    /// Names that were looked for last in one that is not indexed, and are not there.
-    pub(super) absent: Loaded<Box<[u8]>>,
+    /// Names that were looked for last in one that is not indexed, and are not there, and the number of loads
+    /// before.
+    pub(super) absent: Loaded<(Box<[u8]>, u64)>,
     /// How often its rows were searched for a name, with few loads in between, and the number of
     /// loads before the last time.
     pub(super) searches: (u32, u64),
@@ -315,8 +319,10 @@ impl Totals {
 pub(super) struct State {
     pub(super) name_key: NameKey,
     pub(super) inodes: BTreeMap<Ino, Box<Inode>>,
+    /// Inodes that are deleted, and that readers of the table still find.
+    pub(super) removed: BTreeSet<Ino>,
     /// Blocks that several map entries have.
-    pub(super) extents: BTreeMap<ExtentId, Extent>,
+    pub(super) extents: SharedExtents,
     /// Bytes of memory that these take.
     pub(super) held_bytes: usize,
     /// Bytes held below which nothing would be let go of: 0 after a commit.
@@ -357,7 +363,8 @@ impl State {
         Self {
             name_key,
             inodes: BTreeMap::new(),
-            extents: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            extents: SharedExtents::default(),
             held_bytes: 0,
             trim_from: 0,
             hand: Hand::default(),
@@ -412,10 +419,15 @@ impl State {
                 inode.used.note(self.loads.count());
                 Ok(inode)
             }
-            // Deleted, and not committed yet.
-            None if self.is_changed(Key::new(RowKind::Inode, ino.get(), 0)) => {
-                Err(FsError::NotFound.into())
-            }
+            None => self.stored_inode(ino),
+        }
+    }
+
+    /// An inode, deleted or not, of which there are still rows; why it cannot be had otherwise.
+    pub(super) fn stored_inode(&self, ino: Ino) -> Lookup<&Inode> {
+        match self.inodes.get(&ino) {
+            Some(inode) => Ok(inode),
+            None if self.removed.contains(&ino) => Err(FsError::NotFound.into()),
             None => Err(Stop::NotLoaded(Missing::Inode(ino))),
         }
     }
@@ -446,20 +458,13 @@ impl State {
     /// Whether the extent that an entry shares is in memory, and long enough.
     pub(super) fn check_shared(&self, ino: Ino, entry: &MapEntry) -> Lookup<()> {
         let MapEntry::Shared { extent: id, skip, blocks } = entry else { return Ok(()) };
-        let is_changed = || self.is_changed(Key::new(RowKind::Extent, id.0, 0));
-        match self.extents.get(id) {
-            Some(extent)
-                if skip.checked_add(*blocks).is_some_and(|end| end <= extent.crcs.blocks()) =>
-            {
-                Ok(())
-            }
-            None if !is_changed() => Err(Stop::NotLoaded(Missing::Extent(*id))),
-            Some(_) | None => {
-                let why =
-                    format!("inode {ino} has {blocks} blocks behind {skip} of extent {}", id.0);
-                Err(FsError::Corrupt { what: "row", why }.into())
-            }
+        let extent = self.extents.find(*id)?;
+        let end = skip.checked_add(*blocks);
+        if extent.zip(end).is_some_and(|(extent, end)| end <= extent.crcs.blocks()) {
+            return Ok(());
         }
+        let why = format!("inode {ino} has {blocks} blocks behind {skip} of extent {}", id.0);
+        Err(FsError::Corrupt { what: "row", why }.into())
     }
 
     /// An inode that is about to change: its row is marked.
@@ -495,6 +500,7 @@ impl State {
             self.mark(RowKind::Xattr, ino.get(), slot);
         }
         let inode = self.inodes.remove(&ino).expect("just seen");
+        self.removed.insert(ino);
         self.totals.inodes = self.totals.inodes.saturating_sub(1);
         self.totals.remove_row_bytes(inode_bytes(&inode));
         self.count_held(inode.held_bytes(), 0);

@@ -355,8 +355,10 @@ mod tests {
 
     /// Rows of inodes that are gone again.
     fn change_rows(fs: &Furrow, count: usize) {
-        let keys = (1 << 40..).map(|ino| Key::new(RowKind::Inode, ino, 0)).take(count);
-        fs.write_state().changes.rows.extend(keys);
+        let inos = (1 << 40..).map(Ino::new).take(count);
+        let mut state = fs.write_state();
+        state.removed.extend(inos.clone());
+        state.changes.rows.extend(inos.map(|ino| Key::new(RowKind::Inode, ino.get(), 0)));
     }
 
     #[test]

@@ -77,8 +77,17 @@ impl State {
         let blocks = up_to.saturating_sub(first) << u32::from(is_full);
         let file = self.inodes.get(&ino).and_then(|inode| inode.file().ok());
         let before = file.and_then(|file| file.covering(first.checked_sub(1)?));
-        let near = before.and_then(|(_, entry)| self.stored(entry)).map(|stored| stored.zone);
+        let near = before.and_then(|(_, entry)| self.near(entry));
         Whole { blocks, near }
+    }
+
+    /// The zone of an entry, as far as memory tells.
+    fn near(&self, entry: &MapEntry) -> Option<u32> {
+        match entry {
+            MapEntry::Preallocated { .. } => None,
+            MapEntry::At { zone, .. } => Some(*zone),
+            MapEntry::Shared { extent, .. } => Some(self.extents.peek(*extent)?.zone),
+        }
     }
 
     /// Whether a file is so short that it can lie in one zone.
@@ -135,7 +144,7 @@ impl State {
             MapEntry::Preallocated { .. } => return None,
             MapEntry::At { zone, block, .. } => (*zone, *block),
             MapEntry::Shared { extent, skip, .. } => {
-                let extent = self.extents.get(extent)?;
+                let extent = self.extents.peek(*extent)?;
                 (extent.zone, extent.block + skip)
             }
         };
