@@ -1,4 +1,7 @@
 //! `copy_file_range`: whole blocks are shared, the rest is copied.
+//!
+//! A copy goes in steps, and others change both files in between. So each step looks anew where both end: what is
+//! shared is decided under the lock under which it happens. Where the source ends by then, the copy ends.
 
 use super::Furrow;
 use super::committer::Ending;
@@ -16,7 +19,48 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Bytes copied at once where blocks cannot be shared.
 const COPY_BYTES: u64 = 1 << 20;
 
+/// What is left of a copy.
+#[derive(Clone, Copy)]
+struct Rest {
+    source: Ino,
+    from: u64,
+    target: Ino,
+    to: u64,
+    len: u64,
+    flags: WriteFlags,
+}
+
+/// What became of an attempt to share blocks.
+enum Shared {
+    /// So many bytes are copied.
+    Bytes(u64),
+    /// There is no whole block to share.
+    NoBlock,
+    /// Something has come in between.
+    Again,
+}
+
+impl Rest {
+    fn behind(self, done: u64) -> Self {
+        Self { from: self.from + done, to: self.to + done, len: self.len - done, ..self }
+    }
+
+    fn is_aligned(self) -> bool {
+        self.from.is_multiple_of(BLOCK) && self.to.is_multiple_of(BLOCK)
+    }
+
+    /// Bytes that are there to copy, and blocks that can be shared for that, while both files end where they do.
+    fn shareable(self, size: u64, target_size: u64) -> (u64, u64) {
+        let len = self.len.min(size.saturating_sub(self.from));
+        // The source's last block may be short, if the copy's is the last one too.
+        let is_end = self.from + len == size && self.to + len >= target_size;
+        (len, if is_end { len.div_ceil(BLOCK) } else { len / BLOCK })
+    }
+}
+
 impl Furrow {
+    /// Copies up to `len` bytes, and returns how many: fewer if the source ends before, or if something fails
+    /// when some of them are copied.
     pub(super) fn copy_blocks(
         &self,
         source: (Ino, u64),
@@ -25,13 +69,13 @@ impl Furrow {
         flags: WriteFlags,
     ) -> Result<u64> {
         self.check_writable()?;
-        let (size, target_size) = self.loaded(|| {
+        let size = self.loaded(|| {
             let state = self.read_state();
             let (from, to) = (state.inode(source.0)?, state.inode(target.0)?);
             from.file()?;
             to.file()?;
             protect::check_copy(to.flags)?;
-            Ok((from.size, to.size))
+            Ok(from.size)
         })?;
         let len = len.min(size.saturating_sub(source.1));
         rules::check_range(target.1, len)?;
@@ -39,90 +83,87 @@ impl Furrow {
         if source.0 == target.0 && overlaps && len > 0 {
             return Err(FsError::Invalid { what: "ranges of one file that overlap" });
         }
+        let ((source, from), (target, to)) = (source, target);
+        let whole = Rest { source, from, target, to, len, flags };
         let mut done = 0;
         while done < len {
-            let (from, to) = (source.1 + done, target.1 + done);
-            let aligned = from.is_multiple_of(BLOCK) && to.is_multiple_of(BLOCK);
-            let rest = len - done;
-            // The source's last block may be short, if the copy's is the last one too.
-            let whole = if from + rest == size && to + rest >= target_size {
-                rest.next_multiple_of(BLOCK)
-            } else {
-                rest / BLOCK * BLOCK
-            };
-            done += if aligned && whole > 0 {
-                let blocks = (from / BLOCK, to / BLOCK, whole / BLOCK);
-                let shared =
-                    self.share(source.0, target.0, blocks, (to + whole.min(rest), flags))?;
-                (shared * BLOCK).min(rest)
-            } else {
-                let to_block = BLOCK - to % BLOCK;
-                let step = if from % BLOCK == to % BLOCK { to_block } else { COPY_BYTES };
-                self.copy_bytes((source.0, from), (target.0, to), step.min(rest), flags)?
-            };
+            match self.copy_step(whole.behind(done)) {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                Err(error) if done == 0 => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, done, "a copy ends early");
+                    break;
+                }
+            }
         }
         if flags.contains(WriteFlags::DURABLE) {
             self.commit(Ending::Record)?;
         }
-        Ok(len)
+        Ok(done)
     }
 
-    fn copy_bytes(
-        &self,
-        source: (Ino, u64),
-        target: (Ino, u64),
-        len: u64,
-        flags: WriteFlags,
-    ) -> Result<u64> {
+    /// Copies some bytes, and returns how many: none where the source ends.
+    fn copy_step(&self, rest: Rest) -> Result<u64> {
+        if rest.is_aligned()
+            && let Some(shared) = self.share(rest)?
+        {
+            return Ok(shared);
+        }
+        let to_block = BLOCK - rest.to % BLOCK;
+        let step = if rest.from % BLOCK == rest.to % BLOCK { to_block } else { COPY_BYTES };
+        self.copy_bytes(rest, step.min(rest.len))
+    }
+
+    fn copy_bytes(&self, rest: Rest, len: u64) -> Result<u64> {
         let mut data = vec![0; usize::try_from(len).expect("a small step")];
-        let read = self.read_file(source.0, source.1, &mut data, ReadFlags::empty())?;
-        self.write_file(target.0, target.1, &data[..read], flags - WriteFlags::APPEND)?;
-        Ok(len)
+        let read = self.read_file(rest.source, rest.from, &mut data, ReadFlags::empty())?;
+        if read > 0 {
+            let flags = rest.flags - WriteFlags::APPEND;
+            self.write_file(rest.target, rest.to, &data[..read], flags)?;
+        }
+        Ok(read as u64)
     }
 
-    /// Makes blocks of `target` the blocks of `source`: up to `count`, as many as one step can do.
-    /// Returns how many.
-    fn share(
-        &self,
-        source: Ino,
-        target: Ino,
-        (from, to, count): (u64, u64, u64),
-        (end, flags): (u64, WriteFlags),
-    ) -> Result<u64> {
+    /// Makes blocks of the target those of the source, as many as one step can do. Returns how many bytes that
+    /// copies; `None` if there is no whole block to share.
+    fn share(&self, rest: Rest) -> Result<Option<u64>> {
+        let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {
             {
                 let _turn = self.flushing.lock().expect("no holder panicked");
-                self.write_back(&[source])?;
+                self.write_back(&[rest.source])?;
             }
-            self.let_reaper_pass(source, from + count);
-            self.let_reaper_pass(target, to + count);
-            let share = || self.try_share(source, target, (from, to, count), (end, flags));
-            if let Some(shared) = self.loaded(share)? {
-                break shared;
+            self.let_reaper_pass(rest.source, limit(rest.from));
+            self.let_reaper_pass(rest.target, limit(rest.to));
+            match self.loaded(|| self.try_share(rest))? {
+                Shared::Bytes(bytes) => break Some(bytes),
+                Shared::NoBlock => break None,
+                Shared::Again => {}
             }
         };
         self.after_change();
         Ok(shared)
     }
 
-    /// The same; `None` where something has come in between.
-    fn try_share(
-        &self,
-        source: Ino,
-        target: Ino,
-        (from, to, count): (u64, u64, u64),
-        (end, flags): (u64, WriteFlags),
-    ) -> Lookup<Option<u64>> {
+    fn try_share(&self, rest: Rest) -> Lookup<Shared> {
+        let Rest { source, target, .. } = rest;
+        let (from, to) = (rest.from / BLOCK, rest.to / BLOCK);
         let mut guard = self.write_state();
         let state = &mut *guard;
+        let sizes = (state.inode(source)?.size, state.inode(target)?.size);
+        let (len, count) = rest.shareable(sizes.0, sizes.1);
+        if count == 0 {
+            return Ok(Shared::NoBlock);
+        }
         if state.awaits_reaper(source, from + count) || state.awaits_reaper(target, to + count) {
-            return Ok(None);
+            return Ok(Shared::Again);
         }
         let step = state.step_end(source, from, from + count)? - from;
         let step = state.step_end(target, to, to + step)? - to;
         if state.inode(source)?.file()?.dirty.range(from..from + step).next().is_some() {
             // Written to meanwhile: what is buffered has no place to share.
-            return Ok(None);
+            return Ok(Shared::Again);
         }
         // Shared blocks take no space, but their rows do, in all copies that there are of them. Those
         // of an entry that is cut are counted whole.
@@ -141,12 +182,12 @@ impl Furrow {
         }
         let now = self.now();
         let inode = state.change_inode(target)?;
-        let reached = if step < count { (to + step) * BLOCK } else { end };
-        inode.size = inode.size.max(reached);
+        let bytes = len.min(step * BLOCK);
+        inode.size = inode.size.max(rest.to + bytes);
         (inode.mtime, inode.ctime) = (now, now);
-        if flags.contains(WriteFlags::KILL_PRIVILEGES) {
+        if rest.flags.contains(WriteFlags::KILL_PRIVILEGES) {
             inode.perm = rules::kill_privileges(inode.kind, inode.perm);
         }
-        Ok(Some(step))
+        Ok(Shared::Bytes(bytes))
     }
 }

@@ -18,6 +18,7 @@
 //! | `fresh` | what if a batch is there and its data is not? |
 //! | `recovery` | what if a recovery is cut off, and the recovery of that? |
 //! | `conventional` | what if superblocks and journal are in conventional zones? |
+//! | `copy` | what does a copy leave whose source or target changes meanwhile? |
 //! | `copies` | what if one or both copies of other metadata are bad? |
 //! | `reclaim` | what if reclaim reads what is wrong? |
 //! | `together` | what does a cut leave of what several threads did? |
@@ -34,6 +35,7 @@ mod ace;
 mod check;
 mod conventional;
 mod copies;
+mod copy;
 mod fresh;
 mod hooked;
 mod journal;
