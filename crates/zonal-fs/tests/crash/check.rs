@@ -7,7 +7,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Choices, Outage, Recorder};
 use zonal::{LbaCount, ZoneId, ZonedDevice};
-use zonal_fs::furrow::{DataCheck, Furrow, MountOptions, PlantedBug, StepProgress, Work, check};
+use zonal_fs::furrow::{
+    DataCheck, Eviction, Furrow, MountOptions, PlantedBug, StepProgress, Work, check,
+};
 use zonal_fs::tree::{Snapshot, snapshot};
 use zonal_fs::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, WriteFlags};
 
@@ -43,6 +45,8 @@ pub(crate) struct Checker {
     random: ChaCha8Rng,
     planted: Option<PlantedBug>,
     clock: Arc<StepClock>,
+    /// Of mounts after a cut.
+    pub(crate) eviction: Eviction,
 }
 
 /// Why a state is wrong.
@@ -63,7 +67,8 @@ impl Checker {
     pub(crate) fn new(seed: u64, planted: Option<PlantedBug>) -> Self {
         let random = ChaCha8Rng::seed_from_u64(seed);
         let clock = Arc::new(StepClock::default());
-        Self { states: 0, again: 0, used: 0, random, planted, clock }
+        let eviction = Eviction::ByNeed;
+        Self { states: 0, again: 0, used: 0, random, planted, clock, eviction }
     }
 
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
@@ -202,7 +207,8 @@ impl Checker {
     }
 
     fn mount(&self, drive: Arc<dyn ZonedDevice>) -> Result<Furrow, Violation> {
-        let options = MountOptions { planted: self.planted.into(), ..MountOptions::default() };
+        let (planted, eviction) = (self.planted.into(), self.eviction);
+        let options = MountOptions { planted, eviction, ..MountOptions::default() };
         Furrow::mount(drive, self.clock.clone(), options)
             .map_err(|error| format!("does not mount: {error}"))
     }

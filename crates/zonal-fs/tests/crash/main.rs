@@ -58,6 +58,7 @@ use check::{Checker, Effort};
 use ops::Op;
 use ops::drives::{SHAPES, Shape};
 use run::{Start, end_of};
+use zonal_fs::furrow::Eviction;
 
 /// The seed from the environment, or one from the clock. Printed, so that a failure can be
 /// repeated.
@@ -107,9 +108,16 @@ impl Report {
     }
 }
 
+/// Every other round evicts what was read whenever it may.
+fn eviction(round: u64) -> Eviction {
+    if round.is_multiple_of(2) { Eviction::AtEveryLock } else { Eviction::ByNeed }
+}
+
 fn check_sequence(report: &mut Report, checker: &mut Checker, start: &Start, ops: &[Op]) {
+    let eviction = eviction(report.workloads + report.workloads / 4);
     report.workloads += 1;
-    let run = start.run(ops, None);
+    checker.eviction = eviction;
+    let run = start.clone().with(eviction).run(ops, None);
     if let Err(violation) = checker.check_run(&run, Effort::EVERYTHING) {
         panic!("{ops:?}\n{violation}");
     }
@@ -182,7 +190,9 @@ fn check_random(
 ) {
     report.workloads += 1;
     let ops = random_ops(seed, 150);
-    let start = Start::new(shape, shape.ballast_max() * percent / 100, &[]);
+    let eviction = eviction(seed);
+    let start = Start::new(shape, shape.ballast_max() * percent / 100, &[]).with(eviction);
+    checker.eviction = eviction;
     let run = start.run(&ops, None);
     let moments = run.recording.steps.len() as u64;
     let effort = Effort {

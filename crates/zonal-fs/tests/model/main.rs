@@ -22,7 +22,7 @@ use ops::by_path::ByPath;
 use ops::drives::{self, SHAPES, Shape, StepClock};
 use ops::session::{Names, Reply, Session};
 use ops::{Op, Raw};
-use zonal_fs::furrow::{Furrow, MountOptions};
+use zonal_fs::furrow::{Eviction, Furrow, MountOptions};
 use zonal_fs::tree::{Tree, snapshot};
 use zonal_fs::vfs::FileSystem;
 
@@ -34,21 +34,21 @@ struct Model {
     shape: Shape,
     /// Blocks of a file that takes up space.
     ballast: u64,
-    /// Memory that Furrow may use for metadata: with none it reads everything again all the time, and
+    /// How Furrow is mounted. Without memory for metadata it reads everything again all the time, and
     /// writes a run after every commit.
-    memory: ByteCount,
+    options: MountOptions,
     /// What existed before the last operation.
     names: Names,
     reply: Option<Reply>,
 }
 
 impl Model {
-    fn new(shape: Shape, ballast: u64, memory: ByteCount) -> Self {
+    fn new(shape: Shape, ballast: u64, options: MountOptions) -> Self {
         let clock = Arc::new(StepClock::default());
         let session = Session::new(Arc::new(Tree::new(clock.clone())));
         drives::fill(&*session.fs, ballast).expect("the reference has room");
         let (now_ns, names) = (0, Names::default());
-        Self { session, clock, now_ns, shape, ballast, memory, names, reply: None }
+        Self { session, clock, now_ns, shape, ballast, options, names, reply: None }
     }
 }
 
@@ -62,8 +62,9 @@ impl Clone for Model {
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape, ballast, memory, .. } = self;
-        write!(f, "drive: {}, ballast of {ballast} blocks, memory of {memory} bytes", shape.name)
+        let Self { shape, ballast, options: MountOptions { memory, eviction, .. }, .. } = self;
+        write!(f, "drive: {}, ballast of {ballast} blocks, ", shape.name)?;
+        write!(f, "memory of {memory} bytes, eviction {eviction:?}")
     }
 }
 
@@ -76,9 +77,11 @@ impl ReferenceStateMachine for Reference {
     fn init_state() -> BoxedStrategy<Model> {
         let shapes = proptest::sample::select(&SHAPES[..]);
         let memory = proptest::sample::select(vec![MountOptions::MEMORY, ByteCount::new(0)]);
-        (shapes, 0..=100_u64, memory)
-            .prop_map(|(shape, percent, memory)| {
-                Model::new(shape, shape.ballast_max() * percent / 100, memory)
+        let eviction = proptest::sample::select(vec![Eviction::ByNeed, Eviction::AtEveryLock]);
+        (shapes, 0..=100_u64, memory, eviction)
+            .prop_map(|(shape, percent, memory, eviction)| {
+                let options = MountOptions { memory, eviction, ..MountOptions::default() };
+                Model::new(shape, shape.ballast_max() * percent / 100, options)
             })
             .no_shrink()
             .boxed()
@@ -121,7 +124,7 @@ struct Subject<W> {
     session: Session<dyn FileSystem>,
     drive: Arc<ImageDrive>,
     clock: Arc<StepClock>,
-    memory: ByteCount,
+    options: MountOptions,
     /// The drive is full: the reference, which has no limit, has nothing more to say.
     full: bool,
     way: PhantomData<W>,
@@ -131,9 +134,8 @@ impl<W: Way> Subject<W> {
     fn mount(
         drive: &Arc<ImageDrive>,
         clock: &Arc<StepClock>,
-        memory: ByteCount,
+        options: MountOptions,
     ) -> Session<dyn FileSystem> {
-        let options = MountOptions { memory, ..MountOptions::default() };
         let fs = Furrow::mount(drive.clone(), clock.clone(), options);
         Session::new(W::over(fs.expect("what was unmounted cleanly can be mounted")))
     }
@@ -142,7 +144,7 @@ impl<W: Way> Subject<W> {
         self.session.release_all();
         self.session.fs.shutdown().expect("a healthy drive unmounts cleanly");
         self.assert_clean();
-        self.session = Self::mount(&self.drive, &self.clock, self.memory);
+        self.session = Self::mount(&self.drive, &self.clock, self.options);
     }
 
     fn assert_clean(&self) {
@@ -161,10 +163,10 @@ impl<W: Way> StateMachineTest for Comparison<W> {
         let clock = Arc::new(StepClock::default());
         let drive = Arc::new(Image::empty(&model.shape.geometry()).power_on());
         drives::format(drive.clone(), &*clock);
-        let memory = model.memory;
-        let session = Subject::<W>::mount(&drive, &clock, memory);
+        let options = model.options;
+        let session = Subject::<W>::mount(&drive, &clock, options);
         drives::fill(&*session.fs, model.ballast).expect("the ballast fits");
-        Subject { session, drive, clock, memory, full: false, way: PhantomData }
+        Subject { session, drive, clock, options, full: false, way: PhantomData }
     }
 
     fn apply(mut subject: Subject<W>, model: &Model, op: Op) -> Subject<W> {
