@@ -1,5 +1,9 @@
 //! Opening: the name map is read, and what a power cut or a kill has left is put right.
 //!
+//! What the process before has written may be in a cache of the drive, its newest record too, if a
+//! flush failed or it was killed. So the drive is flushed before anything is read: what is read is
+//! durable, and no zone is emptied on the word of a record that a power cut takes back.
+//!
 //! A record that is not whole is the end of the map if it can have been cut off: it was being written
 //! when the power failed, and no call that waited for it has returned. A record that anything follows was
 //! durable: then the map is damaged, and the drive is refused. A close writes an empty record, so after
@@ -61,6 +65,8 @@ impl ZoneStore {
                 return Err(FsError::Foreign { what: "zonefs", why });
             }
         }
+        // F3: what is emptied below is what a durable record no longer refers to.
+        self.zones.sync()?;
         let (first, second) = (self.content(0)?, self.content(1)?);
         let maps = [self.records(&first), self.records(&second)];
         let newest = (0..MAP_ZONES)
