@@ -25,10 +25,11 @@ pub struct ZonalDevice {
     device: Arc<dyn ZonedDevice>,
 }
 
-/// Opens what a specification names, as the command `zonal` does.
-pub(crate) fn open(spec: &CStr, flags: c_int) -> Outcome<Arc<dyn ZonedDevice>> {
+/// Opens what a specification names, as the command `zonal` does: in the mode `reading` for
+/// `O_RDONLY`.
+pub(crate) fn open(spec: &CStr, flags: c_int, reading: OpenMode) -> Outcome<Arc<dyn ZonedDevice>> {
     let mode = match OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::RWMODE {
-        OFlags::RDONLY => OpenMode::ReadOnly,
+        OFlags::RDONLY => reading,
         OFlags::RDWR => OpenMode::ReadWrite,
         _ => return Err(Failure::new(Errno::INVAL, "flags take O_RDONLY or O_RDWR")),
     };
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn zonal_open(
         edge::needs(device, "where to put the device")?;
         // SAFETY: the caller's part of the contract.
         let spec = unsafe { edge::text(spec, "the device") }?;
-        let opened = open(spec, flags)?;
+        let opened = open(spec, flags, OpenMode::ReadOnly)?;
         if !info.is_null() {
             // SAFETY: not NULL, and the caller's part of the contract.
             unsafe { edge::put(ZonalInfo::of(opened.geometry()), info, "info") }?;

@@ -66,7 +66,9 @@ unsafe fn open(
         return Err(Failure::new(Errno::INVAL, "an option that this version does not have"));
     }
     // SAFETY: the caller's part of the contract.
-    let device = device::open(unsafe { edge::text(spec, "the device") }?, flags)?;
+    let spec = unsafe { edge::text(spec, "the device") }?;
+    // What somebody else writes meanwhile would not be one state of the file system.
+    let device = device::open(spec, flags, OpenMode::ReadLocked)?;
     let flags = OFlags::from_bits_retain(flags.cast_unsigned());
     let is_read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
     let mut options = VolumeOptions {

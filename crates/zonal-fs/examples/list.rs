@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// What the example prints.
 pub(crate) fn run(device: &str) -> Result<String, Box<dyn Error>> {
     let clock = Arc::new(SystemClock::new());
-    let drive = spec::open(device, OpenMode::ReadOnly, clock.clone())?;
+    let drive = spec::open(device, OpenMode::ReadLocked, clock.clone())?;
     let options = VolumeOptions { access: Access::ReadOnly, ..VolumeOptions::default() };
     let volume = Volume::mount(drive, clock, &options)?;
 

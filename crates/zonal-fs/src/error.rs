@@ -243,7 +243,7 @@ mod tests {
             (FsError::Missing { what: "zonefs", why: String::new() }, 22, "EINVAL"),
             (FsError::OtherShape { what: String::new() }, 22, "EINVAL"),
             (FsError::InUse { what: String::new() }, 16, "EBUSY"),
-            (FsError::Device(DeviceError::Locked { path: path() }), 16, "EBUSY"),
+            (FsError::Device(DeviceError::Locked { path: path(), by: None }), 16, "EBUSY"),
             (FsError::Exists, 17, "EEXIST"),
             (FsError::NotDirectory, 20, "ENOTDIR"),
             (FsError::IsDirectory, 21, "EISDIR"),

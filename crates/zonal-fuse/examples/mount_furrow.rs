@@ -73,7 +73,7 @@ fn open(path: &Path, access: Access) -> Outcome<Furrow> {
     }
     let (mode, access) = match access {
         Access::ReadWrite => (OpenMode::ReadWrite, furrow::Access::ReadWrite),
-        Access::ReadOnly => (OpenMode::ReadOnly, furrow::Access::ReadOnly),
+        Access::ReadOnly => (OpenMode::ReadLocked, furrow::Access::ReadOnly),
     };
     let device = Arc::new(FileDrive::open(path, mode)?);
     let options = MountOptions { access, ..MountOptions::default() };

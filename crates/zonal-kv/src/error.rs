@@ -59,6 +59,15 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// The process is a copy, made by fork(2), of the one that has opened the store.
+    #[error(
+        "the store belongs to process {opener}, which opened it before this one was made by fork(2); \
+         only that process can use it"
+    )]
+    Forked {
+        /// The process that has opened it.
+        opener: i32,
+    },
     /// An operation on files failed.
     #[error(transparent)]
     Volume(#[from] volume::Error),
@@ -86,6 +95,7 @@ impl Error {
             Self::Uri { .. } | Self::Argument { .. } | Self::Open { .. } | Self::Zonefs { .. } => {
                 Errno::INVAL.raw_os_error()
             }
+            Self::Forked { .. } => Errno::PERM.raw_os_error(),
             Self::Mount { source, .. } => source.errno(),
             Self::Unsynced { source, .. } => source.raw_os_error().unwrap_or(5),
             Self::Volume(error) => error.errno(),
@@ -99,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_drive_that_another_process_has_is_busy() {
-        let locked = DeviceError::Locked { path: "drive.zns".into() };
+        let locked = DeviceError::Locked { path: "drive.zns".into(), by: None };
         let error = Error::Open { device: "drive.zns".into(), source: OpenError::Device(locked) };
         assert_eq!(error.errno(), 16);
         let full = Error::Mount { device: "drive.zns".into(), source: FsError::NoSpace };

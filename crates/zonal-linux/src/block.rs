@@ -70,7 +70,7 @@ impl BlockDrive {
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
         let name = path.display().to_string();
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
-            Some(Errno::BUSY) => DeviceError::Locked { path: path.to_owned() },
+            Some(Errno::BUSY) => DeviceError::Locked { path: path.to_owned(), by: None },
             _ => DeviceError::Io { what: format!("opening {name}"), source },
         };
         let (writes, flags) = match mode {

@@ -161,11 +161,13 @@ pub enum DeviceError {
         /// Its node.
         path: PathBuf,
     },
-    /// Another process has the drive open for writing.
-    #[error("{path} is in use by another process")]
+    /// Another process has the drive open: for writing, or for reading where it is to be written.
+    #[error("{path} is in use by another process{}", .by.map(|by| format!(", {by}")).unwrap_or_default())]
     Locked {
         /// The file.
         path: PathBuf,
+        /// The number of that process, where the system tells.
+        by: Option<u32>,
     },
     /// The device was opened for reading only.
     #[error("the device is open for reading only")]
@@ -275,7 +277,7 @@ mod tests {
             ),
             (DeviceError::Gap { zone, lba }, Errno::IO, (1, 0xb8)),
             (DeviceError::Malformed { path: path.clone(), what }, Errno::UCLEAN, (0, 0x06)),
-            (DeviceError::Locked { path }, Errno::BUSY, (0, 0x82)),
+            (DeviceError::Locked { path, by: None }, Errno::BUSY, (0, 0x82)),
             (DeviceError::OpenedReadOnly, Errno::ROFS, (0, 0x20)),
             (DeviceError::Medium { lba }, Errno::IO, (2, 0x81)),
             (DeviceError::NoSpace { what: "x".into() }, Errno::NOSPC, (0, 0x81)),

@@ -5,14 +5,16 @@
 //! - After a power cut of the host each zone holds what was written to it at least up to the last
 //!   [`flush`](ZonedDevice::flush), its pointer and condition true of that (D4); open zones come
 //!   back Closed, as on a real drive.
-//! - One process may have it open for writing; others may open it for reading at the same time and
-//!   see the writer's pointers.
+//! - A drive has many readers or one writer, who keep each other out by a lock on the file. Beside
+//!   them, others may look on: they see the writer's pointers, and data that changes under them.
+//! - A new file can be opened by its owner alone: who can open it can lock it, too.
 //! - A reset gives the space back once it is durable.
 //!
 //! `docs/format/drive-file.md` has the bytes; `file/table.rs` says how the states are kept.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -48,10 +50,12 @@ use crate::{
 pub enum OpenMode {
     /// Everything; one process at a time.
     ReadWrite,
-    /// Reports and reads, also while another process writes.
+    /// Looks on: reports and reads, also while another process writes. What is read need not belong
+    /// together, so this is not for file systems.
     ReadOnly,
     /// Reports and reads, without a writer beside: opening fails while a process has the drive open
-    /// for writing, and keeps others from opening it for writing.
+    /// for writing, and keeps others from opening it for writing. A drive file may have many such
+    /// readers, a device of the kernel has one.
     ReadLocked,
 }
 
@@ -133,7 +137,7 @@ impl FileDrive {
             return disk::create(path, options, &drive, progress);
         }
         let mut open = OpenOptions::new();
-        open.read(true).write(true);
+        open.read(true).write(true).mode(0o600);
         let file = match options.overwrite {
             Overwrite::Refuse => open.create_new(true),
             Overwrite::Replace => open.create(true).truncate(false),
@@ -160,7 +164,7 @@ impl FileDrive {
             .map_err(|source| io_error("opening", path, source))?;
         match mode {
             OpenMode::ReadWrite => lock_for_writing(&file, path)?,
-            OpenMode::ReadLocked => locked(path, file.try_lock_shared())?,
+            OpenMode::ReadLocked => locked(&file, path, file.try_lock_shared())?,
             OpenMode::ReadOnly => {}
         }
         Self::open_on(Box::new(HostFile(file)), path, mode, boot_id())
@@ -380,15 +384,31 @@ fn io_error(what: &str, path: &Path, source: io::Error) -> DeviceError {
 }
 
 fn lock_for_writing(file: &File, path: &Path) -> Result<()> {
-    locked(path, file.try_lock())
+    locked(file, path, file.try_lock())
 }
 
-fn locked(path: &Path, outcome: std::result::Result<(), TryLockError>) -> Result<()> {
+fn locked(file: &File, path: &Path, outcome: std::result::Result<(), TryLockError>) -> Result<()> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(DeviceError::Locked { path: path.to_owned() }),
+        Err(TryLockError::WouldBlock) => {
+            Err(DeviceError::Locked { path: path.to_owned(), by: holder(file) })
+        }
         Err(TryLockError::Error(source)) => Err(io_error("locking", path, source)),
     }
+}
+
+/// The process that has locked a file, as /proc/locks has it: proc_locks(5). `None` where that file
+/// names the file otherwise, as on some layered file systems, or the process is in another
+/// namespace.
+fn holder(file: &File) -> Option<u32> {
+    let metadata = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let name = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let mut lines = locks.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    // A line with an arrow is about a process that waits for a lock.
+    let line = lines.find(|line| line.get(1) == Some(&"FLOCK") && line.get(5) == Some(&&*name))?;
+    line[4].parse().ok().filter(|process| *process > 0)
 }
 
 /// Makes `file` a new drive: all zeroes but the two headers.

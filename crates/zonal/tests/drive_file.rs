@@ -186,7 +186,8 @@ fn only_one_process_writes_and_others_may_read_along() {
     FileDrive::create(&path, &options).unwrap();
     let writer = FileDrive::open(&path, OpenMode::ReadWrite).unwrap();
     let second = FileDrive::open(&path, OpenMode::ReadWrite);
-    assert!(matches!(second.err(), Some(DeviceError::Locked { path: found }) if found == path));
+    assert!(matches!(second.err(), Some(DeviceError::Locked { path: found, by }) if found == path
+        && by.is_none_or(|by| by == std::process::id())));
     let replace = CreateOptions { overwrite: Overwrite::Replace, ..options };
     assert!(matches!(FileDrive::create(&path, &replace), Err(DeviceError::Locked { .. })));
     assert!(matches!(FileDrive::create(&path, &options), Err(DeviceError::Io { .. })));

@@ -399,7 +399,7 @@ impl ZonedDevice for PassthroughDrive {
 /// Keeps others from writing: other Zonal processes by a lock on the node, the kernel and all that open
 /// exclusively by the block device.
 fn claim(file: &File, path: &Path, attributes: Option<&Attributes>) -> Result<Option<File>> {
-    let locked = || DeviceError::Locked { path: path.to_owned() };
+    let locked = || DeviceError::Locked { path: path.to_owned(), by: None };
     match file.try_lock() {
         Ok(()) => {}
         Err(std::fs::TryLockError::WouldBlock) => return Err(locked()),

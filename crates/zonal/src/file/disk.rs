@@ -42,7 +42,9 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> Result<File> {
     };
     match rustix::fs::open(path, flags | OFlags::CLOEXEC, no_create) {
         Ok(file) => Ok(file.into()),
-        Err(rustix::io::Errno::BUSY) => Err(DeviceError::Locked { path: path.to_owned() }),
+        Err(rustix::io::Errno::BUSY) => {
+            Err(DeviceError::Locked { path: path.to_owned(), by: None })
+        }
         Err(error) => Err(io_error("opening", path, error.into())),
     }
 }
