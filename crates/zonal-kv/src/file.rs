@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use zonal_fs::vfs::{Ino, Written};
 use zonal_fs::volume::{File, WriteLifetime};
 
 use crate::unsynced::Change;
@@ -9,44 +10,53 @@ use crate::{Result, Store};
 
 /// An open file. It keeps its store open.
 pub struct StoreFile {
+    ino: Ino,
     // Dropped first: a file is closed before its volume.
-    file: File,
+    file: Option<File>,
     store: Arc<Store>,
 }
 
 impl StoreFile {
     pub(crate) fn new(store: Arc<Store>, file: File) -> Self {
-        Self { file, store }
+        Self { ino: file.ino(), file: Some(file), store }
+    }
+
+    /// The file, in the process that has opened it.
+    fn file(&self) -> Result<&File> {
+        self.store.check_process()?;
+        Ok(self.file.as_ref().expect("it is there until it is dropped"))
     }
 
     /// Closes it. The error is that of a store whose last handle this was.
     pub fn close(self) -> Result<()> {
-        let Self { file, store } = self;
-        drop(file);
+        let store = Arc::clone(&self.store);
+        drop(self);
         store.release()
     }
 
     /// Reads into `buffer` from `offset` on and returns how much: less only at the end of file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        Ok(self.file.read_at(buffer, offset)?)
+        Ok(self.file()?.read_at(buffer, offset)?)
     }
 
     /// Writes at the end.
     pub fn append(&self, data: &[u8]) -> Result<()> {
-        let written = self.file.append(data)?;
-        self.store.keep(self.file.ino(), Change::Bytes { offset: written.offset, data })
+        let file = self.file()?;
+        let said = |written: &Written| Change::Bytes { offset: written.offset, data };
+        self.store.change(self.ino, || file.append(data), said).map(drop)
     }
 
     /// Writes at `offset`.
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.file.write_all_at(data, offset)?;
-        self.store.keep(self.file.ino(), Change::Bytes { offset, data })
+        let file = self.file()?;
+        let said = |(): &()| Change::Bytes { offset, data };
+        self.store.change(self.ino, || file.write_all_at(data, offset), said)
     }
 
     /// Cuts it, or lengthens it with zeroes.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.file.set_len(size)?;
-        self.store.keep(self.file.ino(), Change::Size(size))
+        let file = self.file()?;
+        self.store.change(self.ino, || file.set_len(size), |(): &()| Change::Size(size))
     }
 
     /// Makes it durable, and with it everything else.
@@ -56,21 +66,33 @@ impl StoreFile {
 
     /// Says how long what is written will live. It is kept with the file, and durable with its data.
     pub fn set_write_lifetime(&self, lifetime: WriteLifetime) -> Result<()> {
-        Ok(self.file.set_write_lifetime(lifetime)?)
+        let file = self.file()?;
+        let set = || file.set_write_lifetime(lifetime);
+        self.store.change(self.ino, set, |(): &()| Change::Attributes)
     }
 
     /// Locks it for this handle; fails if another handle has it.
     pub fn try_lock(&self) -> Result<()> {
-        Ok(self.file.try_lock()?)
+        Ok(self.file()?.try_lock()?)
     }
 
     /// Its length in bytes.
     pub fn size(&self) -> Result<u64> {
-        Ok(self.file.metadata()?.size)
+        Ok(self.file()?.metadata()?.size)
     }
 
     /// The number of its inode, which no other file ever gets.
     pub fn id(&self) -> u64 {
-        self.file.ino().get()
+        self.ino.get()
+    }
+}
+
+/// In a copy of the process that fork(2) has made, the file is not closed: it is still open in the
+/// other.
+impl Drop for StoreFile {
+    fn drop(&mut self) {
+        if self.store.check_process().is_err() {
+            std::mem::forget(self.file.take());
+        }
     }
 }

@@ -10,12 +10,16 @@
 //! - What was synced survives a power cut. Names that were made, moved or removed are committed
 //!   before the call returns, so they survive both.
 //!
+//! A copy of the process that fork(2) has made can do nothing with the store, and its end leaves
+//! the store alone.
+//!
 //! | module | question |
 //! | --- | --- |
 //! | [`uri`] | which device, and which options? |
 //! | [`store`] | opening, closing, committing; names |
 //! | [`file`](mod@file) | open files |
-//! | [`unsynced`] | what survives the process, and how is it written again? |
+//! | [`unsynced`] | what survives the process? |
+//! | `replay` | how is it written again, and when is it too old for that? |
 //! | [`zones`] | files with names on zonefs |
 //! | [`abi`] | the C interface, `include/zonal_kv.h` |
 
@@ -25,6 +29,7 @@ pub mod abi;
 mod edge;
 pub mod error;
 pub mod file;
+mod replay;
 pub mod store;
 pub mod unsynced;
 pub mod uri;

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use zonal::spec::{Base, Openers, Stack};
 use zonal::{Clock, OpenMode, SystemClock};
-use zonal_fs::FsError;
 use zonal_fs::furrow::{self, AtimePolicy, Furrow, MkfsOptions, MountOptions};
 use zonal_fs::signature::{self, Content};
-use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, SetAttr, StatFs, WriteFlags};
-use zonal_fs::volume::{Entry, OpenFlags, Volume, VolumeOptions};
+use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, StatFs};
+use zonal_fs::volume::{self, Entry, OpenFlags, Volume, VolumeOptions};
 use zonal_fs::zonefs;
 
-use crate::unsynced::{Change, Left, Note, Noted, Unsynced};
+use crate::replay::{changed_ns, open_unsynced};
+use crate::unsynced::{Change, Note, Noted, Pending, Times, Unsynced};
 use crate::uri::{Address, Blank, Hints};
 use crate::zones::ZoneStore;
 use crate::{Error, Result, StoreFile};
@@ -34,8 +34,11 @@ pub struct Store {
 
 /// What a store and its thread share.
 struct Core {
+    /// The process that has opened it.
+    opener: i32,
     volume: Volume,
-    clock: Arc<dyn Clock>,
+    /// The same, for a look at a file by its number. The volume decides how long it lives.
+    fs: Weak<dyn FileSystem>,
     /// `None` where nothing outlives the process: the drive is in its memory, or the option is off.
     unsynced: Option<Mutex<Unsynced>>,
     counts: Option<Counts>,
@@ -77,6 +80,22 @@ enum Want {
 /// The stores of this process, by device: a drive is opened once, whoever asks.
 static STORES: Mutex<BTreeMap<String, Weak<Store>>> = Mutex::new(BTreeMap::new());
 
+/// The last process that has opened a store: a copy of it that fork(2) has made has nothing to
+/// close.
+static OPENER: AtomicI32 = AtomicI32::new(0);
+
+/// Number of this process. A copy that fork(2) has made has another one.
+fn process() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// A change of a file that has begun.
+struct Begun {
+    ino: Ino,
+    before_ns: i64,
+    pending: Pending,
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -100,6 +119,7 @@ impl Store {
         let mut stores = lock(&STORES);
         if let Some(store) = stores.get(&key).and_then(Weak::upgrade)
             && !store.is_closed.load(Ordering::Acquire)
+            && store.core.check_process().is_ok()
         {
             return if store.is_zonefs && accepts == Accepts::Furrow {
                 Err(Error::Zonefs { device: address.device })
@@ -109,17 +129,25 @@ impl Store {
         }
         let store = Self::mount(&address, accepts)?;
         stores.insert(key, Arc::downgrade(&store));
+        OPENER.store(process(), Ordering::Release);
         Ok(store)
     }
 
     /// Gives a handle back. The last one closes the drive and leaves it clean.
     pub fn release(self: Arc<Self>) -> Result<()> {
+        if self.check_process().is_err() {
+            // Another thread may have held the lock when this process was made.
+            return Ok(());
+        }
         let _stores = lock(&STORES);
         Arc::into_inner(self).map_or(Ok(()), |store| store.close())
     }
 
     /// Closes all that is open: the process ends. Handles that are left only give errors.
     pub fn close_all() {
+        if OPENER.load(Ordering::Acquire) != process() {
+            return;
+        }
         let mut stores = lock(&STORES);
         for store in std::mem::take(&mut *stores).into_values().filter_map(|store| store.upgrade())
         {
@@ -151,10 +179,12 @@ impl Store {
             }
             (Files::Furrow(_) | Files::Zones(_), _) => None,
         };
+        let fs = files.into_fs();
         let core = Arc::new(Core {
+            opener: process(),
             counts,
-            volume: Volume::new(files.into_fs(), &volume_options()),
-            clock,
+            fs: Arc::downgrade(&fs),
+            volume: Volume::new(fs, &volume_options()),
             unsynced: unsynced.map(Mutex::new),
             committing: Mutex::default(),
             begun: AtomicU64::new(0),
@@ -167,7 +197,7 @@ impl Store {
     }
 
     fn close(&self) -> Result<()> {
-        if self.is_closed.swap(true, Ordering::AcqRel) {
+        if self.check_process().is_err() || self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         if let Some(committer) = lock(&self.committer).take() {
@@ -194,73 +224,120 @@ impl Store {
         self.core.sync()
     }
 
-    /// Keeps a change that was made for the case that the process is killed.
-    pub(crate) fn keep(&self, ino: Ino, change: Change<'_>) -> Result<()> {
-        self.core.keep(ino, change)
+    /// Whether this process is the one that has opened it, and no copy that fork(2) has made of
+    /// that.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.core.check_process()
+    }
+
+    /// Changes a file, and keeps what was changed for the case that the process is killed.
+    pub(crate) fn change<'a, T>(
+        &self,
+        ino: Ino,
+        act: impl FnOnce() -> volume::Result<T>,
+        said: impl FnOnce(&T) -> Change<'a>,
+    ) -> Result<T> {
+        self.core.change(ino, act, said)
     }
 
     /// Opens a file as `flags` say. A new one, or one that was emptied, is committed.
     pub fn open_file(self: &Arc<Self>, path: &Path, flags: OpenFlags) -> Result<StoreFile> {
+        let volume = self.core.volume()?;
+        let old = volume.metadata(path).ok();
         let changes = flags.intersects(OpenFlags::TRUNCATE | OpenFlags::CREATE_NEW)
-            || (flags.contains(OpenFlags::CREATE) && self.core.volume.metadata(path).is_err());
-        let file = self.core.volume.open_with(path, flags, FILE_PERM)?;
-        if changes {
-            // What is noted of the bytes before must not come back.
-            self.keep(file.ino(), Change::Size(file.metadata()?.size))?;
-            self.sync()?;
+            || (flags.contains(OpenFlags::CREATE) && old.is_none());
+        if !changes {
+            let file = volume.open_with(path, flags, FILE_PERM)?;
+            return Ok(StoreFile::new(Arc::clone(self), file));
         }
-        Ok(StoreFile::new(Arc::clone(self), file))
+        let begun = old.and_then(|old| self.core.begin(old.ino));
+        let opened = volume.open_with(path, flags, FILE_PERM);
+        // What is noted of the bytes before must not come back.
+        let kept = match (&opened, begun) {
+            (Ok(file), Some(begun)) => {
+                let change =
+                    file.metadata().map_or(Change::Size(0), |attr| Change::Size(attr.size));
+                self.core.end(begun, change)
+            }
+            (Err(_), Some(begun)) => self.core.end(begun, Change::Attributes),
+            (_, None) => Ok(()),
+        };
+        let file = StoreFile::new(Arc::clone(self), opened?);
+        kept?;
+        self.sync()?;
+        Ok(file)
     }
 
     /// Attributes of what `path` leads to.
     pub fn metadata(&self, path: &Path) -> Result<Attr> {
-        Ok(self.core.volume.metadata(path)?)
+        Ok(self.core.volume()?.metadata(path)?)
     }
 
     /// The entries of a directory.
     pub fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let entries = self.core.volume.read_dir(path)?;
+        let entries = self.core.volume()?.read_dir(path)?;
         Ok(entries.collect::<zonal_fs::volume::Result<_>>()?)
     }
 
     /// Removes a file.
     pub fn remove_file(&self, path: &Path) -> Result<()> {
-        self.core.volume.remove_file(path)?;
-        self.sync()
+        self.change_names(&[path], |volume| volume.remove_file(path))
     }
 
     /// Makes a directory.
     pub fn create_dir(&self, path: &Path) -> Result<()> {
-        self.core.volume.create_dir(path)?;
+        self.core.volume()?.create_dir(path)?;
         self.sync()
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.core.volume.remove_dir(path)?;
+        self.core.volume()?.remove_dir(path)?;
         self.sync()
     }
 
     /// Moves an entry, over what may stand at `to`.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.core.volume.rename(from, to)?;
-        self.sync()
+        self.change_names(&[from, to], |volume| volume.rename(from, to))
     }
 
     /// Gives a file one more name.
     pub fn hard_link(&self, original: &Path, link: &Path) -> Result<()> {
-        self.core.volume.hard_link(original, link)?;
+        self.change_names(&[original], |volume| volume.hard_link(original, link))
+    }
+
+    /// Does something about names, which makes what they lead to a file that was changed.
+    fn change_names(
+        &self,
+        paths: &[&Path],
+        act: impl FnOnce(&Volume) -> volume::Result<()>,
+    ) -> Result<()> {
+        let volume = self.core.volume()?;
+        let files = paths.iter().filter_map(|path| volume.metadata(path).ok());
+        let files = files.filter(|attr| attr.kind == FileKind::Regular);
+        let begun: Vec<_> = files.filter_map(|attr| self.core.begin(attr.ino)).collect();
+        let outcome = act(volume);
+        for begun in begun {
+            self.core.end(begun, Change::Attributes)?;
+        }
+        outcome?;
         self.sync()
     }
 
     /// Space and inodes, used and free.
     pub fn space(&self) -> Result<StatFs> {
-        Ok(self.core.volume.space()?)
+        Ok(self.core.volume()?.space()?)
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            // The drive, its threads and what is noted are those of the process that has opened it:
+            // what a drop would end here is still in use there.
+            std::mem::forget(Arc::clone(&self.core));
+            return;
+        }
         if let Err(error) = self.close() {
             tracing::error!(%error, "closing a store that was not closed");
         }
@@ -268,7 +345,17 @@ impl Drop for Store {
 }
 
 impl Core {
+    fn check_process(&self) -> Result<()> {
+        if self.opener == process() { Ok(()) } else { Err(Error::Forked { opener: self.opener }) }
+    }
+
+    /// The volume, in the process that has opened it.
+    fn volume(&self) -> Result<&Volume> {
+        self.check_process().map(|()| &self.volume)
+    }
+
     fn sync(&self) -> Result<()> {
+        self.check_process()?;
         let wanted = self.begun.load(Ordering::Acquire) + 1;
         let _turn = lock(&self.committing);
         if self.done.load(Ordering::Acquire) >= wanted {
@@ -286,19 +373,58 @@ impl Core {
         Ok(())
     }
 
-    fn keep(&self, ino: Ino, change: Change<'_>) -> Result<()> {
+    fn change<'a, T>(
+        &self,
+        ino: Ino,
+        act: impl FnOnce() -> volume::Result<T>,
+        said: impl FnOnce(&T) -> Change<'a>,
+    ) -> Result<T> {
+        let Some(begun) = self.begin(ino) else { return Ok(act()?) };
+        let outcome = act();
+        // What has failed may have changed something before.
+        let kept = self.end(begun, outcome.as_ref().map_or(Change::Attributes, said));
+        let value = outcome?;
+        kept.map(|()| value)
+    }
+
+    /// When a file was last changed; `None` if it is gone.
+    fn changed_ns(&self, ino: Ino) -> Option<i64> {
+        self.fs.upgrade()?.getattr(ino).ok().map(|attr| changed_ns(&attr))
+    }
+
+    /// A change of a file begins; `None` where nothing is noted.
+    fn begin(&self, ino: Ino) -> Option<Begun> {
+        let unsynced = self.unsynced.as_ref()?;
+        let before_ns = self.changed_ns(ino)?;
+        Some(Begun { ino, before_ns, pending: lock(unsynced).begin_change(ino.get()) })
+    }
+
+    /// It is made, and noted.
+    fn end(&self, begun: Begun, change: Change<'_>) -> Result<()> {
         let Some(unsynced) = &self.unsynced else { return Ok(()) };
-        let note = Note { ino: ino.get(), change };
-        let noted = lock(unsynced).note(note, self.clock.wall_ns());
+        let Begun { ino, before_ns, pending } = begun;
+        let after_ns = self.changed_ns(ino);
+        let mut notes = lock(unsynced);
+        // Of a file that is gone nothing is noted.
+        let noted = after_ns.map_or(Noted::Kept, |after_ns| {
+            let times = Times { before_ns, after_ns };
+            notes.note(Note { ino: ino.get(), change, times })
+        });
         match noted {
-            Noted::Kept => Ok(()),
+            Noted::Kept => notes.end_change(pending),
             Noted::HalfFull => {
+                notes.end_change(pending);
                 self.signal.set(Want::Commit);
-                Ok(())
             }
-            // It is part of the file already.
-            Noted::NoRoom => self.sync(),
+            Noted::NoRoom => {
+                drop(notes);
+                // It is part of the file already.
+                let synced = self.sync();
+                lock(unsynced).end_change(pending);
+                return synced;
+            }
         }
+        Ok(())
     }
 }
 
@@ -348,13 +474,13 @@ fn open_device(spec: &str, clock: &Arc<dyn Clock>) -> Result<Stack> {
 }
 
 /// The file system that a device holds.
-enum Files {
+pub(crate) enum Files {
     Furrow(Arc<Furrow>),
     Zones(Arc<ZoneStore>),
 }
 
 impl Files {
-    fn fs(&self) -> &dyn FileSystem {
+    pub(crate) fn fs(&self) -> &dyn FileSystem {
         match self {
             Self::Furrow(furrow) => &**furrow,
             Self::Zones(zones) => &**zones,
@@ -368,7 +494,7 @@ impl Files {
         }
     }
 
-    fn uuid(&self) -> [u8; 16] {
+    pub(crate) fn uuid(&self) -> [u8; 16] {
         match self {
             Self::Furrow(furrow) => furrow.uuid(),
             Self::Zones(zones) => zones.uuid(),
@@ -376,13 +502,13 @@ impl Files {
     }
 
     /// When it was made, nanoseconds since 1970.
-    fn created_ns(&self) -> zonal_fs::vfs::Result<i64> {
+    pub(crate) fn created_ns(&self) -> zonal_fs::vfs::Result<i64> {
         let made = self.fs().getattr(self.fs().root())?.btime;
         Ok(made.secs().saturating_mul(1_000_000_000).saturating_add(made.nanos().into()))
     }
 
     /// Commits since it was made.
-    fn commits(&self) -> u64 {
+    pub(crate) fn commits(&self) -> u64 {
         match self {
             Self::Furrow(furrow) => furrow.stats().batches,
             Self::Zones(zones) => zones.commits(),
@@ -444,96 +570,5 @@ fn volume_options() -> VolumeOptions {
             ..Caller::ROOT
         },
         ..VolumeOptions::default()
-    }
-}
-
-/// Opens the memory that outlives the process, and writes again what is noted there.
-fn open_unsynced(files: &Files, folder: &Path) -> Result<Unsynced> {
-    let uuid = uuid::Uuid::from_bytes(files.uuid()).to_string();
-    let failed = |source| {
-        let path = folder.join(format!("zonal-{uuid}.unsynced"));
-        Error::Unsynced { path, source }
-    };
-    let created_ns = files.created_ns().map_err(replaying)?;
-    let mut unsynced = Unsynced::open(folder, &uuid, created_ns).map_err(failed)?;
-    if let Some(left) = unsynced.left() {
-        if let Some(why) = is_old(files, &unsynced, left)? {
-            tracing::warn!("what a killed process has written is not written again: {why}");
-        } else {
-            unsynced.begin_replay();
-            let count = write_again(files, &unsynced)?;
-            tracing::info!(count, "wrote again what a killed process had written and not synced");
-        }
-        files.fs().sync().map_err(replaying)?;
-    }
-    unsynced.begin(files.commits());
-    Ok(unsynced)
-}
-
-fn replaying(source: FsError) -> Error {
-    Error::Mount { device: "writing again what a killed process had written".into(), source }
-}
-
-/// Why the notes are not about the files as they are, if they are not.
-fn is_old(files: &Files, unsynced: &Unsynced, left: Left) -> Result<Option<String>> {
-    if files.commits() < left.batch {
-        return Ok(Some("the drive is as it was before that".to_owned()));
-    }
-    let Some(last_ns) = left.last_ns else { return Ok(None) };
-    for note in unsynced.notes() {
-        let Some(attr) = attributes(files.fs(), note.ino)? else { continue };
-        let changed = i128::from(attr.mtime.secs()) * 1_000_000_000;
-        if changed + i128::from(attr.mtime.nanos()) > i128::from(last_ns) {
-            return Ok(Some(format!("inode {} was changed since", note.ino)));
-        }
-    }
-    Ok(None)
-}
-
-/// Makes the changes again. Files that are gone stay so.
-fn write_again(files: &Files, unsynced: &Unsynced) -> Result<u64> {
-    let mut count = 0;
-    for note in unsynced.notes() {
-        let Some(attr) = attributes(files.fs(), note.ino)? else { continue };
-        let ino = Ino::new(note.ino);
-        let change = match files {
-            Files::Furrow(_) => Some(note.change),
-            Files::Zones(_) => beyond(note.change, attr.size),
-        };
-        match change {
-            Some(Change::Bytes { offset, data }) => {
-                files.fs().write(ino, offset, data, WriteFlags::empty()).map(drop)
-            }
-            Some(Change::Size(size)) => {
-                let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                files.fs().setattr(&Caller::ROOT, ino, &set).map(drop)
-            }
-            None => Ok(()),
-        }
-        .map_err(replaying)?;
-        count += 1;
-    }
-    Ok(count)
-}
-
-/// What is to be done about a file of `size` bytes that only grows: bytes that it has are as they were
-/// written. Bytes behind a gap are of a file that was emptied since, as a later note says.
-fn beyond(change: Change<'_>, size: u64) -> Option<Change<'_>> {
-    match change {
-        Change::Bytes { offset, data } => {
-            let there = usize::try_from(size.checked_sub(offset)?).ok()?;
-            let data = data.get(there..).filter(|data| !data.is_empty())?;
-            Some(Change::Bytes { offset: size, data })
-        }
-        Change::Size(new) => (new < size).then_some(change),
-    }
-}
-
-/// Of a regular file; `None` if there is none.
-fn attributes(fs: &dyn FileSystem, ino: u64) -> Result<Option<Attr>> {
-    match fs.getattr(Ino::new(ino)) {
-        Ok(attr) if attr.kind == FileKind::Regular => Ok(Some(attr)),
-        Ok(_) | Err(FsError::NotFound) => Ok(None),
-        Err(error) => Err(replaying(error)),
     }
 }

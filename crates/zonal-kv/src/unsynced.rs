@@ -13,8 +13,15 @@
 //! A note counts once the length of its half says so, which is stored after it. The process that
 //! reads it did not run at the same time as the one that wrote it.
 //!
-//! Somebody else may have written to the drive in between, a mount for example. Then what is noted is
-//! old, and is thrown away: where a file it is about was changed later than the last note.
+//! Somebody else may have written to the drive in between, a mount for example. Then what is noted
+//! is old, and is thrown away. The time of a file's last change (`ctime`) tells: whoever changes a
+//! file changes it, also who gives the file an old `mtime`. So each note has that time from before
+//! the change and from after it, and a file that was committed in between has one of these. Only
+//! equality counts: clocks may have been set back. A change that has begun and has no note yet is a
+//! *pending* one: its file may have a time that nobody knows.
+//!
+//! The directory may be everybody's, as `/dev/shm` is. A file that somebody else has put there
+//! under our name is passed over: ours then gets a name that nobody can guess.
 
 use std::fs::File;
 use std::io;
@@ -23,11 +30,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapMut;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 /// The first bytes of the file: "ZNLNOTE" and the version of the form.
-const MAGIC: u64 = u64::from_le_bytes(*b"ZNLNOTE\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"ZNLNOTE\x03");
 
 /// Bytes before the halves.
 const HEAD_BYTES: usize = 4096;
@@ -36,7 +43,13 @@ const HEAD_BYTES: usize = 4096;
 const HALF_BYTES: usize = 16 << 20;
 
 /// Bytes of a note before its data.
-const NOTE_BYTES: usize = 32;
+const NOTE_BYTES: usize = 48;
+
+/// Where the times are in a note.
+const TIMES_AT: usize = 32;
+
+/// Changes that can be pending at once and are known to be. More than threads write at a time.
+const PENDING_MAX: usize = 256;
 
 const FILE_BYTES: usize = HEAD_BYTES + 2 * HALF_BYTES;
 
@@ -47,18 +60,17 @@ mod word {
     pub(super) const UUID: usize = 1;
     /// The last batch of the file system that was durable when this began.
     pub(super) const BATCH: usize = 3;
-    /// Time of the last note, nanoseconds since 1970.
-    pub(super) const LAST_NS: usize = 4;
     /// The half that takes notes.
-    pub(super) const ACTIVE: usize = 5;
+    pub(super) const ACTIVE: usize = 4;
     /// Bytes of notes in each half.
-    pub(super) const LEN: usize = 6;
+    pub(super) const LEN: usize = 5;
     /// When the file system was made, nanoseconds since 1970: another one may have the same UUID.
-    pub(super) const CREATED_NS: usize = 8;
+    pub(super) const CREATED_NS: usize = 7;
+    /// The inodes that are being changed; 0 where there is none.
+    pub(super) const PENDING: usize = 8;
 }
 
-/// `LAST_NS` while notes are written again: changes in between are our own.
-const REPLAYING: u64 = u64::MAX;
+const _: () = assert!((word::PENDING + PENDING_MAX) * 8 <= HEAD_BYTES);
 
 /// What a note says about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +84,17 @@ pub enum Change<'a> {
     },
     /// It is so long.
     Size(u64),
+    /// Its content is as it was: it got another name, or an attribute.
+    Attributes,
+}
+
+/// When a file was last changed, as its `ctime` says, nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Before the change.
+    pub before_ns: i64,
+    /// After it.
+    pub after_ns: i64,
 }
 
 /// A note.
@@ -81,7 +104,17 @@ pub struct Note<'a> {
     pub ino: u64,
     /// What is known.
     pub change: Change<'a>,
+    /// Which states of the file are known.
+    pub times: Times,
 }
+
+/// A change that is pending, by its place in the list of those.
+#[derive(Debug)]
+pub struct Pending(Option<usize>);
+
+/// Where a note is.
+#[derive(Clone, Copy, Debug)]
+pub struct NotePlace(usize);
 
 /// What became of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,28 +138,15 @@ pub struct Unsynced {
     len: [usize; 2],
 }
 
-/// What another process has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// The last batch that was durable when it began.
-    pub batch: u64,
-    /// When it made its last note, nanoseconds since 1970; `None` if it was writing notes again.
-    pub last_ns: Option<i64>,
-}
-
 impl Unsynced {
     /// Opens what belongs to the file system `uuid` that was made at `created_ns`, or makes it, in a
     /// directory in memory.
     pub fn open(folder: &Path, uuid: &str, created_ns: i64) -> io::Result<Self> {
-        let path = folder.join(format!("zonal-{uuid}.unsynced"));
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+        let (path, file) = match find(folder, uuid)? {
+            Some(found) => found,
+            None => make(folder, uuid)?,
+        };
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let stat = rustix::fs::fstat(&file)?;
-        // The directory is everybody's.
-        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
-            return Err(Errno::ACCESS.into());
-        }
         // All of it at once: where memory is short, this fails and not a write later.
         rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, FILE_BYTES as u64)?;
         let shared = File::from(file.try_clone()?);
@@ -160,27 +180,65 @@ impl Unsynced {
         &self.path
     }
 
-    /// What another process has left, if it has.
-    pub fn left(&self) -> Option<Left> {
-        if self.len == [0; 2] {
-            return None;
-        }
-        let last = self.word(word::LAST_NS);
-        let last_ns = (last != REPLAYING).then(|| last.cast_signed());
-        Some(Left { batch: self.word(word::BATCH), last_ns })
+    /// The last batch that was durable when the process began that has left notes; `None` if there
+    /// are none.
+    pub fn left(&self) -> Option<u64> {
+        (self.len != [0; 2]).then(|| self.word(word::BATCH))
     }
 
     /// The notes, in the order in which they were made.
     pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
-        [1 - self.active, self.active].into_iter().flat_map(|half| {
-            let start = HEAD_BYTES + half * HALF_BYTES;
-            Notes { rest: &self.map[start..start + self.len[half]] }
-        })
+        self.halves().flatten().map(|(_, note)| note)
     }
 
-    /// From now on changes are notes being written again.
-    pub fn begin_replay(&mut self) {
-        self.set_word(word::LAST_NS, REPLAYING);
+    /// Where they are.
+    pub fn places(&self) -> Vec<NotePlace> {
+        self.halves().flatten().map(|(place, _)| place).collect()
+    }
+
+    fn halves(&self) -> impl Iterator<Item = Notes<'_>> {
+        [1 - self.active, self.active].map(|half| self.notes_of(half)).into_iter()
+    }
+
+    fn notes_of(&self, half: usize) -> Notes<'_> {
+        let start = HEAD_BYTES + half * HALF_BYTES;
+        Notes { at: start, rest: &self.map[start..start + self.len[half]] }
+    }
+
+    /// The note at a place that [`places`](Self::places) has given.
+    pub fn note_at(&self, place: NotePlace) -> Note<'_> {
+        let mut notes = Notes { at: place.0, rest: &self.map[place.0..] };
+        notes.next().expect("it was there").1
+    }
+
+    /// What is noted there was written again: these are the times of its file now.
+    pub fn set_times(&mut self, place: NotePlace, times: Times) {
+        let number = (place.0 + TIMES_AT) / 8;
+        self.set_word(number, times.before_ns.cast_unsigned());
+        self.set_word(number + 1, times.after_ns.cast_unsigned());
+    }
+
+    /// The inodes that were being changed.
+    pub fn pending(&self) -> impl Iterator<Item = u64> {
+        let words = (0..PENDING_MAX).map(|number| self.word(word::PENDING + number));
+        words.filter(|ino| *ino != 0)
+    }
+
+    /// A change of an inode begins. Without room for it, a kill until it has a note may make the
+    /// notes look old.
+    pub fn begin_change(&mut self, ino: u64) -> Pending {
+        let free = (0..PENDING_MAX).find(|number| self.word(word::PENDING + number) == 0);
+        if let Some(number) = free {
+            self.set_word(word::PENDING + number, ino);
+        }
+        Pending(free)
+    }
+
+    /// It has its note, or none is needed.
+    pub fn end_change(&mut self, Pending(number): Pending) {
+        if let Some(number) = number {
+            self.set_word(word::PENDING + number, 0);
+        }
     }
 
     /// Forgets all notes; the last durable batch is `batch` now.
@@ -189,11 +247,12 @@ impl Unsynced {
         self.set_word(word::BATCH, batch);
     }
 
-    /// Notes a change that the file system has made, at `now_ns`.
-    pub fn note(&mut self, note: Note<'_>, now_ns: i64) -> Noted {
+    /// Notes a change that the file system has made.
+    pub fn note(&mut self, note: Note<'_>) -> Noted {
         let (kind, position, data) = match note.change {
             Change::Bytes { offset, data } => (0_u64, offset, data),
             Change::Size(size) => (1, size, &[][..]),
+            Change::Attributes => (2, 0, &[][..]),
         };
         let bytes = NOTE_BYTES + data.len().next_multiple_of(8);
         let len = self.len[self.active];
@@ -201,14 +260,12 @@ impl Unsynced {
             return Noted::NoRoom;
         }
         let at = HEAD_BYTES + self.active * HALF_BYTES + len;
-        let head = [note.ino, position, data.len() as u64, kind];
+        let times = [note.times.before_ns, note.times.after_ns].map(i64::cast_unsigned);
+        let head = [note.ino, position, data.len() as u64, kind, times[0], times[1]];
         for (place, value) in self.map[at..at + NOTE_BYTES].chunks_exact_mut(8).zip(head) {
             place.copy_from_slice(&value.to_le_bytes());
         }
         self.map[at + NOTE_BYTES..][..data.len()].copy_from_slice(data);
-        // The clock may be set back between a change and its note.
-        let last_ns = now_ns.max(self.word(word::LAST_NS).cast_signed());
-        self.set_word(word::LAST_NS, last_ns.cast_unsigned());
         self.set_len(self.active, len + bytes);
         let was_half = len >= HALF_BYTES / 2;
         if !was_half && len + bytes >= HALF_BYTES / 2 { Noted::HalfFull } else { Noted::Kept }
@@ -238,7 +295,9 @@ impl Unsynced {
         self.set_len(1, 0);
         self.active = 0;
         self.set_word(word::ACTIVE, 0);
-        self.set_word(word::LAST_NS, 0);
+        for number in 0..PENDING_MAX {
+            self.set_word(word::PENDING + number, 0);
+        }
     }
 
     fn set_len(&mut self, half: usize, len: usize) {
@@ -260,6 +319,61 @@ impl Unsynced {
     }
 }
 
+/// The file of this user for a file system, if there is one. What others have put there is passed
+/// over.
+fn find(folder: &Path, uuid: &str) -> io::Result<Option<(PathBuf, OwnedFd)>> {
+    let (begin, user) = (format!("zonal-{uuid}."), rustix::process::geteuid().as_raw());
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let is_named = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(&begin) && name.ends_with(".unsynced"));
+        if is_named {
+            names.push(name);
+        }
+    }
+    names.sort();
+    for path in names.into_iter().map(|name| folder.join(name)) {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let seen = rustix::fs::lstat(&path)?;
+        if seen.st_uid != user || !FileType::from_raw_mode(seen.st_mode).is_file() {
+            let path = path.display();
+            tracing::warn!(uid = seen.st_uid, "{path} is no file of this user: it is passed over");
+            continue;
+        }
+        let file = rustix::fs::open(&path, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        if stat.st_uid != user || stat.st_mode & 0o077 != 0 {
+            // Others could have written to it.
+            return Err(Errno::ACCESS.into());
+        }
+        return Ok(Some((path, file)));
+    }
+    Ok(None)
+}
+
+/// The name of the file where nobody else has taken it.
+fn plain_name(uuid: &str) -> String {
+    format!("zonal-{uuid}.unsynced")
+}
+
+/// Makes the file: under its plain name, or under one that nobody can have taken.
+fn make(folder: &Path, uuid: &str) -> io::Result<(PathBuf, OwnedFd)> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let other = format!("zonal-{uuid}.{}.unsynced", uuid::Uuid::new_v4().simple());
+    let plain = folder.join(plain_name(uuid));
+    match rustix::fs::open(&plain, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok((plain, file)),
+        Err(Errno::EXIST) => {
+            let path = folder.join(other);
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+            Ok((path, file))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// A UUID as two words.
 fn words_of(uuid: &str) -> [u64; 2] {
     let number = uuid.bytes().filter(u8::is_ascii_hexdigit).fold(0_u128, |number, digit| {
@@ -272,28 +386,35 @@ fn words_of(uuid: &str) -> [u64; 2] {
 
 /// The notes of a half. It ends at the first that makes no sense.
 struct Notes<'a> {
+    /// Where `rest` begins in the file.
+    at: usize,
     rest: &'a [u8],
 }
 
 impl<'a> Iterator for Notes<'a> {
-    type Item = Note<'a>;
+    type Item = (NotePlace, Note<'a>);
 
-    fn next(&mut self) -> Option<Note<'a>> {
+    fn next(&mut self) -> Option<(NotePlace, Note<'a>)> {
         let (head, rest) = self.rest.split_at_checked(NOTE_BYTES)?;
         let mut words = head
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
-        let mut next = || words.next().expect("four words");
+        let mut next = || words.next().expect("six words");
         let (ino, position, len, kind) = (next(), next(), next(), next());
+        let times = Times { before_ns: next().cast_signed(), after_ns: next().cast_signed() };
         let len = usize::try_from(len).ok()?;
         let (data, _) = rest.split_at_checked(len)?;
         let change = match kind {
             0 => Change::Bytes { offset: position, data },
             1 => Change::Size(position),
+            2 => Change::Attributes,
             _ => return None,
         };
-        self.rest = rest.get(len.checked_next_multiple_of(8)?..)?;
-        Some(Note { ino, change })
+        let place = NotePlace(self.at);
+        let len = len.checked_next_multiple_of(8)?;
+        self.rest = rest.get(len..)?;
+        self.at += NOTE_BYTES + len;
+        Some((place, Note { ino, change, times }))
     }
 }
 
@@ -304,7 +425,11 @@ mod tests {
     const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
     fn bytes(ino: u64, offset: u64, data: &[u8]) -> Note<'_> {
-        Note { ino, change: Change::Bytes { offset, data } }
+        of(ino, Change::Bytes { offset, data })
+    }
+
+    fn of(ino: u64, change: Change<'_>) -> Note<'_> {
+        Note { ino, change, times: Times { before_ns: 1, after_ns: 2 } }
     }
 
     #[test]
@@ -313,15 +438,15 @@ mod tests {
         let mut first = Unsynced::open(folder.path(), UUID, 1).unwrap();
         assert_eq!(first.left(), None);
         first.begin(7);
-        assert_eq!(first.note(bytes(5, 10, b"abc"), 100), Noted::Kept);
-        first.note(Note { ino: 5, change: Change::Size(12) }, 101);
+        assert_eq!(first.note(bytes(5, 10, b"abc")), Noted::Kept);
+        first.note(of(5, Change::Size(12)));
         first.begin_commit();
-        first.note(bytes(6, 0, &[9; 5000]), 102);
+        first.note(bytes(6, 0, &[9; 5000]));
         drop(first);
         let second = Unsynced::open(folder.path(), UUID, 1).unwrap();
-        assert_eq!(second.left(), Some(Left { batch: 7, last_ns: Some(102) }));
+        assert_eq!(second.left(), Some(7));
         let notes: Vec<_> = second.notes().collect();
-        let size = Note { ino: 5, change: Change::Size(12) };
+        let size = of(5, Change::Size(12));
         assert_eq!(notes, [bytes(5, 10, b"abc"), size, bytes(6, 0, &[9; 5000])]);
     }
 
@@ -329,16 +454,16 @@ mod tests {
     fn a_commit_forgets_what_was_noted_before_it_began() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
-        log.note(bytes(1, 0, b"before"), 1);
+        log.note(bytes(1, 0, b"before"));
         log.begin_commit();
-        log.note(bytes(1, 6, b"after"), 2);
+        log.note(bytes(1, 6, b"after"));
         log.end_commit();
         assert_eq!(log.notes().collect::<Vec<_>>(), [bytes(1, 6, b"after")]);
         // One that fails forgets nothing, and the one after it covers only what it has seen.
         log.begin_commit();
-        log.note(bytes(1, 11, b"later"), 3);
+        log.note(bytes(1, 11, b"later"));
         log.begin_commit();
-        log.note(bytes(1, 16, b"last"), 4);
+        log.note(bytes(1, 16, b"last"));
         log.end_commit();
         let left: Vec<_> = log.notes().collect();
         assert_eq!(left, [bytes(1, 11, b"later"), bytes(1, 16, b"last")]);
@@ -351,7 +476,7 @@ mod tests {
         let data = vec![1; 1 << 20];
         let mut outcomes = Vec::new();
         loop {
-            let outcome = log.note(bytes(1, 0, &data), 1);
+            let outcome = log.note(bytes(1, 0, &data));
             outcomes.push(outcome);
             if outcome == Noted::NoRoom {
                 break;
@@ -373,10 +498,49 @@ mod tests {
     }
 
     #[test]
+    fn what_somebody_else_has_made_under_its_name_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let squatted = folder.path().join(plain_name(UUID));
+        std::fs::write(&squatted, "squatted").unwrap();
+        if let Err(error) = std::os::unix::fs::chown(&squatted, Some(65534), None) {
+            println!("SKIP: needs root: {error}");
+            return;
+        }
+        let link = folder.path().join(format!("zonal-{UUID}.link.unsynced"));
+        std::os::unix::fs::symlink("/etc/passwd", link).unwrap();
+        let mut first = Unsynced::open(folder.path(), UUID, 1).unwrap();
+        assert_ne!(first.path(), squatted);
+        first.note(bytes(5, 10, b"abc"));
+        drop(first);
+        let second = Unsynced::open(folder.path(), UUID, 1).unwrap();
+        assert_eq!(second.notes().collect::<Vec<_>>(), [bytes(5, 10, b"abc")]);
+        second.remove().unwrap();
+        assert_eq!(std::fs::read(&squatted).unwrap(), b"squatted");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn times_and_changes_that_are_pending_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
+        log.note(bytes(5, 0, b"abc"));
+        let (first, second) = (log.begin_change(7), log.begin_change(8));
+        log.end_change(first);
+        let times = Times { before_ns: -3, after_ns: 4 };
+        log.set_times(log.places()[0], times);
+        drop(log);
+        let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
+        assert_eq!(log.pending().collect::<Vec<_>>(), [8]);
+        assert_eq!(log.notes().next().unwrap(), Note { times, ..bytes(5, 0, b"abc") });
+        log.end_change(second);
+        assert_eq!(log.pending().count(), 0);
+    }
+
+    #[test]
     fn a_file_system_that_was_made_anew_has_no_notes() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
-        log.note(bytes(1, 0, b"before"), 1);
+        log.note(bytes(1, 0, b"before"));
         drop(log);
         assert!(Unsynced::open(folder.path(), UUID, 1).unwrap().left().is_some());
         assert_eq!(Unsynced::open(folder.path(), UUID, 2).unwrap().left(), None);
@@ -387,9 +551,9 @@ mod tests {
     fn nonsense_is_no_note() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Unsynced::open(folder.path(), UUID, 1).unwrap();
-        log.note(bytes(1, 0, b"right"), 1);
+        log.note(bytes(1, 0, b"right"));
         let at = HEAD_BYTES + log.len[0];
-        log.map[at..at + 24].fill(0xff);
+        log.map[at..at + 32].fill(0xff);
         log.set_len(0, log.len[0] + 64);
         assert_eq!(log.notes().collect::<Vec<_>>(), [bytes(1, 0, b"right")]);
     }

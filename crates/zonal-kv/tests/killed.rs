@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use zonal::{Clock, Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
-use zonal_fs::volume::{OpenFlags, Volume, VolumeOptions};
+use zonal_fs::vfs::{SetAttr, SetTime};
+use zonal_fs::volume::{OpenFlags, Volume, VolumeOptions, WriteLifetime};
 use zonal_fs::zonefs::{self, Overwrite::Force};
 use zonal_kv::{Accepts, Store};
 
@@ -60,6 +61,12 @@ impl Place {
 
     fn open(&self) -> Arc<Store> {
         Store::open(&self.uri(), Accepts::FurrowAndZonefs).unwrap()
+    }
+
+    /// What a mount does, for example.
+    fn mount(&self, clock: Arc<dyn Clock>) -> Volume {
+        let drive = Arc::new(FileDrive::open(self.drive(), OpenMode::ReadWrite).unwrap());
+        Volume::mount(drive, clock, &VolumeOptions::default()).unwrap()
     }
 
     /// Runs `test` of this file as a process that is killed.
@@ -167,12 +174,76 @@ fn what_somebody_else_has_changed_since_stays() {
     }
     let place = Place::new();
     place.run_until_killed("what_somebody_else_has_changed_since_stays");
-    let drive = Arc::new(FileDrive::open(place.drive(), OpenMode::ReadWrite).unwrap());
-    let clock = Arc::new(SystemClock::new());
-    let volume = Volume::mount(drive, clock, &VolumeOptions::default()).unwrap();
+    let volume = place.mount(Arc::new(SystemClock::new()));
     volume.write("/log", b"by another").unwrap();
     volume.close().unwrap();
     assert_eq!(content(&place.open(), "/log"), b"by another");
+}
+
+/// Who restores a file gives it its old times: `cp -p`, `rsync --inplace -t`.
+#[test]
+fn what_was_restored_in_place_with_its_old_times_stays() {
+    if let Some(store) = doomed() {
+        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        log.append(b"backed up, ").unwrap();
+        log.sync().unwrap();
+        log.append(b"never synced").unwrap();
+        die();
+    }
+    let place = Place::new();
+    place.run_until_killed("what_was_restored_in_place_with_its_old_times_stays");
+    let volume = place.mount(Arc::new(SystemClock::new()));
+    let flags = OpenFlags::WRITE | OpenFlags::READ;
+    let file = volume.open_with("/log", flags, 0).unwrap();
+    let old = file.metadata().unwrap().btime;
+    file.write_all_at(b"restored", 0).unwrap();
+    file.set_len(8).unwrap();
+    let times = SetAttr { mtime: Some(SetTime::To(old)), ..SetAttr::default() };
+    file.set_metadata(&times).unwrap();
+    drop(file);
+    volume.close().unwrap();
+    assert_eq!(content(&place.open(), "/log"), b"restored");
+}
+
+#[test]
+fn what_somebody_else_has_changed_stays_though_the_clock_was_set_back() {
+    if let Some(store) = doomed() {
+        let log = store.open_file(Path::new("/log"), NEW).unwrap();
+        log.append(b"never synced").unwrap();
+        die();
+    }
+    let place = Place::new();
+    place.run_until_killed("what_somebody_else_has_changed_stays_though_the_clock_was_set_back");
+    let volume = place.mount(Arc::new(NoTime(SystemClock::new())));
+    volume.write("/log", b"by another").unwrap();
+    volume.close().unwrap();
+    assert_eq!(content(&place.open(), "/log"), b"by another");
+}
+
+/// A new name and an attribute change a file, too.
+#[test]
+fn what_was_written_is_there_after_a_kill_though_the_file_got_names_and_attributes() {
+    if let Some(store) = doomed() {
+        let path = Path::new("/log");
+        let log = store.open_file(Path::new("/new"), NEW).unwrap();
+        log.append(b"one ").unwrap();
+        store.rename(Path::new("/new"), path).unwrap();
+        log.append(b"two ").unwrap();
+        log.set_write_lifetime(WriteLifetime::Short).unwrap();
+        store.sync().unwrap();
+        log.append(b"three ").unwrap();
+        log.set_write_lifetime(WriteLifetime::Long).unwrap();
+        store.hard_link(path, Path::new("/other")).unwrap();
+        log.append(b"four ").unwrap();
+        store.remove_file(Path::new("/other")).unwrap();
+        log.append(b"five").unwrap();
+        die();
+    }
+    let place = Place::new();
+    place.run_until_killed(
+        "what_was_written_is_there_after_a_kill_though_the_file_got_names_and_attributes",
+    );
+    assert_eq!(content(&place.open(), "/log"), b"one two three four five");
 }
 
 #[test]
