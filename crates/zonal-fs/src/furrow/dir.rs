@@ -1,14 +1,13 @@
 //! The POSIX actions on directories.
 
-use std::collections::BTreeMap;
-
 use zonal::placement::learned::Context;
 
 use super::Furrow;
 use super::buckets::Named;
 use super::held::Used;
 use super::missing::{Lookup, Missing, Stop};
-use super::state::{Body, Directory, File, Inode, State, Xattr};
+use super::state::{Body, Directory, File, Inode, State};
+use super::xattrs::Xattrs;
 use crate::FsError;
 use crate::protect;
 use crate::rules::{self, RenameAction, RenameTarget};
@@ -123,7 +122,7 @@ impl Furrow {
         new: &NewInode<'_>,
     ) -> Lookup<Inode> {
         let directory = state.inode(parent)?;
-        let xattr = |name: &[u8]| directory.xattrs.get(name).map(|value| &value[..]);
+        let xattr = |name: &[u8]| directory.xattrs.get(name);
         let initial = rules::new_inode(caller, &directory.attr(parent), xattr, new.kind, new.perm)?;
         let now = self.now();
         let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
@@ -139,6 +138,10 @@ impl Furrow {
                 Body::Special
             }
         };
+        let mut xattrs = Xattrs::default();
+        for (name, value) in initial.xattrs {
+            xattrs.set(name, Some(&value));
+        }
         Ok(Inode {
             kind: new.kind,
             perm: initial.perm,
@@ -156,10 +159,7 @@ impl Furrow {
                 _ => InodeFlags::empty(),
             },
             context: None,
-            xattrs: (0..)
-                .zip(initial.xattrs)
-                .map(|(slot, (name, value))| (name.into(), Xattr { slot, value: value.into() }))
-                .collect(),
+            xattrs,
             body,
             used: Used::default(),
         })
@@ -400,7 +400,7 @@ fn leave_whiteout(state: &mut State, (parent, name): (Ino, &[u8]), now: Timestam
         btime: now,
         flags: InodeFlags::empty(),
         context: None,
-        xattrs: BTreeMap::new(),
+        xattrs: Xattrs::default(),
         body: Body::Special,
         used: Used::default(),
     };

@@ -152,18 +152,12 @@ impl Inode {
             Body::Symlink(target) => allocated(target.len()),
             Body::Special => 0,
         };
-        let xattrs = self.xattrs.iter();
-        let xattrs: usize = xattrs.map(|(name, xattr)| xattr_held_bytes(name, xattr)).sum();
-        in_tree(size_of::<(Ino, Box<Self>)>()) + allocated(size_of::<Self>()) + body + xattrs
+        let frame = in_tree(size_of::<(Ino, Box<Self>)>()) + allocated(size_of::<Self>());
+        frame + body + self.xattrs.held_bytes()
     }
 }
 
 /// Bytes of memory of a name in a directory, beside its places in the trees.
 pub(super) fn name_held_bytes(name: &[u8]) -> usize {
     allocated(name.len())
-}
-
-/// Bytes of memory of an extended attribute.
-pub(super) fn xattr_held_bytes(name: &[u8], value: &[u8]) -> usize {
-    allocated(name.len()) + allocated(value.len()) + in_tree(40)
 }

@@ -52,7 +52,7 @@ impl Furrow {
     pub(super) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         self.loaded(|| {
             let state = self.read_state();
-            Ok(state.inode(ino)?.xattrs.keys().map(|name| name.to_vec()).collect())
+            Ok(state.inode(ino)?.xattrs.names().map(<[u8]>::to_vec).collect())
         })
     }
 
@@ -79,7 +79,7 @@ impl Furrow {
             let state = &mut *guard;
             let inode = state.inode(ino)?;
             protect::check_inode(inode.flags)?;
-            let exists = inode.xattrs.contains_key(name);
+            let exists = inode.xattrs.contains(name);
             match mode {
                 XattrMode::Create if exists => return Err(FsError::Exists.into()),
                 XattrMode::Replace if !exists => return Err(FsError::NoAttribute.into()),
@@ -114,7 +114,7 @@ impl Furrow {
         self.loaded(|| {
             let mut state = self.write_state();
             protect::check_inode(state.inode(ino)?.flags)?;
-            if !state.inode(ino)?.xattrs.contains_key(name) {
+            if !state.inode(ino)?.xattrs.contains(name) {
                 return Err(FsError::NoAttribute.into());
             }
             state.set_xattr(ino, name, None)?;

@@ -2,8 +2,6 @@
 //!
 //! Rows come from a drive and may say anything.
 
-use std::collections::BTreeMap;
-
 use zerocopy::byteorder::little_endian::U32;
 use zonal::placement::learned::Context;
 
@@ -15,6 +13,7 @@ use super::names::Names;
 use super::place::{Crcs, Extent, ExtentId, MapEntry};
 use super::rows::KINDS;
 use super::state::{Body, Directory, Entry, File, Inode};
+use super::xattrs::Xattrs;
 use crate::rules;
 use crate::vfs::{FileKind, Ino, InodeFlags, Timestamp};
 
@@ -67,7 +66,7 @@ pub(super) fn inode_of(row: &InodeRow, target: &[u8]) -> Result<Inode, (Invarian
         btime,
         flags: InodeFlags::from_bits_truncate(row.flags),
         context: row.context.get().checked_sub(1).and_then(Context::from_slot),
-        xattrs: BTreeMap::new(),
+        xattrs: Xattrs::default(),
         body,
         used: Used::default(),
     })

@@ -19,7 +19,7 @@ use super::load;
 use super::missing::{Lookup, Missing, Operation, Stop};
 use super::names::NameKey;
 use super::place::{Extent, MapEntry};
-use super::state::{Body, Directory, Entry, File, Inode, Piece, State, Xattr};
+use super::state::{Body, Directory, Entry, File, Inode, Piece, State};
 use super::table::key::{Key, RowKind};
 use crate::FsError;
 use crate::rules::{self, FILE_SIZE_MAX};
@@ -172,8 +172,7 @@ impl Furrow {
             match key.kind() {
                 RowKind::Xattr => {
                     if let Row::Xattr(name, value) = decoded(key, &value)? {
-                        let xattr = Xattr { slot: key.at(), value: value.into() };
-                        inode.xattrs.insert(name.into(), xattr);
+                        inode.xattrs.enter(key.at(), name, value);
                     }
                 }
                 RowKind::Map if self.is_lost_piece(&value) => {

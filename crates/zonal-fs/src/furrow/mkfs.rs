@@ -242,7 +242,7 @@ fn insert_root(state: &mut State, clock: &dyn Clock, owner: Owner) {
         btime: now,
         flags: InodeFlags::empty(),
         context: None,
-        xattrs: std::collections::BTreeMap::new(),
+        xattrs: super::xattrs::Xattrs::default(),
         used: Used::default(),
         body: Body::Directory(Box::new(directory)),
     };

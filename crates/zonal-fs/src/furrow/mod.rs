@@ -92,6 +92,7 @@ mod target;
 mod turns;
 mod verify;
 mod victims;
+mod xattrs;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

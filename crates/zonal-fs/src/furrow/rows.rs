@@ -135,9 +135,8 @@ fn present_value(state: &State, key: Key) -> Value {
         }
         RowKind::Inode => Some(encode_inode(inode()?, planted)),
         RowKind::Xattr => {
-            let mut xattrs = inode()?.xattrs.iter();
-            let (name, xattr) = xattrs.find(|(_, xattr)| xattr.slot == key.at())?;
-            Some(encode(&Row::Xattr(name, xattr)))
+            let xattr = inode()?.xattrs.at(key.at())?;
+            Some(encode(&Row::Xattr(&xattr.name, &xattr.value)))
         }
         RowKind::Map => {
             let file = inode()?.file().ok()?;

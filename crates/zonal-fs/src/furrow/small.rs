@@ -3,6 +3,7 @@
 //! Nearly all files have a few pieces, and a node of a tree has room for eleven. So the first few
 //! entries lie in a list of just their number.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
 use std::mem::size_of;
 use std::ops::{Bound, RangeBounds};
@@ -57,7 +58,10 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<&V> {
+    pub(super) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
         match &self.0 {
             Repr::Few(list) => place(list, key).ok().map(|at| &list[at].1),
             Repr::Many(tree) => tree.get(key),
@@ -71,7 +75,10 @@ impl<K: Ord, V> SmallMap<K, V> {
         }
     }
 
-    pub(super) fn contains_key(&self, key: &K) -> bool {
+    pub(super) fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
         self.get(key).is_some()
     }
 
@@ -92,7 +99,10 @@ impl<K: Ord, V> SmallMap<K, V> {
         tree.insert(key, value)
     }
 
-    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
         match &mut self.0 {
             Repr::Few(list) => place(list, key).ok().map(|at| list.remove(at).1),
             Repr::Many(tree) => {
@@ -136,8 +146,8 @@ impl<K: Ord, V> SmallMap<K, V> {
 }
 
 /// Where a key is in a list, or belongs.
-fn place<K: Ord, V>(list: &[(K, V)], key: &K) -> Result<usize, usize> {
-    list.binary_search_by(|(other, _)| other.cmp(key))
+fn place<K: Borrow<Q>, V, Q: Ord + ?Sized>(list: &[(K, V)], key: &Q) -> Result<usize, usize> {
+    list.binary_search_by(|(other, _)| other.borrow().cmp(key))
 }
 
 impl<K: Ord, V> From<(K, V)> for SmallMap<K, V> {
@@ -155,6 +165,12 @@ impl<'a, K: Ord, V> IntoIterator for &'a SmallMap<K, V> {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many entries this thread has walked over: work that tests count.
+    pub(super) static WALKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Entries of a part of a map.
 pub(super) enum Iter<'a, K, V> {
     Few(slice::Iter<'a, (K, V)>),
@@ -165,6 +181,8 @@ impl<'a, K, V> Iterator for Iter<'a, K, V> {
     type Item = (&'a K, &'a V);
 
     fn next(&mut self) -> Option<Self::Item> {
+        #[cfg(test)]
+        WALKED.set(WALKED.get() + 1);
         match self {
             Self::Few(list) => list.next().map(|(key, value)| (key, value)),
             Self::Many(tree) => tree.next(),
@@ -174,6 +192,8 @@ impl<'a, K, V> Iterator for Iter<'a, K, V> {
 
 impl<K, V> DoubleEndedIterator for Iter<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
+        #[cfg(test)]
+        WALKED.set(WALKED.get() + 1);
         match self {
             Self::Few(list) => list.next_back().map(|(key, value)| (key, value)),
             Self::Many(tree) => tree.next_back(),

@@ -11,7 +11,7 @@
 //! where several files share blocks. See [`place`](super::place).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use zonal::placement::learned::{Context, Learned};
@@ -19,8 +19,8 @@ use zonal::placement::learned::{Context, Learned};
 use super::alloc::Zones;
 use super::buckets::Buckets;
 use super::format::BLOCK_BYTES;
-use super::format::row::{INODE_BYTES, xattr_bytes};
-use super::held::{Hand, Loaded, PIN_BYTES, Used, xattr_held_bytes};
+use super::format::row::INODE_BYTES;
+use super::held::{Hand, Loaded, PIN_BYTES, Used};
 use super::known::Known;
 use super::layout::Rows;
 use super::missing::{Loads, Lookup, Missing, Stop};
@@ -32,6 +32,7 @@ use super::shared::SharedExtents;
 use super::small::SmallMap;
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
+use super::xattrs::Xattrs;
 use crate::FsError;
 use crate::vfs::{Attr, FileKind, Ino, InodeFlags, Result, Timestamp};
 
@@ -139,22 +140,6 @@ pub(super) enum Body {
     Special,
 }
 
-/// An extended attribute.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Xattr {
-    /// Its row's place among those of the inode.
-    pub(super) slot: u64,
-    pub(super) value: Box<[u8]>,
-}
-
-impl Deref for Xattr {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.value
-    }
-}
-
 /// An inode.
 #[derive(Clone, Debug)]
 pub(super) struct Inode {
@@ -173,7 +158,7 @@ pub(super) struct Inode {
     /// Which kind of file it was created as. It stays so when the file is renamed: what is learned from its
     /// end is for files that are created as it was.
     pub(super) context: Option<Context>,
-    pub(super) xattrs: BTreeMap<Box<[u8]>, Xattr>,
+    pub(super) xattrs: Xattrs,
     pub(super) body: Body,
     /// When it was used, to know what memory can do without.
     pub(super) used: Used,
@@ -481,8 +466,8 @@ impl State {
         self.held_bytes += inode.held_bytes();
         inode.used.note(self.loads.advance());
         self.mark(RowKind::Inode, ino.get(), 0);
-        for xattr in inode.xattrs.values() {
-            self.mark(RowKind::Xattr, ino.get(), xattr.slot);
+        for slot in inode.xattrs.slots() {
+            self.mark(RowKind::Xattr, ino.get(), slot);
         }
         let before = self.inodes.insert(ino, Box::new(inode));
         assert!(before.is_none(), "inode numbers are never used twice");
@@ -494,7 +479,7 @@ impl State {
             self.unmap(ino, 0, u64::MAX);
         }
         let Some(inode) = self.inodes.get(&ino) else { return };
-        let slots: Vec<u64> = inode.xattrs.values().map(|xattr| xattr.slot).collect();
+        let slots: Vec<u64> = inode.xattrs.slots().collect();
         self.mark(RowKind::Inode, ino.get(), 0);
         for slot in slots {
             self.mark(RowKind::Xattr, ino.get(), slot);
@@ -518,19 +503,15 @@ impl State {
 
     /// Sets or, with `None`, removes an extended attribute.
     pub(super) fn set_xattr(&mut self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Lookup<()> {
-        let inode = self.inode(ino)?;
-        let next_slot = inode.xattrs.values().map(|xattr| xattr.slot + 1).max().unwrap_or(0);
-        let slot = inode.xattrs.get(name).map_or(next_slot, |before| before.slot);
+        let slot = self.inode(ino)?.xattrs.slot_of(name);
         self.mark(RowKind::Xattr, ino.get(), slot);
-        let inode = self.inode_mut(ino)?;
-        let before = inode.xattrs.remove(name);
-        if let Some(value) = value {
-            inode.xattrs.insert(name.into(), Xattr { slot, value: value.into() });
-        }
-        let held = before.as_ref().map_or(0, |before| xattr_held_bytes(name, before));
-        self.count_held(held, value.map_or(0, |value| xattr_held_bytes(name, value)));
-        self.totals.row_bytes += value.map_or(0, |value| xattr_bytes(name, value));
-        self.totals.remove_row_bytes(before.map_or(0, |before| xattr_bytes(name, &before)));
+        let xattrs = &mut self.inode_mut(ino)?.xattrs;
+        let (held, rows) = (xattrs.held_bytes(), xattrs.row_bytes());
+        xattrs.set(name, value);
+        let (held_now, rows_now) = (xattrs.held_bytes(), xattrs.row_bytes());
+        self.count_held(held, held_now);
+        self.totals.row_bytes += rows_now;
+        self.totals.remove_row_bytes(rows);
         self.changes.bytes += value.map_or(0, <[u8]>::len);
         Ok(())
     }
@@ -558,6 +539,5 @@ pub(super) fn inode_bytes(inode: &Inode) -> u64 {
         Body::Symlink(target) => target.len(),
         Body::File(_) | Body::Directory(_) | Body::Special => 0,
     };
-    let xattrs: u64 = inode.xattrs.iter().map(|(name, xattr)| xattr_bytes(name, xattr)).sum();
-    (INODE_BYTES + target) as u64 + xattrs
+    (INODE_BYTES + target) as u64 + inode.xattrs.row_bytes()
 }

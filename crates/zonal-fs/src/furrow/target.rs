@@ -157,5 +157,5 @@ impl State {
 /// What a program has said of a file.
 fn hint_of(inode: &Inode) -> WriteLifetime {
     let value = inode.xattrs.get(LIFETIME_XATTR.as_bytes());
-    value.and_then(|value| WriteLifetime::from_name(value)).unwrap_or_default()
+    value.and_then(WriteLifetime::from_name).unwrap_or_default()
 }
