@@ -119,7 +119,9 @@ impl Furrow {
     ) -> Result<Published> {
         let mut at = start;
         while at < end {
-            let next = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES).min(end);
+            // What is no longer than one step is one operation, wherever it begins.
+            let boundary = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES);
+            let next = if end - at <= CHUNK_BYTES { end } else { boundary };
             let index = |position: u64| usize::try_from(position - start).expect("in memory");
             // Where an append begins is settled with its first chunk.
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };

@@ -469,3 +469,27 @@ fn a_drive_that_was_filled_to_the_last_block_again_and_again_has_its_space_back(
     drop(fs);
     assert_clean(drive);
 }
+
+#[test]
+fn a_write_of_up_to_a_mebibyte_is_all_there_or_not_at_all() {
+    let drive = Arc::new(MemoryDrive::new(shape(24, 1024)).unwrap());
+    let fs = format(drive.clone());
+    let file = create(&fs, "file");
+    let free = fs.statfs().unwrap().blocks_free;
+    let others = create(&fs, "others");
+    fill(&fs, others, free - 200);
+    let left = fs.statfs().unwrap().blocks_free;
+    assert!((100..256).contains(&left), "{left} blocks");
+    // It crosses a multiple of a mebibyte, with fewer blocks before that than there is room for.
+    let data = vec![3; 1 << 20];
+    let offset = (1 << 20) - 50 * BLOCK;
+    for flags in [WriteFlags::empty(), WriteFlags::DIRECT] {
+        let outcome = fs.write(file, offset, &data, flags);
+        assert!(matches!(outcome, Err(FsError::NoSpace)), "{outcome:?}");
+        let attr = fs.getattr(file).unwrap();
+        assert_eq!((attr.size, attr.blocks), (0, 0), "{flags:?}");
+    }
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert_clean(drive);
+}

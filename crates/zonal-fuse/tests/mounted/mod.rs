@@ -164,6 +164,11 @@ impl Mounted {
     /// Kills the daemon without warning and clears the dead mount away.
     pub(crate) fn kill(&mut self) {
         self.kill_daemon();
+        self.clear_away();
+    }
+
+    /// Takes a dead mount away.
+    pub(crate) fn clear_away(&self) {
         rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 
