@@ -14,7 +14,6 @@
 //! that put blocks into the write buffer wait a little longer, until the last blocks have left it.
 
 use std::cell::Cell;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
@@ -24,6 +23,7 @@ use super::format::record::RecordBuffer;
 use super::fresh::FRESH_BLOCKS_MAX;
 use super::journal::{Appended, Rest};
 use super::planted::PlantedBug;
+use super::sync::MutexGuard;
 use super::table::key::Key;
 use super::table::leaf::encode_rows;
 use super::table::memtable::{Memtable, ROW_BYTES};

@@ -2,7 +2,6 @@
 //! is to commit.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex};
 
 use super::format::superblock::Superblock;
 use super::format::{BLOCK_BYTES, blocks_for};
@@ -10,6 +9,7 @@ use super::io::Drive;
 use super::journal::Journal;
 use super::planted::Planted;
 use super::superlog::SuperLog;
+use super::sync::{Condvar, Mutex};
 use super::table::Table;
 use super::table::pairs::Pairs;
 

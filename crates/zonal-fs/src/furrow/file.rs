@@ -4,7 +4,7 @@
 //! nothing. What has to be read from the drive, such as the rest of a block that is written in
 //! part, is read before that without the lock; under the lock it is checked to be still current.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use zonal::placement::streams::{Target, Whole};
 
@@ -21,6 +21,7 @@ use super::pace::Admission;
 use super::place::{Crcs, MapEntry};
 use super::planted::PlantedBug;
 use super::state::State;
+use super::sync::Mutex;
 use crate::FsError;
 use crate::protect;
 use crate::rules::{self, FILE_SIZE_MAX};

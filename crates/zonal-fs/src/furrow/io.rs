@@ -1,14 +1,15 @@
 //! The drive in file-system blocks: zone and block in, device calls out. Nothing else calls the
 //! device.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use zonal::{DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneId, ZonedDevice};
 
 use super::conventional::is_zero;
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Layout;
+use super::sync::{Mutex, MutexGuard};
 
 type Result<T> = std::result::Result<T, DeviceError>;
 

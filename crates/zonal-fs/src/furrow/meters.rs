@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use zonal::Clock;
 
 use super::io::Counts;
 use super::stats::{Reclaimed, Traffic, VictimZone};
+use super::sync::{Mutex, MutexGuard};
 
 /// Victims over which the reclaim ratio is taken.
 const VICTIMS: usize = 16;

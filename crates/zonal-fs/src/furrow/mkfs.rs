@@ -1,6 +1,6 @@
 //! Formatting: every zone emptied, a table with nothing but the root directory, a superblock.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use zerocopy::FromZeros;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -18,6 +18,7 @@ use super::names::NameKey;
 use super::planted::Planted;
 use super::state::{Body, Directory, Inode, State};
 use super::superlog::{self, SuperLog};
+use super::sync::Mutex;
 use super::table::Table;
 use super::table::key::Key;
 use super::table::levels::Levels;

@@ -22,6 +22,7 @@
 //! | [`mod@table`] | how are rows stored in sorted order? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
+//! | `sync` | which locks does all this take, and how does a test decide who gets them? |
 //! | [`stats`], [`meters`] | what does a mount do and hold, in numbers? |
 //! | `mkfs`, [`mod@division`], `check`, `dump` | the tools |
 
@@ -87,6 +88,10 @@ pub mod stats;
 mod step;
 mod sums;
 mod superlog;
+#[cfg(not(feature = "testing"))]
+mod sync;
+#[cfg(feature = "testing")]
+pub mod sync;
 pub mod table;
 mod target;
 mod turns;
@@ -95,8 +100,8 @@ mod victims;
 mod xattrs;
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use std::time::Duration;
 
@@ -130,6 +135,7 @@ use self::search::Search;
 use self::state::State;
 use self::step::Steps;
 use self::superlog::SuperLog;
+use self::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use self::table::pairs::Pairs;
 use self::table::view::View;
 use self::turns::Turns;

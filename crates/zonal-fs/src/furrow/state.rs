@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use zonal::placement::learned::{Context, Learned};
 
@@ -30,6 +30,7 @@ use super::place::{ExtentId, MapEntry};
 use super::planted::Planted;
 use super::shared::SharedExtents;
 use super::small::SmallMap;
+use super::sync::Mutex;
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
 use super::xattrs::Xattrs;

@@ -5,14 +5,15 @@
 //! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
 //! and writers need only for a part of it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use super::Furrow;
 use super::alloc::{Role, Urgency};
 use super::committer::Ending;
 use super::format::BLOCK_BYTES;
 use super::reclaim::COPY_BLOCKS;
+use super::sync::{Mutex, MutexGuard};
 use super::victims::Underway;
 use crate::FsError;
 use crate::vfs::{Result, Wake};

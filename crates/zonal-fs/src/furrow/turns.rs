@@ -1,7 +1,7 @@
 //! Turns that are given in the order in which they were asked for: who waits for room, or pays for it, is never
 //! overtaken.
 
-use std::sync::{Condvar, Mutex};
+use super::sync::{Condvar, Mutex};
 
 /// Something that one thread at a time does, or some.
 #[derive(Debug, Default)]

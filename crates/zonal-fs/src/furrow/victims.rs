@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard};
 
 use zonal::placement::victims::is_cheap;
 use zonal::victim::{Candidate, Policy};
 
 use super::alloc::{Listed, Role, Urgency, ZoneSlot, Zones};
 use super::format::owners::OwnerRecord;
+use super::sync::{Mutex, MutexGuard};
 
 /// A zone that reclaim is at.
 #[derive(Debug)]

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
 
 use super::leaf::CachedLeaf;
 use super::levels::Part;
 use super::part::{PartError, PartIndex, PartReader, Section};
 use super::sweep::PartStore;
+use crate::furrow::sync::RwLock;
 
 /// Leaves that are read at once, at most.
 const AHEAD_MAX: u32 = 32;

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, TryLockError};
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 
@@ -31,6 +31,7 @@ use crate::furrow::io::Drive;
 use crate::furrow::layout::Layout;
 use crate::furrow::planted::{Planted, PlantedBug};
 use crate::furrow::step::StepProgress;
+use crate::furrow::sync::{Mutex, MutexGuard};
 use crate::vfs::Result;
 
 /// Bytes of parts that one commit writes at most, unless the table is behind: what a commit costs

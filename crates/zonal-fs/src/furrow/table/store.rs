@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
 use zonal::DeviceError;
 
@@ -16,6 +15,7 @@ use super::view::View;
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::io::Drive;
+use crate::furrow::sync::Mutex;
 use crate::vfs::Result;
 
 /// Both copies of a part, or one of them in place of both.

@@ -13,7 +13,7 @@ pub(in crate::furrow) mod scan;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
 
 use super::cache::{CacheCounts, LeafCache};
 use super::key::Key;
@@ -27,6 +27,7 @@ use super::store::DriveStore;
 use super::sweep::{PartStore, corrupt};
 use crate::furrow::Furrow;
 use crate::furrow::io::Drive;
+use crate::furrow::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::vfs::Result;
 
 /// Rows that become part of the memtable while readers wait.

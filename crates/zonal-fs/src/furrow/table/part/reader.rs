@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::size_of;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
@@ -11,6 +11,7 @@ use super::{
     PartHeader, PartId, PartSource, PartSummary, Section, checksum, count,
 };
 use crate::furrow::format::{BLOCK_BYTES, VERSION};
+use crate::furrow::sync::Mutex;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::leaf::{
     CachedLeaf, LEAF_BYTES, Leaf, STORED_BYTES_MAX, decode, decode_cached,

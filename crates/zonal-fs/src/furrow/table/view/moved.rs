@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::super::key::Key;
 use super::super::levels::{Levels, Part};
@@ -14,6 +13,7 @@ use crate::FsError;
 use crate::furrow::format::ZoneGeneration;
 use crate::furrow::io::Drive;
 use crate::furrow::moves::{MovedKey, Moves};
+use crate::furrow::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::vfs::Result;
 
 /// Rows of tables of moved blocks that are read in one step.

@@ -1,0 +1,17 @@
+//! The locks of Furrow: those of the standard library.
+//!
+//! With the feature `testing` a test can decide which thread goes on, at every lock, unlock and wait: see
+//! [`Schedule`]. All of Furrow takes its locks from here, so that no thread waits behind the test's back.
+
+#[cfg(not(feature = "testing"))]
+pub(super) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(feature = "testing")]
+mod scheduled;
+
+#[cfg(feature = "testing")]
+pub(super) use self::scheduled::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+#[cfg(feature = "testing")]
+pub use self::scheduled::{Count, Schedule, Until, Woken, pass, set_schedule};

@@ -1,0 +1,403 @@
+//! Locks at which a test decides who goes on.
+//!
+//! A thread with a [`Schedule`] asks it before it takes a lock and after it has released one. It never waits for
+//! another thread in the operating system: where a lock is not free it tells the schedule, which lets others go on
+//! until somebody releases that lock. So a schedule that lets one thread go on at a time decides all that happens,
+//! and sees when no thread can go on. Threads without a schedule use the locks of the standard library as they are.
+
+use std::cell::RefCell;
+use std::fmt::{Debug, Formatter};
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LockResult, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// Until when a thread cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Somebody wakes who waits for the same.
+    Woken,
+    /// The same, or it has waited too long.
+    WokenOrLate,
+}
+
+/// Why a thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Somebody has woken it.
+    Up,
+    /// It has waited too long.
+    Late,
+}
+
+/// How many of those that wait are woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// One of them.
+    One,
+    /// All.
+    All,
+}
+
+/// Decides which of its threads goes on. A number stands for a lock or a condition; it is only compared.
+pub trait Schedule: Send + Sync {
+    /// The thread can go on here, and so may another one before it.
+    fn pass(&self, at: &'static Location<'static>);
+
+    /// The thread cannot go on. Others do.
+    fn block(&self, on: usize, until: Until, at: &'static Location<'static>) -> Woken;
+
+    /// Those that wait for this can go on once it is their turn.
+    fn wake(&self, on: usize, count: Count);
+}
+
+thread_local! {
+    static SCHEDULE: RefCell<Option<Arc<dyn Schedule>>> = const { RefCell::new(None) };
+}
+
+/// Gives this thread a schedule, or takes it away.
+pub fn set_schedule(schedule: Option<Arc<dyn Schedule>>) {
+    SCHEDULE.set(schedule);
+}
+
+/// A place outside of Furrow where another thread may go on, such as a call of the device.
+#[track_caller]
+pub fn pass() {
+    if let Some(schedule) = schedule() {
+        schedule.pass(Location::caller());
+    }
+}
+
+fn schedule() -> Option<Arc<dyn Schedule>> {
+    SCHEDULE.try_with(|schedule| schedule.borrow().clone()).ok().flatten()
+}
+
+/// The number that stands for something as long as it stays where it is.
+fn number_of<T>(what: &T) -> usize {
+    std::ptr::from_ref(what).addr()
+}
+
+/// Tells a schedule that a lock has been released.
+fn released(on: usize, at: &'static Location<'static>) {
+    if let Some(schedule) = schedule() {
+        schedule.wake(on, Count::All);
+        if !std::thread::panicking() {
+            schedule.pass(at);
+        }
+    }
+}
+
+/// Tries until a lock is there.
+fn take<G>(
+    schedule: &dyn Schedule,
+    on: usize,
+    at: &'static Location<'static>,
+    mut attempt: impl FnMut() -> Result<G, TryLockError<G>>,
+) -> LockResult<G> {
+    loop {
+        match attempt() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) => _ = schedule.block(on, Until::Woken, at),
+        }
+    }
+}
+
+/// The same guard, in ours.
+fn map<G, H>(outcome: LockResult<G>, wrap: impl FnOnce(G) -> H) -> LockResult<H> {
+    match outcome {
+        Ok(guard) => Ok(wrap(guard)),
+        Err(error) => Err(PoisonError::new(wrap(error.into_inner()))),
+    }
+}
+
+const HELD: &str = "a guard holds its lock until it is dropped";
+
+/// [`std::sync::Mutex`].
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Mutex<T> {
+    inner: std::sync::Mutex<T>,
+}
+
+/// [`std::sync::MutexGuard`].
+pub(in crate::furrow) struct MutexGuard<'a, T> {
+    lock: &'a Mutex<T>,
+    inner: Option<std::sync::MutexGuard<'a, T>>,
+    at: &'static Location<'static>,
+}
+
+impl<T> Mutex<T> {
+    pub(in crate::furrow) const fn new(value: T) -> Self {
+        Self { inner: std::sync::Mutex::new(value) }
+    }
+
+    #[track_caller]
+    pub(in crate::furrow) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let at = Location::caller();
+        let outcome = match schedule() {
+            Some(schedule) => {
+                schedule.pass(at);
+                take(&*schedule, number_of(self), at, || self.inner.try_lock())
+            }
+            None => self.inner.lock(),
+        };
+        map(outcome, |inner| self.guard(inner, at))
+    }
+
+    #[track_caller]
+    pub(in crate::furrow) fn try_lock(
+        &self,
+    ) -> Result<MutexGuard<'_, T>, TryLockError<MutexGuard<'_, T>>> {
+        let at = Location::caller();
+        pass();
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(self.guard(inner, at)),
+            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+            Err(TryLockError::Poisoned(error)) => {
+                let guard = self.guard(error.into_inner(), at);
+                Err(TryLockError::Poisoned(PoisonError::new(guard)))
+            }
+        }
+    }
+
+    const fn guard<'a>(
+        &'a self,
+        inner: std::sync::MutexGuard<'a, T>,
+        at: &'static Location<'static>,
+    ) -> MutexGuard<'a, T> {
+        MutexGuard { lock: self, inner: Some(inner), at }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect(HELD)
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect(HELD)
+    }
+}
+
+impl<T: Debug> Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.inner.take().is_some() {
+            released(number_of(self.lock), self.at);
+        }
+    }
+}
+
+/// [`std::sync::Condvar`].
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct Condvar {
+    inner: std::sync::Condvar,
+}
+
+/// [`std::sync::WaitTimeoutResult`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::furrow) struct WaitTimeoutResult(Woken);
+
+impl WaitTimeoutResult {
+    pub(in crate::furrow) fn timed_out(self) -> bool {
+        self.0 == Woken::Late
+    }
+}
+
+impl Condvar {
+    pub(in crate::furrow) const fn new() -> Self {
+        Self { inner: std::sync::Condvar::new() }
+    }
+
+    pub(in crate::furrow) fn notify_all(&self) {
+        self.inner.notify_all();
+        if let Some(schedule) = schedule() {
+            schedule.wake(number_of(self), Count::All);
+        }
+    }
+
+    #[track_caller]
+    pub(in crate::furrow) fn wait<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        self.wait_until(guard, Until::Woken).1
+    }
+
+    #[track_caller]
+    pub(in crate::furrow) fn wait_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        while condition(&mut guard) {
+            guard = self.wait(guard)?;
+        }
+        Ok(guard)
+    }
+
+    /// On a schedule, time passes as the schedule says.
+    #[track_caller]
+    pub(in crate::furrow) fn wait_timeout_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        patience: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        if schedule().is_none() {
+            let (lock, at) = (guard.lock, guard.at);
+            let inner = guard.inner.take().expect(HELD);
+            let outcome = self.inner.wait_timeout_while(inner, patience, condition);
+            return map(outcome, |(inner, result)| {
+                let woken = if result.timed_out() { Woken::Late } else { Woken::Up };
+                (lock.guard(inner, at), WaitTimeoutResult(woken))
+            });
+        }
+        let mut woken = if patience.is_zero() { Woken::Late } else { Woken::Up };
+        while condition(&mut guard) {
+            if woken == Woken::Late {
+                return Ok((guard, WaitTimeoutResult(Woken::Late)));
+            }
+            let (how, outcome) = self.wait_until(guard, Until::WokenOrLate);
+            woken = how;
+            match outcome {
+                Ok(locked) => guard = locked,
+                Err(error) => {
+                    let result = WaitTimeoutResult(how);
+                    return Err(PoisonError::new((error.into_inner(), result)));
+                }
+            }
+        }
+        Ok((guard, WaitTimeoutResult(Woken::Up)))
+    }
+
+    #[track_caller]
+    fn wait_until<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        until: Until,
+    ) -> (Woken, LockResult<MutexGuard<'a, T>>) {
+        let (lock, at) = (guard.lock, Location::caller());
+        let inner = guard.inner.take().expect(HELD);
+        let Some(schedule) = schedule() else {
+            let outcome = self.inner.wait(inner);
+            return (Woken::Up, map(outcome, |inner| lock.guard(inner, at)));
+        };
+        // No other thread goes on between the two: nobody can call this one before it waits.
+        drop(inner);
+        schedule.wake(number_of(lock), Count::All);
+        let woken = schedule.block(number_of(self), until, at);
+        (woken, lock.lock())
+    }
+}
+
+/// [`std::sync::RwLock`]. As there, no reader comes before a writer that waits: a thread that reads twice at once
+/// can wait for ever.
+#[derive(Debug, Default)]
+pub(in crate::furrow) struct RwLock<T> {
+    inner: std::sync::RwLock<T>,
+    /// Writers that wait, on a schedule.
+    writers: AtomicUsize,
+}
+
+/// [`std::sync::RwLockReadGuard`].
+pub(in crate::furrow) struct RwLockReadGuard<'a, T> {
+    lock: &'a RwLock<T>,
+    inner: Option<std::sync::RwLockReadGuard<'a, T>>,
+    at: &'static Location<'static>,
+}
+
+/// [`std::sync::RwLockWriteGuard`].
+pub(in crate::furrow) struct RwLockWriteGuard<'a, T> {
+    lock: &'a RwLock<T>,
+    inner: Option<std::sync::RwLockWriteGuard<'a, T>>,
+    at: &'static Location<'static>,
+}
+
+impl<T> RwLock<T> {
+    pub(in crate::furrow) const fn new(value: T) -> Self {
+        Self { inner: std::sync::RwLock::new(value), writers: AtomicUsize::new(0) }
+    }
+
+    #[track_caller]
+    pub(in crate::furrow) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        let at = Location::caller();
+        let outcome = match schedule() {
+            Some(schedule) => {
+                schedule.pass(at);
+                take(&*schedule, number_of(self), at, || {
+                    if self.writers.load(Ordering::Relaxed) > 0 {
+                        return Err(TryLockError::WouldBlock);
+                    }
+                    self.inner.try_read()
+                })
+            }
+            None => self.inner.read(),
+        };
+        map(outcome, |inner| RwLockReadGuard { lock: self, inner: Some(inner), at })
+    }
+
+    #[track_caller]
+    pub(in crate::furrow) fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
+        let at = Location::caller();
+        let outcome = match schedule() {
+            Some(schedule) => {
+                schedule.pass(at);
+                self.writers.fetch_add(1, Ordering::Relaxed);
+                let outcome = take(&*schedule, number_of(self), at, || self.inner.try_write());
+                self.writers.fetch_sub(1, Ordering::Relaxed);
+                outcome
+            }
+            None => self.inner.write(),
+        };
+        map(outcome, |inner| RwLockWriteGuard { lock: self, inner: Some(inner), at })
+    }
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect(HELD)
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect(HELD)
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect(HELD)
+    }
+}
+
+impl<T> Drop for RwLockReadGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.inner.take().is_some() {
+            released(number_of(self.lock), self.at);
+        }
+    }
+}
+
+impl<T> Drop for RwLockWriteGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.inner.take().is_some() {
+            released(number_of(self.lock), self.at);
+        }
+    }
+}
