@@ -10,6 +10,7 @@
 //! | a new inode's owner, mode and ACLs | [`new_inode`] |
 //! | `chmod`, `chown`, `truncate`: the mode afterwards | [`perm_after`] |
 //! | a write or truncation that clears setuid and setgid | [`kill_privileges`] |
+//! | a change of content or owner: the capabilities of a program go | [`takes_capability`], [`CAPABILITY_XATTR`] |
 //! | setting an ACL | [`set_access_acl`], [`set_default_acl`] |
 //! | names of entries and attributes | [`check_name`], [`check_xattr_name`], [`check_xattr`] |
 //! | what may take whose place in a rename | [`check_rename`] |
@@ -44,6 +45,11 @@ pub const SETGID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o0010;
 /// All bits of [`Attr::perm`].
 pub const PERM_MASK: u16 = 0o7777;
+
+/// The attribute that says which capabilities a program runs with. They were given to one content
+/// and one owner: a write, a truncation, an allocation, a copy into the file and `chown` take it
+/// away.
+pub const CAPABILITY_XATTR: &[u8] = b"security.capability";
 
 /// Longest name of an extended attribute (Linux `XATTR_NAME_MAX`).
 pub const XATTR_NAME_MAX: usize = 255;
@@ -119,12 +125,17 @@ pub fn new_inode<'a>(
 }
 
 /// The permission bits of an inode after `set`: `chown` of anything but a directory clears setuid
-/// and setgid, `chmod` by someone outside the file's group clears setgid.
+/// and setgid, `chmod` by someone outside the file's group clears setgid. Someone outside the group
+/// also clears a setgid without group execution, in whatever clears the others (Linux,
+/// `setattr_should_drop_sgid`).
 pub fn perm_after(caller: &Caller, attr: &Attr, set: &SetAttr) -> u16 {
     let chown = set.uid.is_some() || set.gid.is_some();
     let mut perm = attr.perm;
     if chown || set.kill_privileges {
         perm = kill_privileges(attr.kind, perm);
+        if attr.kind != FileKind::Directory && !may_keep_setgid(caller, attr.gid) {
+            perm &= !SETGID;
+        }
     }
     if let Some(asked) = set.perm {
         perm = asked & PERM_MASK;
@@ -133,6 +144,17 @@ pub fn perm_after(caller: &Caller, attr: &Attr, set: &SetAttr) -> u16 {
         }
     }
     perm
+}
+
+/// Whether `set` takes [`CAPABILITY_XATTR`] away.
+pub fn takes_capability(kind: FileKind, set: &SetAttr) -> bool {
+    let chown = set.uid.is_some() || set.gid.is_some();
+    kind != FileKind::Directory && (chown || set.size.is_some() || set.kill_privileges)
+}
+
+/// Whether there is something for [`kill_privileges`] to clear, or for someone outside the group.
+pub fn has_setid(attr: &Attr) -> bool {
+    attr.kind != FileKind::Directory && attr.perm & (SETUID | SETGID) != 0
 }
 
 /// `perm` without setuid, and without setgid where the group may execute. Directories keep both.
@@ -415,7 +437,11 @@ mod tests {
         let chown = SetAttr { uid: Some(2), ..SetAttr::default() };
         assert_eq!(perm_after(&Caller::ROOT, &file, &chown), 0o755);
         assert_eq!(perm_after(&USER, &attr(FileKind::Directory, 0o6755), &chown), 0o6755);
-        assert_eq!(perm_after(&USER, &attr(FileKind::Regular, 0o2644), &chown), 0o2644);
+        assert_eq!(perm_after(&USER, &attr(FileKind::Regular, 0o2644), &chown), 0o644);
+        let member = Caller { gid: 50, ..USER };
+        for keeps in [member, Caller::ROOT] {
+            assert_eq!(perm_after(&keeps, &attr(FileKind::Regular, 0o6644), &chown), 0o2644);
+        }
         let chmod = SetAttr { perm: Some(0o6711), ..SetAttr::default() };
         assert_eq!(perm_after(&USER, &file, &chmod), 0o4711);
         assert_eq!(perm_after(&Caller::ROOT, &file, &chmod), 0o6711);
@@ -423,6 +449,24 @@ mod tests {
         assert_eq!(perm_after(&USER, &file, &nothing), 0o6755);
         let truncate = SetAttr { size: Some(0), kill_privileges: true, ..nothing };
         assert_eq!(perm_after(&USER, &file, &truncate), 0o755);
+    }
+
+    #[test]
+    fn what_takes_a_capability() {
+        let nothing = SetAttr::default();
+        for (set, takes) in [
+            (SetAttr { uid: Some(1), ..nothing }, true),
+            (SetAttr { gid: Some(1), ..nothing }, true),
+            (SetAttr { size: Some(1), ..nothing }, true),
+            (SetAttr { kill_privileges: true, ..nothing }, true),
+            (
+                SetAttr { perm: Some(0o777), mtime: Some(crate::vfs::SetTime::Now), ..nothing },
+                false,
+            ),
+        ] {
+            assert_eq!(takes_capability(FileKind::Regular, &set), takes, "{set:?}");
+            assert!(!takes_capability(FileKind::Directory, &set));
+        }
     }
 
     #[test]

@@ -215,8 +215,8 @@ pub struct SetAttr {
     /// Last change of the inode, from a caller that keeps it; else it becomes now. Times that are set to the same
     /// are that caller's now.
     pub ctime: Option<Timestamp>,
-    /// Clear setuid, and setgid if group execution is allowed, as a write by an unprivileged
-    /// process does.
+    /// Clear setuid, and setgid if group execution is allowed or the caller is not in the group, as
+    /// a write by an unprivileged process does.
     pub kill_privileges: bool,
     /// What chattr(1) sets. The caller has checked the permission.
     pub flags: Option<InodeFlags>,
@@ -266,6 +266,10 @@ bitflags::bitflags! {
         const KILL_PRIVILEGES = 8;
         /// The file's times stay: whoever writes has set them, or sets them later (the kernel, of what it has collected).
         const KEEP_TIMES = 16;
+        /// The file's capabilities stay, which a write takes away
+        /// ([`CAPABILITY_XATTR`](crate::rules::CAPABILITY_XATTR)): whoever writes has taken away
+        /// what there was when the bytes came (the kernel, of what it has collected).
+        const KEEP_CAPABILITY = 32;
     }
 
     /// How `rename` treats an existing target.

@@ -6,6 +6,7 @@
 use super::Furrow;
 use super::committer::Ending;
 use super::format::BLOCK_BYTES;
+use super::inode::take_capability;
 use super::layout::ROW_COPIES;
 use super::missing::Lookup;
 use super::state::State;
@@ -179,6 +180,9 @@ impl Furrow {
             file.overlapping(from, from + step).map(|(start, _)| start).collect();
         for start in pieces {
             state.share_entry((source, start), (target, to + (start - from)));
+        }
+        if !flags.contains(WriteFlags::KEEP_CAPABILITY) {
+            take_capability(state, target)?;
         }
         let now = self.now();
         let inode = state.change_inode(target)?;

@@ -15,7 +15,7 @@ use super::committer::Ending;
 use super::data::Purpose;
 use super::extent::{Placed, checksums};
 use super::format::BLOCK_BYTES;
-use super::inode::{change_attributes, plan_attributes};
+use super::inode::{change_attributes, plan_attributes, take_capability};
 use super::missing::Lookup;
 use super::pace::Admission;
 use super::place::{Crcs, MapEntry};
@@ -244,6 +244,9 @@ impl Furrow {
                 data[at..at + bytes.len()].copy_from_slice(bytes);
             })?;
         }
+        if !flags.contains(WriteFlags::KEEP_CAPABILITY) {
+            take_capability(state, ino)?;
+        }
         let now = self.now();
         let inode = state.change_inode(ino)?;
         inode.size = inode.size.max(chunk.end());
@@ -431,6 +434,7 @@ impl Furrow {
         if allocates {
             preallocate(state, ino, first..stop);
         }
+        take_capability(state, ino)?;
         let now = self.now();
         let inode = state.change_inode(ino)?;
         if matches!(how, Allocate::Extend | Allocate::Zero) {

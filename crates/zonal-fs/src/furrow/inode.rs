@@ -214,6 +214,14 @@ pub(super) fn plan_attributes(
     Ok(AttrChange { perm, acl })
 }
 
+/// Takes the capabilities of a program away, whose content or owner becomes another.
+pub(super) fn take_capability(state: &mut State, ino: Ino) -> Lookup<()> {
+    if state.inode(ino)?.xattrs.contains_key(rules::CAPABILITY_XATTR) {
+        state.set_xattr(ino, rules::CAPABILITY_XATTR, None)?;
+    }
+    Ok(())
+}
+
 /// Does what was worked out.
 pub(super) fn change_attributes(
     state: &mut State,
@@ -228,6 +236,9 @@ pub(super) fn change_attributes(
         AclChange::Stays => {}
         AclChange::Goes => state.set_xattr(ino, acl::ACCESS, None)?,
         AclChange::Becomes(value) => state.set_xattr(ino, acl::ACCESS, Some(&value))?,
+    }
+    if rules::takes_capability(state.inode(ino)?.kind, set) {
+        take_capability(state, ino)?;
     }
     let inode = state.change_inode(ino)?;
     let time = |set: SetTime| match set {

@@ -35,6 +35,9 @@ impl FileSystem for Tree {
             inode.changed(now);
         }
         let perm = rules::perm_after(caller, &inode.attr, set);
+        if rules::takes_capability(inode.attr.kind, set) {
+            inode.xattrs.remove(rules::CAPABILITY_XATTR);
+        }
         if set.perm.is_some()
             && let Some(value) = inode.xattrs.get(acl::ACCESS)
         {
@@ -264,6 +267,7 @@ impl FileSystem for Tree {
             Allocate::Extend | Allocate::Zero => content.truncate(end.max(content.size())),
             Allocate::KeepSize | Allocate::Punch | Allocate::ZeroKeepSize => {}
         }
+        inode.xattrs.remove(rules::CAPABILITY_XATTR);
         inode.changed(now);
         Ok(())
     }
@@ -385,6 +389,9 @@ fn accessed(inode: &mut Inode, now: Timestamp) {
 }
 
 fn written(inode: &mut Inode, flags: WriteFlags, now: Timestamp) {
+    if !flags.contains(WriteFlags::KEEP_CAPABILITY) {
+        inode.xattrs.remove(rules::CAPABILITY_XATTR);
+    }
     if flags.contains(WriteFlags::KILL_PRIVILEGES) {
         inode.attr.perm = rules::kill_privileges(inode.attr.kind, inode.attr.perm);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Error, Node, Result};
 use crate::FsError;
+use crate::rules;
 use crate::vfs::{
     Allocate, FileModel, OpenFor, Privilege, ReadFlags, Seek, SetAttr, SyncKind, WriteFlags,
     Written,
@@ -180,7 +181,15 @@ impl File {
     pub fn allocate(&self, how: Allocate, range: Range<u64>) -> Result<()> {
         self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "allocating")?;
         let len = range.end.saturating_sub(range.start);
-        self.run("allocating", |fs, ino| fs.fallocate(ino, how, range.start, len))
+        self.run("allocating", |fs, ino| {
+            // Before, as Linux does: content that a caller without privilege has changed never runs
+            // with another's.
+            if self.kills_privileges() && rules::has_setid(&fs.getattr(ino)?) {
+                let kill = SetAttr { kill_privileges: true, ..SetAttr::default() };
+                fs.setattr(self.caller(), ino, &kill)?;
+            }
+            fs.fallocate(ino, how, range.start, len)
+        })
     }
 
     /// Finds data or a hole from `offset` on.
@@ -200,6 +209,7 @@ impl File {
         let len = range.end.saturating_sub(range.start);
         let mut how = WriteFlags::empty();
         how.set(WriteFlags::DURABLE, target.flags.contains(OpenFlags::DURABLE));
+        how.set(WriteFlags::KILL_PRIVILEGES, target.kills_privileges());
         self.run("copying", |fs, ino| {
             fs.copy_range((ino, range.start), (target.ino(), offset), len, how)
         })

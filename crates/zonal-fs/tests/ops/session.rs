@@ -394,7 +394,11 @@ fn name_of(name: u8) -> Vec<u8> {
 }
 
 fn xattr_name(name: u8) -> Vec<u8> {
-    format!("user.x{name}").into_bytes()
+    match name {
+        // The one that changes of content and owner take away.
+        3 => b"security.capability".to_vec(),
+        _ => format!("user.x{name}").into_bytes(),
+    }
 }
 
 fn show(attr: &Attr) -> String {

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use zonal::{DeviceError, Lba, ManualClock, OpenMode, ZonedDevice, spec};
 use zonal_fs::furrow::{self, DataCheck, MkfsOptions};
-use zonal_fs::vfs::{Access, Allocate, Caller, Seek};
+use zonal_fs::vfs::{Access, Allocate, Caller, Privilege, Seek, SetAttr, XattrMode};
 use zonal_fs::volume::{
-    LIFETIME_XATTR, OpenFlags, Stats, Upkeep, Volume, VolumeOptions, WriteLifetime,
+    File, LIFETIME_XATTR, Links, OpenFlags, Stats, Upkeep, Volume, VolumeOptions, WriteLifetime,
 };
 use zonal_fs::{FsError, zonefs};
 
@@ -347,6 +347,44 @@ fn owners_and_the_umask_are_those_of_who_acts() {
     let (dir, file) = (volume.metadata("dir").unwrap(), volume.metadata("dir/file").unwrap());
     assert_eq!((dir.uid, dir.gid, dir.perm), (7, 8, 0o750));
     assert_eq!((file.uid, file.gid, file.perm), (7, 8, 0o640));
+}
+
+#[test]
+fn who_changes_a_file_takes_its_privileges() {
+    let volume = volume();
+    let user = Caller { uid: 7, gid: 8, umask: 0, privilege: Privilege::None };
+    let capability = "security.capability";
+    volume.write("source", &[5; 8192]).unwrap();
+    type Change = fn(&Volume, &File);
+    let changes: [(&str, Change); 5] = [
+        ("write", |_, file| file.write_all_at(b"x", 0).unwrap()),
+        ("truncate", |_, file| file.set_len(9).unwrap()),
+        ("allocate", |_, file| file.allocate(Allocate::Punch, 0..4096).unwrap()),
+        ("copy", |volume, file| {
+            assert_eq!(volume.open("source").unwrap().copy_to(0..8192, file, 0).unwrap(), 8192);
+        }),
+        ("copy of a part", |volume, file| {
+            assert_eq!(volume.open("source").unwrap().copy_to(0..10, file, 0).unwrap(), 10);
+        }),
+    ];
+    for (what, change) in changes {
+        for (acting, perm) in [(&volume, 0o6777), (&volume.acting_as(user), 0o777)] {
+            volume.write("file", &[1; 8192]).unwrap();
+            let node = volume.node("file", Links::Follow).unwrap();
+            let set = SetAttr { perm: Some(0o6777), ..SetAttr::default() };
+            node.set_metadata(&set).unwrap();
+            node.set_xattr(capability, b"value", XattrMode::Any).unwrap();
+            change(acting, &acting.open_with("file", OpenFlags::WRITE, 0).unwrap());
+            assert_eq!(node.metadata().unwrap().perm, perm, "{what}");
+            assert_eq!(errno(node.xattr(capability)), 61, "{what}");
+        }
+    }
+    let node = volume.node("file", Links::Follow).unwrap();
+    node.set_xattr(capability, b"value", XattrMode::Any).unwrap();
+    node.set_metadata(&SetAttr { perm: Some(0o755), ..SetAttr::default() }).unwrap();
+    assert_eq!(node.xattr(capability).unwrap(), b"value", "chmod");
+    node.set_metadata(&SetAttr { uid: Some(9), ..SetAttr::default() }).unwrap();
+    assert_eq!(errno(node.xattr(capability)), 61, "chown");
 }
 
 #[test]
