@@ -2,7 +2,9 @@
 //!
 //! [`parse`] never panics, whatever the bytes are. An [`Op`] borrows names and data from them.
 
-use crate::abi::{self, FattrFlags, GetattrFlags, NodeId, ReadFlags, WriteFlags, opcode};
+use crate::abi::{
+    self, FattrFlags, GetattrFlags, NodeId, ReadFlags, SetxattrFlags, WriteFlags, opcode,
+};
 use crate::fields::Fields;
 pub use crate::fields::Malformed;
 
@@ -64,6 +66,9 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// The open file by which it is done.
     pub handle: Option<u64>,
+    /// Setuid and setgid are to be cleared: the owner changes, or the length by a caller without
+    /// `CAP_FSETID`. Only with `HANDLE_KILLPRIV_V2`.
+    pub kill_suidgid: bool,
 }
 
 /// How a file is made that is opened at once.
@@ -228,6 +233,8 @@ pub enum Op<'a> {
         name: &'a [u8],
         value: &'a [u8],
         flags: i32,
+        /// What the kernel says of the caller; nothing without `SETXATTR_EXT`.
+        caller: SetxattrFlags,
     },
     Getxattr {
         name: &'a [u8],
@@ -392,10 +399,7 @@ fn parse_move(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> 
 
 fn parse_xattr(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
     Ok(match number {
-        opcode::SETXATTR => {
-            let abi::SetxattrIn { size, flags } = fields.take()?;
-            Op::Setxattr { name: fields.text()?, value: fields.bytes(size)?, flags }
-        }
+        opcode::SETXATTR => parse_setxattr(fields)?,
         opcode::GETXATTR => {
             let size = fields.take::<abi::GetxattrIn>()?.size;
             Op::Getxattr { name: fields.text()?, size }
@@ -404,6 +408,20 @@ fn parse_xattr(number: u32, mut fields: Fields<'_>) -> Result<Op<'_>, Malformed>
         opcode::REMOVEXATTR => Op::Removexattr { name: fields.text()? },
         other => Op::Other(other),
     })
+}
+
+/// With `SETXATTR_EXT` the structure is longer. Which one it is, the lengths tell: only where it is
+/// the short one do name and value fill what follows it.
+fn parse_setxattr(mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
+    let abi::SetxattrIn { size, flags } = fields.take()?;
+    let mut short = Fields(fields.0);
+    let is_short = short.text().is_ok() && short.bytes(size).is_ok() && short.0.is_empty();
+    let caller = if is_short {
+        SetxattrFlags::empty()
+    } else {
+        SetxattrFlags::from_bits_retain(fields.take::<abi::SetxattrMore>()?.setxattr_flags)
+    };
+    Ok(Op::Setxattr { name: fields.text()?, value: fields.bytes(size)?, flags, caller })
 }
 
 fn parse_batch(mut fields: Fields<'_>) -> Result<Op<'_>, Malformed> {
@@ -439,6 +457,7 @@ fn parse_setattr(raw: &abi::SetattrIn) -> Result<Op<'static>, Malformed> {
         mtime: time(FattrFlags::MTIME, FattrFlags::MTIME_NOW, raw.mtime, raw.mtimensec)?,
         ctime: given(FattrFlags::CTIME, raw.ctime, raw.ctimensec)?,
         handle: valid.contains(FattrFlags::FH).then_some(raw.fh),
+        kill_suidgid: valid.contains(FattrFlags::KILL_SUIDGID),
     }))
 }
 

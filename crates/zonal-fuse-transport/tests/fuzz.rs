@@ -12,6 +12,7 @@ mod mutants;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use zonal_fuse_transport::abi::SetxattrFlags;
 use zonal_fuse_transport::request::parse;
 use zonal_fuse_transport::{NodeId, Op};
 
@@ -83,6 +84,22 @@ fn what_a_request_says_is_found() {
     let Ok((_, Ok(Op::BatchForget(forgets)))) = parse(&bytes) else { panic!("a batch") };
     let one = u64::from_le_bytes([1; 8]);
     assert_eq!(forgets.collect::<Vec<_>>(), [(NodeId(one), one); 2]);
+}
+
+#[test]
+fn a_setxattr_is_read_in_its_short_and_in_its_long_form() {
+    for (name, value) in [(&b"user.a"[..], &b"value"[..]), (b"", b""), (b"\x01", b"\0")] {
+        let size = u32::try_from(value.len()).unwrap();
+        for (more, kills) in [(None, 0), (Some(0_u32), 0), (Some(1), 1)] {
+            let mut body = [size, 2].map(u32::to_le_bytes).concat();
+            body.extend(more.into_iter().flat_map(|more| [more, 0]).flat_map(u32::to_le_bytes));
+            body.extend([name, b"\0", value].concat());
+            let bytes = message(21, &body);
+            let caller = SetxattrFlags::from_bits_retain(kills);
+            let expected = Op::Setxattr { name, value, flags: 2, caller };
+            assert_eq!(parse(&bytes).unwrap().1, Ok(expected), "{more:?}");
+        }
+    }
 }
 
 #[test]

@@ -87,6 +87,8 @@ bitflags::bitflags! {
         const EXPLICIT_INVAL_DATA = 1 << 25;
         /// The server clears setuid and setgid, and is told when.
         const HANDLE_KILLPRIV_V2 = 1 << 28;
+        /// SETXATTR says more than flags of setxattr(2).
+        const SETXATTR_EXT = 1 << 29;
         /// There are more than 32 flags.
         const INIT_EXT = 1 << 30;
         /// Shared mappings of files that are open for direct I/O.
@@ -144,6 +146,15 @@ bitflags::bitflags! {
         const MTIME_NOW = 1 << 8;
         /// `ctime`
         const CTIME = 1 << 10;
+        /// Setuid and setgid are to be cleared.
+        const KILL_SUIDGID = 1 << 11;
+    }
+
+    /// What a SETXATTR says of the caller, with [`SETXATTR_EXT`](InitFlags::SETXATTR_EXT).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SetxattrFlags: u32 {
+        /// It sets an ACL, and the caller is not in the file's group: setgid is to be cleared.
+        const ACL_KILL_SGID = 1;
     }
 
     /// How a read came about.

@@ -144,6 +144,11 @@ inward! {
         size: u32,
         flags: i32,
     }
+    /// What follows it with `SETXATTR_EXT`.
+    SetxattrMore {
+        setxattr_flags: u32,
+        padding: u32,
+    }
     /// Of GETXATTR and LISTXATTR.
     GetxattrIn {
         size: u32,

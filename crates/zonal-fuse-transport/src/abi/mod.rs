@@ -13,12 +13,12 @@ mod outward;
 mod ring;
 
 pub(crate) use flags::GetattrFlags;
-pub use flags::{FattrFlags, FopenFlags, InitFlags, ReadFlags, WriteFlags};
+pub use flags::{FattrFlags, FopenFlags, InitFlags, ReadFlags, SetxattrFlags, WriteFlags};
 pub(crate) use flags::{notification, opcode};
 pub(crate) use inward::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn,
     GetxattrIn, InHeader, InitIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
-    ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, StatxIn, WriteIn,
+    ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, SetxattrMore, StatxIn, WriteIn,
 };
 pub use outward::{Attr, Kstatfs, Statx, StatxTime};
 pub(crate) use outward::{

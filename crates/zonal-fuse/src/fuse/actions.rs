@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-use zonal_fs::rules::{SETGID, SETUID};
-use zonal_fs::vfs::{
-    Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, Privilege,
-};
-use zonal_fs::{FsError, rules};
+use zonal_fs::FsError;
+use zonal_fs::vfs::{Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode};
 use zonal_fuse_transport::listing::{self, Added, Name};
 use zonal_fuse_transport::reply::{Entry, Opened};
 use zonal_fuse_transport::request::Read;
-use zonal_fuse_transport::{Errno, Header, NodeId};
+use zonal_fuse_transport::{Errno, NodeId};
 
-use super::process::Credentials;
 use super::reply::ttl;
 use super::{Front, convert};
 use crate::latency::Operation;
-
-const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 /// Least bytes of an entry in a READDIR reply, and in a READDIRPLUS reply.
 const ENTRY_BYTES: u32 = 32;
@@ -147,51 +141,4 @@ impl Front {
             Ok(entries)
         })
     }
-}
-
-/// The permission bits after this caller has changed the content of a file, if they are others:
-/// setuid goes, and setgid where the group may execute or the caller is not in it, as in Linux
-/// (`fs/attr.c`, `setattr_should_drop_suidgid`). Of a write, the kernel says whether they are to go; of a
-/// truncate it says less than that, and of a fallocate nothing.
-pub(super) fn perm_after_change(
-    fs: &dyn FileSystem,
-    request: &Header,
-    ino: Ino,
-) -> Result<Option<u16>, FsError> {
-    let attr = fs.getattr(ino)?;
-    if attr.kind != FileKind::Regular || attr.perm & (SETUID | SETGID) == 0 {
-        return Ok(None);
-    }
-    let credentials = Credentials::of(request.pid);
-    if credentials.keeps_setid() {
-        return Ok(None);
-    }
-    let mut perm = rules::kill_privileges(attr.kind, attr.perm);
-    if !credentials.is_in(attr.gid) {
-        perm &= !SETGID;
-    }
-    Ok((perm != attr.perm).then_some(perm))
-}
-
-/// Who sets an attribute. The one setgid rule that the kernel leaves to us: an access ACL set by
-/// somebody outside the file's group takes setgid away.
-pub(super) fn xattr_caller(
-    fs: &dyn FileSystem,
-    request: &Header,
-    ino: Ino,
-    name: &[u8],
-) -> Result<Caller, FsError> {
-    let mut caller = convert::caller(request, 0);
-    if name != ACCESS_ACL {
-        return Ok(caller);
-    }
-    let attr = fs.getattr(ino)?;
-    if attr.perm & SETGID != 0 {
-        // The request's group says nothing: on an idmapped mount it is none.
-        let credentials = Credentials::of(request.pid);
-        if !credentials.is_in(attr.gid) && !credentials.keeps_setid() {
-            caller.privilege = Privilege::None;
-        }
-    }
-    Ok(caller)
 }

@@ -1,11 +1,10 @@
 //! Attributes, times, kinds and flags of the two sides, turned into each other.
 
 use zonal_fs::vfs::{
-    Allocate, Attr, Caller, FileKind, Privilege, ReadFlags, RenameFlags, Seek, SetTime, Timestamp,
-    WriteFlags,
+    Allocate, Attr, FileKind, ReadFlags, RenameFlags, Seek, SetTime, Timestamp, WriteFlags,
 };
 use zonal_fuse_transport::reply::Entry;
-use zonal_fuse_transport::{Errno, Header, NodeId, abi, request};
+use zonal_fuse_transport::{Errno, NodeId, abi, request};
 
 use super::TTL;
 use super::pages::HoldsNoPage;
@@ -126,16 +125,6 @@ pub(super) fn perm(mode: u32) -> u16 {
     u16::try_from(mode & 0o7777).expect("twelve bits")
 }
 
-/// Who asks. The kernel has stripped setgid already where the caller may not set it.
-pub(super) fn caller(request: &Header, umask: u32) -> Caller {
-    Caller {
-        uid: request.uid,
-        gid: request.gid,
-        umask: perm(umask & 0o777),
-        privilege: Privilege::Full,
-    }
-}
-
 /// How to read. What a page is filled with is not read directly, whatever a program has made of its
 /// descriptor meanwhile.
 pub(super) fn read_flags(request: abi::ReadFlags, open: i32) -> ReadFlags {
@@ -153,8 +142,6 @@ pub(super) fn write_flags(request: abi::WriteFlags, open: i32, route: Route) -> 
     let direct = HoldsNoPage::of_write(request, route).is_some();
     flags.set(WriteFlags::DIRECT, direct && open & O_DIRECT != 0);
     flags.set(WriteFlags::DURABLE, direct && route != Route::Cached && open & O_DSYNC != 0);
-    let kill = request.contains(abi::WriteFlags::KILL_SUIDGID);
-    flags.set(WriteFlags::KILL_PRIVILEGES, kill);
     flags
 }
 
@@ -271,11 +258,8 @@ mod tests {
     #[test]
     fn only_direct_files_sync_in_the_write() {
         let open = O_DSYNC;
-        let none = abi::WriteFlags::empty();
-        assert_eq!(write_flags(none, open, Route::Cached), WriteFlags::empty());
-        assert_eq!(write_flags(none, open, Route::Direct), WriteFlags::DURABLE);
-        let kill = abi::WriteFlags::KILL_SUIDGID;
-        assert_eq!(write_flags(kill, 2, Route::Cached), WriteFlags::KILL_PRIVILEGES);
+        assert_eq!(write_flags(open, Route::Cached), WriteFlags::empty());
+        assert_eq!(write_flags(open, Route::Direct), WriteFlags::DURABLE);
     }
 
     #[test]

@@ -1,15 +1,14 @@
 //! Requests about the content of files, and about what is durable.
 
-use zonal_fs::vfs::{FileModel, SetAttr, SyncKind, WriteFlags};
+use zonal_fs::vfs::{FileModel, SyncKind, WriteFlags};
 use zonal_fuse_transport::abi::FopenFlags;
 use zonal_fuse_transport::reply::Opened;
 use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 
-use super::actions::perm_after_change;
 use super::pages::{HoldsNoPage, PageRange};
 use super::reply::Route;
-use super::{Front, convert, reply};
+use super::{Front, convert, reply, rights};
 use crate::latency::Operation;
 use crate::options::{Atime, DirectWrites};
 
@@ -29,7 +28,7 @@ impl Front {
                 self.fallocate(header, mode, (offset, len), reply);
             }
             Op::Lseek { offset, whence } => self.lseek(node, offset, whence, reply),
-            Op::CopyFileRange(range) => self.copy_range(node, range, reply),
+            Op::CopyFileRange(range) => self.copy_range(header, range, reply),
             // Every listing is to be seen.
             Op::Opendir if self.shared.atime == Atime::Always => {
                 let flags = FopenFlags::empty();
@@ -67,6 +66,7 @@ impl Front {
         let (ino, Write { offset, data, .. }) = (header.node, *write);
         let route = Route::from(write.handle);
         let mut how = convert::write_flags(write.how, write.flags, route);
+        how |= rights::taken_by_write(header, write.how, route, self.agreed());
         if self.shared.model == FileModel::Zones {
             how |= convert::append(write.how, write.flags, route);
         }
@@ -76,6 +76,9 @@ impl Front {
         let durable = model == FileModel::Posix && how.contains(WriteFlags::DURABLE);
         let written = match model {
             FileModel::Posix => self.run(Operation::Write, ino, |fs, ino| {
+                if how.contains(WriteFlags::KILL_PRIVILEGES) && route != Route::Cached {
+                    rights::take_before_direct_write(fs, header, ino)?;
+                }
                 fs.write(ino, offset, data, how - WriteFlags::DURABLE)
             }),
             FileModel::Zones => self.write_zone(header, ino, offset, data, how),
@@ -129,12 +132,8 @@ impl Front {
     fn fallocate(&self, header: &Header, mode: i32, (offset, len): (u64, u64), reply: Reply) {
         let result = convert::allocate(mode).and_then(|how| {
             self.run(Operation::Fallocate, header.node, |fs, ino| {
-                fs.fallocate(ino, how, offset, len)?;
-                if let Some(perm) = perm_after_change(fs, header, ino)? {
-                    let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
-                    fs.setattr(&convert::caller(header, 0), ino, &set)?;
-                }
-                Ok(())
+                rights::take_before_allocation(fs, header, ino)?;
+                fs.fallocate(ino, how, offset, len)
             })
         });
         reply::empty(reply, result);
@@ -158,15 +157,16 @@ impl Front {
         }
     }
 
-    fn copy_range(&self, source: NodeId, range: CopyRange, reply: Reply) {
+    fn copy_range(&self, header: &Header, range: CopyRange, reply: Reply) {
         // Where the reply has room for 32 bits, the kernel asks again for the rest.
         let len = match range.count {
             Count::Narrow => range.len.min(u64::from(u32::MAX) & !0xfff),
             Count::Wide => range.len,
         };
-        let result = self.run(Operation::CopyFileRange, source, |fs, source| {
+        let how = rights::taken_by_copy(header);
+        let result = self.run(Operation::CopyFileRange, header.node, |fs, source| {
             let target = (self.ino(range.target), range.target_offset);
-            fs.copy_range((source, range.source_offset), target, len, WriteFlags::empty())
+            fs.copy_range((source, range.source_offset), target, len, how)
         });
         match result {
             Ok(copied) => reply.copied(copied, range.count),

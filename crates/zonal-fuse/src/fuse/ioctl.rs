@@ -1,17 +1,17 @@
 //! The ioctls that are answered: inode flags, as chattr(1) and lsattr(1) ask for them in two
 //! forms, shutdown, and the lifetime of what is written to a file.
 //!
-//! The kernel has checked who may set flags. It does not enforce them for FUSE: the file system
-//! does, and opening is checked here. Linux keeps what `fcntl(F_SET_RW_HINT)` says in its own inode and never
-//! tells a FUSE server: the ioctls here take the same numbers.
+//! Who may set flags the kernel checks from Linux 5.13 on, and we always. It does not enforce them
+//! for FUSE: the file system does, and opening is checked here. Linux keeps what
+//! `fcntl(F_SET_RW_HINT)` says in its own inode and never tells a FUSE server: the ioctls here take
+//! the same numbers.
 
 use zonal_fs::FsError;
 use zonal_fs::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use zonal_fs::vfs::{Caller, Ino, InodeFlags, SetAttr, XattrMode};
 use zonal_fuse_transport::{Errno, Header, NodeId};
 
-use super::Front;
-use super::process::Credentials;
+use super::{Front, rights};
 use crate::latency::Operation;
 
 /// `_IOR('X', 125, u32)`: make everything durable, then stop, as XFS and ext4 do.
@@ -61,7 +61,7 @@ impl Front {
             FS_IOC_GETFLAGS => Ok(self.flags(ino, Numbering::Fl)?.to_le_bytes().into()),
             FS_IOC_SETFLAGS => {
                 let (raw, _) = input.split_first_chunk().ok_or(Errno::INVAL)?;
-                self.set_flags(ino, Numbering::Fl, u32::from_le_bytes(*raw))
+                self.set_flags(request, Numbering::Fl, u32::from_le_bytes(*raw))
             }
             FS_IOC_FSGETXATTR => {
                 let mut answer = self.flags(ino, Numbering::Xflag)?.to_le_bytes().to_vec();
@@ -74,7 +74,7 @@ impl Front {
                     // Extent sizes and projects.
                     return Err(Errno::OPNOTSUPP);
                 }
-                self.set_flags(ino, Numbering::Xflag, u32::from_le_bytes(*raw))
+                self.set_flags(request, Numbering::Xflag, u32::from_le_bytes(*raw))
             }
             SHUTDOWN => self.shut_down(request, ino),
             GET_LIFETIME => Ok(self.lifetime(ino)?.hint().to_le_bytes().into()),
@@ -91,10 +91,22 @@ impl Front {
         Ok(encode(flags, numbering))
     }
 
-    fn set_flags(&self, ino: NodeId, numbering: Numbering, raw: u32) -> Result<Vec<u8>, Errno> {
+    /// For the owner of the file, and root.
+    fn set_flags(
+        &self,
+        request: &Header,
+        numbering: Numbering,
+        raw: u32,
+    ) -> Result<Vec<u8>, Errno> {
+        let ino = request.node;
         let flags = decode(raw, numbering).ok_or(Errno::OPNOTSUPP)?;
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.run(Operation::Ioctl, ino, |fs, ino| fs.setattr(&Caller::ROOT, ino, &set))?;
+        self.run(Operation::Ioctl, ino, |fs, ino| {
+            if !rights::may_set_flags(request, &fs.getattr(ino)?, flags) {
+                return Err(FsError::NotPermitted { what: "setting these flags" });
+            }
+            fs.setattr(&Caller::ROOT, ino, &set)
+        })?;
         // The kernel does not expect a new ctime from an ioctl.
         self.forget_attributes(ino);
         Ok(Vec::new())
@@ -110,11 +122,11 @@ impl Front {
         })
     }
 
-    /// For the owner of the file, and who has `CAP_FOWNER`.
+    /// For the owner of the file, and root.
     fn set_lifetime(&self, request: &Header, ino: NodeId, raw: u64) -> Result<Vec<u8>, Errno> {
         let lifetime = WriteLifetime::from_hint(raw).ok_or(Errno::INVAL)?;
-        let owner = self.run(Operation::Ioctl, ino, |fs, ino| Ok(fs.getattr(ino)?.uid))?;
-        if request.uid != owner && !Credentials::of(request.pid).owns_files() {
+        let file = self.run(Operation::Ioctl, ino, |fs, ino| fs.getattr(ino))?;
+        if !rights::owns(request, &file) {
             return Err(Errno::PERM);
         }
         self.run(Operation::Ioctl, ino, |fs, ino| {
@@ -133,8 +145,9 @@ impl Front {
         Ok(Vec::new())
     }
 
+    /// For root.
     fn shut_down(&self, request: &Header, ino: NodeId) -> Result<Vec<u8>, Errno> {
-        if !Credentials::of(request.pid).administers() {
+        if !rights::is_root(request) {
             return Err(Errno::PERM);
         }
         let root = self.run(Operation::Ioctl, ino, |fs, _: Ino| {

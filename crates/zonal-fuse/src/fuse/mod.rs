@@ -11,7 +11,7 @@
 //! - `links`: files that are losing a name, and the kernel's count of their names.
 //! - `pins`: how often the kernel has looked each inode up.
 //! - `pages`: pages of the page cache that direct writes make stale, or fill.
-//! - `process`: groups and capabilities of a caller, which requests do not carry.
+//! - `rights`: what a caller may do, and what a change takes of privileges.
 //! - `syncs`: waiting for a commit, without a serving thread.
 //! - `space`: waiting for the space of deleted files.
 //! - `write_back`: what the kernel collects before it sends it.
@@ -22,10 +22,9 @@
 //! strips setgid in chmod and create, knowing the caller's groups and capabilities.
 //!
 //! # What is left to us
-//! The umask and default ACLs (`FUSE_DONT_MASK`), and clearing setuid and setgid on write, truncate
-//! and chown (`FUSE_HANDLE_KILLPRIV_V2`, which also spares a `security.capability` request per
-//! write). Offsets of appending writes come from the kernel, which knows the size: this covers
-//! `RWF_APPEND` too, for which requests have no flag.
+//! The umask and default ACLs (`FUSE_DONT_MASK`), and clearing setuid, setgid and capabilities on
+//! write, truncate and chown (`FUSE_HANDLE_KILLPRIV_V2`). Offsets of appending writes come from the
+//! kernel, which knows the size: this covers `RWF_APPEND` too, for which requests have no flag.
 
 mod actions;
 mod convert;
@@ -40,8 +39,8 @@ mod openings;
 mod ops;
 mod pages;
 mod pins;
-mod process;
 mod reply;
+mod rights;
 mod space;
 mod syncs;
 mod write_back;
@@ -61,7 +60,7 @@ use zonal_fuse_transport::{Errno, NodeId};
 use crate::control;
 use crate::latency::{Latencies, Operation};
 use crate::options::{
-    Access, AsyncDirect, Atime, Audience, DirectWrites, MountConfig, TransportChoice, WriteCache,
+    Access, AsyncDirect, Atime, DirectWrites, MountConfig, TransportChoice, WriteCache,
 };
 use crate::read_only::RemountTrigger;
 pub(crate) use hidden::make_hidden;
@@ -72,6 +71,7 @@ use openings::Openings;
 pub(crate) use pages::PageTasks;
 use pages::Pages;
 use pins::Pins;
+use rights::TakenCapability;
 use space::Releases;
 use syncs::Syncs;
 use write_back::Collected;
@@ -119,11 +119,11 @@ struct Shared {
     became_read_only: RemountTrigger,
     /// Counts files that were closed after writing.
     closings: Closings,
+    taken_capability: TakenCapability,
     /// Sends notifications to the kernel; set once there is a session.
     notifier: OnceLock<Notifier>,
     /// What the kernel has agreed to; set likewise.
     agreed: OnceLock<InitFlags>,
-    audience: Audience,
     write_cache: WriteCache,
     atime: Atime,
     rings: Choice,
@@ -152,6 +152,7 @@ impl Front {
             blksize,
             zone_writes: ZoneWrites::default(),
             closings: Closings::default(),
+            taken_capability: TakenCapability::default(),
             became_read_only: RemountTrigger::default(),
             fs,
             latencies,
@@ -167,7 +168,6 @@ impl Front {
             async_direct: config.async_direct,
             notifier: OnceLock::new(),
             agreed: OnceLock::new(),
-            audience: config.audience,
             write_cache: config.write_cache,
             atime: config.atime,
             rings: match config.transport {
@@ -315,6 +315,11 @@ impl Front {
         }
     }
 
+    /// What the kernel has agreed to; nothing before it has.
+    fn agreed(&self) -> InitFlags {
+        self.shared.agreed.get().copied().unwrap_or_default()
+    }
+
     /// Whether there is to be a hidden mount, which takes root, and a kernel that collects no writes.
     fn wants_hidden(&self) -> bool {
         self.shared.async_direct == AsyncDirect::Together
@@ -327,6 +332,7 @@ impl Front {
         let zones = self.shared.model == FileModel::Zones;
         // Without these, permissions would be wrong. Zone files have no ACLs.
         let acl = if zones { InitFlags::empty() } else { InitFlags::POSIX_ACL };
+        // Not FUSE_ALLOW_IDMAP: with it the kernel names no user in most requests, on any mount.
         // Not FUSE_ATOMIC_O_TRUNC: the kernel would have us truncate before it looks whether the file
         // is a program that runs.
         let mut wished = InitFlags::HANDLE_KILLPRIV_V2
@@ -335,7 +341,8 @@ impl Front {
             | InitFlags::READDIRPLUS_AUTO
             | InitFlags::EXPLICIT_INVAL_DATA
             | InitFlags::EXPORT_SUPPORT
-            | InitFlags::HAS_IOCTL_DIR;
+            | InitFlags::HAS_IOCTL_DIR
+            | InitFlags::SETXATTR_EXT;
         // With it, the kernel makes EIO of a short asynchronous write (fuse_get_res_by_io); without it, it sends
         // asynchronous reads in turn, except by a hidden mount.
         if !self.shared.has_short_writes() {
@@ -353,10 +360,6 @@ impl Front {
         }
         if self.shared.write_cache == WriteCache::Back {
             wished |= InitFlags::WRITEBACK_CACHE;
-        }
-        if self.shared.audience == Audience::Everyone {
-            // A mount for one user has nobody to map.
-            wished |= InitFlags::ALLOW_IDMAP;
         }
         Wishes {
             needed: InitFlags::DONT_MASK | acl,

@@ -1,15 +1,14 @@
 //! One method per FUSE request: arguments in, one call of the file system, reply out.
 
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Attr, FileKind, NewInode, SetAttr, XattrMode};
+use zonal_fs::vfs::{Attr, Caller, FileKind, NewInode, SetAttr, XattrMode};
 use zonal_fuse_transport::abi::Kstatfs;
 use zonal_fuse_transport::request::{self, Create};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve};
 
-use super::actions::{perm_after_change, xattr_caller};
 use super::pages::HoldsNoPage;
 use super::reply::ttl;
-use super::{Front, convert, reply};
+use super::{Front, convert, reply, rights};
 use crate::latency::Operation;
 use crate::unmount::{DAEMON_XATTR, STOPPED_XATTR};
 
@@ -81,12 +80,13 @@ impl Serve for Front {
             Op::Readdir(read) => reply::listing(reply, self.list(node, read)),
             Op::Readdirplus(read) => reply::listing(reply, self.list_plus(node, read)),
             Op::Statfs => self.statfs(node, reply),
-            Op::Setxattr { name, value, flags } => {
-                self.setxattr(header, (name, value), flags, reply);
+            Op::Setxattr { name, value, flags, caller } => {
+                let caller = rights::acl_setter(header, caller, self.agreed());
+                self.setxattr(&caller, (node, name), (value, flags), reply);
             }
             Op::Getxattr { name, size } => self.getxattr(node, name, size, reply),
-            Op::Listxattr { size } => self.listxattr(node, size, reply),
-            Op::Removexattr { name } => self.removexattr(node, name, reply),
+            Op::Listxattr { size } => self.listxattr(header, size, reply),
+            Op::Removexattr { name } => self.removexattr(header, name, reply),
             Op::Ioctl { command, input } => match self.control(header, node, command, input) {
                 Ok(answer) => reply.ioctl(&answer),
                 Err(error) => reply.error(error),
@@ -146,31 +146,33 @@ impl Front {
 
     fn setattr(&self, header: &Header, what: &request::SetAttr, reply: Reply) {
         let ino = header.node;
-        let request::SetAttr { mode, uid, gid, size, atime, mtime, handle, .. } = *what;
+        let request::SetAttr { mode, uid, gid, size, atime, mtime, handle, kill_suidgid, .. } =
+            *what;
         if handle.is_some() && size == Some(0) && self.takes_back_write(header, ino) {
             return reply.error(Errno::IO);
         }
+        let mut set = SetAttr {
+            perm: mode.map(convert::perm),
+            uid,
+            gid,
+            size,
+            atime: atime.map(convert::set_time),
+            mtime: mtime.map(convert::set_time),
+            ctime: None,
+            kill_privileges: kill_suidgid || uid.is_some() || gid.is_some(),
+            flags: None,
+        };
+        if set == SetAttr::default() {
+            // With nothing to set, the kernel wants setuid and setgid cleared: chown(-1, -1),
+            // or a change of the content by an unprivileged process.
+            // A write(2) comes without a time, where times come.
+            let is_write = self.shared.taken_capability.is_all(header) && what.ctime.is_none();
+            set.kill_privileges = !is_write;
+        }
+        self.take_kept_times(what, &mut set);
+        let caller = rights::changer(header, what);
         let result = self.run(Operation::Setattr, ino, |fs, ino| {
-            let mut set = SetAttr {
-                perm: mode.map(convert::perm),
-                uid,
-                gid,
-                size,
-                atime: atime.map(convert::set_time),
-                mtime: mtime.map(convert::set_time),
-                ctime: None,
-                kill_privileges: uid.is_some() || gid.is_some(),
-                flags: None,
-            };
-            if set == SetAttr::default() {
-                // With nothing to set, the kernel wants setuid and setgid cleared: chown(-1, -1),
-                // or a change of the content by an unprivileged process.
-                set.kill_privileges = true;
-            } else if size.is_some() {
-                set.perm = set.perm.or(perm_after_change(fs, header, ino)?);
-            }
-            self.take_kept_times(what, &mut set);
-            fs.setattr(&convert::caller(header, 0), ino, &set).map(|attr| self.attr(&attr))
+            fs.setattr(&caller, ino, &set).map(|attr| self.attr(&attr))
         });
         if size.is_some() {
             let answered = HoldsNoPage::of_setattr();
@@ -189,11 +191,12 @@ impl Front {
 
     /// Anything but a regular file that is opened at once.
     fn add(&self, header: &Header, (name, umask): (&[u8], u32), new: &NewInode<'_>, reply: Reply) {
-        reply::entry(reply, self.make(&convert::caller(header, umask), header.node, name, new));
+        let caller = rights::creator(header, umask, self.agreed());
+        reply::entry(reply, self.make(&caller, header.node, name, new));
     }
 
     fn create(&self, header: &Header, name: Option<&[u8]>, how: Create, reply: Reply) {
-        let caller = convert::caller(header, how.umask);
+        let caller = rights::creator(header, how.umask, self.agreed());
         let file = (convert::perm(how.mode), how.flags);
         match self.create_and_open(&caller, header.node, name, file) {
             Ok((entry, opened)) => reply.created(&entry, &opened),
@@ -244,8 +247,13 @@ impl Front {
         }
     }
 
-    fn setxattr(&self, header: &Header, (name, value): (&[u8], &[u8]), flags: i32, reply: Reply) {
-        let ino = header.node;
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        (ino, name): (NodeId, &[u8]),
+        (value, flags): (&[u8], i32),
+        reply: Reply,
+    ) {
         if is_own_xattr(ino, name) {
             return reply.error(Errno::PERM);
         }
@@ -255,10 +263,8 @@ impl Front {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return reply.error(Errno::INVAL),
         };
-        let result = self.run(Operation::Setxattr, ino, |fs, ino| {
-            let caller = xattr_caller(fs, header, ino, name)?;
-            fs.setxattr(&caller, ino, name, value, mode)
-        });
+        let result = self
+            .run(Operation::Setxattr, ino, |fs, ino| fs.setxattr(caller, ino, name, value, mode));
         reply::empty(reply, result);
     }
 
@@ -275,11 +281,12 @@ impl Front {
         reply::xattr(reply, size, value);
     }
 
-    fn listxattr(&self, ino: NodeId, size: u32, reply: Reply) {
-        let names = self.run(Operation::Listxattr, ino, |fs, ino| fs.listxattr(ino)).map(|names| {
+    fn listxattr(&self, header: &Header, size: u32, reply: Reply) {
+        let names = self.run(Operation::Listxattr, header.node, |fs, ino| fs.listxattr(ino));
+        let names = names.map(|names| {
             let mut list = Vec::new();
-            for name in names {
-                list.extend_from_slice(&name);
+            for name in names.iter().filter(|name| rights::may_list(header, name)) {
+                list.extend_from_slice(name);
                 list.push(0);
             }
             list
@@ -287,11 +294,13 @@ impl Front {
         reply::xattr(reply, size, names);
     }
 
-    fn removexattr(&self, ino: NodeId, name: &[u8], reply: Reply) {
+    fn removexattr(&self, header: &Header, name: &[u8], reply: Reply) {
+        let ino = header.node;
         if is_own_xattr(ino, name) {
             return reply.error(Errno::PERM);
         }
         let result = self.run(Operation::Removexattr, ino, |fs, ino| fs.removexattr(ino, name));
+        self.shared.taken_capability.note(header, name);
         reply::empty(reply, result);
     }
 }

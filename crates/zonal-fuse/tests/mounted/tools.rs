@@ -72,3 +72,25 @@ pub(crate) fn path_with_plain_mount(bin: &Path) -> OsString {
     path.push(env::var_os("PATH").as_deref().unwrap_or(OsStr::new("/usr/bin:/bin")));
     path
 }
+
+/// Who runs a script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Supplementary groups, with commas between.
+    pub(crate) groups: &'static str,
+}
+
+/// A user like any other.
+pub(crate) const NOBODY: User = User { uid: 65534, gid: 65534, groups: "" };
+
+/// A script in Python that runs in a directory as a user, after what `user.py` has; it has two
+/// minutes. `None` where it cannot be run.
+pub(crate) fn python_as(user: User, dir: &Path, script: &str) -> Option<Command> {
+    let mut python = Command::new("timeout");
+    python.args(["--signal=KILL", "120"]).arg(find("python3")?).arg("-c");
+    python.arg(format!("{}{script}", include_str!("user.py"))).arg(dir);
+    python.args([user.uid.to_string(), user.gid.to_string(), user.groups.to_owned()]);
+    Some(python)
+}

@@ -1,0 +1,288 @@
+//! What the caller of a request may do: decided by what the kernel has filled in, and by nothing
+//! else.
+//!
+//! A request carries the numbers of the caller's user and group, as the user namespace has them in
+//! which the file system was mounted, and what FUSE itself says of set-id bits. Of that follows:
+//!
+//! - User 0 is root. Nobody else is, whatever capabilities a process has in a namespace of its own:
+//!   there everybody can have all of them.
+//! - Who owns a file may do what its owner may.
+//! - Who changes a file's content or owner takes set-id bits away, where FUSE says so, or is not
+//!   root, where it says nothing.
+//! - Who is in the file's group is known of the group that the request carries. Other groups of the
+//!   caller are not in it: where they would matter, setgid goes, unless FUSE says that it may stay.
+//!
+//! `/proc` would say more, but of what the process is when it is read, after an exec for one, and
+//! as its own namespaces have it. Nothing is read there.
+
+use std::sync::{Mutex, PoisonError};
+
+use zonal_fs::rules::{CAPABILITY_XATTR, has_setid};
+use zonal_fs::vfs::{
+    Attr, Caller, FileSystem, Ino, InodeFlags, Privilege, Result, SetAttr, WriteFlags,
+};
+use zonal_fuse_transport::abi::{self, InitFlags, SetxattrFlags};
+use zonal_fuse_transport::{Header, NodeId, request};
+
+use super::convert;
+use super::reply::Route;
+
+/// Flags of an inode that only root changes.
+const GUARDED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND_ONLY);
+
+/// Whether root asks.
+pub(super) fn is_root(request: &Header) -> bool {
+    request.uid == 0
+}
+
+/// Whether a file's owner asks, or root.
+pub(super) fn owns(request: &Header, file: &Attr) -> bool {
+    is_root(request) || request.uid == file.uid
+}
+
+/// Whether the caller may set a file's flags to these. Linux looks itself from 5.13 on.
+pub(super) fn may_set_flags(request: &Header, file: &Attr, flags: InodeFlags) -> bool {
+    owns(request, file) && (is_root(request) || !(file.flags ^ flags).intersects(GUARDED))
+}
+
+/// Whether the caller may see that there is such an attribute.
+pub(super) fn may_list(request: &Header, name: &[u8]) -> bool {
+    is_root(request) || !name.starts_with(b"trusted.")
+}
+
+/// The caller as one who makes an inode.
+pub(super) fn creator(request: &Header, umask: u32, agreed: InitFlags) -> Caller {
+    // Linux strips setgid itself from 6.0 on, knowing the caller's groups. This flag is newer.
+    let is_stripped = agreed.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
+    caller(request, umask, if is_stripped { Privilege::Full } else { privilege(request) })
+}
+
+/// The caller as one who sets attributes. Of a mode, the kernel has stripped setgid already where
+/// the caller may not set it.
+pub(super) fn changer(request: &Header, what: &request::SetAttr) -> Caller {
+    caller(request, 0, if what.mode.is_some() { Privilege::Full } else { privilege(request) })
+}
+
+/// The caller as one who sets an extended attribute: an access ACL that is set from outside the
+/// file's group takes setgid away. Linux says from 5.14 on whether the caller is outside.
+pub(super) fn acl_setter(request: &Header, says: SetxattrFlags, agreed: InitFlags) -> Caller {
+    if !agreed.contains(InitFlags::SETXATTR_EXT) {
+        return caller(request, 0, privilege(request));
+    }
+    if says.contains(SetxattrFlags::ACL_KILL_SGID) {
+        // Whatever the group of the request is: the kernel has looked.
+        return Caller { gid: u32::MAX, ..caller(request, 0, Privilege::None) };
+    }
+    caller(request, 0, Privilege::Full)
+}
+
+/// The flags by which a write through `route` takes privileges.
+pub(super) fn taken_by_write(
+    request: &Header,
+    how: abi::WriteFlags,
+    route: Route,
+    agreed: InitFlags,
+) -> WriteFlags {
+    let mut flags = WriteFlags::empty();
+    // The kernel took capabilities when it collected these pages. The file may have got others
+    // since.
+    flags.set(WriteFlags::KEEP_CAPABILITY, convert::is_collected(how));
+    // Without this agreement the kernel clears the bits, except at a write that bypasses its pages.
+    let is_silent = !agreed.contains(InitFlags::HANDLE_KILLPRIV_V2) && route != Route::Cached;
+    let kills = how.contains(abi::WriteFlags::KILL_SUIDGID) || is_silent && !is_root(request);
+    flags.set(WriteFlags::KILL_PRIVILEGES, kills);
+    flags
+}
+
+/// The flags by which a copy into a file takes privileges. Linux clears set-id bits itself from 5.3
+/// on.
+pub(super) fn taken_by_copy(request: &Header) -> WriteFlags {
+    if is_root(request) { WriteFlags::empty() } else { WriteFlags::KILL_PRIVILEGES }
+}
+
+/// Takes set-id bits before a write that bypasses the kernel's pages: for those the kernel does not
+/// look whether the caller is in the file's group.
+pub(super) fn take_before_direct_write(
+    fs: &dyn FileSystem,
+    request: &Header,
+    ino: Ino,
+) -> Result<()> {
+    take(fs, &caller(request, 0, privilege(request)), ino)
+}
+
+/// Takes set-id bits before an allocation: Linux does that itself from 6.1 on, knowing the caller's
+/// groups.
+pub(super) fn take_before_allocation(
+    fs: &dyn FileSystem,
+    request: &Header,
+    ino: Ino,
+) -> Result<()> {
+    if is_root(request) { Ok(()) } else { take(fs, &caller(request, 0, Privilege::Full), ino) }
+}
+
+fn take(fs: &dyn FileSystem, caller: &Caller, ino: Ino) -> Result<()> {
+    if has_setid(&fs.getattr(ino)?) {
+        fs.setattr(caller, ino, &SetAttr { kill_privileges: true, ..SetAttr::default() })?;
+    }
+    Ok(())
+}
+
+fn caller(request: &Header, umask: u32, privilege: Privilege) -> Caller {
+    let umask = convert::perm(umask & 0o777);
+    Caller { uid: request.uid, gid: request.gid, umask, privilege }
+}
+
+fn privilege(request: &Header) -> Privilege {
+    if is_root(request) { Privilege::Full } else { Privilege::None }
+}
+
+/// The last capability that the kernel took for root.
+///
+/// The kernel asks for nothing but that set-id bits go in two cases that look the same: at
+/// `chown(-1, -1)`, which takes them whoever calls it, and at a write to a file with a capability,
+/// for which root keeps them. Only a write has the capability removed by the same thread just
+/// before: at `chown(-1, -1)` of a file that had one, set-id bits stay too.
+#[derive(Default)]
+pub(super) struct TakenCapability(Mutex<Option<(NodeId, u32)>>);
+
+impl TakenCapability {
+    /// An attribute has been removed.
+    pub(super) fn note(&self, request: &Header, name: &[u8]) {
+        if is_root(request) && name == CAPABILITY_XATTR {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some((request.node, request.pid));
+        }
+    }
+
+    /// The kernel asks for nothing but that set-id bits go: whether it means capabilities alone.
+    pub(super) fn is_all(&self, request: &Header) -> bool {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        is_root(request) && taken == Some((request.node, request.pid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_fs::vfs::{FileKind, Timestamp};
+
+    fn by(uid: u32, gid: u32) -> Header {
+        Header { unique: 1, node: NodeId(7), uid, gid, pid: 9 }
+    }
+
+    fn file(uid: u32, flags: InodeFlags) -> Attr {
+        let time = Timestamp::default();
+        Attr {
+            ino: Ino::new(7),
+            kind: FileKind::Regular,
+            perm: 0o644,
+            nlink: 1,
+            uid,
+            gid: 50,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            flags,
+        }
+    }
+
+    #[test]
+    fn an_owner_sets_flags_but_those_that_root_sets() {
+        let (none, no_dump) = (InodeFlags::empty(), InodeFlags::NO_DUMP);
+        for (uid, before, after, may) in [
+            (0, none, GUARDED, true),
+            (0, GUARDED, none, true),
+            (5, none, no_dump, true),
+            (5, InodeFlags::IMMUTABLE, InodeFlags::IMMUTABLE | no_dump, true),
+            (5, none, InodeFlags::IMMUTABLE, false),
+            (5, InodeFlags::APPEND_ONLY, none, false),
+            (6, none, no_dump, false),
+            // No user: on a mount that maps users.
+            (u32::MAX, none, no_dump, false),
+        ] {
+            let found = may_set_flags(&by(uid, 50), &file(5, before), after);
+            assert_eq!(found, may, "{uid}: {before:?} to {after:?}");
+        }
+    }
+
+    #[test]
+    fn an_old_kernel_leaves_setgid_of_a_new_file_to_us() {
+        let new = InitFlags::DIRECT_IO_ALLOW_MMAP;
+        let old = InitFlags::empty();
+        for (uid, agreed, privilege) in [
+            (0, old, Privilege::Full),
+            (5, old, Privilege::None),
+            (0, new, Privilege::Full),
+            (5, new, Privilege::Full),
+        ] {
+            let expected = Caller { uid, gid: 6, umask: 0o22, privilege };
+            assert_eq!(creator(&by(uid, 6), 0o22, agreed), expected);
+        }
+    }
+
+    #[test]
+    fn an_acl_takes_setgid_where_the_kernel_says_so_or_says_nothing() {
+        let (kill, none) = (SetxattrFlags::ACL_KILL_SGID, SetxattrFlags::empty());
+        let (says, silent) = (InitFlags::SETXATTR_EXT, InitFlags::empty());
+        let keeps = |uid, gid, how, agreed| {
+            let caller = acl_setter(&by(uid, gid), how, agreed);
+            caller.privilege == Privilege::Full || caller.gid == 50
+        };
+        assert!(keeps(5, 6, none, says), "in the group, by another than its first");
+        assert!(!keeps(5, 50, kill, says));
+        assert!(keeps(0, 0, none, silent) && keeps(5, 50, none, silent));
+        assert!(!keeps(5, 6, none, silent));
+    }
+
+    #[test]
+    fn a_write_takes_what_the_kernel_says_or_all_where_it_says_nothing() {
+        use WriteFlags as Taken;
+        let none = abi::WriteFlags::empty();
+        let (kill, cache) = (abi::WriteFlags::KILL_SUIDGID, abi::WriteFlags::CACHE);
+        let (says, silent) = (InitFlags::HANDLE_KILLPRIV_V2, InitFlags::empty());
+        for (uid, how, route, agreed, taken) in [
+            (5, kill, Route::Direct, says, Taken::KILL_PRIVILEGES),
+            (0, kill, Route::Direct, says, Taken::KILL_PRIVILEGES),
+            (5, none, Route::Direct, says, Taken::empty()),
+            (5, none, Route::Direct, silent, Taken::KILL_PRIVILEGES),
+            (0, none, Route::Direct, silent, Taken::empty()),
+            (5, none, Route::Cached, silent, Taken::empty()),
+            (0, cache, Route::Cached, says, Taken::KEEP_CAPABILITY),
+        ] {
+            assert_eq!(taken_by_write(&by(uid, 6), how, route, agreed), taken, "{uid} {how:?}");
+        }
+    }
+
+    #[test]
+    fn a_capability_that_went_just_before_is_all_that_goes() {
+        let taken = TakenCapability::default();
+        let root = by(0, 0);
+        assert!(!taken.is_all(&root), "chown(-1, -1)");
+        taken.note(&root, CAPABILITY_XATTR);
+        assert!(taken.is_all(&root), "a write");
+        assert!(!taken.is_all(&root), "once");
+        for (other, name) in [
+            (Header { pid: 8, ..root }, CAPABILITY_XATTR),
+            (Header { node: NodeId(8), ..root }, CAPABILITY_XATTR),
+            (by(5, 6), CAPABILITY_XATTR),
+            (root, b"user.a"),
+        ] {
+            taken.note(&other, name);
+            assert!(!taken.is_all(&root), "{other:?}");
+        }
+        let user = by(5, 6);
+        taken.note(&user, CAPABILITY_XATTR);
+        assert!(!taken.is_all(&user), "set-id bits go with it");
+    }
+
+    #[test]
+    fn names_of_trusted_attributes_are_for_root() {
+        assert!(may_list(&by(0, 0), b"trusted.a"));
+        assert!(!may_list(&by(5, 0), b"trusted.a"));
+        assert!(may_list(&by(5, 0), b"user.trusted."));
+    }
+}
