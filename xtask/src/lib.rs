@@ -11,6 +11,7 @@ pub mod metadata;
 pub mod run;
 pub mod tally;
 pub mod tools;
+pub mod watch;
 
 /// `cargo`, started in the workspace.
 pub fn cargo(root: &Path) -> Command {

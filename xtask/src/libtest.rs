@@ -11,12 +11,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use xtask::tally::{Tally, now};
+use xtask::watch::{self, Limits, Stuck};
 
 /// How a test says on its own line of output that it could not run; the reason follows.
 const SKIP_MARK: &str = "SKIP: ";
-
-/// A program of tests is ended after this many seconds.
-const SECONDS_MAX: u64 = 2400;
 
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,8 +58,8 @@ pub(crate) struct Tests<'a> {
     pub(crate) name: String,
     /// Where its output is kept.
     pub(crate) log: PathBuf,
-    /// Makes the command, which ends after so many seconds.
-    pub(crate) command: &'a dyn Fn(u64) -> Command,
+    /// Makes the command.
+    pub(crate) command: &'a dyn Fn() -> Command,
     /// What has not ended by then is ended, and has not failed by that.
     pub(crate) until: Option<Instant>,
 }
@@ -73,7 +71,7 @@ impl Tests<'_> {
         let (start, mut own) = (now(), Tally::default());
         let (mut output, seen) = self.run_once(&self.log, &["--show-output"], tier, &mut own);
         let later = seen.later(tier);
-        if !later.is_empty() && self.seconds_left() > 0 {
+        if !later.is_empty() && !self.is_time_up() {
             // They are heavy, and other programs of tests run beside them.
             let mut arguments = vec!["--ignored", "--exact", "--show-output", "--test-threads=1"];
             arguments.extend(later);
@@ -89,9 +87,8 @@ impl Tests<'_> {
         tally.join(own);
     }
 
-    /// Whole seconds until time is up.
-    fn seconds_left(&self) -> u64 {
-        self.until.map_or(SECONDS_MAX, |until| until.saturating_duration_since(now()).as_secs())
+    fn is_time_up(&self) -> bool {
+        self.until.is_some_and(|until| now() >= until)
     }
 
     /// Runs to the end and counts; what was printed, and what it means.
@@ -103,7 +100,7 @@ impl Tests<'_> {
         tally: &mut Tally,
     ) -> (String, Seen) {
         let (mut seen, name) = (Seen::default(), &self.name);
-        let (output, success) = match self.output(log, arguments) {
+        let (output, ended) = match self.output(log, arguments) {
             Ok(outcome) => outcome,
             Err(error) => {
                 tally.fail(format!("{name}: {error:#}"));
@@ -112,26 +109,30 @@ impl Tests<'_> {
         };
         output.lines().for_each(|line| seen.line(line));
         seen.count(tier, tally);
-        if !success && seen.failed == 0 {
-            if self.seconds_left() == 0 && seen.failing.is_empty() {
+        if !ended.status.success() && seen.failed == 0 {
+            if ended.stuck == Some(Stuck::TimeIsUp) && seen.failing.is_empty() {
                 println!("{name}: ended because time is up");
             } else {
+                let why = ended.stuck.map_or("", Stuck::why);
                 let failing = seen.failing.join(", ");
-                tally.fail(format!("{name}: did not run to its end {failing}"));
+                tally.fail(format!("{name}: did not run to its end {why} {failing}"));
             }
         }
         (output, seen)
     }
 
-    /// Both streams, in the order in which they were written, and whether it ended well. They go to a
+    /// Both streams, in the order in which they were written, and how it ended. They go to a
     /// file: what a test leaves running may keep it open, and a pipe would not end.
-    fn output(&self, log: &Path, arguments: &[&str]) -> Result<(String, bool)> {
+    fn output(&self, log: &Path, arguments: &[&str]) -> Result<(String, watch::Ended)> {
         let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
-        let mut command = (self.command)(self.seconds_left());
+        let mut command = (self.command)();
         command.args(arguments).stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
-        let success = command.status().context("could not start it")?.success();
+        let mut child = command.spawn().context("could not start it")?;
+        let printed = || fs::metadata(log).map_or(0, |log| log.len());
+        let limits = Limits { until: self.until, ..Limits::TESTS };
+        let ended = watch::wait(&mut child, limits, &printed).context("waiting for it")?;
         let bytes = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
-        Ok((String::from_utf8_lossy(&bytes).into_owned(), success))
+        Ok((String::from_utf8_lossy(&bytes).into_owned(), ended))
     }
 }
 
@@ -275,7 +276,7 @@ test result: FAILED. 3 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out
         assert_eq!(seen().later(Tier::Soak), ["big", "huge", "years"]);
     }
 
-    fn run(command: &dyn Fn(u64) -> Command, until: Option<Instant>) -> String {
+    fn run(command: &dyn Fn() -> Command, until: Option<Instant>) -> String {
         let mut tally = Tally::default();
         let dir = tempfile::tempdir().unwrap();
         let (name, log) = ("tests".to_owned(), dir.path().join("log"));
@@ -286,22 +287,21 @@ test result: FAILED. 3 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out
     #[test]
     fn a_program_that_runs_no_test_is_a_failure() {
         for program in ["/nonexistent/program", "false"] {
-            assert_eq!(run(&|_| Command::new(program), None), "0 passed, 1 failed, 0 skipped");
+            assert_eq!(run(&|| Command::new(program), None), "0 passed, 1 failed, 0 skipped");
         }
     }
 
     #[test]
-    fn the_ignored_tests_get_only_the_time_that_is_left() {
-        let asked = std::cell::RefCell::new(Vec::new());
-        let command = |seconds| {
-            asked.borrow_mut().push(seconds);
-            let mut sleep = Command::new("sh");
+    fn tests_that_have_no_time_left_are_not_begun_and_nothing_has_failed() {
+        let starts = std::cell::Cell::new(0);
+        let command = || {
+            starts.set(starts.get() + 1);
+            let mut endless = watch::command("sh");
             let ignored = "test long ... ignored, run by cargo xtask test --soak";
-            sleep.args(["-c", &format!("echo '{ignored}'; sleep {seconds}")]);
-            sleep
+            endless.args(["-c", &format!("echo '{ignored}'; while :; do :; done")]);
+            endless
         };
-        let until = now() + std::time::Duration::from_millis(1500);
-        assert_eq!(run(&command, Some(until)), "0 passed, 0 failed, 0 skipped");
-        assert_eq!(*asked.borrow(), [1]);
+        assert_eq!(run(&command, Some(now())), "0 passed, 0 failed, 0 skipped");
+        assert_eq!(starts.get(), 1);
     }
 }

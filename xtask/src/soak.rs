@@ -93,8 +93,8 @@ fn rounds(
                 return;
             }
             let name = format!("{} {}, SEED={seed}", program.package, program.name);
-            let command = |seconds| {
-                let mut command = environment.command(program, seconds);
+            let command = || {
+                let mut command = environment.command(program);
                 command.env("SEED", &seed).env("PROPTEST_RNG_SEED", &seed);
                 command
             };
@@ -117,7 +117,8 @@ fn fuzz(root: &Path, target: &Program, seconds: u64, seed: u32) -> Result<()> {
     // 0 would be another seed each time, and no limit of time.
     command.arg(format!("-seed={}", seed.max(1)));
     command.arg(format!("-max_total_time={}", seconds.max(1)));
-    command.args(["-timeout=60", "-rss_limit_mb=4096", "-print_final_stats=1"]);
+    // An input that hangs takes longer than any on a busy machine.
+    command.args(["-timeout=1200", "-rss_limit_mb=4096", "-print_final_stats=1"]);
     command.arg(format!("-artifact_prefix={}/{}-", folder.display(), target.name));
     command.stderr(file.try_clone()?).stdout(file);
     let status = command.status().context("could not start it")?;

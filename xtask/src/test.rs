@@ -15,7 +15,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use xtask::tally::{Tally, now};
-use xtask::{cargo, run, tools};
+use xtask::{cargo, tools, watch};
 
 use crate::artifacts::{self, Program};
 use crate::libtest::{Tests, Tier};
@@ -92,7 +92,7 @@ fn all(root: &Path, tier: Tier, tally: &mut Tally) -> Result<()> {
 fn compiled(root: &Path, environment: &Environment, tier: Tier) -> Tally {
     let mut tally = Tally::default();
     check::compiled(root, &mut tally);
-    let command = |_| {
+    let command = || {
         let mut command = cargo(root);
         command.args(["test", "--workspace", "--doc", "--no-fail-fast", "--"]);
         environment.apply(&mut command);
@@ -138,7 +138,7 @@ fn work(queue: &Mutex<Vec<Program>>, environment: &Environment, tier: Tier) -> T
     while let Some(program) = next() {
         let name = format!("{} {}", program.package, program.name);
         let log = environment.log(&name.replace(' ', "-"));
-        let command = |seconds| environment.command(&program, seconds);
+        let command = || environment.command(&program);
         Tests { name, log, command: &command, until: None }.run(tier, &mut tally);
     }
     tally
@@ -174,11 +174,10 @@ impl Environment {
         }
     }
 
-    /// A program as cargo starts it, and ended after so many seconds.
-    pub(crate) fn command(&self, program: &Program, seconds: u64) -> Command {
-        let mut command = run::ends_with_us("timeout");
-        command.args(["--kill-after=10", &seconds.to_string()]);
-        command.arg(&program.path).current_dir(&program.folder);
+    /// A program as cargo starts it.
+    pub(crate) fn command(&self, program: &Program) -> Command {
+        let mut command = watch::command(&program.path);
+        command.current_dir(&program.folder);
         command.env("CARGO_MANIFEST_DIR", &program.folder);
         command.env("CARGO_PKG_NAME", &program.package);
         self.apply(&mut command);

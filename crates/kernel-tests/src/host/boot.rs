@@ -7,12 +7,14 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use xtask::run;
+use xtask::watch::{self, Limits};
 
 use super::cpio::Cpio;
 use super::image::Image;
@@ -51,7 +53,12 @@ impl Accelerator {
             accelerator: Self::Kvm,
             clock: GuestClock::Wall,
             memory_mib: 512,
-            seconds_max: 60,
+            // It is slow at the worst to take the interpreter for a KVM that works.
+            limits: Limits {
+                quiet: Duration::from_mins(2),
+                idle: Duration::MAX,
+                ..Limits::MACHINE
+            },
         };
         match attempt(image, &job, &root.join("target/vm/trial")) {
             Ok(Outcome::Ended(output)) if output.code == 0 => Self::Kvm,
@@ -107,8 +114,8 @@ pub(crate) struct Job<'a> {
     pub(crate) clock: GuestClock,
     /// Memory in MiB.
     pub(crate) memory_mib: u32,
-    /// Wall-clock seconds until the machine is ended.
-    pub(crate) seconds_max: u32,
+    /// When the machine is ended.
+    pub(crate) limits: Limits,
 }
 
 /// What the command said.
@@ -120,9 +127,6 @@ pub(crate) struct Output {
     /// Its exit code.
     pub(crate) code: u8,
 }
-
-/// What `timeout` returns when time is up.
-const TIME_IS_UP: i32 = 124;
 
 /// The first programs of the guest: in memory, and on its disk.
 const INIT: &str = include_str!("../../vm/init");
@@ -169,10 +173,23 @@ fn attempt(image: &Image, job: &Job, folder: &Path) -> Result<Outcome> {
     let mut command = machine(image, job, &files, daemon.as_ref());
     drives.attach(&mut command);
     let mut child = command.spawn().context("starting QEMU")?;
-    let (stdout, stderr) = streams(&mut child)?;
-    let status = child.wait().context("waiting for QEMU")?;
-    if status.code() == Some(TIME_IS_UP) {
-        bail!("the guest did not end within {} s\n{}", job.seconds_max, files.console_tail());
+    let passed = AtomicU64::new(0);
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (out, err) = (out.expect("stdout is piped"), err.expect("stderr is piped"));
+    let (stdout, stderr, ended) = thread::scope(|scope| {
+        let stdout = scope.spawn(|| pass(out, io::stdout(), &passed));
+        let stderr = scope.spawn(|| pass(err, io::stderr(), &passed));
+        let console = || fs::metadata(&files.console).map_or(0, |console| console.len());
+        let printed = || passed.load(Ordering::Relaxed) + console();
+        let ended = watch::wait(&mut child, job.limits, &printed);
+        let joined = "passing bytes does not panic";
+        (stdout.join().expect(joined), stderr.join().expect(joined), ended)
+    });
+    let stdout = stdout.context("reading the guest's output")?;
+    let stderr = stderr.context("reading the guest's errors")?;
+    let watch::Ended { status, stuck } = ended.context("waiting for QEMU")?;
+    if let Some(stuck) = stuck {
+        bail!("the guest did not end: {}\n{}", stuck.why(), files.console_tail());
     }
     let code = fs::read_to_string(&files.status).unwrap_or_default();
     if let Ok(code) = code.trim().parse() {
@@ -234,8 +251,7 @@ impl Files {
 
 fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> Command {
     let memory = format!("{}M", job.memory_mib);
-    let mut command = run::ends_with_us("timeout");
-    command.args(["--kill-after=5", &job.seconds_max.to_string(), "qemu-system-x86_64"]);
+    let mut command = watch::command("qemu-system-x86_64");
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     command.args(["-machine", "q35", "-m", &memory]);
     let accelerator = match job.clock {
@@ -271,18 +287,9 @@ fn machine(image: &Image, job: &Job, files: &Files, daemon: Option<&Daemon>) -> 
     command
 }
 
-/// Both streams to their ends, passed through as their lines come.
-fn streams(child: &mut Child) -> Result<(Vec<u8>, Vec<u8>)> {
-    let stdout = child.stdout.take().expect("stdout is piped");
-    let stderr = child.stderr.take().expect("stderr is piped");
-    let errors = thread::spawn(move || pass(stderr, io::stderr()));
-    let stdout = pass(stdout, io::stdout()).context("reading the guest's output")?;
-    let stderr = errors.join().expect("passing bytes does not panic");
-    Ok((stdout, stderr.context("reading the guest's errors")?))
-}
-
-/// Whole lines, since several machines write at the same time.
-fn pass(from: impl Read, mut to: impl Write) -> io::Result<Vec<u8>> {
+/// A stream to its end, passed through and counted as its lines come: several machines write at the
+/// same time.
+fn pass(from: impl Read, mut to: impl Write, passed: &AtomicU64) -> io::Result<Vec<u8>> {
     let (mut all, mut from) = (Vec::new(), BufReader::new(from));
     loop {
         let start = all.len();
@@ -291,5 +298,6 @@ fn pass(from: impl Read, mut to: impl Write) -> io::Result<Vec<u8>> {
         }
         to.write_all(&all[start..])?;
         to.flush()?;
+        passed.fetch_add((all.len() - start) as u64, Ordering::Relaxed);
     }
 }

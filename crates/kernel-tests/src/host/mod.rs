@@ -18,12 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use xtask::run;
-use xtask::tally::{Tally, tallied};
+use xtask::tally::{Tally, now, tallied};
 use xtask::tools;
+use xtask::watch::Limits;
 
 use self::boot::{Accelerator, GuestClock, Job, Output};
 use self::image::Image;
@@ -72,8 +74,8 @@ struct Run {
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     memory: u32,
     /// End the machine after this many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    timeout: u32,
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     /// The command
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -85,9 +87,6 @@ struct Bench {
     #[arg(long)]
     icount: bool,
 }
-
-/// How long the subjects of one machine may take.
-const SECONDS_MAX: u32 = 3600;
 
 /// Does what the command line asks for.
 pub fn main() -> ExitCode {
@@ -219,7 +218,7 @@ fn run_all(
                 accelerator,
                 clock: GuestClock::Wall,
                 memory_mib: 2048,
-                seconds_max: SECONDS_MAX,
+                limits: Limits::MACHINE,
             };
             let output = boot::run(image, &job, &boot.folder);
             outputs.lock().expect("nothing panics with it").push((boot, output));
@@ -281,7 +280,10 @@ fn run_command(root: &Path, run: &Run, accelerator: Option<Accelerator>) -> Resu
         accelerator: accelerator.unwrap_or_else(|| Accelerator::detect(&image, root)),
         clock: if run.icount { GuestClock::Instructions } else { GuestClock::Wall },
         memory_mib: run.memory,
-        seconds_max: run.timeout,
+        limits: Limits {
+            until: run.timeout.map(|seconds| now() + Duration::from_secs(seconds)),
+            ..Limits::MACHINE
+        },
     };
     let folder = root.join("target/vm").join(format!("run-{}", std::process::id()));
     let output = boot::run(&image, &job, &folder);
@@ -303,7 +305,7 @@ fn run_bench(root: &Path, bench: &Bench, accelerator: Option<Accelerator>) -> Re
     }
     let command = ["/share/kernel-tests-guest", "bench"].map(str::to_owned).to_vec();
     let run =
-        Run { share: Some(share), icount: bench.icount, memory: 2048, timeout: 3600, command };
+        Run { share: Some(share), icount: bench.icount, memory: 2048, timeout: None, command };
     run_command(root, &run, accelerator)
 }
 

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use xtask::run;
 use xtask::tally::Tally;
 use xtask::tools;
+use xtask::watch::{self, Limits};
 
 use super::boot::Accelerator;
 use super::image::remove;
@@ -37,9 +38,6 @@ struct Image {
 
 /// How many tests `packaging/test/guest` has.
 pub(super) const COUNT: u64 = 21;
-
-/// What the tests may take, with a machine that is interpreted.
-const SECONDS_MAX: &str = "1800";
 
 const KERNEL_OPTIONS: &str = "root=/dev/vda rw console=ttyS0 mitigations=off panic=-1";
 
@@ -127,8 +125,7 @@ impl Image {
     /// Runs the machine to its end, and returns what came out of its second serial port.
     fn boot(&self) -> Result<String> {
         println!("booting it");
-        let mut command = run::ends_with_us("timeout");
-        command.args([SECONDS_MAX, "qemu-system-x86_64"]);
+        let mut command = watch::command("qemu-system-x86_64");
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-m", "1024"]);
         command.args(["-machine", "q35", "-device", "virtio-rng-pci"]);
         let accelerator = Accelerator::likely();
@@ -143,8 +140,12 @@ impl Image {
             command.arg("-drive").arg(format!("if=virtio,format=raw,file={path},{options}"));
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        let ended = child.wait().context("waiting for QEMU")?;
-        ensure!(ended.success(), "QEMU ended with {ended}");
+        let length = |name| fs::metadata(self.at(name)).map_or(0, |file| file.len());
+        let printed = || length("console") + length("results");
+        let ended = watch::wait(&mut child, Limits::MACHINE, &printed);
+        let watch::Ended { status, stuck } = ended.context("waiting for QEMU")?;
+        let why = stuck.map_or("", watch::Stuck::why);
+        ensure!(status.success(), "QEMU ended with {status} {why}");
         let mut said = Vec::new();
         File::open(self.at("results"))?.read_to_end(&mut said)?;
         Ok(String::from_utf8_lossy(&said).replace('\r', ""))

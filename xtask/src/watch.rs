@@ -1,0 +1,301 @@
+//! Ends a program that is stuck, and no other.
+//!
+//! On a busy machine a program that makes progress may take any time. So what counts is what it
+//! prints and the processor time that it uses, with that of its children. A program that was asked
+//! to end within a time, as in a soak, is ended when that is over.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::run;
+use crate::tally::now;
+
+/// Between two looks at a program.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The unit of times in proc(5): a hundredth of a second.
+const TICK: Duration = Duration::from_millis(10);
+
+/// When a program is stuck.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// A program that prints nothing for so long,
+    pub quiet: Duration,
+    /// and uses less processor time than this meanwhile, waits for what never happens. It is more
+    /// than what a loop takes that looks again and again, and less than what a program gets on a
+    /// very busy machine.
+    pub idle: Duration,
+    /// A program that uses so much processor time in all does not come to its end.
+    pub processor: Duration,
+    /// The end of the time that it was given; it has not failed by that.
+    pub until: Option<Instant>,
+}
+
+impl Limits {
+    /// Of a program of tests.
+    pub const TESTS: Self = Self {
+        quiet: Duration::from_mins(20),
+        idle: Duration::from_secs(10),
+        processor: Duration::from_mins(40),
+        until: None,
+    };
+
+    /// Of a virtual machine, whose kernel uses the processor while it waits.
+    pub const MACHINE: Self = Self {
+        quiet: Duration::from_hours(1),
+        idle: Duration::from_mins(3),
+        processor: Duration::from_hours(2),
+        until: None,
+    };
+}
+
+/// Why a program was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// It has made no progress.
+    Idle,
+    /// It has used too much processor time.
+    Spent,
+    /// Its time was up.
+    TimeIsUp,
+}
+
+impl Stuck {
+    /// For people.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Idle => "it made no progress: it printed nothing and used no processor time",
+            Self::Spent => "it used more processor time than it may",
+            Self::TimeIsUp => "time is up",
+        }
+    }
+}
+
+/// What a program has done so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Done {
+    printed: u64,
+    processor: Duration,
+}
+
+/// The looks at one program.
+struct Watch {
+    limits: Limits,
+    /// What it had done when it was last seen to make progress, and when that was.
+    last: Done,
+    at: Instant,
+}
+
+impl Watch {
+    fn new(limits: Limits, at: Instant) -> Self {
+        Self { limits, last: Done { printed: 0, processor: Duration::ZERO }, at }
+    }
+
+    fn look(&mut self, at: Instant, done: Done) -> Option<Stuck> {
+        let Limits { quiet, idle, processor, until } = self.limits;
+        if until.is_some_and(|until| at >= until) {
+            return Some(Stuck::TimeIsUp);
+        }
+        if done.processor >= processor {
+            return Some(Stuck::Spent);
+        }
+        let used = done.processor.saturating_sub(self.last.processor);
+        if done.printed != self.last.printed || used >= idle {
+            (self.last, self.at) = (done, at);
+        }
+        (at.saturating_duration_since(self.at) >= quiet).then_some(Stuck::Idle)
+    }
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its status.
+    pub status: ExitStatus,
+    /// Why it was told to end, if it was.
+    pub stuck: Option<Stuck>,
+}
+
+/// A command that ends when this program does, and that SIGTERM ends with all that it started, by
+/// force after ten seconds.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = run::ends_with_us("timeout");
+    // timeout(1) makes the group and passes the signal on; it knows no time here.
+    command.args(["--kill-after=10", "0"]).arg(program);
+    command
+}
+
+/// Waits for the end of `child`, and brings it about if it is stuck. `printed` says how much it has
+/// printed.
+pub fn wait(
+    child: &mut Child,
+    limits: Limits,
+    printed: &(dyn Fn() -> u64 + Sync),
+) -> io::Result<Ended> {
+    let pid = child.id();
+    let (ends, has_ended) = channel();
+    thread::scope(|scope| {
+        let watching = scope.spawn(move || watch(pid, limits, printed, &has_ended));
+        let status = child.wait();
+        drop(ends);
+        let stuck = watching.join().expect("it does not panic");
+        Ok(Ended { status: status?, stuck })
+    })
+}
+
+/// Looks until the program has ended.
+fn watch(
+    pid: u32,
+    limits: Limits,
+    printed: &dyn Fn() -> u64,
+    has_ended: &Receiver<()>,
+) -> Option<Stuck> {
+    let mut watch = Watch::new(limits, now());
+    let mut stuck = None;
+    loop {
+        if stuck.is_none() {
+            let done = Done { printed: printed(), processor: processor_time(pid) };
+            stuck = watch.look(now(), done);
+            if stuck.is_some() {
+                terminate(pid);
+            }
+        }
+        let left = limits.until.map_or(LOOK, |until| until.saturating_duration_since(now()));
+        // After the end of its time it is only waited for.
+        let pause = if stuck.is_some() { LOOK } else { LOOK.min(left) };
+        match has_ended.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return stuck,
+        }
+    }
+}
+
+fn terminate(pid: u32) {
+    if let Err(error) = Command::new("kill").arg(pid.to_string()).status() {
+        println!("process {pid} cannot be ended: {error}");
+    }
+}
+
+/// What a line of `/proc/PID/stat` says about time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    parent: u32,
+    /// Of the process, and of its children that have ended and were waited for.
+    processor: Duration,
+}
+
+impl Stat {
+    /// The name of the program, in parentheses, may contain anything.
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let parent = fields.get(1)?.parse().ok()?;
+        let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u32>().ok());
+        let ticks = ticks.sum::<Option<u32>>()?;
+        Some(Self { parent, processor: TICK * ticks })
+    }
+}
+
+/// The processor time of a process and of all that come from it. A daemon is nobody's child.
+fn processor_time(pid: u32) -> Duration {
+    let stat = |pid: u32| Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut children: BTreeMap<u32, Vec<(u32, Duration)>> = BTreeMap::new();
+    for pid in pids {
+        if let Some(Stat { parent, processor }) = stat(pid) {
+            children.entry(parent).or_default().push((pid, processor));
+        }
+    }
+    let own = stat(pid).map_or(Duration::ZERO, |stat| stat.processor);
+    let (mut sum, mut next) = (own, vec![pid]);
+    while let Some(parent) = next.pop() {
+        for (child, processor) in children.remove(&parent).unwrap_or_default() {
+            sum += processor;
+            next.push(child);
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn done(printed: u64, seconds: u32) -> Done {
+        Done { printed, processor: SECOND * seconds }
+    }
+
+    #[test]
+    fn a_program_that_prints_or_works_is_not_stuck_however_long_it_takes() {
+        let start = now();
+        let mut watch = Watch::new(Limits::TESTS, start);
+        for minute in 0..10_000 {
+            let at = start + 60 * SECOND * minute;
+            // A minute of the processor in two hours.
+            let prints = u64::from(minute / 15);
+            assert_eq!(watch.look(at, done(prints, minute / 120)), None, "minute {minute}");
+        }
+        let mut watch = Watch::new(Limits::TESTS, start);
+        for minute in 0..2000 {
+            let at = start + 60 * SECOND * minute;
+            assert_eq!(watch.look(at, done(0, minute)), None, "minute {minute}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_only_looks_again_and_again_is_stuck_after_a_while() {
+        let start = now();
+        let mut watch = Watch::new(Limits::TESTS, start);
+        let looks = (0..).map(|minute| (minute, done(7, minute / 6)));
+        let stuck =
+            looks.map(|(minute, done)| (minute, watch.look(start + 60 * SECOND * minute, done)));
+        let found = stuck.into_iter().find(|(_, stuck)| stuck.is_some());
+        assert_eq!(found, Some((20, Some(Stuck::Idle))));
+    }
+
+    #[test]
+    fn processor_time_and_given_time_are_limited() {
+        let start = now();
+        let mut watch = Watch::new(Limits::TESTS, start);
+        assert_eq!(watch.look(start, done(1, 2399)), None);
+        assert_eq!(watch.look(start, done(2, 2400)), Some(Stuck::Spent));
+        let mut watch = Watch::new(Limits { until: Some(start + SECOND), ..Limits::TESTS }, start);
+        assert_eq!(watch.look(start, done(0, 0)), None);
+        assert_eq!(watch.look(start + SECOND, done(0, 0)), Some(Stuck::TimeIsUp));
+    }
+
+    #[test]
+    fn times_of_a_process_are_those_of_proc() {
+        let line = "7 (a ) b) S 5 7 7 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0";
+        assert_eq!(Stat::parse(line), Some(Stat { parent: 5, processor: SECOND }));
+        assert_eq!(Stat::parse("7 (a) S"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn a_program_is_ended_with_all_that_it_started_and_counted_with_it() {
+        let mut endless = command("sh");
+        endless.args(["-c", "sh -c 'while :; do :; done'; echo not here"]);
+        let mut child = endless.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let limits = Limits { processor: SECOND / 10, ..Limits::TESTS };
+        let ended = wait(&mut child, limits, &|| 0).unwrap();
+        assert_eq!((ended.status.success(), ended.stuck), (false, Some(Stuck::Spent)));
+    }
+
+    #[test]
+    fn a_program_that_ends_is_left_alone() {
+        let mut child = command("true").spawn().unwrap();
+        let ended = wait(&mut child, Limits::TESTS, &|| 0).unwrap();
+        assert_eq!((ended.status.success(), ended.stuck), (true, None));
+    }
+}
