@@ -5,10 +5,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-/// Until a screen must show what is expected: a busy machine is slow.
-const TIMEOUT: Duration = Duration::from_mins(1);
+use zonal::wait::wait_until;
+
+/// How often a screen is looked at until it must show what is expected: each look starts a process,
+/// which takes longer on a busy machine, as what draws does.
+const LOOKS_MAX: u32 = 4000;
 
 /// A terminal of its own, with a shell, and a directory for drives.
 struct Terminal {
@@ -68,19 +70,15 @@ impl Terminal {
         self.wait_until(text, |screen| screen.contains(text))
     }
 
-    #[expect(clippy::disallowed_methods, reason = "how long a program may take is real time")]
     fn wait_until(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
-        let begin = Instant::now();
-        loop {
-            let screen = self.screen();
-            if shows(&screen) {
-                return screen;
-            }
-            assert!(begin.elapsed() < TIMEOUT, "no {what} on\n{screen}");
-            // So as not to start a process after the other.
-            let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-            rustix::event::poll(&mut [], Some(&pause)).unwrap();
-        }
+        let (mut looks, mut screen) = (0, String::new());
+        wait_until(|| {
+            screen = self.screen();
+            looks += 1;
+            assert!(looks <= LOOKS_MAX, "no {what} on\n{screen}");
+            shows(&screen)
+        });
+        screen
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -140,7 +138,6 @@ fn zonal(arguments: &[&str]) {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long a program may take is real time")]
 fn it_ends_with_its_terminal() {
     let Some(terminal) = Terminal::new((80, 24), &[]) else { return };
     let drive = terminal.drive();
@@ -151,13 +148,8 @@ fn it_ends_with_its_terminal() {
     let process = Path::new("/proc").join(String::from_utf8(pid).unwrap().trim());
     assert!(process.exists());
     terminal.tmux(&["kill-server"]);
-    let begin = Instant::now();
     // One that has ended and was not waited for has no program any more.
-    while fs::read_link(process.join("exe")).is_ok() {
-        assert!(begin.elapsed() < TIMEOUT, "it goes on without a terminal");
-        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-        rustix::event::poll(&mut [], Some(&pause)).unwrap();
-    }
+    wait_until(|| fs::read_link(process.join("exe")).is_err());
 }
 
 #[test]

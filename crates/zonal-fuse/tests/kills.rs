@@ -18,7 +18,7 @@ use std::thread;
 
 use mounted::Mounted;
 use mounted::content::{O_DIRECT, O_DSYNC, O_SYNC, aligned, open};
-use mounted::held::until;
+use zonal::wait::wait_until;
 
 const O_APPEND: i32 = 0o2000;
 const PAGE: u64 = 4096;
@@ -211,7 +211,9 @@ fn round(mounted: &mut Mounted, mode: Mode, seed: u64) -> usize {
     thread::scope(|scope| {
         let writer = scope.spawn(|| run(&file, mode, &plan, &progress));
         scope.spawn(|| keep_committing(&other, &progress));
-        until(|| progress.returned.load(Ordering::SeqCst) >= kill_after || writer.is_finished());
+        wait_until(|| {
+            progress.returned.load(Ordering::SeqCst) >= kill_after || writer.is_finished()
+        });
         mounted.kill_daemon();
         progress.is_over.store(true, Ordering::SeqCst);
     });

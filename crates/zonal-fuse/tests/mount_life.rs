@@ -9,11 +9,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use mounted::NEVER;
 use mounted::content::{O_DIRECT, aligned, open};
-use mounted::held::{held, hold, until};
+use mounted::held::{held, hold};
 
 use rustix::event::{Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
+use zonal::wait::wait_until;
 use zonal_fuse::ServeError;
 use zonal_fuse::unmount::{Unmounted, daemon_of, unmount_and_wait};
 
@@ -49,7 +51,7 @@ fn the_daemon_can_be_found_and_waited_for() {
 fn a_busy_mount_stays() {
     let Some(mut mounted) = mounted::mount() else { return };
     let mut file = File::create_new(mounted.path("file")).unwrap();
-    let error = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap_err();
+    let error = unmount_and_wait(&mounted.root(), NEVER).unwrap_err();
     assert!(matches!(error, ServeError::Busy { .. }), "{error}");
     file.write_all(b"still there").unwrap();
     drop(file);
@@ -105,7 +107,7 @@ fn a_killed_daemon_leaves_a_mount_that_can_be_cleared() {
 fn a_mount_whose_daemon_was_killed_can_be_unmounted() {
     let Some(mut mounted) = mounted::mount() else { return };
     mounted.kill_daemon();
-    let unmounted = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap();
+    let unmounted = unmount_and_wait(&mounted.root(), NEVER).unwrap();
     assert_eq!(unmounted, Unmounted::DaemonWasDead);
     assert!(!mounted.is_mounted());
 }
@@ -148,7 +150,7 @@ fn the_shutdown_ioctl_stops_everything() {
     let (fresh, all) = (AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
     let root = rustix::fs::statx(CWD, mounted.root(), fresh, all).unwrap();
     assert_eq!(root.stx_ino, 1, "without its root it could not be unmounted");
-    let unmounted = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap();
+    let unmounted = unmount_and_wait(&mounted.root(), NEVER).unwrap();
     assert_eq!(unmounted, Unmounted::Clean);
     mounted.wait();
     mounted.start("");
@@ -169,7 +171,7 @@ fn what_is_mounted_in_two_places_can_be_unmounted_in_one() {
             println!("SKIP: {}: {error}", to.display());
             continue;
         }
-        let found = unmount_and_wait(to, Duration::from_secs(5)).unwrap();
+        let found = unmount_and_wait(to, NEVER).unwrap();
         assert_eq!(found, Unmounted::MountedElsewhere);
         assert_eq!(fs::read(mounted.path("file")).unwrap(), b"content");
     }
@@ -187,9 +189,9 @@ fn a_mount_whose_device_hangs_is_taken_away_and_its_daemon_ends() {
         let (buffer, range) = aligned(1 << 18, 7);
         open(&path, O_DIRECT).write_all_at(&buffer[range], 0)
     });
-    until(|| held(mounted.drive(), "write").exists());
+    wait_until(|| held(mounted.drive(), "write").exists());
     mounted.signal();
-    until(|| !mounted.is_mounted());
+    wait_until(|| !mounted.is_mounted());
     assert!(writer.join().unwrap().is_err(), "its request is given up");
     // It would wait for the device a while longer; who asks again does not want that.
     mounted.signal();
@@ -203,8 +205,9 @@ fn a_mount_whose_device_hangs_is_taken_away_and_its_daemon_ends() {
 #[test]
 fn unmounting_waits_no_longer_than_asked_for_a_device_that_hangs() {
     let Some(mut mounted) = mounted::mount() else { return };
-    fs::write(mounted.path("file"), "content").unwrap();
+    // Before: the mount may commit at any time.
     File::create(hold(mounted.drive(), "write")).unwrap();
+    fs::write(mounted.path("file"), "content").unwrap();
     let error = unmount_and_wait(&mounted.root(), Duration::from_millis(100)).unwrap_err();
     assert!(matches!(error, ServeError::NotDurable { .. }), "{error}");
     assert!(mounted.is_mounted());

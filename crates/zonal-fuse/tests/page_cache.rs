@@ -27,9 +27,10 @@ fn daemon() {
 /// Bytes of the file, written and read whole: one request each.
 const BYTES: usize = 256 << 10;
 
-/// Runs `body`, Python, with these at hand: `path`, a file full of `a`; `hold(what)`, `wait(what)` and
-/// `release(what)` for reads and writes of the drive; `start()`, which starts a direct write of `b`
-/// over the whole file, and `end(seconds)`, which waits for its end and tells whether it came.
+/// Runs `body`, Python, with these at hand: `path`, a file full of `a`; `hold(what)`, `wait(what)`
+/// and `release(what)` for reads and writes of the drive; `start()`, which starts a direct write of
+/// `b` over the whole file, and `end(seconds)`, which waits for its end, as long as it takes or so
+/// long, and tells whether it came.
 fn run(mounted: &Mounted, body: &str) {
     let path = mounted.path("file");
     fs::write(&path, vec![b'a'; BYTES]).unwrap();
@@ -54,8 +55,7 @@ def hold(what):
     open(files[what][0], 'x').close()
 
 def wait(what):
-    while not os.path.exists(files[what][1]):
-        time.sleep(0.001)
+    wait_until(lambda: os.path.exists(files[what][1]))
 
 def release(what):
     os.unlink(files[what][0])
@@ -69,7 +69,7 @@ request = control(0, PWRITE, direct, address(new), size, 0)
 def start():
     submit(context, [request])
 
-def end(seconds):
+def end(seconds=None):
     result = results(context, 1, 1, seconds)
     assert result in ({}, {0: size}), result
     return bool(result)
@@ -92,7 +92,7 @@ start()
 wait('write')
 assert content() == b'a', 'nothing is written yet'
 release('write')
-assert end(60)
+assert end()
 assert content() == b'b', 'old pages after the write has returned'
 ",
     );
@@ -114,7 +114,7 @@ wait('read')
 release('write')
 assert not end(0.3), 'the reader still has old bytes in its hands, for the page cache'
 release('read')
-assert end(60)
+assert end()
 assert content() == b'b'
 reader.join()
 ",

@@ -9,17 +9,17 @@ mod mounted;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use mounted::content::{O_DIRECT, aligned, open};
-use mounted::held::{held, hold, until};
-use mounted::{Mounted, mapped, offer, tools};
+use mounted::held::{held, hold};
+use mounted::{Mounted, NEVER, mapped, offer, tools};
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use zonal::wait::wait_until;
 use zonal_fuse::unmount::{Unmounted, unmount_and_wait};
 use zonal_fuse_transport::abi::InitFlags;
 use zonal_fuse_transport::init::{Choice, Wishes};
@@ -125,8 +125,7 @@ new.write(b'b' * SIZE)
 assert os.pread(cached, COUNT * SIZE, 0) == b'a' * (COUNT * SIZE)
 open(hold, 'x').close()
 submit(context, [control(at, PWRITE, direct, address(new), SIZE, at * SIZE) for at in range(COUNT)])
-while not os.path.exists(held):
-    time.sleep(0.001)
+wait_until(lambda: os.path.exists(held))
 readers = [threading.Thread(target=os.pread, args=(cached, SIZE, at * SIZE)) for at in range(COUNT)]
 for reader in readers:
     reader.start()
@@ -175,8 +174,10 @@ fn a_read_is_answered_while_many_wait_for_a_commit() {
         })
         .collect();
     File::create(hold(mounted.drive(), "write")).unwrap();
+    // The mount may have committed all the rest by now.
+    files[0].set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
     let syncs: Vec<_> = files.into_iter().map(|file| there(move || file.sync_all())).collect();
-    until(|| held(mounted.drive(), "write").exists());
+    wait_until(|| held(mounted.drive(), "write").exists());
     let reader = there(move || {
         let file = open(&path, O_DIRECT);
         let (mut buffer, range) = aligned(4096, 0);
@@ -200,7 +201,7 @@ fn write_that_waits(mounted: &Mounted) -> JoinHandle<io::Result<()>> {
         let (buffer, range) = aligned(1 << 18, 7);
         open(&path, O_DIRECT).write_all_at(&buffer[range], 0)
     });
-    until(|| held(mounted.drive(), "write").exists());
+    wait_until(|| held(mounted.drive(), "write").exists());
     writer
 }
 
@@ -211,7 +212,7 @@ fn callers_of_a_daemon_that_was_killed_get_errors_and_its_mount_can_be_unmounted
     mounted.kill_daemon();
     assert!(writer.join().unwrap().is_err());
     assert!(fs::write(mounted.path("other"), "content").is_err());
-    let unmounted = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap();
+    let unmounted = unmount_and_wait(&mounted.root(), NEVER).unwrap();
     assert_eq!(unmounted, Unmounted::DaemonWasDead);
     assert!(!mounted.is_mounted());
 }

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use mounted::Mounted;
 use mounted::content::{O_DIRECT, aligned, open};
-use mounted::held::until;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_NOW,
     UTIME_OMIT, copy_file_range, futimens, ioctl_setflags, utimensat,
 };
 use rustix::io::Errno;
+use zonal::wait::wait_until;
 
 /// What the kernel may collect.
 const COLLECTED_MAX: u64 = 32 << 20;
@@ -49,7 +49,7 @@ fn the_kernel_collects_no_more_than_it_may() {
         let path = format!("/sys/class/bdi/{major}:{minor}/{name}");
         fs::read_to_string(path).unwrap().trim().parse().unwrap()
     };
-    until(|| {
+    wait_until(|| {
         limit("strict_limit") == 1 && limit("max_bytes") <= COLLECTED_MAX + (COLLECTED_MAX >> 4)
     });
 }
@@ -57,10 +57,14 @@ fn the_kernel_collects_no_more_than_it_may() {
 #[test]
 fn what_a_program_leaves_in_the_cache_is_sent_after_some_seconds() {
     let Some(mut mounted) = mount() else { return };
-    let mut file = File::create_new(mounted.path("file")).unwrap();
-    file.write_all(&[7; 8192]).unwrap();
-    assert_eq!(stored(&file), 0, "the kernel has it");
-    until(|| stored(&file) == 8192);
+    let mut written = (0..100).map(|number| {
+        let mut file = File::create_new(mounted.path(&format!("file{number}"))).unwrap();
+        file.write_all(&[7; 8192]).unwrap();
+        file
+    });
+    // On a busy machine it may have been sent before anybody looks.
+    let file = written.find(|file| stored(file) == 0).expect("the kernel collects");
+    wait_until(|| stored(&file) == 8192);
     drop(file);
     mounted.unmount();
 }
@@ -78,7 +82,7 @@ fn holes_are_exact_in_files_that_nobody_has_open_for_writing() {
     let seek = |whence| rustix::fs::seek(&reader, whence).map(|offset| offset / 4096);
     assert_eq!(seek(SeekFrom::Data(0)), Err(rustix::io::Errno::INVAL), "the kernel may have data");
     drop(writer);
-    until(|| seek(SeekFrom::Data(0)).is_ok());
+    wait_until(|| seek(SeekFrom::Data(0)).is_ok());
     assert_eq!(seek(SeekFrom::Data(0)), Ok(64));
     assert_eq!(seek(SeekFrom::Hole(64 * 4096)), Ok(65));
     assert_eq!(seek(SeekFrom::Data(65 * 4096)), Ok(100));
@@ -152,8 +156,9 @@ fn a_full_drive_is_said_by_fsync_and_by_write_to_files_opened_since() {
     let Some(mut mounted) = mount() else { return };
     // Less than what makes the kernel collect again.
     fs::write(mounted.path("room"), vec![1; 40 << 20]).unwrap();
+    // The kernel may send at any time, so a write(2) may come after the one that did not fit.
     let (who, first) = fill(&mounted, "first");
-    assert!(who == "fsync" && first > 1 << 30, "{who} after {first} bytes");
+    assert!(first > 1 << 30, "{who} after {first} bytes");
     fs::remove_file(mounted.path("room")).unwrap();
     let (who, second) = fill(&mounted, "second");
     assert_eq!(who, "write", "after {second} bytes");
@@ -172,6 +177,8 @@ fn a_full_drive_is_said_by_write_and_close_of_a_file_opened_before() {
     fs::write(mounted.path("room"), vec![1; 120 << 20]).unwrap();
     fill(&mounted, "first");
     fs::remove_file(mounted.path("room")).unwrap();
+    // The kernel lets go of a file that is deleted some time after it was closed.
+    wait_until(|| room(&mounted) > 100 << 20);
     let path = mounted.path("second");
     let mut file = File::create_new(&path).unwrap();
     let chunk = vec![9; 1 << 20];
@@ -187,6 +194,7 @@ fn a_full_drive_is_said_by_write_and_close_of_a_file_opened_before() {
     assert!(file.metadata().is_ok(), "it can be looked at still");
     assert_eq!(file.write(&chunk).unwrap_err().kind(), ErrorKind::StorageFull);
     fs::remove_file(mounted.path("first")).unwrap();
+    wait_until(|| room(&mounted) > 1 << 30);
     file.sync_all().unwrap_err();
     file.sync_all().unwrap();
     file.write_all(&chunk).unwrap();
@@ -207,7 +215,7 @@ fn nothing_is_lost_without_an_error() {
         let mut writer = Command::new("dd");
         let held = File::create(mounted.path("held")).unwrap();
         // The kernel lets go of a file that is deleted some time after it was closed.
-        until(|| room(&mounted) == freed);
+        wait_until(|| room(&mounted) == freed);
         // There is no room for the end, which the kernel has when the program closes the file.
         writer.args(["if=/dev/zero", "bs=4k", "conv=notrunc", "status=none"]);
         writer.arg(format!("count={}", freed / 4096 + 2000)).stdout(held);

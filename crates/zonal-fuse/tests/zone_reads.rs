@@ -17,9 +17,10 @@ use std::thread;
 use std::time::Duration;
 
 use mounted::content::{O_DIRECT, aligned};
-use mounted::held::{held, hold, until_or_end};
-use mounted::{Mounted, offer, tools};
+use mounted::held::{held, hold};
+use mounted::{Mounted, NEVER, offer, tools};
 use rustix::mount::UnmountFlags;
+use zonal::wait::wait_until;
 use zonal_fuse::unmount::{Unmounted, unmount_and_wait};
 
 #[test]
@@ -86,16 +87,11 @@ reads, writes = setup(READS), setup(1)
 open(hold, 'x').close()
 try:
     submit(reads, [control(at, PREAD, reader, address(buffers[at]), BLOCK, at * BLOCK) for at in range(READS)])
-    for _ in range(30000):
-        together = os.stat(held).st_size if os.path.exists(held) else 0
-        if together == READS:
-            break
-        time.sleep(0.001)
+    wait_until(lambda: os.path.exists(held) and os.stat(held).st_size == READS)
     submit(writes, [control(7, PWRITE, writer, address(piece), len(piece), size)])
-    written = results(writes, 1, 1, 30)
+    written = results(writes, 1, 1)
 finally:
     os.unlink(hold)
-assert together == READS, together
 assert written == {7: room - size}, (written, room - size)
 assert results(reads, READS, READS) == {at: BLOCK for at in range(READS)}
 for at, buffer in enumerate(buffers):
@@ -138,8 +134,7 @@ sys.exit(any(result >= 0 for result in results(context, READS, READS).values()))
     File::create(hold(mounted.drive(), "read")).unwrap();
     let program = python.arg(path).stdin(Stdio::null()).spawn().unwrap();
     let waiting = || fs::metadata(held(mounted.drive(), "read"));
-    let all = until_or_end(|| waiting().is_ok_and(|held| held.len() == READS as u64));
-    assert!(all, "they did not come together");
+    wait_until(|| waiting().is_ok_and(|held| held.len() == READS as u64));
     Some(program)
 }
 
@@ -154,7 +149,7 @@ fn readers_of_a_daemon_that_was_killed_get_errors_and_nothing_is_left() {
     assert!(program.wait().unwrap().success());
     assert!(read(&file, 0).is_err());
     drop(file);
-    let unmounted = unmount_and_wait(&mounted.root(), Duration::from_secs(5)).unwrap();
+    let unmounted = unmount_and_wait(&mounted.root(), NEVER).unwrap();
     assert_eq!(unmounted, Unmounted::DaemonWasDead);
     assert!(!mounted.is_mounted());
     let _ = fs::remove_file(hold(mounted.drive(), "read"));
@@ -207,7 +202,7 @@ fn a_daemon_that_is_asked_to_end_takes_the_hidden_mount_from_its_readers() {
     assert_eq!(read(&file, 0).unwrap(), 1);
     let Some(mut program) = reads_that_fail(&mounted, &path) else { return };
     mounted.signal();
-    assert!(until_or_end(|| !mounted.is_mounted()));
+    wait_until(|| !mounted.is_mounted());
     fs::remove_file(hold(mounted.drive(), "read")).unwrap();
     mounted.wait();
     let _ = program.wait();

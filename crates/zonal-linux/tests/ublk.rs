@@ -15,6 +15,7 @@ use std::time::Duration;
 use contract::CHECKS;
 use zonal::layer::delay::Delay;
 use zonal::spec::{self, Stack};
+use zonal::wait::wait_until;
 use zonal::{
     AlignedBytes, DeviceError, Io, Lba, LbaCount, ManualClock, OpenMode, Select, ZoneAction,
     ZoneCond, ZoneFailure, ZoneId, ZonedDevice,
@@ -180,9 +181,7 @@ fn a_slow_request_holds_up_no_other() {
     let drive = open(&server);
     thread::scope(|scope| {
         let slow = scope.spawn(|| drive.read(device.block, &mut [0; 4096]));
-        while !device.waits.load(Ordering::Acquire) {
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        wait_until(|| device.waits.load(Ordering::Acquire));
         // Each tag is used more than once.
         for number in 0..200_u64 {
             drive.read(Lba::new(number % 64), &mut [0; 4096]).unwrap();
@@ -216,9 +215,7 @@ fn requests_that_have_arrived_are_one_batch() {
     device.clear();
     thread::scope(|scope| {
         let slow = scope.spawn(|| drive.read(fateful.block, &mut [0; 4096]));
-        while !fateful.waits.load(Ordering::Acquire) {
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        wait_until(|| fateful.waits.load(Ordering::Acquire));
         let together = scope.spawn(|| {
             // The kernel makes one request of reads of neighbours.
             let reads = found.chunks_mut(4096).zip((0..).step_by(2));
@@ -227,9 +224,7 @@ fn requests_that_have_arrived_are_one_batch() {
             drive.submit(&mut batch);
             batch.into_iter().try_for_each(|io| io.outcome().map(drop))
         });
-        while in_flight(&server) < 32 {
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        wait_until(|| in_flight(&server) == 32);
         fateful.open_gate();
         slow.join().unwrap().unwrap();
         together.join().unwrap().unwrap();
@@ -291,9 +286,7 @@ fn a_device_can_be_stopped_while_it_is_used() {
                     })
                 })
                 .collect();
-            while done.load(Ordering::Acquire) < 200 {
-                thread::park_timeout(Duration::from_millis(1));
-            }
+            wait_until(|| done.load(Ordering::Acquire) >= 200);
             drop(drive);
             // It waits for who still has the device open: they end by their errors.
             server.stop().unwrap();

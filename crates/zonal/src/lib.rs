@@ -28,6 +28,8 @@ pub mod spec;
 pub mod state;
 pub mod unit;
 pub mod victim;
+#[doc(hidden)]
+pub mod wait;
 pub mod workload;
 pub mod zone;
 

@@ -2,6 +2,7 @@
 //! question that needs more than a command.
 
 mod arrows;
+mod clocks;
 mod leftovers;
 mod licences;
 mod links;
@@ -28,6 +29,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("format", || quiet(cargo(root).args(["fmt", "--all", "--check"])));
     tally.check("leftovers", || leftovers::check(root));
     tally.check("file sizes and headers", || sizes::check(root));
+    tally.check("limits of time in tests", || clocks::check(root));
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));

@@ -15,9 +15,6 @@ use xtask::run;
 const HOST: &str = "nqn.2026-11.localhost:guest";
 const HOST_ID: &str = "7b1f0f0e-7c5b-4ed5-9d0e-35d2e0f3a001";
 
-/// How often something that is to appear is looked for, a tenth of a second apart.
-const TRIES: u32 = 300;
-
 /// How a drive is served.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
@@ -183,7 +180,8 @@ impl Export {
 
 /// The disk of a namespace of a subsystem, which the kernel makes a moment after it has connected.
 pub(super) fn disk(nqn: &str, namespace: u32) -> Result<PathBuf> {
-    for _ in 0..TRIES {
+    let mut node = None;
+    wait_for(|| {
         for disk in fs::read_dir("/sys/block")? {
             let disk = disk?.path();
             let says = |attribute: &str, expected: &str| {
@@ -194,15 +192,23 @@ pub(super) fn disk(nqn: &str, namespace: u32) -> Result<PathBuf> {
                 && says("nsid", &namespace.to_string())
                 && !says("hidden", "1")
             {
-                let node = Path::new("/dev").join(disk.file_name().context("a name")?);
-                if node.exists() {
-                    return Ok(node);
+                let named = Path::new("/dev").join(disk.file_name().context("a name")?);
+                if named.exists() {
+                    node = Some(named);
                 }
             }
         }
-        std::thread::park_timeout(Duration::from_millis(100));
+        Ok(node.is_some())
+    })?;
+    node.context("it has appeared")
+}
+
+/// Waits until something is so, as long as it takes.
+pub(super) fn wait_for(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    while !is_so()? {
+        std::thread::park_timeout(Duration::from_millis(50));
     }
-    bail!("no disk of namespace {namespace} of {nqn} appeared")
+    Ok(())
 }
 
 impl Drop for Export {

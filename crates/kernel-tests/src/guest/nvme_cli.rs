@@ -5,11 +5,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::export::Export;
+use super::export::{self, Export};
 use super::side;
 use xtask::run;
 use xtask::tally::Tally;
@@ -261,24 +260,18 @@ fn crashed() -> Result<()> {
     side::zonal(&["create", drive, "--size=32M", "--zone-size=4M"])?;
     let export = Export::serve(&[drive])?;
     let (nqn, port) = (export.nqn().to_owned(), format!("--listen=127.0.0.1:{}", export.port()));
-    let host = Host::connect(&export, ONE, &["--reconnect-delay=1", "--ctrl-loss-tmo=60"])?;
+    let host = Host::connect(&export, ONE, &["--reconnect-delay=1", "--ctrl-loss-tmo=36000"])?;
     let node = generic(&export.disk(1)?)?;
     says(&format!("zns zone-append {node} --zslba=0 --data-size=8192 --data={DATA}"), &[])?;
     says(&format!("flush {node}"), &[])?;
     export.crash()?;
     let export = Export::serve_as(&nqn, &[drive, &port])?;
     let place = Path::new("/sys/class/nvme").join(&host.controller).join("state");
-    for tries in 0.. {
-        let found = fs::read_to_string(&place).unwrap_or_default();
+    export::wait_for(|| {
+        let found = fs::read_to_string(&place).context("the kernel has given up")?;
         // It may not have noticed yet.
-        if found.trim() == "live" && nvme(&format!("flush {node}"))?.status.success() {
-            break;
-        }
-        if tries > 300 {
-            bail!("the kernel did not connect again: {found}");
-        }
-        std::thread::park_timeout(Duration::from_millis(100));
-    }
+        Ok(found.trim() == "live" && nvme(&format!("flush {node}"))?.status.success())
+    })?;
     let blocks = "--start-block=0 --block-count=1 --data-size=8192";
     says(&format!("read {node} {blocks} --data=/tmp/nvme-found"), &[])?;
     ensure!(fs::read(DATA)? == fs::read("/tmp/nvme-found")?, "something else was read");

@@ -5,11 +5,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::export::Export;
+use super::export::{Export, wait_for};
 use super::side::{ZONAL, next_number, zonal};
 use xtask::run;
 use xtask::tally::Tally;
@@ -352,15 +351,4 @@ fn removed_while_served() -> Result<()> {
     let (export, disk) = Export::ublk("mem:zone=4M,zones=8", &[])?;
     zonal(&["serve", "ublk", "--remove", number(&disk)?])?;
     export.ended()
-}
-
-/// Waits until something is so.
-fn wait_for(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    for _ in 0..1200 {
-        if is_so()? {
-            return Ok(());
-        }
-        std::thread::park_timeout(Duration::from_millis(50));
-    }
-    bail!("it did not happen within a minute")
 }

@@ -19,6 +19,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use zonal::wait::wait_until;
+
 /// The path of a program, or `None` after saying that it is missing. Debian keeps those of PostgreSQL
 /// in a directory of its own, and `cargo xtask test` unpacks some to `target/tools`.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
@@ -53,8 +55,19 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Waits, a minute at most, until a command succeeds.
-pub(crate) fn wait_until(command: &str, arguments: &[&str]) {
-    let script = format!("until {command} >/dev/null 2>&1; do sleep 0.1; done");
-    run(Command::new("timeout").args(["60", "sh", "-c", &script, "sh"]).args(arguments));
+/// How often a server is asked whether it has started: each time starts a process, which takes
+/// longer on a busy machine, as the server does.
+const ASKS_MAX: u32 = 3000;
+
+/// Waits until a command succeeds.
+pub(crate) fn await_success(command: &str, arguments: &[&str]) {
+    let mut asks = 0;
+    wait_until(|| {
+        asks += 1;
+        assert!(asks <= ASKS_MAX, "{command} does not succeed");
+        let script = format!("{command} >/dev/null 2>&1");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]).args(arguments).stdin(Stdio::null());
+        shell.status().unwrap().success()
+    });
 }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::numbers::Numbers;
 use crate::place::Place;
 use crate::server::{Server, as_user};
-use crate::{find, run, text, wait_until};
+use crate::{await_success, find, run, text};
 
 const SHAPE: [&str; 6] = ["--zones", "100", "--zone-size", "24MiB", "--zone-capacity", "20MiB"];
 
@@ -90,7 +90,7 @@ impl Base {
         arguments.push(SMALL);
         arguments.extend(paths.iter().map(String::as_str));
         let server = Server::start(&self.program, &arguments, &self.place.path("mariadb.log"));
-        wait_until(&format!("{} -e 'SELECT 1'", self.client()), &[]);
+        await_success(&format!("{} -e 'SELECT 1'", self.client()), &[]);
         server
     }
 

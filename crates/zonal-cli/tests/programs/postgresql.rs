@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::numbers::Numbers;
 use crate::place::Place;
 use crate::server::{Server, as_user};
-use crate::{find, page, run, text, wait_until};
+use crate::{await_success, find, page, run, text};
 
 const SHAPE: [&str; 6] = ["--zones", "60", "--zone-size", "24MiB", "--zone-capacity", "20MiB"];
 
@@ -79,7 +79,7 @@ impl Base {
         let arguments = [&["-D", text(&data), "-k", text(&socket)], &settings[..]].concat();
         let log = self.place.path("postgresql.log");
         let server = Server::start(&self.programs.join("postgres"), &arguments, &log);
-        wait_until("\"$1\" -h \"$2\"", &[&self.program("pg_isready"), text(&socket)]);
+        await_success("\"$1\" -h \"$2\"", &[&self.program("pg_isready"), text(&socket)]);
         server
     }
 

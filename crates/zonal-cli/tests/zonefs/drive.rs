@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use zonal::wait::wait_until;
 
 /// What kind of drive.
 #[derive(Debug)]
@@ -209,9 +210,7 @@ impl Drive {
         // just starting would hold it on.
         let mut free = Command::new("flock");
         free.arg("--nonblock").arg(self.device()).arg("true");
-        while !output(&mut free).status.success() {
-            pause();
-        }
+        wait_until(|| output(&mut free).status.success());
     }
 
     /// Tries to mount any file.
@@ -228,14 +227,12 @@ impl Drive {
     pub(crate) fn unmount(&self) {
         // A process that another test is just starting holds our files until it runs its program.
         let mut tries = 0;
-        loop {
+        wait_until(|| {
             let done = output(command(["umount"]).arg(self.root()));
             tries += 1;
-            if done.status.success() || tries == 20 {
-                return must(&done);
-            }
-            pause();
-        }
+            assert!(tries < 200 || done.status.success(), "{}", text(&done));
+            done.status.success()
+        });
     }
 
     /// Unmounts and mounts again.
@@ -266,12 +263,7 @@ impl Drive {
 
     /// Waits for such a number: closing a file is told to the file system later.
     pub(crate) fn await_count(&self, name: &str, expected: u32) {
-        let mut tries = 0;
-        while self.count(name) != expected {
-            tries += 1;
-            assert!(tries < 50, "{name} is {}, not {expected}", self.count(name));
-            pause();
-        }
+        wait_until(|| self.count(name) == expected);
     }
 
     /// Does something to the device behind the back of the file system.
@@ -282,12 +274,7 @@ impl Drive {
     /// Waits until the mount table says that nothing can be written. It says so when the file whose
     /// write failed has been closed.
     pub(crate) fn await_read_only(&self) {
-        let mut tries = 0;
-        while !self.is_read_only() {
-            tries += 1;
-            assert!(tries < 50, "the mount can still be written");
-            pause();
-        }
+        wait_until(|| self.is_read_only());
     }
 
     /// Whether the mount table says that nothing can be written.
@@ -302,7 +289,7 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         // After a test that passed, nothing is mounted any more, or it can be unmounted.
-        if output(command(["umount", "--timeout=5"]).arg(self.root())).status.success() {
+        if output(command(["umount"]).arg(self.root())).status.success() {
             return;
         }
         let _ = unmount(self.root(), UnmountFlags::DETACH | UnmountFlags::FORCE);

@@ -33,7 +33,7 @@ fn what_was_written_is_read_without_the_drive() {
     // On a machine with much to do pages may come too early, and are dropped: then no byte
     // is read, or the first ones.
     let is_whole = |found: &Aligned| found.len() as u64 == LEN;
-    let found = (0..20).find_map(|_| read().ok().filter(is_whole));
+    let found = (0..300).find_map(|_| read().ok().filter(is_whole));
     let found = found.expect("read without asking the drive");
     assert!(*found == *Aligned::content(0, LEN));
     assert_eq!(read_at(&file, OFlags::DIRECT, 0, 4096).err(), Some(Errno::IO));

@@ -172,7 +172,7 @@ fn a_zone_emptied_while_it_was_read_is_reset_by_the_next_commit() {
     gate.hold(Call::Read);
     thread::scope(|scope| {
         let reader = scope.spawn(|| fs.read(file, 0, &mut vec![0; 256 * 4096]).unwrap());
-        assert!(gate.wait_for(1, std::time::Duration::from_secs(20)), "the read begins");
+        gate.wait_for(1);
         truncate(&fs, file, 0);
         fs.sync().unwrap();
         assert_eq!(free(), before, "a zone that is read is not reset");

@@ -65,11 +65,19 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many calls wait; gives up after `patience`.
-    pub(crate) fn wait_for(&self, calls: usize, patience: Duration) -> bool {
+    /// Waits until so many calls wait.
+    pub(crate) fn wait_for(&self, calls: usize) {
+        let held = self.held.lock().unwrap();
+        drop(self.changed.wait_while(held, |held| held.waiting < calls).unwrap());
+    }
+
+    /// Whether so many calls wait within a moment. For what must not come: a busy machine makes it
+    /// come later.
+    pub(crate) fn comes_to(&self, calls: usize) -> bool {
+        const MOMENT: Duration = Duration::from_millis(200);
         let held = self.held.lock().unwrap();
         let few = |held: &mut Held| held.waiting < calls;
-        !self.changed.wait_timeout_while(held, patience, few).unwrap().1.timed_out()
+        !self.changed.wait_timeout_while(held, MOMENT, few).unwrap().1.timed_out()
     }
 
     /// From now on writes find no space on the host.

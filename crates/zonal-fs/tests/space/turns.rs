@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use zonal::MemoryDrive;
 use zonal_fs::furrow::Furrow;
@@ -11,9 +10,6 @@ use zonal_fs::vfs::{Caller, FileSystem, Ino, SetAttr, WriteFlags};
 
 use super::gate::{Call, Gate};
 use super::{create, format, shape};
-
-/// Longer than any test takes.
-const LONG: Duration = Duration::from_secs(20);
 
 fn wait_for_size(fs: &Furrow, ino: Ino, size: u64) {
     while fs.getattr(ino).unwrap().size < size {
@@ -32,7 +28,7 @@ fn threads_that_empty_the_buffer_write_each_block_once() {
     gate.hold(Call::Append);
     thread::scope(|scope| {
         scope.spawn(|| fs.sync().unwrap());
-        assert!(gate.wait_for(1, LONG), "the commit writes back");
+        gate.wait_for(1);
         // Passes the bound, so this thread has to empty the buffer as well.
         scope.spawn(|| {
             for block in 0..10 {
@@ -41,7 +37,7 @@ fn threads_that_empty_the_buffer_write_each_block_once() {
         });
         wait_for_size(&fs, second, 4 * 8192 + 4096);
         // If it writes what the commit is writing, it does so now.
-        gate.wait_for(2, Duration::from_millis(100));
+        gate.comes_to(2);
         gate.open();
     });
     fs.sync().unwrap();
@@ -62,19 +58,14 @@ fn synchronous_appends_to_two_files_share_a_commit() {
     };
     thread::scope(|scope| {
         scope.spawn(|| append(files[0]));
-        assert!(gate.wait_for(1, LONG), "the first one commits");
+        gate.wait_for(1);
         scope.spawn(|| append(files[1]));
         scope.spawn(|| append(files[2]));
-        let opens = scope.spawn(|| {
-            // If they wait for the first one's commit, nothing else ends the wait.
-            let arrived = (0..2000).any(|_| {
-                gate.wait_for(usize::MAX, Duration::from_millis(1));
-                files[1..].iter().all(|&ino| fs.getattr(ino).unwrap().size == 5)
-            });
-            gate.open();
-            arrived
-        });
-        assert!(opens.join().unwrap(), "an append waits for the commit of another file's");
+        // If they wait for the first one's commit, nothing ends this.
+        for &ino in &files[1..] {
+            wait_for_size(&fs, ino, 5);
+        }
+        gate.open();
     });
     assert_eq!(fs.stats().batches - before, 2);
 }

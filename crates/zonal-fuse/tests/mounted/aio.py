@@ -28,6 +28,10 @@ def submit(context, controls):
     pointers = (ctypes.c_ulong * len(controls))(*[address(one) for one in controls])
     assert call(IO_SUBMIT, context.value, len(controls), ctypes.addressof(pointers)) == len(controls)
 
+def wait_until(is_so):
+    while not is_so():
+        time.sleep(0.001)
+
 # Results by number: at least so many, or what there is after so many seconds.
 def results(context, least, most, seconds=None):
     events = ctypes.create_string_buffer(32 * most)

@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use zonal::wait::wait_until;
 use zonal::{DeviceError, Lba, ZoneId, ZonedDevice};
-
-/// Between two looks at whether a file is gone.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// The file whose presence holds back `what`, `read` or `write`.
 pub(crate) fn hold(drive: &Path, what: &str) -> PathBuf {
@@ -24,21 +22,8 @@ pub(crate) fn held(drive: &Path, what: &str) -> PathBuf {
     drive.with_extension(format!("held-{what}"))
 }
 
-/// Waits for something that a process of its own does.
-pub(crate) fn until(done: impl Fn() -> bool) {
-    while !done() {
-        thread::park_timeout(LOOK);
-    }
-}
-
-/// The same, but no longer than a daemon may take to end; whether it is done.
-pub(crate) fn until_or_end(done: impl Fn() -> bool) -> bool {
-    let looks = super::END_TIMEOUT.as_millis() / LOOK.as_millis();
-    (0..looks).any(|_| {
-        thread::park_timeout(LOOK);
-        done()
-    })
-}
+/// Between two looks at whether something has moved.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Looks without any progress after which something stands still: far more than a loaded machine
 /// needs for a step.
@@ -75,7 +60,7 @@ impl<D> Held<D> {
         let mut held_back = File::options();
         let held_back = held_back.create(true).append(true).open(held(&self.path, what));
         held_back.unwrap().write_all(b".").unwrap();
-        until(|| !hold.exists());
+        wait_until(|| !hold.exists());
         // The first of several has removed it.
         let _ = fs::remove_file(held(&self.path, what));
     }

@@ -74,7 +74,6 @@ impl Queue {
     pub fn open(address: SocketAddr, style: Style) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let request = IcPdu {
             common: CommonHeader::UNSET,
             version: 0.into(),
@@ -238,7 +237,7 @@ impl Queue {
     pub fn is_silent(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let silent = self.stream.peek(&mut [0]).is_err();
-        self.stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        self.stream.set_read_timeout(None).unwrap();
         silent
     }
 

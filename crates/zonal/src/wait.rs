@@ -1,0 +1,34 @@
+//! How tests wait for what another thread or process does: as long as it takes. `cargo xtask test`
+//! ends a program that makes no progress.
+
+use std::thread;
+use std::time::Duration;
+
+/// The first pause between two looks, and the longest: who waits long takes next to no processor
+/// time.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// Looks until `is_so`. What counts on it should have failed a test before, where it can.
+pub fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let mut pause = PAUSE;
+    while !is_so() {
+        thread::park_timeout(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_until_it_is_so() {
+        let mut looks = 0;
+        wait_until(|| {
+            looks += 1;
+            looks == 3
+        });
+        assert_eq!(looks, 3);
+    }
+}
