@@ -123,6 +123,7 @@ fn memory_is_a_size_and_an_option_of_furrow_alone() {
     }
     for (option, advice) in [
         ("max_open_zones=0", "a number, 1 or more"),
+        ("commit=0", "seconds, from 1 to 3600"),
         ("zone_pick=any", "lowest or oldest"),
         ("nolifetime=1", "no value"),
     ] {
@@ -214,13 +215,13 @@ fn a_remount_changes_what_the_kernel_keeps() {
     let mount = |options: &str| {
         must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log), "-o", options]));
     };
-    mount("rw,memory=96MiB,max_open_zones=3");
+    mount("rw,memory=96MiB,max_open_zones=3,commit=3");
     let what = (drive.as_path(), dir.as_path());
     write("before").unwrap();
     must(&remount(&helper, what, "ro"));
     assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
     // mount(8) repeats what stands in fstab.
-    must(&remount(&helper, what, "rw,nosuid,memory=96MiB,max_open_zones=3,nolifetime"));
+    must(&remount(&helper, what, "rw,nosuid,memory=96MiB,max_open_zones=3,commit=3,nolifetime"));
     write("after").unwrap();
     let stats = || String::from_utf8(zonal(&["stats", text(&dir), "--json"]).stdout).unwrap();
     assert!(stats().contains("\"lifetime\": \"ignored\""), "{}", stats());
@@ -236,6 +237,7 @@ fn a_remount_changes_what_the_kernel_keeps() {
         "rw,memory=1GiB",
         "rw,memory=1",
         "rw,max_open_zones=4",
+        "rw,commit=1",
     ] {
         let refused = remount(&helper, what, other);
         assert!(!refused.status.success(), "{other}");

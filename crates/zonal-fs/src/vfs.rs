@@ -556,7 +556,7 @@ pub trait FileSystem: Send + Sync {
     /// Removes an extended attribute.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 
-    /// Work that is due by time, such as a commit of what was written five seconds ago, and some of
+    /// Work that is due by time, such as a commit of what was written some seconds ago, and some of
     /// what can be done in the background. Front ends call it about once a second, and when they are
     /// [woken](Self::on_work).
     fn tick(&self) -> Result<()>;

@@ -1,7 +1,7 @@
 //! The life of a mount: mounted, ready, served, unmounted, closed cleanly.
 //!
 //! [`serve`] runs all of it and returns when it is over. Beside the threads that answer requests,
-//! one calls [`FileSystem::tick`] every second, or sooner if there is work, one commits for all
+//! one calls [`FileSystem::tick`] twice a second, or sooner if there is work, one commits for all
 //! requests that wait for a commit, and one waits for SIGTERM and SIGINT. A device that hangs may
 //! block any of them, but not the end of the mount: once asked to end, the main thread waits for
 //! everything with a time limit.
@@ -29,8 +29,9 @@ use crate::options::{Access, AsyncDirect, Atime, Audience, MountConfig, Restrict
 use crate::unmount::detach;
 use crate::{ServeError, read_only};
 
-/// Between two calls of [`FileSystem::tick`] without need.
-const TICK: Duration = Duration::from_secs(1);
+/// Between two calls of [`FileSystem::tick`] without need: half of the least age at which what was
+/// written is committed.
+const TICK: Duration = Duration::from_millis(500);
 
 /// How long a daemon that was asked to end waits for mapped pages to be written, and again for running
 /// requests.

@@ -210,7 +210,6 @@ impl FileSystem for Furrow {
 mod tests {
     use super::*;
     use crate::furrow::sample::formatted;
-    use crate::furrow::step::COMMIT_AGE_NS;
     use crate::furrow::{MountOptions, StepProgress};
     use crate::vfs::FileKind;
 
@@ -229,7 +228,7 @@ mod tests {
         while fs.write_state().zones.take_meta().is_some() {}
         fs.setattr(&Caller::ROOT, ino, &SetAttr { perm: Some(0o421), ..SetAttr::default() })
             .unwrap();
-        clock.advance_ns(2 * COMMIT_AGE_NS);
+        clock.advance_ns(10_000_000_000);
         assert!(!fs.read_state().zones.has_emptied());
         assert_eq!(fs.reclaim_step().unwrap(), StepProgress::Idle);
         fs.tick().unwrap();

@@ -1,6 +1,7 @@
 //! How Furrow is mounted, and how mount(8) spells it.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use zonal::placement::life::Evidence;
 use zonal::placement::model::Rules;
@@ -59,6 +60,8 @@ pub struct MountOptions {
     pub memory: ByteCount,
     /// Zones that data is written to at once, at most; `None` for as many as the drive allows.
     pub max_open_zones: Option<NonZeroU32>,
+    /// How old, in seconds, what was written may get until a worker commits it.
+    pub commit_seconds: NonZeroU32,
     /// Which empty zone is written next; `None` for what suits the drive.
     pub zone_pick: Option<ZonePick>,
     /// How data is placed. Others than the default are there to be compared with it.
@@ -78,6 +81,7 @@ impl Default for MountOptions {
             atime: AtimePolicy::default(),
             memory: Self::MEMORY,
             max_open_zones: None,
+            commit_seconds: Self::COMMIT_SECONDS,
             zone_pick: None,
             placement: Rules::ByLife,
             evidence: Evidence::default(),
@@ -94,8 +98,17 @@ impl MountOptions {
     /// The least memory that makes sense.
     pub const MEMORY_MIN: ByteCount = ByteCount::new(64 << 20);
 
+    /// How old what was written gets in a library: its user can sync.
+    pub const COMMIT_SECONDS: NonZeroU32 = NonZeroU32::new(5).expect("it is not 0");
+
+    /// The same in a mount, of which sync(1) reaches nothing.
+    pub const COMMIT_SECONDS_OF_MOUNT: NonZeroU32 = NonZeroU32::new(1).expect("it is not 0");
+
+    /// The largest such age that makes sense.
+    const COMMIT_SECONDS_MAX: u32 = 3600;
+
     /// Takes an option if it is one that only Furrow has: `memory=SIZE`, `max_open_zones=N`,
-    /// `zone_pick=lowest` or `oldest`, `nolifetime` or `lifetime`.
+    /// `commit=SECONDS`, `zone_pick=lowest` or `oldest`, `nolifetime` or `lifetime`.
     ///
     /// ```
     /// use zonal_fs::furrow::MountOptions;
@@ -117,6 +130,11 @@ impl MountOptions {
                 memory.map(|memory| self.memory = memory)
             }
             "max_open_zones" => value.parse().ok().map(|zones| self.max_open_zones = Some(zones)),
+            "commit" => {
+                let seconds = value.parse().ok();
+                let sensible = |seconds: &NonZeroU32| seconds.get() <= Self::COMMIT_SECONDS_MAX;
+                seconds.filter(sensible).map(|seconds| self.commit_seconds = seconds)
+            }
             "zone_pick" => {
                 let pick = ZonePick::ALL.into_iter().find(|pick| pick.name() == value);
                 pick.map(|pick| self.zone_pick = Some(pick))
@@ -142,7 +160,17 @@ impl MountOptions {
         if self.memory != other.memory {
             return Some("memory");
         }
+        if self.commit_seconds != other.commit_seconds {
+            return Some("commit");
+        }
         (self.max_open_zones != other.max_open_zones).then_some("max_open_zones")
+    }
+
+    /// Age of the last commit at which the next one is due: the next tick comes up to a second
+    /// later, in a mount up to half a second.
+    pub(super) fn commit_age(&self) -> Duration {
+        let age = Duration::from_secs(self.commit_seconds.get().into());
+        (age / 2).max(age.saturating_sub(Duration::from_secs(1)))
     }
 
     /// What it is divided into.
@@ -266,6 +294,10 @@ mod tests {
             "memory=-1",
             "max_open_zones=0",
             "max_open_zones=many",
+            "commit",
+            "commit=0",
+            "commit=3601",
+            "commit=1.5",
             "zone_pick",
             "zone_pick=highest",
             "nolifetime=1",

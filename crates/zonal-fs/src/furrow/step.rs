@@ -18,9 +18,6 @@ use super::victims::Underway;
 use crate::FsError;
 use crate::vfs::{Result, Wake};
 
-/// Age at which what was written is committed without being asked for.
-pub(super) const COMMIT_AGE_NS: u64 = 4_000_000_000;
-
 /// Changed rows from which a commit is due at once: what they belong to stays in memory until then.
 pub(super) const CHANGES_MAX: usize = 1 << 16;
 
@@ -37,13 +34,13 @@ const LOW_SHARE: usize = 8;
 const ROUNDS: usize = 64;
 
 /// Steps of reclaim in one tick, 8 MiB in all: as much as even a disk moves in a fraction of the
-/// second until the next.
+/// half second until the next.
 const RECLAIMS: usize = 8;
 
 /// A kind of work that is done in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Makes durable what was written four seconds ago, or earlier if it is much.
+    /// Makes durable what was written some time ago, as the options say, or earlier if it is much.
     Commit,
     /// Resets a zone in which nothing lives, and wipes 4 MiB of a conventional one that the journal has left.
     Reset,
@@ -211,7 +208,8 @@ impl Furrow {
     /// Whether the last commit is old enough, or much has changed since, or something waits for the next.
     pub(super) fn is_commit_due(&self) -> bool {
         let last = self.last_commit_ns.load(Ordering::Acquire);
-        let is_old = self.clock.monotonic_ns().saturating_sub(last) >= COMMIT_AGE_NS;
+        let age_ns = self.clock.monotonic_ns().saturating_sub(last);
+        let is_old = u128::from(age_ns) >= self.options.commit_age().as_nanos();
         if is_old || self.is_held_by_changes() {
             return true;
         }
@@ -322,6 +320,7 @@ impl Furrow {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
@@ -360,6 +359,43 @@ mod tests {
         let mut state = fs.write_state();
         state.removed.extend(inos.clone());
         state.changes.rows.extend(inos.map(|ino| Key::new(RowKind::Inode, ino.get(), 0)));
+    }
+
+    #[test]
+    fn what_was_written_is_committed_by_the_ticks_before_it_is_as_old_as_the_option_says() {
+        for seconds in [1, 2, 5, 30] {
+            let (drive, clock) = formatted(64, 64);
+            let commit_seconds = NonZeroU32::new(seconds).unwrap();
+            let options = MountOptions { commit_seconds, ..MountOptions::default() };
+            let fs = Furrow::mount(drive, clock.clone(), options).unwrap();
+            fs.on_work(Arc::new(|| ()));
+            let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+            let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+            fs.sync().unwrap();
+            let is_committed = || {
+                let state = fs.read_state();
+                state.changes.rows.is_empty() && state.buffered.is_empty()
+            };
+            // Half a second is between two ticks of a mount. Changes come at any time after a
+            // commit.
+            for begin in [0, 1, 499, 500, 999, 1000, 4321] {
+                clock.advance_ns(begin * 1_000_000);
+                let batches = fs.stats().batches;
+                fs.write(file, begin, b"x", WriteFlags::empty()).unwrap();
+                let mut half_seconds = 0;
+                while !is_committed() {
+                    clock.advance_ns(500_000_000);
+                    half_seconds += 1;
+                    fs.tick().unwrap();
+                }
+                assert!(half_seconds <= 2 * seconds, "{half_seconds} of {seconds} s");
+                assert_eq!(fs.stats().batches, batches + 1);
+            }
+            let batches = fs.stats().batches;
+            clock.advance_ns(60_000_000_000);
+            fs.tick().unwrap();
+            assert_eq!(fs.stats().batches, batches, "nothing has changed");
+        }
     }
 
     #[test]

@@ -104,6 +104,7 @@ impl Inspect for Furrow {
             ("batches", batches),
             ("memory", self.memory().get()),
             ("max_open_zones", self.options().max_open_zones.map_or(0, |zones| zones.get().into())),
+            ("commit", self.options().commit_seconds.get().into()),
             ("held_bytes", held_bytes),
             ("cache_bytes", cache_bytes),
             ("cache_hits", cache_hits),

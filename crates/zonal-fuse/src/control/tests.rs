@@ -319,9 +319,14 @@ fn a_furrow_changes_its_options_or_refuses_them() {
     assert_eq!(settings(), ["followed", "lowest"]);
     remount("zone_pick=oldest,memory=256MiB").unwrap();
     assert_eq!(settings(), ["followed", "oldest"]);
-    for refused in
-        ["memory=1GiB", "max_open_zones=3", "nolifetime,memory=1GiB", "sparkle", "zone_pick=1"]
-    {
+    for refused in [
+        "memory=1GiB",
+        "max_open_zones=3",
+        "nolifetime,memory=1GiB",
+        "sparkle",
+        "zone_pick=1",
+        "commit=7",
+    ] {
         assert_eq!(remount(refused), Err(22), "{refused}");
         assert_eq!(settings(), ["followed", "oldest"]);
     }

@@ -295,7 +295,8 @@ pub(crate) fn daemon() {
         let options = zonefs::MountOptions { access: config.access, ..Default::default() };
         Arc::new(ZoneFs::mount(device, clock, options).unwrap())
     } else {
-        let options = MountOptions { access, atime, ..MountOptions::default() };
+        let commit_seconds = MountOptions::COMMIT_SECONDS_OF_MOUNT;
+        let options = MountOptions { access, atime, commit_seconds, ..MountOptions::default() };
         Arc::new(Furrow::mount(device, clock, options).unwrap())
     };
     let latencies = Arc::new(Latencies::new(Arc::new(SystemClock::new())));

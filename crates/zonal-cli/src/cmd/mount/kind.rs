@@ -19,12 +19,19 @@ use crate::args::FsKind;
 use crate::device;
 
 /// Options that only one kind has.
-#[derive(Default)]
 pub(super) struct KindOptions {
     furrow: furrow::MountOptions,
     zonefs: zonefs::MountOptions,
     /// Of each kind one that no other may be given.
     own: Vec<(FsKind, String)>,
+}
+
+impl Default for KindOptions {
+    fn default() -> Self {
+        let commit_seconds = furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
+        let furrow = furrow::MountOptions { commit_seconds, ..Default::default() };
+        Self { furrow, zonefs: zonefs::MountOptions::default(), own: Vec::new() }
+    }
 }
 
 impl KindOptions {
@@ -56,6 +63,9 @@ pub(super) fn bad(kind: FsKind, option: &str) -> anyhow::Error {
         }
         (FsKind::Furrow, "max_open_zones") => {
             anyhow!("mount option {option:?}: write a number, 1 or more")
+        }
+        (FsKind::Furrow, "commit") => {
+            anyhow!("mount option {option:?}: write a number of seconds, from 1 to 3600")
         }
         (FsKind::Furrow, "zone_pick") => anyhow!("mount option {option:?}: write lowest or oldest"),
         (FsKind::Furrow, _) => anyhow!("mount option {option:?}: it has no value"),

@@ -171,10 +171,13 @@ impl Change {
 
 /// The options of a Furrow that are in force.
 fn furrow_options(dir: &Path) -> Result<furrow::MountOptions> {
-    let max_open_zones = u32::try_from(stats::number(dir, "max_open_zones")?).unwrap_or(u32::MAX);
+    let number = |name| anyhow::Ok(u32::try_from(stats::number(dir, name)?).unwrap_or(u32::MAX));
+    let (max_open_zones, commit) = (number("max_open_zones")?, number("commit")?);
+    let mount = furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
     Ok(furrow::MountOptions {
         memory: ByteCount::new(stats::number(dir, "memory")?),
         max_open_zones: NonZeroU32::new(max_open_zones),
+        commit_seconds: NonZeroU32::new(commit).unwrap_or(mount),
         ..Default::default()
     })
 }
