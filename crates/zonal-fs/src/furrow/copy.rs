@@ -181,7 +181,7 @@ impl Furrow {
         for start in pieces {
             state.share_entry((source, start), (target, to + (start - from)));
         }
-        if !flags.contains(WriteFlags::KEEP_CAPABILITY) {
+        if !rest.flags.contains(WriteFlags::KEEP_CAPABILITY) {
             take_capability(state, target)?;
         }
         let now = self.now();

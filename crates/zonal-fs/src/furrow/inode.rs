@@ -216,7 +216,7 @@ pub(super) fn plan_attributes(
 
 /// Takes the capabilities of a program away, whose content or owner becomes another.
 pub(super) fn take_capability(state: &mut State, ino: Ino) -> Lookup<()> {
-    if state.inode(ino)?.xattrs.contains_key(rules::CAPABILITY_XATTR) {
+    if state.inode(ino)?.xattrs.contains(rules::CAPABILITY_XATTR) {
         state.set_xattr(ino, rules::CAPABILITY_XATTR, None)?;
     }
     Ok(())

@@ -11,7 +11,7 @@
 //! where several files share blocks. See [`place`](super::place).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use zonal::placement::learned::{Context, Learned};

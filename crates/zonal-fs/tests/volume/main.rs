@@ -349,12 +349,12 @@ fn owners_and_the_umask_are_those_of_who_acts() {
 }
 
 #[test]
-fn who_changes_a_file_takes_its_privileges() {
+fn a_change_of_a_file_by_a_user_takes_its_privileges() {
+    type Change = fn(&Volume, &File);
     let volume = volume();
     let user = Caller { uid: 7, gid: 8, umask: 0, privilege: Privilege::None };
     let capability = "security.capability";
     volume.write("source", &[5; 8192]).unwrap();
-    type Change = fn(&Volume, &File);
     let changes: [(&str, Change); 5] = [
         ("write", |_, file| file.write_all_at(b"x", 0).unwrap()),
         ("truncate", |_, file| file.set_len(9).unwrap()),

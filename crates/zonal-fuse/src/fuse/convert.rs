@@ -257,9 +257,9 @@ mod tests {
 
     #[test]
     fn only_direct_files_sync_in_the_write() {
-        let open = O_DSYNC;
-        assert_eq!(write_flags(open, Route::Cached), WriteFlags::empty());
-        assert_eq!(write_flags(open, Route::Direct), WriteFlags::DURABLE);
+        let (none, open) = (abi::WriteFlags::empty(), O_DSYNC);
+        assert_eq!(write_flags(none, open, Route::Cached), WriteFlags::empty());
+        assert_eq!(write_flags(none, open, Route::Direct), WriteFlags::DURABLE);
     }
 
     #[test]

@@ -52,12 +52,7 @@ impl Serve for Front {
                 let new = NewInode { kind: FileKind::Directory, perm, rdev: 0, target: &[] };
                 self.add(header, (name, umask), &new, reply);
             }
-            Op::Unlink { name } => {
-                let outcome = self.run(Operation::Unlink, node, |fs, dir| {
-                    self.losing_name(fs, (dir, name), || fs.unlink(dir, name))
-                });
-                reply::empty(reply, outcome);
-            }
+            Op::Unlink { name } => self.unlink(node, name, reply),
             Op::Rmdir { name } => {
                 let outcome = self.run(Operation::Rmdir, node, |fs, dir| fs.rmdir(dir, name));
                 reply::empty(reply, outcome);
@@ -220,6 +215,13 @@ impl Front {
             })
         });
         reply::empty(reply, result);
+    }
+
+    fn unlink(&self, node: NodeId, name: &[u8], reply: Reply) {
+        let outcome = self.run(Operation::Unlink, node, |fs, dir| {
+            self.losing_name(fs, (dir, name), || fs.unlink(dir, name))
+        });
+        reply::empty(reply, outcome);
     }
 
     fn link(&self, source: NodeId, (parent, name): (NodeId, &[u8]), reply: Reply) {

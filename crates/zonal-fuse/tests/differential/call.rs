@@ -273,7 +273,7 @@ fn with_names(call: &Call) -> io::Result<String> {
             let mut names = Vec::new();
             for entry in read_dir(path)? {
                 let entry = entry?;
-                names.push(format!("{:?} {:?}", entry.file_name(), entry.file_type()?));
+                names.push(format!("{} {:?}", entry.file_name().display(), entry.file_type()?));
             }
             names.sort_unstable();
             Ok(names.join(", "))

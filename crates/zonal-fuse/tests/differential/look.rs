@@ -5,16 +5,30 @@ use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
+use zonal::wait::wait_until;
 
 use crate::call::{Call, Process};
 
 /// Times before this second were set by a call, and must be the same.
 const FIRST_OF_THE_CLOCK: i64 = 1_000_000_000;
+
+/// How far to look.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// What stat(2) says.
+    Attributes,
+    /// Contents and extended attributes too.
+    Contents,
+}
+
+/// Waits until the kernel's clock for files shows a time that no file has.
+pub(crate) fn wait_for_the_next_tick() {
+    let before = clock_gettime(ClockId::RealtimeCoarse);
+    wait_until(|| clock_gettime(ClockId::RealtimeCoarse) != before);
+}
 
 /// The times of a file: of modification, of change. Not of access: a server sees openings and
 /// pages that are read, and no read of a page in the cache.
@@ -62,17 +76,8 @@ impl Looks {
         Looks { roots, seen: Default::default() }
     }
 
-    /// Waits until the kernel's clock for files shows a time that no file has.
-    pub(crate) fn wait_for_the_next_tick(&self) {
-        let now = || clock_gettime(ClockId::RealtimeCoarse);
-        let before = now();
-        while now() == before {
-            thread::park_timeout(Duration::from_micros(200));
-        }
-    }
-
-    /// What differs between the sides; with the contents of the files or without.
-    pub(crate) fn difference(&mut self, with_contents: bool) -> Option<String> {
+    /// What differs between the sides.
+    pub(crate) fn difference(&mut self, depth: Depth) -> Option<String> {
         let [ours, theirs] = self.roots.each_ref().map(|root| {
             let mut found = Vec::new();
             paths(root, "", &mut found);
@@ -99,7 +104,9 @@ impl Looks {
             {
                 return Some(difference);
             }
-            if with_contents && let Some(difference) = self.difference_inside(path, pair[0]) {
+            if depth == Depth::Contents
+                && let Some(difference) = self.difference_inside(path, pair[0])
+            {
                 return Some(difference);
             }
         }

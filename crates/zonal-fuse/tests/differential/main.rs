@@ -25,7 +25,7 @@ use std::path::Path;
 use actor::Actor;
 use draw::Draw;
 use ext4::Ext4;
-use look::Looks;
+use look::{Depth, Looks, wait_for_the_next_tick};
 
 /// Calls of one run.
 const CALLS: usize = 150;
@@ -85,19 +85,28 @@ fn run(seed: u64, options: &str, ours: &Path, theirs: &Path) {
     let mut done = Vec::new();
     for _ in 0..CALLS {
         let (who, call) = (draw.below(ACTORS.len()), draw.call());
-        looks.wait_for_the_next_tick();
+        wait_for_the_next_tick();
         let [our, their] = actors[who].each_mut().map(|actor| actor.perform(&call));
         done.push(format!("{who} {call:?} -> {our:?}"));
         let difference = (our != their)
             .then(|| format!("the answer is {our:?}, of ext4 {their:?}"))
-            .or_else(|| draw.one_in(4).then(|| looks.difference(draw.one_in(4))).flatten());
+            .or_else(|| depth(&mut draw).and_then(|depth| looks.difference(depth)));
         if let Some(difference) = difference {
             fail(seed, options, &done, &difference);
         }
     }
     drop(actors);
-    if let Some(difference) = looks.difference(true) {
+    if let Some(difference) = looks.difference(Depth::Contents) {
         fail(seed, options, &done, &difference);
+    }
+}
+
+/// How far to look after a call, if at all.
+fn depth(draw: &mut Draw) -> Option<Depth> {
+    match draw.below(16) {
+        0 => Some(Depth::Contents),
+        1..=3 => Some(Depth::Attributes),
+        _ => None,
     }
 }
 
