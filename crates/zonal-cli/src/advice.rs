@@ -9,6 +9,8 @@ use zonal_fs::FsError;
 use zonal_fuse::ServeError;
 use zonal_linux::ublk;
 
+use crate::mounts;
+
 /// Prints a failure on standard error.
 #[expect(clippy::print_stderr, reason = "this is where the command's errors are printed")]
 pub(crate) fn print(error: &anyhow::Error) {
@@ -54,9 +56,13 @@ fn advice(error: &anyhow::Error) -> Option<String> {
 
 fn of_device(error: &DeviceError) -> Option<String> {
     let text = match error {
-        DeviceError::Locked { .. } => {
-            "is it mounted? `zonal umount DIR` waits until it is released".into()
-        }
+        DeviceError::Locked { path, .. } => match mounts::place_of(path) {
+            Some(dir) => {
+                let dir = dir.display();
+                format!("it is mounted at {dir}: `zonal umount {dir}` waits until it is released")
+            }
+            None => "is it mounted? `zonal umount DIR` waits until it is released".into(),
+        },
         DeviceError::NotAtWritePointer { wp, .. } => {
             format!("--lba {wp}, or `zonal append`, which finds the place itself")
         }

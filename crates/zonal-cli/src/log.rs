@@ -1,10 +1,12 @@
 //! Logging: to standard error, to a file with `--log`, and for a background mount to a file of its
 //! own.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{Command, Global};
@@ -38,19 +40,40 @@ pub(crate) fn open(path: &Path) -> Result<File> {
         .with_context(|| format!("opening the log {}", path.display()))
 }
 
+/// Makes a directory of this user alone, in a place where somebody else can have put another one
+/// before.
+fn make_own(folder: &Path) -> Result<()> {
+    let failed = || format!("creating {}", folder.display());
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(error).with_context(failed);
+        }
+        Ok(()) | Err(_) => {}
+    }
+    let found = folder.symlink_metadata().with_context(failed)?;
+    let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if is_ours && found.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    bail!("{} is not a directory of this user alone; --log names another log", folder.display())
+}
+
 /// Where the background mount at `dir` logs: below /var/log for root, below the user's state
 /// directory for others. The file is named after the directory.
 pub(crate) fn of_mount(dir: &Path) -> Result<PathBuf> {
     let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
     let name: Vec<_> = dir.iter().skip(1).map(|part| part.to_string_lossy()).collect();
-    let folder = if rustix::process::geteuid().is_root() {
+    let user = rustix::process::geteuid();
+    let folder = if user.is_root() {
         PathBuf::from("/var/log")
     } else if let Some(state) = std::env::var_os("XDG_STATE_HOME") {
         state.into()
     } else if let Some(home) = std::env::var_os("HOME") {
         PathBuf::from(home).join(".local/state")
     } else {
-        std::env::temp_dir()
+        let folder = std::env::temp_dir().join(format!("zonal-{}", user.as_raw()));
+        make_own(&folder)?;
+        return Ok(folder.join(format!("{}.log", name.join("-"))));
     };
     Ok(folder.join("zonal").join(format!("{}.log", name.join("-"))))
 }

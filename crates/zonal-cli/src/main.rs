@@ -16,6 +16,7 @@ mod clock;
 mod cmd;
 mod device;
 mod log;
+mod mounts;
 mod notify;
 mod top;
 

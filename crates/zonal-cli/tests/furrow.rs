@@ -54,6 +54,15 @@ fn mountable() -> Option<(TempDir, PathBuf, PathBuf, PathBuf)> {
     Some((folder, drive, dir, log))
 }
 
+/// Takes a mount away at the end of a test, also of one that fails.
+struct Unmounts<'a>(&'a Path);
+
+impl Drop for Unmounts<'_> {
+    fn drop(&mut self) {
+        drop(zonal(&["umount", "--lazy", text(self.0)]));
+    }
+}
+
 /// What mount(8) calls for this kind of file system.
 fn helper(folder: &TempDir) -> PathBuf {
     let helper = folder.path().join("mount.fuse.furrow");
@@ -251,8 +260,6 @@ fn a_remount_changes_what_the_kernel_keeps() {
     must(&zonal(&["umount", text(&dir)]));
     mount("ro");
     must(&remount(&helper, what, "ro,nolifetime"));
-    let refused = remount(&helper, what, "rw");
-    assert!(errors(&refused).contains("mounted read-only"), "{}", errors(&refused));
     must(&zonal(&["umount", text(&dir)]));
     mount("threads=3");
     assert!(stats().contains("\"threads\": 3"), "{}", stats());
@@ -260,6 +267,99 @@ fn a_remount_changes_what_the_kernel_keeps() {
     let refused = remount(&helper, what, "rw,threads=4");
     assert!(errors(&refused).contains("threads=4"), "{}", errors(&refused));
     must(&zonal(&["umount", text(&dir)]));
+}
+
+#[test]
+fn a_mount_that_only_reads_becomes_writable_when_nothing_is_open() {
+    let Some((_folder, drive, dir, log)) = mountable() else { return };
+    let _end = Unmounts(&dir);
+    let mount = |options: &str| {
+        must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log), "-o", options]));
+    };
+    mount("rw");
+    fs::write(dir.join("before"), "content").unwrap();
+    must(&zonal(&["umount", text(&dir)]));
+    mount("ro,noatime,noexec,memory=96MiB,threads=5,zone_pick=lowest");
+    let remount = || zonal(&["mount", "-o", "remount,rw,noatime", text(&drive), text(&dir)]);
+    let write = |name: &str| fs::write(dir.join(name), "content");
+    let stats = || String::from_utf8(zonal(&["stats", text(&dir), "--json"]).stdout).unwrap();
+    let open = fs::File::open(dir.join("before")).unwrap();
+    let refused = errors(&remount());
+    assert!(refused.contains("mounted read-only") && refused.contains("busy"), "{refused}");
+    assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
+    drop(open);
+    // Another reader keeps the drive as it is.
+    let reader = FileDrive::open(&drive, OpenMode::ReadLocked).unwrap();
+    let refused = errors(&remount());
+    assert!(refused.contains("in use by another process"), "{refused}");
+    assert_eq!(fs::read_to_string(dir.join("before")).unwrap(), "content", "mounted as before");
+    assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
+    drop(reader);
+    must(&remount());
+    write("after").unwrap();
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = table.lines().find(|line| line.contains(text(&dir))).unwrap();
+    assert!(line.contains("rw,") && line.contains("noexec") && line.contains("noatime"), "{line}");
+    for kept in ["\"memory\": 100663296", "\"threads\": 5", "\"zone_pick\": \"lowest\""] {
+        assert!(stats().contains(kept), "{kept} in {}", stats());
+    }
+    assert!(fs::read_to_string(&log).unwrap().matches("requests come").count() > 3, "one log");
+    must(&zonal(&["umount", text(&dir)]));
+    // The same of a zonefs.
+    must(&zonal(&["mkzonefs", "--force", text(&drive)]));
+    mount("ro,errors=repair");
+    must(&zonal(&["mount", "-o", "remount,rw", text(&drive), text(&dir)]));
+    assert!(stats().contains("\"errors\": \"repair\""), "{}", stats());
+    fs::File::options().write(true).open(dir.join("seq/0")).unwrap().set_len(0).unwrap();
+    must(&zonal(&["umount", text(&dir)]));
+}
+
+#[test]
+fn a_drive_has_many_readers_or_one_writer() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some((folder, drive, dir, log)) = mountable() else { return };
+    let mode = fs::metadata(&drive).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "who can open it can lock it");
+    let (second, third) = (folder.path().join("second"), folder.path().join("third"));
+    fs::create_dir(&second).unwrap();
+    fs::create_dir(&third).unwrap();
+    let _end = [&dir, &second, &third].map(|dir| Unmounts(dir));
+    let mount = |dir: &Path, options: &str| {
+        zonal(&["mount", text(&drive), text(dir), "--log", text(&log), "-o", options])
+    };
+    let looks_on = || {
+        for command in ["info", "zones"] {
+            must(&zonal(&[command, text(&drive)]));
+        }
+    };
+    must(&mount(&dir, "rw"));
+    fs::write(dir.join("file"), "content").unwrap();
+    let daemon = zonal_fuse::unmount::daemon_of(&dir).unwrap();
+    let place = format!("it is mounted at {}", text(&dir));
+    for options in ["ro", "rw"] {
+        let refused = errors(&mount(&second, options));
+        assert!(refused.contains("in use by another process"), "{refused}");
+        assert!(refused.contains(&place), "{refused}");
+        let table = fs::read_to_string("/proc/locks").unwrap();
+        if table.contains(&format!(" {daemon} ")) {
+            assert!(refused.contains(&format!("process, {daemon}")), "{daemon}: {refused}");
+        }
+    }
+    looks_on();
+    must(&zonal(&["umount", text(&dir)]));
+    must(&mount(&dir, "ro"));
+    must(&mount(&second, "ro"));
+    for place in [&dir, &second] {
+        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "content");
+    }
+    must(&zonal(&["check", text(&drive)]));
+    looks_on();
+    must(&zonal(&["umount", text(&dir)]));
+    let refused = errors(&mount(&third, "rw"));
+    assert!(refused.contains("in use by another process"), "{refused}");
+    must(&zonal(&["umount", text(&second)]));
+    must(&mount(&third, "rw"));
+    must(&zonal(&["umount", text(&third)]));
 }
 
 #[test]

@@ -56,13 +56,18 @@ pub enum Unmounted {
     MountedElsewhere,
 }
 
+/// Whether what is mounted at `point` is mounted at another place as well, by `mount --bind`.
+pub fn is_mounted_elsewhere(point: &Path) -> bool {
+    mounts_of(point).is_ok_and(|mounts| mounts > 1)
+}
+
 /// Makes everything at `point` durable, unmounts it and waits, at most `timeout`, until the daemon
 /// has left the device clean and ended. A mount whose daemon has died is only taken away, and so is one of several of
 /// the same file system.
 ///
 /// Fails without unmounting if the mount stays busy for a second or if what was written cannot be made durable.
 pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
-    if mounts_of(point).is_ok_and(|mounts| mounts > 1) {
+    if is_mounted_elsewhere(point) {
         detach_once_free(point)?;
         return Ok(Unmounted::MountedElsewhere);
     }

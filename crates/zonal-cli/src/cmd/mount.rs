@@ -4,6 +4,7 @@
 //! one says that the mount can be used, or why not. What is different between the kinds of file
 //! system is in `mount/kind.rs`.
 
+mod anew;
 mod helper;
 mod kind;
 mod release;
@@ -43,7 +44,7 @@ struct Answer<'a> {
 /// Mounts.
 pub(crate) fn run(global: &Global, args: &Mount) -> Result<ExitCode> {
     if remount::is_asked(args) {
-        return remount::run(args).map(|()| ExitCode::SUCCESS);
+        return remount::run(global, args).map(|()| ExitCode::SUCCESS);
     }
     if !args.foreground {
         return in_background(global, args).map(|()| ExitCode::SUCCESS);
@@ -133,7 +134,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     }
     let mode = match config.access {
         Access::ReadWrite => OpenMode::ReadWrite,
-        Access::ReadOnly => OpenMode::ReadOnly,
+        Access::ReadOnly => OpenMode::ReadLocked,
     };
     let stack = release::open_when_released(&args.device, mode)?;
     if let Base::Device = stack.base {

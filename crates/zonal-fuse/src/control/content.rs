@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use serde_json::Value;
 use zonal::ZoneId;
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Ino, Result};
+use zonal_fs::vfs::{Access, Ino, Result};
 
 use super::files::File;
 use super::metrics::{self, Dialect};
@@ -74,12 +74,15 @@ impl Control {
         let threads = threads.map(|threads| ("threads".to_owned(), u64::from(*threads).into()));
         let options = self.options.get().filter(|options| !options.is_empty());
         let options = options.map(|options| ("mount_options".to_owned(), options.clone().into()));
+        let is_for_reading = self.device_access == Access::ReadOnly;
+        let device = is_for_reading.then(|| ("device_access".to_owned(), Value::from("read-only")));
         let served = self.served.get().into_iter().flat_map(|served| {
             let Served { transport, async_direct } = served;
             [("transport", transport.name()), ("async_direct_reads", async_direct.name())]
         });
         let served = served.map(|(name, how)| (name.to_owned(), how.into()));
-        let named = settings.chain(metrics).chain(served).chain(threads).chain(options);
+        let named =
+            settings.chain(device).chain(metrics).chain(served).chain(threads).chain(options);
         let named = named.chain(counters);
         Report {
             kind: self.inspected.kind().to_owned(),

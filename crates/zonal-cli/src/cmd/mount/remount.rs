@@ -3,7 +3,7 @@
 //!
 //! The kernel changes what is the mount's: `ro`, `nodev` and the like. The daemon changes what is the
 //! file system's; it learns of it through the control directory. Which comes first: a mount that is read-only
-//! takes no commands.
+//! takes no commands. What was mounted read-only is mounted anew to become writable: `anew.rs`.
 //!
 //! mount(8) comes here by the type in the mount table, `fuse.zonefs` or `fuse.furrow`, so by a link
 //! `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package fuse3, which looks for a
@@ -12,7 +12,7 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_remount};
 use zonal::ByteCount;
@@ -24,8 +24,9 @@ use zonal_fuse::options::{AsyncDirect, Restrict, TransportChoice};
 use zonal_fuse::{MountConfig, Transport};
 
 use super::FsKind;
+use super::anew;
 use super::kind::bad;
-use crate::args::Mount;
+use crate::args::{Global, Mount};
 use crate::cmd::stats;
 
 /// What to change.
@@ -36,6 +37,7 @@ struct Change {
     undo: Vec<String>,
     /// For the kernel.
     flags: MountFlags,
+    access: Access,
 }
 
 /// Whether these arguments ask for it.
@@ -48,7 +50,7 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 }
 
 /// Changes the mount at the directory.
-pub(super) fn run(args: &Mount) -> Result<()> {
+pub(super) fn run(global: &Global, args: &Mount) -> Result<()> {
     let dir = &args.dir;
     let kind = stats::text(dir, "type")?;
     let now = current(dir)?;
@@ -57,6 +59,12 @@ pub(super) fn run(args: &Mount) -> Result<()> {
     } else {
         Change::of_furrow(args, now)?
     };
+    let is_for_reading = stats::text(dir, "device_access").is_ok_and(|how| how == "read-only");
+    if change.access == Access::ReadWrite && is_for_reading {
+        let named = [change.named, restrictions(change.flags)].concat();
+        return anew::run(global, args, &named)
+            .with_context(|| format!("cannot remount {}", dir.display()));
+    }
     change.apply(dir, now).with_context(|| format!("cannot remount {}", dir.display()))
 }
 
@@ -96,10 +104,10 @@ impl Change {
             (true, Access::ReadWrite) => named.push("rw".to_owned()),
             (false, Access::ReadWrite) | (true, Access::ReadOnly) => {}
         }
-        Ok(Self { named, undo, flags })
+        Ok(Self { named, undo, flags, access: config.access })
     }
 
-    /// The device is open for what it was mounted for, so access is the kernel's alone.
+    /// Where the device is open for writing, access is the kernel's alone.
     fn of_furrow(args: &Mount, now: MountFlags) -> Result<Self> {
         let mut config = config(args, now)?;
         let (before, mut named) = (furrow_options(&args.dir)?, Vec::new());
@@ -125,19 +133,15 @@ impl Change {
             }
         }
         let writes = config.access == Access::ReadWrite;
-        if stats::text(&args.dir, "access")? == "read-only" {
-            if writes {
-                bail!(
-                    "it was mounted read-only, so its device is not open for writing; unmount it first"
-                );
-            }
+        if !writes && stats::text(&args.dir, "access")? == "read-only" {
             // It says nothing of what is only read.
             named.clear();
         }
         let ignores = stats::text(&args.dir, "lifetime")? == "ignored";
         let lifetime = if ignores { "nolifetime" } else { "lifetime" };
         let pick = format!("zone_pick={}", stats::text(&args.dir, "zone_pick")?);
-        Ok(Self { named, undo: vec![lifetime.to_owned(), pick], flags: flags(&config, now) })
+        let (undo, flags) = (vec![lifetime.to_owned(), pick], flags(&config, now));
+        Ok(Self { named, undo, flags, access: config.access })
     }
 
     fn apply(&self, dir: &Path, now: MountFlags) -> Result<()> {
@@ -239,6 +243,15 @@ const RESTRICTIONS: [(MountFlags, Restrict); 4] = [
     (MountFlags::NOEXEC, Restrict::NOEXEC),
     (MountFlags::SYNCHRONOUS, Restrict::SYNC),
 ];
+
+/// The options for these flags, and those for the lack of the others.
+fn restrictions(flags: MountFlags) -> Vec<String> {
+    let names = [("nodev", "dev"), ("nosuid", "suid"), ("noexec", "exec"), ("sync", "async")];
+    let name = |((flag, _), (with, without)): (&(MountFlags, Restrict), (&str, &str))| {
+        if flags.contains(*flag) { with.to_owned() } else { without.to_owned() }
+    };
+    RESTRICTIONS.iter().zip(names).map(name).collect()
+}
 
 /// Options that mount(8) repeats from the mount table, where FUSE has put them.
 fn is_repeated(option: &str) -> bool {
