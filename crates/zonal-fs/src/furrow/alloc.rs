@@ -20,6 +20,7 @@ use super::layout::ZoneLimits;
 use super::options::ZonePick;
 use super::owners::NewRows;
 use super::records::Records;
+use super::table::reserve::SPARE_ZONES_MIN;
 
 /// What a zone is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -335,7 +336,14 @@ impl Zones {
 
     /// Free zones that metadata needs beside those it has, where it takes `wanted` in all.
     pub(super) fn kept_for_metadata(&self, wanted: u64) -> usize {
-        usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX)
+        let kept = usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX);
+        // What it has may be more than it will have once the table is merged, which takes zones first.
+        kept.max(SPARE_ZONES_MIN)
+    }
+
+    /// Whether journal and table have no more than so many zones.
+    pub(super) fn is_metadata_below(&self, most: u64) -> bool {
+        self.meta <= most
     }
 
     /// Whether metadata can take a zone: a sequential one of full capacity.

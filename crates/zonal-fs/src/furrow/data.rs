@@ -17,6 +17,7 @@ use super::format::{Address, BLOCK_BYTES};
 use super::grants::{Grant, Kept, Wish};
 use super::planted::PlantedBug;
 use super::state::State;
+use super::table::reserve::RECOVERY_ZONES;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -240,7 +241,9 @@ impl Furrow {
             // Admitted, but zones have failed since.
             Purpose::Write(_) => [kept(meta, 1), kept(meta, 0), kept(meta, 0)],
             // A commit that cannot write this can free no zone either. The journal may have room for it all the same.
-            Purpose::WriteBack(_) => [kept(meta, 1), kept(meta, 0), kept(0, 0)],
+            Purpose::WriteBack(_) => {
+                [kept(meta, 1), kept(meta, 0), kept(meta.min(RECOVERY_ZONES), 0)]
+            }
             Purpose::Reclaim { urgency, .. } => {
                 let least = self.least_for_metadata(state, meta, COMMIT_BYTES);
                 let room = u32::try_from(state.room_of_reclaim(least)).unwrap_or(u32::MAX);
@@ -281,9 +284,10 @@ impl Furrow {
         state.zones.kept_for_metadata(wanted)
     }
 
-    /// Of `kept` zones those without which the next commit may fail, if it adds so many bytes to the rows that have changed.
+    /// Of `kept` zones those without which a recovery or the next commit may fail, if that adds so many bytes to the rows
+    /// that have changed.
     pub(super) fn least_for_metadata(&self, state: &State, kept: usize, added: usize) -> usize {
-        kept.min(self.pair_room.zones_for(2 * state.changes.bytes + added))
+        kept.min(self.pair_room.zones_for(2 * state.changes.bytes + added).max(RECOVERY_ZONES))
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.

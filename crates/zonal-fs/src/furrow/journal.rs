@@ -142,8 +142,7 @@ impl Journal {
     pub(super) fn push_pair(&mut self, zones: [u32; 2]) {
         // Pairs with nothing but what was taken back.
         while self.pairs.pop_if(|pair| pair.first > self.end.last).is_some() {}
-        if self.start.last == self.end.last {
-            // All that they have is in the table.
+        if self.is_in_table() {
             self.pairs.clear();
         }
         if self.pairs.is_empty() {
@@ -152,6 +151,20 @@ impl Journal {
         self.pairs.push(JournalZones { zones, first: self.end.last + 1 });
         self.end = Position { index: self.pairs.len() - 1, block: 0, ..self.end };
         self.failed = [false; 2];
+    }
+
+    /// Whether the table has all its rows.
+    pub(super) fn is_in_table(&self) -> bool {
+        self.start.last == self.end.last
+    }
+
+    /// Gives up all pairs. The table has all rows, so the next pair can be taken when the zones of these are free.
+    pub(super) fn give_up_pairs(&mut self) {
+        assert!(self.is_in_table(), "no row is in these pairs only");
+        self.pairs.clear();
+        self.end = Position { index: 0, block: 0, ..self.end };
+        self.start = self.end;
+        self.failed = [true; 2];
     }
 
     /// Takes back what was written after `end`: it is not known to be durable, so the next record

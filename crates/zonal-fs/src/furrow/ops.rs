@@ -48,11 +48,11 @@ impl FileSystem for Furrow {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attr> {
-        self.with_reaped_space(|| self.create_entry(caller, parent, name, new))
+        self.with_rows_admitted(|| self.create_entry(caller, parent, name, new))
     }
 
     fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
-        self.with_reaped_space(|| self.create_unentered(caller, parent, new))
+        self.with_rows_admitted(|| self.create_unentered(caller, parent, new))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -64,11 +64,11 @@ impl FileSystem for Furrow {
     }
 
     fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.with_reaped_space(|| self.move_entry(source, target, flags))
+        self.with_rows_admitted(|| self.move_entry(source, target, flags))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.with_reaped_space(|| self.add_link(ino, parent, name))
+        self.with_rows_admitted(|| self.add_link(ino, parent, name))
     }
 
     fn pin(&self, ino: Ino) -> Result<()> {
@@ -135,7 +135,7 @@ impl FileSystem for Furrow {
         len: u64,
         flags: WriteFlags,
     ) -> Result<u64> {
-        self.with_reaped_space(|| self.copy_blocks(source, target, len, flags))
+        self.with_rows_admitted(|| self.copy_blocks(source, target, len, flags))
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -171,7 +171,7 @@ impl FileSystem for Furrow {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.with_reaped_space(|| self.put_xattr(caller, ino, (name, value), mode))
+        self.with_rows_admitted(|| self.put_xattr(caller, ino, (name, value), mode))
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {

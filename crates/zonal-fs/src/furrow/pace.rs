@@ -84,6 +84,23 @@ impl Furrow {
         Ok(admission)
     }
 
+    /// Lets rows be added where the table can still be merged, and all of them be deleted, with the zones that are free;
+    /// else it merges rows and moves blocks until that is so, or says that there is no space. Deletions are not asked: they
+    /// lead to zones.
+    pub(super) fn admit_rows(&self) -> Result<()> {
+        if !self.lacks_zones_for_rows() {
+            return Ok(());
+        }
+        let _wait = self.meters.wait(&*self.clock);
+        let _turn = self.making_room.take(|| 1);
+        let mut attempts = self.attempts_max();
+        while self.lacks_zones_for_rows() {
+            attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
     /// Holds room for blocks that replace others when space is given back. Where no room can be
     /// made, they take what is kept for reclaim.
     pub(super) fn admit_shrinking(&self, blocks: u64) -> Admission<'_> {

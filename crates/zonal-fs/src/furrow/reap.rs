@@ -211,6 +211,16 @@ impl Furrow {
             }
         }
     }
+
+    /// The same for what adds rows, once there are zones for them.
+    pub(super) fn with_rows_admitted<T>(
+        &self,
+        run: impl FnMut() -> crate::vfs::Result<T>,
+    ) -> crate::vfs::Result<T> {
+        self.check_writable()?;
+        self.with_reaped_space(|| self.admit_rows())?;
+        self.with_reaped_space(run)
+    }
 }
 
 #[cfg(test)]

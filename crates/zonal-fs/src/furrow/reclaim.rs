@@ -27,6 +27,7 @@ use super::moving::Noted;
 use super::owners::Piece;
 use super::planted::PlantedBug;
 use super::records::settle;
+use super::table::steps::Pace;
 use super::turns::Turn;
 use super::victims::{Taken, Victim};
 use crate::FsError;
@@ -69,6 +70,9 @@ fn become_contiguous(batch: &[Piece]) -> bool {
 impl Furrow {
     /// Brings a zone nearer to being free, by a step, or says that there is no space.
     pub(super) fn make_room(&self) -> Result<()> {
+        if self.merge_for_room() {
+            return Ok(());
+        }
         let (pending, emptied) = {
             let state = self.read_state();
             (state.zones.has_pending_reset(), state.zones.has_emptied())
@@ -107,6 +111,19 @@ impl Furrow {
             return Err(FsError::NoSpace);
         }
         self.commit(Ending::Record)
+    }
+
+    /// Where metadata has fewer zones left than it needs, merging rows comes first: says whether that gave zones back.
+    fn merge_for_room(&self) -> bool {
+        let lacks = {
+            let state = self.read_state();
+            state.zones.free_for_metadata() < self.kept_for_metadata(&state)
+        };
+        let before = self.free_for_metadata();
+        if lacks {
+            self.compact(Pace::All);
+        }
+        lacks && self.free_for_metadata() > before
     }
 
     /// Steps of making room after which there is none: each victim takes as many as it has room for, and wins

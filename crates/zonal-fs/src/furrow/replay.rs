@@ -198,6 +198,10 @@ impl<'a> Reader<'a> {
             journal.end.block = 0;
             journal.failed = [false; 2];
         }
+        if journal.pairs.is_empty() {
+            // A manifest named none: nothing was written since.
+            return Ok(None);
+        }
         let mut unreadable = Vec::new();
         if let Some(record) = self.next_here(&mut unreadable) {
             return Ok(Some(record));

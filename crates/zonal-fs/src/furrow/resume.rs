@@ -23,7 +23,8 @@ const ORPHANS_AT_MOUNT: usize = 64;
 /// The pair that holds the manifest and where both its zones can be written, if they can. More parts
 /// may lie behind it, which no manifest names.
 fn open_pair(drive: &Drive, loaded: &Loaded) -> Option<([u32; 2], [u32; 2])> {
-    if drive.layout.few_open_pairs {
+    // The journal has none of the few active zones only where it is to get its next pair.
+    if drive.layout.few_open_pairs && !loaded.journal.pairs.is_empty() {
         return None;
     }
     let pointers = &loaded.superblock.manifest;
@@ -110,7 +111,15 @@ impl Furrow {
                 // The next batch would be behind a torn one, or in one copy only.
                 committer.journal.failed = [true; 2];
             }
-            self.name_journal(&mut committer)?;
+            // Rows that were made anew are not durable yet: until then the table keeps what it has of them.
+            if whole || self.view.has_unwritten() || self.has_zones_to_recover_again() {
+                self.name_journal(&mut committer)?;
+            } else {
+                self.begin_journal_again(&mut committer)?;
+            }
+        }
+        if self.lacks_metadata_zones() && !self.view.has_unwritten() {
+            self.compact(Pace::All);
         }
         for zone in unfinished {
             self.drive.finish(zone);

@@ -317,13 +317,13 @@ pub(crate) fn is_one_of(found: &Snapshot, legal: &[Boundary]) -> Result<(), Viol
 }
 
 /// Removes what is left of deleted files.
-fn reap(fs: &Furrow) -> zonal_fs::vfs::Result<()> {
+pub(crate) fn reap(fs: &Furrow) -> zonal_fs::vfs::Result<()> {
     while fs.step(Work::Reap)? == StepProgress::More {}
     Ok(())
 }
 
 /// Deletes everything.
-fn empty(fs: &dyn FileSystem) -> zonal_fs::vfs::Result<()> {
+pub(crate) fn empty(fs: &dyn FileSystem) -> zonal_fs::vfs::Result<()> {
     fn empty_directory(fs: &dyn FileSystem, dir: Ino) -> zonal_fs::vfs::Result<()> {
         let mut entries = Vec::new();
         fs.readdir(dir, 0, &mut |entry| {

@@ -16,6 +16,7 @@
 //! | `zones` | what if zones fail, or the drive is full? |
 //! | `journal` | what if records of the journal are bad? |
 //! | `fresh` | what if a batch is there and its data is not? |
+//! | `liveness` | does a drive go on after any number of cuts, however full it is? |
 //! | `recovery` | what if a recovery is cut off, and the recovery of that? |
 //! | `conventional` | what if superblocks and journal are in conventional zones? |
 //! | `copy` | what does a copy leave whose source or target changes meanwhile? |
@@ -39,6 +40,7 @@ mod copy;
 mod fresh;
 mod hooked;
 mod journal;
+mod liveness;
 mod nth;
 mod planted;
 mod reap;

@@ -15,6 +15,7 @@ mod gate;
 mod host;
 mod pace;
 mod placement;
+mod rows;
 mod share;
 mod steps;
 mod turns;

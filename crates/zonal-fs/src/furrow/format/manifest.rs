@@ -48,7 +48,7 @@ pub struct ManifestHeader {
     pub runs: U32,
     /// Parts of all levels.
     pub parts: U32,
-    /// Pairs of zones of the journal.
+    /// Pairs of zones of the journal. 0: no batch was written since, and another manifest names a pair first.
     pub journal_pairs: U32,
     /// Zero when written, ignored when read.
     pub reserved: U32,
@@ -162,9 +162,6 @@ impl Manifest {
         let count = header.journal_pairs.get() as usize;
         let (journal, _) =
             <[JournalPair]>::ref_from_prefix_with_elems(rest, count).map_err(|_| short())?;
-        if journal.is_empty() {
-            return Err("no journal zone".into());
-        }
         let in_runs: u64 = runs.iter().map(|run| u64::from(run.parts.get())).sum();
         if in_runs > parts.len() as u64 {
             return Err(format!("runs have {in_runs} parts, of {}", parts.len()));

@@ -15,6 +15,7 @@
 //! | [`pairs`], [`store`] | how do parts get to the drive and back? |
 //! | [`view`], [`mod@run`], [`cache`] | how does a reader find rows? |
 //! | [`steps`] | when are these steps done, and by whom? |
+//! | [`reserve`] | are there zones for what comes next? |
 //! | [`verify`] | is it all there, in both copies? |
 
 pub(super) mod cache;
@@ -29,6 +30,7 @@ mod model;
 pub(super) mod pairs;
 pub mod part;
 pub(super) mod pointers;
+pub(super) mod reserve;
 pub(super) mod run;
 #[cfg(test)]
 mod sample;
@@ -46,6 +48,15 @@ use self::view::View;
 use super::format::Address;
 use super::journal::Position;
 use super::moves::MovedKey;
+
+/// Where the rows of the frozen memtable are, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frozen {
+    /// In the levels, too: it is needed no more.
+    InLevels,
+    /// Nowhere else.
+    Stays,
+}
 
 /// The table as the committer knows it, beside what readers see of it.
 #[derive(Debug)]
@@ -90,8 +101,8 @@ impl Table {
     }
 
     /// Puts levels that a manifest names in the place of those before.
-    pub(super) fn install(&mut self, levels: Arc<Levels>) {
-        let before = self.view.install(levels);
+    pub(super) fn install(&mut self, levels: Arc<Levels>, frozen: Frozen) {
+        let before = self.view.install(levels, frozen);
         let moved_below = std::mem::replace(&mut self.moved_below, self.view.moved_below());
         self.earlier.push((Arc::downgrade(&before), moved_below));
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use zonal::DeviceError;
 
+use super::reserve::Need;
 use crate::FsError;
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::io::Drive;
@@ -63,6 +64,8 @@ pub(in crate::furrow) struct Pairs {
     pub(in crate::furrow) open: Option<OpenPair>,
     /// Zones that the running step has written to.
     unnamed: BTreeSet<u32>,
+    /// Zones that it has reserved and not written to.
+    reserved: Vec<[u32; 2]>,
 }
 
 /// What is written: the bytes of each copy, which may hold their own address.
@@ -85,6 +88,43 @@ impl Copies for &[u8] {
 }
 
 impl Pairs {
+    /// Takes the zones that a step will need, or none: what it writes goes there.
+    pub(in crate::furrow) fn reserve(
+        &mut self,
+        zones: &mut dyn MetaZones,
+        need: Need,
+    ) -> Result<()> {
+        while self.reserved.len() < need.pairs {
+            match take_two(zones) {
+                Ok(pair) => self.reserved.push(pair),
+                Err(error) => {
+                    self.end_reservation(zones);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_reservation(&mut self, zones: &mut dyn MetaZones) {
+        for zone in std::mem::take(&mut self.reserved).into_iter().flatten() {
+            zones.release(zone);
+        }
+    }
+
+    /// Makes sure that so many blocks can be written.
+    pub(in crate::furrow) fn make_room(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        blocks: u32,
+    ) -> Result<()> {
+        if blocks > drive.layout.zone_blocks {
+            return Err(FsError::NoSpace);
+        }
+        self.with_room(drive, zones, blocks).map(drop)
+    }
+
     /// Writes both copies and returns where they are.
     pub(in crate::furrow) fn write(
         &mut self,
@@ -139,7 +179,10 @@ impl Pairs {
             self.unnamed.extend(pair.zones);
             return Ok(pair);
         }
-        let taken = take_two(zones)?;
+        let taken = match self.reserved.pop() {
+            Some(taken) => taken,
+            None => take_two(zones)?,
+        };
         self.seal(drive);
         self.unnamed.extend(taken);
         let pair = OpenPair { zones: taken, next: 0 };
@@ -156,12 +199,14 @@ impl Pairs {
 
     /// Whether a zone may hold something that no manifest names yet, or is written.
     pub(in crate::furrow) fn holds(&self, zone: u32) -> bool {
-        self.unnamed.contains(&zone) || self.open.is_some_and(|pair| pair.zones.contains(&zone))
+        let mut pairs = self.reserved.iter().chain(self.open.as_ref().map(|pair| &pair.zones));
+        self.unnamed.contains(&zone) || pairs.any(|pair| pair.contains(&zone))
     }
 
-    /// What the step has written is named by a manifest now, or is garbage.
-    pub(in crate::furrow) fn end_step(&mut self) {
+    /// What the step has written is named by a manifest now, or is garbage. What it has reserved is free again.
+    pub(in crate::furrow) fn end_step(&mut self, zones: &mut dyn MetaZones) {
         self.unnamed.clear();
+        self.end_reservation(zones);
     }
 }
 

@@ -8,21 +8,22 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, TryLockError};
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 
+use super::Frozen;
 use super::levels::{Levels, Work};
 use super::lost::Remade;
 use super::memtable::Memtable;
 use super::pairs::{Copies, MetaZones, Pairs, take_two};
+use super::reserve::{MountedZones, Need, Sparse, Supply};
 use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
 use super::view::View;
 use crate::FsError;
 use crate::furrow::Furrow;
-use crate::furrow::alloc::{JournalUse, Role};
 use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::format::Address;
 use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
@@ -40,7 +41,7 @@ const STEP_BYTES: u64 = 8 << 20;
 
 /// What a step does.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Flush(Arc<Memtable>),
     Work(Work),
     /// Writes parts again, elsewhere.
@@ -48,8 +49,9 @@ enum Step {
 }
 
 /// A step and what it starts from.
-struct Plan {
+pub(super) struct Plan {
     step: Step,
+    need: Need,
     levels: Arc<Levels>,
     next_part: u64,
     remade: Option<Remade>,
@@ -60,6 +62,8 @@ struct Plan {
 
 /// What a step has written.
 struct Outcome {
+    /// Where the frozen memtable is, if there is one.
+    frozen: Frozen,
     levels: Levels,
     next_part: u64,
     bytes: u64,
@@ -96,16 +100,13 @@ impl Committer {
         (levels, ending): (&Levels, Ending),
     ) -> Result<()> {
         let before = self.journal.clone();
+        let (last, first_void) = (before.pairs.last().copied(), self.superblock.first_void);
         // With few active zones it pauses, and goes on in others.
         let has_pause = drive.layout.few_open_pairs && self.journal.is_active(&drive.layout);
         if self.journal.is_impaired() || has_pause {
-            let taken = match zones.take_journal() {
-                Some(taken) => taken,
-                None => take_two(zones)?,
-            };
-            // Not before: without zones it may have to go on in one copy.
-            self.journal.finish(drive);
-            self.journal.push_pair(taken);
+            let blocks = self.manifest_blocks(levels);
+            pairs.make_room(drive, zones, blocks)?;
+            self.renew_journal(drive, zones)?;
         }
         let pointer = self.write_manifest_record(drive, zones, pairs, levels);
         let pointer = pointer.inspect_err(|_| {
@@ -118,8 +119,9 @@ impl Committer {
             self.journal.failed = [true; 2];
         })?;
         self.superblock.manifest = pointer;
-        // What does not count lies in a pair that ends before it.
-        self.superblock.first_void = U64::new(0);
+        // What does not count lies in a pair that ends before it, unless that is still the last.
+        let is_renewed = self.journal.pairs.last().copied() != last;
+        self.superblock.first_void = if is_renewed { U64::new(0) } else { first_void };
         // From here on the new journal counts, even if the superblock's fate is unknown: a record in
         // the old one could be lost with it. So none is written before a manifest is known to be
         // durable.
@@ -127,6 +129,36 @@ impl Committer {
         self.write_superblock(drive, ending)?;
         self.is_unnamed = false;
         Ok(())
+    }
+
+    /// Gives the journal its next pair. Where there is none, the manifest names the pairs whose rows the table lacks; a
+    /// commit needs another before it writes.
+    fn renew_journal(&mut self, drive: &Drive, zones: &mut dyn MetaZones) -> Result<()> {
+        let taken = zones.take_journal().map_or_else(|| take_two(zones), Ok);
+        match taken {
+            Ok(taken) => {
+                // Not before: without zones it may have to go on in one copy.
+                self.journal.finish(drive);
+                self.journal.push_pair(taken);
+                Ok(())
+            }
+            Err(FsError::NoSpace) if self.journal.is_in_table() => {
+                self.journal.finish(drive);
+                self.journal.give_up_pairs();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Blocks of the next manifest at most.
+    fn manifest_blocks(&self, levels: &Levels) -> u32 {
+        let mut manifest = levels.to_manifest();
+        manifest.journal = self.journal.to_manifest();
+        let mut record = RecordBuffer::new();
+        manifest.encode(record.body());
+        // One more pair of the journal.
+        u32::try_from(record.pad().blocks()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
     fn write_manifest_record(
@@ -249,32 +281,62 @@ impl Committer {
         }
     }
 
-    /// The step that is due, if one is. `open` is a zone of the pair that is written.
-    fn plan(&mut self, (layout, row_bytes): (&Layout, u64), open: Option<u32>) -> Option<Plan> {
-        let is_full = self.is_full(layout);
-        let (table, journal) = (&mut self.table, &self.journal);
-        let view = &table.view;
-        if table.frozen_end.is_none() && is_full && journal.end.last > journal.start.last {
-            view.freeze();
-            table.frozen_end = Some(journal.end);
+    /// The step that is due, if one is.
+    fn plan(&mut self, (layout, row_bytes): (&Layout, u64), supply: &Supply) -> Option<Plan> {
+        if self.is_full(layout) {
+            self.freeze();
         }
+        let view = &self.table.view;
         let levels = view.levels();
-        let step = if let Some(frozen) = view.frozen() {
-            Step::Flush(frozen)
+        let flush = view.frozen().and_then(|frozen| supply.flush(frozen, &levels, layout));
+        let sparse = |when| supply.sparse_pairs(&levels, (layout, row_bytes), when);
+        let step = if let Some(flush) = flush {
+            flush
         } else if let suspects = view.take_suspects(&levels)
             && !suspects.is_empty()
         {
             Step::Rewrite(suspects)
-        } else if let Some(work) = levels.due(&layout.table) {
+        } else if supply.is_short()
+            && let Some(parts) = sparse(Sparse::Now)
+        {
+            Step::Rewrite(parts)
+        } else if let Some(work) = supply.work(&levels, layout) {
             Step::Work(work)
         } else if let Some(parts) = view.parts_before_moves(&levels, layout.moved_bytes) {
             Step::Rewrite(parts)
         } else {
-            Step::Rewrite(sparse_pairs(&levels, (layout, row_bytes), open)?)
+            Step::Rewrite(sparse(Sparse::BeyondShare)?)
         };
-        let (next_part, remade) = (table.next_part, view.remade());
+        Some(self.plan_of(step, levels, (layout, supply)))
+    }
+
+    /// Writing all rows of the journal as a run, whether or not they are many.
+    pub(super) fn plan_flush(&mut self, layout: &Layout, supply: &Supply) -> Option<Plan> {
+        self.freeze();
+        let step = Step::Flush(self.table.view.frozen()?);
+        let levels = self.table.view.levels();
+        Some(self.plan_of(step, levels, (layout, supply)))
+    }
+
+    /// From now on the rows of the journal are to be written as a run, if there are any and no others are.
+    fn freeze(&mut self) {
+        if self.table.frozen_end.is_none() && !self.journal.is_in_table() {
+            self.table.view.freeze();
+            self.table.frozen_end = Some(self.journal.end);
+        }
+    }
+
+    fn plan_of(
+        &self,
+        step: Step,
+        levels: Arc<Levels>,
+        (layout, supply): (&Layout, &Supply),
+    ) -> Plan {
+        let view = &self.table.view;
+        let need = supply.need_of(&step, &levels, layout);
+        let (next_part, remade) = (self.table.next_part, view.remade());
         let moved_below = view.moved_durable();
-        Some(Plan { step, levels, next_part, remade, moved_below, view: Arc::clone(view) })
+        Plan { step, need, levels, next_part, remade, moved_below, view: Arc::clone(view) }
     }
 
     /// Makes a step's levels the current ones. Those before stay where the manifest is not written.
@@ -285,15 +347,15 @@ impl Committer {
         pairs: &mut Pairs,
         outcome: Outcome,
     ) -> Result<()> {
-        let levels = Arc::new(outcome.levels);
+        let (levels, frozen) = (Arc::new(outcome.levels), outcome.frozen);
         let (manifest, journal) = (self.table.manifest, self.journal.clone());
         let next_part = std::mem::replace(&mut self.table.next_part, outcome.next_part);
         self.table.view.suspect(outcome.bad);
-        if let Some(end) = self.table.frozen_end {
+        if let Some(end) = self.table.frozen_end.filter(|_| outcome.frozen == Frozen::InLevels) {
             self.journal.begin_at(end);
         }
         if self.planted.has(PlantedBug::ReleaseMetaEarly) {
-            pairs.end_step();
+            pairs.end_step(zones);
             self.is_unnamed = false;
             self.release(drive, zones, (pairs, &levels));
         }
@@ -304,41 +366,12 @@ impl Committer {
             self.journal = journal;
             return outcome;
         }
-        self.table.frozen_end = None;
-        self.table.install(levels);
+        if frozen == Frozen::InLevels {
+            self.table.frozen_end = None;
+        }
+        self.table.install(levels, frozen);
         outcome
     }
-}
-
-/// The parts of the pair in which least is live, where parts take more pairs than they need. Where no
-/// pair is open, of two: their parts are to find room in one.
-fn sparse_pairs(
-    levels: &Levels,
-    (layout, row_bytes): (&Layout, u64),
-    open: Option<u32>,
-) -> Option<BTreeSet<u64>> {
-    let mut pairs: BTreeMap<u32, (u64, BTreeSet<u64>)> = BTreeMap::new();
-    for part in levels.parts() {
-        let (bytes, numbers) = pairs.entry(part.at[0].zone).or_default();
-        *bytes += u64::from(part.summary.bytes);
-        numbers.insert(part.summary.number);
-    }
-    // Zones are kept for all rows as they are before they are compressed. Within these half may be garbage: the
-    // sweep makes most of it, and all of a pair once it has been round, so that nothing is to be written again.
-    let bytes = levels.bytes();
-    let room = (2 * bytes).min(row_bytes).max(bytes);
-    if pairs.len() as u64 <= layout.pairs_for(room) {
-        return None;
-    }
-    let mut pairs: Vec<_> =
-        pairs.into_iter().filter(|(zone, _)| Some(*zone) != open).map(|(_, pair)| pair).collect();
-    pairs.sort_by_key(|(bytes, _)| *bytes);
-    let count = if open.is_some() { 1 } else { 2 };
-    let chosen = pairs.get(..count)?;
-    let bytes: u64 = chosen.iter().map(|(bytes, _)| bytes).sum();
-    // Where even the emptiest is nearly full there is nothing to win.
-    let is_worth_it = 4 * bytes < 3 * layout.zone_bytes();
-    is_worth_it.then(|| chosen.iter().flat_map(|(_, numbers)| numbers).copied().collect())
 }
 
 /// What commits have left to be done for the table.
@@ -405,7 +438,7 @@ impl Furrow {
         self.committer.lock().expect("no holder panicked")
     }
 
-    fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
+    pub(super) fn lock_pairs(&self) -> MutexGuard<'_, Pairs> {
         self.pairs.lock().expect("no holder panicked")
     }
 
@@ -417,13 +450,14 @@ impl Furrow {
             let pairs = self.lock_pairs();
             committer.release(&self.drive, &mut MountedZones(self), (&pairs, &self.view.levels()));
         }
-        let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
-        let Some(plan) = committer.plan((self.layout(), self.row_bytes()), open) else {
+        let supply = self.supply(&committer);
+        let Some(plan) = committer.plan((self.layout(), self.row_bytes()), &supply) else {
             return Ok(None);
         };
         let outcome = if self.layout().few_open_pairs {
             self.run_in_one_pair(&mut committer, plan)
         } else {
+            self.lock_pairs().reserve(&mut MountedZones(self), plan.need)?;
             drop(committer);
             let outcome = self.run_plan(plan, &self.committing_meanwhile());
             self.end_step(&mut self.lock_committer(), outcome)
@@ -438,24 +472,34 @@ impl Furrow {
 
     /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,
     /// since its two are needed for the parts. A step alone would leave most of a pair unused.
-    fn run_in_one_pair(&self, committer: &mut Committer, first: Plan) -> Result<u64> {
+    pub(super) fn run_in_one_pair(&self, committer: &mut Committer, first: Plan) -> Result<u64> {
+        // Not before: a journal that has paused needs zones too.
+        self.lock_pairs().reserve(&mut MountedZones(self), first.need)?;
         committer.journal.close(&self.drive);
         let mut next = Some(first);
         let mut outcome = Ok(0);
         while let (Some(plan), Ok(bytes)) = (next, &outcome) {
             let before = *bytes;
-            let written = self.run_plan(plan, &|| ());
+            let reserved = self.lock_pairs().reserve(&mut MountedZones(self), plan.need);
+            let written = reserved.and_then(|()| self.run_plan(plan, &|| ()));
             outcome = self.end_step(committer, written).map(|written| before + written);
-            let open = self.lock_pairs().open.map(|pair| pair.zones[0]);
             let is_enough = outcome.as_ref().map_or(true, |bytes| *bytes >= STEP_BYTES);
             next = if is_enough {
                 None
             } else {
-                committer.plan((self.layout(), self.row_bytes()), open)
+                let supply = self.supply(committer);
+                committer.plan((self.layout(), self.row_bytes()), &supply)
             };
         }
+        if committer.journal.pairs.is_empty() {
+            // The zones of the one before are free by now.
+            let named = self.name_journal(committer);
+            outcome = outcome.and_then(|bytes| named.map(|()| bytes));
+        }
         let mut pairs = self.lock_pairs();
-        pairs.seal(&self.drive);
+        if self.layout().few_open_pairs {
+            pairs.seal(&self.drive);
+        }
         self.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
     }
@@ -473,7 +517,7 @@ impl Furrow {
             let bytes = outcome.bytes;
             committer.install(&self.drive, &mut zones, &mut pairs, outcome).map(|()| bytes)
         });
-        pairs.end_step();
+        pairs.end_step(&mut zones);
         committer.release(&self.drive, &mut zones, (&pairs, &self.view.levels()));
         self.pair_room.note_parts(&pairs, committer, &self.drive);
         drop(pairs);
@@ -494,25 +538,6 @@ impl Furrow {
             self.write_accounts().drop_moved(&unneeded, self.view.moved_bytes());
         }
     }
-
-    /// Names the journal's zones in a manifest, new ones where it is impaired.
-    pub(in crate::furrow) fn name_journal(&self, committer: &mut Committer) -> Result<()> {
-        let mut pairs = self.lock_pairs();
-        let mut zones = MountedZones(self);
-        let levels = self.view.levels();
-        let what = (&*levels, Ending::Record);
-        let mut outcome = committer.write_manifest(&self.drive, &mut zones, &mut pairs, what);
-        if matches!(outcome, Err(FsError::NoSpace)) {
-            // Pairs whose first record failed are still taken, although they hold nothing.
-            committer.release(&self.drive, &mut zones, (&pairs, &levels));
-            outcome = committer.write_manifest(&self.drive, &mut zones, &mut pairs, what);
-        }
-        if self.layout().few_open_pairs {
-            pairs.seal(&self.drive);
-        }
-        self.pair_room.note_parts(&pairs, committer, &self.drive);
-        outcome
-    }
 }
 
 /// Does what was planned. Nothing of it counts yet.
@@ -523,7 +548,11 @@ fn run_plan(
     (uuid, plan, meanwhile): ([u8; 16], Plan, &dyn Fn()),
     planted: Planted,
 ) -> Result<Outcome> {
-    let Plan { step, levels, next_part, remade, view, moved_below } = plan;
+    let Plan { step, levels, next_part, remade, view, moved_below, need: _ } = plan;
+    let frozen = match step {
+        Step::Flush(_) => Frozen::InLevels,
+        Step::Work(_) | Step::Rewrite(_) => Frozen::Stays,
+    };
     let writer = Writer {
         pairs,
         zones: RefCell::new(zones),
@@ -543,7 +572,7 @@ fn run_plan(
     let bad = store.bad.take();
     let (next_part, bytes) =
         store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
-    Ok(Outcome { levels, next_part, bytes, bad })
+    Ok(Outcome { frozen, levels, next_part, bytes, bad })
 }
 
 /// Writes the rows of a new file system. The manifest is to be written then.
@@ -556,45 +585,12 @@ pub(in crate::furrow) fn flush_once(
     let step = Step::Flush(Arc::new(rows.clone()));
     let levels = committer.table.view.levels();
     let (next_part, view) = (committer.table.next_part, Arc::clone(&committer.table.view));
-    let plan = Plan { step, levels, next_part, remade: None, view, moved_below: 0 };
+    let need = Need::default();
+    let plan = Plan { step, need, levels, next_part, remade: None, view, moved_below: 0 };
     let nothing: &dyn Fn() = &|| ();
     let plan = (committer.journal.uuid, plan, nothing);
     let outcome = run_plan(drive, zones, pairs, plan, Planted::default())?;
-    committer.table.view.install(Arc::new(outcome.levels));
+    committer.table.view.install(Arc::new(outcome.levels), outcome.frozen);
     committer.table.next_part = outcome.next_part;
     Ok(())
-}
-
-/// Zones for metadata from a mounted file system.
-pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Furrow);
-
-impl MetaZones for MountedZones<'_> {
-    fn take(&mut self) -> Option<u32> {
-        loop {
-            let zone = self.0.write_accounts().zones.take_meta();
-            if zone.is_some() || !self.0.reset_one() {
-                return zone;
-            }
-        }
-    }
-
-    fn take_journal(&mut self) -> Option<[u32; 2]> {
-        self.0.take_journal()
-    }
-
-    fn taken(&self) -> Vec<u32> {
-        let zones = &self.0.read_state().zones;
-        let is_taken = |&zone: &u32| {
-            matches!(zones.slot(zone).role, Role::Meta | Role::Journal(JournalUse::Taken))
-        };
-        zones.ids().filter(is_taken).collect()
-    }
-
-    fn fail(&mut self, zone: u32) {
-        self.0.write_accounts().zones.fail(zone);
-    }
-
-    fn release(&mut self, zone: u32) {
-        self.0.write_accounts().zones.release(zone);
-    }
 }

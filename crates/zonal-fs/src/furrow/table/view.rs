@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
+use super::Frozen;
 use super::cache::{CacheCounts, LeafCache};
 use super::key::Key;
 use super::levels::{Levels, Part};
@@ -182,15 +183,14 @@ impl View {
         layers.moved.freeze();
     }
 
-    /// Puts levels in the place of those before and of the frozen memtable, of which they have the
-    /// rows. Returns the levels before.
-    pub(in crate::furrow) fn install(&self, levels: Arc<Levels>) -> Arc<Levels> {
-        let (before, frozen) = {
-            let mut layers = self.write_layers();
-            (std::mem::replace(&mut layers.levels, levels), layers.frozen.take())
-        };
+    /// Puts levels in the place of those before, which it returns, and of the frozen memtable if they have it.
+    pub(in crate::furrow) fn install(&self, levels: Arc<Levels>, frozen: Frozen) -> Arc<Levels> {
+        let mut layers = self.write_layers();
+        let before = std::mem::replace(&mut layers.levels, levels);
+        let flushed = (frozen == Frozen::InLevels).then(|| layers.frozen.take());
+        drop(layers);
         // It can be large: not while readers wait.
-        drop(frozen);
+        drop(flushed);
         before
     }
 

@@ -110,7 +110,7 @@ impl Fixture {
     }
 
     fn install(&self, levels: Levels) {
-        self.view.install(Arc::new(levels));
+        self.view.install(Arc::new(levels), Frozen::InLevels);
         // To read what is gone is a mistake.
         self.store.keep(&self.view.levels());
     }
@@ -396,7 +396,7 @@ fn who_goes_through_a_part_reads_many_leaves_at_once() {
         let source = fixture.store.source(part);
         PartReader::open(&part.summary, [7; 16], source).unwrap().leaves() as u64
     };
-    fixture.view.install(Arc::new(levels));
+    fixture.view.install(Arc::new(levels), Frozen::InLevels);
     fixture.expected.extend((0..30_000).map(|at| (key(1, at), value(at, 40))));
     let before = fixture.store.reads.get();
     fixture.check_rows((Key::MIN, Key::MAX), 500);
