@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::place::ExtentId;
+use super::sync::Mutex;
 use super::table::key::Key;
 use crate::FsError;
 use crate::vfs::Ino;

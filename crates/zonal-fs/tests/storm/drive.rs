@@ -1,0 +1,146 @@
+//! The simulated drive: a recorder of all changes, at whose calls threads take turns, with faults.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zonal::image::Image;
+use zonal::layer::record::Recorder;
+use zonal::{DeviceError, Lba, LbaCount, Select, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
+use zonal_fs::furrow::sync::pass;
+
+type Result<T> = std::result::Result<T, DeviceError>;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A call of any kind says EIO.
+    Any,
+    /// A flush does.
+    Flush,
+    /// Writes find that the host has no space.
+    HostIsFull,
+    /// The zone of a write becomes read-only.
+    ZoneFails,
+}
+
+/// The calls, counted from when it is armed, at which something goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) fault: Fault,
+    pub(crate) first: u64,
+    pub(crate) calls: u64,
+}
+
+/// The drive.
+pub(crate) struct Drive {
+    pub(crate) recorder: Recorder,
+    plan: Mutex<Option<Plan>>,
+    /// Calls since it was armed, to which the plan applies.
+    calls: AtomicU64,
+    failed: Mutex<Vec<(ZoneId, usize)>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Read,
+    Write(ZoneId),
+    Flush,
+    Manage,
+}
+
+impl Drive {
+    pub(crate) fn new(image: Image) -> Self {
+        let (plan, failed) = (Mutex::default(), Mutex::default());
+        Self { recorder: Recorder::new(image), plan, calls: AtomicU64::new(0), failed }
+    }
+
+    /// Lets things go wrong from now on, or no more.
+    pub(crate) fn arm(&self, plan: Option<Plan>) {
+        *self.plan.lock().expect("no panic") = plan;
+        self.calls.store(0, Ordering::Relaxed);
+    }
+
+    /// Zones that have failed, with the number of changes before that.
+    pub(crate) fn failed(&self) -> Vec<(ZoneId, usize)> {
+        self.failed.lock().expect("no panic").clone()
+    }
+
+    fn attempt(&self, call: Call) -> Result<()> {
+        pass();
+        let plan = *self.plan.lock().expect("no panic");
+        let Some(Plan { fault, first, calls }) = plan else { return Ok(()) };
+        let concerns = match fault {
+            Fault::Any => true,
+            Fault::Flush => call == Call::Flush,
+            Fault::HostIsFull | Fault::ZoneFails => matches!(call, Call::Write(_)),
+        };
+        if !concerns {
+            return Ok(());
+        }
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        if !(first..first + calls).contains(&number) {
+            return Ok(());
+        }
+        let errno = match (fault, call) {
+            (Fault::HostIsFull, _) => 28,
+            (Fault::ZoneFails, Call::Write(zone)) => {
+                self.fail_zone(zone);
+                return Ok(());
+            }
+            (Fault::Any | Fault::Flush | Fault::ZoneFails, _) => 5,
+        };
+        let source = std::io::Error::from_raw_os_error(errno);
+        Err(DeviceError::Io { what: "a simulated fault".into(), source })
+    }
+
+    fn fail_zone(&self, zone: ZoneId) {
+        let mut failed = self.failed.lock().expect("no panic");
+        if failed.len() < 2 && self.recorder.fail_zone(zone, ZoneFailure::ReadOnly).is_ok() {
+            failed.push((zone, self.recorder.len()));
+        }
+    }
+}
+
+impl ZonedDevice for Drive {
+    zonal::pass_on!(recorder: geometry, report);
+
+    fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        self.attempt(Call::Read)?;
+        let outcome = self.recorder.read(lba, buffer);
+        pass();
+        outcome
+    }
+
+    fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
+        self.attempt(Call::Write(self.geometry().locate(lba).0))?;
+        let outcome = self.recorder.write(lba, data);
+        pass();
+        outcome
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8]) -> Result<Lba> {
+        self.attempt(Call::Write(zone))?;
+        let outcome = self.recorder.append(zone, data);
+        pass();
+        outcome
+    }
+
+    fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
+        self.attempt(Call::Manage)?;
+        let outcome = self.recorder.manage(zones, action);
+        pass();
+        outcome
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
+        self.attempt(Call::Manage)?;
+        self.recorder.deallocate(lba, blocks)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.attempt(Call::Flush)?;
+        let outcome = self.recorder.flush();
+        pass();
+        outcome
+    }
+}

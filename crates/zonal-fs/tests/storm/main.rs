@@ -1,0 +1,52 @@
+//! One rig: threads, memory pressure, faults, full drives, kills and power cuts, all from one seed.
+//!
+//! A round is a drive of some shape and a few threads that do any operations on one tree, one at a time and in an
+//! order that the seed decides: at every lock and every call of the drive another one may go on. The answers
+//! must fit some order of the operations. Then the power is cut at moments by chance, and again in the recovery:
+//! what is there must be a state that there was at or after the last promise, `check` with all data must be clean,
+//! and the drive must go on: work in the background, deletion, sync, unmount and mount.
+//!
+//! | file | question |
+//! | --- | --- |
+//! | `scheduler` | which thread goes on? |
+//! | `drive` | what does the drive do, and what goes wrong? |
+//! | `world` | what do the threads do? |
+//! | `model` | what may be there? |
+//! | `check` | what must hold after a cut? |
+//!
+//! `SEED` chooses the first round, `COUNT` says how many there are: `SEED=n COUNT=1` repeats the one that failed.
+
+#[path = "../ops/mod.rs"]
+mod ops;
+
+mod check;
+mod drive;
+mod model;
+mod round;
+mod scheduler;
+mod world;
+
+use check::Tally;
+
+/// Rounds of a minute of one processor.
+const ROUNDS: u64 = 100;
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("it is a number"))
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_gets_stuck() {
+    let first = number("SEED").unwrap_or(1);
+    let rounds = number("COUNT").unwrap_or(ROUNDS);
+    println!("SEED={first}");
+    let mut tally = Tally::default();
+    for seed in first..first + rounds {
+        match round::run(seed, None) {
+            Ok(one) => tally += one,
+            Err(why) => panic!("SEED={seed} COUNT=1: {why}"),
+        }
+    }
+    println!("{tally:?}");
+}

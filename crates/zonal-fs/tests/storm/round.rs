@@ -1,0 +1,365 @@
+//! One round: a drive, a tree, threads, and cuts.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use zonal::image::Image;
+use zonal::layer::record::{Outage, Recorder};
+use zonal::{BlockSize, ByteCount, Geometry, GeometrySpec, LbaCount, ZoneFailure, ZonedDevice};
+use zonal_fs::furrow::sample::shape;
+use zonal_fs::furrow::{AtimePolicy, Eviction, Furrow, MountOptions, PlantedBug};
+use zonal_fs::vfs::{FileKind, FileSystem, WriteFlags};
+
+use crate::check::{Checker, Tally};
+use crate::drive::{Drive, Fault, Plan};
+use crate::model::{BLOCK, Event, Health, Op, ROOT, Reply, State, mix};
+use crate::ops::drives::{self, StepClock};
+use crate::scheduler::{self, Habits, Work};
+use crate::world::{World, below, read_state};
+
+/// What a seed makes of a round.
+#[derive(Clone, Debug)]
+struct Setting {
+    seed: u64,
+    spec: GeometrySpec,
+    options: MountOptions,
+    threads: usize,
+    operations: u64,
+    switch_one_in: u64,
+    slow: Option<usize>,
+    has_worker: bool,
+    /// Percent of the drive that a file takes.
+    ballast: u64,
+    file_blocks: u64,
+    fault: Option<Plan>,
+    phases: u64,
+    cuts: u64,
+}
+
+impl Setting {
+    fn of(seed: u64, planted: Option<PlantedBug>) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(mix(seed, 1));
+        let mut pick = |limit: u64| below(&mut random, limit);
+        let blocks = [64, 64, 64, 96, 128, 256][index(pick(6))];
+        let zones = [24, 24, 28, 32, 40, 150][index(pick(6))];
+        let active = [4, 4, 6, 8, 14, 128][index(pick(6))];
+        let mut spec = GeometrySpec {
+            max_open: Some(active),
+            max_active: Some(active),
+            max_append: LbaCount::new(32),
+            ..shape(zones, blocks)
+        };
+        match pick(8) {
+            0 if blocks > 64 => spec.zone_capacity = LbaCount::new(blocks - 11),
+            1 => {
+                spec.block_size = BlockSize::B512;
+                spec.block_count = LbaCount::new(zones * 512);
+                (spec.zone_size, spec.zone_capacity) = (LbaCount::new(512), LbaCount::new(512));
+                spec.max_append = LbaCount::new(256);
+            }
+            2 => {
+                spec.conventional_zones = [3, 10][index(pick(2))];
+                spec.block_count =
+                    LbaCount::new((zones + u64::from(spec.conventional_zones)) * blocks);
+            }
+            _ => {}
+        }
+        let memory = [256 << 20, 64 << 20, 20 << 20, 1 << 20][index(pick(4))];
+        let eviction =
+            if pick(3) == 0 { Eviction::AtEveryLock } else { MountOptions::default().eviction };
+        let options = MountOptions {
+            atime: AtimePolicy::Never,
+            memory: ByteCount::new(memory),
+            eviction,
+            max_open_zones: (pick(6) == 0).then_some(NonZeroU32::MIN),
+            planted: planted.into(),
+            ..MountOptions::default()
+        };
+        let threads = [1, 2, 3, 3, 4][index(pick(5))];
+        let fault = [Fault::Any, Fault::Flush, Fault::HostIsFull, Fault::ZoneFails][index(pick(4))];
+        let plan = Plan { fault, first: pick(200), calls: 1 + pick(3) * pick(10) };
+        Self {
+            seed,
+            spec,
+            options,
+            threads: index(threads),
+            operations: 10 + pick(if threads == 1 { 120 } else { 35 }),
+            switch_one_in: [1, 2, 4, 12, 60][index(pick(5))],
+            slow: (pick(3) == 0).then(|| index(pick(threads))),
+            has_worker: pick(2) == 0,
+            // The model has a copy of all that is there.
+            ballast: if zones * blocks > 5000 {
+                0
+            } else {
+                [0, 0, 50, 90, 97, 100][index(pick(6))]
+            },
+            file_blocks: [4, 12, 40][index(pick(3))],
+            fault: (pick(3) == 0).then_some(plan),
+            phases: 1 + pick(3),
+            cuts: 8,
+        }
+    }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}
+
+/// How a phase ends before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    Remount,
+    Kill,
+}
+
+/// Does the round of a seed.
+pub(crate) fn run(seed: u64, planted: Option<PlantedBug>) -> Result<Tally, String> {
+    let setting = Setting::of(seed, planted);
+    let outcome = Round::new(setting.clone())?.run();
+    outcome.map_err(|why| format!("{why}\n  {setting:?}"))
+}
+
+struct Round {
+    setting: Setting,
+    world: Arc<World>,
+    random: ChaCha8Rng,
+    /// Changes of the drive before anything was done.
+    start: usize,
+}
+
+/// Does something on a thread of its own, which can be seen to end.
+fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    let works: Vec<Work<T>> = vec![Box::new(work)];
+    scheduler::run(Habits::ALONE, works).map(|mut results| results.remove(0))
+}
+
+impl Round {
+    fn new(setting: Setting) -> Result<Self, String> {
+        let geometry = Geometry::new(setting.spec).map_err(|error| error.to_string())?;
+        let clock = Arc::new(StepClock::default());
+        let recorder = Arc::new(Recorder::new(Image::empty(&geometry)));
+        drives::format(recorder.clone(), &*clock);
+        let recording = recorder.recording();
+        let mut outage = Outage::at_start(&recording);
+        while outage.step() {}
+        let drive = Arc::new(Drive::new(outage.everything()));
+        let world = World::new(drive, clock, setting.file_blocks);
+        let random = ChaCha8Rng::seed_from_u64(mix(setting.seed, 2));
+        Ok(Self { world: Arc::new(world), setting, random, start: 0 })
+    }
+
+    fn run(mut self) -> Result<Tally, String> {
+        let mut fs = self.mount("at first")?;
+        fs = self.prepare(fs)?;
+        self.start = self.world.drive.recorder.len();
+        for phase in 0..self.setting.phases {
+            if self.setting.fault.is_some() && phase == 0 {
+                *self.world.health.lock().expect("no panic") = Health::Faulty;
+                self.world.drive.arm(self.setting.fault);
+            }
+            self.race(&fs, phase)?;
+            if phase == 0 && self.world.is_faulty() {
+                fs = self.heal(fs)?;
+            }
+            let between = [Between::Nothing, Between::Remount, Between::Kill];
+            let between = between[index(below(&mut self.random, 3))];
+            if phase + 1 < self.setting.phases {
+                fs = self.pause(fs, between)?;
+            }
+        }
+        let found = Self::look(&fs)?;
+        let history = &self.world.history;
+        history.lock().expect("no panic").explain()?;
+        history.lock().expect("no panic").is_now(&found)?;
+        self.check_all(fs)
+    }
+
+    fn mount(&self, when: &str) -> Result<Arc<Furrow>, String> {
+        let (drive, clock) = (self.world.drive.clone(), self.world.clock.clone());
+        let options = self.setting.options;
+        let fs = alone(move || Furrow::mount(drive, clock, options))?;
+        let fs = fs.map_err(|error| format!("mounting {when}: {error}"))?;
+        if self.setting.has_worker {
+            fs.on_work(Arc::new(|| ()));
+        }
+        Ok(Arc::new(fs))
+    }
+
+    fn look(fs: &Arc<Furrow>) -> Result<State, String> {
+        let fs = Arc::clone(fs);
+        alone(move || read_state(&*fs))?.map_err(|error| format!("it cannot be read: {error}"))
+    }
+
+    /// Directories, files, and what fills the drive.
+    fn prepare(&self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
+        let world = Arc::clone(&self.world);
+        let Setting { ballast, seed, .. } = self.setting;
+        alone(move || {
+            let perform = |op| world.perform(&fs, op);
+            for name in 0..2 {
+                perform(Op::Create { dir: ROOT, name, kind: FileKind::Directory });
+            }
+            for name in 2..6 {
+                let made = perform(Op::Create { dir: ROOT, name, kind: FileKind::Regular });
+                let Reply::Ino(ino) = made else { continue };
+                let (tag, flags) = (mix(seed, u64::from(name)), WriteFlags::empty());
+                perform(Op::Write { ino, offset: 0, len: 20_000, tag, flags });
+            }
+            if ballast > 0
+                && let Ok(room) = fs.statfs()
+                && let Reply::Ino(ino) =
+                    perform(Op::Create { dir: ROOT, name: 13, kind: FileKind::Regular })
+            {
+                let blocks = room.blocks_free * ballast / 100;
+                for at in (0..blocks).step_by(16) {
+                    let len = (blocks - at).min(16) * BLOCK;
+                    let flags = WriteFlags::DIRECT;
+                    perform(Op::Write { ino, offset: at * BLOCK, len, tag: at + 1, flags });
+                }
+                // So that there is garbage everywhere.
+                for at in (0..blocks).step_by(7) {
+                    let flags = WriteFlags::empty();
+                    let tag = at + 1000;
+                    perform(Op::Write { ino, offset: at * BLOCK, len: BLOCK, tag, flags });
+                }
+            }
+            perform(Op::Sync);
+            drop(world);
+            fs
+        })
+    }
+
+    /// Threads do operations side by side.
+    fn race(&self, fs: &Arc<Furrow>, phase: u64) -> Result<(), String> {
+        let Setting { seed, threads, operations, switch_one_in, slow, .. } = self.setting;
+        *self.world.races.lock().expect("no panic") = threads > 1 || self.setting.has_worker;
+        let running = Arc::new(Mutex::new(threads));
+        let mut works: Vec<Work<()>> = Vec::new();
+        for thread in 0..threads {
+            let (world, fs, running) =
+                (Arc::clone(&self.world), Arc::clone(fs), Arc::clone(&running));
+            let seed = mix(seed, 100 + phase * 16 + thread as u64);
+            works.push(Box::new(move || {
+                let mut random = ChaCha8Rng::seed_from_u64(seed);
+                for _ in 0..operations {
+                    let op = world.choose(&mut random);
+                    world.pass_time(if matches!(op, Op::Tick) { 3_000_000_000 } else { 1_000 });
+                    world.perform(&fs, op);
+                }
+                *running.lock().expect("no panic") -= 1;
+            }));
+        }
+        if self.setting.has_worker {
+            let (world, fs) = (Arc::clone(&self.world), Arc::clone(fs));
+            works.push(Box::new(move || {
+                let mut ticks = 0;
+                while ticks < 2 * operations && *running.lock().expect("no panic") > 0 {
+                    ticks += 1;
+                    world.pass_time(200_000_000);
+                    world.perform(&fs, Op::Tick);
+                }
+            }));
+        }
+        let seed = mix(seed, 50 + phase);
+        let habits = Habits { seed, switch_one_in, slow, ..Habits::ALONE };
+        scheduler::run(habits, works).map(drop)
+    }
+
+    /// Faults end. What failed because of them may have to be done again.
+    fn heal(&self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
+        self.world.drive.arm(None);
+        let world = Arc::clone(&self.world);
+        alone(move || {
+            for _ in 0..3 {
+                if world.perform(&fs, Op::Sync) == Reply::Done {
+                    break;
+                }
+            }
+            *world.health.lock().expect("no panic") = Health::Sound;
+            world.perform(&fs, Op::Sync);
+            drop(world);
+            fs
+        })
+    }
+
+    fn pause(&self, fs: Arc<Furrow>, between: Between) -> Result<Arc<Furrow>, String> {
+        match between {
+            Between::Nothing => Ok(fs),
+            Between::Remount => {
+                let world = Arc::clone(&self.world);
+                alone(move || {
+                    world.unpin_all(&fs);
+                    let outcome = fs.shutdown();
+                    let at = world.drive.recorder.len();
+                    world.history().events.push((at, Event::Remount));
+                    outcome
+                })?
+                .map_err(|error| format!("unmounting: {error}"))?;
+                self.mount("after an unmount")
+            }
+            Between::Kill => {
+                let at = self.world.drive.recorder.len();
+                drop(fs);
+                self.world.forget_pins();
+                let fs = self.mount("after a kill")?;
+                let found = Self::look(&fs)?;
+                self.world.history().events.push((at, Event::Kill(found)));
+                Ok(fs)
+            }
+        }
+    }
+
+    /// Cuts by chance, and the end without one.
+    fn check_all(self, fs: Arc<Furrow>) -> Result<Tally, String> {
+        let Self { setting, world, mut random, start, .. } = self;
+        let recording = world.drive.recorder.recording();
+        let failed = world.drive.failed();
+        let steps = recording.steps.len();
+        let span = (steps - start) as u64 + 1;
+        let mut cuts: Vec<usize> =
+            (0..setting.cuts).map(|_| start + index(below(&mut random, span))).collect();
+        cuts.sort_unstable();
+        let options = MountOptions { planted: setting.options.planted, ..setting.options };
+        let clock = world.clock.clone();
+        let tally = Tally {
+            rounds: 1,
+            vague: u64::from(world.history().is_vague),
+            operations: world.history().records.len() as u64,
+            ..Tally::default()
+        };
+        let mut checker = Checker { random, clock, options, tally };
+        for cut in cuts {
+            let mut outage = Outage::at_start(&recording);
+            while outage.at() < cut && outage.step() {}
+            let mut random = checker.random.clone();
+            let mut choose = |limit| below(&mut random, limit);
+            let image = match choose(6) {
+                0 => Some(outage.everything()),
+                _ => outage.sample(&mut choose),
+            };
+            checker.random = random;
+            let Some(mut image) = image else { continue };
+            for (zone, _) in failed.iter().filter(|(_, at)| *at <= cut) {
+                image.fail_zone(*zone, ZoneFailure::ReadOnly);
+            }
+            let (world, from) = (Arc::clone(&world), checker);
+            checker = alone(move || {
+                let mut checker = from;
+                let legal = |state: &State| world.history().check(cut, state);
+                checker.check_cut(&image, &legal, 2).map(|()| checker)
+            })?
+            .map_err(|why| format!("power cut after change {cut} of {steps}: {why}"))?;
+        }
+        let drive: Arc<dyn ZonedDevice> = world.drive.clone();
+        alone(move || {
+            world.unpin_all(&fs);
+            let Some(fs) = Arc::into_inner(fs) else { return Err("it is still used".into()) };
+            checker.tally.used += 1;
+            checker.end(fs, drive).map(|()| checker.tally)
+        })?
+        .map_err(|why| format!("without a cut: {why}"))
+    }
+}
