@@ -142,11 +142,10 @@ impl Kind {
                 fs.unlink(Ino::ROOT, &name(number / XATTRS))
             }
             Self::Xattrs(_) => Ok(()),
-            Self::LongNames => fs.unlink(Ino::ROOT, &long_name(number)),
             Self::Files | Self::Symlinks => fs.unlink(Ino::ROOT, &name(number)),
             Self::Directories => fs.rmdir(Ino::ROOT, &name(number)),
             Self::Links if number == 0 => fs.unlink(Ino::ROOT, b"0"),
-            Self::Links => fs.unlink(Ino::ROOT, &long_name(number)),
+            Self::LongNames | Self::Links => fs.unlink(Ino::ROOT, &long_name(number)),
         }
     }
 }
