@@ -331,23 +331,6 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_whose_rows_are_in_the_table_begins_again_in_its_own_zones_where_no_other_is_free()
-    {
-        let (fs, ino) = with_free_zones(0);
-        for round in 0..20 {
-            let perm = Some(0o400 + round);
-            fs.setattr(&Caller::ROOT, ino, &SetAttr { perm, ..SetAttr::default() }).unwrap();
-            fs.sync().unwrap();
-            let mut committer = fs.lock_committer();
-            let before: Vec<u32> = committer.journal.zones().collect();
-            committer.journal.failed = [true; 2];
-            fs.begin_journal_again(&mut committer).unwrap();
-            let now: Vec<u32> = committer.journal.zones().collect();
-            assert!(now == before && !committer.journal.is_impaired(), "{before:?}, then {now:?}");
-        }
-    }
-
-    #[test]
     fn what_adds_rows_is_refused_and_what_deletes_is_not_where_metadata_has_no_zone_left() {
         let (fs, _) = with_free_zones(1);
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
