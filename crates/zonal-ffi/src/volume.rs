@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use zonal::{ByteCount, SystemClock};
+use zonal::{ByteCount, OpenMode, SystemClock};
 use zonal_fs::vfs::{Access, Attr, Caller, FileKind, NewInode};
 use zonal_fs::volume::{File, OpenFlags, Volume, VolumeOptions};
 
