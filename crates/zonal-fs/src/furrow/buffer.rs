@@ -18,6 +18,7 @@ use super::layout::Rows;
 use super::missing::Lookup;
 use super::pace::Admission;
 use super::place::{Crcs, MapEntry, Stored};
+use super::planted::PlantedBug;
 use super::state::{DirtyBlock, State};
 use super::step::BatchDue;
 use super::target::WrittenAs;
@@ -64,7 +65,8 @@ impl Furrow {
     pub(super) fn check_space(&self, state: &State, growth: u64) -> Result<()> {
         let totals = &state.totals;
         let used = totals.live + totals.preallocated + totals.reserved;
-        if growth > 0 && used + growth > self.user_blocks(state, totals.rows()) {
+        let is_bound = !self.has_planted(PlantedBug::FillAnything);
+        if is_bound && growth > 0 && used + growth > self.user_blocks(state, totals.rows()) {
             return Err(FsError::NoSpace);
         }
         Ok(())
@@ -86,8 +88,14 @@ impl Furrow {
         })?;
         let Some(source) = source else { return Ok(None) };
         let mut data = Box::new([0; BLOCK_BYTES]);
+        let early = self.has_planted(PlantedBug::UnpinBeforeBase);
+        if early {
+            self.unpin_zone(source.1.at.zone);
+        }
         let outcome = self.read_blocks(&source.1, &mut data[..]);
-        self.unpin_zone(source.1.at.zone);
+        if !early {
+            self.unpin_zone(source.1.at.zone);
+        }
         outcome?;
         Ok(Some(Base { at: source.0, data }))
     }
@@ -116,7 +124,8 @@ impl Furrow {
         }
         let mut data = Arc::new(base.map_or([0; BLOCK_BYTES], |base| *base.data));
         change(Arc::make_mut(&mut data));
-        let reserved = state.growth(ino, block, block + 1)?;
+        let growth = state.growth(ino, block, block + 1)?;
+        let reserved = if state.planted.has(PlantedBug::BufferUnreserved) { 0 } else { growth };
         let over = state.inode(ino)?.file()?.covering(block).and_then(|(_, entry)| entry.shared());
         let id = state.next_dirty;
         state.next_dirty += 1;
@@ -320,7 +329,8 @@ fn publish(state: &mut State, group: &[Outgoing], placed: Placed, crcs: &[u32]) 
 fn is_wanted(state: &State, outgoing: &Outgoing) -> bool {
     let file = state.inodes.get(&outgoing.ino).and_then(|inode| inode.file().ok());
     let dirty = file.and_then(|file| file.dirty.get(&outgoing.block));
-    dirty.is_some_and(|dirty| dirty.id == outgoing.id)
+    let any = state.planted.has(PlantedBug::WriteBackUnwanted);
+    dirty.is_some_and(|dirty| any || dirty.id == outgoing.id)
 }
 
 /// Maps a run of blocks of one file.
@@ -340,7 +350,8 @@ fn map_run(state: &mut State, run: &[Outgoing], (place, crcs): (Placed, &[u32]))
         if let Some(extent) = dirty.over.take() {
             state.extents.let_go_below(extent);
         }
-        if Arc::ptr_eq(&dirty.data, &outgoing.data) {
+        let forgets = state.planted.has(PlantedBug::WriteBackForgetsNewer);
+        if forgets || Arc::ptr_eq(&dirty.data, &outgoing.data) {
             file.dirty.remove(&outgoing.block);
             state.totals.pending -= 1;
         }

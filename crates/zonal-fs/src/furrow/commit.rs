@@ -79,7 +79,13 @@ impl Furrow {
                 && state.buffered.is_empty()
                 && !state.zones.has_idle_emptied(|zone| self.is_idle(zone));
             let leaves_records = ending == Ending::Clean && state.zones.has_records();
-            if nothing && !leaves_records { state.batch - 1 } else { state.batch }
+            let forgets = self.has_planted(PlantedBug::SyncForgetsUnderway);
+            let is_taken = if forgets { 2 } else { 1 };
+            if nothing && !leaves_records {
+                state.batch.saturating_sub(is_taken)
+            } else {
+                state.batch
+            }
         };
         let is_needed = || self.durable_batch.load(Ordering::Acquire) < wanted;
         let Some(_turn) = self.commit_turns.take(is_needed) else {
@@ -95,6 +101,9 @@ impl Furrow {
             }
             self.take(ending, turn)?
         };
+        if self.has_planted(PlantedBug::DurableTooEarly) {
+            self.durable_batch.store(taken.batch, Ordering::Release);
+        }
         self.make_durable(&mut committer, taken)?;
         Ok(Committed::Batch(committer.backlog(self.layout())))
     }
@@ -136,15 +145,18 @@ impl Furrow {
         }
         let (owners, taken) = {
             // Only small writes wait for the device here, and only for what came in since the last pass.
-            let _no_more_blocks = self.lock_buffering();
-            if !self.has_planted(PlantedBug::SkipWriteBack) {
+            let holds_off = !self.has_planted(PlantedBug::BufferWhileTaking);
+            let _no_more_blocks = holds_off.then(|| self.lock_buffering());
+            let leaves = self.has_planted(PlantedBug::FreezeWithoutLastPass);
+            if !leaves && !self.has_planted(PlantedBug::SkipWriteBack) {
                 self.write_back_all()?;
             }
             let _unchanged = self.hold_off_changes();
             let mut state = self.write_accounts();
             let owners = state.add_owner_rows();
             state.freeze();
-            let emptied = state.zones.take_emptied(|zone| self.is_idle(zone));
+            let any = self.has_planted(PlantedBug::ResetUnderReaders);
+            let emptied = state.zones.take_emptied(|zone| any || self.is_idle(zone));
             (owners, Taken { batch: state.batch - 1, emptied })
         };
         drop(turn);

@@ -9,6 +9,7 @@ use super::format::BLOCK_BYTES;
 use super::inode::take_capability;
 use super::layout::ROW_COPIES;
 use super::missing::Lookup;
+use super::planted::PlantedBug;
 use super::state::State;
 use crate::FsError;
 use crate::protect;
@@ -132,7 +133,8 @@ impl Furrow {
         let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {
             {
-                let _turn = self.flushing.lock().expect("no holder panicked");
+                let turn = self.flushing.lock().expect("no holder panicked");
+                let _turn = (!self.has_planted(PlantedBug::ShareOutsideTurn)).then_some(turn);
                 self.write_back(&[rest.source])?;
             }
             self.let_reaper_pass(rest.source, limit(rest.from));
@@ -157,12 +159,17 @@ impl Furrow {
         if count == 0 {
             return Ok(Shared::NoBlock);
         }
-        if state.awaits_reaper(source, from + count) || state.awaits_reaper(target, to + count) {
+        let awaits = |ino, limit| {
+            state.awaits_reaper(ino, limit) && !self.has_planted(PlantedBug::ShareUnreaped)
+        };
+        if awaits(source, from + count) || awaits(target, to + count) {
             return Ok(Shared::Again);
         }
         let step = state.step_end(source, from, from + count)? - from;
         let step = state.step_end(target, to, to + step)? - to;
-        if state.inode(source)?.file()?.dirty.range(from..from + step).next().is_some() {
+        let is_buffered =
+            state.inode(source)?.file()?.dirty.range(from..from + step).next().is_some();
+        if is_buffered && !self.has_planted(PlantedBug::ShareUnwritten) {
             // Written to meanwhile: what is buffered has no place to share.
             return Ok(Shared::Again);
         }

@@ -324,7 +324,9 @@ impl Furrow {
         let before = self.pins[zone as usize].fetch_sub(1, Ordering::SeqCst);
         if before == 1 && self.idle_waiters.load(Ordering::SeqCst) > 0 {
             let _turn = self.idle_turn.lock().expect("no holder panicked");
-            self.became_idle.notify_all();
+            if !self.has_planted(PlantedBug::KeepIdleWaiting) {
+                self.became_idle.notify_all();
+            }
         }
     }
 

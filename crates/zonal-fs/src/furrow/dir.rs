@@ -6,6 +6,7 @@ use super::Furrow;
 use super::buckets::Named;
 use super::held::Used;
 use super::missing::{Lookup, Missing, Stop};
+use super::planted::PlantedBug;
 use super::state::{Body, Directory, File, Inode, State};
 use super::xattrs::Xattrs;
 use crate::FsError;
@@ -240,7 +241,7 @@ impl Furrow {
             inode.nlink += 1;
             inode.ctime = now;
             let attr = inode.attr(ino);
-            if state.linkable.remove(&ino) {
+            if state.linkable.remove(&ino) && !self.has_planted(PlantedBug::LinkStaysOrphan) {
                 state.unlinked.remove(&ino);
                 state.mark_orphan(ino);
             }
@@ -302,7 +303,9 @@ impl Furrow {
                         let directory = state.change_inode(target.0)?;
                         directory.nlink = directory.nlink.saturating_sub(1);
                     }
-                    Self::drop_link(state, replaced, now)?;
+                    if !self.has_planted(PlantedBug::ReplaceKeepsLink) {
+                        Self::drop_link(state, replaced, now)?;
+                    }
                     move_link(state, moved, source, target)?;
                 }
                 (RenameAction::Move | RenameAction::Replace | RenameAction::Exchange, _) => {

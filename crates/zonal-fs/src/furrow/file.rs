@@ -220,18 +220,20 @@ impl Furrow {
         let state = &mut *guard;
         let inode = state.inode(ino)?;
         inode.file()?;
-        if flags.contains(WriteFlags::APPEND) && inode.size != chunk.offset {
+        let moved = inode.size != chunk.offset && !self.has_planted(PlantedBug::AppendAtOldEnd);
+        if flags.contains(WriteFlags::APPEND) && moved {
             return Ok(Attempt::Done(Published::EndMoved));
         }
-        if state.awaits_reaper(ino, chunk.limit) {
+        if state.awaits_reaper(ino, chunk.limit) && !self.has_planted(PlantedBug::RegrowUnreaped) {
             return Ok(Attempt::AwaitsReaper);
         }
-        if chunk.last == LastBlock::Padded && inode.size > chunk.end() {
+        let is_inside = inode.size > chunk.end() && !self.has_planted(PlantedBug::PadOverNewEnd);
+        if chunk.last == LastBlock::Padded && is_inside {
             return Ok(Attempt::Done(Published::NotLast));
         }
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;
-        if !are_current(state, ino, bases)? {
+        if !are_current(state, ino, bases)? && !self.has_planted(PlantedBug::PublishOnStale) {
             return Ok(Attempt::Again);
         }
         state.unmap(ino, chunk.straight.start, chunk.straight.end);
@@ -311,7 +313,8 @@ impl Furrow {
             && !keeps_tail
             && holds_data(state, ino, block)?
         {
-            if !Self::is_current(state, ino, block, base)? {
+            let is_current = Self::is_current(state, ino, block, base)?;
+            if !is_current && !self.has_planted(PlantedBug::ResizeOnStale) {
                 return Ok(Attempt::Again);
             }
             let Some(admission) = admission else {
@@ -408,7 +411,7 @@ impl Furrow {
         let first = offset / BLOCK;
         let stop = state.step_end(ino, first, limit)?;
         let end = if stop < limit { stop * BLOCK } else { end };
-        if !are_current(state, ino, bases)? {
+        if !are_current(state, ino, bases)? && !self.has_planted(PlantedBug::ZeroOnStale) {
             return Ok(Attempt::Again);
         }
         let allocates = how != Allocate::Punch;

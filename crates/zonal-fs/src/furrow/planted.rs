@@ -80,6 +80,62 @@ pub enum PlantedBug {
     SkipFlushBetweenRecords,
     /// A conventional zone of superblocks is written again without being emptied.
     KeepOldSuperblocks,
+    /// A copy shares blocks of a file that has newer ones in the buffer.
+    ShareUnwritten,
+    /// A copy shares into blocks that still wait to be removed.
+    ShareUnreaped,
+    /// A copy writes its source back without the turn at it.
+    ShareOutsideTurn,
+    /// A write of a part of a block takes the rest from what was there before another change.
+    PublishOnStale,
+    /// A truncation does so with the last block.
+    ResizeOnStale,
+    /// A punch does so with the blocks at its edges.
+    ZeroOnStale,
+    /// An append goes where the end of the file was.
+    AppendAtOldEnd,
+    /// A write fills its last block with zeroes although the file has grown over it.
+    PadOverNewEnd,
+    /// A write does not wait until what a truncation has cut off is removed.
+    RegrowUnreaped,
+    /// Write-back maps blocks that the buffer does not hold any more, and holds again.
+    WriteBackUnwanted,
+    /// Write-back takes out of the buffer what has changed on its way.
+    WriteBackForgetsNewer,
+    /// A zone can be reset while it is read.
+    UnpinBeforeRead,
+    /// A zone can be reset while the rest of a block is read from it.
+    UnpinBeforeBase,
+    /// A victim can be reset while blocks are moved out of it.
+    UnpinBeforeMove,
+    /// A commit gives back zones that are being read.
+    ResetUnderReaders,
+    /// A batch counts as durable as soon as it is taken.
+    DurableTooEarly,
+    /// A sync does not wait for the commit that has taken its changes.
+    SyncForgetsUnderway,
+    /// A commit leaves behind what came into the buffer since its last pass.
+    FreezeWithoutLastPass,
+    /// A commit does not hold off who puts blocks into the buffer.
+    BufferWhileTaking,
+    /// The end of a commit wakes nobody who waits for it.
+    KeepCommitWaiting,
+    /// The end of a turn wakes nobody who waits for one.
+    KeepTurnWaiting,
+    /// The last reader of a zone wakes nobody who waits for it.
+    KeepIdleWaiting,
+    /// A write takes room that there is not.
+    AdmitAnything,
+    /// Files may fill more than the drive has for them.
+    FillAnything,
+    /// A buffered block reserves no space.
+    BufferUnreserved,
+    /// A file is deleted with its last name though it is in use.
+    DeletePinned,
+    /// A file without a name stays an orphan when it gets one.
+    LinkStaysOrphan,
+    /// A rename that replaces a file leaves its link count.
+    ReplaceKeepsLink,
 }
 
 /// The mistake to make, if there is one.
@@ -156,5 +212,37 @@ impl PlantedBug {
         Self::SkipMovedFlush,
         Self::SkipFlushBetweenRecords,
         Self::KeepOldSuperblocks,
+    ];
+
+    /// All that threads, memory pressure and full drives bring out.
+    pub const RACES: [Self; 28] = [
+        Self::ShareUnwritten,
+        Self::ShareUnreaped,
+        Self::ShareOutsideTurn,
+        Self::PublishOnStale,
+        Self::ResizeOnStale,
+        Self::ZeroOnStale,
+        Self::AppendAtOldEnd,
+        Self::PadOverNewEnd,
+        Self::RegrowUnreaped,
+        Self::WriteBackUnwanted,
+        Self::WriteBackForgetsNewer,
+        Self::UnpinBeforeRead,
+        Self::UnpinBeforeBase,
+        Self::UnpinBeforeMove,
+        Self::ResetUnderReaders,
+        Self::DurableTooEarly,
+        Self::SyncForgetsUnderway,
+        Self::FreezeWithoutLastPass,
+        Self::BufferWhileTaking,
+        Self::KeepCommitWaiting,
+        Self::KeepTurnWaiting,
+        Self::KeepIdleWaiting,
+        Self::AdmitAnything,
+        Self::FillAnything,
+        Self::BufferUnreserved,
+        Self::DeletePinned,
+        Self::LinkStaysOrphan,
+        Self::ReplaceKeepsLink,
     ];
 }

@@ -8,6 +8,7 @@ use super::data::Source;
 use super::format::{Address, BLOCK_BYTES};
 use super::missing::{Lookup, Missing, Stop};
 use super::place::MapEntry;
+use super::planted::PlantedBug;
 use super::state::{File, Inode, State};
 use super::{AtimePolicy, Furrow};
 use crate::FsError;
@@ -141,9 +142,14 @@ impl Furrow {
             }
             rest.fill(0);
         }
+        let unpin = || look.pieces.iter().for_each(|piece| self.unpin_zone(piece.source.at.zone));
+        let early = self.has_planted(PlantedBug::UnpinBeforeRead);
+        if early {
+            unpin();
+        }
         let outcome = if wanted.is_empty() { Ok(()) } else { self.read_sources(wanted) };
-        for piece in &look.pieces {
-            self.unpin_zone(piece.source.at.zone);
+        if !early {
+            unpin();
         }
         for part in parts {
             let blocks = part.blocks();

@@ -185,8 +185,14 @@ impl Furrow {
             let batch = self.look_at(&mut at, (most, urgency))?;
             looks += at.looks - looks_before;
             if let Some(batch) = batch {
+                let early = self.has_planted(PlantedBug::UnpinBeforeMove);
+                if early {
+                    self.unpin_zone(at.zone);
+                }
                 let outcome = self.move_blocks(&mut at, &batch, urgency);
-                self.unpin_zone(at.zone);
+                if !early {
+                    self.unpin_zone(at.zone);
+                }
                 let blocks = outcome?;
                 self.meters.moved(at.zone, blocks);
                 self.steps.paid(blocks);

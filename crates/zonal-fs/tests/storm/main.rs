@@ -11,8 +11,10 @@
 //! | `scheduler` | which thread goes on? |
 //! | `drive` | what does the drive do, and what goes wrong? |
 //! | `world` | what do the threads do? |
-//! | `model` | what may be there? |
+//! | `model` | what does an operation make of the tree? |
+//! | `history` | what may be there? |
 //! | `check` | what must hold after a cut? |
+//! | `planted` | does it notice mistakes that are made on purpose? |
 //!
 //! `SEED` chooses the first round, `COUNT` says how many there are: `SEED=n COUNT=1` repeats the one that failed.
 
@@ -21,15 +23,17 @@ mod ops;
 
 mod check;
 mod drive;
+mod history;
 mod model;
+mod planted;
 mod round;
 mod scheduler;
 mod world;
 
 use check::Tally;
 
-/// Rounds of a minute of one processor.
-const ROUNDS: u64 = 100;
+/// Rounds of about a minute of a busy processor.
+const ROUNDS: u64 = 60;
 
 /// A number from the environment.
 fn number(name: &str) -> Option<u64> {

@@ -1,8 +1,5 @@
-//! What the tree may hold: states, what an operation makes of one, and all states that the answers allow.
-//!
-//! Operations that ran side by side took effect in some order between their beginnings and their ends. [`History`]
-//! goes through all orders that explain every answer; where operations did not race there is one. A file system that
-//! comes back after a cut must show one of these states, whole, not older than the last promise.
+//! What the tree may hold: states, and what an operation makes of one. [`history`](crate::history) goes through all
+//! that the answers allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -157,7 +154,7 @@ impl Node {
         self.blocks.get(&block).map_or_else(zeroes, |block| block.bytes.to_vec())
     }
 
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
         let index = |position: u64| usize::try_from(position).expect("in memory");
         for block in offset / BLOCK..end.div_ceil(BLOCK) {
@@ -197,7 +194,7 @@ impl Node {
         self.size = size;
     }
 
-    fn read(&self, offset: u64, len: u64) -> Vec<u8> {
+    pub(crate) fn read(&self, offset: u64, len: u64) -> Vec<u8> {
         let end = (offset + len).min(self.size);
         let mut bytes = Vec::new();
         let index = |position: u64| usize::try_from(position).expect("in memory");
@@ -260,13 +257,13 @@ pub(crate) struct State {
     /// Of what has a name.
     pub(crate) hash: u64,
     /// Of the rest.
-    hidden: u64,
+    pub(crate) hidden: u64,
 }
 
 /// Why an operation cannot be done.
-struct Refusal;
+pub(crate) struct Refusal;
 
-type Outcome = Result<Reply, Refusal>;
+pub(crate) type Outcome = Result<Reply, Refusal>;
 
 impl State {
     /// A root directory alone.
@@ -310,7 +307,7 @@ impl State {
         self.nodes.get(&ino).map(|node| Node::clone(node)).ok_or(Refusal)
     }
 
-    fn file(&self, ino: u64) -> Result<Node, Refusal> {
+    pub(crate) fn file(&self, ino: u64) -> Result<Node, Refusal> {
         self.node(ino).and_then(|node| if node.is_file() { Ok(node) } else { Err(Refusal) })
     }
 
@@ -330,7 +327,7 @@ impl State {
     }
 
     /// What a crash of the process leaves: nothing is held open.
-    fn forget_pins(&mut self) {
+    pub(crate) fn forget_pins(&mut self) {
         let pinned: Vec<u64> = self.pins.keys().copied().collect();
         for ino in pinned {
             self.set_pins(ino, 0);
@@ -423,7 +420,7 @@ impl State {
     }
 
     /// Does an operation that takes effect at once. `made` is the number that a new inode got.
-    fn perform(&mut self, op: Op, made: u64) -> Outcome {
+    pub(crate) fn perform(&mut self, op: Op, made: u64) -> Outcome {
         match op {
             Op::Create { dir, name, kind } => {
                 if self.dir(dir)?.entries.contains_key(&name) {
@@ -573,391 +570,4 @@ impl State {
         }
         (!words.is_empty()).then(|| words.join("; "))
     }
-}
-
-/// Whether calls of the drive may fail.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Health {
-    #[default]
-    Sound,
-    Faulty,
-}
-
-/// An operation as it went.
-#[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) op: Op,
-    pub(crate) reply: Option<Reply>,
-    pub(crate) drive: Health,
-}
-
-/// What happened, in order.
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    Begin(usize),
-    End(usize),
-    /// The process was killed, and this is what the next mount showed.
-    Kill(State),
-    /// A clean end and the next mount.
-    Remount,
-}
-
-/// A state that some order of the operations leads to.
-struct Place {
-    state: State,
-    /// How far operations under way have come, of those that have begun to take effect.
-    progress: BTreeMap<usize, u64>,
-    born: usize,
-    died: usize,
-    parents: Vec<usize>,
-    leads_on: bool,
-}
-
-/// What a call that returned has promised.
-#[derive(Clone, Copy)]
-struct Promise {
-    /// The event at which it returned.
-    at: usize,
-    /// That at which it began: what ended before is durable.
-    since: usize,
-    /// An operation that is durable as well.
-    with: Option<usize>,
-}
-
-impl Promise {
-    /// Whether a place keeps it.
-    fn is_kept(&self, place: &Place) -> bool {
-        place.died > self.at
-            || (place.died > self.since
-                && self.with.is_none_or(|with| place.progress.get(&with) == Some(&DONE)))
-    }
-}
-
-/// So many states at once are too many.
-const ALIVE_MAX: usize = 1500;
-
-/// An operation that has taken effect completely.
-const DONE: u64 = u64::MAX;
-
-/// Everything that happened, with all that it may have meant.
-#[derive(Default)]
-pub(crate) struct History {
-    pub(crate) records: Vec<Record>,
-    /// With the number of changes of the drive before each.
-    pub(crate) events: Vec<(usize, Event)>,
-    places: Vec<Place>,
-    promises: Vec<Promise>,
-    /// There were too many orders to go through.
-    pub(crate) is_vague: bool,
-}
-
-impl History {
-    pub(crate) fn begin(&mut self, at: usize, op: Op, drive: Health) -> usize {
-        self.records.push(Record { op, reply: None, drive });
-        self.events.push((at, Event::Begin(self.records.len() - 1)));
-        self.records.len() - 1
-    }
-
-    pub(crate) fn end(&mut self, at: usize, index: usize, reply: Reply, drive: Health) {
-        self.records[index].reply = Some(reply);
-        if drive == Health::Faulty {
-            self.records[index].drive = drive;
-        }
-        self.events.push((at, Event::End(index)));
-    }
-
-    /// Goes through all orders. `Err`: the answers fit none.
-    pub(crate) fn explain(&mut self) -> Result<(), String> {
-        self.places = vec![Place {
-            state: State::new(),
-            progress: BTreeMap::new(),
-            born: 0,
-            died: usize::MAX,
-            parents: Vec::new(),
-            leads_on: false,
-        }];
-        let mut alive = vec![0];
-        let mut begun: Vec<(usize, usize)> = Vec::new();
-        for at in 0..self.events.len() {
-            let event = self.events[at].1.clone();
-            match event {
-                Event::Begin(index) => {
-                    begun.push((index, at));
-                    self.expand(&mut alive, &begun, at);
-                    if alive.len() > ALIVE_MAX {
-                        self.is_vague = true;
-                        return Ok(());
-                    }
-                }
-                Event::End(index) => {
-                    alive = self.settle(&alive, index, at);
-                    if alive.is_empty() {
-                        return Err(self.unexplained(&begun, index));
-                    }
-                    let since = begun.iter().find(|(of, _)| *of == index).map_or(at, |(_, at)| *at);
-                    if self.records[index].promises() {
-                        let is_write = matches!(self.records[index].op, Op::Write { .. });
-                        let with = is_write.then_some(index);
-                        self.promises.push(Promise { at, since, with });
-                    }
-                    begun.retain(|(of, _)| *of != index);
-                }
-                Event::Kill(found) => alive = self.kill(&found, at)?,
-                Event::Remount => {
-                    for place in &alive {
-                        self.places[*place].state.forget_pins();
-                    }
-                    self.promises.push(Promise { at, since: at, with: None });
-                }
-            }
-        }
-        for place in alive {
-            self.places[place].leads_on = true;
-        }
-        for place in (0..self.places.len()).rev() {
-            if self.places[place].leads_on {
-                for parent in self.places[place].parents.clone() {
-                    self.places[parent].leads_on = true;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets operations that have begun take effect in every order.
-    fn expand(&mut self, alive: &mut Vec<usize>, begun: &[(usize, usize)], at: usize) {
-        let key = |place: &Place| (place.state.hash, place.state.hidden, place.progress.clone());
-        let mut known: BTreeMap<_, usize> =
-            alive.iter().map(|place| (key(&self.places[*place]), *place)).collect();
-        let mut next = 0;
-        while next < alive.len() {
-            let from = alive[next];
-            next += 1;
-            for (index, _) in begun {
-                for (state, progress) in self.steps(from, *index) {
-                    let mut all = self.places[from].progress.clone();
-                    all.insert(*index, progress);
-                    let place = Place {
-                        state,
-                        progress: all,
-                        born: at,
-                        died: usize::MAX,
-                        parents: vec![from],
-                        leads_on: false,
-                    };
-                    if let Some(same) = known.get(&key(&place)) {
-                        self.places[*same].parents.push(from);
-                    } else {
-                        known.insert(key(&place), self.places.len());
-                        alive.push(self.places.len());
-                        self.places.push(place);
-                    }
-                }
-            }
-        }
-    }
-
-    /// What the next step of an operation can make of a state, in accordance with its answer.
-    fn steps(&self, from: usize, index: usize) -> Vec<(State, u64)> {
-        let place = &self.places[from];
-        let Record { op, ref reply, drive } = self.records[index];
-        let progress = place.progress.get(&index).copied().unwrap_or(0);
-        if progress == DONE {
-            return Vec::new();
-        }
-        if let Op::Copy { .. } = op {
-            return copy_steps(&place.state, op, reply.as_ref(), progress);
-        }
-        let mut state = place.state.clone();
-        let made = if let Some(Reply::Ino(made)) = reply { *made } else { 0 };
-        let outcome = state.perform(op, made);
-        let before = (place.state.clone(), DONE);
-        match (outcome, reply) {
-            // Its end was never seen, or names came and went while they were listed.
-            (Ok(_), None) | (Ok(Reply::Names(_)), Some(Reply::Done)) => vec![(state, DONE)],
-            (Ok(outcome), Some(reply)) if outcome == *reply => vec![(state, DONE)],
-            // It has failed, before or after it took effect.
-            (Ok(_), Some(Reply::Full | Reply::Broken(_))) if drive == Health::Faulty => {
-                vec![before, (state, DONE)]
-            }
-            (Err(Refusal), Some(Reply::Refused(_))) | (_, Some(Reply::Full | Reply::Broken(_))) => {
-                vec![before]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Keeps the states in which an operation that ends has taken effect.
-    fn settle(&mut self, alive: &[usize], index: usize, at: usize) -> Vec<usize> {
-        let mut kept = Vec::new();
-        for &place in alive {
-            if self.places[place].progress.get(&index) == Some(&DONE) {
-                self.places[place].progress.remove(&index);
-                kept.push(place);
-            } else {
-                self.places[place].died = at;
-            }
-        }
-        kept
-    }
-
-    fn unexplained(&self, begun: &[(usize, usize)], index: usize) -> String {
-        let racing = begun.iter().map(|(of, _)| format!("{:?}", self.records[*of]));
-        format!(
-            "no order explains the answer to {:?}; it ran beside\n    {}",
-            self.records[index],
-            racing.collect::<Vec<_>>().join("\n    ")
-        )
-    }
-
-    /// After a kill the tree is what it was at some moment after the last promise.
-    fn kill(&mut self, found: &State, at: usize) -> Result<Vec<usize>, String> {
-        let is_it = |place: &Place| {
-            place.state.hash == found.hash
-                && self.promises.iter().all(|promise| promise.is_kept(place))
-        };
-        let parents: Vec<usize> =
-            (0..self.places.len()).filter(|place| is_it(&self.places[*place])).collect();
-        let Some(parent) = parents.first() else {
-            let near = self.places.iter().rev().take(3);
-            let near = near.filter_map(|place| found.difference(&place.state));
-            let near = near.collect::<Vec<_>>().join("\n    ");
-            return Err(format!("a kill leaves what never was; from the newest on:\n    {near}"));
-        };
-        let mut state = self.places[*parent].state.clone();
-        state.forget_pins();
-        for place in &mut self.places {
-            place.died = place.died.min(at);
-        }
-        self.places.push(Place {
-            state,
-            progress: BTreeMap::new(),
-            born: at,
-            died: usize::MAX,
-            parents,
-            leads_on: false,
-        });
-        Ok(vec![self.places.len() - 1])
-    }
-
-    /// Whether a cut after so many changes of the drive may leave this; else how it differs.
-    pub(crate) fn check(&self, cut: usize, found: &State) -> Result<(), String> {
-        if self.is_vague {
-            return Ok(());
-        }
-        let limit = self.events.partition_point(|(at, _)| *at <= cut);
-        let promises: Vec<Promise> =
-            self.promises.iter().filter(|promise| promise.at < limit).copied().collect();
-        let promised = promises.iter().map(|promise| promise.since).max().unwrap_or(0);
-        let is_legal = |place: &&Place| {
-            place.leads_on
-                && place.born < limit
-                && promises.iter().all(|promise| promise.is_kept(place))
-        };
-        let legal: Vec<&Place> = self.places.iter().filter(is_legal).collect();
-        if legal.iter().any(|place| place.state.hash == found.hash) {
-            return Ok(());
-        }
-        let mut near: Vec<String> = legal
-            .iter()
-            .map(|place| {
-                let what = found.difference(&place.state).unwrap_or_else(|| "nothing?".into());
-                format!("event {}: {what}", place.born)
-            })
-            .collect();
-        near.sort_by_key(String::len);
-        near.truncate(3);
-        let near = near.join("\n    ");
-        let events = self.events[promised..limit].iter().map(|(at, event)| match event {
-            Event::Begin(index) => format!("{at}: begin {index} {:?}", self.records[*index].op),
-            Event::End(index) => format!("{at}: end {index} {:?}", self.records[*index].reply),
-            Event::Kill(_) => format!("{at}: kill"),
-            Event::Remount => format!("{at}: remount"),
-        });
-        let events: Vec<String> = events.collect();
-        let events = events[events.len().saturating_sub(60)..].join("\n      ");
-        Err(format!(
-            "it is none of {} states that may be there; found, then each from the nearest on:\n    \
-             {near}\n  since the last promise:\n      {events}",
-            legal.len()
-        ))
-    }
-
-    /// What the tree may be now, when nothing is lost.
-    pub(crate) fn is_now(&self, found: &State) -> Result<(), String> {
-        let alive = self.places.iter().filter(|place| place.died == usize::MAX);
-        if self.is_vague {
-            return Ok(());
-        }
-        let mut near = String::new();
-        for place in alive {
-            if place.state.hash == found.hash {
-                return Ok(());
-            }
-            near = found.difference(&place.state).unwrap_or_default();
-        }
-        Err(format!("the tree is not what the operations made of it: {near}"))
-    }
-}
-
-impl Record {
-    /// Whether what was done before is durable.
-    fn promises(&self) -> bool {
-        let durable = match self.op {
-            Op::Sync | Op::Fsync { .. } => true,
-            Op::Write { flags, .. } => flags.contains(WriteFlags::DURABLE),
-            _ => false,
-        };
-        durable && matches!(self.reply, Some(Reply::Done | Reply::At(_)))
-    }
-}
-
-/// A copy takes effect block by block. First it finds out how much there is.
-fn copy_steps(state: &State, op: Op, reply: Option<&Reply>, progress: u64) -> Vec<(State, u64)> {
-    let Op::Copy { source, from, target, to, len } = op else { return Vec::new() };
-    let ended = |reply: &Reply| matches!(reply, Reply::Full | Reply::Broken(_));
-    let (Ok(source_node), Ok(target_node)) = (state.file(source), state.file(target)) else {
-        let refused = matches!(reply, Some(Reply::Refused(_))) || reply.is_some_and(ended);
-        return if refused { vec![(state.clone(), DONE)] } else { Vec::new() };
-    };
-    let mut steps = Vec::new();
-    let whole = match reply {
-        Some(Reply::At(copied)) => *copied,
-        Some(reply) if ended(reply) => {
-            steps.push((state.clone(), DONE));
-            len
-        }
-        // In the middle a file may be deleted.
-        _ => len.min(source_node.size.saturating_sub(from)),
-    };
-    let at = if progress == 0 {
-        // It ends early where the source ends, or at what fails when a part is done.
-        if whole == 0 && source_node.size > from {
-            return steps;
-        }
-        0
-    } else {
-        progress - 1
-    };
-    if at >= whole {
-        if matches!(reply, Some(Reply::At(_)) | None) {
-            steps.push((state.clone(), DONE));
-        }
-        return steps;
-    }
-    let end = (at + BLOCK).min(whole);
-    if source_node.size < from + end {
-        return steps;
-    }
-    let bytes = source_node.read(from + at, end - at);
-    let mut node = target_node;
-    if source == target {
-        node = source_node;
-    }
-    node.write(to + at, &bytes);
-    let mut next = state.clone();
-    next.put(target, node);
-    let is_over = end == whole && matches!(reply, Some(Reply::At(_)) | None);
-    steps.push((next, if is_over { DONE } else { end + 1 }));
-    steps
 }

@@ -14,7 +14,8 @@ use zonal_fs::vfs::{FileKind, FileSystem, WriteFlags};
 
 use crate::check::{Checker, Tally};
 use crate::drive::{Drive, Fault, Plan};
-use crate::model::{BLOCK, Event, Health, Op, ROOT, Reply, State, mix};
+use crate::history::{Event, Health};
+use crate::model::{BLOCK, Op, ROOT, Reply, State, mix};
 use crate::ops::drives::{self, StepClock};
 use crate::scheduler::{self, Habits, Work};
 use crate::world::{World, below, read_state};

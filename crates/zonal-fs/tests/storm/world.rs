@@ -12,7 +12,8 @@ use zonal_fs::vfs::{
 };
 
 use crate::drive::Drive;
-use crate::model::{BLOCK, Health, History, Node, Op, ROOT, Reply, State, content, hash_of, mix};
+use crate::history::{Health, History};
+use crate::model::{BLOCK, Node, Op, ROOT, Reply, State, content, hash_of, mix};
 use crate::ops::drives::StepClock;
 
 /// Names that there are.
