@@ -63,6 +63,7 @@ const ALLOWED: &[Allowed] = &[
         "whether an fsync ends that must not; a mount commits by time",
     ),
     allowed("crates/zonal-fuse/tests/mounted/aio.py", 1, "`wait_until` of programs in Python"),
+    allowed("crates/zonal-fuse/tests/mounted/held.rs", 1, "between two looks for a step"),
     allowed("crates/zonal-fuse/tests/posix.rs", 1, "between two looks for a deleted file"),
     allowed(
         "crates/zonal-fuse/tests/rings.rs",

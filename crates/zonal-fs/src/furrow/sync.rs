@@ -1,7 +1,7 @@
 //! The locks of Furrow: those of the standard library.
 //!
 //! With the feature `testing` a test can decide which thread goes on, at every lock, unlock and wait: see
-//! [`Schedule`]. All of Furrow takes its locks from here, so that no thread waits behind the test's back.
+//! `scheduled.rs`. All of Furrow takes its locks from here, so that no thread waits behind the test's back.
 
 #[cfg(not(feature = "testing"))]
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -94,9 +94,8 @@ impl View {
         (levels, memtable): (Levels, Memtable),
         cache_bytes: usize,
     ) -> Self {
-        let unwritten = Memtable::default();
         let (levels, moved, frozen) = (Arc::new(levels), moved::Marks::default(), None);
-        let layers = Layers { unwritten, memtable, frozen, levels, moved };
+        let layers = Layers { unwritten: Memtable::default(), memtable, frozen, levels, moved };
         let (layers, cache) = (RwLock::new(layers), LeafCache::new(cache_bytes));
         let (suspects, lost, remade) = (Mutex::default(), Mutex::default(), OnceLock::new());
         Self { uuid, layers, cache, suspects, lost, remade, moved: moved::Moved::default() }
