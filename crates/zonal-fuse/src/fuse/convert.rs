@@ -150,12 +150,10 @@ pub(super) fn is_collected(request: abi::WriteFlags) -> bool {
     request.contains(abi::WriteFlags::CACHE)
 }
 
-/// Whether a write goes to the end of the file. What the kernel writes from the page cache has its
-/// place.
-pub(super) fn append(request: abi::WriteFlags, open: i32, route: Route) -> WriteFlags {
+/// Whether a write goes to the end of the file. What the kernel has collected has its place.
+pub(super) fn append(request: abi::WriteFlags, open: i32) -> WriteFlags {
     let mut flags = WriteFlags::empty();
-    let direct = HoldsNoPage::of_write(request, route).is_some();
-    flags.set(WriteFlags::APPEND, direct && open & O_APPEND != 0);
+    flags.set(WriteFlags::APPEND, open & O_APPEND != 0 && !is_collected(request));
     flags
 }
 
@@ -271,8 +269,8 @@ mod tests {
         assert_eq!(write_flags(owner, open, Route::Cached), WriteFlags::DIRECT, "set by fcntl(2)");
         assert_eq!(write_flags(owner, open, Route::Direct), durable);
         assert_eq!(write_flags(cache, open, Route::Direct), WriteFlags::empty(), "a mapping");
-        assert_eq!(append(cache, open, Route::Direct), WriteFlags::empty());
-        assert_eq!(append(owner, open, Route::Direct), WriteFlags::APPEND);
+        assert_eq!(append(cache, open), WriteFlags::empty());
+        assert_eq!(append(owner, open), WriteFlags::APPEND);
         let pages = abi::ReadFlags::empty();
         assert_eq!(read_flags(pages, O_DIRECT), ReadFlags::empty());
         assert_eq!(read_flags(abi::ReadFlags::LOCK_OWNER, O_DIRECT), ReadFlags::DIRECT);

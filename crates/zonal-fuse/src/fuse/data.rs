@@ -68,7 +68,7 @@ impl Front {
         let mut how = convert::write_flags(write.how, write.flags, route);
         how |= rights::taken_by_write(header, write.how, route, self.agreed());
         if self.shared.model == FileModel::Zones {
-            how |= convert::append(write.how, write.flags, route);
+            how |= convert::append(write.how, write.flags);
         }
         how.set(WriteFlags::KEEP_TIMES, self.has_write_back() && convert::is_collected(write.how));
         let holds_none = HoldsNoPage::of_write(write.how, route);
