@@ -119,7 +119,7 @@ impl History {
                 Event::Begin(index) => {
                     begun.push((index, at));
                     self.expand(&mut alive, &begun, at);
-                    if alive.len() > ALIVE_MAX {
+                    if alive.len() > ALIVE_MAX || self.splits_a_block(&begun) {
                         self.is_vague = true;
                         return Ok(());
                     }
@@ -220,6 +220,18 @@ impl History {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Whether a copy runs beside a truncation of its source to a size within a block. It then goes on
+    /// within that block, and reads and writes its other part one after the other.
+    fn splits_a_block(&self, begun: &[(usize, usize)]) -> bool {
+        let ops = || begun.iter().map(|(index, _)| self.records[*index].op);
+        let is_cut = |of: u64| {
+            ops().any(
+                |op| matches!(op, Op::Truncate { ino, size } if ino == of && size % BLOCK != 0),
+            )
+        };
+        ops().any(|op| matches!(op, Op::Copy { source, .. } if is_cut(source)))
     }
 
     /// Keeps the states in which an operation that ends has taken effect.

@@ -325,11 +325,10 @@ impl Round {
         cuts.sort_unstable();
         let options = MountOptions { planted: setting.options.planted, ..setting.options };
         let clock = world.clock.clone();
-        let tally = Tally {
-            rounds: 1,
-            vague: u64::from(world.history().is_vague),
-            operations: world.history().records.len() as u64,
-            ..Tally::default()
+        let tally = {
+            let history = world.history();
+            let (vague, operations) = (history.is_vague.into(), history.records.len() as u64);
+            Tally { rounds: 1, vague, operations, ..Tally::default() }
         };
         let mut checker = Checker { random, clock, options, tally };
         for cut in cuts {
