@@ -222,16 +222,25 @@ impl History {
         }
     }
 
-    /// Whether a copy runs beside a truncation of its source to a size within a block. It then goes on
-    /// within that block, and reads and writes its other part one after the other.
+    /// Whether a copy goes on within a block whose source changes meanwhile: it reads and writes such a
+    /// part one after the other, and other operations come in between.
     fn splits_a_block(&self, begun: &[(usize, usize)]) -> bool {
         let ops = || begun.iter().map(|(index, _)| self.records[*index].op);
-        let is_cut = |of: u64| {
-            ops().any(
-                |op| matches!(op, Op::Truncate { ino, size } if ino == of && size % BLOCK != 0),
-            )
+        let is_whole = |bytes: u64| bytes.is_multiple_of(BLOCK);
+        let is_split = |of: u64, whole: bool| {
+            ops().any(|op| match op {
+                Op::Truncate { ino, size } => ino == of && !(whole && is_whole(size)),
+                Op::Write { ino, .. } | Op::Allocate { ino, .. } => ino == of && !whole,
+                Op::Copy { source, target, .. } => target == of && source != of && !whole,
+                _ => false,
+            })
         };
-        ops().any(|op| matches!(op, Op::Copy { source, .. } if is_cut(source)))
+        ops().any(|op| match op {
+            Op::Copy { source, from, to, len, .. } => {
+                is_split(source, is_whole(from) && is_whole(to) && is_whole(len))
+            }
+            _ => false,
+        })
     }
 
     /// Keeps the states in which an operation that ends has taken effect.

@@ -33,7 +33,7 @@ mod world;
 use check::Tally;
 
 /// Rounds of about a minute of a busy processor.
-const ROUNDS: u64 = 60;
+const ROUNDS: u64 = 120;
 
 /// A number from the environment.
 fn number(name: &str) -> Option<u64> {
