@@ -46,7 +46,7 @@ impl Runner {
             Some((_, " --soak")) => Self::Tier(Tier::Soak),
             Some((_, " in a virtual machine")) => Self::Others,
             // It is no test, but a program that tests start.
-            None if why == "the daemon of the other tests" => Self::Others,
+            None if why.ends_with("of the other tests") => Self::Others,
             Some(_) | None => Self::Nothing,
         }
     }
