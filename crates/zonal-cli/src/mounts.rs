@@ -1,4 +1,4 @@
-//! Which of our mounts a device has: what is said to who finds it in use.
+//! The mounts of a device, for the message of a command that finds the device in use.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     table.split(|byte| *byte == b'\n').find_map(|line| place_in(line, &source))
 }
 
-/// What is mounted at a directory, as its daemon was told to name it.
+/// The source of the mount at a directory, as its daemon named it when it mounted.
 pub(crate) fn source_at(dir: &Path) -> Option<String> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let dir = dir.canonicalize().ok()?.into_os_string().into_vec();

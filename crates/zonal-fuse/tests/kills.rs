@@ -1,9 +1,9 @@
-//! Which write(2) is whole after the daemon was killed, in every way to mount and to open: the table of
-//! docs/semantics.md.
+//! Which write(2) is whole after the daemon was killed, in every way to mount and to open: the
+//! table of docs/semantics.md.
 //!
-//! One thread writes, with pauses for fsync where the mode needs it. Another one syncs a file of its own all the
-//! time, so that commits come between any two requests. After some writes the daemon is killed. `SEED` and `COUNT`
-//! choose the rounds.
+//! One thread writes, with pauses for fsync where the mode needs it. Another one syncs a file of
+//! its own all the time, so that commits come between any two requests. After some writes the
+//! daemon is killed. `SEED` and `COUNT` choose the rounds.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
@@ -162,7 +162,8 @@ fn keep_committing(file: &File, progress: &Progress) {
     }
 }
 
-/// Whether what was found of a write is all of it, nothing, or what may be there of it in this mode.
+/// Whether what was found of a write is all of it, nothing, or what may be there of it in this
+/// mode.
 fn check(mode: Mode, planned: Planned, content: &[u8]) -> Result<Found, String> {
     let at = |place: u64| usize::try_from(place).unwrap();
     let mut edges = vec![planned.start];

@@ -397,8 +397,8 @@ fn locked(file: &File, path: &Path, outcome: std::result::Result<(), TryLockErro
     }
 }
 
-/// The process that has locked a file, as /proc/locks has it: `proc_locks(5)`. `None` where that file
-/// names the file otherwise, as on some layered file systems, or the process is in another
+/// The process that has locked a file, as /proc/locks has it: `proc_locks(5)`. `None` where that
+/// file names the file otherwise, as on some layered file systems, or the process is in another
 /// namespace.
 fn holder(file: &File) -> Option<u32> {
     let metadata = file.metadata().ok()?;

@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-/// The first pause between two looks, and the longest: who waits long takes next to no processor
-/// time.
+/// The first pause between two looks, and the longest: a thread that waits long takes next to no
+/// processor time.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 

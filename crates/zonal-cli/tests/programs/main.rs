@@ -55,8 +55,8 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// How often a server is asked whether it has started: each time starts a process, which takes
-/// longer on a busy machine, as the server does.
+/// Times that a test runs a command to see whether a server has started. The command starts a
+/// process, which takes longer on a busy machine, as the server does.
 const ASKS_MAX: u32 = 3000;
 
 /// Waits until a command succeeds.

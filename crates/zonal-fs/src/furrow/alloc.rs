@@ -337,7 +337,8 @@ impl Zones {
     /// Free zones that metadata needs beside those it has, where it takes `wanted` in all.
     pub(super) fn kept_for_metadata(&self, wanted: u64) -> usize {
         let kept = usize::try_from(wanted.saturating_sub(self.meta)).unwrap_or(usize::MAX);
-        // What it has may be more than it will have once the table is merged, which takes zones first.
+        // What it has may be more than it will have once the table is merged, which takes zones
+        // first.
         kept.max(SPARE_ZONES_MIN)
     }
 

@@ -1,7 +1,8 @@
 //! `copy_file_range`: whole blocks are shared, the rest is copied.
 //!
-//! A copy goes in steps, and others change both files in between. So each step looks anew where both end: what is
-//! shared is decided under the lock under which it happens. Where the source ends by then, the copy ends.
+//! A copy goes in steps, and others change both files in between. So each step looks anew where
+//! both end: what is shared is decided under the lock under which it happens. Where the source ends
+//! by then, the copy ends.
 
 use super::Furrow;
 use super::committer::Ending;
@@ -51,7 +52,8 @@ impl Rest {
         self.from.is_multiple_of(BLOCK) && self.to.is_multiple_of(BLOCK)
     }
 
-    /// Bytes that are there to copy, and blocks that can be shared for that, while both files end where they do.
+    /// Bytes that are there to copy, and blocks that can be shared for that, while both files end
+    /// where they do.
     fn shareable(self, size: u64, target_size: u64) -> (u64, u64) {
         let len = self.len.min(size.saturating_sub(self.from));
         // The source's last block may be short, if the copy's is the last one too.
@@ -61,8 +63,8 @@ impl Rest {
 }
 
 impl Furrow {
-    /// Copies up to `len` bytes, and returns how many: fewer if the source ends before, or if something fails
-    /// when some of them are copied.
+    /// Copies up to `len` bytes, and returns how many: fewer if the source ends before, or if
+    /// something fails when some of them are copied.
     pub(super) fn copy_blocks(
         &self,
         source: (Ino, u64),
@@ -127,8 +129,8 @@ impl Furrow {
         Ok(read as u64)
     }
 
-    /// Makes blocks of the target those of the source, as many as one step can do. Returns how many bytes that
-    /// copies; `None` if there is no whole block to share.
+    /// Maps blocks of the target to those of the source, as many as fit into one step. Returns the
+    /// number of bytes copied; `None` if there is no whole block to share.
     fn share(&self, rest: Rest) -> Result<Option<u64>> {
         let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {

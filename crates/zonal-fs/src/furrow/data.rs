@@ -284,8 +284,8 @@ impl Furrow {
         state.zones.kept_for_metadata(wanted)
     }
 
-    /// Of `kept` zones those without which a recovery or the next commit may fail, if that adds so many bytes to the rows
-    /// that have changed.
+    /// Of `kept` zones those without which a recovery or the next commit may fail, if that adds so
+    /// many bytes to the rows that have changed.
     pub(super) fn least_for_metadata(&self, state: &State, kept: usize, added: usize) -> usize {
         kept.min(self.pair_room.zones_for(2 * state.changes.bytes + added).max(RECOVERY_ZONES))
     }

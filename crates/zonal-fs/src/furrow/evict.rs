@@ -2,8 +2,8 @@
 //!
 //! A second-chance scan goes round the inodes. It evicts inodes that were not used since its last
 //! visit, and pieces of the maps of large files and of large directories. What an uncommitted row
-//! names stays. So does what an operation has loaded, until it ends, so that one that needs several things
-//! finds all of them; and what was loaded a moment ago.
+//! names stays. So does what an operation has loaded, until it ends, so that one that needs several
+//! things finds all of them; and what was loaded a moment ago.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -39,8 +39,8 @@ pub enum Eviction {
     /// When there is too much of it.
     #[default]
     ByNeed,
-    /// All of it that may go, each time that the state is locked. For tests only: whatever an operation
-    /// believes to be in memory, without a look under the same lock, is not there.
+    /// All of it that may go, each time that the state is locked. For tests only: whatever an
+    /// operation believes to be in memory, without a look under the same lock, is not there.
     AtEveryLock,
 }
 
@@ -69,7 +69,7 @@ enum Chance {
 }
 
 impl Scan {
-    /// For who needs memory.
+    /// A scan for an operation that needs memory.
     fn by_need(state: &State) -> Self {
         let (now, needed) = (state.loads.count() + 1, state.loads.oldest_needed());
         Self {
@@ -328,7 +328,8 @@ impl State {
         self.count_held(held, held_now);
     }
 
-    /// Lets go of shared extents. They are few, and soon read again. Those below buffered blocks stay.
+    /// Lets go of shared extents. They are few, and soon read again. Those below buffered blocks
+    /// stay.
     fn evict_extents(&mut self, scan: Scan) {
         let ids = self.extents.ids_from(ExtentId(self.hand.extent)).take(LOOKS_MAX);
         let ids: Vec<ExtentId> = ids.collect();

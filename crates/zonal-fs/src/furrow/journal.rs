@@ -158,7 +158,8 @@ impl Journal {
         self.start.last == self.end.last
     }
 
-    /// Gives up all pairs. The table has all rows, so the next pair can be taken when the zones of these are free.
+    /// Gives up all pairs. The table has all rows, so the next pair can be taken when the zones of
+    /// these are free.
     pub(super) fn give_up_pairs(&mut self) {
         assert!(self.is_in_table(), "no row is in these pairs only");
         self.pairs.clear();

@@ -35,7 +35,8 @@ pub(super) fn inode_of(row: &InodeRow, target: &[u8]) -> Result<Inode, (Invarian
     };
     let body = match kind {
         FileKind::Regular => {
-            // Of a deleted file all waits, although its row may say so only of what was behind its end.
+            // Of a deleted file all waits, although its row may say so only of what was behind its
+            // end.
             let kept = if row.nlink.get() == 0 { 0 } else { row.size.get() };
             let reap_from = (row.reaping != 0).then(|| kept.div_ceil(BLOCK_BYTES as u64));
             Body::File(File { reap_from, mapped: row.count.get(), ..File::default() })

@@ -95,7 +95,8 @@ impl Furrow {
         }
     }
 
-    /// Reads something from the table into the state, for an operation that begins with its first load.
+    /// Reads something from the table into the state, for an operation that begins with its first
+    /// load.
     fn load(&self, missing: &Missing, operation: &mut Option<Operation>) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             if self.try_load(missing, operation)? {

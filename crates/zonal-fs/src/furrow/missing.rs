@@ -1,4 +1,5 @@
-//! Missing metadata: how an operation says what it needs, and which loads and operations are running.
+//! Missing metadata: how an operation says what it needs, and which loads and operations are
+//! running.
 //!
 //! [`loading`](super::loading) does the loading.
 
@@ -53,8 +54,8 @@ pub(super) struct Loads {
     operations: Arc<Mutex<BTreeSet<u64>>>,
 }
 
-/// An operation, from its first load to its end. What it loads stays in memory until then: so each time that
-/// it runs again it misses less, and it ends however little memory there is.
+/// An operation, from its first load to its end. What it loads stays in memory until then: so each
+/// time that it runs again it misses less, and it ends however little memory there is.
 #[derive(Debug)]
 pub(super) struct Operation {
     /// The ticket of its first load.

@@ -79,8 +79,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// From now on all entries with this hash are in memory. Of the hashes that were found, those stay that were
-    /// found from the load `needed` on: some operation waits for them.
+    /// From now on all entries with this hash are in memory. Of the hashes that were found, those
+    /// stay that were found from the load `needed` on: some operation waits for them.
     pub(super) fn note_known(&mut self, hash: u64, now: u64, needed: u64) {
         self.known.insert(hash);
         let is_needed = |(_, at): &(u64, u64)| *at >= needed;

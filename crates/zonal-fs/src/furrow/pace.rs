@@ -85,9 +85,9 @@ impl Furrow {
         Ok(admission)
     }
 
-    /// Lets rows be added where the table can still be merged, and all of them be deleted, with the zones that are free;
-    /// else it merges rows and moves blocks until that is so, or says that there is no space. Deletions are not asked: they
-    /// lead to zones.
+    /// Lets rows be added where the table can still be merged, and all of them be deleted, with the
+    /// zones that are free; else it merges rows and moves blocks until that is so, or says that
+    /// there is no space. Deletions are not asked: they lead to zones.
     pub(super) fn admit_rows(&self) -> Result<()> {
         if !self.lacks_zones_for_rows() {
             return Ok(());

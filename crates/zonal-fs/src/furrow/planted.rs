@@ -96,7 +96,8 @@ pub enum PlantedBug {
     AppendAtOldEnd,
     /// A write fills its last block with zeroes although the file has grown over it.
     PadOverNewEnd,
-    /// A write does not wait until what a truncation has cut off is removed.
+    /// A write behind the end does not wait until reap has removed the blocks that a truncation cut
+    /// off.
     RegrowUnreaped,
     /// Write-back maps blocks that the buffer does not hold any more, and holds again.
     WriteBackUnwanted,
@@ -118,11 +119,11 @@ pub enum PlantedBug {
     FreezeWithoutLastPass,
     /// A commit does not hold off who puts blocks into the buffer.
     BufferWhileTaking,
-    /// The end of a commit wakes nobody who waits for it.
+    /// The end of a commit wakes no thread that waits for it.
     KeepCommitWaiting,
-    /// The end of a turn wakes nobody who waits for one.
+    /// The end of a turn wakes no thread that waits for one.
     KeepTurnWaiting,
-    /// The last reader of a zone wakes nobody who waits for it.
+    /// The last reader of a zone wakes no thread that waits for it.
     KeepIdleWaiting,
     /// A write takes room that there is not.
     AdmitAnything,

@@ -318,8 +318,8 @@ mod tests {
         reap(&fs, file, 10);
     }
 
-    /// Its row says that what is behind its end waits. After a mount all of it does, and what it shares is looked
-    /// at before it goes.
+    /// Its row says that what is behind its end waits. After a mount all of it does, and what it
+    /// shares is looked at before it goes.
     #[test]
     fn front_of_a_deleted_file_goes_after_a_mount_with_its_end_that_waited() {
         let (drive, clock) = formatted(64, 1024);

@@ -113,7 +113,8 @@ impl Furrow {
         self.commit(Ending::Record)
     }
 
-    /// Where metadata has fewer zones left than it needs, merging rows comes first: says whether that gave zones back.
+    /// Where metadata has fewer zones left than it needs, merging rows comes first: says whether
+    /// that gave zones back.
     fn merge_for_room(&self) -> bool {
         let lacks = {
             let state = self.read_state();

@@ -111,7 +111,8 @@ impl Furrow {
                 // The next batch would be behind a torn one, or in one copy only.
                 committer.journal.failed = [true; 2];
             }
-            // Rows that were made anew are not durable yet: until then the table keeps what it has of them.
+            // Rows that were made anew are not durable yet: until then the table keeps what it has
+            // of them.
             if whole || self.view.has_unwritten() || self.has_zones_to_recover_again() {
                 self.name_journal(&mut committer)?;
             } else {

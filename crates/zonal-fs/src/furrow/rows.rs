@@ -110,8 +110,9 @@ fn is_left_out(kind: RowKind, planted: Planted) -> bool {
     kinds.into_iter().any(|(bug, left_out)| kind == left_out && planted.has(bug))
 }
 
-/// The value of a row that has changed; `None` if there is no such row any more. What it is about is in memory, or
-/// memory knows that it is deleted: that something is not in memory never means that.
+/// The value of a row that has changed; `None` if there is no such row any more. What it is about
+/// is in memory, or memory knows that it is deleted: that something is not in memory never means
+/// that.
 fn present_value(state: &State, key: Key) -> Value {
     let planted = state.planted;
     let inode = || {

@@ -1,28 +1,30 @@
 //! Shared extents: the blocks that several map entries name, and how many entries these are.
 //!
-//! Memory has some of the extents, the table all that were committed. So what is not in memory is either in the
-//! table or deleted, and nobody may take one for the other: the deletions that readers of the table do not see
-//! yet are kept here, and only an extent that was loaded gets another count.
+//! Memory has some of the extents, the table all that were committed. So what is not in memory is
+//! either in the table or deleted, and nobody may take one for the other: the deletions that
+//! readers of the table do not see yet are kept here, and only an extent that was loaded gets
+//! another count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::missing::{Lookup, Missing, Stop};
 use super::place::{Extent, ExtentId};
 
-/// Those that memory knows something of.
+/// The shared extents of which memory holds the count or a deletion.
 #[derive(Debug, Default)]
 pub(super) struct SharedExtents {
     loaded: BTreeMap<ExtentId, Extent>,
     /// Deleted, and readers of the table still find the row.
     deleted: BTreeSet<ExtentId>,
-    /// Extents below buffered blocks, with the number of these. They stay in memory: when the buffered blocks
-    /// have their place, the count of the extent changes.
+    /// Extents below buffered blocks, with the number of these. They stay in memory: when the
+    /// buffered blocks have their place, the count of the extent changes.
     below_buffered: BTreeMap<ExtentId, u32>,
 }
 
 /// What becomes of an extent that loses a reference.
 pub(super) enum Released {
-    /// Others refer to it, or it was deleted before, which is so only if a drive gives a wrong count.
+    /// Others refer to it, or it was deleted before, which is so only if a drive gives a wrong
+    /// count.
     Stays,
     /// Nothing refers to it any more: it is deleted.
     Deleted(Extent),
@@ -167,8 +169,9 @@ mod tests {
         assert!(extents.evict(ID, 6).is_some());
     }
 
-    /// A write to a copy is buffered. Before it gets its place, memory is needed for others, and the shared extent
-    /// below it must not go: the commit would delete the blocks that both files have.
+    /// A write to a copy is buffered. Before it gets its place, memory is needed for others, and
+    /// the shared extent below it must not go: the commit would delete the blocks that both files
+    /// have.
     #[test]
     fn shared_extent_keeps_its_row_when_a_buffered_write_replaces_one_reference() {
         let least = MountOptions { memory: ByteCount::new(1 << 14), ..MountOptions::default() };

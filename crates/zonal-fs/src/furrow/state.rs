@@ -111,13 +111,13 @@ pub(super) struct Directory {
     pub(super) next_cookie: u64,
     /// How many entries it has.
     pub(super) entries: u64,
-    /// Cookies whose entries were loaded last, and the number of loads before: they are kept for the
-    /// operation that waits for them.
+    /// Cookies whose entries were loaded last, and the number of loads before: they are kept for
+    /// the operation that waits for them.
     pub(super) loaded: Loaded<(Range<u64>, u64)>,
     /// What is known of its index, if it has one.
     pub(super) names: Option<Names>,
-    /// Names that were looked for last in one that is not indexed, and are not there, and the number of loads
-    /// before.
+    /// Names that were looked for last in one that is not indexed, and are not there, and the
+    /// number of loads before.
     pub(super) absent: Loaded<(Box<[u8]>, u64)>,
     /// How often its rows were searched for a name, with few loads in between, and the number of
     /// loads before the last time.

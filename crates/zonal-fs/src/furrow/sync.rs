@@ -1,7 +1,8 @@
-//! The locks of Furrow: those of the standard library.
+//! The locks of Furrow. They are the locks of the standard library.
 //!
-//! With the feature `testing` a test can decide which thread goes on, at every lock, unlock and wait: see
-//! `scheduled.rs`. All of Furrow takes its locks from here, so that no thread waits behind the test's back.
+//! With the feature `testing` a test can decide which thread goes on, at every lock, unlock and
+//! wait: see `scheduled.rs`. All of Furrow takes its locks from here, so that no thread waits
+//! behind the test's back.
 
 #[cfg(not(feature = "testing"))]
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

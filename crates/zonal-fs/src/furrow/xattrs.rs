@@ -1,7 +1,7 @@
 //! The extended attributes of an inode that is in memory.
 //!
-//! They are found by name, and by the place of their row. What an action on one of them takes does not
-//! grow with how many there are: users may set thousands on a file, and others wait meanwhile.
+//! They are found by name, and by the place of their row. What an action on one of them takes does
+//! not grow with how many there are: users may set thousands on a file, and others wait meanwhile.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -161,7 +161,8 @@ mod tests {
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         let name = |number: u64| format!("user.{}", number * 7919 % COUNT);
-        // A few for each of the actions: it looks at the last one, and commits walk over other maps.
+        // A few for each of the actions: it looks at the last one, and commits walk over other
+        // maps.
         let at_most = |walked: u64, actions: u64| {
             let walked = WALKED.get() - walked;
             assert!(walked <= 8 * actions, "{actions} actions looked at {walked} entries");

@@ -1,5 +1,5 @@
-//! Copies while source and target change: another operation comes in the middle of each, at a place that the
-//! device decides, so that every run is the same.
+//! Copies while source and target change: another operation comes in the middle of each, at a place
+//! that the device decides, so that every run is the same.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

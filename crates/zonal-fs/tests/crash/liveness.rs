@@ -1,5 +1,5 @@
-//! A drive goes on after any number of power cuts, each in the recovery from the one before, however full it is: it
-//! can be mounted, written, emptied and filled again.
+//! A drive goes on after any number of power cuts, each in the recovery from the one before,
+//! however full it is: it can be mounted, written, emptied and filled again.
 
 use std::sync::Arc;
 

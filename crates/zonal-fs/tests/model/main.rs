@@ -34,8 +34,8 @@ struct Model {
     shape: Shape,
     /// Blocks of a file that takes up space.
     ballast: u64,
-    /// How Furrow is mounted. Without memory for metadata it reads everything again all the time, and
-    /// writes a run after every commit.
+    /// How Furrow is mounted. Without memory for metadata it reads everything again all the time,
+    /// and writes a run after every commit.
     options: MountOptions,
     /// What existed before the last operation.
     names: Names,

@@ -1,4 +1,5 @@
-//! Drives that are filled with metadata alone, of each kind. Once all of it is deleted they hold as much as before.
+//! Drives that are filled with metadata alone, of each kind. Once all of it is deleted they hold as
+//! much as before.
 
 use std::sync::Arc;
 

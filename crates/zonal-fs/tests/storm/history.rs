@@ -1,8 +1,9 @@
 //! All orders of the operations that explain their answers.
 //!
-//! Operations that ran side by side took effect in some order between their beginnings and their ends. [`History`]
-//! goes through all orders that explain every answer; where operations did not race there is one. A file system that
-//! comes back after a cut must show one of these states, whole, not older than the last promise.
+//! Operations that ran side by side took effect in some order between their beginnings and their
+//! ends. [`History`] goes through all orders that explain every answer; where operations did not
+//! race there is one. A file system that comes back after a cut must show one of these states,
+//! whole, not older than the last promise.
 
 use std::collections::BTreeMap;
 
@@ -222,8 +223,8 @@ impl History {
         }
     }
 
-    /// Whether a copy goes on within a block whose source changes meanwhile: it reads and writes such a
-    /// part one after the other, and other operations come in between.
+    /// Whether a copy goes on within a block whose source changes meanwhile: it reads and writes
+    /// such a part one after the other, and other operations come in between.
     fn splits_a_block(&self, begun: &[(usize, usize)]) -> bool {
         let ops = || begun.iter().map(|(index, _)| self.records[*index].op);
         let is_whole = |bytes: u64| bytes.is_multiple_of(BLOCK);

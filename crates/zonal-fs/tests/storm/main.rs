@@ -1,10 +1,11 @@
 //! One rig: threads, memory pressure, faults, full drives, kills and power cuts, all from one seed.
 //!
-//! A round is a drive of some shape and a few threads that do any operations on one tree, one at a time and in an
-//! order that the seed decides: at every lock and every call of the drive another one may go on. The answers
-//! must fit some order of the operations. Then the power is cut at moments by chance, and again in the recovery:
-//! what is there must be a state that there was at or after the last promise, `check` with all data must be clean,
-//! and the drive must go on: work in the background, deletion, sync, unmount and mount.
+//! A round is a drive of some shape and a few threads that do any operations on one tree, one at a
+//! time and in an order that the seed decides: at every lock and every call of the drive another
+//! one may go on. The answers must fit some order of the operations. Then the power is cut at
+//! moments by chance, and again in the recovery: what is there must be a state that there was at or
+//! after the last promise, `check` with all data must be clean, and the drive must go on: work in
+//! the background, deletion, sync, unmount and mount.
 //!
 //! | file | question |
 //! | --- | --- |
@@ -16,7 +17,8 @@
 //! | `check` | what must hold after a cut? |
 //! | `planted` | does it notice mistakes that are made on purpose? |
 //!
-//! `SEED` chooses the first round, `COUNT` says how many there are: `SEED=n COUNT=1` repeats the one that failed.
+//! `SEED` chooses the first round, `COUNT` says how many there are: `SEED=n COUNT=1` repeats the
+//! one that failed.
 
 #[path = "../ops/mod.rs"]
 mod ops;

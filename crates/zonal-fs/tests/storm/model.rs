@@ -1,5 +1,5 @@
-//! What the tree may hold: states, and what an operation makes of one. [`history`](crate::history) goes through all
-//! that the answers allow.
+//! What the tree may hold: states, and what an operation makes of one. [`history`](crate::history)
+//! goes through all that the answers allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

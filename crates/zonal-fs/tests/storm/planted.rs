@@ -9,7 +9,8 @@ use crate::{number, round};
 /// Rounds that a mistake gets.
 const ROUNDS: u64 = 150;
 
-/// The first round that notices a mistake, with what it says. A round that fails without it says nothing.
+/// The first round that notices a mistake, with what it says. A round that fails without it says
+/// nothing.
 fn notice(bug: PlantedBug, first: u64, rounds: u64) -> Option<(u64, String)> {
     for seed in first..first + rounds {
         if let Err(why) = round::run(seed, Some(bug))

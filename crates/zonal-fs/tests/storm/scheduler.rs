@@ -1,9 +1,10 @@
 //! One thread runs at a time, and a seed says which.
 //!
-//! The threads are real ones. At each lock, unlock and wait of Furrow and each call of the drive the thread that runs
-//! may be told to let another one go on. Where none can go on, that is a deadlock; where there is no end of steps,
-//! something runs for ever. A run that fails leaves its threads where they stand: what they hold is not cleaned up,
-//! and nothing they do later can hide what was found.
+//! The threads are real ones. At each lock, unlock and wait of Furrow and each call of the drive
+//! the thread that runs may be told to let another one go on. Where none can go on, that is a
+//! deadlock; where there is no end of steps, something runs for ever. A run that fails leaves its
+//! threads where they stand: what they hold is not cleaned up, and nothing they do later can hide
+//! what was found.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -78,7 +79,8 @@ thread_local! {
 /// What a thread of a run does.
 pub(crate) type Work<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// Runs them side by side until all have ended. `Err` says what went wrong: a panic, a deadlock, no end.
+/// Runs them side by side until all have ended. `Err` says what went wrong: a panic, a deadlock, no
+/// end.
 pub(crate) fn run<T: Send + 'static>(
     habits: Habits,
     works: Vec<Work<T>>,

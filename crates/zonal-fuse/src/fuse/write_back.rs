@@ -9,8 +9,8 @@
 //! - where there is not room for twice as much, files are opened for direct writes, so that write(2) itself
 //!   finds the drive full;
 //! - a direct read that goes beyond the end of the file as it has arrived here is answered when the
-//!   kernel has sent what it has behind that end: what is between is a hole. (Before a copy it sends
-//!   that by itself.)
+//!   kernel has sent what it has behind that end: what is between is a hole. (Before a copy it
+//!   sends that by itself.)
 //! - holes are not looked for in a file while it is open for collected writes: the kernel asks without sending what it
 //!   has, and syncfs(2) does not wait until it has arrived. Once a writer has closed it, all of it has arrived.
 //!

@@ -48,7 +48,8 @@ pub struct ManifestHeader {
     pub runs: U32,
     /// Parts of all levels.
     pub parts: U32,
-    /// Pairs of zones of the journal. 0: no batch was written since, and another manifest names a pair first.
+    /// Pairs of zones of the journal. 0: no batch was written since, and another manifest names a
+    /// pair first.
     pub journal_pairs: U32,
     /// Zero when written, ignored when read.
     pub reserved: U32,

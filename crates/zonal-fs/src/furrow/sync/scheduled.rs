@@ -1,9 +1,10 @@
 //! Locks at which a test decides who goes on.
 //!
-//! A thread with a [`Schedule`] asks it before it takes a lock and after it has released one. It never waits for
-//! another thread in the operating system: where a lock is not free it tells the schedule, which lets others go on
-//! until somebody releases that lock. So a schedule that lets one thread go on at a time decides all that happens,
-//! and sees when no thread can go on. Threads without a schedule use the locks of the standard library as they are.
+//! A thread with a [`Schedule`] asks it before it takes a lock and after it has released one. It
+//! never waits for another thread in the operating system: where a lock is not free it tells the
+//! schedule, which lets others go on until somebody releases that lock. So a schedule that lets one
+//! thread go on at a time decides all that happens, and sees when no thread can go on. Threads
+//! without a schedule use the locks of the standard library as they are.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Formatter};
@@ -40,7 +41,8 @@ pub enum Count {
     All,
 }
 
-/// Decides which of its threads goes on. A number stands for a lock or a condition; it is only compared.
+/// Decides which of its threads goes on. A number stands for a lock or a condition; it is only
+/// compared.
 pub trait Schedule: Send + Sync {
     /// The thread can go on here, and so may another one before it.
     fn pass(&self, at: &'static Location<'static>);
@@ -301,8 +303,8 @@ impl Condvar {
     }
 }
 
-/// [`std::sync::RwLock`]. As there, no reader comes before a writer that waits: a thread that reads twice at once
-/// can wait for ever.
+/// [`std::sync::RwLock`]. As there, no reader comes before a writer that waits: a thread that reads
+/// twice at once can wait for ever.
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct RwLock<T> {
     inner: std::sync::RwLock<T>,

@@ -203,7 +203,8 @@ impl Pairs {
         self.unnamed.contains(&zone) || pairs.any(|pair| pair.contains(&zone))
     }
 
-    /// What the step has written is named by a manifest now, or is garbage. What it has reserved is free again.
+    /// What the step has written is named by a manifest now, or is garbage. What it has reserved is
+    /// free again.
     pub(in crate::furrow) fn end_step(&mut self, zones: &mut dyn MetaZones) {
         self.unnamed.clear();
         self.end_reservation(zones);

@@ -1,12 +1,13 @@
-//! Zones are reserved before metadata changes anything, so that no step, commit or recovery ends half-way for want of
-//! them.
+//! Zones are reserved before metadata changes anything, so that no step, commit or recovery ends
+//! half-way for want of them.
 //!
-//! A step of the table knows what it needs and reserves it before the journal pauses for it. A manifest has its
-//! room before the journal gets another pair. A recovery that finds a torn batch, and few free zones, puts the rows of the
-//! journal into the table and begins the journal again, with one pair: so it does not matter how often it is cut off. Where there
-//! is no pair for the journal, the manifest names none, and the zones of the one before are the next one's.
-//! [`Zones`](crate::furrow::alloc::Zones) keeps [`SPARE_ZONES_MIN`] zones free for all this, and where there are fewer, the
-//! table makes itself smaller before it does anything else.
+//! A step of the table knows what it needs and reserves it before the journal pauses for it. A
+//! manifest has its room before the journal gets another pair. A recovery that finds a torn batch,
+//! and few free zones, puts the rows of the journal into the table and begins the journal again,
+//! with one pair: so it does not matter how often it is cut off. Where there is no pair for the
+//! journal, the manifest names none, and the zones of the one before are the next one's.
+//! [`Zones`](crate::furrow::alloc::Zones) keeps [`SPARE_ZONES_MIN`] zones free for all this, and
+//! where there are fewer, the table makes itself smaller before it does anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,14 +26,15 @@ use crate::vfs::Result;
 /// Free zones that metadata keeps beside those that it has, however many these are.
 pub(in crate::furrow) const SPARE_ZONES_MIN: usize = 4;
 
-/// Free zones that nobody but metadata takes, not even reclaim: a recovery writes the rows of the journal and a manifest
-/// to one pair. Then the zones of the journal are free, and it begins again.
+/// Free zones that nobody but metadata takes, not even reclaim: a recovery writes the rows of the
+/// journal and a manifest to one pair. Then the zones of the journal are free, and it begins again.
 pub(in crate::furrow) const RECOVERY_ZONES: usize = 2;
 
 /// Free zones that a merge of runs leaves to commits, which go on beside it.
 const MERGE_LEAVES: usize = 2;
 
-/// One part in so many of a pair is left unused by parts, and by what becomes longer when it is written again.
+/// One part in so many of a pair is left unused by parts, and by what becomes longer when it is
+/// written again.
 const UNUSED_SHARE: u64 = 8;
 
 /// What metadata can write to.
@@ -106,8 +108,8 @@ impl Supply {
         self.has(need, 0).then_some(Step::Flush(rows))
     }
 
-    /// What is due of the levels, as far as there are zones for it: the sweep needs few, and gives zones back. Where zones
-    /// are short it goes on until nothing lies above the last level.
+    /// What is due of the levels, as far as there are zones for it: the sweep needs few, and gives
+    /// zones back. Where zones are short it goes on until nothing lies above the last level.
     pub(in crate::furrow) fn work(&self, levels: &Levels, layout: &Layout) -> Option<Work> {
         let sweep = (self.is_short() && !levels.upper.is_empty()).then_some(Work::Sweep);
         match levels.due(&layout.table) {
@@ -120,8 +122,8 @@ impl Supply {
         }
     }
 
-    /// The parts of the pair in which least is live, where parts take more pairs than they need. Where no
-    /// pair is open, of two: their parts are to find room in one.
+    /// The parts of the pair in which least is live, where parts take more pairs than they need.
+    /// Where no pair is open, of two: their parts are to find room in one.
     pub(in crate::furrow) fn sparse_pairs(
         &self,
         levels: &Levels,
@@ -135,8 +137,9 @@ impl Supply {
             *bytes += u64::from(part.summary.bytes);
             numbers.insert(part.summary.number);
         }
-        // Zones are kept for all rows as they are before they are compressed. Within these half may be garbage: the
-        // sweep makes most of it, and all of a pair once it has been round, so that nothing is to be written again.
+        // Zones are kept for all rows as they are before they are compressed. Within these half may
+        // be garbage: the sweep makes most of it, and all of a pair once it has been round, so that
+        // nothing is to be written again.
         let bytes = levels.bytes();
         let room = (2 * bytes).min(row_bytes).max(bytes);
         if when == Sparse::BeyondShare && pairs.len() as u64 <= layout.pairs_for(room) {
@@ -189,13 +192,15 @@ impl Furrow {
         zones.free_for_metadata() + zones.reset_count()
     }
 
-    /// Whether so few zones are left for metadata that the table is to become smaller before more rows come.
+    /// Whether so few zones are left for metadata that the table is to become smaller before more
+    /// rows come.
     pub(in crate::furrow) fn lacks_metadata_zones(&self) -> bool {
         self.free_for_metadata() < SPARE_ZONES_MIN
     }
 
-    /// Whether the table may become too large to be merged if rows are added. Where it has no more zones than were planned
-    /// for its rows, others have taken what is free, and reclaim gives it back.
+    /// Whether the table may become too large to be merged if rows are added. Where it has no more
+    /// zones than were planned for its rows, others have taken what is free, and reclaim gives it
+    /// back.
     pub(in crate::furrow) fn lacks_zones_for_rows(&self) -> bool {
         let state = self.read_state();
         let zones = &state.zones;
@@ -205,13 +210,14 @@ impl Furrow {
         zones.free_for_metadata() + zones.reset_count() < least
     }
 
-    /// Whether a recovery may give the journal one more pair, and the manifest too, as there are zones for the next one
-    /// and the table all the same.
+    /// Whether a recovery may give the journal one more pair, and the manifest too, as there are
+    /// zones for the next one and the table all the same.
     pub(in crate::furrow) fn has_zones_to_recover_again(&self) -> bool {
         self.free_for_metadata() >= 2 * SPARE_ZONES_MIN
     }
 
-    /// Puts the rows of the journal, which ends in what does not count, into the table, and begins it again.
+    /// Puts the rows of the journal, which ends in what does not count, into the table, and begins
+    /// it again.
     pub(in crate::furrow) fn begin_journal_again(&self, committer: &mut Committer) -> Result<()> {
         let supply = self.supply(committer);
         if let Some(plan) = committer.plan_flush(self.layout(), &supply)
@@ -237,8 +243,8 @@ impl Furrow {
         let mut pairs = self.lock_pairs();
         let mut zones = MountedZones(self);
         let levels = self.view.levels();
-        // Pairs whose first record failed are still taken, although they hold nothing, and so are those of the manifest
-        // before and of a journal whose rows are in the table.
+        // Pairs whose first record failed are still taken, although they hold nothing, and so are
+        // those of the manifest before and of a journal whose rows are in the table.
         for _ in 0..2 {
             let outcome = committer.write_manifest(
                 &self.drive,

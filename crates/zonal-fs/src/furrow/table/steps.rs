@@ -131,8 +131,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Gives the journal its next pair. Where there is none, the manifest names the pairs whose rows the table lacks; a
-    /// commit needs another before it writes.
+    /// Gives the journal its next pair. Where there is none, the manifest names the pairs whose
+    /// rows the table lacks; a commit needs another before it writes.
     fn renew_journal(&mut self, drive: &Drive, zones: &mut dyn MetaZones) -> Result<()> {
         let taken = zones.take_journal().map_or_else(|| take_two(zones), Ok);
         match taken {
@@ -318,7 +318,8 @@ impl Committer {
         Some(self.plan_of(step, levels, (layout, supply)))
     }
 
-    /// From now on the rows of the journal are to be written as a run, if there are any and no others are.
+    /// From now on the rows of the journal are to be written as a run, if there are any and no
+    /// others are.
     fn freeze(&mut self) {
         if self.table.frozen_end.is_none() && !self.journal.is_in_table() {
             self.table.view.freeze();

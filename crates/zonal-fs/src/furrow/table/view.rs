@@ -182,7 +182,7 @@ impl View {
         layers.moved.freeze();
     }
 
-    /// Puts levels in the place of those before, which it returns, and of the frozen memtable if they have it.
+    /// Replaces the levels, and the frozen memtable if they hold it. Returns the levels before.
     pub(in crate::furrow) fn install(&self, levels: Arc<Levels>, frozen: Frozen) -> Arc<Levels> {
         let mut layers = self.write_layers();
         let before = std::mem::replace(&mut layers.levels, levels);
