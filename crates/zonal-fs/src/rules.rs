@@ -33,8 +33,8 @@ use crate::FsError;
 use crate::acl::{self, Acl};
 use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
 use crate::vfs::{
-    Attr, Caller, FileKind, NAME_MAX, Privilege, RenameFlags, Result, SYMLINK_MAX, SetAttr,
-    Timestamp, XATTR_VALUE_MAX,
+    Attr, Caller, FileKind, FileSystem, Ino, NAME_MAX, Privilege, RenameFlags, Result, SYMLINK_MAX,
+    SetAttr, Timestamp, XATTR_VALUE_MAX,
 };
 
 /// Setuid bit.
@@ -152,8 +152,18 @@ pub fn takes_capability(kind: FileKind, set: &SetAttr) -> bool {
     kind != FileKind::Directory && (chown || set.size.is_some() || set.kill_privileges)
 }
 
+/// Clears setuid and setgid of a file before its content changes, as Linux does: content that a
+/// caller without privilege has changed never runs with the rights of another user. The attributes
+/// are read first, so that a file without these bits stays untouched.
+pub fn take_setid(fs: &dyn FileSystem, caller: &Caller, ino: Ino) -> Result<()> {
+    if has_setid(&fs.getattr(ino)?) {
+        fs.setattr(caller, ino, &SetAttr { kill_privileges: true, ..SetAttr::default() })?;
+    }
+    Ok(())
+}
+
 /// Whether there is something for [`kill_privileges`] to clear, or for someone outside the group.
-pub fn has_setid(attr: &Attr) -> bool {
+fn has_setid(attr: &Attr) -> bool {
     attr.kind != FileKind::Directory && attr.perm & (SETUID | SETGID) != 0
 }
 

@@ -182,11 +182,8 @@ impl File {
         self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "allocating")?;
         let len = range.end.saturating_sub(range.start);
         self.run("allocating", |fs, ino| {
-            // Before, as Linux does: content that a caller without privilege has changed never runs
-            // with another's.
-            if self.kills_privileges() && rules::has_setid(&fs.getattr(ino)?) {
-                let kill = SetAttr { kill_privileges: true, ..SetAttr::default() };
-                fs.setattr(self.caller(), ino, &kill)?;
+            if self.kills_privileges() {
+                rules::take_setid(fs, self.caller(), ino)?;
             }
             fs.fallocate(ino, how, range.start, len)
         })

@@ -17,10 +17,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use zonal_fs::rules::{CAPABILITY_XATTR, has_setid};
-use zonal_fs::vfs::{
-    Attr, Caller, FileSystem, Ino, InodeFlags, Privilege, Result, SetAttr, WriteFlags,
-};
+use zonal_fs::rules::{CAPABILITY_XATTR, take_setid};
+use zonal_fs::vfs::{Attr, Caller, FileSystem, Ino, InodeFlags, Privilege, Result, WriteFlags};
 use zonal_fuse_transport::abi::{self, InitFlags, SetxattrFlags};
 use zonal_fuse_transport::{Header, NodeId, request};
 
@@ -107,7 +105,7 @@ pub(super) fn take_before_direct_write(
     request: &Header,
     ino: Ino,
 ) -> Result<()> {
-    take(fs, &caller(request, 0, privilege(request)), ino)
+    take_setid(fs, &caller(request, 0, privilege(request)), ino)
 }
 
 /// Takes set-id bits before an allocation: Linux does that itself from 6.1 on, knowing the caller's
@@ -117,14 +115,11 @@ pub(super) fn take_before_allocation(
     request: &Header,
     ino: Ino,
 ) -> Result<()> {
-    if is_root(request) { Ok(()) } else { take(fs, &caller(request, 0, Privilege::Full), ino) }
-}
-
-fn take(fs: &dyn FileSystem, caller: &Caller, ino: Ino) -> Result<()> {
-    if has_setid(&fs.getattr(ino)?) {
-        fs.setattr(caller, ino, &SetAttr { kill_privileges: true, ..SetAttr::default() })?;
+    if is_root(request) {
+        Ok(())
+    } else {
+        take_setid(fs, &caller(request, 0, Privilege::Full), ino)
     }
-    Ok(())
 }
 
 fn caller(request: &Header, umask: u32, privilege: Privilege) -> Caller {
