@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use zonal::mounts;
 
 use crate::error::Result;
 use crate::{ServeError, control};
@@ -96,15 +97,11 @@ fn is_dead(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// How many mounts there are of the file system at `point`: more than one after `mount --bind`. See proc(5) for the
-/// table; the third word of a line is the device.
+/// How many mounts there are of the file system at `point`: more than one after `mount --bind`.
 fn mounts_of(point: &Path) -> io::Result<usize> {
     let device = fs::metadata(point)?.dev();
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let table = fs::read("/proc/self/mountinfo")?;
-    let lines = table.split(|&byte| byte == b'\n');
-    let devices = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(2));
-    Ok(devices.filter(|&found| found == device.as_bytes()).count())
+    Ok(mounts::all()?.iter().filter(|mount| mount.device == *device).count())
 }
 
 /// Makes everything durable. umount(8) cannot tell whether the last commit worked; fsync can: of the

@@ -20,6 +20,7 @@ pub mod image;
 pub mod layer;
 mod limits;
 pub mod memory;
+pub mod mounts;
 pub mod nvme;
 pub mod placement;
 pub mod profile;
