@@ -24,6 +24,22 @@ use crate::session::{Serve, work};
 /// send at once.
 pub(crate) const SPARES_MAX: usize = 64;
 
+/// Threads that serve, and end with the mount.
+pub(crate) type Serving = Vec<JoinHandle<io::Result<()>>>;
+
+/// Waits until all threads have ended, also those that others start meanwhile. Fails if one has.
+pub(crate) fn join_all(threads: &Mutex<Serving>) -> io::Result<()> {
+    let mut outcome = Ok(());
+    loop {
+        // A thread may start others as long as it has not ended.
+        let last = threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(last) = last else { return outcome };
+        let ended =
+            last.join().unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
+        outcome = outcome.and(ended);
+    }
+}
+
 /// How threads work off the requests of `/dev/fuse`.
 #[derive(Clone)]
 pub(crate) struct Work {
@@ -45,7 +61,7 @@ struct Shared {
     how: Work,
     /// By which spare threads take requests. It is open as long as the others are there.
     device: Weak<Device>,
-    threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+    threads: Mutex<Serving>,
     /// Threads that wait for a request.
     free: AtomicUsize,
     /// Requests that threads are done with.
@@ -139,13 +155,13 @@ impl Crew {
 
     /// Waits until all of them have ended.
     pub(crate) fn join(self) -> io::Result<()> {
-        let outcome = self.shared.join();
+        let outcome = join_all(&self.shared.threads);
         self.shared.alarm.end();
         if self.watcher.join().is_err() {
             tracing::error!("the thread that watches the others panicked");
         }
         // It may have started one meanwhile.
-        outcome.and(self.shared.join())
+        outcome.and(join_all(&self.shared.threads))
     }
 }
 
@@ -164,18 +180,6 @@ impl Shared {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.push(thread);
         Ok(())
-    }
-
-    /// Waits until all threads have ended.
-    fn join(&self) -> io::Result<()> {
-        let mut outcome = Ok(());
-        loop {
-            let last = self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(last) = last else { return outcome };
-            let ended =
-                last.join().unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
-            outcome = outcome.and(ended);
-        }
     }
 
     /// Starts spare threads where they are needed, until the end.

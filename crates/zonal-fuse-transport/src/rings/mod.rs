@@ -18,10 +18,11 @@ mod slot;
 
 use std::fs;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::Errno;
+use crate::crew::join_all;
 use crate::mount::Mount;
 use crate::session::Serve;
 use queue::{Processor, Queue, Shared, Started};
@@ -106,25 +107,13 @@ pub(crate) struct Threads {
 impl Threads {
     /// Waits until the mount has ended.
     pub(crate) fn join(mut self) -> io::Result<()> {
-        let outcome = self.join_entries();
+        let outcome = join_all(&self.shared.threads);
         self.shared.alarm.end();
         if self.watcher.take().is_some_and(|watcher| watcher.join().is_err()) {
             tracing::error!("the thread that watches the rings panicked");
         }
         // It may have started one meanwhile.
-        outcome.and(self.join_entries())
-    }
-
-    fn join_entries(&self) -> io::Result<()> {
-        let mut outcome = Ok(());
-        loop {
-            // A thread may start others as long as it has not ended.
-            let last = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(last) = last else { return outcome };
-            let ended =
-                last.join().unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
-            outcome = outcome.and(ended);
-        }
+        outcome.and(join_all(&self.shared.threads))
     }
 }
 

@@ -24,7 +24,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -32,7 +32,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::entry;
 use crate::NodeId;
 use crate::alarm::Alarm;
-use crate::crew::SPARES_MAX;
+use crate::crew::{SPARES_MAX, Serving};
 use crate::mount::Mount;
 use crate::notify::Notifier;
 use crate::session::Serve;
@@ -53,7 +53,7 @@ pub(super) struct Shared {
     pub(super) entries_max: usize,
     /// Where threads may run that are not bound to a processor.
     pub(super) everywhere: CpuSet,
-    pub(super) threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+    pub(super) threads: Mutex<Serving>,
     pub(super) alarm: Alarm,
     echoes: AtomicU64,
 }
