@@ -1,7 +1,8 @@
 //! A zoned drive in one plain, sparse file, or on a disk without zones (`file/disk.rs`).
 //!
 //! - The file describes itself; nothing else is needed to open it.
-//! - kill −9 of the process loses nothing that returned, at any moment.
+//! - kill −9 of the process loses nothing that returned, at any moment. After a flush that failed, it loses what
+//!   a power cut may: the host may have forgotten what it could not write.
 //! - After a power cut of the host each zone holds what was written to it at least up to the last
 //!   [`flush`](ZonedDevice::flush), its pointer and condition true of that (D4); open zones come
 //!   back Closed, as on a real drive.
@@ -191,9 +192,13 @@ impl FileDrive {
         if mode == OpenMode::ReadWrite {
             // What the process before left in the page cache is relied on from here: also on the
             // medium, or a later power cut could take back a record that was acted on.
-            backing.sync().map_err(fail)?;
+            if let Err(error) = backing.sync() {
+                // A second attempt may succeed, and say nothing.
+                table.forget_live(&*backing);
+                return Err(fail(error));
+            }
             if !live {
-                table.rewrite_live(&*backing, boot).map_err(fail)?;
+                table.renew(&*backing, boot).map_err(fail)?;
             }
         }
         let follow =

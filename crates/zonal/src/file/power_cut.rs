@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 use super::backing::Backing;
 use super::format::{Description, Layout, PAGE, encode_header};
 use super::{FileDrive, OpenMode};
+use crate::error::Errno;
 use crate::{
     BlockSize, Geometry, GeometrySpec, LbaCount, Rules, Select, Zone, ZoneAction, ZoneCond, ZoneId,
     ZonedDevice,
@@ -34,11 +35,25 @@ struct Host {
     disk: BTreeMap<u64, Sector>,
     /// What each sector was since it was last made durable, oldest first.
     cached: BTreeMap<u64, Vec<Sector>>,
+    /// Sectors that could not be written to the disk: they are still read, and no sync tries again.
+    forgotten: BTreeMap<u64, Sector>,
+    /// What the next sync, and the next durable write, makes of what is cached.
+    next_sync: Fate,
+    next_record: Fate,
     /// Operations until the power goes; `None`: it stays.
     operations_left: Option<u64>,
     last_part: LastPart,
     /// What is done in the middle of the next sync.
     during_sync: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// What becomes of what is cached.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Fate {
+    #[default]
+    Durable,
+    /// The disk does not take it.
+    Forgotten,
 }
 
 /// How much of the last write gets into the cache.
@@ -53,13 +68,18 @@ enum LastPart {
 impl Host {
     fn sector(&self, index: u64) -> Sector {
         let cached = self.cached.get(&index).and_then(|versions| versions.last());
-        *cached.or_else(|| self.disk.get(&index)).unwrap_or(&[0; SECTOR])
+        let forgotten = self.forgotten.get(&index);
+        *cached.or(forgotten).or_else(|| self.disk.get(&index)).unwrap_or(&[0; SECTOR])
     }
 
     fn operate(&mut self) -> io::Result<()> {
         match &mut self.operations_left {
             None => Ok(()),
-            Some(0) => Err(io::Error::other("the power is cut")),
+            Some(0) => {
+                // Nobody is left to write more.
+                self.last_part = LastPart::Nothing;
+                Err(io::Error::other("the power is cut"))
+            }
             Some(left) => {
                 *left -= 1;
                 Ok(())
@@ -83,17 +103,24 @@ impl Host {
         }
     }
 
-    fn make_durable(&mut self, sectors: std::ops::Range<u64>) {
+    fn write_back(&mut self, sectors: std::ops::Range<u64>, fate: Fate) -> io::Result<()> {
         let indices: Vec<u64> = self.cached.range(sectors).map(|(&index, _)| index).collect();
         for index in indices {
-            let versions = self.cached.remove(&index).unwrap();
-            self.disk.insert(index, *versions.last().unwrap());
+            let newest = *self.cached.remove(&index).unwrap().last().unwrap();
+            if fate == Fate::Forgotten {
+                self.forgotten.insert(index, newest);
+            } else {
+                self.forgotten.remove(&index);
+                self.disk.insert(index, newest);
+            }
         }
+        if fate == Fate::Forgotten { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
     /// Each sector becomes any of its versions, the durable one included.
     fn cut(&mut self, rng: &mut ChaCha8Rng) {
         self.operations_left = None;
+        self.forgotten.clear();
         // Some cuts keep most, some lose most.
         let keep = rng.random_range(0.0..=1.0);
         for (index, versions) in std::mem::take(&mut self.cached) {
@@ -133,10 +160,11 @@ impl Backing for SharedHost {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut host = self.lock();
+        let last_part = host.last_part;
         let alive = host.operate();
         // A process that is killed during a write may leave a part of it, in whole sectors.
         let middle = (offset + data.len() as u64 / 2) / SECTOR as u64 * SECTOR as u64;
-        let done = match (&alive, host.last_part) {
+        let done = match (&alive, last_part) {
             (Ok(()), _) | (Err(_), LastPart::All) => data.len(),
             (Err(_), LastPart::Half) => usize::try_from(middle.saturating_sub(offset)).unwrap(),
             (Err(_), LastPart::Nothing) => 0,
@@ -149,8 +177,9 @@ impl Backing for SharedHost {
         self.write_at(offset, data)?;
         let sector = SECTOR as u64;
         let end = (offset + data.len() as u64).div_ceil(sector);
-        self.lock().make_durable(offset / sector..end);
-        Ok(())
+        let mut host = self.lock();
+        let fate = std::mem::take(&mut host.next_record);
+        host.write_back(offset / sector..end, fate)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -160,8 +189,8 @@ impl Backing for SharedHost {
         }
         let mut host = self.lock();
         host.operate()?;
-        host.make_durable(0..u64::MAX);
-        Ok(())
+        let fate = std::mem::take(&mut host.next_sync);
+        host.write_back(0..u64::MAX, fate)
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -545,6 +574,58 @@ fn damaged_tables_never_panic() {
         let boot = rng.random_range(0..2);
         if let Ok(drive) = open(&run.host, boot) {
             assert_eq!(drive.report_all().unwrap().len() as u64, ZONES);
+        }
+    }
+}
+
+/// What was written before is lost, and no sync of the host says so again. What the next process
+/// flushes stays.
+#[test]
+fn the_next_process_relies_on_nothing_that_a_failed_sync_has_lost() {
+    /// When the host fails: at a sync of the data, at the record of it, and when the next process
+    /// opens the drive.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum When {
+        Sync,
+        Record,
+        Open,
+    }
+    for when in [When::Sync, When::Record, When::Open] {
+        let mut run = Run::new(3);
+        let [kept, other] = [0, 1].map(ZoneId::new);
+        run.drive.append(kept, &block(1)).unwrap();
+        run.drive.flush().unwrap();
+        run.drive.append(kept, &block(2)).unwrap();
+        let host = run.host.clone();
+        match when {
+            When::Sync => host.lock().next_sync = Fate::Forgotten,
+            When::Record => {
+                host.lock().next_record = Fate::Forgotten;
+            }
+            When::Open => {}
+        }
+        if when == When::Open {
+            host.lock().next_sync = Fate::Forgotten;
+            assert!(open(&host, run.boot).is_err(), "the host says it once");
+        } else {
+            assert!(run.drive.flush().is_err(), "{when:?}");
+        }
+        run.restart(run.boot).unwrap();
+        let zone = run.drive.zone(kept).unwrap();
+        let (life, written) = (run.read_life(&zone), zone.written().unwrap().get());
+        assert_eq!(life.blocks.len() as u64, written, "{when:?}");
+        run.drive.append(kept, &block(7)).unwrap();
+        run.drive.append(other, &block(8)).unwrap();
+        run.drive.flush().unwrap();
+        let now = run.drive.report_all().unwrap();
+        let lives: Vec<_> = [kept, other].map(|id| run.read_life(&now[id.index()]).blocks).into();
+        host.lock().cut(&mut ChaCha8Rng::seed_from_u64(4));
+        run.restart(run.boot + 1).unwrap();
+        let after = run.drive.report_all().unwrap();
+        for (id, before) in [kept, other].into_iter().zip(lives) {
+            let zone = &after[id.index()];
+            assert_eq!(zone.written().unwrap().get(), before.len() as u64, "{when:?}: zone {id}");
+            assert_eq!(run.read_life(zone).blocks, before, "{when:?}: zone {id}");
         }
     }
 }

@@ -10,6 +10,11 @@
 //!   after the data that it speaks of is durable. After another boot it is what counts: every state
 //!   in it is true of flushed data (D4).
 //!
+//! What the host could not write it may forget and still show to who reads: its page cache has it,
+//! and the next sync succeeds. So a sync or a durable write that fails takes the live table's head
+//! away: the drive is opened with the durable table from then on, as after a power cut, and that is
+//! written anew.
+//!
 //! One change must not wait for a flush. The first write into a zone that was reset overwrites data
 //! that the durable table may still promise, or that a flush under way is about to promise. So the
 //! reset is journalled first, and the flush leaves the zone out ([`Table::discard_stale`]).
@@ -64,6 +69,8 @@ pub(crate) struct Table {
     emptied: Mutex<BTreeSet<ZoneId>>,
     /// Whether data was written since the last flush.
     data: AtomicBool,
+    /// Whether the drive had a live table when it was opened.
+    has_live_head: bool,
     /// Held during a flush. Taken before the lock of the journal.
     flushing: Mutex<()>,
     journal: Mutex<Journal>,
@@ -84,6 +91,9 @@ pub(crate) struct Recovered {
     pub(crate) states: Vec<ZoneState>,
     /// Whether they come from the live table of this boot.
     pub(crate) live: bool,
+    /// Whether there is a live table of any boot. Otherwise what is read of the durable one may not
+    /// be on the medium.
+    has_live_head: bool,
     durable: Durable,
 }
 
@@ -106,15 +116,16 @@ pub(crate) fn recover(
         Err(why) => return Ok(Err(why)),
     };
     let live = read(layout.live_at, layout.snapshot_at)?;
+    let has_live_head = live.starts_with(&LIVE_MAGIC);
     if let Some(states) = parse_live(drive, &live, boot) {
-        return Ok(Ok(Recovered { states, live: true, durable }));
+        return Ok(Ok(Recovered { states, live: true, has_live_head, durable }));
     }
     let cycle = |(&state, zone): (&ZoneState, ZoneId)| {
         next(drive.rules, state, Event::PowerCycle, geometry.capacity_of(zone))
             .expect("every zone can be power cycled")
     };
     let states = durable.states.iter().zip(geometry.zones()).map(cycle).collect();
-    Ok(Ok(Recovered { states, live: false, durable }))
+    Ok(Ok(Recovered { states, live: false, has_live_head, durable }))
 }
 
 /// The live table, if it is of this boot and every entry is valid.
@@ -222,7 +233,7 @@ fn record_len(entries: usize) -> u64 {
 
 impl Table {
     pub(crate) fn new(drive: &Description, recovered: Recovered) -> Self {
-        let Recovered { states, durable, .. } = recovered;
+        let Recovered { states, durable, has_live_head, .. } = recovered;
         let flags = |flag: &dyn Fn(usize) -> bool| {
             (0..states.len()).map(|index| AtomicBool::new(flag(index))).collect::<Box<[_]>>()
         };
@@ -247,13 +258,14 @@ impl Table {
             emptied: Mutex::new(emptied),
             // Whatever the last process wrote is synced by open.
             data: AtomicBool::new(false),
+            has_live_head,
             flushing: Mutex::new(()),
             journal: Mutex::new(Journal { durable, promised: Vec::new(), broken: false }),
         }
     }
 
     /// Writes the whole live table and then the boot it is true in.
-    pub(crate) fn rewrite_live(&self, backing: &dyn Backing, boot: BootId) -> std::io::Result<()> {
+    fn rewrite_live(&self, backing: &dyn Backing, boot: BootId) -> std::io::Result<()> {
         backing.write_at(self.layout.live_at, &[0; size_of::<LiveHeader>()])?;
         let entry = |zone: ZoneId| encode_entry(zone, self.latest(zone));
         let entries: Vec<ZoneEntry> = self.geometry.zones().map(entry).collect();
@@ -334,7 +346,9 @@ impl Table {
         let synced = backing.sync();
         let mut journal = self.journal();
         let changes = std::mem::take(&mut journal.promised);
-        journal.broken |= synced.is_err();
+        if synced.is_err() {
+            self.distrust(backing, &mut journal);
+        }
         synced?;
         if changes.is_empty() { Ok(()) } else { self.commit(backing, &mut journal, &changes) }
     }
@@ -380,8 +394,34 @@ impl Table {
         } else {
             self.write_snapshot(backing, &mut journal.durable)
         };
-        journal.broken |= written.is_err();
+        if written.is_err() {
+            self.distrust(backing, journal);
+        }
         written
+    }
+
+    /// Something that should have become durable may be lost. The states of the live table speak of
+    /// it, so that table is not to count any more.
+    fn distrust(&self, backing: &dyn Backing, journal: &mut Journal) {
+        journal.broken = true;
+        self.forget_live(backing);
+    }
+
+    /// Takes the head of the live table away.
+    pub(crate) fn forget_live(&self, backing: &dyn Backing) {
+        if let Err(error) = backing.write_at(self.layout.live_at, &[0; size_of::<LiveHeader>()]) {
+            tracing::error!(%error, "the next process may rely on what was not written");
+        }
+    }
+
+    /// Begins both tables of a drive that is not opened by its live one, once all else is durable.
+    pub(crate) fn renew(&self, backing: &dyn Backing, boot: BootId) -> std::io::Result<()> {
+        if !self.has_live_head {
+            let mut journal = self.journal();
+            journal.durable.seq += 1;
+            self.write_snapshot(backing, &mut journal.durable)?;
+        }
+        self.rewrite_live(backing, boot)
     }
 
     fn write_record(
