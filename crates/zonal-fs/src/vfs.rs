@@ -68,6 +68,11 @@ impl Timestamp {
         Self { secs: ns.div_euclid(second), nanos }
     }
 
+    /// The same number again; the last one of those before or after where it is too large.
+    pub const fn as_ns(self) -> i64 {
+        self.secs.saturating_mul(SECOND_NS as i64).saturating_add(self.nanos as i64)
+    }
+
     /// Whole seconds since 1970, rounded down.
     pub const fn secs(self) -> i64 {
         self.secs

@@ -7,19 +7,19 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, Caller, FileKind, FileSystem, Ino, SetAttr, WriteFlags};
 
 use crate::store::Files;
-use crate::unsynced::{Change, Times, Unsynced};
+use crate::unsynced::{Change, Times, Unsynced, plain_name};
 use crate::{Error, Result};
 
 /// When a file was last changed, in the clock of who changed it.
 pub(crate) fn changed_ns(attr: &Attr) -> i64 {
-    attr.ctime.secs().saturating_mul(1_000_000_000).saturating_add(attr.ctime.nanos().into())
+    attr.ctime.as_ns()
 }
 
 /// Opens the memory that outlives the process, and writes again what is noted there.
 pub(crate) fn open_unsynced(files: &Files, folder: &Path) -> Result<Unsynced> {
     let uuid = uuid::Uuid::from_bytes(files.uuid()).to_string();
     let failed = |source| {
-        let path = folder.join(format!("zonal-{uuid}.unsynced"));
+        let path = folder.join(plain_name(&uuid));
         Error::Unsynced { path, source }
     };
     let created_ns = files.created_ns().map_err(replaying)?;

@@ -503,8 +503,7 @@ impl Files {
 
     /// When it was made, nanoseconds since 1970.
     pub(crate) fn created_ns(&self) -> zonal_fs::vfs::Result<i64> {
-        let made = self.fs().getattr(self.fs().root())?.btime;
-        Ok(made.secs().saturating_mul(1_000_000_000).saturating_add(made.nanos().into()))
+        Ok(self.fs().getattr(self.fs().root())?.btime.as_ns())
     }
 
     /// Commits since it was made.

@@ -354,7 +354,7 @@ fn find(folder: &Path, uuid: &str) -> io::Result<Option<(PathBuf, OwnedFd)>> {
 }
 
 /// The name of the file where nobody else has taken it.
-fn plain_name(uuid: &str) -> String {
+pub(crate) fn plain_name(uuid: &str) -> String {
     format!("zonal-{uuid}.unsynced")
 }
 

@@ -5,24 +5,19 @@
 //! many are tried.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
-use std::collections::BTreeMap;
+mod volume;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use volume::{Files, count, files, formatted, geometry, mount, seed};
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder};
-use zonal::profile::Changes;
-use zonal::{
-    ByteCount, DeviceError, Geometry, Lba, LbaCount, ManualClock, Select, Zone, ZoneAction, ZoneId,
-    ZonedDevice,
-};
-use zonal_fs::FsError;
-use zonal_fs::volume::{OpenFlags, Upkeep, Volume, VolumeOptions};
-use zonal_fs::zonefs::{MkfsOptions, mkfs};
-use zonal_kv::zones::ZoneStore;
+use zonal::{DeviceError, Geometry, Lba, LbaCount, Select, Zone, ZoneAction, ZoneId, ZonedDevice};
+use zonal_fs::volume::{OpenFlags, Volume};
 
 /// Flushes of the workload below, and more.
 const FLUSHES: u64 = 40;
@@ -80,35 +75,6 @@ impl ZonedDevice for Flaky {
         }
         self.below.flush()
     }
-}
-
-/// A drive with an empty zonefs, all of it durable.
-fn formatted() -> Image {
-    let shape = "zone=64K,zones=16,block=4096,active=14,open=14";
-    let geometry = Geometry::new(shape.parse::<Changes>().unwrap().geometry().unwrap()).unwrap();
-    let recorder = Recorder::new(Image::empty(&geometry));
-    let options = MkfsOptions { uuid: [5; 16], ..MkfsOptions::default() };
-    mkfs(&recorder, &options, &mut |_| ()).unwrap();
-    let recording = recorder.finish();
-    let mut outage = Outage::at_start(&recording);
-    while outage.step() {}
-    outage.everything()
-}
-
-fn mount(device: Arc<dyn ZonedDevice>) -> Result<Volume, FsError> {
-    let clock = Arc::new(ManualClock::new(1_000));
-    let store = ZoneStore::mount(device, clock, ByteCount::new(1 << 20))?;
-    let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
-    Ok(Volume::new(Arc::new(store), &options))
-}
-
-/// Names and contents.
-type Files = BTreeMap<String, Vec<u8>>;
-
-fn files(volume: &Volume) -> Files {
-    let names = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().name);
-    let names = names.map(|name| name.into_string().unwrap());
-    names.map(|name| (name.clone(), volume.read(format!("/{name}")).unwrap())).collect()
 }
 
 /// What a process has done: the states it went through, and the last one that it knows to be
@@ -185,12 +151,9 @@ fn check(start: &Image, fails: Fails, random: &mut ChaCha8Rng, tries: u64) -> u6
 
 #[test]
 fn what_was_synced_survives_a_failed_flush_a_kill_and_a_cut_of_the_next_process() {
-    let seed = std::env::var("SEED").ok().map(|text| text.parse().unwrap());
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
-    println!("SEED={seed}");
-    let tries = 4 * std::env::var("COUNT").ok().map_or(1, |text| text.parse::<u64>().unwrap());
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let start = formatted();
+    let mut random = ChaCha8Rng::seed_from_u64(seed());
+    let tries = count(4);
+    let start = formatted(&geometry("zone=64K,zones=16,block=4096,active=14,open=14"));
     let mut tried = 0;
     for number in 0..FLUSHES {
         for fails in [Fails::Once(number), Fails::From(number)] {

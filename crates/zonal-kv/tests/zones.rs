@@ -4,64 +4,21 @@
 //! states are tried.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
+mod volume;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use volume::{Files, MEMORY, count, files, formatted, geometry, mount, seed};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder};
-use zonal::profile::Changes;
-use zonal::{ByteCount, Geometry, ManualClock, ZoneCond, ZoneFailure, ZoneId, ZonedDevice};
+use zonal::{ManualClock, ZoneCond, ZoneFailure, ZoneId, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::vfs::FileSystem;
 use zonal_fs::volume::{Upkeep, Volume, VolumeOptions};
-use zonal_fs::zonefs::{MkfsOptions, mkfs};
 use zonal_kv::zones::ZoneStore;
-
-const MEMORY: ByteCount = ByteCount::new(1 << 20);
-
-fn geometry(text: &str) -> Geometry {
-    Geometry::new(text.parse::<Changes>().unwrap().geometry().unwrap()).unwrap()
-}
-
-/// A drive with an empty zonefs, all of it durable.
-fn formatted(geometry: &Geometry) -> Image {
-    let recorder = Recorder::new(Image::empty(geometry));
-    let options = MkfsOptions { uuid: [5; 16], ..MkfsOptions::default() };
-    mkfs(&recorder, &options, &mut |_| ()).unwrap();
-    let recording = recorder.finish();
-    let mut outage = Outage::at_start(&recording);
-    while outage.step() {}
-    outage.everything()
-}
-
-fn mount(device: Arc<dyn ZonedDevice>) -> Result<Volume, FsError> {
-    let clock = Arc::new(ManualClock::new(1_000));
-    let store = ZoneStore::mount(device, clock, MEMORY)?;
-    let options = VolumeOptions { upkeep: Upkeep::Caller, ..VolumeOptions::default() };
-    Ok(Volume::new(Arc::new(store), &options))
-}
-
-/// Names and contents.
-type Files = BTreeMap<String, Vec<u8>>;
-
-fn files(volume: &Volume) -> Files {
-    let names = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().name);
-    let names = names.map(|name| name.into_string().unwrap());
-    names.map(|name| (name.clone(), volume.read(format!("/{name}")).unwrap())).collect()
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("SEED").ok().map(|text| text.parse().unwrap());
-    let seed = given.unwrap_or_else(|| u64::from(std::process::id()));
-    println!("SEED={seed}");
-    seed
-}
-
-fn count(default: u64) -> u64 {
-    default * std::env::var("COUNT").ok().map_or(1, |text| text.parse().unwrap())
-}
 
 /// What was there after each operation, and what a cut must at least show from a step on.
 struct Run {
