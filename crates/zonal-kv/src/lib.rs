@@ -11,7 +11,7 @@
 //!   before the call returns, so they survive both.
 //!
 //! A copy of the process that fork(2) has made can do nothing with the store, and its end leaves
-//! the store alone.
+//! the store alone. It can open others.
 //!
 //! | module | question |
 //! | --- | --- |

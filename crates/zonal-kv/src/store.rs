@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -77,12 +78,40 @@ enum Want {
     End,
 }
 
-/// The stores of this process, by device: a drive is opened once, whoever asks.
-static STORES: Mutex<BTreeMap<String, Weak<Store>>> = Mutex::new(BTreeMap::new());
+/// The stores of a process, by device: a drive is opened once, whoever asks.
+struct Stores {
+    process: i32,
+    open: Mutex<BTreeMap<String, Weak<Store>>>,
+}
 
-/// The last process that has opened a store: a copy of it that fork(2) has made has nothing to
-/// close.
-static OPENER: AtomicI32 = AtomicI32::new(0);
+/// Those of the last process that has opened one. A copy of it that fork(2) has made gets others:
+/// it has nothing to close, and a thread that it does not have may hold the lock of these.
+static STORES: AtomicPtr<Stores> = AtomicPtr::new(ptr::null_mut());
+
+impl Stores {
+    /// Those of this process, if it has opened a store.
+    fn find() -> Option<&'static Self> {
+        // SAFETY: what is put there is never freed.
+        let last = unsafe { STORES.load(Ordering::Acquire).as_ref() };
+        last.filter(|last| last.process == process())
+    }
+
+    /// Those of this process.
+    fn get() -> &'static Self {
+        let mut last = STORES.load(Ordering::Acquire);
+        loop {
+            if let Some(found) = Self::find() {
+                return found;
+            }
+            let new = Box::leak(Box::new(Self { process: process(), open: Mutex::default() }));
+            match STORES.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return new,
+                // A few bytes are lost to another thread that was first.
+                Err(other) => last = other,
+            }
+        }
+    }
+}
 
 /// Number of this process. A copy that fork(2) has made has another one.
 fn process() -> i32 {
@@ -116,10 +145,9 @@ impl Store {
         let path = Path::new(&address.device).canonicalize();
         let key = path.map_or_else(|_| address.device.clone(), |path| path.display().to_string());
         // Held while a store opens or closes: so nobody finds a drive that is still being closed.
-        let mut stores = lock(&STORES);
+        let mut stores = lock(&Stores::get().open);
         if let Some(store) = stores.get(&key).and_then(Weak::upgrade)
             && !store.is_closed.load(Ordering::Acquire)
-            && store.core.check_process().is_ok()
         {
             return if store.is_zonefs && accepts == Accepts::Furrow {
                 Err(Error::Zonefs { device: address.device })
@@ -129,7 +157,6 @@ impl Store {
         }
         let store = Self::mount(&address, accepts)?;
         stores.insert(key, Arc::downgrade(&store));
-        OPENER.store(process(), Ordering::Release);
         Ok(store)
     }
 
@@ -139,16 +166,14 @@ impl Store {
             // Another thread may have held the lock when this process was made.
             return Ok(());
         }
-        let _stores = lock(&STORES);
+        let _stores = lock(&Stores::get().open);
         Arc::into_inner(self).map_or(Ok(()), |store| store.close())
     }
 
     /// Closes all that is open: the process ends. Handles that are left only give errors.
     pub fn close_all() {
-        if OPENER.load(Ordering::Acquire) != process() {
-            return;
-        }
-        let mut stores = lock(&STORES);
+        let Some(stores) = Stores::find() else { return };
+        let mut stores = lock(&stores.open);
         for store in std::mem::take(&mut *stores).into_values().filter_map(|store| store.upgrade())
         {
             if let Err(error) = store.close() {

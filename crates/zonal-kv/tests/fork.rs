@@ -7,7 +7,9 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use zonal::file::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use zonal::wait::wait_until;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
 use zonal_fs::volume::OpenFlags;
@@ -114,10 +116,48 @@ fn check(holds: Holds) {
     assert_eq!((log.read(&mut content, 0).unwrap(), &content[..]), (12, &b"before after"[..]));
 }
 
+/// A thread opens a store when the process is copied, and the copy opens another one.
+fn check_copy_during_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let uri = drive(folder.path(), Holds::Furrow);
+    // Opening this device waits until somebody reads the trace.
+    let trace = folder.path().join("trace");
+    mknodat(CWD, &trace, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let waiting = format!("zonal://trace({}):mem:zones=9", trace.display());
+    let (tell, thread) = std::sync::mpsc::channel();
+    let opener = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        Store::open(&waiting, Accepts::FurrowAndZonefs).map(drop)
+    });
+    let place = format!("/proc/self/task/{}", thread.recv().unwrap());
+    wait_until(|| {
+        let read = |name| std::fs::read_to_string(format!("{place}/{name}")).unwrap();
+        // Some kernels do not tell where.
+        let is_there = ["wait_for_partner", "fifo_open", "0"].contains(&read("wchan").as_str());
+        is_there && read("status").contains("State:\tS")
+    });
+    // SAFETY: the copy goes on in this block alone, and ends in it.
+    let child = unsafe { fork() };
+    assert!(child >= 0, "fork");
+    if child == 0 {
+        let opened = std::panic::catch_unwind(|| {
+            Store::open(&uri, Accepts::Furrow).and_then(Store::release)
+        });
+        // SAFETY: the copy has nothing else to do.
+        unsafe { _exit(i32::from(!matches!(opened, Ok(Ok(()))))) }
+    }
+    let pid = rustix::process::Pid::from_raw(child);
+    let ended = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).unwrap();
+    assert_eq!(ended.unwrap().1.exit_status(), Some(0));
+    drop(std::fs::File::open(&trace).unwrap());
+    assert!(opener.join().unwrap().is_err(), "there is no file system");
+}
+
 /// One test for both: a lock that another thread held would be locked for ever in the copy.
 #[test]
 fn a_copy_of_the_process_leaves_an_open_store_alone() {
     for holds in [Holds::Furrow, Holds::Zonefs] {
         check(holds);
     }
+    check_copy_during_open();
 }
