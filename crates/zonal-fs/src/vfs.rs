@@ -523,6 +523,18 @@ pub trait FileSystem: Send + Sync {
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()>;
 
+    /// The same with flags, which matter where listing a directory moves its access time.
+    fn readdir_with(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        flags: ReadFlags,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        let _ = flags;
+        self.readdir(ino, cookie, each)
+    }
+
     /// Allocates, punches or zeroes a range.
     fn fallocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()>;
 

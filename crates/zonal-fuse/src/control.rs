@@ -294,6 +294,19 @@ impl FileSystem for Control {
         self.fs.readdir(ino, cookie, each)
     }
 
+    fn readdir_with(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        flags: ReadFlags,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        if is_own(ino) {
+            return self.list(ino, cookie, each);
+        }
+        self.fs.readdir_with(ino, cookie, flags, each)
+    }
+
     fn fallocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()> {
         refuse(ino)?;
         self.fs.fallocate(ino, how, offset, len)

@@ -9,7 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{CWD, IFlags, RenameFlags, ioctl_getflags, ioctl_setflags, renameat_with};
+use rustix::fs::{
+    CWD, Dir, IFlags, Mode, OFlags, RenameFlags, ioctl_getflags, ioctl_setflags, renameat_with,
+};
 
 const NOBODY: u32 = 65534;
 
@@ -115,6 +117,37 @@ fn a_file_opened_with_o_noatime_is_read_without_a_trace() {
         assert_eq!((meta.atime(), meta.atime_nsec()), before, "{flags:o}");
     }
     assert!(read(&file) > before, "without the flag");
+    mounted.unmount();
+}
+
+#[test]
+fn a_directory_opened_with_o_noatime_is_listed_without_a_trace() {
+    let Some(mut mounted) = mounted::mount_with("relatime") else { return };
+    for options in ["relatime", "strictatime"] {
+        mounted.remount(options);
+        let dir = mounted.path(options);
+        fs::create_dir(&dir).unwrap();
+        let atime = || {
+            let meta = fs::metadata(&dir).unwrap();
+            (meta.atime(), meta.atime_nsec())
+        };
+        let before = atime();
+        // With relatime too the access time is due: the directory has changed since.
+        let number = (0..1_000_000).find(|number| {
+            fs::write(dir.join(number.to_string()), "").unwrap();
+            fs::metadata(&dir).unwrap().mtime_nsec() != before.1
+        });
+        let names = number.unwrap() + 1;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOATIME;
+        let quiet = rustix::fs::open(&dir, flags, Mode::empty()).unwrap();
+        let found = Dir::new(quiet).unwrap().count();
+        assert_eq!(found, names + 2, "{options}: with . and ..");
+        assert_eq!(atime(), before, "{options}");
+        // Nothing of the listing is cached.
+        mounted.remount(options);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), names);
+        assert!(atime() > before, "{options}: without the flag");
+    }
     mounted.unmount();
 }
 

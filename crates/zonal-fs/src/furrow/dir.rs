@@ -13,8 +13,8 @@ use crate::FsError;
 use crate::protect;
 use crate::rules::{self, RenameAction, RenameTarget};
 use crate::vfs::{
-    Attr, Caller, DirEntry, FileKind, Ino, InodeFlags, Listing, NewInode, RenameFlags, Result,
-    Timestamp,
+    Attr, Caller, DirEntry, FileKind, Ino, InodeFlags, Listing, NewInode, ReadFlags, RenameFlags,
+    Result, Timestamp,
 };
 
 /// Cookies of `.` and `..`; entries follow.
@@ -328,6 +328,7 @@ impl Furrow {
         &self,
         ino: Ino,
         cookie: u64,
+        flags: ReadFlags,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         let mut from = cookie.saturating_add(1);
@@ -361,6 +362,9 @@ impl Furrow {
             }
             Err(Stop::NotLoaded(Missing::Entries(ino, from)))
         })?;
+        if flags.contains(ReadFlags::NO_ATIME) {
+            return Ok(());
+        }
         self.touch_atime(ino).map(drop)
     }
 }

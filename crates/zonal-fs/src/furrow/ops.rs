@@ -117,7 +117,17 @@ impl FileSystem for Furrow {
         cookie: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
-        self.list(ino, cookie, each)
+        self.list(ino, cookie, ReadFlags::empty(), each)
+    }
+
+    fn readdir_with(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        flags: ReadFlags,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        self.list(ino, cookie, flags, each)
     }
 
     fn fallocate(&self, ino: Ino, how: crate::vfs::Allocate, offset: u64, len: u64) -> Result<()> {

@@ -91,7 +91,7 @@ impl Front {
 
     pub(super) fn list(&self, ino: NodeId, read: Read) -> Result<listing::Listing, Errno> {
         let mut listing = listing::Listing::new(read.size);
-        for found in self.entries(ino, read.offset, read.size / ENTRY_BYTES)? {
+        for found in self.entries(ino, read, ENTRY_BYTES)? {
             if listing.add(&found.name(found.kind.format())) == Added::Full {
                 break;
             }
@@ -101,7 +101,7 @@ impl Front {
 
     pub(super) fn list_plus(&self, ino: NodeId, read: Read) -> Result<listing::Listing, Errno> {
         let mut listing = listing::Listing::new(read.size);
-        for found in self.entries(ino, read.offset, read.size / ENTRY_PLUS_BYTES)? {
+        for found in self.entries(ino, read, ENTRY_PLUS_BYTES)? {
             // The kernel counts no lookup for these two.
             let dot = matches!(&*found.name, b"." | b"..");
             let entry = self.run(Operation::Readdirplus, ino, |fs, _| {
@@ -125,12 +125,14 @@ impl Front {
         Ok(listing)
     }
 
-    /// Up to `limit` entries from `cookie` on.
-    fn entries(&self, ino: NodeId, cookie: u64, limit: u32) -> Result<Vec<Found>, Errno> {
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    /// Entries as a request asks for them: as many as it has room for, if they have so many bytes
+    /// each.
+    fn entries(&self, ino: NodeId, read: Read, entry_bytes: u32) -> Result<Vec<Found>, Errno> {
+        let limit = usize::try_from(read.size / entry_bytes).unwrap_or(usize::MAX);
+        let how = convert::read_flags(read.how, read.flags);
         self.run(Operation::Readdir, ino, |fs, ino| {
             let mut entries = Vec::new();
-            fs.readdir(ino, cookie, &mut |entry: DirEntry<'_>| {
+            fs.readdir_with(ino, read.offset, how, &mut |entry: DirEntry<'_>| {
                 if entries.len() == limit {
                     return Listing::Enough;
                 }
