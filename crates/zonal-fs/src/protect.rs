@@ -4,7 +4,7 @@
 //! | | immutable | append-only |
 //! | --- | --- | --- |
 //! | open for writing | no | only with `O_APPEND` |
-//! | mode, owner, length, times, attributes | no | no; times may be set to now |
+//! | mode, owner, length, times, attributes | no | no; times may become now, capabilities go |
 //! | a new link to it, renaming or removing it | no | no |
 //! | a new entry in the directory | no | yes |
 //! | removing or renaming an entry of the directory | no | no |
@@ -14,6 +14,7 @@
 //! not be refused any more. So may the time at which it was.
 
 use crate::FsError;
+use crate::rules::CAPABILITY_XATTR;
 use crate::vfs::{Allocate, InodeFlags, Result, SetAttr, SetTime, WriteFlags};
 
 const LOCKED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND_ONLY);
@@ -54,9 +55,16 @@ pub fn check_setattr(flags: InodeFlags, set: &SetAttr) -> Result<()> {
     refuse(flags, times.map(forbidding).collect())
 }
 
-/// Whether extended attributes may be set or removed, and links to the inode made.
+/// Whether extended attributes may be set, and links to the inode made.
 pub fn check_inode(flags: InodeFlags) -> Result<()> {
     refuse(flags, LOCKED)
+}
+
+/// Whether an extended attribute may be removed. A write takes capabilities, also one that appends,
+/// and the kernel removes them by this before.
+pub fn check_xattr_removal(flags: InodeFlags, name: &[u8]) -> Result<()> {
+    let forbidding = if name == CAPABILITY_XATTR { InodeFlags::IMMUTABLE } else { LOCKED };
+    refuse(flags, forbidding)
 }
 
 /// Whether a directory takes a new entry.

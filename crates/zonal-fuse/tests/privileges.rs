@@ -10,11 +10,13 @@ mod mounted;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
+use mounted::ext4::Ext4;
 use mounted::tools::{self, User};
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{IFlags, XattrFlags, getxattr, ioctl_getflags, ioctl_setflags, setxattr};
+use rustix::io::Errno;
 
 /// Owner and group of the files.
 const OWNER: u32 = 5555;
@@ -115,8 +117,8 @@ fn compare(options: &str) {
     }
     let Some(mounted) = mounted::mount_with(options) else { return };
     let cases = cases();
-    let ext4 = Ext4::mount(&mounted.outside("ext4"));
-    let linux = ext4.as_ref().map(|ext4| outcomes(&ext4.0, &cases));
+    let ext4 = ext4();
+    let linux = ext4.as_ref().map(|ext4| outcomes(ext4.root(), &cases));
     let ours = outcomes(&mounted.root(), &cases);
     let mut failures = Vec::new();
     for (number, case) in cases.iter().enumerate() {
@@ -136,6 +138,45 @@ fn compare(options: &str) {
     }
     println!("{} cases", cases.len());
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// An ext4; says why there is none.
+fn ext4() -> Option<Ext4> {
+    Ext4::mount()
+        .inspect_err(|why| println!("compared with the table alone: no ext4 can be mounted: {why}"))
+        .ok()
+}
+
+#[test]
+fn an_append_to_an_append_only_file_takes_its_capability_as_on_ext4() {
+    if tools::find("python3").is_none() {
+        return;
+    }
+    for options in ["", "writeback"] {
+        let Some(mounted) = mounted::mount_with(options) else { return };
+        let ext4 = ext4();
+        let linux = ext4.as_ref().map(|ext4| ext4.root().to_owned());
+        for root in linux.into_iter().chain([mounted.root()]) {
+            // Of another user than root, ext4 refuses to take set-id bits of such a file.
+            for (user, mode) in [(USERS[0], 0o4777), (USERS[1], 0o777)] {
+                let path = root.join(user.uid.to_string());
+                fs::write(&path, "content").unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                setxattr(&path, CAPABILITY, &VALUE, XattrFlags::CREATE).unwrap();
+                let file = File::open(&path).unwrap();
+                let flags = ioctl_getflags(&file).unwrap();
+                ioctl_setflags(&file, flags | IFlags::APPEND).unwrap();
+                change(user, &root, &format!("append {}\n", user.uid));
+                let what = format!("{options}: {user:?} at {}", root.display());
+                assert_eq!(fs::read_to_string(&path).unwrap(), "contentnew", "{what}");
+                assert!(getxattr(&path, CAPABILITY, &mut [0; 64][..]).is_err(), "{what}");
+                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "{what}");
+                let other = setxattr(&path, "user.a", b"", XattrFlags::empty());
+                assert_eq!(other, Err(Errno::PERM), "{what}: it is append-only");
+                ioctl_setflags(&file, flags).unwrap();
+            }
+        }
+    }
 }
 
 fn cases() -> Vec<Case> {
@@ -249,33 +290,4 @@ fn change(user: User, root: &Path, lines: &str) {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.is_empty(), "{user:?}: {}\n{said}", output.status);
-}
-
-/// An ext4 in a file, while it lives.
-struct Ext4(PathBuf);
-
-impl Ext4 {
-    /// Mounts one on a new directory; says why where that is impossible.
-    fn mount(point: &Path) -> Option<Self> {
-        let mkfs = tools::find("mkfs.ext4")?;
-        fs::create_dir(point).unwrap();
-        let image = point.with_extension("image");
-        File::create(&image).unwrap().set_len(256 << 20).unwrap();
-        tools::run(Command::new(mkfs).args(["-q", "-N", "8192"]).arg(&image));
-        let mount = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(point).output();
-        match mount {
-            Ok(output) if output.status.success() => Some(Self(point.to_owned())),
-            failed => {
-                println!("compared with the table alone: no ext4 can be mounted: {failed:?}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Ext4 {
-    fn drop(&mut self) {
-        // With the device that mount(8) has made for it.
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
 }

@@ -113,7 +113,7 @@ impl Furrow {
         rules::check_xattr_name(name)?;
         self.loaded(|| {
             let mut state = self.write_state();
-            protect::check_inode(state.inode(ino)?.flags)?;
+            protect::check_xattr_removal(state.inode(ino)?.flags, name)?;
             if !state.inode(ino)?.xattrs.contains(name) {
                 return Err(FsError::NoAttribute.into());
             }

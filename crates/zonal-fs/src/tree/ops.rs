@@ -366,7 +366,7 @@ impl FileSystem for Tree {
         let now = self.now();
         let mut state = self.state();
         let inode = state.inode_mut(ino)?;
-        protect::check_inode(inode.attr.flags)?;
+        protect::check_xattr_removal(inode.attr.flags, name)?;
         inode.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
         inode.attr.ctime = now;
         Ok(())

@@ -14,8 +14,8 @@ pub(crate) struct Ext4 {
 }
 
 impl Ext4 {
-    /// Makes and mounts one, or says why this machine cannot and returns `None`.
-    pub(crate) fn mount() -> Option<Self> {
+    /// Makes and mounts one, or says why this machine cannot.
+    pub(crate) fn mount() -> Result<Self, String> {
         let dir = TempDir::with_prefix("zonal-ext4-").unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let (image, root) = (dir.path().join("image"), dir.path().join("mnt"));
@@ -30,11 +30,8 @@ impl Ext4 {
         make.args(["-q", "-b", "4096", "-I", "256"]).arg(&image);
         let mut mount = Command::new("mount");
         mount.args(["-o", "loop,relatime"]).arg(&image).arg(&root);
-        if let Err(why) = run(&mut make).and_then(|()| run(&mut mount)) {
-            println!("SKIP: no ext4 to compare with: {}", why.trim());
-            return None;
-        }
-        Some(Ext4 { dir, root })
+        run(&mut make).and_then(|()| run(&mut mount)).map_err(|why| why.trim().to_owned())?;
+        Ok(Ext4 { dir, root })
     }
 
     /// The directory it is mounted on.

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "this is test code")]
 
 pub(crate) mod content;
+pub(crate) mod ext4;
 pub(crate) mod held;
 pub(crate) mod mapped;
 pub(crate) mod offer;
