@@ -286,6 +286,8 @@ fn a_mount_that_only_reads_becomes_writable_when_nothing_is_open() {
     let open = fs::File::open(dir.join("before")).unwrap();
     let refused = errors(&remount());
     assert!(refused.contains("mounted read-only") && refused.contains("busy"), "{refused}");
+    let (me, file) = (format!("process {} (", std::process::id()), dir.join("before"));
+    assert!(refused.contains(&me) && refused.contains(text(&file)), "{refused}");
     assert_eq!(write("while").unwrap_err().raw_os_error(), Some(30), "EROFS");
     drop(open);
     // Another reader keeps the drive as it is.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use zonal_fs::FsError;
 
 /// Result of serving.
+use crate::users::User;
+
 pub type Result<T, E = ServeError> = std::result::Result<T, E>;
 
 /// Failure to mount, serve or unmount.
@@ -54,9 +56,7 @@ pub enum ServeError {
         point: PathBuf,
     },
     /// A process still uses the mount.
-    #[error(
-        "{point} is busy: a process has a file open there or works in it (see fuser -vm {point})"
-    )]
+    #[error("{point} is busy: {}", used(.users))]
     Busy {
         /// The directory.
         point: PathBuf,
@@ -66,6 +66,8 @@ pub enum ServeError {
     NotDurable {
         /// The directory.
         point: PathBuf,
+        /// Those that can be found.
+        users: Vec<User>,
         /// What the system said.
         source: io::Error,
     },
@@ -87,4 +89,17 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// Who uses a mount, of many the first ones.
+fn used(users: &[User]) -> String {
+    const SHOWN: usize = 5;
+    if users.is_empty() {
+        return "a process has a file open there or works in it".to_owned();
+    }
+    let mut shown: Vec<String> = users.iter().take(SHOWN).map(ToString::to_string).collect();
+    if let Some(more) = users.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join(", ")
 }

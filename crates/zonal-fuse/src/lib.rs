@@ -22,6 +22,7 @@ pub mod mount;
 pub mod options;
 mod read_only;
 pub mod unmount;
+pub mod users;
 pub mod zone_report;
 
 pub use error::ServeError;

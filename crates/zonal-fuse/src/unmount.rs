@@ -18,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zonal::mounts;
 
 use crate::error::Result;
+use crate::users::users_of;
 use crate::{ServeError, control};
 
 /// Extended attribute of the root directory that names the daemon's process id. The front end
@@ -173,7 +174,7 @@ fn detach_once_free(point: &Path) -> Result<()> {
     const TRIES: u32 = 100;
     let pause = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     for _ in 1..TRIES {
-        match detach(point, UnmountFlags::empty()) {
+        match try_to_detach(point, UnmountFlags::empty()) {
             Err(ServeError::Busy { .. }) => {
                 // Nothing to wait for but time. A signal that ends it early costs a try.
                 let _ = poll(&mut [], Some(&pause));
@@ -186,15 +187,38 @@ fn detach_once_free(point: &Path) -> Result<()> {
 
 /// Unmounts `point`, as root by the system call, as a user by fusermount3.
 pub fn detach(point: &Path, flags: UnmountFlags) -> Result<()> {
-    match rustix::mount::unmount(point, flags) {
+    named(try_to_detach(point, flags))
+}
+
+fn try_to_detach(point: &Path, flags: UnmountFlags) -> Result<()> {
+    detached(point, flags, rustix::mount::unmount(point, flags))
+}
+
+/// Says who uses a mount that is busy.
+fn named(detached: Result<()>) -> Result<()> {
+    detached.map_err(|error| match error {
+        ServeError::Busy { point, .. } => {
+            let users = users_of(&point);
+            ServeError::Busy { point, users }
+        }
+        other => other,
+    })
+}
+
+fn detached(point: &Path, flags: UnmountFlags, outcome: rustix::io::Result<()>) -> Result<()> {
+    match outcome {
         Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(ServeError::Busy { point: point.to_owned() }),
+        Err(Errno::BUSY) => Err(busy(point)),
         Err(Errno::PERM) => detach_as_user(point, flags),
         Err(error) => Err(ServeError::Io {
             what: format!("unmounting {}", point.display()),
             source: error.into(),
         }),
     }
+}
+
+fn busy(point: &Path) -> ServeError {
+    ServeError::Busy { point: point.to_owned(), users: Vec::new() }
 }
 
 fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
@@ -215,7 +239,7 @@ fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     if said.trim_end().ends_with("Device or resource busy") {
-        return Err(ServeError::Busy { point: point.to_owned() });
+        return Err(busy(point));
     }
     Err(ServeError::Io {
         what: format!("unmounting {}", point.display()),

@@ -53,6 +53,9 @@ fn a_busy_mount_stays() {
     let mut file = File::create_new(mounted.path("file")).unwrap();
     let error = unmount_and_wait(&mounted.root(), NEVER).unwrap_err();
     assert!(matches!(error, ServeError::Busy { .. }), "{error}");
+    let (me, path) = (format!("process {} (", std::process::id()), mounted.path("file"));
+    let said = error.to_string();
+    assert!(said.contains(&me) && said.contains(path.to_str().unwrap()), "{said}");
     file.write_all(b"still there").unwrap();
     drop(file);
     mounted.unmount();

@@ -206,8 +206,8 @@ fn config(args: &Mount, now: MountFlags) -> Result<MountConfig> {
     {
         config.async_direct = AsyncDirect::InTurn;
     }
-    for (flag, restriction) in RESTRICTIONS {
-        config.restrict.set(restriction, now.contains(flag));
+    for Restriction { flag, ours, .. } in RESTRICTIONS {
+        config.restrict.set(ours, now.contains(flag));
     }
     let is_read_only = args.read_only || now.contains(MountFlags::RDONLY);
     config.access = if is_read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -217,8 +217,8 @@ fn config(args: &Mount, now: MountFlags) -> Result<MountConfig> {
 /// The flags of the mount as it is to be.
 fn flags(config: &MountConfig, now: MountFlags) -> MountFlags {
     let mut flags = now & MountFlags::NOATIME;
-    for (flag, restriction) in RESTRICTIONS {
-        flags.set(flag, config.restrict.contains(restriction));
+    for Restriction { flag, ours, .. } in RESTRICTIONS {
+        flags.set(flag, config.restrict.contains(ours));
     }
     flags.set(MountFlags::RDONLY, config.access == Access::ReadOnly);
     flags
@@ -237,20 +237,27 @@ fn unchangeable(option: &str) -> anyhow::Error {
     anyhow!("mount option {option:?}: it cannot be changed while it is mounted; unmount it first")
 }
 
-const RESTRICTIONS: [(MountFlags, Restrict); 4] = [
-    (MountFlags::NODEV, Restrict::NODEV),
-    (MountFlags::NOSUID, Restrict::NOSUID),
-    (MountFlags::NOEXEC, Restrict::NOEXEC),
-    (MountFlags::SYNCHRONOUS, Restrict::SYNC),
+/// A restriction that the kernel can change under a mount.
+struct Restriction {
+    flag: MountFlags,
+    ours: Restrict,
+    /// The option for it, and that for its lack.
+    options: [&'static str; 2],
+}
+
+const RESTRICTIONS: [Restriction; 4] = [
+    Restriction { flag: MountFlags::NODEV, ours: Restrict::NODEV, options: ["nodev", "dev"] },
+    Restriction { flag: MountFlags::NOSUID, ours: Restrict::NOSUID, options: ["nosuid", "suid"] },
+    Restriction { flag: MountFlags::NOEXEC, ours: Restrict::NOEXEC, options: ["noexec", "exec"] },
+    Restriction { flag: MountFlags::SYNCHRONOUS, ours: Restrict::SYNC, options: ["sync", "async"] },
 ];
 
 /// The options for these flags, and those for the lack of the others.
 fn restrictions(flags: MountFlags) -> Vec<String> {
-    let names = [("nodev", "dev"), ("nosuid", "suid"), ("noexec", "exec"), ("sync", "async")];
-    let name = |((flag, _), (with, without)): (&(MountFlags, Restrict), (&str, &str))| {
-        if flags.contains(*flag) { with.to_owned() } else { without.to_owned() }
+    let option = |Restriction { flag, options: [with, without], .. }| {
+        if flags.contains(flag) { with.to_owned() } else { without.to_owned() }
     };
-    RESTRICTIONS.iter().zip(names).map(name).collect()
+    RESTRICTIONS.into_iter().map(option).collect()
 }
 
 /// Options that mount(8) repeats from the mount table, where FUSE has put them.
