@@ -113,7 +113,8 @@ fn of_serve(error: &ServeError) -> Option<String> {
     match error {
         ServeError::Busy { .. } => Some("leave the directory and close its files".into()),
         ServeError::NotServed { .. } => {
-            Some("`findmnt -t fuse.furrow,fuse.zonefs` lists what is mounted".into())
+            Some("`findmnt -t fuse.furrow,fuseblk.furrow,fuse.zonefs,fuseblk.zonefs` lists what is mounted"
+                .into())
         }
         _ => None,
     }

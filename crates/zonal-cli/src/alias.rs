@@ -1,8 +1,10 @@
 //! The names under which mount(8), mkfs(8) and fsck(8) start the command.
 //!
 //! - `mount.furrow DEVICE DIR [-sfnv] [-o OPTIONS]`, as mount(8) calls `mount.TYPE`;
-//! - `mount.zonefs` likewise, and `mount.fuse.zonefs`, `mount.fuse.furrow`;
-//! - `umount.fuse.furrow DIR [-lfnrv]`, `umount.fuse.zonefs`, as umount(8) calls `umount.TYPE`;
+//! - `mount.zonefs` likewise, and `mount.fuse.zonefs`, `mount.fuse.furrow`, and both with
+//!   `fuseblk`;
+//! - `umount.fuse.furrow DIR [-lfnrv]`, `umount.fuse.zonefs`, and both with `fuseblk`, as umount(8)
+//!   calls `umount.TYPE`;
 //! - `mkfs.furrow [OPTIONS] DEVICE`;
 //! - `mkzonefs [OPTIONS] DEVICE`, or `mkfs.zonefs`, with the options of zonefs-tools;
 //! - `fsck.furrow [-aApynfrt...] DEVICE`: repairs nothing, so the options that ask for it are taken
@@ -17,9 +19,18 @@ pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> 
     let name = given.first().and_then(|name| Path::new(name).file_name()).and_then(OsStr::to_str);
     let rest = given.get(1..).unwrap_or_default();
     match name {
-        Some("mount.furrow" | "mount.fuse.furrow") => with("mount", mount("furrow", rest)),
-        Some("mount.zonefs" | "mount.fuse.zonefs") => with("mount", mount("zonefs", rest)),
-        Some("umount.fuse.furrow" | "umount.fuse.zonefs") => with("umount", umount(rest)),
+        Some("mount.furrow" | "mount.fuse.furrow" | "mount.fuseblk.furrow") => {
+            with("mount", mount("furrow", rest))
+        }
+        Some("mount.zonefs" | "mount.fuse.zonefs" | "mount.fuseblk.zonefs") => {
+            with("mount", mount("zonefs", rest))
+        }
+        Some(
+            "umount.fuse.furrow"
+            | "umount.fuse.zonefs"
+            | "umount.fuseblk.furrow"
+            | "umount.fuseblk.zonefs",
+        ) => with("umount", umount(rest)),
         Some("mkzonefs" | "mkfs.zonefs") if rest.iter().any(is_version) => {
             ["zonal", "--version"].map(OsString::from).into()
         }

@@ -369,7 +369,8 @@ pub(crate) struct Mount {
     /// Comma-separated options of mount(8): ro, noatime, nodev, nosuid, noexec, `allow_other`, ...;
     /// for Furrow also memory=SIZE, for metadata that was read [default: 256MiB],
     /// `max_open_zones=N`, commit=SECONDS, the age at which what was written is made durable
-    /// [default: 1], `zone_pick=lowest` or `oldest` and nolifetime, which ignores what programs
+    /// [default: 1] (a plain sync(1) waits for that only where a block device is mounted as
+    /// fuseblk, from Linux 6.18 on), `zone_pick=lowest` or `oldest` and nolifetime, which ignores what programs
     /// say of the life of files (lifetime follows it again); for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open; metrics=PORT (or
     /// ADDRESS:PORT) serves metrics for Prometheus; threads=N lets N requests wait for the device at once; `remount` changes the options of what is mounted
     #[arg(short, value_name = "OPTIONS")]

@@ -23,7 +23,13 @@ pub(crate) fn source_at(dir: &Path) -> Option<String> {
 fn is_of(mount: &Mount, device: &Path) -> bool {
     let layers = mount.source.as_bytes().strip_suffix(device.as_os_str().as_bytes());
     let is_whole = layers.is_some_and(|layers| layers.is_empty() || layers.ends_with(b":"));
-    is_whole && (mount.kind == "fuse.furrow" || mount.kind == "fuse.zonefs")
+    is_whole && is_ours(mount)
+}
+
+/// Whether we serve it, by its type.
+fn is_ours(mount: &Mount) -> bool {
+    let kind = mount.kind.to_str().and_then(|kind| kind.split_once('.'));
+    matches!(kind, Some(("fuse" | "fuseblk", "furrow" | "zonefs")))
 }
 
 #[cfg(test)]
@@ -40,6 +46,8 @@ mod tests {
         assert!(is_of("fuse.furrow", "/srv/a b.zns"));
         assert!(is_of("fuse.zonefs", "po2:/srv/a b.zns"));
         assert!(!is_of("fuse.zonefs", "/other/srv/a b.zns"));
+        assert!(is_of("fuseblk.furrow", "/srv/a b.zns"));
+        assert!(!is_of("fuseblk", "/srv/a b.zns"));
         assert!(!is_of("ext4", "/srv/a b.zns"));
     }
 }

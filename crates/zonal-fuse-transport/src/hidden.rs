@@ -1,40 +1,34 @@
 //! A mount that no directory shows, and files of another mount that are read through it (`FUSE_PASSTHROUGH`).
 //!
-//! To name a file of the hidden mount to the kernel it has to be open, so this process makes requests
-//! that its own threads answer. A thread that waits for an answer cannot be killed, and as long as it lives, what
-//! this process has open is open: had the answering threads been killed before it, nothing would ever end it.
-//! So one thread makes all these requests, and it has a [table of its own](alone) of open files, without the
-//! connection of the hidden mount. When all other threads are gone, that closes, and the kernel answers what is left.
+//! To name a file of the hidden mount to the kernel it has to be open, so this process makes
+//! requests that its own threads answer. So one thread makes all these requests, and it has a
+//! [table of its own](alone) of open files, without the connection of the hidden mount; `apart`
+//! says why.
 //!
 //! The same thread ends the hidden mount when the other one has ended, though programs may have files of it open: the
 //! answering threads wait for requests, so it makes some, and each of them ends after its next answer.
 
-#![expect(unsafe_code, reason = "a thread gets a table of open files of its own")]
-
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
 };
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::abi::InitFlags;
+use crate::apart::alone;
 use crate::crew::{Crew, Work};
 use crate::device::{BackingId, Device};
 use crate::init::Wishes;
 use crate::notify::Notifier;
 use crate::session::{self, Serve, Session};
 use crate::{Errno, NodeId};
-
-/// What the calling thread has open.
-const OPEN: &str = "/proc/thread-self/fd";
 
 /// A name that the kernel asks for each time, since nothing has it.
 const NOTHING: &str = "nothing";
@@ -174,26 +168,6 @@ impl Backings {
             tracing::warn!(%error, "serving a hidden mount");
         }
     }
-}
-
-/// Gives the calling thread a table of open files of its own, and closes all but these in it. Also the standard ones:
-/// somebody may wait for the end of what this process writes there, after it has gone over to others.
-fn alone(kept: [RawFd; 2]) -> io::Result<[OwnedFd; 2]> {
-    // SAFETY: this thread uses no file that another one opens from now on, nor gives it one of its own.
-    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
-    let mut directory = Dir::new(rustix::fs::open(OPEN, OFlags::RDONLY, Mode::empty())?)?;
-    let own = directory.fd()?.as_raw_fd();
-    let mut others = Vec::new();
-    while let Some(entry) = directory.read() {
-        let number = entry?.file_name().to_str().ok().and_then(|name| name.parse::<RawFd>().ok());
-        others.extend(number.filter(|fd| *fd != own && !kept.contains(fd)));
-    }
-    for fd in others {
-        // SAFETY: in this table nobody else knows of it, and it is open.
-        unsafe { rustix::io::close(fd) };
-    }
-    // SAFETY: in this table nobody else knows of them, and they are open.
-    Ok(kept.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// What the asking thread does.

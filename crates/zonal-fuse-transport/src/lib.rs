@@ -6,6 +6,7 @@
 //! - [`init`]: what server and kernel agree on first.
 //! - [`notify`]: what a server tells the kernel unasked.
 //! - [`mount`]: mounting, as root and as a user.
+//! - [`apart`]: calls by which a server uses its own mount.
 //! - [`hidden`]: a mount that no directory shows, and files of another that are read through it.
 //! - [`pages`]: buffers that begin at a page.
 //! - [`abi`]: the structures and numbers of the protocol.
@@ -15,6 +16,7 @@
 
 pub mod abi;
 mod alarm;
+pub mod apart;
 mod crew;
 mod device;
 mod fields;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::apart::{self, Call};
 use crate::device::Device;
 use crate::{Errno, helper};
 
@@ -16,14 +17,37 @@ use crate::{Errno, helper};
 pub struct MountSpec {
     /// The directory, as an absolute path.
     pub point: PathBuf,
-    /// What the mount table shows as the source.
+    /// What the mount table shows as the source; of a `fuseblk`, the block device.
     pub source: String,
-    /// What the mount table shows as the type, after `fuse.`.
+    /// As what the kernel mounts it.
+    pub kind: Kind,
+    /// What the mount table shows after the type.
     pub subtype: String,
     /// What the kernel watches over.
     pub flags: MountFlags,
     /// Who may use it.
     pub audience: Audience,
+}
+
+/// A type of file system of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `fuse`: on whatever the server likes.
+    Fuse,
+    /// `fuseblk`: on a block device, which the kernel opens exclusively as long as there is the
+    /// mount. It takes root. The kernel passes sync(2) and syncfs(2) on, from Linux 6.18, and
+    /// umount(2) waits for [`Serve::end`](crate::Serve::end).
+    Fuseblk,
+}
+
+impl Kind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fuse => "fuse",
+            Self::Fuseblk => "fuseblk",
+        }
+    }
 }
 
 /// Who may use a mount.
@@ -39,6 +63,7 @@ pub enum Audience {
 #[derive(Debug)]
 pub(crate) struct Mount {
     point: PathBuf,
+    kind: Kind,
     device: Arc<Device>,
 }
 
@@ -47,9 +72,10 @@ impl Mount {
     pub(crate) fn new(spec: &MountSpec) -> io::Result<Self> {
         let device = match mount_as_root(spec)? {
             Some(device) => device,
-            None => helper::mount(&spec.point, &helper_options(spec))?,
+            None if spec.kind == Kind::Fuse => helper::mount(&spec.point, &helper_options(spec))?,
+            None => return Err(Errno::PERM.into()),
         };
-        Ok(Self { point: spec.point.clone(), device: Arc::new(device) })
+        Ok(Self { point: spec.point.clone(), kind: spec.kind, device: Arc::new(device) })
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -64,12 +90,27 @@ impl Mount {
         if !self.device.is_mounted() {
             return;
         }
-        let unmounted = match rustix::mount::unmount(&self.point, how | UnmountFlags::DETACH) {
-            Err(Errno::PERM) => helper::unmount(&self.point),
-            outcome => outcome.map_err(io::Error::from),
+        let unmounted = match self.detach(how | UnmountFlags::DETACH) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
+                helper::unmount(&self.point)
+            }
+            outcome => outcome,
         };
         if let Err(error) = unmounted {
             tracing::warn!(point = %self.point.display(), %error, "the mount remains");
+        }
+    }
+}
+
+impl Mount {
+    fn detach(&self, flags: UnmountFlags) -> io::Result<()> {
+        match self.kind {
+            Kind::Fuse => Ok(rustix::mount::unmount(&self.point, flags)?),
+            // The kernel waits for an answer, and we may be the one who does not give it any more:
+            // it comes when the connection closes.
+            Kind::Fuseblk => {
+                apart::start(Call::Unmount { point: self.point.clone(), flags }).map(drop)
+            }
         }
     }
 }
@@ -86,15 +127,21 @@ fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
     let root = std::fs::metadata(&spec.point)?;
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     let data = format!(
-        "fd={},rootmode={:o},user_id={},group_id={},{}",
+        "fd={},rootmode={:o},user_id={},group_id={},{}{}",
         device.raw(),
         root.mode(),
         user.as_raw(),
         group.as_raw(),
-        common_options(spec)
+        common_options(spec),
+        block_options(spec.kind)
     );
     let data = CString::new(data)?;
-    match rustix::mount::mount(&*spec.source, &spec.point, "fuse", spec.flags, &*data) {
+    match rustix::mount::mount(&*spec.source, &spec.point, spec.kind.name(), spec.flags, &*data) {
+        // A `fuseblk` that another process has mounted is shown at one more place.
+        Ok(()) if !device.is_mounted() => {
+            rustix::mount::unmount(&spec.point, UnmountFlags::DETACH)?;
+            Err(Errno::BUSY.into())
+        }
         Ok(()) => Ok(Some(device)),
         Err(Errno::PERM) => Ok(None),
         Err(error) => Err(error.into()),
@@ -108,6 +155,14 @@ fn common_options(spec: &MountSpec) -> String {
         Audience::Everyone => ",allow_other",
     };
     format!("subtype={},default_permissions{others}", spec.subtype)
+}
+
+/// Blocks of a page, which the kernel has cached files in anyway.
+fn block_options(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Fuse => "",
+        Kind::Fuseblk => ",blksize=4096",
+    }
 }
 
 fn helper_options(spec: &MountSpec) -> String {
@@ -146,6 +201,7 @@ mod tests {
         let spec = MountSpec {
             point: PathBuf::from("/mnt"),
             source: "a,b".to_owned(),
+            kind: Kind::Fuse,
             subtype: "furrow".to_owned(),
             flags: MountFlags::NODEV | MountFlags::NOSUID | MountFlags::RDONLY,
             audience: Audience::Everyone,

@@ -29,6 +29,10 @@ const BUFFER_MIN: usize = 8192;
 pub trait Serve: Send + Sync {
     /// Answers one, now or later.
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply);
+
+    /// The mount has ended for its users, and umount(2) returns after this has. Said of mounts of
+    /// the type `fuseblk` alone, and not of one that ended by force.
+    fn end(&self) {}
 }
 
 /// How requests come from the kernel.
@@ -171,8 +175,7 @@ pub(crate) fn work(
         let Some(message) = buffer.receive(device)? else { return Ok(()) };
         member.take();
         match dispatch(message, server, &answers) {
-            Ok(Done::Request(_)) => {}
-            Ok(Done::Mount) => return Ok(()),
+            Ok(_) => {}
             Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
         if member.end() == Next::Leave {
@@ -181,26 +184,20 @@ pub(crate) fn work(
     }
 }
 
-/// What has been dealt with.
-pub(crate) enum Done {
-    /// A request about a node; its answer may come later.
-    Request(NodeId),
-    /// The mount: there is nothing more.
-    Mount,
-}
-
-/// Has a message served. Fails only if it is none.
+/// Has a message served, which is about the node that is returned; its answer may come later. Fails
+/// only if it is none.
 pub(crate) fn dispatch(
     message: &[u8],
     server: &dyn Serve,
     answers: &Arc<dyn Answer>,
-) -> Result<Done, Malformed> {
+) -> Result<NodeId, Malformed> {
     let (header, op) = request::parse(message)?;
     let reply = || Reply::new(header.unique, Arc::clone(answers));
     match op {
+        // The kernel then ends the connection, which all threads hear.
         Ok(Op::Destroy) => {
+            server.end();
             reply().ok();
-            return Ok(Done::Mount);
         }
         // What was asked is answered as soon as it can be. With this, the kernel says it no more.
         Ok(Op::Interrupt) => reply().error(Errno::NOSYS),
@@ -211,7 +208,7 @@ pub(crate) fn dispatch(
             reply().error(Errno::INVAL);
         }
     }
-    Ok(Done::Request(header.node))
+    Ok(header.node)
 }
 
 /// Where requests land.

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use zonal::DeviceError;
 use zonal_fs::FsError;
 
-/// Result of serving.
 use crate::users::User;
 
+/// Result of serving.
 pub type Result<T, E = ServeError> = std::result::Result<T, E>;
 
 /// Failure to mount, serve or unmount.
@@ -27,6 +28,11 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// Another process has taken the block device after we let go of it for the kernel.
+    #[error(
+        "another process took the device while it was being mounted; nothing was written since: {0}"
+    )]
+    Taken(DeviceError),
     /// A mount option that is not understood.
     #[error("mount option {option:?}: {why}")]
     Option {
@@ -60,14 +66,14 @@ pub enum ServeError {
     Busy {
         /// The directory.
         point: PathBuf,
+        /// Those that can be found.
+        users: Vec<User>,
     },
     /// What was written could not be made durable, so nothing was unmounted.
     #[error("{point} was not unmounted, since its data could not be synced: {source}")]
     NotDurable {
         /// The directory.
         point: PathBuf,
-        /// Those that can be found.
-        users: Vec<User>,
         /// What the system said.
         source: io::Error,
     },

@@ -26,6 +26,7 @@ pub mod users;
 pub mod zone_report;
 
 pub use error::ServeError;
-pub use mount::{Served, serve};
+pub use mount::{Served, serve, serve_on};
 pub use options::MountConfig;
 pub use zonal_fuse_transport::Transport;
+pub use zonal_fuse_transport::mount::Kind;

@@ -5,8 +5,15 @@
 //! requests that wait for a commit, and one waits for SIGTERM and SIGINT. A device that hangs may
 //! block any of them, but not the end of the mount: once asked to end, the main thread waits for
 //! everything with a time limit.
+//!
+//! # Block devices
+//! A file system that is written on a block device of its own is mounted as `fuseblk` where the
+//! kernel passes sync(1) on to such a mount ([`passes_sync`]). The kernel opens the device
+//! exclusively then, and so do we from when we open it until we mount: the claim is [handed
+//! over](zonal::Claim::hand_over). Whoever takes the device in between makes mount(2) fail, and
+//! nothing has been written since. umount(2) waits for our answer to its last request, which is
+//! given when the file system is closed: after it the kernel lets others have the device.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,16 +24,17 @@ use std::time::Duration;
 use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use zonal::{Claim, ZonedDevice};
 use zonal_fs::vfs::FileSystem;
 use zonal_fuse_transport::hidden::Hidden;
-use zonal_fuse_transport::mount::{self, MountSpec};
+use zonal_fuse_transport::mount::{self, Kind, MountSpec};
 use zonal_fuse_transport::{Session, Transport};
 
 use crate::error::Result;
 use crate::fuse::{Front, make_hidden};
 use crate::latency::Latencies;
 use crate::options::{Access, AsyncDirect, Atime, Audience, MountConfig, Restrict, processors};
-use crate::unmount::detach;
+use crate::unmount::{detach_own, sync_own};
 use crate::{ServeError, read_only};
 
 /// Between two calls of [`FileSystem::tick`] without need: half of the least age at which what was
@@ -46,6 +54,8 @@ enum Event {
     Ended(io::Result<()>),
     /// We are asked to end.
     Signal(i32),
+    /// The mount is taken away from its users, as far as possible.
+    Detached,
     /// The file system is closed.
     Closed(Result<()>),
 }
@@ -57,6 +67,8 @@ pub struct Served {
     pub transport: Transport,
     /// How asynchronous direct reads come.
     pub async_direct: AsyncDirect,
+    /// As what the kernel has mounted it.
+    pub kind: Kind,
 }
 
 /// Serves `fs` at the mount point until it is unmounted or a SIGTERM or SIGINT arrives, then
@@ -68,7 +80,7 @@ pub struct Served {
 /// their later requests fail.
 ///
 /// `fs` is shut down when this returns, with one exception, [`ServeError::Stuck`]: if a request, or
-/// closing itself, does not end within a minute of a signal, or if a second SIGTERM or SIGINT
+/// closing itself, does not end within two minutes of a signal, or if a second SIGTERM or SIGINT
 /// arrives. Then the process is to end; what was synced is on the drive, as after a power cut.
 pub fn serve(
     fs: Arc<dyn FileSystem>,
@@ -76,9 +88,41 @@ pub fn serve(
     config: &MountConfig,
     ready: impl FnOnce(Served),
 ) -> Result<()> {
+    serve_with_claim(fs, latencies, config, None, ready)
+}
+
+/// The same for a file system on `device`: on a block device, where that is of use, as `fuseblk`.
+/// If another process takes the device meanwhile ([`ServeError::Taken`]), `fs` is not shut down,
+/// and nothing is written to the device any more.
+pub fn serve_on(
+    device: &dyn ZonedDevice,
+    fs: Arc<dyn FileSystem>,
+    latencies: Arc<Latencies>,
+    config: &MountConfig,
+    ready: impl FnOnce(Served),
+) -> Result<()> {
+    // Others may read a device that is only read, and mount it as well.
+    let is_written = config.access == Access::ReadWrite;
+    let claim = device.claim().filter(|_| is_written && passes_sync());
+    serve_with_claim(fs, latencies, config, claim, ready)
+}
+
+fn serve_with_claim(
+    fs: Arc<dyn FileSystem>,
+    latencies: Arc<Latencies>,
+    config: &MountConfig,
+    claim: Option<&Claim>,
+    ready: impl FnOnce(Served),
+) -> Result<()> {
     let flusher = IoFlusher::become_one();
     let mut life = Life::new(Front::new(fs, latencies, config));
-    let served = life.run(config, ready);
+    let served = life.run(config, claim, ready);
+    if let Err(ServeError::Taken(_)) = served {
+        // All that ends here would write to a device that is not ours any more.
+        std::mem::forget(life);
+        flusher.end();
+        return served;
+    }
     let closed = life.close();
     flusher.end();
     served.and(closed)
@@ -118,12 +162,16 @@ impl Life {
     }
 
     /// Mounts, serves and unmounts.
-    fn run(&mut self, config: &MountConfig, ready: impl FnOnce(Served)) -> Result<()> {
+    fn run(
+        &mut self,
+        config: &MountConfig,
+        claim: Option<&Claim>,
+        ready: impl FnOnce(Served),
+    ) -> Result<()> {
         let point = mount_point(&config.mount_point)?;
         // Before mounting: a signal from now on unmounts instead of killing.
         self.watch_signals()?;
-        let session = Session::new(&spec(config, &point), &self.front.wishes(), threads(config))
-            .map_err(|source| ServeError::Mount { point: point.clone(), source })?;
+        let (session, kind) = self.open_session(config, claim, &point)?;
         self.front.connect(session.notifier(), session.agreed());
         let hidden = make_hidden(&session);
         let (kernel, beside) = (session.notifier(), hidden.as_ref().map(Hidden::notifier));
@@ -145,13 +193,40 @@ impl Life {
             read_only::watch(front.became_read_only(), &root, &watched);
         })?;
         let async_direct = self.front.serve_hidden(hidden, &session, threads(config));
-        let served = Served { transport: session.transport(), async_direct };
+        let served = Served { transport: session.transport(), async_direct, kind };
         tracing::info!(?served, "requests come");
         self.serve_in_background(session).inspect_err(|_| self.front.end_hidden())?;
         ready(served);
         let ended = self.wait(&point);
         let _ = upkeep.send(Upkeep::End);
         ended
+    }
+
+    /// Mounts.
+    fn open_session(
+        &self,
+        config: &MountConfig,
+        claim: Option<&Claim>,
+        point: &Path,
+    ) -> Result<(Session, Kind)> {
+        let open = |spec: &MountSpec| {
+            let session = Session::new(spec, &self.front.wishes(), threads(config))?;
+            Ok((session, spec.kind))
+        };
+        let failed = |source| ServeError::Mount { point: point.to_owned(), source };
+        let spec = spec(config, point);
+        let Some(claim) = claim else { return open(&spec).map_err(failed) };
+        let source = claim.path().canonicalize().map_err(failed)?.display().to_string();
+        claim.hand_over();
+        match open(&MountSpec { source, kind: Kind::Fuseblk, ..spec.clone() }) {
+            Ok(session) => Ok(session),
+            Err(error) => {
+                // Who has it now may have written to it: nothing of ours is to follow.
+                claim.take_back().map_err(ServeError::Taken)?;
+                tracing::info!(%error, "no mount of the type fuseblk: sync(1) does not reach us");
+                open(&spec).map_err(failed)
+            }
+        }
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -189,19 +264,22 @@ impl Life {
 
     /// Waits for the end of the mount, and brings it about on a signal.
     fn wait(&mut self, point: &Path) -> Result<()> {
+        let mut limit = None;
         loop {
-            let limit = if self.asked == Asked::No { None } else { Some(UNMOUNT_TIMEOUT) };
             match self.next(limit) {
                 Some(Event::Ended(ended)) => return ended.map_err(ServeError::Session),
                 Some(Event::Signal(signal)) => match self.asked {
                     Asked::No => {
                         tracing::info!(signal, "unmounting");
                         self.asked = Asked::Once;
-                        end_mount(point);
+                        // With a `fuseblk` that includes closing the file system.
+                        limit = Some(CLOSE_TIMEOUT);
+                        self.end_in_background(point)?;
                     }
                     Asked::Once => self.insist(signal),
                     Asked::Twice => return Ok(()),
                 },
+                Some(Event::Detached) => limit = Some(UNMOUNT_TIMEOUT),
                 Some(Event::Closed(_)) => unreachable!("nothing has been closed yet"),
                 None => {
                     tracing::warn!("requests still run; closing regardless");
@@ -212,6 +290,16 @@ impl Life {
                 return Ok(());
             }
         }
+    }
+
+    /// Takes the mount away. We go on hearing signals meanwhile.
+    fn end_in_background(&self, point: &Path) -> Result<()> {
+        let (events, point) = (self.events.clone(), point.to_owned());
+        spawn("unmount", move || {
+            end_mount(&point);
+            let _ = events.send(Event::Detached);
+        })
+        .map(drop)
     }
 
     /// Closes the file system. Without being asked to end, this takes as long as it takes.
@@ -237,7 +325,7 @@ impl Life {
                     return closed;
                 }
                 Some(Event::Signal(signal)) => self.insist(signal),
-                Some(Event::Ended(_)) => {}
+                Some(Event::Ended(_) | Event::Detached) => {}
                 None => return Err(ServeError::Stuck),
             }
         }
@@ -313,20 +401,14 @@ impl IoFlusher {
 
 /// Unmounts; if the mount is busy, writes mapped pages back and takes it away from its users.
 fn end_mount(point: &Path) {
-    match detach(point, UnmountFlags::empty()) {
+    match detach_own(point, UnmountFlags::empty()) {
         Ok(()) => return,
         Err(error) => tracing::warn!(%error, "forcing the mount to end"),
     }
-    let (done, written) = channel();
-    let root = point.to_owned();
-    let writer = thread::Builder::new().name("write-back".to_owned()).spawn(move || {
-        let synced = File::open(root).and_then(|root| Ok(rustix::fs::syncfs(root)?));
-        let _ = done.send(synced);
-    });
-    if let Err(error) = writer.map(|_| written.recv_timeout(UNMOUNT_TIMEOUT)) {
+    if let Err(error) = sync_own(point, UNMOUNT_TIMEOUT) {
         tracing::warn!(%error, "writing mapped pages back");
     }
-    if let Err(error) = detach(point, UnmountFlags::DETACH | UnmountFlags::FORCE) {
+    if let Err(error) = detach_own(point, UnmountFlags::DETACH | UnmountFlags::FORCE) {
         tracing::error!(%error, "the mount remains");
     }
 }
@@ -348,6 +430,7 @@ fn spec(config: &MountConfig, point: &Path) -> MountSpec {
     MountSpec {
         point: point.to_owned(),
         source: config.source.clone(),
+        kind: Kind::Fuse,
         subtype: config.kind.clone(),
         flags: flags(config),
         audience: match config.audience {
@@ -355,6 +438,20 @@ fn spec(config: &MountConfig, point: &Path) -> MountSpec {
             Audience::Everyone => mount::Audience::Everyone,
         },
     }
+}
+
+/// Whether the kernel passes sync(1) and syncfs(2) on to a mount of the type `fuseblk`.
+fn passes_sync() -> bool {
+    const FIRST: (u32, u32) = (6, 18);
+    let system = rustix::system::uname();
+    let release = system.release().to_str().unwrap_or_default();
+    release_number(release).is_some_and(|number| number >= FIRST)
+}
+
+/// Major and minor number of a release of Linux.
+fn release_number(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// What the kernel is to watch over.
@@ -377,4 +474,17 @@ pub(crate) fn flags(config: &MountConfig) -> MountFlags {
 /// One thread per processor, and two more unless it is known how many may wait for the device.
 fn threads(config: &MountConfig) -> usize {
     config.threads.map_or_else(|| processors() + 2, |threads| threads.get().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_linux() {
+        assert_eq!(release_number("6.18.44-fc-v769"), Some((6, 18)));
+        assert_eq!(release_number("7.0-rc1"), Some((7, 0)));
+        assert_eq!(release_number("6.6.87.2-microsoft-standard-WSL2"), Some((6, 6)));
+        assert_eq!(release_number("unknown"), None);
+    }
 }

@@ -10,7 +10,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount_remount};
+use rustix::mount::MountFlags;
+use zonal_fuse_transport::apart::{self, Call};
 
 use crate::mount::flags;
 use crate::options::MountConfig;
@@ -92,5 +93,5 @@ pub(crate) fn watch(trigger: &RemountTrigger, point: &Path, config: &MountConfig
 /// Keeps the restrictions of the mount: a remount would drop those it does not name.
 fn remount(point: &Path, config: &MountConfig) -> io::Result<()> {
     let flags = flags(config) | MountFlags::RDONLY;
-    Ok(mount_remount(point, flags, "")?)
+    apart::run(Call::Remount { point: point.to_owned(), flags })
 }

@@ -12,10 +12,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zonal::mounts;
+use zonal_fuse_transport::apart::{self, Call};
 
 use crate::error::Result;
 use crate::users::users_of;
@@ -203,6 +205,25 @@ fn named(detached: Result<()>) -> Result<()> {
         }
         other => other,
     })
+}
+
+/// The same for the daemon of the mount, whose threads have to answer what the kernel asks
+/// meanwhile.
+pub(crate) fn detach_own(point: &Path, flags: UnmountFlags) -> Result<()> {
+    let outcome = apart::run(Call::Unmount { point: point.to_owned(), flags });
+    let outcome = outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    named(detached(point, flags, outcome))
+}
+
+/// Makes everything durable that the kernel has of the daemon's own mount at `point`, for so long
+/// at most.
+pub(crate) fn sync_own(point: &Path, limit: Duration) -> io::Result<()> {
+    // Without asking ourselves.
+    let how = AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(rustix::fs::CWD, point, how, StatxFlags::empty())?;
+    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+    let synced = apart::start(Call::Sync { point: point.to_owned(), device })?;
+    synced.recv_timeout(limit).map_err(io::Error::other)?
 }
 
 fn detached(point: &Path, flags: UnmountFlags, outcome: rustix::io::Result<()>) -> Result<()> {

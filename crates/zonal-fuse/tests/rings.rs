@@ -23,7 +23,7 @@ use zonal::wait::wait_until;
 use zonal_fuse::unmount::{Unmounted, unmount_and_wait};
 use zonal_fuse_transport::abi::InitFlags;
 use zonal_fuse_transport::init::{Choice, Wishes};
-use zonal_fuse_transport::mount::{Audience, MountSpec};
+use zonal_fuse_transport::mount::{Audience, Kind, MountSpec};
 use zonal_fuse_transport::{Session, Transport};
 
 #[test]
@@ -93,6 +93,7 @@ fn without_an_offer_a_mount_has_no_rings_and_fails_where_they_are_needed() {
     let spec = MountSpec {
         point: dir.path().canonicalize().unwrap(),
         source: "test".to_owned(),
+        kind: Kind::Fuse,
         subtype: "test".to_owned(),
         flags: MountFlags::empty(),
         audience: Audience::Owner,

@@ -16,8 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal::{
-    BlockSize, DeviceError, Geometry, GeometrySpec, Identity, Io, Lba, LbaCount, OpenMode, Select,
-    Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
+    BlockSize, Claim, DeviceError, Geometry, GeometrySpec, Identity, Io, Lba, LbaCount, OpenMode,
+    Select, Zone, ZoneAction, ZoneCond, ZoneId, ZoneKind, ZonedDevice,
 };
 
 use crate::Result;
@@ -38,6 +38,7 @@ const APPEND_BYTES: u64 = 1 << 20;
 /// A zoned block device that is open.
 pub struct BlockDrive {
     file: DirectFile,
+    claim: Option<Claim>,
     name: String,
     mode: OpenMode,
     geometry: Geometry,
@@ -66,22 +67,15 @@ struct Slot {
 }
 
 impl BlockDrive {
-    /// Opens a device, exclusively unless it is only to be looked at.
+    /// Opens a device, and claims it unless it is only to be looked at.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self> {
         let name = path.display().to_string();
-        let failed = |source: io::Error| match Errno::from_io_error(&source) {
-            Some(Errno::BUSY) => DeviceError::Locked { path: path.to_owned(), by: None },
-            _ => DeviceError::Io { what: format!("opening {name}"), source },
-        };
-        let (writes, flags) = match mode {
-            OpenMode::ReadWrite => (true, OFlags::DIRECT | OFlags::EXCL),
-            OpenMode::ReadOnly => (false, OFlags::DIRECT),
-            OpenMode::ReadLocked => (false, OFlags::DIRECT | OFlags::EXCL),
-        };
-        let flags = i32::try_from(flags.bits()).expect("flags of open(2)");
+        let failed = |source| DeviceError::Io { what: format!("opening {name}"), source };
+        let claim = Claim::take(path, mode)?;
+        let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2)");
         let mut options = File::options();
-        let file =
-            options.read(true).write(writes).custom_flags(flags).open(path).map_err(failed)?;
+        options.read(true).write(mode == OpenMode::ReadWrite).custom_flags(direct);
+        let file = options.open(path).map_err(failed)?;
         let number = file.metadata().map_err(failed)?.rdev();
         let attributes = Attributes::of(number);
         let unsuitable = |what: String| DeviceError::Unsuitable { path: path.to_owned(), what };
@@ -109,7 +103,18 @@ impl BlockDrive {
             Ok(_) | Err(_) => Discards::Refused,
         };
         let identity = attributes.identity();
-        Ok(Self { file, name, mode, geometry, identity, discards, block_shift, zones, rings })
+        Ok(Self {
+            file,
+            claim,
+            name,
+            mode,
+            geometry,
+            identity,
+            discards,
+            block_shift,
+            zones,
+            rings,
+        })
     }
 
     fn slot(&self, zone: ZoneId) -> Result<&Slot> {
@@ -396,6 +401,10 @@ impl ZonedDevice for BlockDrive {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(errno) => Err(self.explain(zone, lba, errno.into(), Access::Write)),
         }
+    }
+
+    fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
     }
 
     fn identity(&self) -> Identity {

@@ -1,11 +1,8 @@
 //! What the kernel says about a block device: `Documentation/ABI/stable/sysfs-block`.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use zonal::{DeviceError, Identity};
 
 use crate::Result;
@@ -42,20 +39,14 @@ impl Attributes {
         Some(bytes.min(segments.saturating_sub(1).saturating_mul(PAGE_BYTES)))
     }
 
-    /// Opens the device exclusively, so that the kernel cannot mount it; `None` if it is hidden or
-    /// has no node, so that nobody can.
-    pub(crate) fn claim(&self) -> io::Result<Option<File>> {
+    /// Its node, for a [`Claim`](zonal::Claim); `None` if it is hidden or has no node, so that
+    /// nobody can mount it.
+    pub(crate) fn node(&self) -> Option<PathBuf> {
         if fs::read_to_string(self.dir.join("hidden")).is_ok_and(|hidden| hidden.trim() == "1") {
-            return Ok(None);
+            return None;
         }
-        let Some(name) = self.dir.file_name() else { return Ok(None) };
-        let exclusive = i32::try_from(OFlags::EXCL.bits()).expect("a flag of open(2)");
-        let mut options = File::options();
-        match options.read(true).custom_flags(exclusive).open(Path::new("/dev").join(name)) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let node = Path::new("/dev").join(self.dir.file_name()?);
+        node.exists().then_some(node)
     }
 
     /// What the device says it is. The attributes differ from driver to driver; many have none.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::batch::Io;
 use crate::error::Result;
 use crate::identity::Identity;
-use crate::{Geometry, Lba, LbaCount, Zone, ZoneId};
+use crate::{Claim, Geometry, Lba, LbaCount, Zone, ZoneId};
 
 /// What can be done to a zone besides reading and writing. NVMe calls it Zone Send Action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,6 +101,12 @@ pub trait ZonedDevice: Send + Sync {
     /// What the device is, as far as it says. It stays the same over restarts, and under layers.
     fn identity(&self) -> Identity {
         Identity::default()
+    }
+
+    /// By what this process holds the device, if it is a block device of the kernel and is held. A
+    /// layer passes it not on: the kernel knows the device below alone.
+    fn claim(&self) -> Option<&Claim> {
+        None
     }
 
     /// Performs a batch of requests, side by side as far as the device can, and gives each its result.
@@ -215,6 +221,11 @@ macro_rules! pass_on {
             self.$($to)+.identity()
         }
     };
+    (@claim $($to:tt)+) => {
+        fn claim(&self) -> Option<&$crate::Claim> {
+            self.$($to)+.claim()
+        }
+    };
     (@submit $($to:tt)+) => {
         fn submit(&self, batch: &mut [$crate::batch::Io<'_>]) {
             self.$($to)+.submit(batch);
@@ -225,6 +236,7 @@ macro_rules! pass_on {
 /// A shared device is a device.
 impl<D: ZonedDevice + ?Sized> ZonedDevice for Arc<D> {
     crate::pass_on!(
-        deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, submit
+        deref(): geometry, report, read, write, append, manage, flush, deallocate, identity, submit,
+        claim
     );
 }

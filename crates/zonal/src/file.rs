@@ -1,8 +1,8 @@
 //! A zoned drive in one plain, sparse file, or on a disk without zones (`file/disk.rs`).
 //!
 //! - The file describes itself; nothing else is needed to open it.
-//! - kill −9 of the process loses nothing that returned, at any moment. After a flush that failed, it loses what
-//!   a power cut may: the host may have forgotten what it could not write.
+//! - kill −9 of the process loses nothing that returned, at any moment. After a flush that failed,
+//!   it loses what a power cut may: the host may have forgotten what it could not write.
 //! - After a power cut of the host each zone holds what was written to it at least up to the last
 //!   [`flush`](ZonedDevice::flush), its pointer and condition true of that (D4); open zones come
 //!   back Closed, as on a real drive.
@@ -13,9 +13,9 @@
 //!
 //! `docs/format/drive-file.md` has the bytes; `file/table.rs` says how the states are kept.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -37,13 +37,14 @@ use self::backing::{Backing, HostFile};
 pub use self::disk::{disk_len, zones_that_fit};
 use self::format::{Description, HostLen, Layout, ZoneEntry};
 use self::table::{BootId, Table};
+use crate::claim;
 use crate::emulated::{BlockInZone, Emulated, Medium};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::state::{Rules, ZoneState};
 use crate::{
-    DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select, ZoneAction,
-    ZoneFailure, ZoneId, ZonedDevice,
+    Claim, DeviceError, FailZone, Geometry, GeometrySpec, Identity, Lba, LbaCount, Select,
+    ZoneAction, ZoneFailure, ZoneId, ZonedDevice,
 };
 
 /// What a drive is opened for.
@@ -55,8 +56,8 @@ pub enum OpenMode {
     /// together, so this is not for file systems.
     ReadOnly,
     /// Reports and reads, without a writer beside: opening fails while a process has the drive open
-    /// for writing, and keeps others from opening it for writing. A drive file may have many such
-    /// readers, a device of the kernel has one.
+    /// for writing, and keeps others from opening it for writing. A drive may have many such
+    /// readers.
     ReadLocked,
 }
 
@@ -114,6 +115,8 @@ pub struct FileDrive {
     drive: Emulated<DriveFile>,
     mode: OpenMode,
     description: Description,
+    /// Of a disk. It ends after the drive has.
+    claim: Option<Claim>,
 }
 
 impl FileDrive {
@@ -146,7 +149,7 @@ impl FileDrive {
         .open(path)
         .map_err(|source| io_error("creating", path, source))?;
         let file = HostFile(file);
-        lock_for_writing(&file.0, path)?;
+        claim::lock(&file.0, path, OpenMode::ReadWrite)?;
         write_new(&file.0, path, &drive).map_err(|source| io_error("creating", path, source))
     }
 
@@ -154,20 +157,19 @@ impl FileDrive {
     pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> Result<Self> {
         let path = path.as_ref();
         if disk::is_disk(path) {
+            let claim = Claim::take(path, mode)?;
             let file = disk::open(path, mode)?;
             let boot = disk::boot_id(&file, boot_id());
-            return Self::open_on(Box::new(HostFile(file)), path, mode, boot);
+            let mut drive = Self::open_on(Box::new(HostFile(file)), path, mode, boot)?;
+            drive.claim = claim;
+            return Ok(drive);
         }
         let file = OpenOptions::new()
             .read(true)
             .write(mode == OpenMode::ReadWrite)
             .open(path)
             .map_err(|source| io_error("opening", path, source))?;
-        match mode {
-            OpenMode::ReadWrite => lock_for_writing(&file, path)?,
-            OpenMode::ReadLocked => locked(&file, path, file.try_lock_shared())?,
-            OpenMode::ReadOnly => {}
-        }
+        claim::lock(&file, path, mode)?;
         Self::open_on(Box::new(HostFile(file)), path, mode, boot_id())
     }
 
@@ -208,7 +210,7 @@ impl FileDrive {
         let medium = DriveFile { backing, path: path.to_owned(), geometry, layout, table, follow };
         let parts = states.into_iter().map(|state| (state, ()));
         let drive = Emulated::new(geometry, rules, medium, parts);
-        Ok(Self { drive, mode, description })
+        Ok(Self { drive, mode, description, claim: None })
     }
 
     /// Identity of the drive.
@@ -252,6 +254,9 @@ impl ZonedDevice for FileDrive {
     fn deallocate(&self, lba: Lba, blocks: LbaCount) -> Result<()> {
         self.mode.check_writable()?;
         self.drive.deallocate(lba, blocks)
+    }
+    fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
     }
     fn identity(&self) -> Identity {
         Identity { model: Some("drive file".into()), ..Identity::of_uuid(self.uuid()) }
@@ -386,34 +391,6 @@ fn io_error(what: &str, path: &Path, source: io::Error) -> DeviceError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::NoSpace { what },
         _ => DeviceError::Io { what, source },
     }
-}
-
-fn lock_for_writing(file: &File, path: &Path) -> Result<()> {
-    locked(file, path, file.try_lock())
-}
-
-fn locked(file: &File, path: &Path, outcome: std::result::Result<(), TryLockError>) -> Result<()> {
-    match outcome {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            Err(DeviceError::Locked { path: path.to_owned(), by: holder(file) })
-        }
-        Err(TryLockError::Error(source)) => Err(io_error("locking", path, source)),
-    }
-}
-
-/// The process that has locked a file, as /proc/locks has it: `proc_locks(5)`. `None` where that
-/// file names the file otherwise, as on some layered file systems, or the process is in another
-/// namespace.
-fn holder(file: &File) -> Option<u32> {
-    let metadata = file.metadata().ok()?;
-    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
-    let name = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let mut lines = locks.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-    // A line with an arrow is about a process that waits for a lock.
-    let line = lines.find(|line| line.get(1) == Some(&"FLOCK") && line.get(5) == Some(&&*name))?;
-    line[4].parse().ok().filter(|process| *process > 0)
 }
 
 /// Makes `file` a new drive: all zeroes but the two headers.

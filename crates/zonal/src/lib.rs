@@ -7,6 +7,7 @@
 
 pub mod aligned;
 pub mod batch;
+pub mod claim;
 pub mod clock;
 pub mod crc32c;
 pub mod device;
@@ -36,6 +37,7 @@ pub mod zone;
 
 pub use aligned::AlignedBytes;
 pub use batch::{Io, Op};
+pub use claim::Claim;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Select, ZoneAction, ZonedDevice};
 pub use error::DeviceError;

@@ -25,7 +25,7 @@ use zonal_fuse::control::Control;
 use zonal_fuse::daemon::{self, Parent};
 use zonal_fuse::exporter::Exporter;
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::{MountConfig, serve};
+use zonal_fuse::{MountConfig, serve_on};
 
 use crate::args::{FsKind, Global, Mount};
 use crate::device::{self, OpenMode};
@@ -156,9 +156,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let shown = Arc::clone(&control);
-    let served = serve(control, latencies, &config, |served| {
+    let served = serve_on(&*stack.device, control, latencies, &config, |served| {
         shown.set_served(served);
-        helper::record(&config);
+        helper::record(&config, served.kind);
         ready();
     });
     drop(exporter);

@@ -101,7 +101,7 @@ impl MountOptions {
     /// How old what was written gets in a library: its user can sync.
     pub const COMMIT_SECONDS: NonZeroU32 = NonZeroU32::new(5).expect("it is not 0");
 
-    /// The same in a mount, of which sync(1) reaches nothing.
+    /// The same in a mount: sync(1) does not reach all of them.
     pub const COMMIT_SECONDS_OF_MOUNT: NonZeroU32 = NonZeroU32::new(1).expect("it is not 0");
 
     /// The largest such age that makes sense.

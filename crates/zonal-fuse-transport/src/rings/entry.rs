@@ -26,7 +26,7 @@ use crate::abi::{
 use crate::fields::Malformed;
 use crate::pages::{PAGE, Pages};
 use crate::reply::header;
-use crate::session::{self, Done, Serve};
+use crate::session::{self, Serve};
 use crate::{Errno, NodeId};
 
 /// Bytes of a message before its payload, at most.
@@ -254,8 +254,7 @@ impl Entry {
             session::dispatch(message, &**server, &(Arc::clone(&slot) as _))
         }));
         let node = match served {
-            Ok(Ok(Done::Request(node))) => node,
-            Ok(Ok(Done::Mount)) => return,
+            Ok(Ok(node)) => node,
             Ok(Err(error)) => {
                 tracing::error!(%error, "a request that cannot be read");
                 return;

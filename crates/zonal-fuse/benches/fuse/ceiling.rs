@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::mount::MountFlags;
 use zonal_fuse_transport::abi::{Attr, FopenFlags, InitFlags};
 use zonal_fuse_transport::init::{Choice, Wishes};
-use zonal_fuse_transport::mount::{Audience, MountSpec};
+use zonal_fuse_transport::mount::{Audience, Kind, MountSpec};
 use zonal_fuse_transport::reply::{Entry, Opened};
 use zonal_fuse_transport::request::{Read, Write};
 use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply, Serve, Session};
@@ -42,6 +42,7 @@ pub(crate) fn serve(point: &Path, log: Option<Log>) -> io::Result<()> {
     let spec = MountSpec {
         point: point.canonicalize()?,
         source: "ceiling".to_owned(),
+        kind: Kind::Fuse,
         subtype: "ceiling".to_owned(),
         flags: MountFlags::NODEV | MountFlags::NOSUID,
         audience: Audience::Everyone,

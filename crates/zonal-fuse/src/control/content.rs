@@ -77,8 +77,12 @@ impl Control {
         let is_for_reading = self.device_access == Access::ReadOnly;
         let device = is_for_reading.then(|| ("device_access".to_owned(), Value::from("read-only")));
         let served = self.served.get().into_iter().flat_map(|served| {
-            let Served { transport, async_direct } = served;
-            [("transport", transport.name()), ("async_direct_reads", async_direct.name())]
+            let Served { transport, async_direct, kind } = served;
+            [
+                ("transport", transport.name()),
+                ("async_direct_reads", async_direct.name()),
+                ("mount_type", kind.name()),
+            ]
         });
         let served = served.map(|(name, how)| (name.to_owned(), how.into()));
         let named =

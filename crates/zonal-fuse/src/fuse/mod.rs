@@ -47,7 +47,7 @@ mod write_back;
 mod zone_files;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use zonal_fs::FsError;
@@ -133,6 +133,8 @@ struct Shared {
     stopped_root: OnceLock<Attr>,
     /// Held for reading by every request inside the file system.
     running: RwLock<()>,
+    /// The outcome of closing it, if the kernel has had it closed.
+    closed: Mutex<Option<Result<(), FsError>>>,
 }
 
 impl Shared {
@@ -178,6 +180,7 @@ impl Front {
             stopped: AtomicBool::new(false),
             stopped_root: OnceLock::new(),
             running: RwLock::new(()),
+            closed: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -200,9 +203,19 @@ impl Front {
         self.shared.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Refuses all further requests, waits for those that are running, lets go of every inode that the
-    /// kernel still knew, so that those without a name are deleted, and closes the file system.
+    /// Refuses all further requests, waits for those that are running, lets go of every inode that
+    /// the kernel still knew, so that those without a name are deleted, and closes the file system,
+    /// unless the end of the mount has done that.
     pub fn close(&self) -> Result<(), FsError> {
+        let mut closed = self.closed();
+        closed.take().unwrap_or_else(|| self.close_now())
+    }
+
+    fn closed(&self) -> MutexGuard<'_, Option<Result<(), FsError>>> {
+        self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close_now(&self) -> Result<(), FsError> {
         self.stop();
         self.shared.pins.release_all(&*self.shared.fs);
         self.shared.fs.shutdown()

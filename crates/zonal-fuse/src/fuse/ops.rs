@@ -21,6 +21,13 @@ fn is_own_xattr(ino: NodeId, name: &[u8]) -> bool {
 }
 
 impl Serve for Front {
+    fn end(&self) {
+        let mut closed = self.closed();
+        if closed.is_none() {
+            *closed = Some(self.close_now());
+        }
+    }
+
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
         let node = header.node;
         match op {

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use zonal_fs::vfs::{FileSystem, SetAttr, SetTime};
 use zonal_fuse_transport::abi::InitFlags;
+use zonal_fuse_transport::apart::{self, Call};
 use zonal_fuse_transport::{Errno, NodeId, Reply, request};
 
 use super::inbox::Inbox;
@@ -209,7 +210,7 @@ impl Sending {
         while let Err(RecvTimeoutError::Timeout) = self.ending.recv_timeout(SEND_INTERVAL) {
             // A file that is open for writing keeps the mount busy, so the root may be open as well.
             if !self.front.shared.collected.writers().is_empty()
-                && let Err(error) = send(root, device)
+                && let Err(error) = apart::run(Call::Sync { point: root.to_owned(), device })
             {
                 // Whoever waits for it hears of it from fsync(2) or close(2).
                 tracing::debug!(%error, "not all that the kernel collected could be sent");
@@ -218,20 +219,12 @@ impl Sending {
     }
 }
 
-/// Has the kernel send everything that it has of this mount.
-fn send(root: &Path, device: u64) -> io::Result<()> {
-    let root = fs::File::open(root)?;
-    // Otherwise unmounted meanwhile.
-    if root.metadata()?.dev() == device {
-        rustix::fs::syncfs(root)?;
-    }
-    Ok(())
-}
-
 /// Limits what the kernel collects, strictly; without it, one percent of memory is usual.
 fn bound(device: u64) -> io::Result<()> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let bdi = Path::new("/sys/class/bdi").join(format!("{major}:{minor}"));
+    let name = |kind| Path::new("/sys/class/bdi").join(format!("{major}:{minor}{kind}"));
+    let bdi = [name(""), name("-fuseblk")].into_iter().find(|bdi| bdi.exists());
+    let bdi = bdi.ok_or(io::ErrorKind::NotFound)?;
     fs::write(bdi.join("strict_limit"), "1")?;
     fs::write(bdi.join("max_bytes"), COLLECTED_MAX.to_string())
 }

@@ -33,7 +33,7 @@ use zonal::nvme::decode::{
 use zonal::nvme::identify::cns;
 use zonal::nvme::{Nsid, command_set, identify};
 use zonal::{
-    DeviceError, Geometry, Identity, Io, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction,
+    Claim, DeviceError, Geometry, Identity, Io, Lba, LbaCount, OpenMode, Select, Zone, ZoneAction,
     ZoneCond, ZoneId, ZonedDevice,
 };
 
@@ -57,9 +57,8 @@ const KERNEL_BYTES: u64 = 124 * 1024;
 /// An open namespace.
 pub struct PassthroughDrive {
     file: File,
-    /// The block device of the same namespace, if there is one, opened exclusively so that it cannot
-    /// be mounted.
-    _block: Option<File>,
+    /// The block device of the same namespace, if there is one: so that it cannot be mounted.
+    _block: Option<Claim>,
     path: PathBuf,
     mode: OpenMode,
     nsid: Nsid,
@@ -88,10 +87,9 @@ impl PassthroughDrive {
         let file = File::options().read(true).write(writes).open(path).map_err(failed)?;
         let nsid = ioctl::namespace_id(&file).map_err(|errno| not_a_namespace(path, errno))?;
         let attributes = Attributes::of_namespace(file.metadata().map_err(failed)?.rdev());
-        let block = match mode {
-            OpenMode::ReadWrite | OpenMode::ReadLocked => claim(&file, path, attributes.as_ref())?,
-            OpenMode::ReadOnly => None,
-        };
+        zonal::claim::lock(&file, path, mode)?;
+        let node = attributes.as_ref().and_then(Attributes::node);
+        let block = node.map(|node| Claim::take(&node, mode)).transpose()?.flatten();
         let answers = identify_all(&file, path, nsid)?;
         let kernel_bytes =
             attributes.as_ref().and_then(Attributes::transfer_bytes).unwrap_or(KERNEL_BYTES);
@@ -393,28 +391,6 @@ impl ZonedDevice for PassthroughDrive {
 
     fn submit(&self, batch: &mut [Io<'_>]) {
         in_rounds(self, Appends::Together, batch, |round| self.side_by_side(round));
-    }
-}
-
-/// Keeps others from writing: other Zonal processes by a lock on the node, the kernel and all that open
-/// exclusively by the block device.
-fn claim(file: &File, path: &Path, attributes: Option<&Attributes>) -> Result<Option<File>> {
-    let locked = || DeviceError::Locked { path: path.to_owned(), by: None };
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => return Err(locked()),
-        Err(std::fs::TryLockError::Error(source)) => {
-            return Err(DeviceError::Io { what: format!("locking {}", path.display()), source });
-        }
-    }
-    match attributes.map(Attributes::claim) {
-        None => Ok(None),
-        Some(Ok(block)) => Ok(block),
-        Some(Err(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => Err(locked()),
-        Some(Err(source)) => Err(DeviceError::Io {
-            what: format!("claiming the block device of {}", path.display()),
-            source,
-        }),
     }
 }
 

@@ -92,6 +92,14 @@ impl Backing for HostFile {
             // The space stays taken; nothing else depends on it. A disk takes only whole blocks of its
             // own, which may be larger than the drive's.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
+            // The kernel has the disk mounted for us, and drops no page of it that is not written.
+            Err(Errno::BUSY) => {
+                self.sync()?;
+                match rustix::fs::fallocate(&self.0, flags, offset, len) {
+                    Ok(()) | Err(Errno::BUSY) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -2,7 +2,7 @@
 //! which then has virtual zones.
 //!
 //! A new file reads as zeroes and can be locked. A disk is zeroed where it is read before it is
-//! written, and opened with `O_EXCL`; one that holds data is refused unless it is to be
+//! written, and claimed for its user; one that holds data is refused unless it is to be
 //! overwritten.
 
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::FallocateFlags;
 use zerocopy::IntoBytes;
 
 use super::backing::host_len;
@@ -18,7 +18,7 @@ use super::format::{self, Description, Layout};
 use super::table::BootId;
 use super::{CreateOptions, OpenMode, Overwrite, io_error};
 use crate::error::Result;
-use crate::{ByteCount, DeviceError, LbaCount, ZoneKind};
+use crate::{ByteCount, Claim, DeviceError, LbaCount, ZoneKind};
 
 /// Bytes zeroed per call, so that progress can be reported in between.
 const STEP: u64 = 64 << 20;
@@ -31,22 +31,11 @@ pub(super) fn is_disk(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Opens a disk. Except in mode `ReadOnly` with `O_EXCL`, which fails while it is mounted or
-/// otherwise in use.
+/// Opens a disk that is [claimed](Claim).
 pub(super) fn open(path: &Path, mode: OpenMode) -> Result<File> {
-    let (read, no_create) = (OFlags::RDONLY, rustix::fs::Mode::empty());
-    let flags = match mode {
-        OpenMode::ReadWrite => OFlags::RDWR | OFlags::EXCL,
-        OpenMode::ReadOnly => read,
-        OpenMode::ReadLocked => read | OFlags::EXCL,
-    };
-    match rustix::fs::open(path, flags | OFlags::CLOEXEC, no_create) {
-        Ok(file) => Ok(file.into()),
-        Err(rustix::io::Errno::BUSY) => {
-            Err(DeviceError::Locked { path: path.to_owned(), by: None })
-        }
-        Err(error) => Err(io_error("opening", path, error.into())),
-    }
+    let mut options = File::options();
+    options.read(true).write(mode == OpenMode::ReadWrite);
+    options.open(path).map_err(|source| io_error("opening", path, source))
 }
 
 /// Bytes of a disk.
@@ -99,6 +88,7 @@ pub(super) fn create(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     let failed = |source| io_error("creating", path, source);
+    let _claim = Claim::take(path, OpenMode::ReadWrite)?;
     let file = open(path, OpenMode::ReadWrite)?;
     let (layout, disk_len) = (Layout::new(drive), host_len(&file).map_err(failed)?);
     if layout.file_len > disk_len {

@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use zonal_fuse::MountConfig;
+use zonal_fuse::{Kind, MountConfig};
 
 /// Records the helper, if there is one: a package installs it.
-pub(super) fn record(config: &MountConfig) {
-    let kind = format!("fuse.{}", config.kind);
+pub(super) fn record(config: &MountConfig, kind: Kind) {
+    let kind = format!("{}.{}", kind.name(), config.kind);
     let helper = format!("/sbin/umount.{kind}");
     if !rustix::process::geteuid().is_root() || !Path::new(&helper).exists() {
         return;

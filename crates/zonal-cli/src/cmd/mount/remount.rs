@@ -5,9 +5,9 @@
 //! file system's; it learns of it through the control directory. Which comes first: a mount that is read-only
 //! takes no commands. What was mounted read-only is mounted anew to become writable: `anew.rs`.
 //!
-//! mount(8) comes here by the type in the mount table, `fuse.zonefs` or `fuse.furrow`, so by a link
-//! `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package fuse3, which looks for a
-//! program `zonefs`.
+//! mount(8) comes here by the type in the mount table, such as `fuse.zonefs` or `fuseblk.furrow`,
+//! so by a link such as `mount.fuse.zonefs`. Without one it starts `mount.fuse` of the package
+//! fuse3, which looks for a program `zonefs`.
 
 use std::num::NonZeroU32;
 use std::path::Path;

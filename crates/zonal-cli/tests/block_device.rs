@@ -1,0 +1,268 @@
+//! A block device that is mounted: what sync(1) and umount(2) wait for, and who may use it. The
+//! device is a loop device with virtual zones.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use zonal::wait::wait_until;
+use zonal_fuse::unmount::daemon_of;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn run(program: &mut Command) -> Output {
+    program.stdin(Stdio::null()).output().unwrap()
+}
+
+fn zonal(arguments: &[&str]) -> Output {
+    run(Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments))
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn must(output: &Output) -> String {
+    assert!(output.status.success(), "{}", errors(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A loop device, which goes with this.
+struct Loop {
+    node: PathBuf,
+}
+
+impl Loop {
+    fn attach(file: &Path) -> Result<Self, String> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let output = output.map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(errors(&output));
+        }
+        Ok(Self { node: String::from_utf8(output.stdout).unwrap().trim().into() })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.node).status();
+    }
+}
+
+/// A disk with a Furrow, and three places to mount it at.
+struct Disk {
+    /// Before the folder, in which the file of the device is.
+    device: Loop,
+    folder: TempDir,
+}
+
+impl Disk {
+    /// `None`, and says so, where it cannot be made or the kernel passes no sync(1) on.
+    fn new() -> Option<Self> {
+        let skip = |why: &str| {
+            println!("SKIP: {why}");
+            None
+        };
+        if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+            return skip("mounting needs root and /dev/fuse");
+        }
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0_u32));
+        if (numbers.next(), numbers.next()) < (Some(6), Some(18)) {
+            return skip("a fuseblk passes sync(1) on from Linux 6.18 on");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("disk");
+        fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+        let device = match Loop::attach(&file) {
+            Ok(device) => device,
+            Err(why) => return skip(&format!("no loop device: {why}")),
+        };
+        must(&zonal(&["create", text(&device.node), "--zone-size", "1MiB", "--zones", "40"]));
+        must(&zonal(&["mkfs", text(&device.node)]));
+        for number in 0..3 {
+            fs::create_dir(folder.path().join(format!("{number}"))).unwrap();
+        }
+        Some(Self { device, folder })
+    }
+
+    fn place(&self, number: usize) -> PathBuf {
+        self.folder.path().join(format!("{number}"))
+    }
+
+    /// Mounts it. Without being asked, a commit comes after an hour.
+    fn mount(&self, number: usize, options: &str) -> Output {
+        let (place, log) = (self.place(number), self.folder.path().join("log"));
+        let options = format!("commit=3600,{options}");
+        let arguments = ["mount", text(&self.device.node), text(&place), "-o", &options];
+        zonal(&[&arguments[..], &["--log", text(&log)]].concat())
+    }
+
+    /// The type that the table of mounts has for a place.
+    fn kind(&self, number: usize) -> Option<String> {
+        let place = self.place(number);
+        let mount = zonal::mounts::all().unwrap().into_iter().find(|mount| mount.point == place);
+        Some(mount?.kind.into_string().unwrap())
+    }
+
+    /// Names of files, as a power cut now would leave them.
+    fn names_after_power_cut(&self) -> String {
+        let copy = self.folder.path().join("copy");
+        fs::copy(self.folder.path().join("disk"), &copy).unwrap();
+        let copy = Loop::attach(&copy).unwrap();
+        must(&zonal(&["ls", &format!("{}:/", text(&copy.node))]))
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let daemon = daemon_of(&self.place(number)).unwrap();
+        kill_process(Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap(), signal).unwrap();
+    }
+
+    /// Whether a program that knows of no locks may have it.
+    fn is_free(&self) -> bool {
+        let mut options = fs::File::options();
+        options.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed());
+        options.open(&self.device.node).is_ok()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        for number in 0..3 {
+            let _ = rustix::mount::unmount(self.place(number), UnmountFlags::DETACH);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
+fn a_plain_sync_of_a_block_device_waits_for_a_commit() {
+    let Some(disk) = Disk::new() else { return };
+    for options in ["rw", "writeback"] {
+        must(&disk.mount(0, options));
+        assert_eq!(disk.kind(0).as_deref(), Some("fuseblk.furrow"));
+        let (synced, later) = (format!("synced-{options}"), format!("later-{options}"));
+        fs::write(disk.place(0).join(&synced), "content").unwrap();
+        rustix::fs::syncfs(fs::File::open(disk.place(0)).unwrap()).unwrap();
+        fs::write(disk.place(0).join(&later), "content").unwrap();
+        let names = disk.names_after_power_cut();
+        assert!(names.contains(&synced), "{names}");
+        assert!(!names.contains(&later), "nothing else has committed: {names}");
+        must(&zonal(&["umount", text(&disk.place(0))]));
+    }
+}
+
+#[test]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
+fn umount_of_a_block_device_returns_when_it_is_clean() {
+    let Some(disk) = Disk::new() else { return };
+    must(&disk.mount(0, "rw"));
+    fs::write(disk.place(0).join("file"), "content").unwrap();
+    // As umount(8) does, without a helper.
+    rustix::mount::unmount(disk.place(0), UnmountFlags::empty()).unwrap();
+    assert!(disk.is_free());
+    assert!(disk.names_after_power_cut().contains("file"));
+    must(&zonal(&["check", text(&disk.device.node)]));
+    // The end by a signal is the same.
+    must(&disk.mount(0, "rw"));
+    fs::write(disk.place(0).join("other"), "content").unwrap();
+    disk.signal(0, Signal::TERM);
+    wait_until(|| disk.kind(0).is_none() && disk.is_free());
+    assert!(disk.names_after_power_cut().contains("other"));
+    must(&disk.mount(0, "rw"));
+    assert_eq!(fs::read_to_string(disk.place(0).join("other")).unwrap(), "content");
+    must(&zonal(&["umount", text(&disk.place(0))]));
+}
+
+#[test]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
+fn a_block_device_has_many_readers_or_one_writer() {
+    let Some(disk) = Disk::new() else { return };
+    let node = text(&disk.device.node);
+    let refused = |output: Output, why: &[&str]| {
+        assert!(!output.status.success());
+        let said = errors(&output);
+        assert!(said.contains("in use by another process"), "{said}");
+        assert!(why.iter().all(|why| said.contains(why)), "{why:?}: {said}");
+    };
+    must(&disk.mount(0, "rw"));
+    fs::write(disk.place(0).join("file"), "content").unwrap();
+    let place = format!("it is mounted at {}", text(&disk.place(0)));
+    let process = format!("process, {}", daemon_of(&disk.place(0)).unwrap());
+    for options in ["rw", "ro"] {
+        refused(disk.mount(1, options), &[&place, &process]);
+    }
+    refused(zonal(&["mkfs", "--force", node]), &[&place, &process]);
+    refused(zonal(&["check", node]), &[&place, &process]);
+    assert!(!disk.is_free(), "the kernel holds it");
+    must(&zonal(&["info", node]));
+    must(&zonal(&["umount", text(&disk.place(0))]));
+
+    must(&disk.mount(0, "ro"));
+    must(&disk.mount(1, "ro"));
+    for number in [0, 1] {
+        assert_eq!(disk.kind(number).as_deref(), Some("fuse.furrow"));
+        assert_eq!(fs::read_to_string(disk.place(number).join("file")).unwrap(), "content");
+    }
+    must(&zonal(&["check", node]));
+    assert!(!disk.is_free());
+    refused(zonal(&["mkfs", "--force", node]), &["it is mounted at ", "process, "]);
+    // The first one had it exclusively.
+    must(&zonal(&["umount", text(&disk.place(0))]));
+    refused(zonal(&["mkfs", "--force", node]), &["it is mounted at ", "process, "]);
+    must(&zonal(&["umount", text(&disk.place(1))]));
+    let other = fs::File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed())
+        .open(&disk.device.node)
+        .unwrap();
+    refused(zonal(&["check", node]), &[]);
+    drop(other);
+    must(&disk.mount(2, "rw"));
+    must(&zonal(&["umount", text(&disk.place(2))]));
+}
+
+#[test]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
+fn a_block_device_whose_daemon_was_killed_is_in_use_until_it_is_unmounted() {
+    let Some(disk) = Disk::new() else { return };
+    for options in ["rw", "writeback"] {
+        must(&disk.mount(0, options));
+        let file = disk.place(0).join(options);
+        fs::write(&file, "content").unwrap();
+        fs::File::open(&file).unwrap().sync_all().unwrap();
+        disk.signal(0, Signal::KILL);
+        wait_until(|| fs::metadata(&file).is_err());
+        let refused = errors(&disk.mount(1, "rw"));
+        assert!(refused.contains(&format!("zonal umount {}", text(&disk.place(0)))), "{refused}");
+        must(&zonal(&["umount", text(&disk.place(0))]));
+        must(&disk.mount(1, options));
+        assert_eq!(fs::read_to_string(disk.place(1).join(options)).unwrap(), "content");
+        must(&zonal(&["umount", text(&disk.place(1))]));
+    }
+}
+
+#[test]
+#[ignore = "needs root and loop devices; run by cargo xtask test"]
+fn a_mounted_block_device_gives_the_space_of_what_is_deleted_back() {
+    let Some(disk) = Disk::new() else { return };
+    must(&disk.mount(0, "rw"));
+    let content = vec![7; 8 << 20];
+    // More in all than there is room for: zones are reset, and the disk is told.
+    for round in 0..8 {
+        let file = disk.place(0).join(format!("{round}"));
+        fs::write(&file, &content).unwrap();
+        rustix::fs::syncfs(fs::File::open(disk.place(0)).unwrap()).unwrap();
+        assert!(fs::read(&file).unwrap() == content);
+        fs::remove_file(&file).unwrap();
+    }
+    must(&zonal(&["umount", text(&disk.place(0))]));
+    must(&zonal(&["check", text(&disk.device.node)]));
+}

@@ -1,0 +1,177 @@
+//! Who uses a drive: locks on drive files, claims on block devices.
+//!
+//! A drive has many readers or one writer. They keep each other out by a lock on the file, or on
+//! the node of the block device (flock(2)), and `/proc/locks` says whose it is. The kernel itself,
+//! and programs such as those of other file systems, heed no such lock: they open a device
+//! exclusively (`O_EXCL`). So a [`Claim`] does that as well, and its owner reads and writes by
+//! another descriptor. Thus it can let the kernel mount the device and still keep the lock.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::error::Result;
+use crate::{DeviceError, OpenMode};
+
+/// How often a lock is tried, and how long it is between two attempts: about a second. udev holds a
+/// shared lock on a device for a moment while it looks at what a program that closed it has left
+/// there.
+const TRIES: u32 = 100;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// A block device that this process uses, and keeps others away from.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    /// Carries the lock.
+    node: File,
+    /// Open exclusively; none of a reader beside others, and none while the kernel has the device
+    /// mounted.
+    exclusive: Mutex<Option<File>>,
+}
+
+/// Unlocks it, also from copies of the descriptor: see `file/backing.rs`.
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = self.node.unlock();
+    }
+}
+
+impl Claim {
+    /// Claims the block device at `path` for what `mode` says; `None` where this needs no claim.
+    pub fn take(path: &Path, mode: OpenMode) -> Result<Option<Self>> {
+        let Some(share) = Share::of(mode) else { return Ok(None) };
+        let failed = |source| io_error("opening", path, source);
+        let node = File::open(path).map_err(failed)?;
+        let exclusive = match (open_exclusively(path), share) {
+            (Ok(exclusive), _) => {
+                lock_in(TRIES, &node, path, share)?;
+                Some(exclusive)
+            }
+            (Err(error), Share::WithReaders) if is_busy(&error) => {
+                lock_in(1, &node, path, share)?;
+                if holders(&node).len() < 2 {
+                    // Somebody who takes no lock.
+                    return Err(DeviceError::Locked { path: path.to_owned(), by: None });
+                }
+                None
+            }
+            (Err(error), Share::Nobody) if is_busy(&error) => {
+                return Err(DeviceError::Locked { path: path.to_owned(), by: holder(&node) });
+            }
+            (Err(error), _) => return Err(failed(error)),
+        };
+        Ok(Some(Self { path: path.to_owned(), node, exclusive: Mutex::new(exclusive) }))
+    }
+
+    /// The path of the device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Lets the kernel mount the device, which then keeps other programs away. The lock stays.
+    pub fn hand_over(&self) {
+        *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Claims it again, after the kernel has not mounted it. Fails if somebody else has it now.
+    pub fn take_back(&self) -> Result<()> {
+        let mut exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+        if exclusive.is_none() {
+            *exclusive = Some(open_exclusively(&self.path).map_err(|error| {
+                if is_busy(&error) {
+                    DeviceError::Locked { path: self.path.clone(), by: None }
+                } else {
+                    io_error("opening", &self.path, error)
+                }
+            })?);
+        }
+        Ok(())
+    }
+}
+
+/// Beside whom a drive is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Nobody,
+    WithReaders,
+}
+
+impl Share {
+    /// `None` where a drive is only looked at.
+    fn of(mode: OpenMode) -> Option<Self> {
+        match mode {
+            OpenMode::ReadOnly => None,
+            OpenMode::ReadLocked => Some(Self::WithReaders),
+            OpenMode::ReadWrite => Some(Self::Nobody),
+        }
+    }
+}
+
+/// Locks a drive file, or another node than that of a block device, for what `mode` says. The lock
+/// ends with `file`.
+pub fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<()> {
+    Share::of(mode).map_or(Ok(()), |share| lock_in(1, file, path, share))
+}
+
+fn lock_in(tries: u32, file: &File, path: &Path, share: Share) -> Result<()> {
+    let mut left = tries;
+    loop {
+        let outcome = match share {
+            Share::Nobody => file.try_lock(),
+            Share::WithReaders => file.try_lock_shared(),
+        };
+        left -= 1;
+        match outcome {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if left > 0 => {
+                // A signal that ends the pause early costs a try.
+                let _ = poll(&mut [], Some(&PAUSE));
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(DeviceError::Locked { path: path.to_owned(), by: holder(file) });
+            }
+            Err(TryLockError::Error(source)) => return Err(io_error("locking", path, source)),
+        }
+    }
+}
+
+fn open_exclusively(path: &Path) -> io::Result<File> {
+    let exclusive = i32::try_from(OFlags::EXCL.bits()).expect("a flag of open(2)");
+    OpenOptions::new().read(true).custom_flags(exclusive).open(path)
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::BUSY)
+}
+
+fn holder(file: &File) -> Option<u32> {
+    holders(file).first().copied().filter(|process| *process > 0)
+}
+
+/// The processes that have locked a file, as /proc/locks has it: `proc_locks(5)`. That file may
+/// name the file otherwise, as on some layered file systems, and it leaves out the processes of
+/// other namespaces.
+fn holders(file: &File) -> Vec<u32> {
+    let Ok(metadata) = file.metadata() else { return Vec::new() };
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let name = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let holder = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        // A line with an arrow is about a process that waits for a lock.
+        let is_of_file = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&&*name);
+        is_of_file.then(|| words[4].parse().unwrap_or(0))
+    };
+    locks.lines().filter_map(holder).collect()
+}
+
+fn io_error(what: &str, path: &Path, source: io::Error) -> DeviceError {
+    DeviceError::Io { what: format!("{what} {}", path.display()), source }
+}
