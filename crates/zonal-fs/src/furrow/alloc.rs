@@ -191,6 +191,8 @@ pub(super) struct Zones {
     pending: usize,
     /// Those of them that may be reset now.
     resets: BTreeSet<u32>,
+    /// Those of them that the drive has refused to reset.
+    refused_resets: BTreeSet<u32>,
     /// Zones of journal and table.
     meta: u64,
     /// Blocks that can be written in open zones.
@@ -222,6 +224,7 @@ impl Zones {
             emptied: BTreeSet::new(),
             pending: 0,
             resets: BTreeSet::new(),
+            refused_resets: BTreeSet::new(),
             meta: 0,
             room: OpenRoom::default(),
             streams: Streams::new(limits.budget, limits.zone_blocks.into()),
@@ -396,12 +399,13 @@ impl Zones {
 
     /// Whether zones will be free without more to be done than a commit under way and resets.
     pub(super) fn has_pending_reset(&self) -> bool {
-        self.pending > 0
+        self.pending > self.refused_resets.len()
     }
 
     /// Blocks of zones that a commit and resets give back, with nothing more to be moved.
     pub(super) fn awaited_blocks(&self) -> u64 {
-        (self.emptied.len() + self.pending) as u64 * u64::from(self.limits.zone_blocks)
+        let zones = self.emptied.len() + self.pending - self.refused_resets.len();
+        zones as u64 * u64::from(self.limits.zone_blocks)
     }
 
     /// How many zones can be reset now.
@@ -412,6 +416,23 @@ impl Zones {
     /// The next zone to be reset. The caller resets it.
     pub(super) fn next_reset(&mut self) -> Option<u32> {
         self.resets.pop_first()
+    }
+
+    /// The drive has refused to reset a zone in which nothing lives: it is no free one, and nobody
+    /// waits for it.
+    pub(super) fn reset_refused(&mut self, zone: u32) {
+        if self.slot(zone).role != Role::PendingReset {
+            self.leave_role(zone, Role::PendingReset);
+            self.pending += 1;
+        }
+        self.refused_resets.insert(zone);
+    }
+
+    /// Has zones reset again that the drive has refused to reset, and says whether any are to be reset.
+    /// Once for each commit: it may refuse for ever.
+    pub(super) fn retry_resets(&mut self) -> bool {
+        self.resets.append(&mut self.refused_resets);
+        !self.resets.is_empty()
     }
 
     /// F3: no durable row refers to these zones any more.
@@ -426,6 +447,7 @@ impl Zones {
         self.meta -= u64::from(before == Role::Meta);
         self.pending -= usize::from(before == Role::PendingReset);
         self.resets.remove(&zone);
+        self.refused_resets.remove(&zone);
     }
 
     /// A zone that was taken for free holds data after all: it is sealed until resumed.

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use super::Furrow;
 use super::committer::{Committer, Ending};
 use super::format::batch::{FreshZone, put_fresh};
-use super::format::record::RecordBuffer;
+use super::format::record::{PaddedRecord, RecordBuffer};
 use super::fresh::FRESH_BLOCKS_MAX;
 use super::journal::{Appended, Rest};
 use super::planted::PlantedBug;
@@ -204,22 +204,26 @@ impl Furrow {
             return Err(error);
         }
         self.durable_batch.store(batch, Ordering::Release);
-        if !emptied.is_empty() && !self.has_planted(PlantedBug::ResetBeforeDurable) {
-            self.write_accounts().zones.allow_resets(&emptied);
-            self.wake_worker();
+        if !self.has_planted(PlantedBug::ResetBeforeDurable) {
+            self.allow_resets(&emptied);
         }
         Ok(())
+    }
+
+    /// F3: no durable row refers to these zones any more. Others may be reset again.
+    fn allow_resets(&self, emptied: &[u32]) {
+        let zones = &mut self.write_accounts().zones;
+        zones.allow_resets(emptied);
+        if zones.retry_resets() {
+            self.wake_worker();
+        }
     }
 
     fn write_batch(&self, committer: &mut Committer) -> Result<()> {
         if !self.view.has_unwritten() {
             return Ok(self.drive.flush()?);
         }
-        let end = committer.journal.end;
         let outcome = self.settle_data().and_then(|fresh| self.append_batch(committer, &fresh));
-        if outcome.is_err() && committer.journal.end.last != end.last {
-            committer.journal.roll_back(end);
-        }
         self.pair_room.note_journal(&committer.journal, &self.drive);
         outcome?;
         self.view.end_batch();
@@ -246,22 +250,32 @@ impl Furrow {
     }
 
     fn append_batch(&self, committer: &mut Committer, fresh: &[FreshZone]) -> Result<()> {
-        if committer.is_unnamed || committer.journal.is_impaired() {
-            match self.name_journal(committer) {
-                Err(FsError::NoSpace) if committer.journal.room(&self.drive) > 0 => {
+        let bytes = self.layout().record_bytes;
+        let records = self.view.with_unwritten(|rows| records_of(rows, fresh, bytes));
+        let records: Vec<PaddedRecord> = records.into_iter().map(RecordBuffer::pad).collect();
+        let first = records.first().map_or(0, PaddedRecord::blocks);
+        let has_room = committer.journal.room(&self.drive) as usize >= first;
+        if committer.is_unnamed || committer.journal.is_impaired() || !has_room {
+            match self.renew_journal(committer) {
+                Err(FsError::NoSpace) if committer.journal.room(&self.drive) as usize >= first => {
                     tracing::warn!("no room for another pair: the journal goes on in one copy");
                 }
                 outcome => outcome?,
             }
         }
-        let bytes = self.layout().record_bytes;
-        let records = self.view.with_unwritten(|rows| records_of(rows, fresh, bytes));
-        let count = records.len();
-        for (index, record) in records.into_iter().enumerate() {
-            let record = record.pad();
-            let rest = if index + 1 < count { Rest::Follows } else { Rest::None };
+        let end = committer.journal.end;
+        let outcome = self.append_records(committer, &records);
+        if outcome.is_err() && committer.journal.end.last != end.last {
+            committer.journal.roll_back(end);
+        }
+        outcome
+    }
+
+    fn append_records(&self, committer: &mut Committer, records: &[PaddedRecord]) -> Result<()> {
+        for (index, record) in records.iter().enumerate() {
+            let rest = if index + 1 < records.len() { Rest::Follows } else { Rest::None };
             let mut tries = 0;
-            while committer.journal.append(&self.drive, &record, rest)? == Appended::NoRoom {
+            while committer.journal.append(&self.drive, record, rest)? == Appended::NoRoom {
                 tries += 1;
                 if tries > TRIES_MAX {
                     return Err(FsError::NoSpace);
@@ -398,8 +412,9 @@ mod tests {
         let ino = create("one").ino;
         // The journal has rows that the table lacks.
         fs.sync().unwrap();
-        // A copy has failed, and other zones too.
+        // A copy has failed, other zones too, and the table has no room for the rows of the journal.
         fs.committer.lock().unwrap().journal.failed[0] = true;
+        fs.pairs.lock().unwrap().open = None;
         let taken = {
             let zones = &mut fs.write_state().zones;
             let free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free);

@@ -206,12 +206,28 @@ impl Furrow {
 
     /// Gives up a grant that the device has refused.
     fn end_refused(&self, grant: Grant, error: &DeviceError) {
-        if let DeviceError::NoSpace { .. } = error {
-            // No fault of the zone's: the next one would find none either.
+        if self.is_untouched(grant.zone, error) {
             self.write_accounts().zones.give_back(grant);
         } else {
             self.write_accounts().zones.settle(grant.zone, grant.blocks);
             self.retire_zone(grant.zone, error);
+        }
+    }
+
+    /// Whether a zone that has refused a write holds what it held before. Where it does, a fault that
+    /// passes takes no room: a zone that was empty is free again, behind all others.
+    fn is_untouched(&self, zone: u32, error: &DeviceError) -> bool {
+        match error {
+            // No fault of the zone's: the next one would find no room either.
+            DeviceError::NoSpace { .. } => true,
+            DeviceError::PowerCut => false,
+            error => {
+                let is_empty = self.drive.cond(zone) == Some(ZoneCond::Empty);
+                if is_empty {
+                    tracing::warn!(zone, %error, "an empty zone refused a write; going on in another");
+                }
+                is_empty
+            }
         }
     }
 
@@ -284,9 +300,7 @@ impl Furrow {
             return;
         }
         tracing::warn!(zone, %error, "a write failed; going on in another zone");
-        let cond = self.drive.device.zone(ZoneId::new(zone)).map(|zone| zone.cond);
-        let dead = matches!(cond, Ok(ZoneCond::ReadOnly | ZoneCond::Offline));
-        if dead {
+        if self.drive.is_dead(zone) {
             self.write_accounts().zones.fail(zone);
             // What it holds is to be moved.
             self.wake_worker();

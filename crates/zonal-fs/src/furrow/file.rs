@@ -25,7 +25,7 @@ use super::sync::Mutex;
 use crate::FsError;
 use crate::protect;
 use crate::rules::{self, FILE_SIZE_MAX};
-use crate::vfs::{Allocate, Caller, Ino, InodeFlags, Result, SetAttr, WriteFlags};
+use crate::vfs::{Allocate, Attr, Caller, Ino, InodeFlags, Result, SetAttr, WriteFlags};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -53,7 +53,7 @@ enum Attempt<T> {
 
 /// What became of a truncation.
 enum Resized {
-    Done,
+    Done(Attr),
     /// The block in which the file will end has to be written.
     NeedsRoom,
 }
@@ -267,7 +267,7 @@ impl Furrow {
         caller: &Caller,
         (ino, size): (Ino, u64),
         set: &SetAttr,
-    ) -> Result<()> {
+    ) -> Result<Attr> {
         if size > FILE_SIZE_MAX {
             return Err(FsError::FileTooLarge);
         }
@@ -280,7 +280,7 @@ impl Furrow {
                 self.try_resize(caller, (ino, size), set, (base.as_ref(), admission.as_mut()))
             };
             match self.loaded(resize)? {
-                Attempt::Done(Resized::Done) => return Ok(()),
+                Attempt::Done(Resized::Done(attr)) => return Ok(attr),
                 Attempt::Done(Resized::NeedsRoom) => admission = Some(self.admit_shrinking(1)),
                 Attempt::Again => {}
                 Attempt::AwaitsReaper => self.let_reaper_pass(ino, size.div_ceil(BLOCK)),
@@ -331,7 +331,7 @@ impl Furrow {
         inode.size = size;
         (inode.mtime, inode.ctime) = (now, now);
         change_attributes(state, ino, (set, change), now)?;
-        Ok(Attempt::Done(Resized::Done))
+        Ok(Attempt::Done(Resized::Done(state.inode(ino)?.attr(ino))))
     }
 
     /// Room for the blocks at the edges of a range, where part of them is zeroed.

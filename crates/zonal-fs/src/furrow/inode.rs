@@ -14,18 +14,20 @@ impl Furrow {
     pub(super) fn set_attributes(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
         self.loaded(|| Ok(protect::check_setattr(self.read_state().inode(ino)?.flags, set)?))?;
-        if let Some(size) = set.size {
+        let attr = if let Some(size) = set.size {
             self.loaded(|| Ok(self.read_state().inode(ino)?.file().map(drop)?))?;
-            self.resize(caller, (ino, size), set)?;
+            self.resize(caller, (ino, size), set)?
         } else {
             self.loaded(|| {
                 let mut guard = self.write_state();
                 let change = plan_attributes(&guard, caller, ino, set)?;
-                change_attributes(&mut guard, ino, (set, change), self.now())
-            })?;
-        }
+                change_attributes(&mut guard, ino, (set, change), self.now())?;
+                // Here: before the next look another thread may delete it.
+                Ok(guard.inode(ino)?.attr(ino))
+            })?
+        };
         self.after_change();
-        self.attributes(ino)
+        Ok(attr)
     }
 
     /// There is a tree to be mounted.

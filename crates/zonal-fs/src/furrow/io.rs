@@ -1,10 +1,13 @@
 //! The drive in file-system blocks: zone and block in, device calls out. Nothing else calls the
 //! device.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use zonal::{DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneId, ZonedDevice};
+use zonal::{
+    DeviceError, Io, Lba, LbaCount, Op, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice,
+};
 
 use super::conventional::is_zero;
 use super::format::{Address, BLOCK_BYTES};
@@ -23,6 +26,10 @@ pub(super) struct Drive {
     flushed: AtomicU64,
     /// One thread flushes at a time: a thread that waits may then find that it has nothing to flush.
     flushing: Mutex<()>,
+    /// Zones that the drive has refused to finish. It may count them as active.
+    unfinished: Mutex<BTreeSet<u32>>,
+    /// Whether there are any: nearly never, and then nobody takes the lock.
+    has_unfinished: AtomicBool,
     /// Placed since the last flush, and what the flush that runs covers. Taken after `flushing`.
     unflushed: Mutex<[Unflushed; 2]>,
     pub(super) counts: Counts,
@@ -75,7 +82,19 @@ impl Drive {
         // What was done before the mount counts as one change.
         let (changes, flushed) = (AtomicU64::new(1), AtomicU64::new(0));
         let (flushing, unflushed) = (Mutex::default(), Mutex::default());
-        Self { device, layout, changes, flushed, flushing, unflushed, counts: Counts::default() }
+        let (unfinished, has_unfinished) = (Mutex::default(), AtomicBool::new(false));
+        let counts = Counts::default();
+        Self {
+            device,
+            layout,
+            changes,
+            flushed,
+            flushing,
+            unfinished,
+            has_unfinished,
+            unflushed,
+            counts,
+        }
     }
 
     fn lock_unflushed(&self) -> MutexGuard<'_, [Unflushed; 2]> {
@@ -115,12 +134,14 @@ impl Drive {
 
     /// Writes whole blocks where the zone's pointer is.
     pub(super) fn write(&self, at: Address, data: &[u8]) -> Result<()> {
+        self.finish_again();
         self.counts.meta_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         self.changed(self.device.write(self.lba(at), data))
     }
 
     /// Writes whole blocks where the pointers of two zones are, side by side.
     pub(super) fn write_copies(&self, at: [Address; 2], copies: [&[u8]; 2]) -> [Result<()>; 2] {
+        self.finish_again();
         let bytes = copies[0].len() + copies[1].len();
         self.counts.meta_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let mut batch = [0, 1].map(|copy| Io::write(self.lba(at[copy]), copies[copy]));
@@ -131,12 +152,14 @@ impl Drive {
     /// Writes whole blocks of data into a zone and returns the block where they landed: `planned`
     /// in a conventional zone, the device's choice in a sequential one.
     pub(super) fn place(&self, planned: Address, data: &[u8]) -> Result<u32> {
+        self.finish_again();
         let outcome = self.placing(planned, data).perform(&*self.device);
         self.placed(planned, data, outcome)
     }
 
     /// Writes several pieces of data, each as by [`place`](Self::place), side by side.
     pub(super) fn place_all(&self, wanted: &[(Address, &[u8])]) -> Vec<Result<u32>> {
+        self.finish_again();
         let mut batch: Vec<Io<'_>> =
             wanted.iter().map(|&(planned, data)| Io::new(self.placing(planned, data))).collect();
         self.device.submit(&mut batch);
@@ -213,7 +236,13 @@ impl Drive {
             return Ok(());
         }
         self.counts.resets.fetch_add(1, Ordering::Relaxed);
-        self.changed(self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Reset))
+        // Not after it: the zone may be written again by then.
+        let was_unfinished = self.lock_unfinished().is_some_and(|mut zones| zones.remove(&zone));
+        let outcome = self.manage(zone, ZoneAction::Reset);
+        if was_unfinished && outcome.is_err() {
+            self.note_unfinished(zone);
+        }
+        outcome
     }
 
     /// F3: as for a reset, no durable record refers to the zone any more.
@@ -227,15 +256,59 @@ impl Drive {
         }
     }
 
-    /// Gives up a zone's active resources. A zone that cannot be finished just stays active.
+    /// Gives up a zone's active resources. If the drive refuses, the zone stays active, and the next
+    /// write tries again: else a drive with few active zones might refuse that one.
     pub(super) fn finish(&self, zone: u32) {
         if self.layout.is_conventional(zone) {
             return;
         }
-        let finished = self.device.manage(Select::One(ZoneId::new(zone)), ZoneAction::Finish);
-        if let Err(error) = self.changed(finished) {
-            tracing::debug!(zone, %error, "zone stays active");
+        if !self.try_finish(zone) {
+            self.note_unfinished(zone);
         }
+    }
+
+    /// Whether the drive does not count a zone as active any more, or never will again.
+    fn try_finish(&self, zone: u32) -> bool {
+        match self.manage(zone, ZoneAction::Finish) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(zone, %error, "zone stays active");
+                !matches!(error, DeviceError::Io { .. } | DeviceError::Medium { .. })
+            }
+        }
+    }
+
+    fn manage(&self, zone: u32, action: ZoneAction) -> Result<()> {
+        self.changed(self.device.manage(Select::One(ZoneId::new(zone)), action))
+    }
+
+    fn note_unfinished(&self, zone: u32) {
+        self.unfinished.lock().expect("no holder panicked").insert(zone);
+        self.has_unfinished.store(true, Ordering::Release);
+    }
+
+    /// Zones that the drive has refused to finish, if there are any.
+    fn lock_unfinished(&self) -> Option<MutexGuard<'_, BTreeSet<u32>>> {
+        let any = self.has_unfinished.load(Ordering::Acquire);
+        any.then(|| self.unfinished.lock().expect("no holder panicked"))
+    }
+
+    /// Finishes zones that the drive has refused to finish before.
+    fn finish_again(&self) {
+        if let Some(mut zones) = self.lock_unfinished() {
+            zones.retain(|&zone| !self.try_finish(zone));
+            self.has_unfinished.store(!zones.is_empty(), Ordering::Release);
+        }
+    }
+
+    /// The condition of a zone, as far as the drive says it.
+    pub(super) fn cond(&self, zone: u32) -> Option<ZoneCond> {
+        self.device.zone(ZoneId::new(zone)).map(|zone| zone.cond).ok()
+    }
+
+    /// Whether the drive has taken a zone out of use.
+    pub(super) fn is_dead(&self, zone: u32) -> bool {
+        matches!(self.cond(zone), Some(ZoneCond::ReadOnly | ZoneCond::Offline))
     }
 
     /// Blocks of a zone's capacity from `block` on.

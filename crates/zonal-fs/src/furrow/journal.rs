@@ -12,7 +12,7 @@ use zonal::DeviceError;
 use super::format::record::{
     HEADER_BYTES, PaddedRecord, RecordHeader, RecordId, RecordKind, decode_header, verify,
 };
-use super::format::{Address, BLOCK_BYTES, blocks_for};
+use super::format::{Address, BLOCK_BYTES, Unread, blocks_for};
 use super::io::Drive;
 use super::layout::{Layout, TORN_BLOCKS_MAX};
 use crate::vfs::Result;
@@ -236,23 +236,6 @@ pub(super) enum Trust {
     Verify,
     /// Do not: a planted bug.
     Blind,
-}
-
-/// Why a record could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unread {
-    /// The device does not give its blocks back.
-    Device(String),
-    /// They hold something else.
-    Wrong(String),
-}
-
-impl From<Unread> for String {
-    fn from(unread: Unread) -> Self {
-        match unread {
-            Unread::Device(why) | Unread::Wrong(why) => why,
-        }
-    }
 }
 
 /// Reads and verifies a record of any kind: its header and its body.

@@ -82,12 +82,20 @@ impl Furrow {
         &self,
         mut run: impl FnMut() -> Lookup<T>,
     ) -> Result<std::result::Result<T, Missing>> {
-        let mut operation = None;
+        let (mut operation, mut gone) = (None, None);
         loop {
             match run() {
                 Ok(answer) => return Ok(Ok(answer)),
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::NotLoaded(missing)) => match self.load(&missing, &mut operation) {
+                    // Another thread may have deleted a shared extent since this one saw its name, and
+                    // a commit may have taken the row. Then nothing names it any more.
+                    Err(FsError::NotFound)
+                        if matches!(missing, Missing::Extent(_))
+                            && gone.as_ref() != Some(&missing) =>
+                    {
+                        gone = Some(missing);
+                    }
                     Err(FsError::NotFound) => return Ok(Err(missing)),
                     outcome => outcome?,
                 },
@@ -560,6 +568,22 @@ mod tests {
         fs.sync().unwrap();
         assert!(!fs.write_accounts().loads.end(of_one), "it may have read what was before");
         assert!(fs.write_accounts().loads.end(of_two));
+    }
+
+    #[test]
+    fn a_shared_extent_that_is_deleted_between_a_look_and_its_load_is_looked_for_again() {
+        let (drive, clock) = formatted(32, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let gone = || Err(Stop::NotLoaded(Missing::Extent(crate::furrow::place::ExtentId(7))));
+        let mut looks = 0;
+        let found = fs.loaded(|| {
+            looks += 1;
+            // The second look does not find its name any more.
+            if looks == 1 { gone() } else { Ok(looks) }
+        });
+        assert_eq!(found.unwrap(), 2);
+        let named = fs.loaded(gone);
+        assert!(matches!(named, Err(FsError::Corrupt { .. })), "it is named still: {named:?}");
     }
 
     #[test]

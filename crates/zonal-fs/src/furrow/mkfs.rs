@@ -277,7 +277,7 @@ fn write_first_table(
     let mut pairs = pairs.lock().expect("no holder panicked");
     committer.write_manifest(drive, &mut zones, &mut pairs, (&view.levels(), Ending::Clean))?;
     if drive.layout.few_open_pairs {
-        pairs.seal(drive);
+        pairs.seal(drive, &mut zones);
     }
     Ok(())
 }
@@ -316,7 +316,7 @@ impl MetaZones for EmptyZones<'_> {
         Vec::new()
     }
 
-    fn fail(&mut self, zone: u32) {
+    fn reset_refused(&mut self, zone: u32) {
         self.0.zones.fail(zone);
     }
 

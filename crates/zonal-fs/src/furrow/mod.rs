@@ -248,6 +248,12 @@ impl Furrow {
         let mut problems = Problems::default();
         let loaded = recover::read_base(&drive, options.planted, &mut problems)?;
         refuse_broken(&problems, options.access)?;
+        if options.access == Access::ReadWrite && loaded.table.view.is_remade_for_now() {
+            // What was made anew would become durable.
+            let why = "the device refuses to read sums or the root directory: try again when it \
+                       answers, or mount it for reading only";
+            return Err(FsError::Corrupt { what: "metadata", why: why.into() });
+        }
         tracing::debug!(batches = loaded.batches, "journal replayed");
         loaded.losses.log();
         let mut facts = RecoveryFacts::of(&drive, &loaded, &problems);

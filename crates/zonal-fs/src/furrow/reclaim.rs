@@ -108,7 +108,8 @@ impl Furrow {
         }
         // Rows of deleted files may be all that keeps zones from being empty.
         if moved == 0 && !has_changed && !has_emptied {
-            return if self.shrink_table() { Ok(()) } else { Err(FsError::NoSpace) };
+            let has_won = self.shrink_table() || self.reset_again();
+            return if has_won { Ok(()) } else { Err(FsError::NoSpace) };
         }
         self.commit(Ending::Record)
     }

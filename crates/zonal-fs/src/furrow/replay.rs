@@ -19,10 +19,10 @@ use super::format::batch::{FreshZone, take_fresh};
 use super::format::manifest::Manifest;
 use super::format::record::{HEADER_BYTES, RecordHeader, RecordKind, decode_header};
 use super::format::superblock::Superblock;
-use super::format::{Address, BLOCK_BYTES, blocks_for};
+use super::format::{Address, BLOCK_BYTES, Unread, blocks_for};
 use super::fresh::what_lacks;
 use super::io::Drive;
-use super::journal::{Journal, JournalZones, Position, Trust, Unread, read_record};
+use super::journal::{Journal, JournalZones, Position, Trust, read_record};
 use super::layout::TORN_BLOCKS_MAX;
 use super::planted::{Planted, PlantedBug};
 

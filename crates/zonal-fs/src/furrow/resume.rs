@@ -15,6 +15,7 @@ use super::recover::Loaded;
 use super::state::State;
 use super::table::key::RowKind;
 use super::table::steps::Pace;
+use crate::FsError;
 use crate::vfs::Result;
 
 /// Deleted files that a mount finishes with before it returns, or steps of that.
@@ -113,10 +114,16 @@ impl Furrow {
             }
             // Rows that were made anew are not durable yet: until then the table keeps what it has
             // of them.
-            if whole || self.view.has_unwritten() || self.has_zones_to_recover_again() {
-                self.name_journal(&mut committer)?;
+            let outcome = if self.view.has_unwritten() || self.has_zones_to_recover_again() {
+                self.name_journal(&mut committer)
             } else {
-                self.begin_journal_again(&mut committer)?;
+                self.begin_journal_again(&mut committer)
+            };
+            match outcome {
+                Err(FsError::NoSpace) if whole => {
+                    tracing::warn!("no room to copy what has one good copy: it stays so for now");
+                }
+                outcome => outcome?,
             }
         }
         if self.lacks_metadata_zones() && !self.view.has_unwritten() {

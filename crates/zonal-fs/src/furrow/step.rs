@@ -298,23 +298,44 @@ impl Furrow {
         self.steps.resetting.lock().expect("no holder panicked")
     }
 
-    /// Resets a zone in which nothing lives. One that cannot be reset is taken out of use.
-    pub(super) fn reset_zone(&self, zone: u32) {
+    /// The same for zones that the drive has refused to reset before; says whether it has reset one.
+    pub(super) fn reset_again(&self) -> bool {
+        let _turn = self.lock_resetting();
+        self.write_accounts().zones.retry_resets();
+        loop {
+            let Some(zone) = self.write_accounts().zones.next_reset() else { return false };
+            if self.reset_zone(zone) {
+                return true;
+            }
+        }
+    }
+
+    /// Resets a zone in which nothing lives, and says whether the drive did.
+    pub(super) fn reset_zone(&self, zone: u32) -> bool {
         let outcome = self.drive.reset(zone);
-        let mut state = self.write_accounts();
-        if state.zones.slot(zone).role != Role::PendingReset {
-            return;
+        if self.read_state().zones.slot(zone).role != Role::PendingReset {
+            return false;
         }
         match outcome {
             Ok(()) => {
-                state.zones.release(zone);
+                self.write_accounts().zones.release(zone);
                 self.meters.victim_is_over(zone, self.layout().capacity(zone));
+                true
             }
             Err(error) => {
                 tracing::warn!(zone, %error, "a zone could not be reset");
-                state.zones.fail(zone);
+                self.reset_refused(zone);
+                false
             }
         }
+    }
+
+    /// The drive has refused to reset a zone. It is tried again at the next commit, unless the drive
+    /// says that it never will.
+    pub(super) fn reset_refused(&self, zone: u32) {
+        let is_dead = self.drive.is_dead(zone);
+        let zones = &mut self.write_accounts().zones;
+        if is_dead { zones.fail(zone) } else { zones.reset_refused(zone) }
     }
 }
 

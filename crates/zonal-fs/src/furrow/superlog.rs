@@ -10,9 +10,8 @@ use zonal::{Zone, ZoneCond, ZoneId, ZoneKind, ZonedDevice};
 
 use super::conventional::is_zero;
 use super::format::superblock::Superblock;
-use super::format::{Address, BLOCK_BYTES};
+use super::format::{Address, BLOCK_BYTES, Unread};
 use super::io::Drive;
-use super::journal::Unread;
 use super::layout::Layout;
 use super::planted::{Planted, PlantedBug};
 use crate::FsError;

@@ -13,6 +13,7 @@
 //! | `ace` | short workloads, exhaustively |
 //! | `planted` | does the checker notice mistakes that are made on purpose? |
 //! | `nth` | what if the n-th I/O fails? |
+//! | `bursts` | what if a drive refuses many calls, and then goes on? |
 //! | `zones` | what if zones fail, or the drive is full? |
 //! | `journal` | what if records of the journal are bad? |
 //! | `fresh` | what if a batch is there and its data is not? |
@@ -33,6 +34,7 @@
 mod ops;
 
 mod ace;
+mod bursts;
 mod check;
 mod conventional;
 mod copies;

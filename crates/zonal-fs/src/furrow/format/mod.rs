@@ -14,6 +14,8 @@ pub mod record;
 pub mod row;
 pub mod superblock;
 
+use std::fmt;
+
 /// Bytes of a file-system block, on every device.
 pub const BLOCK_BYTES: usize = 4096;
 
@@ -73,4 +75,35 @@ impl ZoneGeneration {
 /// Blocks that `bytes` bytes take.
 pub const fn blocks_for(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK_BYTES)
+}
+
+/// Why something that is on the drive could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// The device does not give its blocks back. It may do so later.
+    Device(String),
+    /// They hold something else.
+    Wrong(String),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(why) | Self::Wrong(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<String> for Unread {
+    fn from(why: String) -> Self {
+        Self::Wrong(why)
+    }
+}
+
+impl From<Unread> for String {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Device(why) | Unread::Wrong(why) => why,
+        }
+    }
 }

@@ -116,6 +116,7 @@ mod tests {
     use super::super::part::Section;
     use super::super::sample::{Rows, any_rows};
     use super::*;
+    use crate::furrow::format::Unread;
 
     fn cursor(rows: &Rows) -> Box<dyn Cursor + '_> {
         Box::new(RowsCursor::new(rows.iter()))
@@ -144,7 +145,7 @@ mod tests {
         fn advance(&mut self) -> Result<(), PartError> {
             self.has_failed = !self.has_failed;
             if self.has_failed {
-                let copies = [String::new(), String::new()];
+                let copies = [const { Unread::Wrong(String::new()) }; 2];
                 return Err(PartError { part: 1, section: Section::Index, copies });
             }
             self.below.advance()

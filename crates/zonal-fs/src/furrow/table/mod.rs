@@ -30,6 +30,7 @@ mod model;
 pub(super) mod pairs;
 pub mod part;
 pub(super) mod pointers;
+mod refused;
 pub(super) mod reserve;
 pub(super) mod run;
 #[cfg(test)]

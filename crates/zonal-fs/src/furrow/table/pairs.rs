@@ -25,8 +25,8 @@ pub(in crate::furrow) trait MetaZones {
     fn take_journal(&mut self) -> Option<[u32; 2]>;
     /// All zones that metadata has.
     fn taken(&self) -> Vec<u32>;
-    /// A zone cannot be reset.
-    fn fail(&mut self, zone: u32);
+    /// The drive has refused to reset a zone that holds nothing.
+    fn reset_refused(&mut self, zone: u32);
     /// A zone holds nothing and has been reset.
     fn release(&mut self, zone: u32);
 }
@@ -62,7 +62,7 @@ impl OpenPair {
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Pairs {
     pub(in crate::furrow) open: Option<OpenPair>,
-    /// Zones that the running step has written to.
+    /// Zones to which the running step has written parts.
     unnamed: BTreeSet<u32>,
     /// Zones that it has reserved and not written to.
     reserved: Vec<[u32; 2]>,
@@ -158,13 +158,25 @@ impl Pairs {
                 return Err(error.into());
             }
             tracing::warn!(zones = ?pair.zones, %error, "a write of metadata failed");
-            self.seal(drive);
+            self.give_up(drive, zones, pair);
             failures += 1;
             let is_final = matches!(error, DeviceError::NoSpace { .. } | DeviceError::PowerCut);
             if failures >= FAILURES_MAX || is_final {
                 return Err(error.into());
             }
         }
+    }
+
+    /// The same for a part of a step: its zones are in use though no manifest names it yet.
+    pub(in crate::furrow) fn write_part(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+        mut part: &[u8],
+    ) -> Result<[Address; 2]> {
+        let at = self.write(drive, zones, &mut part)?;
+        self.unnamed.extend(at.map(|copy| copy.zone));
+        Ok(at)
     }
 
     /// The open pair, or a new one if `blocks` do not fit there.
@@ -176,24 +188,45 @@ impl Pairs {
     ) -> Result<OpenPair> {
         let fits = |pair: &OpenPair| pair.room(drive) >= blocks;
         if let Some(pair) = self.open.filter(fits) {
-            self.unnamed.extend(pair.zones);
             return Ok(pair);
         }
         let taken = match self.reserved.pop() {
             Some(taken) => taken,
             None => take_two(zones)?,
         };
-        self.seal(drive);
-        self.unnamed.extend(taken);
+        self.seal(drive, zones);
         let pair = OpenPair { zones: taken, next: 0 };
         self.open = Some(pair);
         Ok(pair)
     }
 
-    /// Stops writing to the open pair.
-    pub(in crate::furrow) fn seal(&mut self, drive: &Drive) {
-        for zone in self.open.take().into_iter().flat_map(|pair| pair.zones) {
-            drive.finish(zone);
+    /// Stops writing to the open pair, in which a write has failed. Zones that hold nothing else are
+    /// free again at once: on a full drive the next try may find no others.
+    fn give_up(&mut self, drive: &Drive, zones: &mut dyn MetaZones, pair: OpenPair) {
+        if pair.next > 0 {
+            return self.seal(drive, zones);
+        }
+        self.open = None;
+        for zone in pair.zones {
+            match drive.reset(zone) {
+                Ok(()) => zones.release(zone),
+                Err(error) => {
+                    tracing::warn!(zone, %error, "a metadata zone was not reset");
+                    zones.reset_refused(zone);
+                }
+            }
+        }
+    }
+
+    /// Stops writing to the open pair. Zones to which nothing was written are free again.
+    pub(in crate::furrow) fn seal(&mut self, drive: &Drive, zones: &mut dyn MetaZones) {
+        let Some(pair) = self.open.take() else { return };
+        for zone in pair.zones {
+            if pair.next > 0 {
+                drive.finish(zone);
+            } else {
+                zones.release(zone);
+            }
         }
     }
 

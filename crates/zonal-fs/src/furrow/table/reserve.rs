@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use super::levels::{Levels, Work};
 use super::memtable::Memtable;
-use super::pairs::{MetaZones, OpenPair};
+use super::pairs::{MetaZones, OpenPair, take_two};
 use super::steps::{Pace, Step};
 use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::alloc::{JournalUse, Role};
 use crate::furrow::committer::{Committer, Ending};
+use crate::furrow::io::Drive;
 use crate::furrow::layout::Layout;
 use crate::vfs::Result;
 
@@ -225,14 +226,36 @@ impl Furrow {
         self.free_for_metadata() >= 2 * SPARE_ZONES_MIN
     }
 
+    /// Gives the journal another pair before a batch is written. Where that would leave no zones to
+    /// write its rows to the table, this comes first: it gives back the zones of the journal.
+    pub(in crate::furrow) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
+        let needed = self.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
+        let is_needless = committer.journal.is_in_table() || self.free_for_metadata() >= needed;
+        // Rows that were made anew are not durable yet: until then the table keeps what it has of them.
+        if is_needless || self.view.remade().is_some() {
+            return self.name_journal(committer);
+        }
+        // On a drive with few active zones a step keeps the committer until it has ended.
+        let turn = self.stepping.try_lock();
+        if turn.is_ok() || self.layout().few_open_pairs {
+            self.begin_journal_again(committer)
+        } else {
+            self.name_journal(committer)
+        }
+    }
+
     /// Puts the rows of the journal, which ends in what does not count, into the table, and begins
     /// it again.
     pub(in crate::furrow) fn begin_journal_again(&self, committer: &mut Committer) -> Result<()> {
         let supply = self.supply(committer);
-        if let Some(plan) = committer.plan_flush(self.layout(), &supply)
-            && let Err(error) = self.run_in_one_pair(committer, plan)
-        {
-            tracing::warn!(%error, "the rows of the journal stay there");
+        let plan = committer.plan_flush(self.layout(), &supply);
+        match plan.map_or(Ok(0), |plan| self.run_in_one_pair(committer, plan)) {
+            Ok(_) => {}
+            Err(FsError::NoSpace) => {
+                tracing::warn!("no room for the rows of the journal: they stay");
+            }
+            // Another pair for the journal might be the one that the next try needs.
+            Err(error) => return Err(error),
         }
         if committer.journal.is_impaired() { self.name_journal(committer) } else { Ok(()) }
     }
@@ -241,7 +264,7 @@ impl Furrow {
     pub(in crate::furrow) fn name_journal(&self, committer: &mut Committer) -> Result<()> {
         let outcome = self.name_journal_now(committer);
         if self.layout().few_open_pairs {
-            self.lock_pairs().seal(&self.drive);
+            self.lock_pairs().seal(&self.drive, &mut MountedZones(self));
         }
         let pairs = self.lock_pairs();
         self.pair_room.note_parts(&pairs, committer, &self.drive);
@@ -272,6 +295,34 @@ impl Furrow {
     }
 }
 
+impl Committer {
+    /// Gives the journal its next pair. Where there is none, the manifest names the pairs whose
+    /// rows the table lacks, and may thereby give back those of others; a commit needs another pair
+    /// before it writes.
+    pub(super) fn take_journal_pair(
+        &mut self,
+        drive: &Drive,
+        zones: &mut dyn MetaZones,
+    ) -> Result<()> {
+        let taken = zones.take_journal().map_or_else(|| take_two(zones), Ok);
+        match taken {
+            Ok(taken) => {
+                // Not before: without zones it may have to go on in one copy.
+                self.journal.finish(drive);
+                self.journal.push_pair(taken);
+                Ok(())
+            }
+            Err(FsError::NoSpace) if self.journal.is_in_table() => {
+                self.journal.finish(drive);
+                self.journal.give_up_pairs();
+                Ok(())
+            }
+            Err(FsError::NoSpace) if self.journal.is_impaired() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// Zones for metadata from a mounted file system.
 pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Furrow);
 
@@ -279,7 +330,7 @@ impl MetaZones for MountedZones<'_> {
     fn take(&mut self) -> Option<u32> {
         loop {
             let zone = self.0.write_accounts().zones.take_meta();
-            if zone.is_some() || !self.0.reset_one() {
+            if zone.is_some() || !(self.0.reset_one() || self.0.reset_again()) {
                 return zone;
             }
         }
@@ -297,8 +348,8 @@ impl MetaZones for MountedZones<'_> {
         zones.ids().filter(is_taken).collect()
     }
 
-    fn fail(&mut self, zone: u32) {
-        self.0.write_accounts().zones.fail(zone);
+    fn reset_refused(&mut self, zone: u32) {
+        self.0.reset_refused(zone);
     }
 
     fn release(&mut self, zone: u32) {

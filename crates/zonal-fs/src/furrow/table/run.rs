@@ -12,6 +12,7 @@ use super::levels::Part;
 use super::merge::Cursor;
 use super::part::{KeyRange, PartError, PartIndex, Section};
 use super::sweep::PartStore;
+use crate::furrow::format::Unread;
 
 /// Parts and their cache.
 pub(in crate::furrow) struct Source<'a, S> {
@@ -174,7 +175,11 @@ impl<S: PartStore> Source<'_, S> {
                 if let Some((first, last)) = missed.filter(|(_, last)| *last >= from) {
                     let (part, section) = (part.summary.number, Section::Lost(number));
                     let copies = ["it was lost before the part was written", "it was lost, too"];
-                    let error = PartError { part, section, copies: copies.map(str::to_owned) };
+                    let error = PartError {
+                        part,
+                        section,
+                        copies: copies.map(|why| Unread::Wrong(why.to_owned())),
+                    };
                     return (first < below).then_some(((first, last), error));
                 }
             }

@@ -17,12 +17,12 @@ use super::Frozen;
 use super::levels::{Levels, Work};
 use super::lost::Remade;
 use super::memtable::Memtable;
-use super::pairs::{Copies, MetaZones, Pairs, take_two};
+use super::pairs::{Copies, MetaZones, Pairs};
+use super::part::PartError;
 use super::reserve::{MountedZones, Need, Sparse, Supply};
 use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
 use super::view::View;
-use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::format::Address;
@@ -68,6 +68,8 @@ struct Outcome {
     next_part: u64,
     bytes: u64,
     bad: BTreeSet<u64>,
+    /// What the device has refused to read of the parts before.
+    refused: Option<PartError>,
 }
 
 /// A manifest, with a header of its own in each copy.
@@ -106,7 +108,7 @@ impl Committer {
         if self.journal.is_impaired() || has_pause {
             let blocks = self.manifest_blocks(levels);
             pairs.make_room(drive, zones, blocks)?;
-            self.renew_journal(drive, zones)?;
+            self.take_journal_pair(drive, zones)?;
         }
         let pointer = self.write_manifest_record(drive, zones, pairs, levels);
         let pointer = pointer.inspect_err(|_| {
@@ -129,26 +131,6 @@ impl Committer {
         self.write_superblock(drive, ending)?;
         self.is_unnamed = false;
         Ok(())
-    }
-
-    /// Gives the journal its next pair. Where there is none, the manifest names the pairs whose
-    /// rows the table lacks; a commit needs another before it writes.
-    fn renew_journal(&mut self, drive: &Drive, zones: &mut dyn MetaZones) -> Result<()> {
-        let taken = zones.take_journal().map_or_else(|| take_two(zones), Ok);
-        match taken {
-            Ok(taken) => {
-                // Not before: without zones it may have to go on in one copy.
-                self.journal.finish(drive);
-                self.journal.push_pair(taken);
-                Ok(())
-            }
-            Err(FsError::NoSpace) if self.journal.is_in_table() => {
-                self.journal.finish(drive);
-                self.journal.give_up_pairs();
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Blocks of the next manifest at most.
@@ -253,7 +235,7 @@ impl Committer {
                 Ok(()) => zones.release(zone),
                 Err(error) => {
                     tracing::warn!(zone, %error, "an old metadata zone was not reset");
-                    zones.fail(zone);
+                    zones.reset_refused(zone);
                 }
             }
         }
@@ -499,7 +481,7 @@ impl Furrow {
         }
         let mut pairs = self.lock_pairs();
         if self.layout().few_open_pairs {
-            pairs.seal(&self.drive);
+            pairs.seal(&self.drive, &mut MountedZones(self));
         }
         self.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
@@ -508,7 +490,10 @@ impl Furrow {
     /// Does what was planned. Nothing of it counts yet.
     fn run_plan(&self, plan: Plan, meanwhile: &dyn Fn()) -> Result<Outcome> {
         let plan = (self.uuid, plan, meanwhile);
-        run_plan(&self.drive, &mut MountedZones(self), &self.pairs, plan, self.options.planted)
+        let (zones, planted) = (&mut MountedZones(self), self.options.planted);
+        let mut outcome = run_plan(&self.drive, zones, &self.pairs, plan, planted)?;
+        self.view.refusals.judge(outcome.refused.take(), self.clock.monotonic_ns())?;
+        Ok(outcome)
     }
 
     fn end_step(&self, committer: &mut Committer, outcome: Result<Outcome>) -> Result<u64> {
@@ -570,10 +555,10 @@ fn run_plan(
         Step::Work(Work::Sweep) => compaction.sweep(&levels)?,
         Step::Rewrite(numbers) => compaction.rewrite(&levels, &numbers)?,
     };
-    let bad = store.bad.take();
+    let (bad, refused) = (store.bad.take(), store.refused.take());
     let (next_part, bytes) =
         store.writer.map_or((next_part, 0), |w| (w.next_part.get(), w.bytes.get()));
-    Ok(Outcome { frozen, levels, next_part, bytes, bad })
+    Ok(Outcome { frozen, levels, next_part, bytes, bad, refused })
 }
 
 /// Writes the rows of a new file system. The manifest is to be written then.

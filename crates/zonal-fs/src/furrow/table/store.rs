@@ -59,6 +59,8 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
     /// What no copy gives: part and section.
     pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
+    /// The first of them of which the device has refused to give back a copy.
+    pub(in crate::furrow) refused: RefCell<Option<PartError>>,
     /// What the mount has made anew.
     pub(in crate::furrow) remade: Option<Remade>,
     /// Where blocks are that were moved, and below which number moves count.
@@ -68,8 +70,8 @@ pub(in crate::furrow) struct DriveStore<'a> {
 impl<'a> DriveStore<'a> {
     /// For reading.
     pub(in crate::furrow) fn new(drive: &'a Drive, uuid: [u8; 16]) -> Self {
-        let (bad, lost) = (RefCell::default(), RefCell::default());
-        Self { drive, uuid, writer: None, bad, lost, remade: None, moves: None }
+        let (bad, lost, refused) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { drive, uuid, writer: None, bad, lost, refused, remade: None, moves: None }
     }
 }
 
@@ -95,7 +97,7 @@ impl<'a> PartStore for DriveStore<'a> {
         let Some(writer) = &self.writer else { return Err(FsError::ReadOnly) };
         let mut pairs = writer.pairs.lock().expect("no holder panicked");
         writer.bytes.set(writer.bytes.get() + bytes.len() as u64);
-        pairs.write(self.drive, *writer.zones.borrow_mut(), &mut { bytes })
+        pairs.write_part(self.drive, *writer.zones.borrow_mut(), bytes)
     }
 
     fn meanwhile(&self) {
@@ -110,6 +112,9 @@ impl<'a> PartStore for DriveStore<'a> {
 
     fn note_lost(&self, error: &PartError) {
         self.lost.borrow_mut().insert((error.part, error.section));
+        if error.is_refused() {
+            self.refused.borrow_mut().get_or_insert_with(|| error.clone());
+        }
     }
 
     fn moved_value(&self, key: Key, value: &[u8]) -> Option<Vec<u8>> {

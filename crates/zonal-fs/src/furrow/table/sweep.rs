@@ -131,7 +131,8 @@ impl<'a, S: PartStore> RunCursor<'a, S> {
     fn lose_new(&mut self) {
         let Some((part, cursor)) = &mut self.current else { return };
         let (part, lost) = (*part, cursor.take_lost());
-        for range in lost {
+        for (range, error) in lost {
+            self.store.note_lost(&error);
             self.lose(part, range);
         }
     }
@@ -152,10 +153,13 @@ impl<'a, S: PartStore> RunCursor<'a, S> {
             }
             let open =
                 || PartReader::open(&part.summary, self.store.uuid(), self.store.source(part));
-            // Lost for good, if so: so it is tried once more.
-            let Ok(reader) = open().or_else(|_| open()) else {
-                self.lose(part, (part.summary.first, part.summary.last));
-                continue;
+            let reader = match open().or_else(|_| open()) {
+                Ok(reader) => reader,
+                Err(error) => {
+                    self.store.note_lost(&error);
+                    self.lose(part, (part.summary.first, part.summary.last));
+                    continue;
+                }
             };
             for &range in reader.index().clone().lost() {
                 self.lose(part, range);

@@ -24,6 +24,7 @@ use super::lost::Remade;
 use super::memtable::{Memtable, Value};
 use super::merge::{Cursor, Merge, RowsCursor};
 use super::part::{KeyRange, PartError, Section};
+use super::refused::Refusals;
 use super::run::{Downwards, Source, Upwards};
 use super::store::DriveStore;
 use super::sweep::{PartStore, corrupt};
@@ -83,6 +84,7 @@ pub(in crate::furrow) struct View {
     suspects: Mutex<BTreeSet<u64>>,
     /// What no copy gave since the mount: part and section.
     lost: Mutex<BTreeSet<(u64, Section)>>,
+    pub(super) refusals: Refusals,
     /// Rows that the mount has made anew.
     remade: OnceLock<Remade>,
     /// Where blocks are that were moved, as the rows of all layers say it. Changed with the layers locked.
@@ -102,7 +104,8 @@ impl View {
         let layers = Layers { unwritten, memtable, frozen, levels, levels_bytes, moved };
         let (layers, cache) = (RwLock::new(layers), LeafCache::new(cache_bytes));
         let (suspects, lost, remade) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        Self { uuid, layers, cache, suspects, lost, remade, moved: moved::Moved::default() }
+        let (refusals, moved) = (Refusals::default(), moved::Moved::default());
+        Self { uuid, layers, cache, suspects, lost, refusals, remade, moved }
     }
 
     /// From now on what was lost of these rows is not missed. The rows themselves are added as
@@ -266,6 +269,7 @@ impl View {
         let answer = read(&store);
         self.suspect(store.bad.take());
         self.note_lost(store.lost.take());
+        self.refusals.note(store.refused.take().as_ref());
         answer
     }
 
@@ -304,15 +308,6 @@ impl View {
                 .filter_map(|(parts, span)| source.lost_at(parts, span));
             let lost = found.chain(known.map(|(range, _)| range));
             lost.filter(|range| range.0 <= from).map(|range| range.1.successor()).max()
-        })
-    }
-
-    /// Whether parts know that something of a range is lost.
-    pub(in crate::furrow) fn knows_lost(&self, drive: &Drive, range: (Key, Key)) -> bool {
-        let levels = self.levels();
-        self.with_store(drive, |store| {
-            let source = Source { store, cache: &self.cache };
-            Runs { source, levels: &levels }.known_lost(range).is_some()
         })
     }
 

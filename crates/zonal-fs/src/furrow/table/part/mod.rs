@@ -23,6 +23,7 @@ use zonal::DeviceError;
 use zonal::crc32c;
 
 use super::key::Key;
+use crate::furrow::format::Unread;
 
 pub use self::builder::PartBuilder;
 pub use self::reader::{PartCursor, PartIndex, PartReader};
@@ -206,7 +207,14 @@ pub struct PartError {
     /// What could not be read.
     pub section: Section,
     /// Why not, for each copy.
-    pub copies: [String; COPIES],
+    pub copies: [Unread; COPIES],
+}
+
+impl PartError {
+    /// Whether the device may give a copy back later.
+    pub fn is_refused(&self) -> bool {
+        self.copies.iter().any(|copy| matches!(copy, Unread::Device(_)))
+    }
 }
 
 /// One copy of something in a part that was bad, although the other may have been good.

@@ -10,7 +10,7 @@ use super::{
     BadCopy, COPIES, HEADER_BYTES, IndexEntry, KeyRange, LostEntry, PART_BYTES_MAX, PartError,
     PartHeader, PartId, PartSource, PartSummary, Section, checksum, count,
 };
-use crate::furrow::format::{BLOCK_BYTES, VERSION};
+use crate::furrow::format::{BLOCK_BYTES, Unread, VERSION};
 use crate::furrow::sync::Mutex;
 use crate::furrow::table::key::{Key, RowKind};
 use crate::furrow::table::leaf::{
@@ -167,7 +167,11 @@ impl<S: PartSource> PartReader<S> {
         self.cursor(key, Some(Vec::new())).expect("it goes past what cannot be read")
     }
 
-    fn cursor(self, key: Key, lost: Option<Vec<KeyRange>>) -> Result<PartCursor<S>, PartError> {
+    fn cursor(
+        self,
+        key: Key,
+        lost: Option<Vec<(KeyRange, PartError)>>,
+    ) -> Result<PartCursor<S>, PartError> {
         let mut cursor = PartCursor {
             next: self.index.leaf_from(key),
             reader: self,
@@ -185,9 +189,9 @@ impl<S: PartSource> PartReader<S> {
 
     /// Reads everything of one copy, for [`PartReader::bad_copies`] to tell what is bad.
     pub fn verify_copy(&self, copy: usize) {
-        let note = |section, outcome: Result<(), String>| {
+        let note = |section, outcome: Result<(), Unread>| {
             if let Err(why) = outcome {
-                self.note(copy, section, why);
+                self.note(copy, section, why.into());
             }
         };
         note(Section::Index, self.read_index(copy).map(drop));
@@ -214,14 +218,14 @@ impl<S: PartSource> PartReader<S> {
     fn either_copy<T>(
         &self,
         section: Section,
-        read: impl Fn(usize) -> Result<T, String>,
+        read: impl Fn(usize) -> Result<T, Unread>,
     ) -> Result<T, PartError> {
-        let mut copies = [const { String::new() }; COPIES];
+        let mut copies = [const { Unread::Wrong(String::new()) }; COPIES];
         for (copy, why) in copies.iter_mut().enumerate() {
             match read(copy) {
                 Ok(section) => return Ok(section),
                 Err(error) => {
-                    self.note(copy, section, error.clone());
+                    self.note(copy, section, error.to_string());
                     *why = error;
                 }
             }
@@ -229,30 +233,32 @@ impl<S: PartSource> PartReader<S> {
         Err(PartError { part: self.id.number, section, copies })
     }
 
-    fn read_index(&self, copy: usize) -> Result<PartIndex, String> {
+    fn read_index(&self, copy: usize) -> Result<PartIndex, Unread> {
         let PartSummary { bytes, index_at, index_bytes, index_crc, .. } = self.summary;
         let end = index_at.checked_add(index_bytes);
         if bytes > PART_BYTES_MAX || end.is_none_or(|end| end > bytes) {
-            return Err(format!("an index of {index_bytes} bytes at {index_at} of {bytes}"));
+            let why = format!("an index of {index_bytes} bytes at {index_at} of {bytes}");
+            return Err(Unread::Wrong(why));
         }
         let blocks = self.read_blocks(copy, index_at, index_bytes as usize)?;
         let section = &blocks[index_at as usize % BLOCK_BYTES..][..index_bytes as usize];
         let (header, body) = verify(self.id, section, (*b"FRIX", None, index_crc))?;
-        index_of(&self.summary, header.leaf.get(), body)
+        Ok(index_of(&self.summary, header.leaf.get(), body)?)
     }
 
-    fn read_leaf<L: Decoded>(&self, leaf: usize, copy: usize) -> Result<Arc<L>, String> {
+    fn read_leaf<L: Decoded>(&self, leaf: usize, copy: usize) -> Result<Arc<L>, Unread> {
         let LeafPlace { offset, bytes, .. } = self.index.places[leaf];
         let blocks = self.read_blocks(copy, offset, bytes as usize)?;
-        self.decode_leaf(leaf, &blocks[offset as usize % BLOCK_BYTES..])
+        Ok(self.decode_leaf(leaf, &blocks[offset as usize % BLOCK_BYTES..])?)
     }
 
     /// Whole blocks around `bytes` bytes from `offset` on, which are in the part.
-    fn read_blocks(&self, copy: usize, offset: u32, bytes: usize) -> Result<Vec<u8>, String> {
+    fn read_blocks(&self, copy: usize, offset: u32, bytes: usize) -> Result<Vec<u8>, Unread> {
         let within = offset as usize % BLOCK_BYTES;
         let mut blocks = vec![0; (within + bytes).next_multiple_of(BLOCK_BYTES)];
         let start = u64::from(offset) - within as u64;
-        self.source.read(copy, start, &mut blocks).map_err(|error| error.to_string())?;
+        let outcome = self.source.read(copy, start, &mut blocks);
+        outcome.map_err(|error| Unread::Device(error.to_string()))?;
         Ok(blocks)
     }
 
@@ -378,7 +384,7 @@ pub struct PartCursor<S> {
     leaf: Arc<Leaf>,
     row: usize,
     /// Leaves that no copy gave, where it goes past them.
-    lost: Option<Vec<KeyRange>>,
+    lost: Option<Vec<(KeyRange, PartError)>>,
     /// Whole blocks of the part from `ahead_at` on.
     ahead: Vec<u8>,
     ahead_at: usize,
@@ -393,7 +399,7 @@ impl<S: PartSource> PartCursor<S> {
     }
 
     /// Ranges of keys that it has gone past since this was last called, because no copy gave them.
-    pub fn take_lost(&mut self) -> Vec<KeyRange> {
+    pub fn take_lost(&mut self) -> Vec<(KeyRange, PartError)> {
         self.lost.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -413,9 +419,9 @@ impl<S: PartSource> PartCursor<S> {
                     return Ok(());
                 }
                 (Err(error), None) => return Err(error),
-                (Err(_), Some(lost)) => {
+                (Err(error), Some(lost)) => {
                     let index = &self.reader.index;
-                    lost.push((index.first_of(number), index.last_of(number)));
+                    lost.push(((index.first_of(number), index.last_of(number)), error));
                     self.next += 1;
                 }
             }

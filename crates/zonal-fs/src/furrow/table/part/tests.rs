@@ -224,7 +224,7 @@ fn a_leaf_that_says_it_is_another_is_refused() {
     let index = &mut bytes[index_at..][..summary.index_bytes as usize];
     summary.index_crc = u32::from_le_bytes(reseal(index));
     let error = all_of(&summary, &Memory::of(&bytes)).unwrap_err();
-    assert_eq!(error.copies, ["leaf 1 of part 5", "leaf 1 of part 5"]);
+    assert_eq!(error.copies.map(String::from), ["leaf 1 of part 5", "leaf 1 of part 5"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Going through many rows, past those that no copy gives.
 
 use super::super::store::DriveStore;
-use super::View;
+use super::{Runs, Source, View};
 use crate::furrow::io::Drive;
 use crate::furrow::planted::Planted;
 use crate::furrow::table::key::Key;
@@ -47,7 +47,7 @@ impl View {
         let limits = drive.layout.table;
         let compaction = Compaction { store: &store, limits, planted: Planted::default() };
         let span = Span { from, below: Some(below) };
-        compaction.scan(&levels, (&[&memory], span), &mut |merged| {
+        let outcome = compaction.scan(&levels, (&[&memory], span), &mut |merged| {
             match merged {
                 Merged::Row(key, Some(value)) => match self.moved_value(key, value, u64::MAX) {
                     Some(moved) => each(Scanned::Row(key, &moved)),
@@ -57,6 +57,17 @@ impl View {
                 Merged::Lost(first, last) => each(Scanned::Lost(first, last.successor())),
             }
             Ok(())
+        });
+        self.refusals.note(store.refused.take().as_ref());
+        outcome
+    }
+
+    /// Whether parts know that something of a range is lost.
+    pub(in crate::furrow) fn knows_lost(&self, drive: &Drive, range: (Key, Key)) -> bool {
+        let levels = self.levels();
+        self.with_store(drive, |store| {
+            let source = Source { store, cache: &self.cache };
+            Runs { source, levels: &levels }.known_lost(range).is_some()
         })
     }
 }
