@@ -310,9 +310,10 @@ fn publish(state: &mut State, group: &[Outgoing], placed: Placed, crcs: &[u32]) 
 /// Whether the buffer still holds the block that was placed, or a later content of it.
 fn is_wanted(state: &State, outgoing: &Outgoing) -> bool {
     let file = state.inodes.get(&outgoing.ino).and_then(|inode| inode.file().ok());
-    let dirty = file.and_then(|file| file.dirty.get(&outgoing.block));
     let any = state.planted.has(PlantedBug::WriteBackUnwanted);
-    dirty.is_some_and(|dirty| any || dirty.id == outgoing.id)
+    file.is_some_and(|file| {
+        any || file.dirty.get(&outgoing.block).is_some_and(|dirty| dirty.id == outgoing.id)
+    })
 }
 
 /// Maps a run of blocks of one file.

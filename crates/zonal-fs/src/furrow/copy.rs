@@ -134,14 +134,15 @@ impl Furrow {
     fn share(&self, rest: Rest) -> Result<Option<u64>> {
         let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {
+            let is_early = self.has_planted(PlantedBug::ShareAtOldEnds);
+            let ends = is_early.then(|| self.ends_of(rest)).transpose()?;
             {
-                let turn = self.flushing.lock().expect("no holder panicked");
-                let _turn = (!self.has_planted(PlantedBug::ShareOutsideTurn)).then_some(turn);
+                let _turn = self.flushing.lock().expect("no holder panicked");
                 self.write_back(&[rest.source])?;
             }
             self.let_reaper_pass(rest.source, limit(rest.from));
             self.let_reaper_pass(rest.target, limit(rest.to));
-            match self.loaded(|| self.try_share(rest))? {
+            match self.loaded(|| self.try_share(rest, ends))? {
                 Shared::Bytes(bytes) => break Some(bytes),
                 Shared::NoBlock => break None,
                 Shared::Again => {}
@@ -151,12 +152,22 @@ impl Furrow {
         Ok(shared)
     }
 
-    fn try_share(&self, rest: Rest) -> Lookup<Shared> {
+    /// Where both files end now, which the next change may move.
+    fn ends_of(&self, rest: Rest) -> Result<(u64, u64)> {
+        self.loaded(|| {
+            let state = self.read_state();
+            Ok((state.inode(rest.source)?.size, state.inode(rest.target)?.size))
+        })
+    }
+
+    /// One attempt at it, with where both files end if that was decided before.
+    fn try_share(&self, rest: Rest, ends: Option<(u64, u64)>) -> Lookup<Shared> {
         let Rest { source, target, .. } = rest;
         let (from, to) = (rest.from / BLOCK, rest.to / BLOCK);
         let mut guard = self.write_state();
         let state = &mut *guard;
         let sizes = (state.inode(source)?.size, state.inode(target)?.size);
+        let sizes = ends.unwrap_or(sizes);
         let (len, count) = rest.shareable(sizes.0, sizes.1);
         if count == 0 {
             return Ok(Shared::NoBlock);

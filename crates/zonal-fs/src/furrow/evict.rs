@@ -40,7 +40,8 @@ pub enum Eviction {
     #[default]
     ByNeed,
     /// All of it that may go, each time that the state is locked. For tests only: whatever an
-    /// operation believes to be in memory, without a look under the same lock, is not there.
+    /// operation believes to be in memory, without a look under the same lock, is not there. And
+    /// the reaper removes few map entries at once, so that files of tests leave it some.
     AtEveryLock,
 }
 

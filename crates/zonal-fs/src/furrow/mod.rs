@@ -270,7 +270,8 @@ impl Furrow {
             is_unnamed: false,
             planted: options.planted,
         };
-        let mut state = State { planted: options.planted, ..loaded.state };
+        let (planted, eviction) = (options.planted, options.eviction);
+        let mut state = State { planted, eviction, ..loaded.state };
         state.moving.restore(&view, division.moved);
         let fs = Self {
             drive,
@@ -338,6 +339,7 @@ impl Furrow {
         Timestamp::from_ns(self.clock.wall_ns())
     }
 
+    #[cfg_attr(feature = "testing", track_caller)]
     fn read_state(&self) -> RwLockReadGuard<'_, State> {
         if self.options.eviction.is_at_every_lock() {
             drop(self.write_accounts());
@@ -346,6 +348,7 @@ impl Furrow {
     }
 
     /// The state, to change the tree. Waits while a commit holds off changes.
+    #[cfg_attr(feature = "testing", track_caller)]
     fn write_state(&self) -> Changing<'_> {
         let turn = self.changing.lock().expect("no holder panicked");
         let state = self.write_accounts();
@@ -357,6 +360,7 @@ impl Furrow {
 
     /// The state, to change what no row tells: room given out, users of an inode. And for a
     /// commit, which holds off all others.
+    #[cfg_attr(feature = "testing", track_caller)]
     fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
         let mut state = self.state.write().expect("no holder panicked");
         if self.options.eviction.is_at_every_lock() {
@@ -366,11 +370,13 @@ impl Furrow {
     }
 
     /// For who puts blocks into the buffer. Waits while a commit writes what is there.
+    #[cfg_attr(feature = "testing", track_caller)]
     fn lock_buffering(&self) -> MutexGuard<'_, ()> {
         self.buffering.lock().expect("no holder panicked")
     }
 
     /// Holds off changes of the tree. Readers go on: so device I/O is possible meanwhile.
+    #[cfg_attr(feature = "testing", track_caller)]
     fn hold_off_changes(&self) -> HoldingOff<'_> {
         let turn = self.changing.lock().expect("no holder panicked");
         self.is_held_off.store(true, Ordering::Release);

@@ -84,8 +84,8 @@ pub enum PlantedBug {
     ShareUnwritten,
     /// A copy shares into blocks that still wait to be removed.
     ShareUnreaped,
-    /// A copy writes its source back without the turn at it.
-    ShareOutsideTurn,
+    /// A copy shares up to where both files ended before another change.
+    ShareAtOldEnds,
     /// A write of a part of a block takes the rest from what was there before another change.
     PublishOnStale,
     /// A truncation does so with the last block.
@@ -99,7 +99,7 @@ pub enum PlantedBug {
     /// A write behind the end does not wait until reap has removed the blocks that a truncation cut
     /// off.
     RegrowUnreaped,
-    /// Write-back maps blocks that the buffer does not hold any more, and holds again.
+    /// Write-back maps blocks that the buffer does not hold any more.
     WriteBackUnwanted,
     /// Write-back takes out of the buffer what has changed on its way.
     WriteBackForgetsNewer,
@@ -219,7 +219,7 @@ impl PlantedBug {
     pub const RACES: [Self; 28] = [
         Self::ShareUnwritten,
         Self::ShareUnreaped,
-        Self::ShareOutsideTurn,
+        Self::ShareAtOldEnds,
         Self::PublishOnStale,
         Self::ResizeOnStale,
         Self::ZeroOnStale,

@@ -18,6 +18,7 @@ use zonal::placement::learned::{Context, Learned};
 
 use super::alloc::Zones;
 use super::buckets::Buckets;
+use super::evict::Eviction;
 use super::format::BLOCK_BYTES;
 use super::format::row::INODE_BYTES;
 use super::held::{Hand, Loaded, PIN_BYTES, Used};
@@ -334,6 +335,7 @@ pub(super) struct State {
     /// Those of them that are encoded already, most because they have changed again.
     pub(super) frozen: BTreeMap<Key, Value>,
     pub(super) planted: Planted,
+    pub(super) eviction: Eviction,
     /// Users of inodes, which keep them alive without a link.
     pub(super) pins: BTreeMap<Ino, u32>,
     pub(super) totals: Totals,
@@ -371,6 +373,7 @@ impl State {
             committing: BTreeSet::new(),
             frozen: BTreeMap::new(),
             planted: Planted::default(),
+            eviction: Eviction::default(),
             pins: BTreeMap::new(),
             totals: Totals::default(),
             learned: Learned::default(),

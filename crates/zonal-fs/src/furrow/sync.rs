@@ -15,4 +15,4 @@ pub(super) use self::scheduled::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 #[cfg(feature = "testing")]
-pub use self::scheduled::{Count, Schedule, Until, Woken, pass, set_schedule};
+pub use self::scheduled::{Count, Schedule, Side, Until, Woken, pass, set_schedule};

@@ -38,6 +38,8 @@ pub(crate) struct Drive {
     /// Calls since it was armed, to which the plan applies.
     calls: AtomicU64,
     failed: Mutex<Vec<(ZoneId, usize)>>,
+    /// How often each zone was reset.
+    resets: Vec<AtomicU64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,8 @@ enum Call {
 impl Drive {
     pub(crate) fn new(image: Image) -> Self {
         let (plan, failed) = (Mutex::default(), Mutex::default());
-        Self { recorder: Recorder::new(image), plan, calls: AtomicU64::new(0), failed }
+        let resets = image.geometry().zones().map(|_| AtomicU64::new(0)).collect();
+        Self { recorder: Recorder::new(image), plan, calls: AtomicU64::new(0), failed, resets }
     }
 
     /// Lets things go wrong from now on, or no more.
@@ -65,6 +68,7 @@ impl Drive {
         self.failed.lock().expect("no panic").clone()
     }
 
+    #[track_caller]
     fn attempt(&self, call: Call) -> Result<()> {
         pass();
         let plan = *self.plan.lock().expect("no panic");
@@ -93,6 +97,10 @@ impl Drive {
         Err(DeviceError::Io { what: "a simulated fault".into(), source })
     }
 
+    fn resets(&self, zone: ZoneId) -> u64 {
+        self.resets[zone.get() as usize].load(Ordering::Relaxed)
+    }
+
     fn fail_zone(&self, zone: ZoneId) {
         let mut failed = self.failed.lock().expect("no panic");
         if failed.len() < 2 && self.recorder.fail_zone(zone, ZoneFailure::ReadOnly).is_ok() {
@@ -104,10 +112,14 @@ impl Drive {
 impl ZonedDevice for Drive {
     zonal::pass_on!(recorder: geometry, report);
 
+    /// Nobody resets a zone while it is read: the drive would give back anything.
     fn read(&self, lba: Lba, buffer: &mut [u8]) -> Result<()> {
+        let zone = self.geometry().locate(lba).0;
+        let before = self.resets(zone);
         self.attempt(Call::Read)?;
         let outcome = self.recorder.read(lba, buffer);
         pass();
+        assert_eq!(before, self.resets(zone), "{zone:?} was reset while it was read");
         outcome
     }
 
@@ -128,6 +140,11 @@ impl ZonedDevice for Drive {
     fn manage(&self, zones: Select, action: ZoneAction) -> Result<()> {
         self.attempt(Call::Manage)?;
         let outcome = self.recorder.manage(zones, action);
+        if action == ZoneAction::Reset
+            && let Select::One(zone) = zones
+        {
+            self.resets[zone.get() as usize].fetch_add(1, Ordering::Relaxed);
+        }
         pass();
         outcome
     }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use zonal_fs::vfs::WriteFlags;
 
-use crate::model::{BLOCK, Op, Refusal, Reply, State};
+use crate::copying::{self, Progress};
+use crate::model::{Op, Refusal, Reply, State};
 
 /// Whether calls of the drive may fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(crate) enum Event {
 struct Place {
     state: State,
     /// How far operations under way have come, of those that have begun to take effect.
-    progress: BTreeMap<usize, u64>,
+    progress: BTreeMap<usize, Progress>,
     born: usize,
     died: usize,
     parents: Vec<usize>,
@@ -65,15 +66,12 @@ impl Promise {
     fn is_kept(&self, place: &Place) -> bool {
         place.died > self.at
             || (place.died > self.since
-                && self.with.is_none_or(|with| place.progress.get(&with) == Some(&DONE)))
+                && self.with.is_none_or(|with| place.progress.get(&with) == Some(&Progress::Done)))
     }
 }
 
 /// So many states at once are too many.
 const ALIVE_MAX: usize = 1500;
-
-/// An operation that has taken effect completely.
-const DONE: u64 = u64::MAX;
 
 /// Everything that happened, with all that it may have meant.
 #[derive(Default)]
@@ -120,7 +118,7 @@ impl History {
                 Event::Begin(index) => {
                     begun.push((index, at));
                     self.expand(&mut alive, &begun, at);
-                    if alive.len() > ALIVE_MAX || self.splits_a_block(&begun) {
+                    if alive.len() > ALIVE_MAX {
                         self.is_vague = true;
                         return Ok(());
                     }
@@ -194,27 +192,29 @@ impl History {
     }
 
     /// What the next step of an operation can make of a state, in accordance with its answer.
-    fn steps(&self, from: usize, index: usize) -> Vec<(State, u64)> {
+    fn steps(&self, from: usize, index: usize) -> Vec<(State, Progress)> {
         let place = &self.places[from];
         let Record { op, ref reply, drive } = self.records[index];
-        let progress = place.progress.get(&index).copied().unwrap_or(0);
-        if progress == DONE {
+        let progress = place.progress.get(&index);
+        if progress == Some(&Progress::Done) {
             return Vec::new();
         }
         if let Op::Copy { .. } = op {
-            return copy_steps(&place.state, op, reply.as_ref(), progress);
+            return copying::steps(&place.state, op, reply.as_ref(), progress);
         }
         let mut state = place.state.clone();
         let made = if let Some(Reply::Ino(made)) = reply { *made } else { 0 };
         let outcome = state.perform(op, made);
-        let before = (place.state.clone(), DONE);
+        let before = (place.state.clone(), Progress::Done);
         match (outcome, reply) {
             // Its end was never seen, or names came and went while they were listed.
-            (Ok(_), None) | (Ok(Reply::Names(_)), Some(Reply::Done)) => vec![(state, DONE)],
-            (Ok(outcome), Some(reply)) if outcome == *reply => vec![(state, DONE)],
+            (Ok(_), None) | (Ok(Reply::Names(_)), Some(Reply::Done)) => {
+                vec![(state, Progress::Done)]
+            }
+            (Ok(outcome), Some(reply)) if outcome == *reply => vec![(state, Progress::Done)],
             // It has failed, before or after it took effect.
             (Ok(_), Some(Reply::Full | Reply::Broken(_))) if drive == Health::Faulty => {
-                vec![before, (state, DONE)]
+                vec![before, (state, Progress::Done)]
             }
             (Err(Refusal), Some(Reply::Refused(_))) | (_, Some(Reply::Full | Reply::Broken(_))) => {
                 vec![before]
@@ -223,32 +223,11 @@ impl History {
         }
     }
 
-    /// Whether a copy goes on within a block whose source changes meanwhile: it reads and writes
-    /// such a part one after the other, and other operations come in between.
-    fn splits_a_block(&self, begun: &[(usize, usize)]) -> bool {
-        let ops = || begun.iter().map(|(index, _)| self.records[*index].op);
-        let is_whole = |bytes: u64| bytes.is_multiple_of(BLOCK);
-        let is_split = |of: u64, whole: bool| {
-            ops().any(|op| match op {
-                Op::Truncate { ino, size } => ino == of && !(whole && is_whole(size)),
-                Op::Write { ino, .. } | Op::Allocate { ino, .. } => ino == of && !whole,
-                Op::Copy { source, target, .. } => target == of && source != of && !whole,
-                _ => false,
-            })
-        };
-        ops().any(|op| match op {
-            Op::Copy { source, from, to, len, .. } => {
-                is_split(source, is_whole(from) && is_whole(to) && is_whole(len))
-            }
-            _ => false,
-        })
-    }
-
     /// Keeps the states in which an operation that ends has taken effect.
     fn settle(&mut self, alive: &[usize], index: usize, at: usize) -> Vec<usize> {
         let mut kept = Vec::new();
         for &place in alive {
-            if self.places[place].progress.get(&index) == Some(&DONE) {
+            if self.places[place].progress.get(&index) == Some(&Progress::Done) {
                 self.places[place].progress.remove(&index);
                 kept.push(place);
             } else {
@@ -295,6 +274,13 @@ impl History {
             leads_on: false,
         });
         Ok(vec![self.places.len() - 1])
+    }
+
+    /// Numbers of changes of the drive after which a call returned that had made something durable.
+    pub(crate) fn promised_at(&self) -> Vec<usize> {
+        let is_end =
+            |event: &Event| matches!(event, Event::End(index) if self.records[*index].promises());
+        self.events.iter().filter(|(_, event)| is_end(event)).map(|(at, _)| *at).collect()
     }
 
     /// Whether a cut after so many changes of the drive may leave this; else how it differs.
@@ -367,54 +353,4 @@ impl Record {
         };
         durable && matches!(self.reply, Some(Reply::Done | Reply::At(_)))
     }
-}
-
-/// A copy takes effect block by block. First it finds out how much there is.
-fn copy_steps(state: &State, op: Op, reply: Option<&Reply>, progress: u64) -> Vec<(State, u64)> {
-    let Op::Copy { source, from, target, to, len } = op else { return Vec::new() };
-    let ended = |reply: &Reply| matches!(reply, Reply::Full | Reply::Broken(_));
-    let (Ok(source_node), Ok(target_node)) = (state.file(source), state.file(target)) else {
-        let refused = matches!(reply, Some(Reply::Refused(_))) || reply.is_some_and(ended);
-        return if refused { vec![(state.clone(), DONE)] } else { Vec::new() };
-    };
-    let mut steps = Vec::new();
-    let whole = match reply {
-        Some(Reply::At(copied)) => *copied,
-        Some(reply) if ended(reply) => {
-            steps.push((state.clone(), DONE));
-            len
-        }
-        // In the middle a file may be deleted.
-        _ => len.min(source_node.size.saturating_sub(from)),
-    };
-    let at = if progress == 0 {
-        // It ends early where the source ends, or at what fails when a part is done.
-        if whole == 0 && source_node.size > from {
-            return steps;
-        }
-        0
-    } else {
-        progress - 1
-    };
-    if at >= whole {
-        if matches!(reply, Some(Reply::At(_)) | None) {
-            steps.push((state.clone(), DONE));
-        }
-        return steps;
-    }
-    let end = (at + BLOCK).min(whole);
-    if source_node.size < from + end {
-        return steps;
-    }
-    let bytes = source_node.read(from + at, end - at);
-    let mut node = target_node;
-    if source == target {
-        node = source_node;
-    }
-    node.write(to + at, &bytes);
-    let mut next = state.clone();
-    next.put(target, node);
-    let is_over = end == whole && matches!(reply, Some(Reply::At(_)) | None);
-    steps.push((next, if is_over { DONE } else { end + 1 }));
-    steps
 }

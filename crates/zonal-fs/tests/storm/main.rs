@@ -11,8 +11,11 @@
 //! | --- | --- |
 //! | `scheduler` | which thread goes on? |
 //! | `drive` | what does the drive do, and what goes wrong? |
+//! | `setting` | what does a seed make of a round? |
+//! | `choice` | which operation comes next? |
 //! | `world` | what do the threads do? |
-//! | `model` | what does an operation make of the tree? |
+//! | `model`, `node` | what does an operation make of the tree? |
+//! | `copying` | what does a copy make of it, step by step? |
 //! | `history` | what may be there? |
 //! | `check` | what must hold after a cut? |
 //! | `planted` | does it notice mistakes that are made on purpose? |
@@ -24,12 +27,16 @@
 mod ops;
 
 mod check;
+mod choice;
+mod copying;
 mod drive;
 mod history;
 mod model;
+mod node;
 mod planted;
 mod round;
 mod scheduler;
+mod setting;
 mod world;
 
 use check::Tally;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use zonal_fs::rules::{self, RenameAction, RenameTarget};
 use zonal_fs::vfs::{Allocate, FileKind, RenameFlags, WriteFlags, XattrMode};
 
-/// Bytes of a block.
-pub(crate) const BLOCK: u64 = 4096;
+use crate::node::{Node, Own, content, hash_of, mix};
 
 /// The root's number.
 pub(crate) const ROOT: u64 = 1;
@@ -24,7 +23,7 @@ pub(crate) enum Op {
     Rename { from: (u64, u8), to: (u64, u8), flags: RenameFlags },
     Write { ino: u64, offset: u64, len: u64, tag: u64, flags: WriteFlags },
     Truncate { ino: u64, size: u64 },
-    Chmod { ino: u64, perm: u16 },
+    SetAttr { ino: u64, what: Change },
     Allocate { ino: u64, how: Allocate, offset: u64, len: u64 },
     Copy { source: u64, from: u64, target: u64, to: u64, len: u64 },
     Read { ino: u64, offset: u64, len: u64 },
@@ -41,6 +40,16 @@ pub(crate) enum Op {
     Tick,
 }
 
+/// What of an inode's attributes becomes another; `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) perm: Option<u16>,
+    pub(crate) owner: Option<(u32, u32)>,
+    /// In seconds since 1970, before all that the clock of the round gives.
+    pub(crate) atime: Option<u32>,
+    pub(crate) mtime: Option<u32>,
+}
+
 /// What it answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -54,7 +63,7 @@ pub(crate) enum Reply {
     Attr {
         size: u64,
         nlink: u32,
-        perm: u16,
+        own: Own,
     },
     Names(Vec<(u8, u64)>),
     /// By the rules of POSIX.
@@ -63,190 +72,6 @@ pub(crate) enum Reply {
     Full,
     /// A fault of the drive.
     Broken(String),
-}
-
-/// Mixes numbers.
-pub(crate) const fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_add(0x7f4a_7c15_bf58_476d);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// The hash of bytes, 0 if all are zero.
-pub(crate) fn hash_of(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
-    let (hash, any) = words.fold((1, 0), |(hash, any): (u64, u64), word| {
-        ((hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95), any | word)
-    });
-    if any == 0 { 0 } else { hash }
-}
-
-/// What a write with this tag puts there. Tag 0 is zeroes.
-pub(crate) fn content(tag: u64, offset: u64, len: u64) -> Vec<u8> {
-    if tag == 0 {
-        return vec![0; usize::try_from(len).expect("in memory")];
-    }
-    let words = offset / 8..(offset + len).div_ceil(8);
-    let bytes: Vec<u8> = words.flat_map(|word| (mix(tag, word) | 1).to_le_bytes()).collect();
-    let skip = usize::try_from(offset % 8).expect("below 8");
-    bytes[skip..][..usize::try_from(len).expect("in memory")].to_vec()
-}
-
-/// A block of content that is not all zero.
-#[derive(Clone, Debug)]
-struct Block {
-    bytes: Arc<[u8]>,
-    hash: u64,
-}
-
-/// An inode.
-#[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) kind: FileKind,
-    pub(crate) perm: u16,
-    pub(crate) nlink: u32,
-    pub(crate) size: u64,
-    blocks: BTreeMap<u64, Block>,
-    pub(crate) xattrs: BTreeMap<u8, u64>,
-    pub(crate) entries: BTreeMap<u8, u64>,
-    /// It was made without a name and can get one.
-    linkable: bool,
-    hash: u64,
-}
-
-impl Node {
-    pub(crate) const fn new(kind: FileKind, perm: u16, nlink: u32) -> Self {
-        Self {
-            kind,
-            perm,
-            nlink,
-            size: 0,
-            blocks: BTreeMap::new(),
-            xattrs: BTreeMap::new(),
-            entries: BTreeMap::new(),
-            linkable: false,
-            hash: 0,
-        }
-    }
-
-    fn is_file(&self) -> bool {
-        self.kind == FileKind::Regular
-    }
-
-    fn is_dir(&self) -> bool {
-        self.kind == FileKind::Directory
-    }
-
-    /// Puts a block there.
-    pub(crate) fn put(&mut self, block: u64, bytes: &[u8]) {
-        match hash_of(bytes) {
-            0 => _ = self.blocks.remove(&block),
-            hash => _ = self.blocks.insert(block, Block { bytes: bytes.into(), hash }),
-        }
-    }
-
-    fn bytes(&self, block: u64) -> Vec<u8> {
-        let zeroes = || vec![0; usize::try_from(BLOCK).expect("small")];
-        self.blocks.get(&block).map_or_else(zeroes, |block| block.bytes.to_vec())
-    }
-
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let end = offset + bytes.len() as u64;
-        let index = |position: u64| usize::try_from(position).expect("in memory");
-        for block in offset / BLOCK..end.div_ceil(BLOCK) {
-            let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
-            if to - from == BLOCK {
-                self.put(block, &bytes[index(from - offset)..index(to - offset)]);
-                continue;
-            }
-            let mut now = self.bytes(block);
-            now[index(from - block * BLOCK)..index(to - block * BLOCK)]
-                .copy_from_slice(&bytes[index(from - offset)..index(to - offset)]);
-            self.put(block, &now);
-        }
-        self.size = self.size.max(end);
-    }
-
-    fn zero(&mut self, offset: u64, end: u64) {
-        let touched: Vec<u64> =
-            self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)).map(|(at, _)| *at).collect();
-        let index = |position: u64| usize::try_from(position).expect("in memory");
-        for block in touched {
-            let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
-            if to - from == BLOCK {
-                self.blocks.remove(&block);
-                continue;
-            }
-            let mut now = self.bytes(block);
-            now[index(from - block * BLOCK)..index(to - block * BLOCK)].fill(0);
-            self.put(block, &now);
-        }
-    }
-
-    fn resize(&mut self, size: u64) {
-        if size < self.size {
-            self.zero(size, self.size.next_multiple_of(BLOCK));
-        }
-        self.size = size;
-    }
-
-    pub(crate) fn read(&self, offset: u64, len: u64) -> Vec<u8> {
-        let end = (offset + len).min(self.size);
-        let mut bytes = Vec::new();
-        let index = |position: u64| usize::try_from(position).expect("in memory");
-        let mut at = offset;
-        while at < end {
-            let block = at / BLOCK;
-            let to = end.min((block + 1) * BLOCK);
-            bytes.extend(&self.bytes(block)[index(at - block * BLOCK)..index(to - block * BLOCK)]);
-            at = to;
-        }
-        bytes
-    }
-
-    fn rehash(&mut self, ino: u64) {
-        let size = if self.is_dir() { 0 } else { self.size };
-        let nlink = if self.is_dir() { 0 } else { self.nlink };
-        let mut hash = mix(mix(ino, size), mix(u64::from(self.perm), u64::from(nlink)));
-        hash = mix(hash, u64::from(self.kind.format()));
-        for (at, block) in &self.blocks {
-            hash = mix(hash, mix(*at, block.hash));
-        }
-        for (name, value) in &self.xattrs {
-            hash = mix(hash, mix(u64::from(*name) + 1_000_000, *value));
-        }
-        for (name, ino) in &self.entries {
-            hash = mix(hash, mix(u64::from(*name) + 2_000_000, *ino));
-        }
-        self.hash = hash;
-    }
-
-    /// How another one differs, in words.
-    fn difference(&self, other: &Self) -> String {
-        let mut words = Vec::new();
-        let mut note = |what: &str, one: String, two: String| {
-            if one != two {
-                words.push(format!("{what} {one}, not {two}"));
-            }
-        };
-        note("size", self.size.to_string(), other.size.to_string());
-        note("perm", self.perm.to_string(), other.perm.to_string());
-        note("links", self.nlink.to_string(), other.nlink.to_string());
-        note("xattrs", format!("{:?}", self.xattrs), format!("{:?}", other.xattrs));
-        note("entries", format!("{:?}", self.entries), format!("{:?}", other.entries));
-        for at in self.blocks.keys().chain(other.blocks.keys()) {
-            let hash = |node: &Self| node.blocks.get(at).map_or(0, |block| block.hash);
-            if hash(self) != hash(other) {
-                words.push(format!("block {at} is {:x}, not {:x}", hash(self), hash(other)));
-            }
-        }
-        words.truncate(6);
-        words.join(", ")
-    }
 }
 
 /// The whole tree, with what is held open.
@@ -269,7 +94,8 @@ impl State {
     /// A root directory alone.
     pub(crate) fn new() -> Self {
         let mut state = Self::default();
-        state.put(ROOT, Node::new(FileKind::Directory, 0o755, 2));
+        let own = Own { perm: 0o755, ..Own::default() };
+        state.put(ROOT, Node::new(FileKind::Directory, own, 2));
         state
     }
 
@@ -340,6 +166,7 @@ impl State {
     fn enter(&mut self, dir: u64, name: u8, ino: u64) -> Result<(), Refusal> {
         let mut node = self.dir(dir)?;
         node.entries.insert(name, ino);
+        node.own.mtime = 0;
         self.put(dir, node);
         Ok(())
     }
@@ -347,6 +174,7 @@ impl State {
     fn leave(&mut self, dir: u64, name: u8) -> Result<u64, Refusal> {
         let mut node = self.dir(dir)?;
         let ino = node.entries.remove(&name).ok_or(Refusal)?;
+        node.own.mtime = 0;
         self.put(dir, node);
         Ok(ino)
     }
@@ -399,6 +227,7 @@ impl State {
         if matches!(how, Allocate::Extend | Allocate::Zero) {
             node.size = node.size.max(offset + len);
         }
+        node.own.mtime = 0;
         self.put(ino, node);
         Ok(Reply::Done)
     }
@@ -431,7 +260,7 @@ impl State {
                     FileKind::Symlink => (0o777, 1),
                     _ => (0o644, 1),
                 };
-                let mut node = Node::new(kind, perm, nlink);
+                let mut node = Node::new(kind, Own { perm, ..Own::default() }, nlink);
                 node.size = if kind == FileKind::Symlink { 6 } else { 0 };
                 self.put(made, node);
                 self.enter(dir, name, made)?;
@@ -440,8 +269,10 @@ impl State {
             Op::Unnamed { dir } => {
                 self.dir(dir)?;
                 self.set_pins(made, 1);
-                let linkable = true;
-                self.put(made, Node { linkable, ..Node::new(FileKind::Regular, 0o644, 0) });
+                let own = Own { perm: 0o644, ..Own::default() };
+                let mut node = Node::new(FileKind::Regular, own, 0);
+                node.linkable = true;
+                self.put(made, node);
                 Ok(Reply::Ino(made))
             }
             Op::Link { ino, dir, name } => {
@@ -497,9 +328,9 @@ impl State {
                 self.put(ino, node);
                 Ok(Reply::Done)
             }
-            Op::Chmod { ino, perm } => {
+            Op::SetAttr { ino, what } => {
                 let mut node = self.node(ino)?;
-                node.perm = perm;
+                node.change(what);
                 self.put(ino, node);
                 Ok(Reply::Done)
             }
@@ -543,7 +374,7 @@ impl State {
             Op::Stat { ino } => {
                 let node = self.node(ino)?;
                 let (size, nlink) = if node.is_dir() { (0, 0) } else { (node.size, node.nlink) };
-                Ok(Reply::Attr { size, nlink, perm: node.perm })
+                Ok(Reply::Attr { size, nlink, own: node.own })
             }
             Op::GetXattr { ino, name } => {
                 self.node(ino)?.xattrs.get(&name).map(|hash| Reply::At(*hash)).ok_or(Refusal)

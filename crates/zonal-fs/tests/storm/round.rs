@@ -1,112 +1,25 @@
 //! One round: a drive, a tree, threads, and cuts.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use zonal::image::Image;
-use zonal::layer::record::{Outage, Recorder};
-use zonal::{BlockSize, ByteCount, Geometry, GeometrySpec, LbaCount, ZoneFailure, ZonedDevice};
-use zonal_fs::furrow::sample::shape;
-use zonal_fs::furrow::{AtimePolicy, Eviction, Furrow, MountOptions, PlantedBug};
-use zonal_fs::vfs::{FileKind, FileSystem, WriteFlags};
+use zonal::layer::record::{Outage, Recorder, Recording};
+use zonal::{Geometry, ZoneFailure, ZonedDevice};
+use zonal_fs::furrow::{Furrow, PlantedBug};
+use zonal_fs::vfs::{FileKind, FileSystem, Ino, WriteFlags};
 
-use crate::check::{Checker, Tally};
-use crate::drive::{Drive, Fault, Plan};
+use crate::check::{Checker, Report, Tally};
+use crate::drive::Drive;
 use crate::history::{Event, Health};
-use crate::model::{BLOCK, Op, ROOT, Reply, State, mix};
-use crate::ops::drives::{self, StepClock};
+use crate::model::{Op, ROOT, Reply, State};
+use crate::node::{BLOCK, mix};
+use crate::ops::drives;
+use crate::ops::drives::StepClock;
 use crate::scheduler::{self, Habits, Work};
+use crate::setting::{Setting, index};
 use crate::world::{World, below, read_state};
-
-/// What a seed makes of a round.
-#[derive(Clone, Debug)]
-struct Setting {
-    seed: u64,
-    spec: GeometrySpec,
-    options: MountOptions,
-    threads: usize,
-    operations: u64,
-    switch_one_in: u64,
-    slow: Option<usize>,
-    has_worker: bool,
-    /// Percent of the drive that a file takes.
-    ballast: u64,
-    file_blocks: u64,
-    fault: Option<Plan>,
-    phases: u64,
-    cuts: u64,
-}
-
-impl Setting {
-    fn of(seed: u64, planted: Option<PlantedBug>) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(mix(seed, 1));
-        let mut pick = |limit: u64| below(&mut random, limit);
-        let blocks = [64, 64, 64, 96, 128, 256][index(pick(6))];
-        let zones = [24, 24, 28, 32, 40, 150][index(pick(6))];
-        let active = [4, 4, 6, 8, 14, 128][index(pick(6))];
-        let mut spec = GeometrySpec {
-            max_open: Some(active),
-            max_active: Some(active),
-            max_append: LbaCount::new(32),
-            ..shape(zones, blocks)
-        };
-        match pick(8) {
-            0 if blocks > 64 => spec.zone_capacity = LbaCount::new(blocks - 11),
-            1 => {
-                spec.block_size = BlockSize::B512;
-                spec.block_count = LbaCount::new(zones * 512);
-                (spec.zone_size, spec.zone_capacity) = (LbaCount::new(512), LbaCount::new(512));
-                spec.max_append = LbaCount::new(256);
-            }
-            2 => {
-                spec.conventional_zones = [3, 10][index(pick(2))];
-                spec.block_count =
-                    LbaCount::new((zones + u64::from(spec.conventional_zones)) * blocks);
-            }
-            _ => {}
-        }
-        let memory = [256 << 20, 64 << 20, 20 << 20, 1 << 20][index(pick(4))];
-        let eviction =
-            if pick(3) == 0 { Eviction::AtEveryLock } else { MountOptions::default().eviction };
-        let options = MountOptions {
-            atime: AtimePolicy::Never,
-            memory: ByteCount::new(memory),
-            eviction,
-            max_open_zones: (pick(6) == 0).then_some(NonZeroU32::MIN),
-            planted: planted.into(),
-            ..MountOptions::default()
-        };
-        let threads = [1, 2, 3, 3, 4][index(pick(5))];
-        let fault = [Fault::Any, Fault::Flush, Fault::HostIsFull, Fault::ZoneFails][index(pick(4))];
-        let plan = Plan { fault, first: pick(200), calls: 1 + pick(3) * pick(10) };
-        Self {
-            seed,
-            spec,
-            options,
-            threads: index(threads),
-            operations: 10 + pick(if threads == 1 { 120 } else { 35 }),
-            switch_one_in: [1, 2, 4, 12, 60][index(pick(5))],
-            slow: (pick(3) == 0).then(|| index(pick(threads))),
-            has_worker: pick(2) == 0,
-            // The model has a copy of all that is there.
-            ballast: if zones * blocks > 5000 {
-                0
-            } else {
-                [0, 0, 50, 90, 97, 100][index(pick(6))]
-            },
-            file_blocks: [4, 12, 40][index(pick(3))],
-            fault: (pick(3) == 0).then_some(plan),
-            phases: 1 + pick(3),
-            cuts: 8,
-        }
-    }
-}
-
-fn index(number: u64) -> usize {
-    usize::try_from(number).expect("small")
-}
 
 /// How a phase ends before the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +60,7 @@ impl Round {
         let mut outage = Outage::at_start(&recording);
         while outage.step() {}
         let drive = Arc::new(Drive::new(outage.everything()));
-        let world = World::new(drive, clock, setting.file_blocks);
+        let world = World::new(drive, clock, setting.taste);
         let random = ChaCha8Rng::seed_from_u64(mix(setting.seed, 2));
         Ok(Self { world: Arc::new(world), setting, random, start: 0 })
     }
@@ -165,6 +78,9 @@ impl Round {
             if phase == 0 && self.world.is_faulty() {
                 fs = self.heal(fs)?;
             }
+            if self.setting.fault.is_none() && below(&mut self.random, 3) == 0 {
+                fs = self.settle(fs)?;
+            }
             let between = [Between::Nothing, Between::Remount, Between::Kill];
             let between = between[index(below(&mut self.random, 3))];
             if phase + 1 < self.setting.phases {
@@ -172,9 +88,11 @@ impl Round {
             }
         }
         let found = Self::look(&fs)?;
-        let history = &self.world.history;
-        history.lock().expect("no panic").explain()?;
-        history.lock().expect("no panic").is_now(&found)?;
+        {
+            let mut history = self.world.history();
+            history.explain()?;
+            history.is_now(&found)?;
+        }
         self.check_all(fs)
     }
 
@@ -214,6 +132,7 @@ impl Round {
                 && let Reply::Ino(ino) =
                     perform(Op::Create { dir: ROOT, name: 13, kind: FileKind::Regular })
             {
+                world.note_ballast(ino);
                 let blocks = room.blocks_free * ballast / 100;
                 for at in (0..blocks).step_by(16) {
                     let len = (blocks - at).min(16) * BLOCK;
@@ -235,7 +154,7 @@ impl Round {
 
     /// Threads do operations side by side.
     fn race(&self, fs: &Arc<Furrow>, phase: u64) -> Result<(), String> {
-        let Setting { seed, threads, operations, switch_one_in, slow, .. } = self.setting;
+        let Setting { seed, threads, operations, switch_one_in, slow, stays, .. } = self.setting;
         *self.world.races.lock().expect("no panic") = threads > 1 || self.setting.has_worker;
         let running = Arc::new(Mutex::new(threads));
         let mut works: Vec<Work<()>> = Vec::new();
@@ -265,7 +184,7 @@ impl Round {
             }));
         }
         let seed = mix(seed, 50 + phase);
-        let habits = Habits { seed, switch_one_in, slow, ..Habits::ALONE };
+        let habits = Habits { seed, switch_one_in, slow, stays, ..Habits::ALONE };
         scheduler::run(habits, works).map(drop)
     }
 
@@ -281,6 +200,31 @@ impl Round {
             }
             *world.health.lock().expect("no panic") = Health::Sound;
             world.perform(&fs, Op::Sync);
+            drop(world);
+            fs
+        })
+    }
+
+    /// What must hold when nobody changes anything and no call of the drive has failed.
+    fn settle(&mut self, fs: Arc<Furrow>) -> Result<Arc<Furrow>, String> {
+        let world = Arc::clone(&self.world);
+        let seed = mix(self.setting.seed, self.world.drive.recorder.len() as u64);
+        alone(move || {
+            // What is buffered counts as much as when it has its place, or more.
+            let sizes = || -> Vec<(u64, u64)> {
+                let sizes = world.files().into_iter().map(|ino| (ino, fs.getattr(Ino::new(ino))));
+                sizes.filter_map(|(ino, attr)| Some((ino, attr.ok()?.blocks))).collect()
+            };
+            let before = sizes();
+            world.perform(&fs, Op::Sync);
+            for ((ino, before), (_, after)) in before.into_iter().zip(sizes()) {
+                assert!(
+                    after <= before,
+                    "inode {ino} has {before} blocks, and {after} after a sync"
+                );
+            }
+            assert_eq!(fs.stats().blocks_moved_wrong, 0, "reclaim reads what was written");
+            replace_some(&world, &fs, seed);
             drop(world);
             fs
         })
@@ -313,18 +257,29 @@ impl Round {
         }
     }
 
-    /// Cuts by chance, and the end without one.
-    fn check_all(self, fs: Arc<Furrow>) -> Result<Tally, String> {
-        let Self { setting, world, mut random, start, .. } = self;
-        let recording = world.drive.recorder.recording();
+    /// Moments of cuts: some by chance, some just when something was promised.
+    fn choose_cuts(&mut self, recording: &Recording) -> Vec<usize> {
+        let (start, random) = (self.start, &mut self.random);
+        let span = (recording.steps.len() - start) as u64 + 1;
+        let mut promised = self.world.history().promised_at();
+        promised.retain(|at| *at >= start);
+        let cut = |_| match below(random, 2) {
+            0 if !promised.is_empty() => promised[index(below(random, promised.len() as u64))],
+            _ => start + index(below(random, span)),
+        };
+        let mut cuts: Vec<usize> = (0..self.setting.cuts).map(cut).collect();
+        cuts.sort_unstable();
+        cuts
+    }
+
+    /// Cuts, and the end without one.
+    fn check_all(mut self, fs: Arc<Furrow>) -> Result<Tally, String> {
+        let recording = self.world.drive.recorder.recording();
+        let cuts = self.choose_cuts(&recording);
+        let Self { setting, world, random, .. } = self;
         let failed = world.drive.failed();
         let steps = recording.steps.len();
-        let span = (steps - start) as u64 + 1;
-        let mut cuts: Vec<usize> =
-            (0..setting.cuts).map(|_| start + index(below(&mut random, span))).collect();
-        cuts.sort_unstable();
-        let options = MountOptions { planted: setting.options.planted, ..setting.options };
-        let clock = world.clock.clone();
+        let (options, clock) = (setting.options, world.clock.clone());
         let tally = {
             let history = world.history();
             let (vague, operations) = (history.is_vague.into(), history.records.len() as u64);
@@ -354,12 +309,36 @@ impl Round {
             .map_err(|why| format!("power cut after change {cut} of {steps}: {why}"))?;
         }
         let drive: Arc<dyn ZonedDevice> = world.drive.clone();
+        let mut outage = Outage::at_start(&recording);
+        while outage.step() {}
+        let end =
+            (failed.is_empty() && setting.seed.is_multiple_of(3)).then(|| outage.everything());
         alone(move || {
+            end.map_or(Ok(()), |image| checker.lose_zone(&image))?;
             world.unpin_all(&fs);
             let Some(fs) = Arc::into_inner(fs) else { return Err("it is still used".into()) };
             checker.tally.used += 1;
-            checker.end(fs, drive).map(|()| checker.tally)
+            checker.end(fs, drive, Report::Clean).map(|()| checker.tally)
         })?
         .map_err(|why| format!("without a cut: {why}"))
+    }
+}
+
+/// Blocks of the file that fills the drive are replaced, which takes no room (F4).
+fn replace_some(world: &World, fs: &Furrow, seed: u64) {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let Some(ino) = world.ballast() else { return };
+    let Ok(attr) = fs.getattr(Ino::new(ino)) else { return };
+    let mut data = vec![0; index(BLOCK)];
+    for _ in 0..24 {
+        let offset = below(&mut random, attr.size / BLOCK) * BLOCK;
+        let is_there = fs.read(Ino::new(ino), offset, &mut data).is_ok();
+        if !is_there || data.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let tag = mix(seed, offset);
+        let write = Op::Write { ino, offset, len: BLOCK, tag, flags: WriteFlags::DIRECT };
+        let reply = world.perform(fs, write);
+        assert_ne!(reply, Reply::Full, "a block is replaced");
     }
 }

@@ -5,16 +5,22 @@
 //! deadlock; where there is no end of steps, something runs for ever. A run that fails leaves its
 //! threads where they stand: what they hold is not cleaned up, and nothing they do later can hide
 //! what was found.
+//!
+//! Most mistakes need few switches, each at the right place and for a long time (as Burckhardt and
+//! others found, ASPLOS 2010). So a run marks some of its places, and a thread that comes to one
+//! often stays there until the others have done a lot.
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use zonal_fs::furrow::sync::{Count, Schedule, Until, Woken, set_schedule};
+use zonal_fs::furrow::sync::{Count, Schedule, Side, Until, Woken, set_schedule};
+
+use crate::node::mix;
 
 /// Places that are told when a run fails.
 const TRAIL: usize = 24;
@@ -27,14 +33,32 @@ pub(crate) struct Habits {
     pub(crate) switch_one_in: u64,
     /// A thread that seldom gets a turn while others can go on.
     pub(crate) slow: Option<usize>,
+    /// Where threads stay, and how long.
+    pub(crate) stays: Stays,
     /// More steps than any run needs.
     pub(crate) steps_max: u64,
 }
 
 impl Habits {
     /// For one thread.
-    pub(crate) const ALONE: Self =
-        Self { seed: 0, switch_one_in: u64::MAX, slow: None, steps_max: 3_000_000 };
+    pub(crate) const ALONE: Self = Self {
+        seed: 0,
+        switch_one_in: u64::MAX,
+        slow: None,
+        stays: Stays { one_in: u64::MAX, steps: 0, at_drive: false },
+        steps_max: 3_000_000,
+    };
+}
+
+/// Places at which a thread often stays while others go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stays {
+    /// One in so many places is marked.
+    pub(crate) one_in: u64,
+    /// Steps of the others, at most.
+    pub(crate) steps: u64,
+    /// Whether calls of the drive are marked as well.
+    pub(crate) at_drive: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +72,17 @@ struct Thread {
     doing: Doing,
     woken: Woken,
     at: &'static Location<'static>,
+    /// It stays where it is up to this step, as long as others can go on.
+    stays_until: u64,
+}
+
+/// Whether a thread often stays at a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    No,
+    Yes,
+    /// A call of the drive, of which there are many.
+    Drive,
 }
 
 struct Inner {
@@ -57,6 +92,8 @@ struct Inner {
     steps: u64,
     failure: Option<String>,
     trail: VecDeque<(usize, &'static Location<'static>)>,
+    /// Places that threads came to.
+    places: BTreeMap<(&'static Location<'static>, Side), Mark>,
 }
 
 struct Scheduler {
@@ -87,7 +124,7 @@ pub(crate) fn run<T: Send + 'static>(
 ) -> Result<Vec<T>, String> {
     stop_at_panics();
     let at = Location::caller();
-    let ready = || Thread { doing: Doing::Ready, woken: Woken::Up, at };
+    let ready = || Thread { doing: Doing::Ready, woken: Woken::Up, at, stays_until: 0 };
     let inner = Inner {
         random: ChaCha8Rng::seed_from_u64(habits.seed),
         threads: works.iter().map(|_| ready()).collect(),
@@ -95,6 +132,7 @@ pub(crate) fn run<T: Send + 'static>(
         steps: 0,
         failure: None,
         trail: VecDeque::new(),
+        places: BTreeMap::new(),
     };
     let turns = works.iter().map(|_| Condvar::new()).collect();
     let scheduler =
@@ -163,10 +201,30 @@ impl Scheduler {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether threads often stay at a place. The order in which a run comes to its places decides,
+    /// so that a change of the source moves no marks.
+    fn mark(&self, inner: &mut Inner, at: &'static Location<'static>, side: Side) -> Mark {
+        let Habits { seed, stays, .. } = self.habits;
+        let number = inner.places.len() as u64;
+        *inner.places.entry((at, side)).or_insert_with(|| {
+            if stays.at_drive && at.file().ends_with("storm/drive.rs") {
+                Mark::Drive
+            } else if stays.one_in < u64::MAX && mix(seed, number).is_multiple_of(stays.one_in) {
+                Mark::Yes
+            } else {
+                Mark::No
+            }
+        })
+    }
+
     /// One of those that can go on.
     fn choose(&self, inner: &mut Inner) -> Option<usize> {
         let is_ready = |index: &usize| inner.threads[*index].doing == Doing::Ready;
         let mut ready: Vec<usize> = (0..inner.threads.len()).filter(is_ready).collect();
+        // Where all stay, the first one goes on whose time is over.
+        let until = |index: &usize| inner.threads[*index].stays_until.max(inner.steps);
+        let soonest = ready.iter().map(until).min();
+        ready.retain(|index| Some(until(index)) == soonest);
         if ready.len() > 1
             && let Some(slow) = self.habits.slow
             && !inner.random.next_u64().is_multiple_of(32)
@@ -283,10 +341,20 @@ impl Attendee {
 }
 
 impl Schedule for Attendee {
-    fn pass(&self, at: &'static Location<'static>) {
+    fn pass(&self, at: &'static Location<'static>, side: Side) {
         let mut inner = self.step(at);
-        let one_in = self.scheduler.habits.switch_one_in;
-        if one_in < u64::MAX && inner.random.next_u64().is_multiple_of(one_in) {
+        let Habits { switch_one_in, stays, .. } = self.scheduler.habits;
+        let stays_one_in = match self.scheduler.mark(&mut inner, at, side) {
+            Mark::No => u64::MAX,
+            Mark::Yes => 2,
+            Mark::Drive => 4,
+        };
+        if stays_one_in < u64::MAX && inner.random.next_u64().is_multiple_of(stays_one_in) {
+            let steps = 1 + inner.random.next_u64() % stays.steps.max(1);
+            inner.threads[self.index].stays_until = inner.steps + steps;
+            self.go_on(inner);
+        } else if switch_one_in < u64::MAX && inner.random.next_u64().is_multiple_of(switch_one_in)
+        {
             self.go_on(inner);
         }
     }
@@ -309,5 +377,9 @@ impl Schedule for Attendee {
         for thread in inner.threads.iter_mut().filter(waits).take(most) {
             thread.doing = Doing::Ready;
         }
+    }
+
+    fn overslept(&self, at: &'static Location<'static>) {
+        self.fail(&format!("nobody woke it at {at} for what it waited for"));
     }
 }

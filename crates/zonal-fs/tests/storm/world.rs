@@ -7,17 +7,16 @@ use rand_chacha::rand_core::RngCore;
 use zonal_fs::FsError;
 use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{
-    Allocate, Caller, FileKind, FileSystem, Ino, Listing, NewInode, RenameFlags, Result, Seek,
-    SetAttr, SyncKind, WriteFlags, XattrMode,
+    Allocate, Caller, FileKind, FileSystem, Ino, Listing, NewInode, Result, Seek, SetAttr, SetTime,
+    SyncKind, Timestamp, WriteFlags,
 };
 
+use crate::choice::{self, Known, Taste};
 use crate::drive::Drive;
 use crate::history::{Health, History};
-use crate::model::{BLOCK, Node, Op, ROOT, Reply, State, content, hash_of, mix};
+use crate::model::{Change, Op, ROOT, Reply, State};
+use crate::node::{BLOCK, Node, Own, content, hash_of, mix};
 use crate::ops::drives::StepClock;
-
-/// Names that there are.
-const NAMES: u8 = 14;
 
 /// The bytes of a name. Some are long.
 pub(crate) fn name_of(name: u8) -> Vec<u8> {
@@ -43,40 +42,28 @@ pub(crate) fn below(random: &mut ChaCha8Rng, limit: u64) -> u64 {
     random.next_u64() % limit.max(1)
 }
 
-/// Inodes that the threads know of.
-#[derive(Default)]
-struct Known {
-    files: Vec<u64>,
-    dirs: Vec<u64>,
-    pinned: Vec<u64>,
-    /// Tags that were used.
-    tags: u64,
-}
-
 /// A mount, its drive, and all that was done.
 pub(crate) struct World {
     pub(crate) drive: Arc<Drive>,
     pub(crate) clock: Arc<StepClock>,
     now_ns: Mutex<u64>,
     known: Mutex<Known>,
-    pub(crate) history: Mutex<History>,
-    /// Blocks that a file has at most, about.
-    pub(crate) file_blocks: u64,
+    history: Mutex<History>,
+    taste: Taste,
     pub(crate) health: Mutex<Health>,
     /// Whether several threads run.
     pub(crate) races: Mutex<bool>,
 }
 
 impl World {
-    pub(crate) fn new(drive: Arc<Drive>, clock: Arc<StepClock>, file_blocks: u64) -> Self {
-        let known = Known { dirs: vec![ROOT], ..Known::default() };
+    pub(crate) fn new(drive: Arc<Drive>, clock: Arc<StepClock>, taste: Taste) -> Self {
         Self {
             drive,
             clock,
             now_ns: Mutex::new(1),
-            known: Mutex::new(known),
+            known: Mutex::new(Known::default()),
             history: Mutex::default(),
-            file_blocks,
+            taste,
             health: Mutex::default(),
             races: Mutex::new(false),
         }
@@ -115,7 +102,7 @@ impl World {
             Ok(reply) => reply,
             Err(error) => self.reply_of(op, &error),
         };
-        self.note(op, &reply);
+        self.known().note(op, &reply);
         self.history().end(len(), index, reply.clone(), self.health());
         reply
     }
@@ -147,34 +134,6 @@ impl World {
         }
     }
 
-    fn note(&self, op: Op, reply: &Reply) {
-        let mut known = self.known();
-        match (op, reply) {
-            (Op::Create { kind: FileKind::Regular, .. }, Reply::Ino(ino)) => known.files.push(*ino),
-            (Op::Create { kind: FileKind::Directory, .. }, Reply::Ino(ino)) => {
-                known.dirs.push(*ino);
-            }
-            (Op::Unnamed { .. }, Reply::Ino(ino)) => {
-                known.files.push(*ino);
-                known.pinned.push(*ino);
-            }
-            (Op::Pin { ino }, Reply::Done) => known.pinned.push(ino),
-            (
-                Op::Write { ino, .. } | Op::Truncate { ino, .. } | Op::Read { ino, .. },
-                Reply::Refused(_),
-            ) => known.files.retain(|file| *file != ino),
-            (Op::Create { dir, .. } | Op::List { dir } | Op::Lookup { dir, .. }, reply)
-                if dir != ROOT && matches!(reply, Reply::Refused(_)) =>
-            {
-                // It may be gone.
-                if matches!(op, Op::List { .. }) {
-                    known.dirs.retain(|known| *known != dir);
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// What a mount after a kill knows: nothing is held open.
     pub(crate) fn forget_pins(&self) {
         self.known().pinned.clear();
@@ -190,148 +149,24 @@ impl World {
 
     /// An operation by chance.
     pub(crate) fn choose(&self, random: &mut ChaCha8Rng) -> Op {
-        let mut known = self.known();
-        let dir = known.dirs[pick(random, known.dirs.len())];
-        let name = u8::try_from(below(random, NAMES.into())).expect("small");
-        if known.files.is_empty() {
-            return Op::Create { dir, name, kind: FileKind::Regular };
-        }
-        // The newest most of all.
-        let recent = known.files.len().saturating_sub(8);
-        let file = |random: &mut ChaCha8Rng| {
-            let from = if below(random, 3) == 0 { 0 } else { recent };
-            known.files[from + pick(random, known.files.len() - from)]
-        };
-        let (ino, source) = (file(random), file(random));
-        let to = known.dirs[pick(random, known.dirs.len())];
-        known.tags += 1;
-        let tag = known.tags;
-        match below(random, 64) {
-            0..16 => of_names(random, ino, (dir, name), to),
-            16..44 => self.of_content(random, ino, tag),
-            44..52 => self.copy(random, (source, ino)),
-            52..58 => of_inode(random, ino, (name, tag)),
-            58 => known.pinned.pop().map_or(Op::Sync, |ino| Op::Unpin { ino }),
-            59 => Op::Lookup { dir, name },
-            60 => Op::List { dir },
-            61 => Op::Fsync { ino },
-            62 => Op::Sync,
-            _ => Op::Tick,
-        }
-    }
-
-    /// One that reads or changes what is in a file.
-    fn of_content(&self, random: &mut ChaCha8Rng, ino: u64, tag: u64) -> Op {
-        let (offset, len) = self.range(random);
-        match below(random, 28) {
-            0..14 => {
-                let flags = [
-                    WriteFlags::empty(),
-                    WriteFlags::empty(),
-                    WriteFlags::DIRECT,
-                    WriteFlags::APPEND,
-                    WriteFlags::DURABLE,
-                    WriteFlags::DIRECT | WriteFlags::APPEND,
-                ][pick(random, 6)];
-                let tag = if below(random, 24) == 0 { 0 } else { tag };
-                Op::Write { ino, offset, len, tag, flags }
-            }
-            14..19 => {
-                let size = match below(random, 8) {
-                    0 => (1 << 40) + below(random, 10_000),
-                    1 => 0,
-                    _ => below(random, self.file_blocks * BLOCK),
-                };
-                Op::Truncate { ino, size }
-            }
-            19..24 => {
-                let how = [
-                    Allocate::Extend,
-                    Allocate::KeepSize,
-                    Allocate::Punch,
-                    Allocate::Punch,
-                    Allocate::Zero,
-                    Allocate::ZeroKeepSize,
-                ][pick(random, 6)];
-                Op::Allocate { ino, how, offset, len }
-            }
-            _ => Op::Read { ino, offset, len: len * 2 },
-        }
-    }
-
-    fn copy(&self, random: &mut ChaCha8Rng, (source, target): (u64, u64)) -> Op {
         let races = *self.races.lock().expect("no panic");
-        let blocks = 1 + below(random, if races { 3 } else { self.file_blocks });
-        let from = below(random, self.file_blocks) * BLOCK * below(random, 2);
-        let mut to = below(random, self.file_blocks) * BLOCK * below(random, 2);
-        if source == target {
-            to = from + (blocks + below(random, 4)) * BLOCK;
-        }
-        let len = blocks * BLOCK - [0, 0, 100][pick(random, 3)];
-        Op::Copy { source, from, target, to, len }
+        choice::choose(&mut self.known(), (self.taste, races), random)
     }
 
-    /// A range of a file that one call writes as a whole.
-    fn range(&self, random: &mut ChaCha8Rng) -> (u64, u64) {
-        let blocks = self.file_blocks;
-        let block = below(random, blocks);
-        let (offset, len) = match below(random, 6) {
-            0 => (block * BLOCK + below(random, BLOCK), 1 + below(random, 3 * BLOCK)),
-            1 => (block * BLOCK, BLOCK),
-            2 => (block * BLOCK, (1 + below(random, blocks)) * BLOCK),
-            3 => ((1 << 40) + block * BLOCK, 1 + below(random, 2 * BLOCK)),
-            4 => (below(random, 200), 1 + below(random, 200)),
-            _ => (block * BLOCK, 1 + below(random, 4 * BLOCK)),
-        };
-        (offset, len.min((1 << 20) - offset % (1 << 20)))
+    /// Files that there were, and may still be.
+    pub(crate) fn files(&self) -> Vec<u64> {
+        self.known().files.clone()
     }
-}
 
-/// One that changes names.
-fn of_names(random: &mut ChaCha8Rng, ino: u64, (dir, name): (u64, u8), to: u64) -> Op {
-    let other = u8::try_from(below(random, NAMES.into())).expect("small");
-    match below(random, 16) {
-        0..5 => {
-            let kinds = [FileKind::Directory, FileKind::Symlink, FileKind::Regular];
-            let kind = kinds[pick(random, 8).min(2)];
-            Op::Create { dir: if kind == FileKind::Directory { ROOT } else { dir }, name, kind }
-        }
-        5 => Op::Unnamed { dir },
-        6..8 => Op::Link { ino, dir, name },
-        8..11 => Op::Unlink { dir, name },
-        11 => Op::Rmdir { dir: ROOT, name },
-        _ => {
-            let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE]
-                [pick(random, 3)];
-            // A directory stays below the root, so that it cannot get below itself.
-            let to = match (dir == ROOT, flags == RenameFlags::EXCHANGE) {
-                (true, _) => ROOT,
-                (false, true) => dir,
-                (false, false) => to,
-            };
-            Op::Rename { from: (dir, name), to: (to, other), flags }
-        }
+    /// The file that fills the drive.
+    pub(crate) fn ballast(&self) -> Option<u64> {
+        self.known().ballast
     }
-}
 
-/// One that changes what else an inode has.
-fn of_inode(random: &mut ChaCha8Rng, ino: u64, (name, tag): (u8, u64)) -> Op {
-    let name = name % 4;
-    match below(random, 7) {
-        0 => Op::Chmod { ino, perm: 0o600 + u16::from(name) },
-        1 => Op::Stat { ino },
-        2 | 3 => {
-            let mode = [XattrMode::Any, XattrMode::Create, XattrMode::Replace][pick(random, 3)];
-            Op::SetXattr { ino, name, len: [40, 300, 3000][pick(random, 3)], tag, mode }
-        }
-        4 => Op::RemoveXattr { ino, name },
-        5 => Op::GetXattr { ino, name },
-        _ => Op::Pin { ino },
+    /// Remembers it.
+    pub(crate) fn note_ballast(&self, ino: u64) {
+        self.known().ballast = Some(ino);
     }
-}
-
-fn pick(random: &mut ChaCha8Rng, count: usize) -> usize {
-    usize::try_from(below(random, count as u64)).expect("an index")
 }
 
 /// Calls the file system.
@@ -367,8 +202,15 @@ fn act(fs: &Furrow, op: Op) -> Result<Reply> {
             let set = SetAttr { size: Some(size), ..SetAttr::default() };
             fs.setattr(root, file(ino), &set)?;
         }
-        Op::Chmod { ino, perm } => {
-            let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+        Op::SetAttr { ino, what } => {
+            let Change { perm, owner, atime, mtime } = what;
+            let (uid, gid) = owner.unzip();
+            let time = |seconds: u32| {
+                let time = Timestamp::new(seconds.into(), 0).expect("no nanoseconds");
+                SetTime::To(time)
+            };
+            let (atime, mtime) = (atime.map(time), mtime.map(time));
+            let set = SetAttr { perm, uid, gid, atime, mtime, ..SetAttr::default() };
             fs.setattr(root, file(ino), &set)?;
         }
         Op::Allocate { ino, how, offset, len } => fs.fallocate(file(ino), how, offset, len)?,
@@ -415,7 +257,7 @@ fn look(fs: &Furrow, op: Op) -> Result<Reply> {
             let attr = fs.getattr(file(ino))?;
             let is_dir = attr.kind == FileKind::Directory;
             let (size, nlink) = if is_dir { (0, 0) } else { (attr.size, attr.nlink) };
-            Ok(Reply::Attr { size, nlink, perm: attr.perm })
+            Ok(Reply::Attr { size, nlink, own: Own::of(&attr) })
         }
         Op::GetXattr { ino, name } => {
             let value = fs.getxattr(file(ino), &xattr_name(name))?;
@@ -439,12 +281,18 @@ fn list(fs: &dyn FileSystem, dir: u64) -> Result<Vec<(u8, u64, FileKind)>> {
 
 /// Everything that a mount shows.
 pub(crate) fn read_state(fs: &dyn FileSystem) -> Result<State> {
+    read_state_with(fs, &mut |_, _| None)
+}
+
+/// The same, where another content takes the place of blocks that cannot be read: `instead` gives
+/// it, if they may be lost.
+pub(crate) fn read_state_with(fs: &dyn FileSystem, instead: Instead<'_>) -> Result<State> {
     let mut state = State::new();
     let mut next = vec![ROOT];
     let mut seen = vec![ROOT];
     while let Some(ino) = next.pop() {
         let attr = fs.getattr(Ino::new(ino))?;
-        let mut node = Node::new(attr.kind, attr.perm, attr.nlink);
+        let mut node = Node::new(attr.kind, Own::of(&attr), attr.nlink);
         for name in fs.listxattr(attr.ino)? {
             let value = fs.getxattr(attr.ino, &name)?;
             let digits = std::str::from_utf8(&name[5..]).expect("a name of ours");
@@ -467,7 +315,7 @@ pub(crate) fn read_state(fs: &dyn FileSystem) -> Result<State> {
             }
             _ => {
                 node.size = attr.size;
-                read_content(fs, &mut node, attr.ino)?;
+                read_content(fs, &mut node, attr.ino, instead)?;
             }
         }
         state.put(ino, node);
@@ -475,7 +323,15 @@ pub(crate) fn read_state(fs: &dyn FileSystem) -> Result<State> {
     Ok(state)
 }
 
-fn read_content(fs: &dyn FileSystem, node: &mut Node, ino: Ino) -> Result<()> {
+/// The content of a block of an inode.
+pub(crate) type Instead<'a> = &'a mut dyn FnMut(u64, u64) -> Option<Vec<u8>>;
+
+fn read_content(
+    fs: &dyn FileSystem,
+    node: &mut Node,
+    ino: Ino,
+    instead: Instead<'_>,
+) -> Result<()> {
     let mut buffer = vec![0; 16 << 12];
     let mut offset = 0;
     while offset < node.size {
@@ -485,9 +341,23 @@ fn read_content(fs: &dyn FileSystem, node: &mut Node, ino: Ino) -> Result<()> {
             Err(error) => return Err(error),
         }
         buffer.fill(0);
-        let count = fs.read(ino, offset, &mut buffer)?;
-        // Zeroes may follow what is there.
-        buffer[count..].fill(0);
+        match fs.read(ino, offset, &mut buffer) {
+            // Zeroes may follow what is there.
+            Ok(count) => buffer[count..].fill(0),
+            Err(FsError::Device(_)) => {
+                for (block, bytes) in (offset / BLOCK..).zip(buffer.chunks_mut(1 << 12)) {
+                    bytes.fill(0);
+                    match fs.read(ino, block * BLOCK, bytes) {
+                        Ok(count) => bytes[count..].fill(0),
+                        Err(error) => match instead(ino.get(), block) {
+                            Some(other) => bytes.copy_from_slice(&other),
+                            None => return Err(error),
+                        },
+                    }
+                }
+            }
+            Err(error) => return Err(error),
+        }
         for (block, bytes) in (offset / BLOCK..).zip(buffer.chunks(1 << 12)) {
             node.put(block, bytes);
         }

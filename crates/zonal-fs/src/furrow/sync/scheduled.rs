@@ -41,17 +41,29 @@ pub enum Count {
     All,
 }
 
+/// On which side of a lock a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// It is about to take it, or to call the device.
+    Before,
+    /// It has released it.
+    After,
+}
+
 /// Decides which of its threads goes on. A number stands for a lock or a condition; it is only
 /// compared.
 pub trait Schedule: Send + Sync {
     /// The thread can go on here, and so may another one before it.
-    fn pass(&self, at: &'static Location<'static>);
+    fn pass(&self, at: &'static Location<'static>, side: Side);
 
     /// The thread cannot go on. Others do.
     fn block(&self, on: usize, until: Until, at: &'static Location<'static>) -> Woken;
 
     /// Those that wait for this can go on once it is their turn.
     fn wake(&self, on: usize, count: Count);
+
+    /// The thread has waited too long for something that is so: nobody has woken it for that.
+    fn overslept(&self, at: &'static Location<'static>);
 }
 
 thread_local! {
@@ -67,7 +79,7 @@ pub fn set_schedule(schedule: Option<Arc<dyn Schedule>>) {
 #[track_caller]
 pub fn pass() {
     if let Some(schedule) = schedule() {
-        schedule.pass(Location::caller());
+        schedule.pass(Location::caller(), Side::Before);
     }
 }
 
@@ -85,7 +97,7 @@ fn released(on: usize, at: &'static Location<'static>) {
     if let Some(schedule) = schedule() {
         schedule.wake(on, Count::All);
         if !std::thread::panicking() {
-            schedule.pass(at);
+            schedule.pass(at, Side::After);
         }
     }
 }
@@ -116,17 +128,63 @@ fn map<G, H>(outcome: LockResult<G>, wrap: impl FnOnce(G) -> H) -> LockResult<H>
 
 const HELD: &str = "a guard holds its lock until it is dropped";
 
+/// A guard of a lock `L`, with that of the standard library. It tells the schedule when it is
+/// dropped.
+pub(in crate::furrow) struct Guard<'a, L, G> {
+    lock: &'a L,
+    inner: Option<G>,
+    at: &'static Location<'static>,
+}
+
+impl<'a, L, G> Guard<'a, L, G> {
+    const fn new(lock: &'a L, inner: G, at: &'static Location<'static>) -> Self {
+        Self { lock, inner: Some(inner), at }
+    }
+}
+
+impl<L, G: Deref> Deref for Guard<'_, L, G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        self.inner.as_ref().expect(HELD)
+    }
+}
+
+impl<L, G: DerefMut> DerefMut for Guard<'_, L, G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        self.inner.as_mut().expect(HELD)
+    }
+}
+
+impl<L, G: Debug> Debug for Guard<'_, L, G> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<L, G> Drop for Guard<'_, L, G> {
+    fn drop(&mut self) {
+        if self.inner.take().is_some() {
+            released(number_of(self.lock), self.at);
+        }
+    }
+}
+
+/// [`std::sync::MutexGuard`].
+pub(in crate::furrow) type MutexGuard<'a, T> = Guard<'a, Mutex<T>, std::sync::MutexGuard<'a, T>>;
+
+/// [`std::sync::RwLockReadGuard`].
+pub(in crate::furrow) type RwLockReadGuard<'a, T> =
+    Guard<'a, RwLock<T>, std::sync::RwLockReadGuard<'a, T>>;
+
+/// [`std::sync::RwLockWriteGuard`].
+pub(in crate::furrow) type RwLockWriteGuard<'a, T> =
+    Guard<'a, RwLock<T>, std::sync::RwLockWriteGuard<'a, T>>;
+
 /// [`std::sync::Mutex`].
 #[derive(Debug, Default)]
 pub(in crate::furrow) struct Mutex<T> {
     inner: std::sync::Mutex<T>,
-}
-
-/// [`std::sync::MutexGuard`].
-pub(in crate::furrow) struct MutexGuard<'a, T> {
-    lock: &'a Mutex<T>,
-    inner: Option<std::sync::MutexGuard<'a, T>>,
-    at: &'static Location<'static>,
 }
 
 impl<T> Mutex<T> {
@@ -139,12 +197,12 @@ impl<T> Mutex<T> {
         let at = Location::caller();
         let outcome = match schedule() {
             Some(schedule) => {
-                schedule.pass(at);
+                schedule.pass(at, Side::Before);
                 take(&*schedule, number_of(self), at, || self.inner.try_lock())
             }
             None => self.inner.lock(),
         };
-        map(outcome, |inner| self.guard(inner, at))
+        map(outcome, |inner| Guard::new(self, inner, at))
     }
 
     #[track_caller]
@@ -154,48 +212,12 @@ impl<T> Mutex<T> {
         let at = Location::caller();
         pass();
         match self.inner.try_lock() {
-            Ok(inner) => Ok(self.guard(inner, at)),
+            Ok(inner) => Ok(Guard::new(self, inner, at)),
             Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
             Err(TryLockError::Poisoned(error)) => {
-                let guard = self.guard(error.into_inner(), at);
+                let guard = Guard::new(self, error.into_inner(), at);
                 Err(TryLockError::Poisoned(PoisonError::new(guard)))
             }
-        }
-    }
-
-    const fn guard<'a>(
-        &'a self,
-        inner: std::sync::MutexGuard<'a, T>,
-        at: &'static Location<'static>,
-    ) -> MutexGuard<'a, T> {
-        MutexGuard { lock: self, inner: Some(inner), at }
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect(HELD)
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect(HELD)
-    }
-}
-
-impl<T: Debug> Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl<T> Drop for MutexGuard<'_, T> {
-    fn drop(&mut self) {
-        if self.inner.take().is_some() {
-            released(number_of(self.lock), self.at);
         }
     }
 }
@@ -256,15 +278,15 @@ impl Condvar {
         patience: Duration,
         mut condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        if schedule().is_none() {
+        let Some(schedule) = schedule() else {
             let (lock, at) = (guard.lock, guard.at);
             let inner = guard.inner.take().expect(HELD);
             let outcome = self.inner.wait_timeout_while(inner, patience, condition);
             return map(outcome, |(inner, result)| {
                 let woken = if result.timed_out() { Woken::Late } else { Woken::Up };
-                (lock.guard(inner, at), WaitTimeoutResult(woken))
+                (Guard::new(lock, inner, at), WaitTimeoutResult(woken))
             });
-        }
+        };
         let mut woken = if patience.is_zero() { Woken::Late } else { Woken::Up };
         while condition(&mut guard) {
             if woken == Woken::Late {
@@ -280,6 +302,9 @@ impl Condvar {
                 }
             }
         }
+        if woken == Woken::Late && !patience.is_zero() {
+            schedule.overslept(Location::caller());
+        }
         Ok((guard, WaitTimeoutResult(Woken::Up)))
     }
 
@@ -293,7 +318,7 @@ impl Condvar {
         let inner = guard.inner.take().expect(HELD);
         let Some(schedule) = schedule() else {
             let outcome = self.inner.wait(inner);
-            return (Woken::Up, map(outcome, |inner| lock.guard(inner, at)));
+            return (Woken::Up, map(outcome, |inner| Guard::new(lock, inner, at)));
         };
         // No other thread goes on between the two: nobody can call this one before it waits.
         drop(inner);
@@ -312,20 +337,6 @@ pub(in crate::furrow) struct RwLock<T> {
     writers: AtomicUsize,
 }
 
-/// [`std::sync::RwLockReadGuard`].
-pub(in crate::furrow) struct RwLockReadGuard<'a, T> {
-    lock: &'a RwLock<T>,
-    inner: Option<std::sync::RwLockReadGuard<'a, T>>,
-    at: &'static Location<'static>,
-}
-
-/// [`std::sync::RwLockWriteGuard`].
-pub(in crate::furrow) struct RwLockWriteGuard<'a, T> {
-    lock: &'a RwLock<T>,
-    inner: Option<std::sync::RwLockWriteGuard<'a, T>>,
-    at: &'static Location<'static>,
-}
-
 impl<T> RwLock<T> {
     pub(in crate::furrow) const fn new(value: T) -> Self {
         Self { inner: std::sync::RwLock::new(value), writers: AtomicUsize::new(0) }
@@ -336,7 +347,7 @@ impl<T> RwLock<T> {
         let at = Location::caller();
         let outcome = match schedule() {
             Some(schedule) => {
-                schedule.pass(at);
+                schedule.pass(at, Side::Before);
                 take(&*schedule, number_of(self), at, || {
                     if self.writers.load(Ordering::Relaxed) > 0 {
                         return Err(TryLockError::WouldBlock);
@@ -346,7 +357,7 @@ impl<T> RwLock<T> {
             }
             None => self.inner.read(),
         };
-        map(outcome, |inner| RwLockReadGuard { lock: self, inner: Some(inner), at })
+        map(outcome, |inner| Guard::new(self, inner, at))
     }
 
     #[track_caller]
@@ -354,7 +365,7 @@ impl<T> RwLock<T> {
         let at = Location::caller();
         let outcome = match schedule() {
             Some(schedule) => {
-                schedule.pass(at);
+                schedule.pass(at, Side::Before);
                 self.writers.fetch_add(1, Ordering::Relaxed);
                 let outcome = take(&*schedule, number_of(self), at, || self.inner.try_write());
                 self.writers.fetch_sub(1, Ordering::Relaxed);
@@ -362,44 +373,6 @@ impl<T> RwLock<T> {
             }
             None => self.inner.write(),
         };
-        map(outcome, |inner| RwLockWriteGuard { lock: self, inner: Some(inner), at })
-    }
-}
-
-impl<T> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect(HELD)
-    }
-}
-
-impl<T> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect(HELD)
-    }
-}
-
-impl<T> DerefMut for RwLockWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect(HELD)
-    }
-}
-
-impl<T> Drop for RwLockReadGuard<'_, T> {
-    fn drop(&mut self) {
-        if self.inner.take().is_some() {
-            released(number_of(self.lock), self.at);
-        }
-    }
-}
-
-impl<T> Drop for RwLockWriteGuard<'_, T> {
-    fn drop(&mut self) {
-        if self.inner.take().is_some() {
-            released(number_of(self.lock), self.at);
-        }
+        map(outcome, |inner| Guard::new(self, inner, at))
     }
 }

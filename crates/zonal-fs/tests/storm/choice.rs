@@ -1,0 +1,469 @@
+//! Which operation comes next.
+//!
+//! Each round has a profile: what its threads do most, to how few files and blocks. Mistakes of
+//! threads show where several operations meet in one block or at one end of a file, so most rounds
+//! have two files of a few blocks.
+
+use std::collections::BTreeMap;
+
+use rand_chacha::ChaCha8Rng;
+use zonal_fs::vfs::{Allocate, FileKind, RenameFlags, WriteFlags, XattrMode};
+
+use crate::model::{Change, Op, ROOT, Reply};
+use crate::node::BLOCK;
+use crate::world::below;
+
+/// Names that there are.
+const NAMES: u8 = 14;
+
+/// What the threads of a round do most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Anything, to any file.
+    Mixed,
+    /// Copies between files that are written and cut.
+    Copies,
+    /// Writes, truncations and holes where files end.
+    Ends,
+    /// Truncations that leave something behind, and files that grow over it.
+    Cuts,
+    /// Reads and overwrites of a file that fills the drive, with reclaim.
+    Reclaim,
+    /// Syncs.
+    Commits,
+    /// Writes to a drive that has hardly any room.
+    Full,
+}
+
+/// What a round does, and how large its files are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taste {
+    pub(crate) profile: Profile,
+    /// Files that are used, where these are few.
+    pub(crate) files: usize,
+    /// Blocks that a file has at most, about.
+    pub(crate) blocks: u64,
+}
+
+/// Inodes that the threads know of.
+pub(crate) struct Known {
+    pub(crate) files: Vec<u64>,
+    pub(crate) dirs: Vec<u64>,
+    pub(crate) pinned: Vec<u64>,
+    /// The file that fills the drive.
+    pub(crate) ballast: Option<u64>,
+    /// Where files end, about.
+    ends: BTreeMap<u64, u64>,
+    /// Tags that were used.
+    tags: u64,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            files: Vec::new(),
+            dirs: vec![ROOT],
+            pinned: Vec::new(),
+            ballast: None,
+            ends: BTreeMap::new(),
+            tags: 0,
+        }
+    }
+}
+
+impl Known {
+    /// Takes note of what an operation answered.
+    pub(crate) fn note(&mut self, op: Op, reply: &Reply) {
+        match (op, reply) {
+            (Op::Create { kind: FileKind::Regular, .. }, Reply::Ino(ino)) => self.files.push(*ino),
+            (Op::Create { kind: FileKind::Directory, .. }, Reply::Ino(ino)) => self.dirs.push(*ino),
+            (Op::Unnamed { .. }, Reply::Ino(ino)) => {
+                self.files.push(*ino);
+                self.pinned.push(*ino);
+            }
+            (Op::Pin { ino }, Reply::Done) => self.pinned.push(ino),
+            (Op::Write { ino, len, .. }, Reply::At(offset)) => {
+                let end = self.ends.entry(ino).or_default();
+                *end = (*end).max(offset + len);
+            }
+            (Op::Truncate { ino, size }, Reply::Done) => _ = self.ends.insert(ino, size),
+            (
+                Op::Write { ino, .. } | Op::Truncate { ino, .. } | Op::Read { ino, .. },
+                Reply::Refused(_),
+            ) => self.files.retain(|file| *file != ino),
+            // It may be gone.
+            (Op::List { dir }, Reply::Refused(_)) if dir != ROOT => {
+                self.dirs.retain(|known| *known != dir);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&self, ino: u64) -> u64 {
+        self.ends.get(&ino).copied().unwrap_or(0)
+    }
+
+    fn tag(&mut self) -> u64 {
+        self.tags += 1;
+        self.tags
+    }
+}
+
+fn pick(random: &mut ChaCha8Rng, count: usize) -> usize {
+    usize::try_from(below(random, count as u64)).expect("an index")
+}
+
+fn one_of<T: Copy>(random: &mut ChaCha8Rng, all: &[T]) -> T {
+    all[pick(random, all.len())]
+}
+
+/// An operation, while several threads run or one does.
+pub(crate) fn choose(
+    known: &mut Known,
+    (taste, races): (Taste, bool),
+    random: &mut ChaCha8Rng,
+) -> Op {
+    let dir = one_of(random, &known.dirs);
+    let name = u8::try_from(below(random, NAMES.into())).expect("small");
+    if known.files.is_empty() {
+        return Op::Create { dir, name, kind: FileKind::Regular };
+    }
+    let mut chooser = Chooser { known, taste, races, random };
+    match taste.profile {
+        Profile::Mixed => chooser.mixed((dir, name)),
+        Profile::Copies => chooser.copies(),
+        Profile::Ends => chooser.ends(),
+        Profile::Cuts => chooser.cuts(),
+        Profile::Reclaim => chooser.reclaim(),
+        Profile::Commits => chooser.commits((dir, name)),
+        Profile::Full => chooser.full((dir, name)),
+    }
+}
+
+struct Chooser<'a> {
+    known: &'a mut Known,
+    taste: Taste,
+    races: bool,
+    random: &'a mut ChaCha8Rng,
+}
+
+impl Chooser<'_> {
+    fn below(&mut self, limit: u64) -> u64 {
+        below(self.random, limit)
+    }
+
+    /// One of all files, the newest most of all.
+    fn any_file(&mut self) -> u64 {
+        let files = &self.known.files;
+        let recent = files.len().saturating_sub(8);
+        let from = if below(self.random, 3) == 0 { 0 } else { recent };
+        files[from + pick(self.random, files.len() - from)]
+    }
+
+    /// One of the few files of a round.
+    fn file(&mut self) -> u64 {
+        let few = self.known.files.len().min(self.taste.files);
+        self.known.files[pick(self.random, few)]
+    }
+
+    fn block(&mut self) -> u64 {
+        self.below(self.taste.blocks)
+    }
+
+    fn write(&mut self, ino: u64, (offset, len): (u64, u64), flags: WriteFlags) -> Op {
+        let tag = self.known.tag();
+        let tag = if self.below(24) == 0 { 0 } else { tag };
+        Op::Write { ino, offset, len, tag, flags }
+    }
+
+    /// Anything.
+    fn mixed(&mut self, (dir, name): (u64, u8)) -> Op {
+        let (ino, source) = (self.any_file(), self.any_file());
+        let to = one_of(self.random, &self.known.dirs);
+        match self.below(64) {
+            0..16 => of_names(self.random, ino, (dir, name), to),
+            16..44 => self.of_content(ino),
+            44..52 => self.copy((source, ino)),
+            52..58 => self.of_inode(ino, name),
+            58 => self.known.pinned.pop().map_or(Op::Sync, |ino| Op::Unpin { ino }),
+            59 => Op::Lookup { dir, name },
+            60 => Op::List { dir },
+            61 => Op::Fsync { ino },
+            62 => Op::Sync,
+            _ => Op::Tick,
+        }
+    }
+
+    /// One that reads or changes what is in a file.
+    fn of_content(&mut self, ino: u64) -> Op {
+        let (offset, len) = self.range();
+        match self.below(28) {
+            0..14 => {
+                let flags = [
+                    WriteFlags::empty(),
+                    WriteFlags::empty(),
+                    WriteFlags::DIRECT,
+                    WriteFlags::APPEND,
+                    WriteFlags::DURABLE,
+                    WriteFlags::DIRECT | WriteFlags::APPEND,
+                ];
+                let flags = one_of(self.random, &flags);
+                self.write(ino, (offset, len), flags)
+            }
+            14..19 => {
+                let size = match self.below(8) {
+                    0 => (1 << 40) + self.below(10_000),
+                    1 => 0,
+                    _ => self.below(self.taste.blocks * BLOCK),
+                };
+                Op::Truncate { ino, size }
+            }
+            19..24 => self.allocate(ino, (offset, len)),
+            _ => Op::Read { ino, offset, len: len * 2 },
+        }
+    }
+
+    fn allocate(&mut self, ino: u64, (offset, len): (u64, u64)) -> Op {
+        let ways = [
+            Allocate::Extend,
+            Allocate::KeepSize,
+            Allocate::Punch,
+            Allocate::Punch,
+            Allocate::Zero,
+            Allocate::ZeroKeepSize,
+        ];
+        Op::Allocate { ino, how: one_of(self.random, &ways), offset, len }
+    }
+
+    fn copy(&mut self, (source, target): (u64, u64)) -> Op {
+        let most = if self.races { 3 } else { self.taste.blocks };
+        let blocks = 1 + self.below(most);
+        let from = self.block() * BLOCK * self.below(2);
+        let mut to = self.block() * BLOCK * self.below(2);
+        if source == target {
+            to = from + (blocks + self.below(4)) * BLOCK;
+        }
+        let len = blocks * BLOCK - one_of(self.random, &[0, 0, 0, 0, 0, 100]);
+        Op::Copy { source, from, target, to, len }
+    }
+
+    /// A range of a file that one call writes as a whole.
+    fn range(&mut self) -> (u64, u64) {
+        let block = self.block();
+        let (offset, len) = match self.below(6) {
+            0 => (block * BLOCK + self.below(BLOCK), 1 + self.below(3 * BLOCK)),
+            1 => (block * BLOCK, BLOCK),
+            2 => (block * BLOCK, (1 + self.block()) * BLOCK),
+            3 => ((1 << 40) + block * BLOCK, 1 + self.below(2 * BLOCK)),
+            4 => (self.below(200), 1 + self.below(200)),
+            _ => (block * BLOCK, 1 + self.below(4 * BLOCK)),
+        };
+        (offset, len.min((1 << 20) - offset % (1 << 20)))
+    }
+
+    /// Copies between few blocks, and what changes these.
+    fn copies(&mut self) -> Op {
+        let (ino, source) = (self.file(), self.file());
+        let block = self.block();
+        match self.below(16) {
+            0..6 => self.copy((source, ino)),
+            6..9 => {
+                let range = (block * BLOCK + self.below(BLOCK), 1 + self.below(BLOCK));
+                self.write(ino, range, WriteFlags::empty())
+            }
+            9..11 => {
+                let len = (1 + self.below(2)) * BLOCK + one_of(self.random, &[0, 0, 1000]);
+                self.write(ino, (block * BLOCK, len), WriteFlags::DIRECT)
+            }
+            11 | 12 => {
+                let size = block * BLOCK + one_of(self.random, &[0, 0, 0, 1500]);
+                Op::Truncate { ino, size }
+            }
+            13 => {
+                let len = (1 + self.below(2)) * BLOCK;
+                self.allocate(ino, (block * BLOCK, len))
+            }
+            14 => Op::Read { ino, offset: block * BLOCK, len: 3 * BLOCK },
+            _ => one_of(self.random, &[Op::Fsync { ino }, Op::Tick, Op::Sync]),
+        }
+    }
+
+    /// What moves the end of a file, or happens at it.
+    fn ends(&mut self) -> Op {
+        let ino = self.file();
+        let end = self.known.end(ino);
+        if end > 3 * self.taste.blocks * BLOCK {
+            return Op::Truncate { ino, size: self.below(2 * self.taste.blocks * BLOCK) };
+        }
+        let near = (end + self.below(2 * BLOCK)).saturating_sub(self.below(3 * BLOCK));
+        match self.below(16) {
+            0 | 1 => {
+                let flags = [WriteFlags::APPEND, WriteFlags::APPEND | WriteFlags::DIRECT];
+                let (flags, len) = (one_of(self.random, &flags), 1 + self.below(2 * BLOCK));
+                self.write(ino, (0, len), flags)
+            }
+            2..5 => {
+                let len = (1 + self.below(2)) * BLOCK + self.below(BLOCK);
+                self.write(ino, (near / BLOCK * BLOCK, len), WriteFlags::DIRECT)
+            }
+            5..8 => {
+                let len = 1 + self.below(BLOCK);
+                self.write(ino, (near, len), WriteFlags::empty())
+            }
+            8..11 => Op::Truncate { ino, size: near },
+            11..13 => {
+                let len = 1 + self.below(2 * BLOCK);
+                self.allocate(ino, (near, len))
+            }
+            13 => Op::Read { ino, offset: near / BLOCK * BLOCK, len: 3 * BLOCK },
+            14 => Op::Read { ino, offset: 0, len: end + BLOCK },
+            _ => one_of(self.random, &[Op::Fsync { ino }, Op::Tick, Op::Sync]),
+        }
+    }
+
+    /// What cuts files of many pieces off, and what grows over the rest.
+    fn cuts(&mut self) -> Op {
+        let (ino, source) = (self.file(), self.file());
+        let block = self.block();
+        match self.below(16) {
+            0..3 => {
+                Op::Truncate { ino, size: block / 2 * BLOCK + one_of(self.random, &[0, 0, 900]) }
+            }
+            3..7 => self.write(ino, (block * BLOCK, BLOCK), WriteFlags::DIRECT),
+            7 | 8 => {
+                let range = (block * BLOCK + self.below(BLOCK), 1 + self.below(BLOCK));
+                self.write(ino, range, WriteFlags::empty())
+            }
+            9..12 => self.copy((source, ino)),
+            12 | 13 => self.allocate(ino, (block * BLOCK, BLOCK)),
+            14 => Op::Read { ino, offset: 0, len: 2 * self.taste.blocks * BLOCK },
+            _ => one_of(self.random, &[Op::Fsync { ino }, Op::Tick, Op::Tick]),
+        }
+    }
+
+    /// What brings reclaim about, and what reads meanwhile.
+    fn reclaim(&mut self) -> Op {
+        let ballast = self.known.ballast.unwrap_or(self.known.files[0]);
+        let blocks = (self.known.end(ballast) / BLOCK).max(1);
+        let at = self.below(blocks);
+        match self.below(16) {
+            0..4 => {
+                Op::Read { ino: ballast, offset: at * BLOCK, len: (1 + self.below(32)) * BLOCK }
+            }
+            4..7 => {
+                let (offset, len) = (at * BLOCK + self.below(2000), 1 + self.below(2000));
+                self.write(ballast, (offset, len), WriteFlags::empty())
+            }
+            7..12 => {
+                let count = one_of(self.random, &[1, 4, 16, 40]).min(blocks - at);
+                self.write(ballast, (at * BLOCK, count * BLOCK), WriteFlags::DIRECT)
+            }
+            12 => {
+                let ino = self.file();
+                let range = (self.block() * BLOCK, 1 + self.below(3 * BLOCK));
+                self.write(ino, range, WriteFlags::empty())
+            }
+            13 => {
+                let ino = self.file();
+                Op::Truncate { ino, size: self.below(BLOCK) }
+            }
+            14 => Op::Tick,
+            _ => one_of(self.random, &[Op::Fsync { ino: ballast }, Op::Tick, Op::Sync]),
+        }
+    }
+
+    /// Syncs, with a little to sync.
+    fn commits(&mut self, (dir, name): (u64, u8)) -> Op {
+        let ino = self.file();
+        let range = (self.block() * BLOCK + self.below(BLOCK), 1 + self.below(2 * BLOCK));
+        match self.below(16) {
+            0..4 => Op::Fsync { ino },
+            4..6 => Op::Sync,
+            6..8 => self.write(ino, range, WriteFlags::DURABLE),
+            8..12 => self.write(ino, range, WriteFlags::empty()),
+            12 => of_names(self.random, ino, (dir, name), ROOT),
+            13 => self.of_inode(ino, name),
+            14 => Op::Tick,
+            _ => Op::Read { ino, offset: 0, len: 3 * BLOCK },
+        }
+    }
+
+    /// What takes and gives back room.
+    fn full(&mut self, (dir, name): (u64, u8)) -> Op {
+        let (ino, source) = (self.file(), self.file());
+        let block = self.block();
+        match self.below(16) {
+            0..4 => {
+                let range = (block * BLOCK + self.below(BLOCK), 1 + self.below(4 * BLOCK));
+                self.write(ino, range, WriteFlags::empty())
+            }
+            4..7 => {
+                let len = (1 + self.block()) * BLOCK;
+                self.write(ino, (block * BLOCK, len), WriteFlags::DIRECT)
+            }
+            7 => self.copy((source, ino)),
+            8 => Op::Truncate { ino, size: self.below(self.taste.blocks * BLOCK) },
+            9 => self.allocate(ino, (block * BLOCK, (1 + block) * BLOCK)),
+            10 => of_names(self.random, ino, (dir, name), ROOT),
+            11 => self.of_inode(ino, name),
+            _ => self.reclaim(),
+        }
+    }
+
+    /// One that changes what else an inode has.
+    fn of_inode(&mut self, ino: u64, name: u8) -> Op {
+        let (name, tag) = (name % 4, self.known.tag());
+        let small = u32::try_from(tag % 1000).expect("small");
+        match self.below(9) {
+            0 => {
+                let perm = 0o600 + one_of(self.random, &[0, 1, 2, 3, 0o6110, 0o2060]);
+                Op::SetAttr { ino, what: Change { perm: Some(perm), ..Change::default() } }
+            }
+            1 => {
+                let what = Change { owner: Some((small, small + 1)), ..Change::default() };
+                Op::SetAttr { ino, what }
+            }
+            2 => {
+                let (atime, mtime) = (Some(1 + small), (self.below(3) > 0).then_some(2 + small));
+                Op::SetAttr { ino, what: Change { atime, mtime, ..Change::default() } }
+            }
+            3 => Op::Stat { ino },
+            4 | 5 => {
+                let mode = [XattrMode::Any, XattrMode::Create, XattrMode::Replace];
+                let (mode, len) =
+                    (one_of(self.random, &mode), one_of(self.random, &[40, 300, 3000]));
+                Op::SetXattr { ino, name, len, tag, mode }
+            }
+            6 => Op::RemoveXattr { ino, name },
+            7 => Op::GetXattr { ino, name },
+            _ => Op::Pin { ino },
+        }
+    }
+}
+
+/// One that changes names.
+fn of_names(random: &mut ChaCha8Rng, ino: u64, (dir, name): (u64, u8), to: u64) -> Op {
+    let other = u8::try_from(below(random, NAMES.into())).expect("small");
+    match below(random, 16) {
+        0..5 => {
+            let kinds = [FileKind::Directory, FileKind::Symlink, FileKind::Regular];
+            let kind = kinds[pick(random, 8).min(2)];
+            Op::Create { dir: if kind == FileKind::Directory { ROOT } else { dir }, name, kind }
+        }
+        5 => Op::Unnamed { dir },
+        6..8 => Op::Link { ino, dir, name },
+        8..11 => Op::Unlink { dir, name },
+        11 => Op::Rmdir { dir: ROOT, name },
+        _ => {
+            let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE]
+                [pick(random, 3)];
+            // A directory stays below the root, so that it cannot get below itself.
+            let to = match (dir == ROOT, flags == RenameFlags::EXCHANGE) {
+                (true, _) => ROOT,
+                (false, true) => dir,
+                (false, false) => to,
+            };
+            Op::Rename { from: (dir, name), to: (to, other), flags }
+        }
+    }
+}

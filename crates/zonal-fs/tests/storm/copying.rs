@@ -1,0 +1,121 @@
+//! How a copy takes effect: whole blocks in one step, parts of blocks in two.
+//!
+//! All whole blocks are shared at once, with a short last one where both files end in it. What is
+//! no whole block on both sides is read and then written, and other operations come in between.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::model::{Op, Reply, State};
+use crate::node::{BLOCK, hash_of};
+
+/// Bytes that a copy reads at once.
+const READ_MAX: u64 = 1 << 20;
+
+/// How far an operation has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Progress {
+    /// A copy of so many bytes, and of those that it has read and not yet written.
+    Copied(u64, Option<Arc<[u8]>>),
+    /// It has taken effect completely.
+    Done,
+}
+
+impl Progress {
+    /// What distinguishes it from others.
+    fn key(&self) -> (u64, u64, u64) {
+        match self {
+            Self::Copied(bytes, None) => (*bytes, 0, 0),
+            Self::Copied(bytes, Some(held)) => (*bytes, held.len() as u64, hash_of(held)),
+            Self::Done => (u64::MAX, 0, 0),
+        }
+    }
+}
+
+impl PartialEq for Progress {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Progress {}
+
+impl PartialOrd for Progress {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Progress {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// What the next step of a copy makes of a state. First it finds out how much there is.
+pub(crate) fn steps(
+    state: &State,
+    op: Op,
+    reply: Option<&Reply>,
+    progress: Option<&Progress>,
+) -> Vec<(State, Progress)> {
+    let Op::Copy { source, from, target, to, len } = op else { return Vec::new() };
+    let has_failed = matches!(reply, Some(Reply::Full | Reply::Broken(_)));
+    let done = |state: &State| (state.clone(), Progress::Done);
+    let (Ok(source_node), Ok(target_node)) = (state.file(source), state.file(target)) else {
+        let ends = has_failed || matches!(reply, Some(Reply::Refused(_)));
+        return if ends { vec![done(state)] } else { Vec::new() };
+    };
+    let mut steps = Vec::new();
+    let whole = match reply {
+        Some(Reply::At(copied)) => *copied,
+        Some(_) if has_failed => {
+            steps.push(done(state));
+            len
+        }
+        Some(_) | None => len.min(source_node.size.saturating_sub(from)),
+    };
+    let (at, held) = match progress {
+        None if whole == 0 && source_node.size > from => return steps,
+        None => (0, None),
+        Some(Progress::Copied(at, held)) => (*at, held.clone()),
+        Some(Progress::Done) => return steps,
+    };
+    let target_node = if source == target { source_node.clone() } else { target_node };
+    let copied = |bytes: &[u8]| {
+        let mut node = target_node.clone();
+        node.write(to + at, bytes);
+        let mut next = state.clone();
+        next.put(target, node);
+        let end = at + bytes.len() as u64;
+        let is_over = end == whole && matches!(reply, Some(Reply::At(_)) | None);
+        (next, if is_over { Progress::Done } else { Progress::Copied(end, None) })
+    };
+    if let Some(held) = held {
+        steps.push(copied(&held));
+        return steps;
+    }
+    if at >= whole {
+        if matches!(reply, Some(Reply::At(_)) | None) {
+            steps.push(done(state));
+        }
+        return steps;
+    }
+    let there = (whole - at).min(source_node.size.saturating_sub(from + at));
+    let is_aligned = (from + at).is_multiple_of(BLOCK) && (to + at).is_multiple_of(BLOCK);
+    let is_end = from + at + there == source_node.size && to + at + there >= target_node.size;
+    let shared = if is_end { there } else { there / BLOCK * BLOCK };
+    if is_aligned && shared > 0 {
+        steps.push(copied(&source_node.read(from + at, shared)));
+        // How much there was when a copy began that never ended is not known.
+        if reply.is_none() && shared > BLOCK {
+            steps.push(copied(&source_node.read(from + at, BLOCK)));
+        }
+    } else if there > 0 {
+        let is_parallel = (from + at) % BLOCK == (to + at) % BLOCK;
+        let most = if is_parallel { BLOCK - (to + at) % BLOCK } else { READ_MAX };
+        let bytes = source_node.read(from + at, there.min(most));
+        steps.push((state.clone(), Progress::Copied(at, Some(bytes.into()))));
+    }
+    steps
+}

@@ -1,0 +1,191 @@
+//! What a seed makes of a round: a drive, how it is mounted, what the threads do, what goes wrong.
+
+use std::num::NonZeroU32;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use zonal::{BlockSize, ByteCount, GeometrySpec, LbaCount};
+use zonal_fs::furrow::sample::shape;
+use zonal_fs::furrow::{AtimePolicy, Eviction, MountOptions, PlantedBug};
+
+use crate::choice::{Profile, Taste};
+use crate::drive::{Fault, Plan};
+use crate::node::mix;
+use crate::scheduler::Stays;
+use crate::world::below;
+
+/// What a seed makes of a round.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) seed: u64,
+    pub(crate) spec: GeometrySpec,
+    pub(crate) options: MountOptions,
+    pub(crate) taste: Taste,
+    pub(crate) threads: usize,
+    pub(crate) operations: u64,
+    pub(crate) switch_one_in: u64,
+    pub(crate) slow: Option<usize>,
+    pub(crate) stays: Stays,
+    pub(crate) has_worker: bool,
+    /// Percent of the drive that a file takes.
+    pub(crate) ballast: u64,
+    pub(crate) fault: Option<Plan>,
+    pub(crate) phases: u64,
+    pub(crate) cuts: u64,
+}
+
+/// Numbers from a seed.
+struct Picker(ChaCha8Rng);
+
+impl Picker {
+    fn below(&mut self, limit: u64) -> u64 {
+        below(&mut self.0, limit)
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[index(self.below(all.len() as u64))]
+    }
+
+    fn is_one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn spec(&mut self) -> GeometrySpec {
+        let blocks = self.one_of(&[64, 64, 64, 96, 128, 256]);
+        let zones = self.one_of(&[24, 24, 28, 32, 40, 150]);
+        let active = self.one_of(&[4, 4, 6, 8, 14, 128]);
+        let mut spec = GeometrySpec {
+            max_open: Some(active),
+            max_active: Some(active),
+            max_append: LbaCount::new(32),
+            ..shape(zones, blocks)
+        };
+        match self.below(8) {
+            0 if blocks > 64 => spec.zone_capacity = LbaCount::new(blocks - 11),
+            1 => {
+                spec.block_size = BlockSize::B512;
+                spec.block_count = LbaCount::new(zones * 512);
+                (spec.zone_size, spec.zone_capacity) = (LbaCount::new(512), LbaCount::new(512));
+                spec.max_append = LbaCount::new(256);
+            }
+            2 => {
+                spec.conventional_zones = self.one_of(&[3, 10]);
+                spec.block_count =
+                    LbaCount::new((zones + u64::from(spec.conventional_zones)) * blocks);
+            }
+            _ => {}
+        }
+        spec
+    }
+
+    fn options(&mut self, planted: Option<PlantedBug>) -> MountOptions {
+        let memory = self.one_of(&[256 << 20, 64 << 20, 20 << 20, 1 << 20]);
+        let eviction = if self.is_one_in(3) { Eviction::AtEveryLock } else { Eviction::ByNeed };
+        MountOptions {
+            atime: AtimePolicy::Never,
+            memory: ByteCount::new(memory),
+            eviction,
+            max_open_zones: self.is_one_in(6).then_some(NonZeroU32::MIN),
+            planted: planted.into(),
+            ..MountOptions::default()
+        }
+    }
+
+    fn stays(&mut self) -> Stays {
+        Stays {
+            one_in: self.one_of(&[u64::MAX, 6, 12, 30]),
+            steps: self.one_of(&[30, 200, 1000, 5000]),
+            at_drive: self.is_one_in(3),
+        }
+    }
+}
+
+impl Setting {
+    pub(crate) fn of(seed: u64, planted: Option<PlantedBug>) -> Self {
+        let mut picker = Picker(ChaCha8Rng::seed_from_u64(mix(seed, 1)));
+        let (spec, options) = (picker.spec(), picker.options(planted));
+        let threads = picker.one_of(&[1, 2, 3, 3, 4]);
+        let faults = [Fault::Any, Fault::Flush, Fault::HostIsFull, Fault::ZoneFails];
+        let plan = Plan {
+            fault: picker.one_of(&faults),
+            first: picker.below(200),
+            calls: 1 + picker.below(3) * picker.below(10),
+        };
+        let blocks = picker.one_of(&[4, 12, 40]);
+        let mixed = Self {
+            seed,
+            spec,
+            options,
+            taste: Taste { profile: Profile::Mixed, files: 4, blocks },
+            threads: index(threads),
+            operations: 10 + picker.below(if threads == 1 { 120 } else { 35 }),
+            switch_one_in: picker.one_of(&[1, 2, 4, 12, 60]),
+            slow: picker.is_one_in(3).then(|| index(picker.below(threads))),
+            stays: picker.stays(),
+            has_worker: picker.is_one_in(2),
+            ballast: picker.one_of(&[0, 0, 50, 90, 97, 100]),
+            fault: picker.is_one_in(3).then_some(plan),
+            phases: 1 + picker.below(3),
+            cuts: 8,
+        };
+        mixed.with_profile(&mut picker).within_reason()
+    }
+
+    /// Half of the rounds do one thing more than others.
+    fn with_profile(self, picker: &mut Picker) -> Self {
+        use Profile::{Commits, Copies, Cuts, Ends, Full, Mixed, Reclaim};
+        let profiles = [
+            Mixed, Mixed, Mixed, Mixed, Copies, Copies, Ends, Cuts, Reclaim, Reclaim, Commits, Full,
+        ];
+        let profile = picker.one_of(&profiles);
+        if profile == Mixed {
+            return self;
+        }
+        let (files, blocks) = match profile {
+            Mixed | Full => (4, self.taste.blocks),
+            Copies | Commits | Reclaim => (2, 4),
+            Ends => (1 + index(picker.below(2)), 4),
+            Cuts => (2, 12),
+        };
+        let mut setting = Self {
+            taste: Taste { profile, files, blocks },
+            threads: index(picker.one_of(&[2, 2, 3, 4])),
+            operations: 15 + picker.below(30),
+            switch_one_in: picker.one_of(&[4, 12, 60, 400]),
+            slow: None,
+            ballast: 0,
+            fault: self.fault.filter(|_| picker.is_one_in(3)),
+            phases: 1 + picker.below(2),
+            ..self
+        };
+        match profile {
+            Mixed | Copies | Ends => {}
+            Cuts => setting.options.eviction = Eviction::AtEveryLock,
+            Reclaim | Full => {
+                // Small, so that each zone is soon written again.
+                setting.spec = GeometrySpec {
+                    max_open: setting.spec.max_open,
+                    max_active: setting.spec.max_active,
+                    max_append: LbaCount::new(32),
+                    ..shape(24, 64)
+                };
+                setting.ballast = picker.one_of(&[90, 97, 100]);
+                setting.has_worker = !picker.is_one_in(4);
+                setting.stays.at_drive = !picker.is_one_in(4);
+                setting.stays.steps = picker.one_of(&[1000, 5000, 20_000]);
+            }
+            Commits => setting.cuts = 16,
+        }
+        setting
+    }
+
+    /// The model has a copy of all that is there.
+    fn within_reason(self) -> Self {
+        let is_large = self.spec.block_count.get() > 5000;
+        Self { ballast: if is_large { 0 } else { self.ballast }, ..self }
+    }
+}
+
+pub(crate) fn index(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}
