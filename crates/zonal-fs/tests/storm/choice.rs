@@ -295,23 +295,29 @@ impl Chooser<'_> {
         if end > 3 * self.taste.blocks * BLOCK {
             return Op::Truncate { ino, size: self.below(2 * self.taste.blocks * BLOCK) };
         }
-        let near = (end + self.below(2 * BLOCK)).saturating_sub(self.below(3 * BLOCK));
+        let near = (end + self.below(2 * BLOCK)).saturating_sub(self.below(2 * BLOCK));
         match self.below(16) {
             0 | 1 => {
                 let flags = [WriteFlags::APPEND, WriteFlags::APPEND | WriteFlags::DIRECT];
                 let (flags, len) = (one_of(self.random, &flags), 1 + self.below(2 * BLOCK));
                 self.write(ino, (0, len), flags)
             }
+            // Up to a little behind the end, and some more behind that.
             2..5 => {
-                let len = (1 + self.below(2)) * BLOCK + self.below(BLOCK);
-                self.write(ino, (near / BLOCK * BLOCK, len), WriteFlags::DIRECT)
+                let start = (end / BLOCK).saturating_sub(self.below(2)) * BLOCK;
+                let len = (end + BLOCK / 2 - start).max(BLOCK) + self.below(BLOCK);
+                self.write(ino, (start, len), WriteFlags::DIRECT)
             }
-            5..8 => {
+            5 | 6 => {
+                let range = (end + self.below(BLOCK), 1 + self.below(BLOCK));
+                self.write(ino, range, WriteFlags::empty())
+            }
+            7 | 8 => {
                 let len = 1 + self.below(BLOCK);
                 self.write(ino, (near, len), WriteFlags::empty())
             }
-            8..11 => Op::Truncate { ino, size: near },
-            11..13 => {
+            9 | 10 => Op::Truncate { ino, size: near },
+            11 | 12 => {
                 let len = 1 + self.below(2 * BLOCK);
                 self.allocate(ino, (near, len))
             }
@@ -341,21 +347,25 @@ impl Chooser<'_> {
         }
     }
 
-    /// What brings reclaim about, and what reads meanwhile.
+    /// What brings reclaim about, and what reads meanwhile: in one part of a file for a while, so
+    /// that the zones which hold it are soon reclaimed.
     fn reclaim(&mut self) -> Op {
         let ballast = self.known.ballast.unwrap_or(self.known.files[0]);
         let blocks = (self.known.end(ballast) / BLOCK).max(1);
-        let at = self.below(blocks);
+        let part = self.known.tags / 48 * 61;
+        let at = (part + self.below(96)) % blocks;
         match self.below(16) {
-            0..4 => {
-                Op::Read { ino: ballast, offset: at * BLOCK, len: (1 + self.below(32)) * BLOCK }
+            0..3 => {
+                let len = (1 + self.below(32)) * BLOCK;
+                Op::Read { ino: ballast, offset: at * BLOCK, len }
             }
-            4..7 => {
-                let (offset, len) = (at * BLOCK + self.below(2000), 1 + self.below(2000));
-                self.write(ballast, (offset, len), WriteFlags::empty())
+            3..7 => {
+                // Of two blocks only a part is written.
+                let range = (at * BLOCK + 100 + self.below(3000), BLOCK);
+                self.write(ballast, range, WriteFlags::empty())
             }
             7..12 => {
-                let count = one_of(self.random, &[1, 4, 16, 40]).min(blocks - at);
+                let count = one_of(self.random, &[1, 4, 16, 40, 64]).min(blocks - at);
                 self.write(ballast, (at * BLOCK, count * BLOCK), WriteFlags::DIRECT)
             }
             12 => {
@@ -363,9 +373,10 @@ impl Chooser<'_> {
                 let range = (self.block() * BLOCK, 1 + self.below(3 * BLOCK));
                 self.write(ino, range, WriteFlags::empty())
             }
+            // Zones die, and nobody has to make room for that.
             13 => {
-                let ino = self.file();
-                Op::Truncate { ino, size: self.below(BLOCK) }
+                let (how, len) = (Allocate::Punch, 96.min(blocks - at) * BLOCK);
+                Op::Allocate { ino: ballast, how, offset: at * BLOCK, len }
             }
             14 => Op::Tick,
             _ => one_of(self.random, &[Op::Fsync { ino: ballast }, Op::Tick, Op::Sync]),
@@ -397,9 +408,10 @@ impl Chooser<'_> {
                 let range = (block * BLOCK + self.below(BLOCK), 1 + self.below(4 * BLOCK));
                 self.write(ino, range, WriteFlags::empty())
             }
+            // Until no more fits.
             4..7 => {
-                let len = (1 + self.block()) * BLOCK;
-                self.write(ino, (block * BLOCK, len), WriteFlags::DIRECT)
+                let (offset, len) = (self.below(512) * BLOCK, (8 + self.below(32)) * BLOCK);
+                self.write(ino, (offset, len), WriteFlags::DIRECT)
             }
             7 => self.copy((source, ino)),
             8 => Op::Truncate { ino, size: self.below(self.taste.blocks * BLOCK) },

@@ -1,7 +1,8 @@
-//! How a copy takes effect: whole blocks in one step, parts of blocks in two.
+//! How a copy takes effect: whole blocks in one step each, parts of blocks in two.
 //!
-//! All whole blocks are shared at once, with a short last one where both files end in it. What is
-//! no whole block on both sides is read and then written, and other operations come in between.
+//! All whole blocks are shared at once, or the first ones first, with a short last one where both
+//! files end in it. What is no whole block on both sides is read and then written, and other
+//! operations come in between.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -107,8 +108,8 @@ pub(crate) fn steps(
     let shared = if is_end { there } else { there / BLOCK * BLOCK };
     if is_aligned && shared > 0 {
         steps.push(copied(&source_node.read(from + at, shared)));
-        // How much there was when a copy began that never ended is not known.
-        if reply.is_none() && shared > BLOCK {
+        // Or as much of it as memory knows the map of.
+        if shared > BLOCK {
             steps.push(copied(&source_node.read(from + at, BLOCK)));
         }
     } else if there > 0 {

@@ -311,14 +311,7 @@ impl History {
         near.sort_by_key(String::len);
         near.truncate(3);
         let near = near.join("\n    ");
-        let events = self.events[promised..limit].iter().map(|(at, event)| match event {
-            Event::Begin(index) => format!("{at}: begin {index} {:?}", self.records[*index].op),
-            Event::End(index) => format!("{at}: end {index} {:?}", self.records[*index].reply),
-            Event::Kill(_) => format!("{at}: kill"),
-            Event::Remount => format!("{at}: remount"),
-        });
-        let events: Vec<String> = events.collect();
-        let events = events[events.len().saturating_sub(60)..].join("\n      ");
+        let events = self.told(promised..limit);
         Err(format!(
             "it is none of {} states that may be there; found, then each from the nearest on:\n    \
              {near}\n  since the last promise:\n      {events}",
@@ -339,7 +332,22 @@ impl History {
             }
             near = found.difference(&place.state).unwrap_or_default();
         }
-        Err(format!("the tree is not what the operations made of it: {near}"))
+        let events = self.told(0..self.events.len());
+        Err(format!(
+            "the tree is not what the operations made of it: {near}\n  at the end:\n      {events}"
+        ))
+    }
+
+    /// Events in words, the last ones.
+    fn told(&self, events: std::ops::Range<usize>) -> String {
+        let events = self.events[events].iter().map(|(at, event)| match event {
+            Event::Begin(index) => format!("{at}: begin {index} {:?}", self.records[*index].op),
+            Event::End(index) => format!("{at}: end {index} {:?}", self.records[*index].reply),
+            Event::Kill(_) => format!("{at}: kill"),
+            Event::Remount => format!("{at}: remount"),
+        });
+        let events: Vec<String> = events.collect();
+        events[events.len().saturating_sub(60)..].join("\n      ")
     }
 }
 

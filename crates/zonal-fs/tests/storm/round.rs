@@ -11,6 +11,7 @@ use zonal_fs::furrow::{Furrow, PlantedBug};
 use zonal_fs::vfs::{FileKind, FileSystem, Ino, WriteFlags};
 
 use crate::check::{Checker, Report, Tally};
+use crate::choice::Profile;
 use crate::drive::Drive;
 use crate::history::{Event, Health};
 use crate::model::{Op, ROOT, Reply, State};
@@ -78,7 +79,8 @@ impl Round {
             if phase == 0 && self.world.is_faulty() {
                 fs = self.heal(fs)?;
             }
-            if self.setting.fault.is_none() && below(&mut self.random, 3) == 0 {
+            let is_full = self.setting.taste.profile == Profile::Full;
+            if self.setting.fault.is_none() && (is_full || below(&mut self.random, 3) == 0) {
                 fs = self.settle(fs)?;
             }
             let between = [Between::Nothing, Between::Remount, Between::Kill];

@@ -347,7 +347,7 @@ impl Schedule for Attendee {
         let stays_one_in = match self.scheduler.mark(&mut inner, at, side) {
             Mark::No => u64::MAX,
             Mark::Yes => 2,
-            Mark::Drive => 4,
+            Mark::Drive => 3,
         };
         if stays_one_in < u64::MAX && inner.random.next_u64().is_multiple_of(stays_one_in) {
             let steps = 1 + inner.random.next_u64() % stays.steps.max(1);

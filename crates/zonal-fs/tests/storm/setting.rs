@@ -135,7 +135,8 @@ impl Setting {
     fn with_profile(self, picker: &mut Picker) -> Self {
         use Profile::{Commits, Copies, Cuts, Ends, Full, Mixed, Reclaim};
         let profiles = [
-            Mixed, Mixed, Mixed, Mixed, Copies, Copies, Ends, Cuts, Reclaim, Reclaim, Commits, Full,
+            Mixed, Mixed, Mixed, Mixed, Copies, Copies, Ends, Ends, Cuts, Reclaim, Reclaim,
+            Commits, Full,
         ];
         let profile = picker.one_of(&profiles);
         if profile == Mixed {
@@ -159,7 +160,8 @@ impl Setting {
             ..self
         };
         match profile {
-            Mixed | Copies | Ends => {}
+            Mixed | Copies => {}
+            Ends => setting.stays.at_drive = picker.is_one_in(2),
             Cuts => setting.options.eviction = Eviction::AtEveryLock,
             Reclaim | Full => {
                 // Small, so that each zone is soon written again.
