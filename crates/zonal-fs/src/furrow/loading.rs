@@ -547,8 +547,8 @@ fn broken(key: Key, why: &str) -> FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
+    use crate::furrow::{Eviction, MountOptions};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
 
     const FILE: NewInode<'_> =
@@ -631,6 +631,25 @@ mod tests {
         fs.read(ino, end * BLOCK_BYTES as u64, &mut found).unwrap();
         let more = known_end();
         assert!(more > end && more % 2 == 0, "{more} blocks are known after a load");
+    }
+
+    /// A power cut between two steps would leave half of what is done to so few pieces.
+    #[test]
+    fn a_step_over_few_pieces_goes_on_where_memory_knows_no_more_of_the_map() {
+        const PIECES: u64 = 20 * MAP_ROWS as u64;
+        let (drive, clock) = formatted(64, 256);
+        let options = MountOptions { eviction: Eviction::AtEveryLock, ..MountOptions::default() };
+        let fs = Furrow::mount(drive.clone(), clock.clone(), options).unwrap();
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
+        for number in (0..PIECES).rev() {
+            let at = number * BLOCK_BYTES as u64;
+            fs.write(ino, at, &[7; BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
+        }
+        fs.sync().unwrap();
+        drop(fs);
+        let fs = Furrow::mount(drive, clock, options).unwrap();
+        let end = fs.loaded(|| fs.read_state().step_end(ino, 3, PIECES));
+        assert_eq!(end.unwrap(), PIECES);
     }
 
     #[test]

@@ -122,6 +122,7 @@ impl Furrow {
             match outcome {
                 Err(FsError::NoSpace) if whole => {
                     tracing::warn!("no room to copy what has one good copy: it stays so for now");
+                    committer.write_superblock(&self.drive, Ending::Record)?;
                 }
                 outcome => outcome?,
             }

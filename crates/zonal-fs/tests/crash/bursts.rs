@@ -106,7 +106,7 @@ fn a_full_drive_that_refuses_many_calls_in_a_row_loses_no_zone_to_that() {
                 bursts += 1;
             }
             println!("{active} active, {op:?}: {bursts} bursts");
-            assert!(bursts > 4, "{active} active, {op:?}: {bursts}");
+            assert!(bursts > 1, "{active} active, {op:?}: {bursts}");
         }
     }
 }

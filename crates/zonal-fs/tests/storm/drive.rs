@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     Any,
     /// A flush does.
     Flush,
+    /// A write does.
+    Write,
     /// Writes find that the host has no space.
     HostIsFull,
     /// The zone of a write becomes read-only.
@@ -76,7 +78,7 @@ impl Drive {
         let concerns = match fault {
             Fault::Any => true,
             Fault::Flush => call == Call::Flush,
-            Fault::HostIsFull | Fault::ZoneFails => matches!(call, Call::Write(_)),
+            Fault::Write | Fault::HostIsFull | Fault::ZoneFails => matches!(call, Call::Write(_)),
         };
         if !concerns {
             return Ok(());
@@ -85,16 +87,18 @@ impl Drive {
         if !(first..first + calls).contains(&number) {
             return Ok(());
         }
-        let errno = match (fault, call) {
-            (Fault::HostIsFull, _) => 28,
+        let what = "a simulated fault".to_owned();
+        match (fault, call) {
+            (Fault::HostIsFull, _) => Err(DeviceError::NoSpace { what }),
             (Fault::ZoneFails, Call::Write(zone)) => {
                 self.fail_zone(zone);
-                return Ok(());
+                Ok(())
             }
-            (Fault::Any | Fault::Flush | Fault::ZoneFails, _) => 5,
-        };
-        let source = std::io::Error::from_raw_os_error(errno);
-        Err(DeviceError::Io { what: "a simulated fault".into(), source })
+            (Fault::Any | Fault::Flush | Fault::Write | Fault::ZoneFails, _) => {
+                let source = std::io::Error::from_raw_os_error(5);
+                Err(DeviceError::Io { what, source })
+            }
+        }
     }
 
     fn resets(&self, zone: ZoneId) -> u64 {

@@ -105,7 +105,7 @@ impl Setting {
         let mut picker = Picker(ChaCha8Rng::seed_from_u64(mix(seed, 1)));
         let (spec, options) = (picker.spec(), picker.options(planted));
         let threads = picker.one_of(&[1, 2, 3, 3, 4]);
-        let faults = [Fault::Any, Fault::Flush, Fault::HostIsFull, Fault::ZoneFails];
+        let faults = [Fault::Any, Fault::Flush, Fault::Write, Fault::HostIsFull, Fault::ZoneFails];
         let plan = Plan {
             fault: picker.one_of(&faults),
             first: picker.below(200),

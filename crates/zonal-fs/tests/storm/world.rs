@@ -123,6 +123,12 @@ impl World {
         match error {
             FsError::NoSpace if frees && !self.is_faulty() => panic!("{op:?}: no space"),
             FsError::NoSpace => Reply::Full,
+            // The drive gave neither copy of a piece of metadata.
+            FsError::Corrupt { why, .. }
+                if self.is_faulty() && why.contains("a simulated fault") =>
+            {
+                Reply::Broken(error.to_string())
+            }
             FsError::Checksum { .. } | FsError::Corrupt { .. } | FsError::Missing { .. } => {
                 panic!("{op:?}: {error}")
             }

@@ -248,8 +248,10 @@ impl Furrow {
     /// it again.
     pub(in crate::furrow) fn begin_journal_again(&self, committer: &mut Committer) -> Result<()> {
         let supply = self.supply(committer);
-        let plan = committer.plan_flush(self.layout(), &supply);
-        match plan.map_or(Ok(0), |plan| self.run_in_one_pair(committer, plan)) {
+        let Some(plan) = committer.plan_flush(self.layout(), &supply) else {
+            return self.name_journal(committer);
+        };
+        match self.run_in_one_pair(committer, plan) {
             Ok(_) => {}
             Err(FsError::NoSpace) => {
                 tracing::warn!("no room for the rows of the journal: they stay");
