@@ -247,13 +247,7 @@ impl Furrow {
         let drive = Drive::new(device, layout);
         let mut problems = Problems::default();
         let loaded = recover::read_base(&drive, options.planted, &mut problems)?;
-        refuse_broken(&problems, options.access)?;
-        if options.access == Access::ReadWrite && loaded.table.view.is_remade_for_now() {
-            // What was made anew would become durable.
-            let why = "the device refuses to read sums or the root directory: try again when it \
-                       answers, or mount it for reading only";
-            return Err(FsError::Corrupt { what: "metadata", why: why.into() });
-        }
+        refuse_broken(&problems, &loaded.table.view, options.access)?;
         tracing::debug!(batches = loaded.batches, "journal replayed");
         loaded.losses.log();
         let mut facts = RecoveryFacts::of(&drive, &loaded, &problems);
@@ -432,7 +426,7 @@ impl Drop for HoldingOff<'_> {
 /// Structures with a problem that leaves the tree wrong are not mounted; a bad copy of something
 /// that has two is. Where the newest changes are missing, what is before them can be read: a mount
 /// that writes would make their loss final.
-fn refuse_broken(problems: &Problems, access: Access) -> Result<()> {
+fn refuse_broken(problems: &Problems, view: &View, access: Access) -> Result<()> {
     use invariant::{BATCHES, JOURNAL, MANIFESTS, NEWEST, PARTS, SUPERBLOCKS};
     let missing = [BATCHES, NEWEST];
     for problem in &problems.found {
@@ -448,6 +442,12 @@ fn refuse_broken(problems: &Problems, access: Access) -> Result<()> {
         );
         let what = if gap.invariant == BATCHES { "journal" } else { "superblock" };
         return Err(FsError::Corrupt { what, why });
+    }
+    if access == Access::ReadWrite && view.is_remade_for_now() {
+        // What was made anew would become durable.
+        let why = "the device refuses to read sums or the root directory: try again when it \
+                   answers, or mount it for reading only";
+        return Err(FsError::Corrupt { what: "metadata", why: why.into() });
     }
     let tolerable = [SUPERBLOCKS, MANIFESTS, PARTS, JOURNAL, BATCHES, NEWEST];
     let mut broken =
