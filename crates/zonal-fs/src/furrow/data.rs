@@ -92,7 +92,11 @@ impl Furrow {
                 Some(grant) => {
                     let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
                     let at = Address { zone: grant.zone, block: grant.block };
-                    match self.drive.place(at, now) {
+                    let outcome = {
+                        let _under_way = self.placing.read().expect("no holder panicked");
+                        self.drive.place(at, now)
+                    };
+                    match outcome {
                         Ok(block) => {
                             placed.push(Placed { zone: grant.zone, block, blocks: grant.blocks });
                             whole.blocks = whole.blocks.saturating_sub(grant.blocks.into());
@@ -145,7 +149,10 @@ impl Furrow {
                 rest = later;
             }
         }
-        let mut outcomes = self.drive.place_all(&wanted).into_iter();
+        let mut outcomes = {
+            let _under_way = self.placing.read().expect("no holder panicked");
+            self.drive.place_all(&wanted).into_iter()
+        };
         let ends = granted.into_iter().zip(pieces);
         ends.map(|(grants, &(purpose, data))| {
             let placed = self.end_grants(grants?, &mut outcomes)?;
@@ -212,6 +219,10 @@ impl Furrow {
             self.write_accounts().zones.settle(grant.zone, grant.blocks);
             self.retire_zone(grant.zone, error);
         }
+        if let DeviceError::TooManyActive { .. } = error {
+            // Zones that other writes are about to fill are active until these have ended.
+            self.let_writes_end();
+        }
     }
 
     /// Whether a zone that has refused a write holds what it held before. Where it does, a fault that
@@ -219,7 +230,7 @@ impl Furrow {
     fn is_untouched(&self, zone: u32, error: &DeviceError) -> bool {
         match error {
             // No fault of the zone's: the next one would find no room either.
-            DeviceError::NoSpace { .. } => true,
+            DeviceError::NoSpace { .. } | DeviceError::TooManyActive { .. } => true,
             DeviceError::PowerCut => false,
             error => {
                 let is_empty = self.drive.cond(zone) == Some(ZoneCond::Empty);
@@ -229,6 +240,11 @@ impl Furrow {
                 is_empty
             }
         }
+    }
+
+    /// Waits until the drive has done all writes of data that it does now.
+    fn let_writes_end(&self) {
+        drop(self.placing.write().expect("no holder panicked"));
     }
 
     /// Makes room for a write that was admitted, because reclaim has taken what there was. What
@@ -395,12 +411,47 @@ fn is_final(outcome: &Result<()>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
 
-    use zonal::{ManualClock, MemoryDrive, Profile, ZonedDevice};
+    use zonal::{Lba, ManualClock, MemoryDrive, Profile, ZonedDevice};
 
     use super::*;
     use crate::furrow::{MkfsOptions, MountOptions, mkfs};
     use crate::vfs::{Caller, FileKind, FileSystem, NewInode, WriteFlags};
+
+    /// A drive that refuses some appends, as if too many zones were active.
+    struct Busy {
+        drive: MemoryDrive,
+        refusals: AtomicU32,
+    }
+
+    impl ZonedDevice for Busy {
+        zonal::pass_on!(drive: geometry, report, read, write, manage, flush);
+
+        fn append(&self, zone: ZoneId, data: &[u8]) -> std::result::Result<Lba, DeviceError> {
+            let less = |left: u32| left.checked_sub(1);
+            if self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+                return Err(DeviceError::TooManyActive { zone, limit: 4 });
+            }
+            self.drive.append(zone, data)
+        }
+    }
+
+    #[test]
+    fn a_zone_that_could_not_become_active_is_used_later() {
+        let drive = MemoryDrive::new(Profile::Small.geometry()).unwrap();
+        let drive = Arc::new(Busy { drive, refusals: AtomicU32::new(0) });
+        let clock = Arc::new(ManualClock::new(0));
+        mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        let free = fs.stats().zones_free;
+        drive.refusals.store(3, Ordering::Relaxed);
+        fs.write(ino, 0, &vec![1; 1 << 16], WriteFlags::DIRECT).unwrap();
+        assert_eq!(drive.refusals.load(Ordering::Relaxed), 0);
+        assert_eq!(fs.stats().zones_free, free - 1, "the file has the only zone that was taken");
+    }
 
     #[test]
     fn a_read_that_hangs_is_an_error_for_who_needs_its_zone_and_no_hang() {

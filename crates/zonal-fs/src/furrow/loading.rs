@@ -547,6 +547,7 @@ fn broken(key: Key, why: &str) -> FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::place::ExtentId;
     use crate::furrow::sample::formatted;
     use crate::furrow::{Eviction, MountOptions};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};

@@ -202,6 +202,9 @@ pub struct Furrow {
     /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
     /// is next. Taken before the state.
     flushing: Mutex<Ino>,
+    /// Read by who writes data to the drive, as long as it does. Who takes it for itself has waited
+    /// for all writes under way. Nothing is taken after it.
+    placing: RwLock<()>,
     /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
     /// Taken before [`changing`](Self::changing).
     buffering: Mutex<()>,
@@ -286,6 +289,7 @@ impl Furrow {
             reclaiming: Turns::default(),
             searching: Mutex::new(None),
             flushing: Mutex::default(),
+            placing: RwLock::default(),
             buffering: Mutex::default(),
             making_room: Turns::new(options.planted),
             steps: Steps::default(),
