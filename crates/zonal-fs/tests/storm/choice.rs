@@ -52,6 +52,8 @@ pub(crate) struct Known {
     pub(crate) pinned: Vec<u64>,
     /// The file that fills the drive.
     pub(crate) ballast: Option<u64>,
+    /// How many blocks it had.
+    pub(crate) ballast_blocks: u64,
     /// Where files end, about.
     ends: BTreeMap<u64, u64>,
     /// Tags that were used.
@@ -65,6 +67,7 @@ impl Default for Known {
             dirs: vec![ROOT],
             pinned: Vec::new(),
             ballast: None,
+            ballast_blocks: 0,
             ends: BTreeMap::new(),
             tags: 0,
         }
@@ -179,6 +182,12 @@ impl Chooser<'_> {
     /// Anything.
     fn mixed(&mut self, (dir, name): (u64, u8)) -> Op {
         let (ino, source) = (self.any_file(), self.any_file());
+        if let Some(&ino) = self.known.pinned.last()
+            && self.below(24) == 0
+        {
+            // It may have no name.
+            return Op::Link { ino, dir, name };
+        }
         let to = one_of(self.random, &self.known.dirs);
         match self.below(64) {
             0..16 => of_names(self.random, ino, (dir, name), to),
@@ -232,6 +241,7 @@ impl Chooser<'_> {
             Allocate::Zero,
             Allocate::ZeroKeepSize,
         ];
+        let len = if self.races { len.min(3 * BLOCK) } else { len };
         Op::Allocate { ino, how: one_of(self.random, &ways), offset, len }
     }
 
@@ -266,8 +276,13 @@ impl Chooser<'_> {
         let (ino, source) = (self.file(), self.file());
         let block = self.block();
         match self.below(16) {
-            0..6 => self.copy((source, ino)),
-            6..9 => {
+            // Mostly from the first to the second.
+            0..4 if self.known.files.len() > 1 && self.below(4) > 0 => {
+                self.copy((self.known.files[0], self.known.files[1]))
+            }
+            0..4 => self.copy((source, ino)),
+            // The source changes, and then the target.
+            4..9 => {
                 let range = (block * BLOCK + self.below(BLOCK), 1 + self.below(BLOCK));
                 self.write(ino, range, WriteFlags::empty())
             }
@@ -276,7 +291,7 @@ impl Chooser<'_> {
                 self.write(ino, (block * BLOCK, len), WriteFlags::DIRECT)
             }
             11 | 12 => {
-                let size = block * BLOCK + one_of(self.random, &[0, 0, 0, 1500]);
+                let size = (2 + block) * BLOCK + one_of(self.random, &[0, 0, 0, 1500]);
                 Op::Truncate { ino, size }
             }
             13 => {
@@ -351,7 +366,7 @@ impl Chooser<'_> {
     /// that the zones which hold it are soon reclaimed.
     fn reclaim(&mut self) -> Op {
         let ballast = self.known.ballast.unwrap_or(self.known.files[0]);
-        let blocks = (self.known.end(ballast) / BLOCK).max(1);
+        let blocks = self.known.ballast_blocks.max(1);
         let part = self.known.tags / 48 * 61;
         let at = (part + self.below(96)) % blocks;
         match self.below(16) {
@@ -375,8 +390,8 @@ impl Chooser<'_> {
             }
             // Zones die, and nobody has to make room for that.
             13 => {
-                let (how, len) = (Allocate::Punch, 96.min(blocks - at) * BLOCK);
-                Op::Allocate { ino: ballast, how, offset: at * BLOCK, len }
+                let end = self.known.end(ballast) / BLOCK;
+                Op::Truncate { ino: ballast, size: end.saturating_sub(96) * BLOCK }
             }
             14 => Op::Tick,
             _ => one_of(self.random, &[Op::Fsync { ino: ballast }, Op::Tick, Op::Sync]),

@@ -1,4 +1,6 @@
-//! How a copy takes effect: whole blocks in one step each, parts of blocks in two.
+//! How operations take effect that have several steps.
+//!
+//! A copy: whole blocks in one step each, parts of blocks in two.
 //!
 //! All whole blocks are shared at once, or the first ones first, with a short last one where both
 //! files end in it. What is no whole block on both sides is read and then written, and other
@@ -9,6 +11,40 @@ use std::sync::Arc;
 
 use crate::model::{Op, Reply, State};
 use crate::node::{BLOCK, hash_of};
+
+/// What the next step of an allocation or of a hole makes of a state: it goes as far as memory
+/// knows the map of the file, and on from there.
+pub(crate) fn pieces(
+    state: &State,
+    op: Op,
+    reply: Option<&Reply>,
+    progress: Option<&Progress>,
+) -> Vec<(State, Progress)> {
+    let Op::Allocate { ino, how, offset, len } = op else { return Vec::new() };
+    let done = match progress {
+        None => 0,
+        Some(Progress::Copied(done, _)) => *done,
+        Some(Progress::Done) => return Vec::new(),
+    };
+    let mut steps = Vec::new();
+    let has_failed = matches!(reply, Some(Reply::Full | Reply::Broken(_)));
+    let is_refused = matches!(reply, Some(Reply::Refused(_)));
+    let rest = (BLOCK - (offset + done) % BLOCK).min(len - done);
+    let mut next = state.clone();
+    let piece = Op::Allocate { ino, how, offset: offset + done, len: rest };
+    let is_there = next.perform(piece, 0).is_ok();
+    if has_failed || (is_refused && !is_there) {
+        steps.push((state.clone(), Progress::Done));
+    }
+    if is_there && !is_refused {
+        let is_over = done + rest == len && !has_failed;
+        let progress = if is_over { Progress::Done } else { Progress::Copied(done + rest, None) };
+        if is_over || done + rest < len {
+            steps.push((next, progress));
+        }
+    }
+    steps
+}
 
 /// Bytes that a copy reads at once.
 const READ_MAX: u64 = 1 << 20;

@@ -11,6 +11,7 @@ use zonal_fs::vfs::WriteFlags;
 
 use crate::copying::{self, Progress};
 use crate::model::{Op, Refusal, Reply, State};
+use crate::node::BLOCK;
 
 /// Whether calls of the drive may fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Promise {
 }
 
 /// So many states at once are too many.
-const ALIVE_MAX: usize = 1500;
+const ALIVE_MAX: usize = 2500;
 
 /// Everything that happened, with all that it may have meant.
 #[derive(Default)]
@@ -145,14 +146,10 @@ impl History {
                 }
             }
         }
-        for place in alive {
-            self.places[place].leads_on = true;
-        }
-        for place in (0..self.places.len()).rev() {
-            if self.places[place].leads_on {
-                for parent in self.places[place].parents.clone() {
-                    self.places[parent].leads_on = true;
-                }
+        let mut leading = alive;
+        while let Some(place) = leading.pop() {
+            if !std::mem::replace(&mut self.places[place].leads_on, true) {
+                leading.extend(&self.places[place].parents);
             }
         }
         Ok(())
@@ -161,6 +158,9 @@ impl History {
     /// Lets operations that have begun take effect in every order.
     fn expand(&mut self, alive: &mut Vec<usize>, begun: &[(usize, usize)], at: usize) {
         let key = |place: &Place| (place.state.hash, place.state.hidden, place.progress.clone());
+        for &place in alive.iter() {
+            self.look(place, begun);
+        }
         let mut known: BTreeMap<_, usize> =
             alive.iter().map(|place| (key(&self.places[*place]), *place)).collect();
         let mut next = 0;
@@ -179,14 +179,28 @@ impl History {
                         parents: vec![from],
                         leads_on: false,
                     };
-                    if let Some(same) = known.get(&key(&place)) {
-                        self.places[*same].parents.push(from);
+                    self.places.push(place);
+                    let number = self.places.len() - 1;
+                    self.look(number, begun);
+                    let key = key(&self.places[number]);
+                    if let Some(&same) = known.get(&key) {
+                        self.places.pop();
+                        self.places[same].parents.push(from);
                     } else {
-                        known.insert(key(&place), self.places.len());
-                        alive.push(self.places.len());
-                        self.places.push(place);
+                        known.insert(key, number);
+                        alive.push(number);
                     }
                 }
+            }
+        }
+    }
+
+    /// Lets operations under way that change nothing happen in a place, if what they answered was
+    /// so there: nothing speaks for later.
+    fn look(&mut self, place: usize, begun: &[(usize, usize)]) {
+        for &(index, _) in begun {
+            if self.records[index].op.only_looks() && !self.steps(place, index).is_empty() {
+                self.places[place].progress.insert(index, Progress::Done);
             }
         }
     }
@@ -199,8 +213,12 @@ impl History {
         if progress == Some(&Progress::Done) {
             return Vec::new();
         }
-        if let Op::Copy { .. } = op {
-            return copying::steps(&place.state, op, reply.as_ref(), progress);
+        match op {
+            Op::Copy { .. } => return copying::steps(&place.state, op, reply.as_ref(), progress),
+            Op::Allocate { len, .. } if len > BLOCK => {
+                return copying::pieces(&place.state, op, reply.as_ref(), progress);
+            }
+            _ => {}
         }
         let mut state = place.state.clone();
         let made = if let Some(Reply::Ino(made)) = reply { *made } else { 0 };
@@ -311,10 +329,10 @@ impl History {
         near.sort_by_key(String::len);
         near.truncate(3);
         let near = near.join("\n    ");
-        let events = self.told(promised..limit);
+        let events = self.told(promised.saturating_sub(40)..limit);
         Err(format!(
             "it is none of {} states that may be there; found, then each from the nearest on:\n    \
-             {near}\n  since the last promise:\n      {events}",
+             {near}\n  since some time before the last promise:\n      {events}",
             legal.len()
         ))
     }

@@ -40,6 +40,23 @@ pub(crate) enum Op {
     Tick,
 }
 
+impl Op {
+    /// Whether it changes nothing that can be seen.
+    pub(crate) const fn only_looks(self) -> bool {
+        matches!(
+            self,
+            Self::Read { .. }
+                | Self::Lookup { .. }
+                | Self::List { .. }
+                | Self::Stat { .. }
+                | Self::GetXattr { .. }
+                | Self::Fsync { .. }
+                | Self::Sync
+                | Self::Tick
+        )
+    }
+}
+
 /// What of an inode's attributes becomes another; `None` stays.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change {

@@ -134,8 +134,8 @@ impl Round {
                 && let Reply::Ino(ino) =
                     perform(Op::Create { dir: ROOT, name: 13, kind: FileKind::Regular })
             {
-                world.note_ballast(ino);
                 let blocks = room.blocks_free * ballast / 100;
+                world.note_ballast(ino, blocks);
                 for at in (0..blocks).step_by(16) {
                     let len = (blocks - at).min(16) * BLOCK;
                     let flags = WriteFlags::DIRECT;

@@ -45,7 +45,7 @@ impl Habits {
         seed: 0,
         switch_one_in: u64::MAX,
         slow: None,
-        stays: Stays { one_in: u64::MAX, steps: 0, at_drive: false },
+        stays: Stays { one_in: u64::MAX, steps: 0, at_drive: false, file: None },
         steps_max: 3_000_000,
     };
 }
@@ -59,6 +59,8 @@ pub(crate) struct Stays {
     pub(crate) steps: u64,
     /// Whether calls of the drive are marked as well.
     pub(crate) at_drive: bool,
+    /// The end of the name of a source file, all places of which are marked as well.
+    pub(crate) file: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,8 +83,8 @@ struct Thread {
 enum Mark {
     No,
     Yes,
-    /// A call of the drive, of which there are many.
-    Drive,
+    /// It is one of many, such as a call of the drive.
+    Seldom,
 }
 
 struct Inner {
@@ -207,8 +209,9 @@ impl Scheduler {
         let Habits { seed, stays, .. } = self.habits;
         let number = inner.places.len() as u64;
         *inner.places.entry((at, side)).or_insert_with(|| {
-            if stays.at_drive && at.file().ends_with("storm/drive.rs") {
-                Mark::Drive
+            let is_in = |file| at.file().ends_with(file);
+            if (stays.at_drive && is_in("storm/drive.rs")) || stays.file.is_some_and(is_in) {
+                Mark::Seldom
             } else if stays.one_in < u64::MAX && mix(seed, number).is_multiple_of(stays.one_in) {
                 Mark::Yes
             } else {
@@ -347,7 +350,7 @@ impl Schedule for Attendee {
         let stays_one_in = match self.scheduler.mark(&mut inner, at, side) {
             Mark::No => u64::MAX,
             Mark::Yes => 2,
-            Mark::Drive => 3,
+            Mark::Seldom => 3,
         };
         if stays_one_in < u64::MAX && inner.random.next_u64().is_multiple_of(stays_one_in) {
             let steps = 1 + inner.random.next_u64() % stays.steps.max(1);

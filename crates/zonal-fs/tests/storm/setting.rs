@@ -14,6 +14,9 @@ use crate::node::mix;
 use crate::scheduler::Stays;
 use crate::world::below;
 
+/// The first round in which calls may also fail on a drive that is not nearly empty.
+const HARD: u64 = 10_000;
+
 /// What a seed makes of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -96,6 +99,7 @@ impl Picker {
             one_in: self.one_of(&[u64::MAX, 6, 12, 30]),
             steps: self.one_of(&[30, 200, 1000, 5000]),
             at_drive: self.is_one_in(3),
+            file: None,
         }
     }
 }
@@ -135,7 +139,7 @@ impl Setting {
     fn with_profile(self, picker: &mut Picker) -> Self {
         use Profile::{Commits, Copies, Cuts, Ends, Full, Mixed, Reclaim};
         let profiles = [
-            Mixed, Mixed, Mixed, Mixed, Copies, Copies, Ends, Ends, Cuts, Reclaim, Reclaim,
+            Mixed, Mixed, Mixed, Copies, Copies, Copies, Ends, Ends, Cuts, Cuts, Reclaim, Reclaim,
             Commits, Full,
         ];
         let profile = picker.one_of(&profiles);
@@ -160,9 +164,21 @@ impl Setting {
             ..self
         };
         match profile {
-            Mixed | Copies => {}
-            Ends => setting.stays.at_drive = picker.is_one_in(2),
-            Cuts => setting.options.eviction = Eviction::AtEveryLock,
+            Mixed => {}
+            Copies => {
+                setting.stays.steps = picker.one_of(&[100, 300, 1000]);
+                setting.stays.file = picker.one_of(&[Some("furrow/copy.rs"), None]);
+            }
+            Ends => {
+                setting.stays.at_drive = picker.is_one_in(2);
+                setting.stays.file = picker.one_of(&[Some("furrow/file.rs"), None]);
+            }
+            Cuts => {
+                setting.options.eviction = Eviction::AtEveryLock;
+                setting.stays.steps = picker.one_of(&[100, 300, 1000]);
+                setting.stays.file =
+                    picker.one_of(&[Some("furrow/copy.rs"), Some("furrow/file.rs"), None]);
+            }
             Reclaim | Full => {
                 // Small, so that each zone is soon written again.
                 setting.spec = GeometrySpec {
@@ -181,10 +197,13 @@ impl Setting {
         setting
     }
 
-    /// The model has a copy of all that is there.
     fn within_reason(self) -> Self {
+        // The model has a copy of all that is there.
         let is_large = self.spec.block_count.get() > 5000;
-        Self { ballast: if is_large { 0 } else { self.ballast }, ..self }
+        // Where calls of the drive fail while a file fills much of it, a sync may find no space
+        // afterwards. That is not mended yet.
+        let is_too_hard = self.fault.is_some() && self.seed < HARD;
+        Self { ballast: if is_large || is_too_hard { 0 } else { self.ballast }, ..self }
     }
 }
 

@@ -170,8 +170,9 @@ impl World {
     }
 
     /// Remembers it.
-    pub(crate) fn note_ballast(&self, ino: u64) {
-        self.known().ballast = Some(ino);
+    pub(crate) fn note_ballast(&self, ino: u64, blocks: u64) {
+        let mut known = self.known();
+        (known.ballast, known.ballast_blocks) = (Some(ino), blocks);
     }
 }
 
