@@ -14,9 +14,6 @@ use crate::node::mix;
 use crate::scheduler::Stays;
 use crate::world::below;
 
-/// The first round in which calls may also fail on a drive that is not nearly empty.
-const HARD: u64 = 10_000;
-
 /// What a seed makes of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -197,13 +194,10 @@ impl Setting {
         setting
     }
 
+    /// The model has a copy of all that is there.
     fn within_reason(self) -> Self {
-        // The model has a copy of all that is there.
         let is_large = self.spec.block_count.get() > 5000;
-        // Where calls of the drive fail while a file fills much of it, a sync may find no space
-        // afterwards. That is not mended yet.
-        let is_too_hard = self.fault.is_some() && self.seed < HARD;
-        Self { ballast: if is_large || is_too_hard { 0 } else { self.ballast }, ..self }
+        Self { ballast: if is_large { 0 } else { self.ballast }, ..self }
     }
 }
 
