@@ -156,6 +156,24 @@ impl Furrow {
         self.place_outgoing(group)
     }
 
+    /// Places what has gathered of a file that grows, once it is enough for a write of its own, unless another thread
+    /// empties the buffer: then it goes with what is written next.
+    pub(super) fn release_gathered(&self, ino: Ino) {
+        if self.read_state().gathered(ino).is_none() {
+            return;
+        }
+        let Ok(_turn) = self.flushing.try_lock() else { return };
+        let blocks = {
+            let state = self.read_state();
+            let end = state.gathered(ino).unwrap_or_default();
+            outgoing(&state, ino).filter(|block| block.block < end).collect()
+        };
+        if let Err(error) = self.place_outgoing(blocks) {
+            // As in `after_change`: the next commit reports it.
+            tracing::warn!(%error, "writing back failed; the data is still held");
+        }
+    }
+
     /// Places every buffered block of some files, those of many small ones in one write. The
     /// caller has its turn at [`flushing`](Furrow::flushing), as a commit has while it takes a
     /// batch: what is mapped here cannot come in between.

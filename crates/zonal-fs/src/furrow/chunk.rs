@@ -51,6 +51,18 @@ impl<'a> Chunk<'a> {
         Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last }
     }
 
+    /// Whether it could as well go through the buffer: the program does not want it on the drive at once, and it is
+    /// not so long that more is to be expected.
+    pub(super) fn may_gather(&self, flags: WriteFlags) -> bool {
+        let is_full = (self.end() - self.offset) >= CHUNK_BYTES;
+        !self.straight.is_empty() && !flags.contains(WriteFlags::DIRECT) && !is_full
+    }
+
+    /// Has all of it go through the buffer.
+    pub(super) fn gather(&mut self) {
+        self.straight = self.first..self.first;
+    }
+
     /// Fills up the last block if a file of `size` bytes ends in it. Not where the chunk begins inside a
     /// block: then the next one will too, and would have to read this one's last block from the drive.
     pub(super) fn pad(&mut self, size: u64) {

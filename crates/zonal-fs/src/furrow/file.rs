@@ -133,6 +133,7 @@ impl Furrow {
                 Published::EndMoved => return Ok(Published::EndMoved),
                 Published::NotLast => {}
             }
+            self.release_gathered(ino);
             self.after_change();
         }
         Ok(Published::Done)
@@ -148,6 +149,9 @@ impl Furrow {
             state.mapped_file(chunk.ino, first, limit)?;
             let growth = state.growth(chunk.ino, chunk.first, chunk.limit)?;
             self.check_space(&state, growth)?;
+            if chunk.may_gather(flags) && state.gathers(chunk.ino, chunk.offset) {
+                chunk.gather();
+            }
             chunk.pad(state.inode(chunk.ino)?.size);
             state.totals.reserved += growth;
             let (ino, first, written) = (chunk.ino, chunk.straight.start, chunk.written_as());

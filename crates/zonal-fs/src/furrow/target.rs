@@ -7,6 +7,7 @@ use zonal::placement::life::{Known, class_of, predict};
 use zonal::placement::sharing::{Size, target_of};
 use zonal::placement::streams::{Target, Whole};
 
+use super::chunk::CHUNK_BYTES;
 use super::format::BLOCK_BYTES;
 use super::place::{MapEntry, Owner};
 use super::state::{Inode, State};
@@ -24,6 +25,27 @@ const OWN_ZONE_SHARE_SCARCE: u64 = 2;
 
 /// Empty zones are scarce below the capacity divided by this.
 const SCARCE_SHARE: u64 = 8;
+
+/// A file that has grown to be longer than 1 MiB is expected to grow on, while nothing is known of files like it
+/// and empty zones are not scarce.
+const GROWN_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES as u64;
+
+/// What a file begins with, less than 64 KiB, may be all of it, though files like it are large.
+const BEGUN_BLOCKS: u64 = 15;
+
+/// What gathers of a file leaves the buffer in multiples of so many blocks.
+const GATHER_STEP: u64 = 64;
+
+/// How large files like one have turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// None has been deleted.
+    Unknown,
+    /// Too small for zones of their own.
+    Small,
+    /// Large enough.
+    Large,
+}
 
 /// In which form a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,19 +74,76 @@ impl State {
             WrittenAs::Buffered => (block + 1, false),
             WrittenAs::Straight { up_to, is_full } => (up_to, is_full),
         };
-        let is_scarce = self.zones.free_blocks() < capacity / SCARCE_SHARE;
-        let share = if is_scarce { OWN_ZONE_SHARE_SCARCE } else { OWN_ZONE_SHARE };
-        let own_from = u64::from(self.zones.zone_blocks()) / share;
         let length = inode.size.div_ceil(BLOCK_BYTES as u64);
         let context = inode.context.filter(|_| evidence.learned);
         let learned = context.and_then(|context| self.learned.life(context));
-        // Unless files like it have turned out to be small.
-        let usual = context.and_then(|context| self.learned.size(context));
-        let grows_on = grows_on && usual.is_none_or(|blocks| blocks > own_from);
-        let is_large = grows_on || up_to.max(length) > own_from;
+        let (kind, own_from) = self.own_from(inode);
+        let is_large = (grows_on && kind != Kind::Small) || up_to.max(length) > own_from;
         let size = if is_large { Size::Large } else { Size::Small };
         let known = Known { hint, last_life: self.life_of(inode, block), learned };
         target_of(ino.get(), size, known, capacity)
+    }
+
+    /// Of which kind a file is, and that it has a zone of its own once it has more blocks than this.
+    fn own_from(&self, inode: &Inode) -> (Kind, u64) {
+        let share = if self.is_scarce() { OWN_ZONE_SHARE_SCARCE } else { OWN_ZONE_SHARE };
+        let least = u64::from(self.zones.zone_blocks()) / share;
+        let context = inode.context.filter(|_| self.zones.limits.evidence.learned);
+        match context.and_then(|context| self.learned.size(context)) {
+            Some(blocks) if blocks > least => (Kind::Large, least.min(BEGUN_BLOCKS)),
+            Some(_) => (Kind::Small, least),
+            None if self.is_scarce() => (Kind::Unknown, least),
+            None => (Kind::Unknown, least.min(GROWN_BLOCKS)),
+        }
+    }
+
+    /// Whether hardly a zone is empty.
+    fn is_scarce(&self) -> bool {
+        self.zones.free_blocks() < self.zones.usable() / SCARCE_SHARE
+    }
+
+    /// After how many blocks a file of which nothing is known gets a zone of its own. Until then what it has gathers
+    /// in the buffer, so that it does not begin among others.
+    fn gathers_up_to(&self, inode: &Inode) -> Option<u64> {
+        match self.own_from(inode) {
+            (Kind::Unknown, own_from) if !self.is_scarce() => Some(own_from),
+            (Kind::Unknown | Kind::Small | Kind::Large, _) => None,
+        }
+    }
+
+    /// Whether a write is to go through the buffer, however long it is: it goes on with what the buffer has of a file,
+    /// or inside the file's last block, so that it would leave two blocks there anyway; or all of the file is there,
+    /// and may yet turn out to be large.
+    pub(super) fn gathers(&self, ino: Ino, offset: u64) -> bool {
+        let Some(inode) = self.inodes.get(&ino) else { return false };
+        let Ok(file) = inode.file() else { return false };
+        let (block, length) = (BLOCK_BYTES as u64, inode.size.div_ceil(BLOCK_BYTES as u64));
+        let is_behind =
+            offset.checked_sub(1).is_some_and(|last| file.dirty.contains_key(&(last / block)));
+        if offset == inode.size && (is_behind || !offset.is_multiple_of(block)) {
+            return true;
+        }
+        let is_buffered = offset <= inode.size && file.dirty.len() as u64 >= length;
+        is_buffered && self.gathers_up_to(inode).is_some_and(|most| length <= most)
+    }
+
+    /// Up to which block a file is to leave the buffer, if so much has gathered at its end that it is worth a write, or
+    /// fills the file's zone. What is written on, since its last block is not full or writes are short, leaves in steps of
+    /// 256 KiB, so that extents are long.
+    pub(super) fn gathered(&self, ino: Ino) -> Option<u64> {
+        let inode = self.inodes.get(&ino)?;
+        let file = inode.file().ok().filter(|file| !file.dirty.is_empty())?;
+        let own = self.zones.streams.zone_of(ino.get()).map(|zone| self.zones.slot(zone));
+        let room = own.map_or(u64::MAX, |own| own.remaining().into());
+        let worth = self.gathers_up_to(inode).map_or(GROWN_BLOCKS, |most| most + 1);
+        let end = inode.size / BLOCK_BYTES as u64;
+        let first = end.checked_sub(worth.min(room))?;
+        let is_run = file.dirty.contains_key(&first)
+            && file.dirty.range(first..end).count() as u64 == end - first;
+        let rest = end % GATHER_STEP;
+        let goes_on = rest <= BEGUN_BLOCKS || !inode.size.is_multiple_of(BLOCK_BYTES as u64);
+        let is_full = end - first >= room;
+        is_run.then_some(if goes_on && !is_full && end - first > rest { end - rest } else { end })
     }
 
     /// What a write is to lie together with: what the file has before it and, where the program writes as much at once

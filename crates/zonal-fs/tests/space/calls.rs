@@ -99,9 +99,9 @@ fn the_last_block_of_a_file_goes_with_the_others() {
     let (ino, other) = (create(&fs, "file"), create(&fs, "other"));
     drive.appends();
     let data = vec![7; 100_100];
-    fs.write(ino, 0, &data, WriteFlags::empty()).unwrap();
+    fs.write(ino, 0, &data, WriteFlags::DIRECT).unwrap();
     // What comes between would keep a last block that follows later apart from the others.
-    fs.write(other, 0, &data, WriteFlags::empty()).unwrap();
+    fs.write(other, 0, &data, WriteFlags::DIRECT).unwrap();
     fs.sync().unwrap();
     assert_eq!(drive.appends(), 2);
     assert_eq!(map_lengths(drive.clone()), [25, 25]);
@@ -125,7 +125,7 @@ fn a_file_that_grows_while_its_last_block_is_on_its_way_keeps_both_writes() {
     let len = (16 << 12) + 100;
     drive.hold(Call::Append);
     std::thread::scope(|scope| {
-        let write = scope.spawn(|| fs.write(ino, 0, &vec![1; len], WriteFlags::empty()));
+        let write = scope.spawn(|| fs.write(ino, 0, &vec![1; len], WriteFlags::DIRECT));
         drive.wait_for(1);
         fs.write(ino, len as u64 + 50, &[2; 50], WriteFlags::empty()).unwrap();
         drive.open();

@@ -13,6 +13,7 @@ mod df;
 mod extents;
 mod full;
 mod gate;
+mod growth;
 mod host;
 mod pace;
 mod placement;

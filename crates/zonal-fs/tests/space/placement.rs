@@ -14,7 +14,7 @@ use zonal_fs::vfs::{FileSystem, Ino, WriteFlags, XattrMode};
 use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
 
 /// Files that have blocks in each zone.
-fn files_of_zones(drive: Arc<dyn ZonedDevice>) -> BTreeMap<u64, BTreeSet<u64>> {
+pub(crate) fn files_of_zones(drive: Arc<dyn ZonedDevice>) -> BTreeMap<u64, BTreeSet<u64>> {
     let mut zones: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     let mut note = |map: serde_json::Value| {
         let number = |name: &str| map[name].as_u64().unwrap();

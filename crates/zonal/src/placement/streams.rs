@@ -144,6 +144,8 @@ pub struct Streams {
     open: Vec<OpenZone>,
     /// Where files go on that share a zone because there are no more.
     guests: BTreeMap<u64, u32>,
+    /// Reclaim has moved something: from then on one zone is kept for it.
+    has_moved: bool,
     /// What reclaim moves wants another zone, and may claim one as soon as one is closed.
     is_refused: bool,
     /// Zones that are not written any more and that the drive still counts as active, as they were.
@@ -159,6 +161,7 @@ impl Streams {
             zone_blocks,
             open: Vec::new(),
             guests: BTreeMap::new(),
+            has_moved: false,
             is_refused: false,
             busy: BTreeMap::new(),
             ages: Ages::Tell,
@@ -168,6 +171,12 @@ impl Streams {
     /// The open zones, in no order.
     pub fn zones(&self) -> &[OpenZone] {
         &self.open
+    }
+
+    /// The open zone that is a large file's.
+    pub fn zone_of(&self, file: u64) -> Option<u32> {
+        let own = self.open.iter().find(|open| open.target == Target::File(file));
+        own.map(|open| open.zone)
     }
 
     /// The division of the zones.
@@ -215,6 +224,12 @@ impl Streams {
                 // As a last resort anything with room.
                 written.or_else(|| self.least_used(|_| true))
             }
+            // Others have taken all zones before it wanted one. It has the next that is closed, which is likely the
+            // one that is nearest to being full.
+            Target::Moved(_) if supply == Supply::Empty && self.open.len() >= self.budget.open => {
+                let written = self.open.iter().filter(|open| is_written(open.target));
+                written.map(|open| open.zone).min_by_key(|&zone| (room(zone), zone))
+            }
             // Never room that was promised to a user's write.
             Target::Moved(_) => None,
         });
@@ -238,6 +253,7 @@ impl Streams {
     /// this one from now on.
     pub fn note(&mut self, zone: u32, wanted: Target, (now, blocks): (u64, u32)) {
         let target = self.budget.merged(wanted);
+        self.has_moved |= !is_written(target);
         let has_own = self.own(target, |_| 0).is_some();
         let is_left = self.open.iter().any(|open| open.zone == zone && self.is_left(open, now));
         let takes_over = is_left || (self.claim(target) == Some(zone) && !has_own);
@@ -338,11 +354,12 @@ impl Streams {
         }
     }
 
-    /// How many zones may be open when one is opened for a target: of the others, one is always left to
-    /// reclaim, and the next one if it wants more.
+    /// How many zones may be open when one is opened for a target: of the others, one is left to reclaim once it
+    /// moves something, and the next one if it wants more.
     fn limit(&self, target: Target) -> usize {
         let moved = self.open.iter().filter(|open| !is_written(open.target)).count();
-        let wants = moved == 0 || (self.is_refused && moved < self.budget.moved.into());
+        let wants =
+            (moved == 0 && self.has_moved) || (self.is_refused && moved < self.budget.moved.into());
         match target {
             Target::File(_) | Target::Class(_) | Target::Hinted(_)
                 if self.budget.moved > 0 && wants =>
@@ -482,17 +499,33 @@ mod tests {
     fn large_files_have_a_zone_each_as_long_as_there_are_some() {
         let mut filled = Filled::new(9, 96);
         for _ in 0..64 {
-            (0..8).for_each(|file| filled.write(Target::File(file), 1));
+            (0..9).for_each(|file| filled.write(Target::File(file), 1));
         }
-        assert_eq!((filled.zones.len(), filled.pure()), (8, 8));
+        assert_eq!((filled.zones.len(), filled.pure()), (9, 9));
         // Another file shares one, and keeps to it.
-        filled.write(Target::File(8), 5);
-        assert_eq!((filled.zones.len(), filled.pure()), (8, 7));
+        filled.write(Target::File(9), 5);
+        assert_eq!((filled.zones.len(), filled.pure()), (9, 8));
     }
 
     #[test]
-    fn reclaim_always_has_a_zone_and_gets_its_share_when_others_are_full() {
+    fn files_have_all_zones_until_reclaim_moves_something() {
+        let mut filled = Filled::new(3, 96);
+        (0..3).for_each(|file| filled.write(Target::File(file), 40));
+        assert_eq!((filled.zones.len(), filled.pure()), (3, 3));
+        // It shares one of them, and has the next that is closed.
+        filled.write(Target::Moved(0), 10);
+        assert_eq!((filled.zones.len(), filled.pure()), (3, 2));
+        filled.write(Target::File(1), 56);
+        filled.write(Target::File(3), 1);
+        assert_eq!(filled.zones.len(), 3, "a file shares one");
+        filled.write(Target::Moved(0), 10);
+        assert_eq!(filled.zones[3], [Target::Moved(0); 10]);
+    }
+
+    #[test]
+    fn reclaim_keeps_its_zone_and_gets_its_share_when_others_are_full() {
         let mut filled = Filled::new(9, 96);
+        filled.write(Target::Moved(0), 1);
         (0..20).for_each(|file| filled.write(Target::File(file), 10));
         filled.write(Target::Moved(0), 1);
         filled.write(Target::Moved(3), 1);
@@ -510,7 +543,7 @@ mod tests {
     #[test]
     fn a_class_claims_a_files_zone() {
         let mut filled = Filled::new(9, 96);
-        (0..8).for_each(|file| filled.write(Target::File(file), 50));
+        (0..9).for_each(|file| filled.write(Target::File(file), 50));
         filled.write(Target::Class(2), 1);
         let targets = |filled: &Filled| {
             filled.streams.zones().iter().map(|open| open.target).collect::<Vec<_>>()
