@@ -30,7 +30,7 @@ fn files_a_zone(writers: u64, piece: usize, max_open_zones: Option<NonZeroU32>) 
     }
     fs.sync().unwrap();
     let zones = files_of_zones(drive);
-    let all: usize = zones.values().map(|files| files.len()).sum();
+    let all: usize = zones.values().map(std::collections::BTreeSet::len).sum();
     all as f64 / zones.len() as f64
 }
 
