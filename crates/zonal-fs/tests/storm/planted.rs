@@ -38,7 +38,7 @@ macro_rules! noticed {
     ($($test:ident: $bug:ident in $profile:ident from $known:literal;)*) => {
         $(
             #[test]
-            #[ignore = "takes minutes where a change moves what meets; run by cargo xtask test --all"]
+            #[ignore = "takes minutes where a change moves what meets; run by cargo xtask test --soak"]
             fn $test() {
                 println!("{}", is_noticed(PlantedBug::$bug, Profile::$profile, $known));
             }
