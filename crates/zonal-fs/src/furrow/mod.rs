@@ -20,7 +20,6 @@
 //! | [`commit`], [`journal`], [`superlog`], [`conventional`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`remake`], [`resume`] | how does a mount recover the state? |
 //! | [`mod@table`] | how are rows stored in sorted order? |
-//! | [`space`] | what can files fill, and what does metadata keep? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
 //! | `sync` | which locks does all this take, and how does a test decide who gets them? |
@@ -84,7 +83,6 @@ pub mod sample;
 mod search;
 mod shared;
 mod small;
-mod space;
 mod state;
 pub mod stats;
 mod step;
