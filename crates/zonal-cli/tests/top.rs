@@ -70,6 +70,12 @@ impl Terminal {
         self.wait_until(text, |screen| screen.contains(text))
     }
 
+    /// A terminal draws a screen piece by piece, so one text that shows says nothing about another.
+    fn wait_for_all(&self, texts: &[&str]) -> String {
+        let is_complete = |screen: &str| texts.iter().all(|text| screen.contains(text));
+        self.wait_until(&texts.join(", "), is_complete)
+    }
+
     fn wait_until(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
         let (mut looks, mut screen) = (0, String::new());
         wait_until(|| {
@@ -157,12 +163,16 @@ fn a_mount_is_shown_live_and_keys_work() {
     let Some(mut terminal) = Terminal::new((80, 24), &["TERM=tmux-256color"]) else { return };
     let Some(dir) = terminal.mount() else { return };
     terminal.line(&format!("{} top {dir} --interval 0.1", program()));
-    let screen = terminal.wait_for("q quit");
-    for part in
-        ["zonal top", "furrow, read-write", "60 zones", "Space", "Written", "Latency", "write"]
-    {
-        assert!(screen.contains(part), "{part} is not on\n{screen}");
-    }
+    terminal.wait_for_all(&[
+        "zonal top",
+        "furrow, read-write",
+        "60 zones",
+        "Space",
+        "Written",
+        "Latency",
+        "write",
+        "q quit",
+    ]);
     assert!(terminal.colours().contains("\x1b[38;5;4m"), "zones with data are blue");
     // What is written meanwhile shows.
     fs::write(Path::new(&dir).join("more"), vec![7; 3 << 20]).unwrap();
@@ -215,8 +225,7 @@ fn a_drive_is_shown_with_what_another_process_writes() {
     let Some(terminal) = Terminal::new((100, 30), &[]) else { return };
     let drive = terminal.drive();
     terminal.line(&format!("{} top {drive} --interval 0.1", program()));
-    let screen = terminal.wait_for("60 zones");
-    assert!(screen.contains("0 open") && screen.contains("60 empty"), "{screen}");
+    terminal.wait_for_all(&["60 zones", "0 open", "60 empty"]);
     let data = terminal.path("data");
     fs::write(&data, vec![1; 1 << 16]).unwrap();
     zonal(&["append", &drive, "--zone", "7", "--input", &text(&data)]);
