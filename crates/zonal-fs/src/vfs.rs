@@ -68,7 +68,7 @@ impl Timestamp {
         Self { secs: ns.div_euclid(second), nanos }
     }
 
-    /// The same number again; the last one of those before or after where it is too large.
+    /// Nanoseconds since 1970; the least or greatest `i64` where they do not fit.
     pub const fn as_ns(self) -> i64 {
         self.secs.saturating_mul(SECOND_NS as i64).saturating_add(self.nanos as i64)
     }
@@ -515,24 +515,24 @@ pub trait FileSystem: Send + Sync {
     /// Makes everything durable (`syncfs`).
     fn sync(&self) -> Result<()>;
 
-    /// Lists a directory from `cookie` on (0: the start), `.` and `..` first.
-    fn readdir(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
-    ) -> Result<()>;
-
-    /// The same with flags, which matter where listing a directory moves its access time.
+    /// Lists a directory from `cookie` on (0: the start), `.` and `..` first. Moves its access time
+    /// if that is due, but not with `NO_ATIME`.
     fn readdir_with(
         &self,
         ino: Ino,
         cookie: u64,
         flags: ReadFlags,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()>;
+
+    /// The same without flags.
+    fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
-        let _ = flags;
-        self.readdir(ino, cookie, each)
+        self.readdir_with(ino, cookie, ReadFlags::empty(), each)
     }
 
     /// Allocates, punches or zeroes a range.

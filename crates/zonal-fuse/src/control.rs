@@ -282,18 +282,6 @@ impl FileSystem for Control {
         self.fs.sync()
     }
 
-    fn readdir(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
-    ) -> Result<()> {
-        if is_own(ino) {
-            return self.list(ino, cookie, each);
-        }
-        self.fs.readdir(ino, cookie, each)
-    }
-
     fn readdir_with(
         &self,
         ino: Ino,

@@ -111,15 +111,6 @@ impl FileSystem for Furrow {
         if self.is_read_only() { Ok(()) } else { self.commit(Ending::Record) }
     }
 
-    fn readdir(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
-    ) -> Result<()> {
-        self.list(ino, cookie, ReadFlags::empty(), each)
-    }
-
     fn readdir_with(
         &self,
         ino: Ino,

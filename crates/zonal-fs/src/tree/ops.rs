@@ -222,10 +222,11 @@ impl FileSystem for Tree {
         Ok(())
     }
 
-    fn readdir(
+    fn readdir_with(
         &self,
         ino: Ino,
         cookie: u64,
+        flags: ReadFlags,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         let now = self.now();
@@ -242,7 +243,9 @@ impl FileSystem for Tree {
                 Listing::Enough => break,
             }
         }
-        accessed(state.inode_mut(ino)?, now);
+        if !flags.contains(ReadFlags::NO_ATIME) {
+            accessed(state.inode_mut(ino)?, now);
+        }
         Ok(())
     }
 

@@ -159,10 +159,11 @@ impl FileSystem for ZoneFs {
         Ok(self.device.flush()?)
     }
 
-    fn readdir(
+    fn readdir_with(
         &self,
         ino: Ino,
         cookie: u64,
+        _: ReadFlags,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         let node = self.tree.node(ino)?;

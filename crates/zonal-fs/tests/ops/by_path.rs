@@ -193,10 +193,11 @@ impl FileSystem for ByPath {
         Ok(self.volume.sync()?)
     }
 
-    fn readdir(
+    fn readdir_with(
         &self,
         ino: Ino,
         cookie: u64,
+        _: ReadFlags,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         let mut entries = vec![(b".".to_vec(), FileKind::Directory, ino)];

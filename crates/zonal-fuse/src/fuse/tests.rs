@@ -101,7 +101,13 @@ impl FileSystem for Closed {
         *self.commits.lock().unwrap() += 1;
         Ok(())
     }
-    fn readdir(&self, _: Ino, _: u64, _: &mut dyn FnMut(DirEntry<'_>) -> Listing) -> Result<()> {
+    fn readdir_with(
+        &self,
+        _: Ino,
+        _: u64,
+        _: ReadFlags,
+        _: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
         unsupported()
     }
     fn fallocate(&self, _: Ino, _: Allocate, _: u64, _: u64) -> Result<()> {

@@ -199,10 +199,11 @@ impl FileSystem for ZoneStore {
         self.commit()
     }
 
-    fn readdir(
+    fn readdir_with(
         &self,
         ino: Ino,
         cookie: u64,
+        _: ReadFlags,
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         let entries = {
