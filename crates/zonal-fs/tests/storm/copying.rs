@@ -1,50 +1,13 @@
-//! How operations take effect that have several steps.
+//! The steps of a copy.
 //!
-//! A copy: whole blocks in one step each, parts of blocks in two.
-//!
-//! All whole blocks are shared at once, or the first ones first, with a short last one where both
-//! files end in it. What is no whole block on both sides is read and then written, and other
-//! operations come in between.
+//! One step shares all whole blocks, with a short last one where both files end in it. Two steps copy
+//! a part of a block: the first reads it, the second writes it, and other operations come in between.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::model::{Op, Reply, State};
 use crate::node::{BLOCK, hash_of};
-
-/// What the next step of an allocation or of a hole makes of a state: it goes as far as memory
-/// knows the map of the file, and on from there.
-pub(crate) fn pieces(
-    state: &State,
-    op: Op,
-    reply: Option<&Reply>,
-    progress: Option<&Progress>,
-) -> Vec<(State, Progress)> {
-    let Op::Allocate { ino, how, offset, len } = op else { return Vec::new() };
-    let done = match progress {
-        None => 0,
-        Some(Progress::Copied(done, _)) => *done,
-        Some(Progress::Done) => return Vec::new(),
-    };
-    let mut steps = Vec::new();
-    let has_failed = matches!(reply, Some(Reply::Full | Reply::Broken(_)));
-    let is_refused = matches!(reply, Some(Reply::Refused(_)));
-    let rest = (BLOCK - (offset + done) % BLOCK).min(len - done);
-    let mut next = state.clone();
-    let piece = Op::Allocate { ino, how, offset: offset + done, len: rest };
-    let is_there = next.perform(piece, 0).is_ok();
-    if has_failed || (is_refused && !is_there) {
-        steps.push((state.clone(), Progress::Done));
-    }
-    if is_there && !is_refused {
-        let is_over = done + rest == len && !has_failed;
-        let progress = if is_over { Progress::Done } else { Progress::Copied(done + rest, None) };
-        if is_over || done + rest < len {
-            steps.push((next, progress));
-        }
-    }
-    steps
-}
 
 /// Bytes that a copy reads at once.
 const READ_MAX: u64 = 1 << 20;
@@ -144,10 +107,6 @@ pub(crate) fn steps(
     let shared = if is_end { there } else { there / BLOCK * BLOCK };
     if is_aligned && shared > 0 {
         steps.push(copied(&source_node.read(from + at, shared)));
-        // Or as much of it as memory knows the map of.
-        if shared > BLOCK {
-            steps.push(copied(&source_node.read(from + at, BLOCK)));
-        }
     } else if there > 0 {
         let is_parallel = (from + at) % BLOCK == (to + at) % BLOCK;
         let most = if is_parallel { BLOCK - (to + at) % BLOCK } else { READ_MAX };

@@ -11,7 +11,6 @@ use zonal_fs::vfs::WriteFlags;
 
 use crate::copying::{self, Progress};
 use crate::model::{Op, Refusal, Reply, State};
-use crate::node::BLOCK;
 
 /// Whether calls of the drive may fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -213,12 +212,8 @@ impl History {
         if progress == Some(&Progress::Done) {
             return Vec::new();
         }
-        match op {
-            Op::Copy { .. } => return copying::steps(&place.state, op, reply.as_ref(), progress),
-            Op::Allocate { len, .. } if len > BLOCK => {
-                return copying::pieces(&place.state, op, reply.as_ref(), progress);
-            }
-            _ => {}
+        if let Op::Copy { .. } = op {
+            return copying::steps(&place.state, op, reply.as_ref(), progress);
         }
         let mut state = place.state.clone();
         let made = if let Some(Reply::Ino(made)) = reply { *made } else { 0 };

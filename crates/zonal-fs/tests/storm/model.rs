@@ -198,7 +198,8 @@ impl State {
 
     fn drop_link(&mut self, ino: u64) -> Result<(), Refusal> {
         let mut node = self.node(ino)?;
-        // Creations that failed have no number of their own, so two of them may share an inode here.
+        // Creations that failed have no number of their own, so two of them may share an inode
+        // here.
         node.nlink = if node.is_dir() { 0 } else { node.nlink.checked_sub(1).ok_or(Refusal)? };
         self.put(ino, node);
         Ok(())
