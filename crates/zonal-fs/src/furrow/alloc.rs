@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use zonal::ZoneCond;
 use zonal::placement::streams::Streams;
 use zonal::placement::victims::Victims;
 
@@ -80,6 +81,11 @@ pub(super) enum Stream {
     User,
     /// Reclaim.
     Reclaim,
+}
+
+/// Whether the drive has taken a zone of this condition out of use.
+pub(super) const fn is_dead(cond: Option<ZoneCond>) -> bool {
+    matches!(cond, Some(ZoneCond::ReadOnly | ZoneCond::Offline))
 }
 
 /// Where the blocks of a zone come from.
@@ -191,7 +197,7 @@ pub(super) struct Zones {
     pending: usize,
     /// Those of them that may be reset now.
     resets: BTreeSet<u32>,
-    /// Those of them that the drive has refused to reset.
+    /// Of the pending ones, those whose reset the drive has refused.
     refused_resets: BTreeSet<u32>,
     /// Zones of journal and table.
     meta: u64,
@@ -418,9 +424,13 @@ impl Zones {
         self.resets.pop_first()
     }
 
-    /// The drive has refused to reset a zone in which nothing lives: it is no free one, and nobody
-    /// waits for it.
-    pub(super) fn reset_refused(&mut self, zone: u32) {
+    /// The drive has refused to reset a zone in which nothing lives, and gives this condition for
+    /// it. If the drive may still reset it, the zone waits for the next try. Until then it is no
+    /// free zone, and no writer waits for it.
+    pub(super) fn reset_refused(&mut self, zone: u32, cond: Option<ZoneCond>) {
+        if is_dead(cond) {
+            return self.fail(zone);
+        }
         if self.slot(zone).role != Role::PendingReset {
             self.leave_role(zone, Role::PendingReset);
             self.pending += 1;
@@ -428,11 +438,10 @@ impl Zones {
         self.refused_resets.insert(zone);
     }
 
-    /// Has zones reset again that the drive has refused to reset, and says whether any are to be reset.
-    /// Once for each commit: it may refuse for ever.
-    pub(super) fn retry_resets(&mut self) -> bool {
+    /// The zones whose reset the drive has refused are to be reset again. To be called once for
+    /// each commit: the drive may refuse for ever.
+    pub(super) fn retry_resets(&mut self) {
         self.resets.append(&mut self.refused_resets);
-        !self.resets.is_empty()
     }
 
     /// F3: no durable row refers to these zones any more.

@@ -156,6 +156,7 @@ impl Furrow {
             let owners = state.add_owner_rows();
             state.freeze();
             let any = self.has_planted(PlantedBug::ResetUnderReaders);
+            state.zones.retry_resets();
             let emptied = state.zones.take_emptied(|zone| any || self.is_idle(zone));
             (owners, Taken { batch: state.batch - 1, emptied })
         };
@@ -204,19 +205,11 @@ impl Furrow {
             return Err(error);
         }
         self.durable_batch.store(batch, Ordering::Release);
-        if !self.has_planted(PlantedBug::ResetBeforeDurable) {
-            self.allow_resets(&emptied);
-        }
-        Ok(())
-    }
-
-    /// F3: no durable row refers to these zones any more. Others may be reset again.
-    fn allow_resets(&self, emptied: &[u32]) {
-        let zones = &mut self.write_accounts().zones;
-        zones.allow_resets(emptied);
-        if zones.retry_resets() {
+        if !emptied.is_empty() && !self.has_planted(PlantedBug::ResetBeforeDurable) {
+            self.write_accounts().zones.allow_resets(&emptied);
             self.wake_worker();
         }
+        Ok(())
     }
 
     fn write_batch(&self, committer: &mut Committer) -> Result<()> {
@@ -412,7 +405,8 @@ mod tests {
         let ino = create("one").ino;
         // The journal has rows that the table lacks.
         fs.sync().unwrap();
-        // A copy has failed, other zones too, and the table has no room for the rows of the journal.
+        // A copy has failed, other zones too, and the table has no room for the rows of the
+        // journal.
         fs.committer.lock().unwrap().journal.failed[0] = true;
         fs.pairs.lock().unwrap().open = None;
         let taken = {

@@ -298,7 +298,8 @@ impl Furrow {
         self.steps.resetting.lock().expect("no holder panicked")
     }
 
-    /// The same for zones that the drive has refused to reset before; says whether it has reset one.
+    /// The same for zones whose reset the drive has refused before; says whether the drive has
+    /// reset one.
     pub(super) fn reset_again(&self) -> bool {
         let _turn = self.lock_resetting();
         self.write_accounts().zones.retry_resets();
@@ -313,29 +314,23 @@ impl Furrow {
     /// Resets a zone in which nothing lives, and says whether the drive did.
     pub(super) fn reset_zone(&self, zone: u32) -> bool {
         let outcome = self.drive.reset(zone);
-        if self.read_state().zones.slot(zone).role != Role::PendingReset {
+        let cond = outcome.as_ref().err().and_then(|_| self.drive.cond(zone));
+        let mut state = self.write_accounts();
+        if state.zones.slot(zone).role != Role::PendingReset {
             return false;
         }
         match outcome {
             Ok(()) => {
-                self.write_accounts().zones.release(zone);
+                state.zones.release(zone);
                 self.meters.victim_is_over(zone, self.layout().capacity(zone));
                 true
             }
             Err(error) => {
-                tracing::warn!(zone, %error, "a zone could not be reset");
-                self.reset_refused(zone);
+                tracing::warn!(zone, %error, "a zone could not be reset; it is tried again");
+                state.zones.reset_refused(zone, cond);
                 false
             }
         }
-    }
-
-    /// The drive has refused to reset a zone. It is tried again at the next commit, unless the drive
-    /// says that it never will.
-    pub(super) fn reset_refused(&self, zone: u32) {
-        let is_dead = self.drive.is_dead(zone);
-        let zones = &mut self.write_accounts().zones;
-        if is_dead { zones.fail(zone) } else { zones.reset_refused(zone) }
     }
 }
 

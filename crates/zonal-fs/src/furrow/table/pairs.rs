@@ -43,6 +43,17 @@ pub(in crate::furrow) fn take_two(zones: &mut dyn MetaZones) -> Result<[u32; 2]>
     }
 }
 
+/// Resets a zone that metadata does not need any more.
+pub(in crate::furrow) fn give_back(drive: &Drive, zones: &mut dyn MetaZones, zone: u32) {
+    match drive.reset(zone) {
+        Ok(()) => zones.release(zone),
+        Err(error) => {
+            tracing::warn!(zone, %error, "a zone of metadata was not reset; it is tried again");
+            zones.reset_refused(zone);
+        }
+    }
+}
+
 /// A pair that is written.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::furrow) struct OpenPair {
@@ -167,7 +178,7 @@ impl Pairs {
         }
     }
 
-    /// The same for a part of a step: its zones are in use though no manifest names it yet.
+    /// Writes both copies of a part. Its zones are in use although no manifest names the part yet.
     pub(in crate::furrow) fn write_part(
         &mut self,
         drive: &Drive,
@@ -200,22 +211,14 @@ impl Pairs {
         Ok(pair)
     }
 
-    /// Stops writing to the open pair, in which a write has failed. Zones that hold nothing else are
-    /// free again at once: on a full drive the next try may find no others.
+    /// Stops writing to the open pair, in which a write has failed. Zones that hold nothing else
+    /// are free again at once: on a full drive the next try may find no others.
     fn give_up(&mut self, drive: &Drive, zones: &mut dyn MetaZones, pair: OpenPair) {
         if pair.next > 0 {
             return self.seal(drive, zones);
         }
         self.open = None;
-        for zone in pair.zones {
-            match drive.reset(zone) {
-                Ok(()) => zones.release(zone),
-                Err(error) => {
-                    tracing::warn!(zone, %error, "a metadata zone was not reset");
-                    zones.reset_refused(zone);
-                }
-            }
-        }
+        pair.zones.into_iter().for_each(|zone| give_back(drive, zones, zone));
     }
 
     /// Stops writing to the open pair. Zones to which nothing was written are free again.
@@ -236,8 +239,8 @@ impl Pairs {
         self.unnamed.contains(&zone) || pairs.any(|pair| pair.contains(&zone))
     }
 
-    /// What the step has written is named by a manifest now, or is garbage. What it has reserved is
-    /// free again.
+    /// A manifest names the parts of the step now, or they are garbage. The zones that the step has
+    /// reserved and not used are free again.
     pub(in crate::furrow) fn end_step(&mut self, zones: &mut dyn MetaZones) {
         self.unnamed.clear();
         self.end_reservation(zones);

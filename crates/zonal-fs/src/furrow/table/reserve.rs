@@ -217,12 +217,14 @@ impl Furrow {
         self.free_for_metadata() >= 2 * SPARE_ZONES_MIN
     }
 
-    /// Gives the journal another pair before a batch is written. Where that would leave no zones to
-    /// write its rows to the table, this comes first: it gives back the zones of the journal.
+    /// Gives the journal another pair before a commit writes a batch. If then too few zones would
+    /// be left to write the rows of the journal to the table, these rows are written first, which
+    /// frees the zones of the journal.
     pub(in crate::furrow) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
         let needed = self.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
         let is_needless = committer.journal.is_in_table() || self.free_for_metadata() >= needed;
-        // Rows that were made anew are not durable yet: until then the table keeps what it has of them.
+        // Rows that were made anew are not durable yet: until then the table keeps what it has of
+        // them.
         if is_needless || self.view.remade().is_some() {
             return self.name_journal(committer);
         }
@@ -268,8 +270,8 @@ impl Furrow {
         let mut pairs = self.lock_pairs();
         let mut zones = MountedZones(self);
         let levels = self.view.levels();
-        // Pairs whose first record failed are still taken, although they hold nothing, and so are
-        // those of the manifest before and of a journal whose rows are in the table.
+        // Metadata still has the pairs whose first record failed, although they hold nothing, the
+        // pair of the manifest before, and the pairs of a journal whose rows are in the table.
         for _ in 0..2 {
             let outcome = committer.write_manifest(
                 &self.drive,
@@ -289,9 +291,9 @@ impl Furrow {
 }
 
 impl Committer {
-    /// Gives the journal its next pair. Where there is none, the manifest names the pairs whose
-    /// rows the table lacks, and may thereby give back those of others; a commit needs another pair
-    /// before it writes.
+    /// Gives the journal its next pair. Where there are no zones for one, the manifest still names
+    /// the pairs whose rows the table lacks, and so frees the zones of all other pairs. Before a
+    /// commit writes, it needs the next pair.
     pub(super) fn take_journal_pair(
         &mut self,
         drive: &Drive,
@@ -342,7 +344,8 @@ impl MetaZones for MountedZones<'_> {
     }
 
     fn reset_refused(&mut self, zone: u32) {
-        self.0.reset_refused(zone);
+        let cond = self.0.drive.cond(zone);
+        self.0.write_accounts().zones.reset_refused(zone, cond);
     }
 
     fn release(&mut self, zone: u32) {

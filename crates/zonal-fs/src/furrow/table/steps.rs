@@ -17,7 +17,7 @@ use super::Frozen;
 use super::levels::{Levels, Work};
 use super::lost::Remade;
 use super::memtable::Memtable;
-use super::pairs::{Copies, MetaZones, Pairs};
+use super::pairs::{Copies, MetaZones, Pairs, give_back};
 use super::part::PartError;
 use super::reserve::{MountedZones, Need, Sparse, Supply};
 use super::store::{DriveStore, Writer};
@@ -68,7 +68,7 @@ struct Outcome {
     next_part: u64,
     bytes: u64,
     bad: BTreeSet<u64>,
-    /// What the device has refused to read of the parts before.
+    /// The first section of the old parts that the device has refused to read.
     refused: Option<PartError>,
 }
 
@@ -231,13 +231,7 @@ impl Committer {
                 zones.release(zone);
                 continue;
             }
-            match drive.reset(zone) {
-                Ok(()) => zones.release(zone),
-                Err(error) => {
-                    tracing::warn!(zone, %error, "an old metadata zone was not reset");
-                    zones.reset_refused(zone);
-                }
-            }
+            give_back(drive, zones, zone);
         }
     }
 

@@ -59,7 +59,7 @@ pub(in crate::furrow) struct DriveStore<'a> {
     pub(in crate::furrow) bad: RefCell<BTreeSet<u64>>,
     /// What no copy gives: part and section.
     pub(in crate::furrow) lost: RefCell<BTreeSet<(u64, Section)>>,
-    /// The first of them of which the device has refused to give back a copy.
+    /// The first section of which the device has refused to give back a copy.
     pub(in crate::furrow) refused: RefCell<Option<PartError>>,
     /// What the mount has made anew.
     pub(in crate::furrow) remade: Option<Remade>,
