@@ -255,7 +255,8 @@ fn a_mounted_block_device_gives_the_space_of_what_is_deleted_back() {
     let Some(disk) = Disk::new() else { return };
     must(&disk.mount(0, "rw"));
     let content = vec![7; 8 << 20];
-    // More in all than there is room for: zones are reset, and the disk is told.
+    // The rounds write more in all than there is room for, so Furrow resets zones and discards
+    // their blocks on the disk.
     for round in 0..8 {
         let file = disk.place(0).join(format!("{round}"));
         fs::write(&file, &content).unwrap();

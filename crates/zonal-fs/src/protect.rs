@@ -60,8 +60,8 @@ pub fn check_inode(flags: InodeFlags) -> Result<()> {
     refuse(flags, LOCKED)
 }
 
-/// Whether an extended attribute may be removed. A write takes capabilities, also one that appends,
-/// and the kernel removes them by this before.
+/// Whether an extended attribute may be removed. Linux removes `security.capability` before each
+/// write to a file, also before an append to one that is append-only.
 pub fn check_xattr_removal(flags: InodeFlags, name: &[u8]) -> Result<()> {
     let forbidding = if name == CAPABILITY_XATTR { InodeFlags::IMMUTABLE } else { LOCKED };
     refuse(flags, forbidding)

@@ -100,14 +100,12 @@ impl Mount {
             tracing::warn!(point = %self.point.display(), %error, "the mount remains");
         }
     }
-}
 
-impl Mount {
     fn detach(&self, flags: UnmountFlags) -> io::Result<()> {
         match self.kind {
             Kind::Fuse => Ok(rustix::mount::unmount(&self.point, flags)?),
-            // The kernel waits for an answer, and we may be the one who does not give it any more:
-            // it comes when the connection closes.
+            // The kernel waits for our answer, and we may not be able to give it any more. Then the
+            // call returns when the connection closes.
             Kind::Fuseblk => {
                 apart::start(Call::Unmount { point: self.point.clone(), flags }).map(drop)
             }

@@ -57,7 +57,7 @@ impl Claim {
             (Err(error), Share::WithReaders) if is_busy(&error) => {
                 lock_in(1, &node, path, share)?;
                 if holders(&node).len() < 2 {
-                    // Somebody who takes no lock.
+                    // A program that takes no lock has the device.
                     return Err(DeviceError::Locked { path: path.to_owned(), by: None });
                 }
                 None
@@ -96,7 +96,7 @@ impl Claim {
     }
 }
 
-/// Beside whom a drive is used.
+/// Which other processes may use a drive meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Share {
     Nobody,

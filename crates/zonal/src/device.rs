@@ -103,8 +103,8 @@ pub trait ZonedDevice: Send + Sync {
         Identity::default()
     }
 
-    /// By what this process holds the device, if it is a block device of the kernel and is held. A
-    /// layer passes it not on: the kernel knows the device below alone.
+    /// The claim by which this process holds the device, if it is a block device of the kernel and
+    /// is held. A layer does not pass it on: the kernel knows only the device below.
     fn claim(&self) -> Option<&Claim> {
         None
     }

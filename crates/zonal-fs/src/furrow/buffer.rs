@@ -174,8 +174,9 @@ impl Furrow {
         self.place_outgoing(group)
     }
 
-    /// Places what has gathered of a file that grows, once it is enough for a write of its own, unless another thread
-    /// empties the buffer: then it goes with what is written next.
+    /// Places the blocks that have gathered of a file that grows, once they are enough for a write
+    /// of their own. If another thread empties the buffer at that moment, they stay there until the
+    /// next write to the file.
     pub(super) fn release_gathered(&self, ino: Ino) {
         if self.read_state().gathered(ino).is_none() {
             return;

@@ -51,14 +51,14 @@ impl<'a> Chunk<'a> {
         Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last }
     }
 
-    /// Whether it could as well go through the buffer: the program does not want it on the drive at once, and it is
-    /// not so long that more is to be expected.
+    /// Whether the chunk may go through the buffer although its blocks are whole: the program has
+    /// not asked for a direct write, and the chunk is shorter than one that announces more.
     pub(super) fn may_gather(&self, flags: WriteFlags) -> bool {
         let is_full = (self.end() - self.offset) >= CHUNK_BYTES;
         !self.straight.is_empty() && !flags.contains(WriteFlags::DIRECT) && !is_full
     }
 
-    /// Has all of it go through the buffer.
+    /// Sends all of it through the buffer.
     pub(super) fn gather(&mut self) {
         self.straight = self.first..self.first;
     }

@@ -129,8 +129,8 @@ impl Furrow {
         Ok(read as u64)
     }
 
-    /// Maps blocks of the target to those of the source, as many as fit into one step. Returns the
-    /// number of bytes copied; `None` if there is no whole block to share.
+    /// Maps blocks of the target to the blocks of the source, as many as fit into one step. Returns
+    /// the number of bytes that this copies; `None` if there is no whole block to share.
     fn share(&self, rest: Rest) -> Result<Option<u64>> {
         let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {
@@ -160,7 +160,8 @@ impl Furrow {
         })
     }
 
-    /// One attempt at it, with where both files end if that was decided before.
+    /// One attempt to share. `ends` says where both files end, if the caller has decided that
+    /// before.
     fn try_share(&self, rest: Rest, ends: Option<(u64, u64)>) -> Lookup<Shared> {
         let Rest { source, target, .. } = rest;
         let (from, to) = (rest.from / BLOCK, rest.to / BLOCK);

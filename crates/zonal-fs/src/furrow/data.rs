@@ -11,7 +11,7 @@ use zonal::placement::streams::{Target, Whole};
 use zonal::{DeviceError, ZoneCond, ZoneId};
 
 use super::Furrow;
-use super::alloc::Urgency;
+use super::alloc::{Urgency, is_dead};
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
 use super::grants::{Grant, Kept, Wish};
@@ -220,13 +220,15 @@ impl Furrow {
             self.retire_zone(grant.zone, error);
         }
         if let DeviceError::TooManyActive { .. } = error {
-            // Zones that other writes are about to fill are active until these have ended.
+            // The zones that other writes are about to fill stay active until these writes have
+            // ended.
             self.let_writes_end();
         }
     }
 
-    /// Whether a zone that has refused a write holds what it held before. Where it does, a fault that
-    /// passes takes no room: a zone that was empty is free again, behind all others.
+    /// Whether a zone that has refused a write holds what it held before. If so, a fault that
+    /// passes costs no room: an empty zone becomes free again, and all other free zones are taken
+    /// before it.
     fn is_untouched(&self, zone: u32, error: &DeviceError) -> bool {
         match error {
             // No fault of the zone's: the next one would find no room either.
@@ -242,7 +244,7 @@ impl Furrow {
         }
     }
 
-    /// Waits until the drive has done all writes of data that it does now.
+    /// Waits until all writes of data that are under way have ended.
     fn let_writes_end(&self) {
         drop(self.placing.write().expect("no holder panicked"));
     }
@@ -328,7 +330,7 @@ impl Furrow {
             return;
         }
         tracing::warn!(zone, %error, "a write failed; going on in another zone");
-        if self.drive.is_dead(zone) {
+        if is_dead(self.drive.cond(zone)) {
             self.write_accounts().zones.fail(zone);
             // What it holds is to be moved.
             self.wake_worker();

@@ -87,15 +87,15 @@ impl State {
         Ok((limit - first).saturating_sub(held + buffered))
     }
 
-    /// How far what is mapped from `first` on can be changed in one step: to `limit`, or over so
-    /// many entries. All of it is in memory then.
+    /// How far one step can change the map from `first` on: to `limit`, or over so many entries.
+    /// All of it is in memory then.
     pub(super) fn step_end(&self, ino: Ino, first: u64, limit: u64) -> Lookup<u64> {
         let file = self.inode(ino)?.file()?;
         let known = file.known.end_of(first).ok_or(Stop::NotLoaded(Missing::Map(ino, first)))?;
         let ahead = file.map.range(first..known.min(limit)).nth(STEP_ENTRIES);
         let end = match ahead {
             Some((&start, _)) => start,
-            // Where memory happens to end, the step does not.
+            // The step goes on where memory knows no more of the map.
             None if known < limit => return Err(Stop::NotLoaded(Missing::Map(ino, known))),
             None => limit,
         };

@@ -22,7 +22,7 @@ impl Furrow {
                 let mut guard = self.write_state();
                 let change = plan_attributes(&guard, caller, ino, set)?;
                 change_attributes(&mut guard, ino, (set, change), self.now())?;
-                // Here: before the next look another thread may delete it.
+                // Under the same lock: another thread may delete the inode as soon as it is free.
                 Ok(guard.inode(ino)?.attr(ino))
             })?
         };

@@ -26,9 +26,9 @@ pub(super) struct Drive {
     flushed: AtomicU64,
     /// One thread flushes at a time: a thread that waits may then find that it has nothing to flush.
     flushing: Mutex<()>,
-    /// Zones that the drive has refused to finish. It may count them as active.
+    /// Zones that the drive has refused to finish, and may count as active.
     unfinished: Mutex<BTreeSet<u32>>,
-    /// Whether there are any: nearly never, and then nobody takes the lock.
+    /// Whether `unfinished` has any. Mostly it is empty, and a write takes no lock for it.
     has_unfinished: AtomicBool,
     /// Placed since the last flush, and what the flush that runs covers. Taken after `flushing`.
     unflushed: Mutex<[Unflushed; 2]>,
@@ -236,7 +236,7 @@ impl Drive {
             return Ok(());
         }
         self.counts.resets.fetch_add(1, Ordering::Relaxed);
-        // Not after it: the zone may be written again by then.
+        // Removed before the reset, since another thread may write the zone right after it.
         let was_unfinished = self.lock_unfinished().is_some_and(|mut zones| zones.remove(&zone));
         let outcome = self.manage(zone, ZoneAction::Reset);
         if was_unfinished && outcome.is_err() {
@@ -256,8 +256,8 @@ impl Drive {
         }
     }
 
-    /// Gives up a zone's active resources. If the drive refuses, the zone stays active, and the next
-    /// write tries again: else a drive with few active zones might refuse that one.
+    /// Gives up a zone's active resources. If the drive refuses, the zone stays active, and the
+    /// next write tries again: a drive with few active zones might refuse that write otherwise.
     pub(super) fn finish(&self, zone: u32) {
         if self.layout.is_conventional(zone) {
             return;
@@ -304,11 +304,6 @@ impl Drive {
     /// The condition of a zone, as far as the drive says it.
     pub(super) fn cond(&self, zone: u32) -> Option<ZoneCond> {
         self.device.zone(ZoneId::new(zone)).map(|zone| zone.cond).ok()
-    }
-
-    /// Whether the drive has taken a zone out of use.
-    pub(super) fn is_dead(&self, zone: u32) -> bool {
-        matches!(self.cond(zone), Some(ZoneCond::ReadOnly | ZoneCond::Offline))
     }
 
     /// Blocks of a zone's capacity from `block` on.

@@ -200,8 +200,9 @@ pub struct Furrow {
     /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
     /// is next. Taken before the state.
     flushing: Mutex<Ino>,
-    /// Read by who writes data to the drive, as long as it does. Who takes it for itself has waited
-    /// for all writes under way. Nothing is taken after it.
+    /// Locked for reading by every thread that writes data to the drive, as long as it does. A
+    /// thread that locks it for writing has waited for all writes under way. No lock is taken after
+    /// it.
     placing: RwLock<()>,
     /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
     /// Taken before [`changing`](Self::changing).

@@ -26,20 +26,20 @@ const OWN_ZONE_SHARE_SCARCE: u64 = 2;
 /// Empty zones are scarce below the capacity divided by this.
 const SCARCE_SHARE: u64 = 8;
 
-/// A file that has grown to be longer than 1 MiB is expected to grow on, while nothing is known of files like it
-/// and empty zones are not scarce.
+/// A file of more than 1 MiB is expected to grow on, if nothing is known of files like it and empty
+/// zones are not scarce.
 const GROWN_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES as u64;
 
-/// What a file begins with, less than 64 KiB, may be all of it, though files like it are large.
+/// Up to this length, less than 64 KiB, a file may be complete, even if files like it are large.
 const BEGUN_BLOCKS: u64 = 15;
 
-/// What gathers of a file leaves the buffer in multiples of so many blocks.
+/// Blocks that have gathered leave the buffer in multiples of this number.
 const GATHER_STEP: u64 = 64;
 
-/// How large files like one have turned out to be.
+/// What size files like this one lead us to expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// None has been deleted.
+enum Expected {
+    /// No file like it has been deleted yet.
     Unknown,
     /// Too small for zones of their own.
     Small,
@@ -77,43 +77,44 @@ impl State {
         let length = inode.size.div_ceil(BLOCK_BYTES as u64);
         let context = inode.context.filter(|_| evidence.learned);
         let learned = context.and_then(|context| self.learned.life(context));
-        let (kind, own_from) = self.own_from(inode);
-        let is_large = (grows_on && kind != Kind::Small) || up_to.max(length) > own_from;
+        let (expected, own_from) = self.own_from(inode);
+        let is_large = (grows_on && expected != Expected::Small) || up_to.max(length) > own_from;
         let size = if is_large { Size::Large } else { Size::Small };
         let known = Known { hint, last_life: self.life_of(inode, block), learned };
         target_of(ino.get(), size, known, capacity)
     }
 
-    /// Of which kind a file is, and that it has a zone of its own once it has more blocks than this.
-    fn own_from(&self, inode: &Inode) -> (Kind, u64) {
-        let share = if self.is_scarce() { OWN_ZONE_SHARE_SCARCE } else { OWN_ZONE_SHARE };
+    /// The size to expect of a file, and the number of blocks above which it has a zone of its own.
+    fn own_from(&self, inode: &Inode) -> (Expected, u64) {
+        let is_scarce = self.is_scarce();
+        let share = if is_scarce { OWN_ZONE_SHARE_SCARCE } else { OWN_ZONE_SHARE };
         let least = u64::from(self.zones.zone_blocks()) / share;
         let context = inode.context.filter(|_| self.zones.limits.evidence.learned);
         match context.and_then(|context| self.learned.size(context)) {
-            Some(blocks) if blocks > least => (Kind::Large, least.min(BEGUN_BLOCKS)),
-            Some(_) => (Kind::Small, least),
-            None if self.is_scarce() => (Kind::Unknown, least),
-            None => (Kind::Unknown, least.min(GROWN_BLOCKS)),
+            Some(blocks) if blocks > least => (Expected::Large, least.min(BEGUN_BLOCKS)),
+            Some(_) => (Expected::Small, least),
+            None if is_scarce => (Expected::Unknown, least),
+            None => (Expected::Unknown, least.min(GROWN_BLOCKS)),
         }
     }
 
-    /// Whether hardly a zone is empty.
+    /// Whether few zones are empty.
     fn is_scarce(&self) -> bool {
         self.zones.free_blocks() < self.zones.usable() / SCARCE_SHARE
     }
 
-    /// After how many blocks a file of which nothing is known gets a zone of its own. Until then what it has gathers
-    /// in the buffer, so that it does not begin among others.
+    /// The number of blocks above which a file of unknown size gets a zone of its own. Up to there
+    /// its blocks gather in the buffer, so that its beginning does not lie among other files.
+    /// `None` if its blocks do not gather.
     fn gathers_up_to(&self, inode: &Inode) -> Option<u64> {
-        match self.own_from(inode) {
-            (Kind::Unknown, own_from) if !self.is_scarce() => Some(own_from),
-            (Kind::Unknown | Kind::Small | Kind::Large, _) => None,
-        }
+        let (expected, own_from) = self.own_from(inode);
+        (expected == Expected::Unknown && !self.is_scarce()).then_some(own_from)
     }
 
-    /// Whether a write is to go through the buffer, however long it is: it goes on with what the buffer has of a file,
-    /// or inside the file's last block, so that it would leave two blocks there anyway; or all of the file is there,
-    /// and may yet turn out to be large.
+    /// Whether a write of any length goes through the buffer. So does one that continues buffered
+    /// blocks of the file, one that begins inside the last block, which would leave two blocks
+    /// there anyway, and one to a file that is completely in the buffer and may turn out to be
+    /// large.
     pub(super) fn gathers(&self, ino: Ino, offset: u64) -> bool {
         let Some(inode) = self.inodes.get(&ino) else { return false };
         let Ok(file) = inode.file() else { return false };
@@ -127,9 +128,9 @@ impl State {
         is_buffered && self.gathers_up_to(inode).is_some_and(|most| length <= most)
     }
 
-    /// Up to which block a file is to leave the buffer, if so much has gathered at its end that it is worth a write, or
-    /// fills the file's zone. What is written on, since its last block is not full or writes are short, leaves in steps of
-    /// 256 KiB, so that extents are long.
+    /// The block up to which the file leaves the buffer: if its buffered end is long enough for a
+    /// write of its own, or fills the zone of the file. A file that goes on, by short writes or
+    /// inside its last block, leaves in steps of 256 KiB, so that its extents are long.
     pub(super) fn gathered(&self, ino: Ino) -> Option<u64> {
         let inode = self.inodes.get(&ino)?;
         let file = inode.file().ok().filter(|file| !file.dirty.is_empty())?;

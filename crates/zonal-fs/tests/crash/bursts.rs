@@ -1,6 +1,6 @@
-//! A drive that is nearly full refuses some calls in a row, and then none any more, as when a cable
-//! is loose: no zone is lost to that, so a sync succeeds, every block can be replaced, and the
-//! room is there again when everything is deleted.
+//! A drive that is nearly full refuses some calls in a row, and then none any more, as with a loose
+//! cable. No zone is lost: a sync succeeds, every block can be replaced, and all room is there
+//! again when everything is deleted.
 
 use std::sync::Arc;
 
@@ -52,7 +52,8 @@ fn work(fs: &Furrow, file: Ino, clock: &StepClock) {
     }
 }
 
-/// Works through a burst, if there are calls enough for one, and then as on a drive that never failed.
+/// Works through a burst, if there are enough calls for one, and then as on a drive that has never
+/// failed.
 fn live_through(start: &Start, rule: FaultRule, what: &str) -> bool {
     let (from, refusals) = (rule.from, rule.times);
     let plan = FaultPlan { rules: vec![rule], seed: from };

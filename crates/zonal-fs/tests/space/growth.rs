@@ -1,4 +1,5 @@
-//! Files that grow piece by piece have zones of their own, as those that are written in large pieces do.
+//! Files that grow by short writes have a zone of their own each, as files have that programs write
+//! in large pieces.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use super::{Dice, assert_clean, create, format, shape};
 
 const MIB: u64 = 1 << 20;
 
-/// How many files a zone of 96 MiB has on average, after as many writers have written files of 64 MiB at once, a piece
-/// of each after the other.
+/// Files in a zone of 96 MiB on average, after so many writers have written a file of 64 MiB each,
+/// one piece in turn.
 fn files_a_zone(writers: u64, piece: usize, max_open_zones: Option<NonZeroU32>) -> f64 {
     let (max_open, max_active) = (Some(28), Some(28));
     let shape = GeometrySpec { max_open, max_active, ..shape(96, 24_576) };
@@ -103,7 +104,8 @@ impl Churn {
     }
 }
 
-/// Bytes written to the drive for each byte of files, in the second half of four turns of the drive.
+/// Bytes written to the drive for each byte of files, in the second half of four turns of the
+/// drive.
 fn amplification(writers: u64, piece: usize) -> f64 {
     let drive = Arc::new(MemoryDrive::new(shape(ZONES, ZONE_BLOCKS)).unwrap());
     let fs = format(drive.clone());

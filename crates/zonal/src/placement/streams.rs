@@ -25,7 +25,8 @@ pub enum Target {
     Moved(u8),
 }
 
-/// How many zones may be open for data, and what shares of them classes can claim.
+/// How many zones may be open when one is opened for a target. Of the others, one is left to
+/// reclaim once it moves something, and the next one if it wants more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Open zones, for everything together.
@@ -144,7 +145,7 @@ pub struct Streams {
     open: Vec<OpenZone>,
     /// Where files go on that share a zone because there are no more.
     guests: BTreeMap<u64, u32>,
-    /// Reclaim has moved something: from then on one zone is kept for it.
+    /// Reclaim has moved something. From then on one zone is kept for it.
     has_moved: bool,
     /// What reclaim moves wants another zone, and may claim one as soon as one is closed.
     is_refused: bool,
@@ -224,8 +225,8 @@ impl Streams {
                 // As a last resort anything with room.
                 written.or_else(|| self.least_used(|_| true))
             }
-            // Others have taken all zones before it wanted one. It has the next that is closed, which is likely the
-            // one that is nearest to being full.
+            // Writers have taken all zones before reclaim wanted one. It gets the next zone that is
+            // closed, which is likely the fullest one.
             Target::Moved(_) if supply == Supply::Empty && self.open.len() >= self.budget.open => {
                 let written = self.open.iter().filter(|open| is_written(open.target));
                 written.map(|open| open.zone).min_by_key(|&zone| (room(zone), zone))

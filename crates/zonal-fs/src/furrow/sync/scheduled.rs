@@ -62,7 +62,7 @@ pub trait Schedule: Send + Sync {
     /// Those that wait for this can go on once it is their turn.
     fn wake(&self, on: usize, count: Count);
 
-    /// The thread has waited too long for something that is so: nobody has woken it for that.
+    /// The thread has waited too long for a condition that holds: no other thread has woken it.
     fn overslept(&self, at: &'static Location<'static>);
 }
 

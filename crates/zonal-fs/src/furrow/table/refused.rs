@@ -1,9 +1,9 @@
-//! Metadata that the device refuses to give back, in either copy.
+//! Metadata of which the device refuses to give back either copy.
 //!
-//! Bytes with a wrong checksum stay wrong, and what has none better is lost. What a device refuses
-//! to read it may give back when the link to it is up again. So a step of the table that would go on
-//! without that fails and is tried again, until the device has refused it for [`PATIENCE_NS`]; and a
-//! mount that writes does not make anew what it could not read.
+//! A copy with a wrong checksum stays wrong: if both are, their rows are lost. A copy that the device
+//! refuses to read may be there again later, when the link to the device is up. So a step of the
+//! table fails rather than go on without such rows, and is tried again, until the device has refused
+//! them for [`PATIENCE_NS`]. A mount that writes is refused rather than make such rows anew.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,33 +14,33 @@ use super::view::View;
 use crate::furrow::sync::Mutex;
 use crate::vfs::Result;
 
-/// Nanoseconds after which what a device refuses to read counts as lost: ten minutes, as a disk that
-/// is replaced or a link that is trained anew takes less.
+/// Nanoseconds after which a section that the device refuses to read counts as lost: ten minutes.
+/// To replace a cable or to reset a link takes less.
 const PATIENCE_NS: u64 = 600 * 1_000_000_000;
 
-/// What was refused since the mount.
+/// The refusals since the mount.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     any: AtomicBool,
-    /// When a step was refused a section of a part for the first time, by the monotonic clock. A step
-    /// that is given it writes its rows to another part.
+    /// When the device first refused to give a step this section of a part, by the monotonic clock.
+    /// A step that does get it writes the rows to another part.
     since: Mutex<BTreeMap<(u64, Section), u64>>,
 }
 
 impl Refusals {
-    /// A reader was refused something.
+    /// The device has refused to give a reader something, if there is such an error.
     pub(super) fn note(&self, error: Option<&PartError>) {
         if error.is_some() {
             self.any.store(true, Ordering::Release);
         }
     }
 
-    /// Whether a reader was refused anything.
+    /// Whether the device has refused to give a reader anything.
     pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// An error if a step was refused something that the device may still give back.
+    /// Fails if the device has refused to give a step something that it may still give back.
     pub(super) fn judge(&self, error: Option<PartError>, now_ns: u64) -> Result<()> {
         let Some(error) = error else { return Ok(()) };
         let mut since = self.since.lock().expect("no holder panicked");
@@ -54,7 +54,7 @@ impl Refusals {
 }
 
 impl View {
-    /// Whether the device has refused to read what the mount has made anew.
+    /// Whether rows were made anew although the device may still give the lost ones back.
     pub(in crate::furrow) fn is_remade_for_now(&self) -> bool {
         self.remade().is_some() && self.refusals.any()
     }

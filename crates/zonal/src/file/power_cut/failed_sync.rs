@@ -1,4 +1,4 @@
-//! A sync of the host fails, and the process ends: what the page cache holds then may be on no medium.
+//! A sync of the host fails, and the process ends: the page cache may then hold what no medium has.
 
 use super::*;
 
