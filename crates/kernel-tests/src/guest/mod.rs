@@ -8,6 +8,7 @@ mod contents;
 mod differ;
 mod export;
 mod file_systems;
+mod fuseblk;
 mod kernel_quirks;
 mod mounted;
 mod null_blk;
@@ -136,7 +137,10 @@ pub(crate) const MACHINES: [Machine; 6] = [
     Machine {
         part: Part::Rest,
         kernel_options: ONE_PATH,
-        subjects: &[Subject { name: "refused", checks: 10, run: refused::checks }],
+        subjects: &[
+            Subject { name: "refused", checks: 10, run: refused::checks },
+            Subject { name: "fuseblk", checks: 4, run: fuseblk::checks },
+        ],
     },
     Machine {
         part: Part::Rest,

@@ -20,7 +20,7 @@ use xtask::run;
 use xtask::tally::Tally;
 
 /// What the kernel's file systems are made on.
-const ADAPTED: &str = "po2:/dev/drives/zns1-generic";
+pub(super) const ADAPTED: &str = "po2:/dev/drives/zns1-generic";
 
 /// How much goes into the Furrow at first: half of the drive.
 const FILL: u64 = (drives::ZONES as u64 * drives::CAPACITY_MIB as u64 / 2) << 20;

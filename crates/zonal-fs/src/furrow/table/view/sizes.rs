@@ -1,0 +1,30 @@
+//! How much the view holds.
+
+use std::sync::Arc;
+
+use super::View;
+use crate::furrow::table::memtable::Memtable;
+
+/// Rows in a part take one byte in so many of memory, or fewer: new files one in 14.
+const PACKED_SHARE: u64 = 4;
+
+impl View {
+    /// Bytes of the memtable.
+    pub(in crate::furrow) fn memtable_bytes(&self) -> usize {
+        self.read_layers().memtable.bytes()
+    }
+
+    /// The memtable that is being written as a run, if one is.
+    pub(in crate::furrow) fn frozen(&self) -> Option<Arc<Memtable>> {
+        self.read_layers().frozen.clone()
+    }
+
+    /// Bytes that all rows take in a copy of the table once those in memory are written, and `more`
+    /// bytes of memory that are to follow. It is a bound but for what does not compress of rows in
+    /// memory, which are less than half a zone.
+    pub(in crate::furrow) fn packed_bytes(&self, more: usize) -> u64 {
+        let layers = self.read_layers();
+        let memory = layers.memory().map(Memtable::bytes).sum::<usize>() + more;
+        layers.levels_bytes + memory as u64 / PACKED_SHARE
+    }
+}
