@@ -14,7 +14,6 @@ use super::committer::Ending;
 use super::data::{Purpose, Source};
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
-use super::layout::Rows;
 use super::missing::Lookup;
 use super::pace::Admission;
 use super::place::{Crcs, MapEntry, Stored};
@@ -22,7 +21,6 @@ use super::planted::PlantedBug;
 use super::state::{DirtyBlock, State};
 use super::step::BatchDue;
 use super::target::WrittenAs;
-use crate::FsError;
 use crate::vfs::{Ino, Result};
 
 /// Blocks that gather in one write to the drive: 1 MiB.
@@ -61,22 +59,6 @@ struct Outgoing {
 }
 
 impl Furrow {
-    /// Checks that `growth` more blocks are within what files may fill.
-    pub(super) fn check_space(&self, state: &State, growth: u64) -> Result<()> {
-        let totals = &state.totals;
-        let used = totals.live + totals.preallocated + totals.reserved;
-        let is_bound = !self.has_planted(PlantedBug::FillAnything);
-        if is_bound && growth > 0 && used + growth > self.user_blocks(state, totals.rows()) {
-            return Err(FsError::NoSpace);
-        }
-        Ok(())
-    }
-
-    /// Blocks that files may fill.
-    pub(super) fn user_blocks(&self, state: &State, rows: Rows) -> u64 {
-        self.layout().user_blocks(state.zones.usable(), self.reserve_percent, rows)
-    }
-
     /// Reads the stored content of a block that is to be replaced in part; `None` where nothing
     /// is stored or the block is buffered.
     pub(super) fn read_base(&self, ino: Ino, block: u64) -> Result<Option<Base>> {

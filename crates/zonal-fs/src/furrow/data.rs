@@ -312,18 +312,6 @@ impl Furrow {
         if own > 0 { own } else { state.room_to_borrow(urgency) }
     }
 
-    /// Free zones that metadata needs beside those it has.
-    pub(super) fn kept_for_metadata(&self, state: &State) -> usize {
-        let wanted = self.layout().meta_zones_wanted(state.totals.row_bytes);
-        state.zones.kept_for_metadata(wanted)
-    }
-
-    /// Of `kept` zones those without which a recovery or the next commit may fail, if that adds so
-    /// many bytes to the rows that have changed.
-    pub(super) fn least_for_metadata(&self, state: &State, kept: usize, added: usize) -> usize {
-        kept.min(self.pair_room.zones_for(2 * state.changes.bytes + added).max(RECOVERY_ZONES))
-    }
-
     /// Takes a zone that refused a write out of use, and says why in the log.
     fn retire_zone(&self, zone: u32, error: &DeviceError) {
         if matches!(error, DeviceError::PowerCut) {

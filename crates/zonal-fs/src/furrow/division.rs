@@ -8,7 +8,7 @@ use zonal::{Zone, ZoneCond, ZonedDevice};
 use super::format::BLOCK_SHIFT;
 use super::invariant::Problems;
 use super::io::Drive;
-use super::layout::Layout;
+use super::layout::{Layout, Rows};
 use super::planted::Planted;
 use super::recover;
 use super::state::Totals;
@@ -45,7 +45,8 @@ pub struct Division {
 /// How a device would be divided by [`mkfs`](super::mkfs()) with this reserve. Writes nothing.
 pub fn plan(device: &dyn ZonedDevice, reserve_percent: u32) -> Result<Division> {
     let layout = Layout::new(device.geometry())?;
-    Ok(divide(&layout, &device.report_all()?, reserve_percent, &Totals::default()))
+    let zones = device.report_all()?;
+    Ok(divide(&layout, &zones, reserve_percent, (&Totals::default(), Rows::default())))
 }
 
 /// How a drive with a file system is divided. Writes nothing.
@@ -54,10 +55,17 @@ pub fn division(device: Arc<dyn ZonedDevice>) -> Result<Division> {
     let drive = Drive::new(device, layout);
     let loaded = recover::read_base(&drive, Planted::default(), &mut Problems::default())?;
     let reserve = loaded.superblock.reserve_percent.get();
-    Ok(divide(&layout, &loaded.zones, reserve, &loaded.state.totals))
+    let totals = &loaded.state.totals;
+    let rows = totals.rows(loaded.table.view.packed_bytes(0));
+    Ok(divide(&layout, &loaded.zones, reserve, (totals, rows)))
 }
 
-fn divide(layout: &Layout, zones: &[Zone], reserve_percent: u32, totals: &Totals) -> Division {
+fn divide(
+    layout: &Layout,
+    zones: &[Zone],
+    reserve_percent: u32,
+    (totals, rows): (&Totals, Rows),
+) -> Division {
     let capacity = |zone: &Zone| u64::from(layout.capacity(zone.id.get()));
     let is_super = |zone: &&Zone| layout.is_superblock(zone.id.get());
     let has_failed = |zone: &&Zone| {
@@ -69,8 +77,7 @@ fn divide(layout: &Layout, zones: &[Zone], reserve_percent: u32, totals: &Totals
     let failed: u64 = zones.iter().filter(has_failed).map(capacity).sum();
     let journal: u64 = zones.iter().filter(is_journal).map(capacity).sum();
     let usable = drive - superblocks - failed - journal;
-    let shares = layout.shares(usable, reserve_percent, totals.rows());
-    let rows = totals.rows();
+    let shares = layout.shares(usable, reserve_percent, rows);
     let bytes = |blocks: u64| blocks << BLOCK_SHIFT;
     let rest = shares.journal + shares.table + shares.spare + shares.reclaim + shares.files;
     Division {
@@ -79,7 +86,7 @@ fn divide(layout: &Layout, zones: &[Zone], reserve_percent: u32, totals: &Totals
         superblocks: bytes(superblocks),
         journal: bytes(journal + shares.journal),
         table: bytes(shares.table),
-        table_now: 2 * layout.pairs_for(rows.places + rows.others) * layout.zone_bytes(),
+        table_now: 2 * layout.pairs_for(rows.bytes()) * layout.zone_bytes(),
         spare: bytes(shares.spare),
         reclaim: bytes(shares.reclaim),
         fragments: bytes(usable.saturating_sub(rest)),

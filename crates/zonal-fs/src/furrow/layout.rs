@@ -57,8 +57,14 @@ const EXTENT_BLOCKS_MAX: u32 = 256;
 /// Bytes of an owner record among others, about.
 const OWNER_BYTES: u64 = 6;
 
-/// Bytes of what the rows say of a block that is an extent by itself: where it is, and whose.
-const ROW_BYTES_MAX: u64 = map_bytes(1) + OWNER_BYTES;
+/// Bytes in a copy of the table of what the rows say of a block that is an extent by itself: where
+/// it is, and whose. 4 of them are its checksum.
+const BLOCK_ROW_BYTES: u64 = 20;
+
+/// Bytes in a copy of the table of all rows of a file of one block, for which metadata has zones: 24
+/// of a new one with a short name, a third more with what is garbage until the sweep comes. Where
+/// all have been overwritten in any order it is 55.
+const FILE_ROW_BYTES: u64 = 44;
 
 /// Times that a row is on the drive, about: in two copies of a part, of which a third may be
 /// garbage, and in two copies of the journal until it is.
@@ -95,13 +101,26 @@ const SWEEP_SHARE: u64 = 4;
 /// Runs above the last level, from which the sweep goes on.
 const RUNS_MAX: usize = 16;
 
-/// Bytes of all rows.
-#[derive(Clone, Copy, Debug, Default)]
+/// Bytes that all rows take in a copy of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows {
     /// Of maps, shared extents and owners: where data lies.
     pub(super) places: u64,
     /// Of everything else.
     pub(super) others: u64,
+}
+
+impl Rows {
+    /// All of them.
+    pub(super) fn bytes(self) -> u64 {
+        self.places + self.others
+    }
+
+    /// All of them once each of so many blocks is an extent by itself, or a file.
+    pub(super) fn bytes_at_most(self, blocks: u64) -> u64 {
+        let places = self.places.max(blocks * BLOCK_ROW_BYTES);
+        (self.others + places).max(blocks * FILE_ROW_BYTES)
+    }
 }
 
 /// Blocks by their use.
@@ -386,38 +405,30 @@ impl Layout {
 
     /// How `usable` blocks in zones are divided.
     ///
-    /// Metadata takes its zones. Of the rest a reserve is kept: what metadata and reclaim need to go on
-    /// or, where that is more, `reserve_percent` of all. Overwriting takes no space, but it cuts extents until each is a
-    /// block, with a row of its own. That has to fit as well: it may use half the reserve.
+    /// Metadata takes its zones. Of the rest a reserve is kept: what metadata and reclaim need to go
+    /// on or, where that is more, `reserve_percent` of all. What files may fill does not depend on
+    /// how large they are: there is a row or several for each block where files are small, or where
+    /// each block was overwritten by itself. These rows fit as well, and may use half the reserve.
     pub(super) fn shares(&self, usable: u64, reserve_percent: u32, rows: Rows) -> Shares {
         let percent = u64::from(reserve_percent.min(90));
         let zone = u64::from(self.zone_blocks);
-        let kept = |percent: u64| {
-            (usable * percent / 200).max((self.spare_zones() + RECLAIM_ZONES) * zone)
-        };
+        let least = (self.spare_zones() + RECLAIM_ZONES) * zone;
+        let kept = (usable * percent / 100).max(least);
+        let kept_by_half = (usable * percent / 200 + RECLAIM_ZONES * zone).max(least).min(kept);
         let left = |row_bytes: u64, kept: u64| {
             usable.saturating_sub(self.meta_zones(row_bytes) * zone + kept)
         };
-        // As many rows as there will be when all is full: in extents of half the largest size, or as
-        // they are now if that is more.
+        // Where all is full of large files: in extents of half the largest size.
         let in_extents = |blocks: u64| {
             let extents = (2 * blocks).div_ceil(u64::from(self.extent_max));
-            rows.others
-                + rows.places.max(extents * (map_bytes(self.extent_max.div_ceil(2)) + OWNER_BYTES))
+            extents * (map_bytes(self.extent_max.div_ceil(2)) + OWNER_BYTES)
         };
-        let whole = most(usable, |blocks| blocks <= left(in_extents(blocks), kept(2 * percent)));
-        // The same when each block is an extent.
-        let files = most(whole, |blocks| {
-            blocks <= left(rows.others + blocks * ROW_BYTES_MAX, kept(percent))
-        });
-        let spare = self.spare_zones() * zone;
-        Shares {
-            journal: self.journal_share() * zone,
-            table: (self.meta_zones(in_extents(files)) - self.journal_share()) * zone,
-            spare,
-            reclaim: kept(2 * percent) - spare,
-            files,
-        }
+        let whole = most(usable, |blocks| blocks <= left(in_extents(blocks), kept));
+        let files = most(whole, |blocks| blocks <= left(rows.bytes_at_most(blocks), kept_by_half));
+        let (journal, spare) = (self.journal_share() * zone, self.spare_zones() * zone);
+        let table = self.meta_zones(in_extents(files).max(rows.bytes())) * zone - journal;
+        let rest = usable.saturating_sub(journal + table + spare + files);
+        Shares { journal, table, spare, reclaim: (kept - spare).min(rest), files }
     }
 }
 

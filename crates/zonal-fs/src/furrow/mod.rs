@@ -20,6 +20,7 @@
 //! | [`commit`], [`journal`], [`superlog`], [`conventional`], [`rows`] | what makes changes durable? |
 //! | [`recover`], [`replay`], [`fresh`], [`sums`], [`load`], [`losses`], [`remake`], [`resume`] | how does a mount recover the state? |
 //! | [`mod@table`] | how are rows stored in sorted order? |
+//! | [`space`] | what can files fill, and what does metadata keep? |
 //! | [`reclaim`], [`reap`] | how is space freed? |
 //! | [`step`] | what is done in the background, and when? |
 //! | `sync` | which locks does all this take, and how does a test decide who gets them? |
@@ -83,6 +84,7 @@ pub mod sample;
 mod search;
 mod shared;
 mod small;
+mod space;
 mod state;
 pub mod stats;
 mod step;
@@ -132,6 +134,7 @@ use self::layout::Layout;
 use self::meters::Meters;
 use self::resume::RecoveryFacts;
 use self::search::Search;
+use self::space::Space;
 use self::state::State;
 use self::step::Steps;
 use self::superlog::SuperLog;
@@ -230,7 +233,7 @@ pub struct Furrow {
     last_commit_ns: AtomicU64,
     /// After shutdown, or on a read-only mount.
     read_only: AtomicBool,
-    reserve_percent: u32,
+    space: Space,
     losses: Vec<Loss>,
     meters: Meters,
 }
@@ -269,6 +272,8 @@ impl Furrow {
         let (planted, eviction) = (options.planted, options.eviction);
         let mut state = State { planted, eviction, ..loaded.state };
         state.moving.restore(&view, division.moved);
+        let reserve = loaded.superblock.reserve_percent.get();
+        let space = Space::new(&drive.layout, state.zones.usable(), reserve);
         let fs = Self {
             drive,
             last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
@@ -302,7 +307,7 @@ impl Furrow {
             durable_batch: AtomicU64::new(last_batch),
             pair_room: PairRoom::default(),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),
-            reserve_percent: loaded.superblock.reserve_percent.get(),
+            space,
             losses: loaded.losses.found,
         };
         fs.check_root()?;

@@ -142,9 +142,8 @@ impl FileSystem for Furrow {
     fn statfs(&self) -> Result<StatFs> {
         let state = self.read_state();
         let totals = &state.totals;
-        let blocks = self.user_blocks(&state, Rows::default());
-        let used = totals.live + totals.preallocated + totals.reserved;
-        let free = self.user_blocks(&state, totals.rows()).saturating_sub(used);
+        let blocks = self.user_blocks_with(&state, Rows::default());
+        let free = self.free_blocks(&state);
         let is_deleted =
             |ino: &&Ino| state.inodes.get(ino).is_none_or(|inode| state.is_deleted(**ino, inode));
         let deleted = state.reaping.iter().filter(is_deleted).count() as u64;
@@ -154,7 +153,7 @@ impl FileSystem for Furrow {
             blocks,
             blocks_free: free,
             inodes: totals.inodes.saturating_sub(deleted),
-            // A small file takes a block and a few hundred bytes of rows.
+            // A small file takes a block. Its rows are planned for.
             inodes_free: free,
             inodes_unlinked: state.unlinked.len() as u64,
         })

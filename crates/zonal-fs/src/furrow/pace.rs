@@ -211,7 +211,7 @@ impl Furrow {
     pub(super) fn low_mark(&self, state: &State) -> u64 {
         let layout = self.layout();
         let (blocks, zone_blocks) = (state.zones.usable(), u64::from(layout.zone_blocks));
-        let metadata = layout.meta_zones_wanted(state.totals.row_bytes) * zone_blocks;
+        let metadata = self.meta_zones_wanted(state) * zone_blocks;
         let spare = blocks.saturating_sub(state.totals.live + metadata);
         pace::low_mark(Usable { blocks, spare, zone_blocks }, layout.open_zones)
     }

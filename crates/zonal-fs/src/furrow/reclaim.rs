@@ -108,17 +108,29 @@ impl Furrow {
         }
         // Rows of deleted files may be all that keeps zones from being empty.
         if moved == 0 && !has_changed && !has_emptied {
-            return if self.reset_again() { Ok(()) } else { Err(FsError::NoSpace) };
+            let has_won = self.shrink_table() || self.reset_again();
+            return if has_won { Ok(()) } else { Err(FsError::NoSpace) };
         }
         self.commit(Ending::Record)
     }
 
-    /// Where metadata has fewer zones left than it needs, merging rows comes first: says whether
-    /// that gave zones back.
+    /// Takes rows that were deleted out of the table where it has more zones than the others need,
+    /// and says whether that gave zones back.
+    fn shrink_table(&self) -> bool {
+        let before = self.free_for_metadata();
+        if self.has_zones_beyond_plan(&self.read_state()) {
+            self.compact_with_journal();
+        }
+        self.free_for_metadata() > before
+    }
+
+    /// Where metadata has fewer zones left than it needs, or more than were planned, merging rows
+    /// comes first: says whether that gave zones back.
     fn merge_for_room(&self) -> bool {
         let lacks = {
             let state = self.read_state();
             state.zones.free_for_metadata() < self.kept_for_metadata(&state)
+                || self.has_zones_beyond_plan(&state)
         };
         let before = self.free_for_metadata();
         if lacks {

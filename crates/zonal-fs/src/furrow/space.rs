@@ -62,17 +62,22 @@ impl Furrow {
         Ok(())
     }
 
-    /// Bytes of rows for which metadata has its zones.
-    pub(super) fn rows_planned(&self, state: &State) -> u64 {
+    /// Bytes of rows for which metadata may have zones.
+    fn rows_planned(&self, state: &State) -> u64 {
         self.packed_rows(state).bytes().max(self.space.rows_planned)
     }
 
-    /// Zones that metadata takes for the rows there are, with those it needs to go on. What rows take
-    /// in the table goes up and down with what is garbage in it, and two zones more are all the room
-    /// that writers have. So it is as many as rows take before they are compressed, which changes
-    /// slowly, but no more than were planned.
+    /// Bytes of rows for which metadata has its zones. What rows take in the table goes up and down
+    /// with what is garbage in it, and two zones more are all the room that writers have. So it is as
+    /// many as rows take before they are compressed, which changes slowly, but no more than were
+    /// planned.
+    pub(super) fn rows_wanted(&self, state: &State) -> u64 {
+        state.totals.row_bytes.min(self.rows_planned(state))
+    }
+
+    /// Zones that metadata takes for the rows there are, with those it needs to go on.
     pub(super) fn meta_zones_wanted(&self, state: &State) -> u64 {
-        self.layout().meta_zones_wanted(state.totals.row_bytes.min(self.rows_planned(state)))
+        self.layout().meta_zones_wanted(self.rows_wanted(state))
     }
 
     /// Whether metadata has more zones than were planned for its rows.

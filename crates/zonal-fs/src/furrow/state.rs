@@ -278,9 +278,19 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Bytes of all rows by what they are for.
-    pub(super) fn rows(&self) -> Rows {
-        Rows { places: self.place_bytes, others: self.row_bytes - self.place_bytes }
+    /// Blocks that count as used: stored, promised to files, or about to be stored.
+    pub(super) fn used(&self) -> u64 {
+        self.live + self.preallocated + self.reserved
+    }
+
+    /// Bytes of all rows by what they are for, where they take about `packed` bytes in a copy of the
+    /// table. They never take more than before they are compressed.
+    pub(super) fn rows(&self, packed: u64) -> Rows {
+        let packed = packed.min(self.row_bytes);
+        let share = u128::from(packed) * u128::from(self.place_bytes);
+        let places = share / u128::from(self.row_bytes.max(1));
+        let places = u64::try_from(places).expect("no more than all").min(packed);
+        Rows { places, others: packed - places }
     }
 
     /// Takes back bytes of rows that were counted. All sums come from a drive, and are not trusted.

@@ -313,9 +313,8 @@ impl Furrow {
             low_mark: self.low_mark(&state),
             waiting: self.short_of_room.load(Ordering::Relaxed).into(),
         };
-        let taken = totals.live + totals.preallocated + totals.reserved;
         let blocks = &mut live.blocks;
-        blocks.available = self.user_blocks(&state, totals.rows()).saturating_sub(taken);
+        blocks.available = self.free_blocks(&state);
         blocks.reserved = (blocks.free + blocks.reclaimable).saturating_sub(blocks.available);
         live
     }

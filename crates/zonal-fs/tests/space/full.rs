@@ -358,7 +358,7 @@ fn fill_with_files(fs: &Furrow, bytes: usize) -> u64 {
 #[test]
 fn statfs_says_how_many_files_there_is_space_for() {
     for (zones, zone_blocks) in [(64, 512), (256, 128)] {
-        for (bytes, least) in [(1 << 20, 98), (4096, 88)] {
+        for bytes in [1 << 20, 4096] {
             let drive = Arc::new(MemoryDrive::new(shape(zones, zone_blocks)).unwrap());
             let fs = format(drive.clone());
             let before = fs.statfs().unwrap();
@@ -371,7 +371,7 @@ fn statfs_says_how_many_files_there_is_space_for() {
                  stored, {} left",
                 before.blocks_free, after.blocks_free
             );
-            assert!(stored * 100 >= before.blocks_free * least, "{stored} of {before:?}");
+            assert!(stored * 100 >= before.blocks_free * 99, "{stored} of {before:?}");
             assert!(stored <= before.blocks_free, "{stored} of {before:?}");
             let left = (bytes as u64 / BLOCK).max(before.blocks / 50);
             assert!(after.blocks_free <= left, "{after:?}");

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::levels::{Levels, Work};
 use super::memtable::Memtable;
 use super::pairs::{MetaZones, OpenPair, take_two};
-use super::steps::Step;
+use super::steps::{Pace, Step};
 use crate::FsError;
 use crate::furrow::Furrow;
 use crate::furrow::alloc::{JournalUse, Role};
@@ -205,10 +205,19 @@ impl Furrow {
     pub(in crate::furrow) fn lacks_zones_for_rows(&self) -> bool {
         let state = self.read_state();
         let zones = &state.zones;
-        let wanted = self.layout().meta_zones_wanted(state.totals.row_bytes);
-        let is_as_planned = zones.is_metadata_below(wanted.saturating_sub(SPARE_ZONES_MIN as u64));
-        let least = if is_as_planned { RECOVERY_ZONES } else { SPARE_ZONES_MIN };
+        let is_beyond = self.has_zones_beyond_plan(&state);
+        let least = if is_beyond { SPARE_ZONES_MIN } else { RECOVERY_ZONES };
         zones.free_for_metadata() + zones.reset_count() < least
+    }
+
+    /// Writes all rows of the journal as a run, and does what is due then: what was deleted takes
+    /// its zones as long as only the journal says that it was.
+    pub(in crate::furrow) fn compact_with_journal(&self) {
+        {
+            let _turn = self.stepping.lock().expect("no holder panicked");
+            self.lock_committer().freeze();
+        }
+        self.compact(Pace::All);
     }
 
     /// Whether a recovery may give the journal one more pair, and the manifest too, as there are

@@ -296,7 +296,7 @@ impl Committer {
 
     /// From now on the rows of the journal are to be written as a run, if there are any and no
     /// others are.
-    fn freeze(&mut self) {
+    pub(super) fn freeze(&mut self) {
         if self.table.frozen_end.is_none() && !self.journal.is_in_table() {
             self.table.view.freeze();
             self.table.frozen_end = Some(self.journal.end);
@@ -444,7 +444,7 @@ impl Furrow {
 
     /// Bytes of all rows, for which metadata has its zones.
     fn row_bytes(&self) -> u64 {
-        self.read_state().totals.row_bytes
+        self.rows_wanted(&self.read_state())
     }
 
     /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,

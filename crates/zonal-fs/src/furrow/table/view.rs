@@ -10,6 +10,7 @@
 
 pub(in crate::furrow) mod moved;
 pub(in crate::furrow) mod scan;
+mod sizes;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -45,6 +46,8 @@ struct Layers {
     /// Being written as a run.
     frozen: Option<Arc<Memtable>>,
     levels: Arc<Levels>,
+    /// Bytes of a copy of all their parts.
+    levels_bytes: u64,
     /// Which of the moved blocks it tells.
     moved: moved::Marks,
 }
@@ -97,7 +100,8 @@ impl View {
         cache_bytes: usize,
     ) -> Self {
         let (levels, moved, frozen) = (Arc::new(levels), moved::Marks::default(), None);
-        let layers = Layers { unwritten: Memtable::default(), memtable, frozen, levels, moved };
+        let (unwritten, levels_bytes) = (Memtable::default(), levels.bytes());
+        let layers = Layers { unwritten, memtable, frozen, levels, levels_bytes, moved };
         let (layers, cache) = (RwLock::new(layers), LeafCache::new(cache_bytes));
         let (suspects, lost, remade) = (Mutex::default(), Mutex::default(), OnceLock::new());
         let (refusals, moved) = (Refusals::default(), moved::Moved::default());
@@ -167,16 +171,6 @@ impl View {
         }
     }
 
-    /// Bytes of the memtable.
-    pub(in crate::furrow) fn memtable_bytes(&self) -> usize {
-        self.read_layers().memtable.bytes()
-    }
-
-    /// The memtable that is being written as a run, if one is.
-    pub(in crate::furrow) fn frozen(&self) -> Option<Arc<Memtable>> {
-        self.read_layers().frozen.clone()
-    }
-
     /// From now on the memtable is one that is being written as a run; there is none before.
     pub(in crate::furrow) fn freeze(&self) {
         let mut layers = self.write_layers();
@@ -187,7 +181,9 @@ impl View {
 
     /// Replaces the levels, and the frozen memtable if they hold it. Returns the levels before.
     pub(in crate::furrow) fn install(&self, levels: Arc<Levels>, frozen: Frozen) -> Arc<Levels> {
+        let bytes = levels.bytes();
         let mut layers = self.write_layers();
+        layers.levels_bytes = bytes;
         let before = std::mem::replace(&mut layers.levels, levels);
         let flushed = (frozen == Frozen::InLevels).then(|| layers.frozen.take());
         drop(layers);
