@@ -17,8 +17,11 @@ use crate::volume::{
 
 const ZONES: u64 = 64;
 
-/// Of what files may fill.
+/// Of what files may fill, unless told otherwise.
 const FULL_PERCENT: u64 = 95;
+
+/// Blocks that are written of each size at least: enough that every step of the table is met.
+const BLOCKS_MIN: u64 = 200_000;
 
 /// Blocks of the larger writes.
 const LARGE: u64 = 256;
@@ -77,7 +80,8 @@ pub(crate) fn pace(args: &Args, report: &mut Report) {
     let made = make_with(ZONES, args.zone_mib, Arc::new(Machine), options);
     let fs = &made.fs;
     let file = create_file(fs, Ino::ROOT, "file");
-    let of = fs.statfs().expect("it says").blocks_free * FULL_PERCENT / 100;
+    let percent = args.percent.unwrap_or(FULL_PERCENT);
+    let of = fs.statfs().expect("it says").blocks_free * percent / 100;
     let mut rounds = Rounds::default();
     with_worker(&made, || {
         fill(fs, file, of * BLOCK);
@@ -85,7 +89,7 @@ pub(crate) fn pace(args: &Args, report: &mut Report) {
         for _ in 0..args.rounds.min(3) {
             for (size, name) in [(1, "4 KiB write"), (LARGE, "1 MiB write")] {
                 let before = fs.stats();
-                let mut found = writes(fs, (file, of), (size, of / 8));
+                let mut found = writes(fs, (file, of), (size, (of / 8).max(BLOCKS_MIN)));
                 let shares = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "longest")];
                 for (share, word) in shares {
                     let name = format!("{name} beside reclaim: {word}");

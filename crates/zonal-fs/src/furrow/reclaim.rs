@@ -27,7 +27,6 @@ use super::moving::Noted;
 use super::owners::Piece;
 use super::planted::PlantedBug;
 use super::records::settle;
-use super::table::steps::Pace;
 use super::turns::Turn;
 use super::victims::{Taken, Victim};
 use crate::FsError;
@@ -125,18 +124,16 @@ impl Furrow {
     }
 
     /// Where metadata has fewer zones left than it needs, or more than were planned, merging rows
-    /// comes first: says whether that gave zones back.
+    /// comes first, as many steps as that takes: says whether they gave zones back.
     fn merge_for_room(&self) -> bool {
-        let lacks = {
+        let lacks = || {
             let state = self.read_state();
             state.zones.free_for_metadata() < self.kept_for_metadata(&state)
                 || self.has_zones_beyond_plan(&state)
         };
         let before = self.free_for_metadata();
-        if lacks {
-            self.compact(Pace::All);
-        }
-        lacks && self.free_for_metadata() > before
+        self.compact_while(lacks);
+        self.free_for_metadata() > before
     }
 
     /// Steps of making room after which there is none: each victim takes as many as it has room for, and wins

@@ -372,8 +372,7 @@ pub(in crate::furrow) enum Pace {
 }
 
 impl Furrow {
-    /// Runs steps that are due. What was committed is durable without them, so an error is only
-    /// logged: they are tried again.
+    /// Runs steps that are due.
     pub(in crate::furrow) fn compact(&self, pace: Pace) {
         let mut bytes = 0;
         loop {
@@ -384,7 +383,7 @@ impl Furrow {
             if bytes >= STEP_BYTES && !must {
                 return;
             }
-            let turn = match self.stepping.try_lock() {
+            let _turn = match self.stepping.try_lock() {
                 Ok(turn) => turn,
                 Err(TryLockError::WouldBlock) if must => {
                     self.stepping.lock().expect("no holder panicked")
@@ -392,15 +391,31 @@ impl Furrow {
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(_)) => panic!("no holder panicked"),
             };
-            match self.step_table() {
-                Ok(Some(written)) => bytes += written.max(1),
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "a step of the table failed; it is tried again");
-                    return;
-                }
+            let Some(written) = self.try_step() else { return };
+            bytes += written;
+        }
+    }
+
+    /// Runs steps that are due, of this thread and of others, until no more are wanted.
+    pub(in crate::furrow) fn compact_while(&self, is_wanted: impl Fn() -> bool) {
+        while is_wanted() {
+            let _turn = self.stepping.lock().expect("no holder panicked");
+            // Another's step may have been enough.
+            if !is_wanted() || self.try_step().is_none() {
+                return;
             }
-            drop(turn);
+        }
+    }
+
+    /// Runs one step, if one is due, and returns the bytes that it wrote. What was committed is
+    /// durable without it, so an error is only logged: it is tried again later.
+    fn try_step(&self) -> Option<u64> {
+        match self.step_table() {
+            Ok(written) => Some(written?.max(1)),
+            Err(error) => {
+                tracing::warn!(%error, "a step of the table failed; it is tried again");
+                None
+            }
         }
     }
 
@@ -573,4 +588,31 @@ pub(in crate::furrow) fn flush_once(
     committer.table.view.install(Arc::new(outcome.levels), outcome.frozen);
     committer.table.next_part = outcome.next_part;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::furrow::sample::formatted;
+    use crate::furrow::{Furrow, MountOptions};
+    use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode};
+
+    #[test]
+    fn no_step_is_taken_that_another_thread_made_needless() {
+        let (drive, clock) = formatted(64, 64);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap();
+        fs.sync().unwrap();
+        fs.lock_committer().freeze();
+        let is_due = || fs.lock_committer().table.frozen_end.is_some();
+        fs.compact_while(|| false);
+        assert!(is_due(), "no step was wanted");
+        let asked = Cell::new(0);
+        fs.compact_while(|| asked.replace(asked.get() + 1) == 0);
+        assert_eq!((asked.get(), is_due()), (2, true), "wanted before the turn, not in it");
+        fs.compact_while(is_due);
+        assert!(!is_due(), "steps are taken as long as they are wanted");
+    }
 }
