@@ -89,9 +89,14 @@ pub(crate) enum Command {
     /// Print structures of a Furrow file system that is not mounted, one line of JSON each
     Dump(Dump),
     /// List files of a drive that is not mounted
+    #[command(disable_help_flag = true)]
     Ls(files::List),
     /// Copy files to and from a drive that is not mounted, and between drives
     Cp(files::Copy),
+    /// Print contents of files of a drive that is not mounted
+    Cat(files::Cat),
+    /// Print what is known of files of a drive that is not mounted
+    Stat(files::Stat),
     /// Remove files of a drive that is not mounted
     Rm(files::Remove),
     /// Move or rename a file of a drive that is not mounted

@@ -1,4 +1,4 @@
-//! `zonal ls|cp|rm|mv|ln|mkdir|df`: files of a drive that is not mounted.
+//! `zonal ls|stat|cat|cp|rm|mv|ln|mkdir|df`: files of a drive that is not mounted.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
@@ -66,10 +66,10 @@ fn a_tree_goes_to_a_drive_and_comes_back_as_it_was() {
     let before = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 500);
     fs::File::open(from.join("large")).unwrap().set_modified(before).unwrap();
     fs::set_permissions(from.join("large"), fs::Permissions::from_mode(0o640)).unwrap();
-    place.must(&["cp", "-r", "tree", "drive.zns:/"]);
+    place.must(&["cp", "-a", "tree", "drive.zns:/"]);
     let all = place.must(&["ls", "-R", "drive.zns:/tree"]);
     assert_eq!(all, "deep\ndeep/er\ndeep/er/small\nempty\nlarge\nlink\nsparse\n");
-    place.must(&["cp", "-r", "drive.zns:/tree", "back"]);
+    place.must(&["cp", "-a", "drive.zns:/tree", "back"]);
     assert_eq!(fs::read(place.path("back/large")).unwrap(), content);
     assert_eq!(fs::read(place.path("back/deep/er/small")).unwrap(), b"small");
     assert_eq!(fs::read_link(place.path("back/link")).unwrap(), PathBuf::from("deep/er/small"));
@@ -173,11 +173,13 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
         let said = place.refused(arguments);
         assert!(said.contains(why), "{arguments:?}: {said}");
     }
+    fs::write(place.path("words"), "one two").unwrap();
     let user = FileDrive::open(place.path("drive.zns"), OpenMode::ReadWrite).unwrap();
     for arguments in [
         &["ls", "drive.zns:/"][..],
         &["df", "drive.zns"],
-        &["cp", "blank.zns", "drive.zns:/"],
+        &["cp", "words", "drive.zns:/"],
+        &["cat", "drive.zns:/words"],
         &["rm", "drive.zns:/a"],
         &["mkdir", "drive.zns:/a"],
     ] {

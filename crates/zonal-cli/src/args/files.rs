@@ -1,5 +1,6 @@
 //! Arguments of the commands on files of a drive that is not mounted.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,57 +9,98 @@ use clap::Args;
 const PLACE: &str = "DEVICE:/PATH, such as drive.zns:/notes; the last `:/` divides it";
 
 #[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct List {
     #[arg(value_name = "DEVICE:/PATH", help = PLACE)]
-    pub(crate) place: String,
+    pub(crate) place: OsString,
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    pub(crate) all: bool,
     /// One line with mode, links, owner, size and time for each
     #[arg(short, long)]
     pub(crate) long: bool,
+    /// Sizes with units, with -l
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// What is in directories too
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 }
 
 #[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Copy {
     #[arg(
         required = true,
         value_name = "SOURCE",
-        help = "Files on a drive, as DEVICE:/PATH, or on this machine"
+        help = "Files on a drive, as DEVICE:/PATH, or on this machine; - is standard input"
     )]
-    pub(crate) sources: Vec<String>,
-    /// Where to: a directory, or the name of the copy
-    pub(crate) target: String,
+    pub(crate) sources: Vec<OsString>,
+    /// Where to: a directory, the name of the copy, or - for standard output
+    pub(crate) target: OsString,
     /// Copy directories with all that is in them
-    #[arg(short, long)]
+    #[arg(short, visible_short_alias = 'R', long)]
     pub(crate) recursive: bool,
+    /// Keep everything that a backup needs: the same as -r -P -p, and hard links
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Keep owner, mode, times, ACLs and extended attributes
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+    /// Copy symbolic links as links
+    #[arg(short = 'P', long)]
+    pub(crate) no_dereference: bool,
+    /// Copy what symbolic links lead to
+    #[arg(short = 'L', long, conflicts_with = "no_dereference")]
+    pub(crate) dereference: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Cat {
+    #[arg(required = true, value_name = "DEVICE:/PATH", help = PLACE)]
+    pub(crate) places: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct Stat {
+    #[arg(required = true, value_name = "DEVICE:/PATH", help = PLACE)]
+    pub(crate) places: Vec<OsString>,
+    /// Follow symbolic links
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Remove {
     #[arg(required = true, value_name = "DEVICE:/PATH", help = PLACE)]
-    pub(crate) places: Vec<String>,
+    pub(crate) places: Vec<OsString>,
     /// Remove directories with all that is in them
-    #[arg(short, long)]
+    #[arg(short, visible_short_alias = 'R', long)]
     pub(crate) recursive: bool,
+    /// Leave out what is not there
+    #[arg(short, long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Rename {
     #[arg(value_name = "DEVICE:/PATH", help = PLACE)]
-    pub(crate) source: String,
+    pub(crate) source: OsString,
     #[arg(
         help = "The new place on the same drive, DEVICE:/PATH or /PATH: a directory or a new name"
     )]
-    pub(crate) target: String,
+    pub(crate) target: OsString,
 }
 
 #[derive(Args)]
 pub(crate) struct Link {
     #[arg(value_name = "TARGET", help = "What to link to: DEVICE:/PATH; with -s any text")]
-    pub(crate) target: String,
+    pub(crate) target: OsString,
     #[arg(value_name = "DEVICE:/PATH", help = PLACE)]
-    pub(crate) place: String,
+    pub(crate) place: OsString,
     /// Make a symbolic link
     #[arg(short, long)]
     pub(crate) symbolic: bool,
@@ -67,7 +109,7 @@ pub(crate) struct Link {
 #[derive(Args)]
 pub(crate) struct MakeDir {
     #[arg(required = true, value_name = "DEVICE:/PATH", help = PLACE)]
-    pub(crate) places: Vec<String>,
+    pub(crate) places: Vec<OsString>,
     /// Make those above as well, and let existing ones be
     #[arg(short, long)]
     pub(crate) parents: bool,

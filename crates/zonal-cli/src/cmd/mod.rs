@@ -49,6 +49,8 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Dump(args) => dump::run(args)?,
         Command::Ls(args) => files::list(global, args)?,
         Command::Cp(args) => files::copy(args)?,
+        Command::Cat(args) => files::cat(args)?,
+        Command::Stat(args) => files::stat(global, args)?,
         Command::Rm(args) => files::remove(args)?,
         Command::Mv(args) => files::rename(args)?,
         Command::Ln(args) => files::link(args)?,

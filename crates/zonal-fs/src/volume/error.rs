@@ -41,7 +41,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.doing)?;
         if !self.path.as_os_str().is_empty() {
-            write!(f, " {}", self.path.display())?;
+            write!(f, " {}", zonal::shown(&self.path))?;
         }
         write!(f, ": {}", self.source)
     }

@@ -1,22 +1,27 @@
-//! `zonal ls`: what is in a directory.
+//! `zonal ls` and `zonal stat`: what is in a directory, and what is known of files.
 
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use serde::Serialize;
+use anyhow::{Context, Result};
+use serde::{Serialize, Serializer};
+use zonal::shown;
 use zonal_fs::vfs::{Access, Attr, FileKind};
 use zonal_fs::volume::Volume;
 
 use super::{Place, open};
 use crate::args::Global;
-use crate::args::files::List;
-use crate::output::json;
-use crate::output::table::Table;
+use crate::args::files::{List, Stat};
+use crate::output::table::{Table, properties};
+use crate::output::{json, size};
 
 /// What is said about a file.
 #[derive(Serialize)]
 struct Listed {
-    path: String,
+    #[serde(serialize_with = "lossy")]
+    path: PathBuf,
     kind: &'static str,
     /// Permission bits, as chmod(1) has them.
     mode: String,
@@ -25,18 +30,41 @@ struct Listed {
     gid: u32,
     bytes: u64,
     allocated_bytes: u64,
-    /// Last change of the content, seconds since 1970.
+    /// Last access, seconds since 1970.
+    accessed: i64,
+    /// Last change of the content, the same.
     modified: i64,
+    /// Last change of the inode, the same.
+    changed: i64,
     inode: u64,
     /// Where a symbolic link leads.
-    target: Option<String>,
+    #[serde(serialize_with = "lossy_if_there")]
+    target: Option<PathBuf>,
+}
+
+/// JSON has no names that are not UTF-8.
+fn lossy<S: Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it so")]
+fn lossy_if_there<S: Serializer>(
+    path: &Option<PathBuf>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(to)
 }
 
 /// Prints what is there: a directory's entries by name, or a file.
 pub(crate) fn run(global: &Global, args: &List) -> Result<()> {
     // A device alone means its root.
-    let whole = || Place { device: args.place.clone(), path: "/".into() };
-    let place = Place::of(&args.place).unwrap_or_else(whole);
+    let place = match Place::of(&args.place) {
+        Some(place) => place,
+        None => {
+            let device = args.place.to_str().context("a device's name is not UTF-8")?;
+            Place { device: device.to_owned(), path: "/".into() }
+        }
+    };
     let volume = open(&place.device, Access::ReadOnly)?;
     let mut found = Vec::new();
     let attr = volume.symlink_metadata(&place.path)?;
@@ -50,11 +78,45 @@ pub(crate) fn run(global: &Global, args: &List) -> Result<()> {
         return json::document(&found);
     }
     if args.long {
-        say!("{}", table(&found));
+        long(&found, args)?;
     } else {
-        for file in &found {
-            sayln!("{}", file.path);
-        }
+        found.iter().try_for_each(|file| line(b"", file))?;
+    }
+    Ok(())
+}
+
+/// Prints all that is known of files.
+pub(crate) fn stat(global: &Global, args: &Stat) -> Result<()> {
+    let places =
+        args.places.iter().map(|text| Place::required(text)).collect::<Result<Vec<_>>>()?;
+    let mut found = Vec::new();
+    for place in &places {
+        let volume = open(&place.device, Access::ReadOnly)?;
+        let file = if args.dereference {
+            Listed::new(&place.path, &volume.metadata(&place.path)?, None)
+        } else {
+            listed(&volume, &place.path, &place.path)?
+        };
+        found.push((place, file));
+    }
+    if global.json {
+        return json::document(&found.into_iter().map(|(_, file)| file).collect::<Vec<_>>());
+    }
+    for (place, file) in found {
+        let target = file.target.as_ref().map(|target| format!(" -> {}", shown(target)));
+        let pairs = [
+            ("file", place.shown() + &target.unwrap_or_default()),
+            ("kind", file.kind.to_owned()),
+            ("mode", file.mode),
+            ("owner", format!("{}:{}", file.uid, file.gid)),
+            ("links", file.links.to_string()),
+            ("size", format!("{} bytes, {} allocated", file.bytes, file.allocated_bytes)),
+            ("inode", file.inode.to_string()),
+            ("accessed", date(file.accessed)),
+            ("modified", date(file.modified)),
+            ("changed", date(file.changed)),
+        ];
+        say!("{}", properties(&pairs));
     }
     Ok(())
 }
@@ -67,6 +129,7 @@ fn gather(
     found: &mut Vec<Listed>,
 ) -> Result<()> {
     let mut entries = volume.read_dir(path)?.collect::<zonal_fs::volume::Result<Vec<_>>>()?;
+    entries.retain(|entry| args.all || !entry.name.as_bytes().starts_with(b"."));
     entries.sort_by(|left, right| left.name.cmp(&right.name));
     for entry in entries {
         let (path, shown) = (path.join(&entry.name), shown.join(&entry.name));
@@ -81,7 +144,7 @@ fn gather(
 fn listed(volume: &Volume, path: &Path, shown: &Path) -> Result<Listed> {
     let attr = volume.symlink_metadata(path)?;
     let target = match attr.kind {
-        FileKind::Symlink => Some(volume.read_link(path)?.display().to_string()),
+        FileKind::Symlink => Some(volume.read_link(path)?),
         FileKind::Regular
         | FileKind::Directory
         | FileKind::Fifo
@@ -93,9 +156,9 @@ fn listed(volume: &Volume, path: &Path, shown: &Path) -> Result<Listed> {
 }
 
 impl Listed {
-    fn new(path: &Path, attr: &Attr, target: Option<String>) -> Self {
+    fn new(path: &Path, attr: &Attr, target: Option<PathBuf>) -> Self {
         Self {
-            path: path.display().to_string(),
+            path: path.to_owned(),
             kind: kind(attr.kind),
             mode: format!("{:04o}", attr.perm),
             links: attr.nlink,
@@ -103,7 +166,9 @@ impl Listed {
             gid: attr.gid,
             bytes: attr.size,
             allocated_bytes: attr.blocks * 512,
+            accessed: attr.atime.secs(),
             modified: attr.mtime.secs(),
+            changed: attr.ctime.secs(),
             inode: attr.ino.get(),
             target,
         }
@@ -123,21 +188,41 @@ fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-fn table(found: &[Listed]) -> String {
-    let mut table = Table::new(1, &["kind", "mode", "links", "uid", "gid", "bytes"]);
+/// Prints a line for each: on a terminal without what would disturb it, else the bytes of the names.
+fn long(found: &[Listed], args: &List) -> Result<()> {
+    let mut table =
+        Table::new(1, &["kind", "mode", "links", "uid", "gid", "size", "modified (UTC)"]);
     for file in found {
-        let numbers = [file.links.into(), file.uid.into(), file.gid.into(), file.bytes];
+        let bytes = if args.human_readable { size(file.bytes) } else { file.bytes.to_string() };
+        let numbers = [u64::from(file.links), file.uid.into(), file.gid.into()];
         let words = [file.kind.to_owned(), file.mode.clone()];
-        table.row(words.into_iter().chain(numbers.map(|number: u64| number.to_string())).collect());
+        let words = words.into_iter().chain(numbers.map(|number| number.to_string()));
+        table.row(words.chain([bytes, date(file.modified)]).collect());
     }
-    let names = found.iter().map(|file| match &file.target {
-        Some(target) => format!("{} -> {target}", file.path),
-        None => file.path.clone(),
-    });
-    let names = std::iter::once("path".to_owned()).chain(names);
-    let mut text = String::new();
-    for (line, name) in table.text().lines().zip(names) {
-        text.extend([line, "  ", &name, "\n"]);
+    let text = table.text();
+    let mut lines = text.lines();
+    sayln!("{}  path", lines.next().unwrap_or_default());
+    lines.zip(found).try_for_each(|(columns, file)| line(format!("{columns}  ").as_bytes(), file))
+}
+
+/// Prints the name of a file behind `columns`.
+fn line(columns: &[u8], file: &Listed) -> Result<()> {
+    let mut output = io::stdout().lock();
+    let is_terminal = output.is_terminal();
+    let bytes = |name: &OsStr| {
+        if is_terminal { shown(name).into_bytes() } else { name.as_bytes().to_vec() }
+    };
+    let mut line = [columns, &bytes(file.path.as_ref())].concat();
+    if let Some(target) = file.target.as_ref().filter(|_| !columns.is_empty()) {
+        line.extend(b" -> ");
+        line.extend(bytes(target.as_ref()));
     }
-    text
+    line.push(b'\n');
+    Ok(output.write_all(&line)?)
+}
+
+/// A time as people read it, in UTC.
+fn date(time: i64) -> String {
+    let date = chrono::DateTime::from_timestamp(time, 0);
+    date.map_or_else(|| format!("{time} s"), |date| date.format("%Y-%m-%d %H:%M:%S").to_string())
 }

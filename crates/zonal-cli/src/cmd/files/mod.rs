@@ -1,4 +1,4 @@
-//! `zonal ls|cp|rm|mv|ln|mkdir|df`: files of a drive that is not mounted.
+//! `zonal ls|stat|cat|cp|rm|mv|ln|mkdir|df`: files of a drive that is not mounted.
 //!
 //! A place is `DEVICE:/PATH`, divided at the last `:/`. Each command opens the drive as a mount does,
 //! so a drive that is mounted, or that another program has open, is refused; changes are durable when
@@ -8,20 +8,21 @@ mod copy;
 mod list;
 mod names;
 mod space;
-mod tree;
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use zonal::SystemClock;
-use zonal_fs::vfs::{Access, Caller};
+use zonal::{SystemClock, shown};
+use zonal_fs::vfs::{Access, Caller, Privilege};
 use zonal_fs::volume::{Volume, VolumeOptions};
 
 use crate::device::{self, OpenMode};
 
-pub(crate) use copy::run as copy;
-pub(crate) use list::run as list;
+pub(crate) use copy::{cat, run as copy};
+pub(crate) use list::{run as list, stat};
 pub(crate) use names::{link, make_dir, remove, rename};
 pub(crate) use space::run as space;
 
@@ -33,22 +34,33 @@ struct Place {
 }
 
 impl Place {
-    /// Takes `DEVICE:/PATH` apart; `None` if it is no such thing.
-    fn of(text: &str) -> Option<Self> {
-        let (device, _) = text.rsplit_once(":/")?;
-        let path = &text[device.len() + 1..];
-        (!device.is_empty()).then(|| Self { device: device.to_owned(), path: path.into() })
+    /// Takes `DEVICE:/PATH` apart; `None` if it is no such thing. The path has any bytes.
+    fn of(text: &OsStr) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let at = bytes.windows(2).rposition(|pair| pair == b":/")?;
+        let device = std::str::from_utf8(&bytes[..at]).ok()?;
+        let path = OsStr::from_bytes(&bytes[at + 1..]).into();
+        (!device.is_empty()).then(|| Self { device: device.to_owned(), path })
     }
 
     /// The same, where nothing else will do.
-    fn required(text: &str) -> Result<Self> {
-        Self::of(text).with_context(|| format!("{text:?} is no place on a drive: DEVICE:/PATH"))
+    fn required(text: &OsStr) -> Result<Self> {
+        let text_shown = || format!("{} is no place on a drive: DEVICE:/PATH", shown(text));
+        Self::of(text).with_context(text_shown)
     }
 
-    /// As the command line has it.
-    fn name(&self, path: &Path) -> String {
-        format!("{}:{}", self.device, path.display())
+    /// As messages have it.
+    fn shown(&self) -> String {
+        format!("{}:{}", shown(&self.device), shown(&self.path))
     }
+}
+
+/// What a new file lacks of permissions.
+fn umask() -> u16 {
+    // It can only be read by being set. This thread is the only one.
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    u16::try_from(mask.bits() & 0o777).expect("nine bits")
 }
 
 /// Opens the file system of a device.
@@ -58,13 +70,15 @@ fn open(spec: &str, access: Access) -> Result<Volume> {
         Access::ReadWrite => OpenMode::ReadWrite,
     };
     let device = device::open(spec, mode)?;
+    let uid = rustix::process::geteuid();
+    let privilege = if uid.is_root() { Privilege::Full } else { Privilege::None };
     let options = VolumeOptions {
         access,
         caller: Caller {
-            uid: rustix::process::geteuid().as_raw(),
+            uid: uid.as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            umask: 0,
-            ..Caller::ROOT
+            umask: umask(),
+            privilege,
         },
         ..VolumeOptions::default()
     };
@@ -104,7 +118,7 @@ mod tests {
         for (text, wanted) in table {
             let wanted =
                 wanted.map(|(device, path)| Place { device: device.into(), path: path.into() });
-            assert_eq!(Place::of(text), wanted, "{text}");
+            assert_eq!(Place::of(OsStr::new(text)), wanted, "{text}");
         }
     }
 }

@@ -1,8 +1,12 @@
 //! `zonal rm|mv|ln|mkdir`: entries of directories.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use zonal::shown;
+use zonal_fs::FsError;
 use zonal_fs::vfs::FileKind;
 use zonal_fs::volume::Volume;
 
@@ -14,13 +18,16 @@ pub(crate) fn remove(args: &Remove) -> Result<()> {
     let places = places(&args.places)?;
     change(&places, |volume| {
         for place in &places {
-            let attr = volume.symlink_metadata(&place.path)?;
+            let attr = match volume.symlink_metadata(&place.path) {
+                Err(error) if args.force && matches!(error.reason(), FsError::NotFound) => continue,
+                attr => attr?,
+            };
             if attr.kind != FileKind::Directory {
                 volume.remove_file(&place.path)?;
             } else if args.recursive {
                 remove_tree(volume, &place.path)?;
             } else {
-                bail!("{} is a directory: --recursive removes it", place.name(&place.path));
+                bail!("{} is a directory: --recursive removes it", place.shown());
             }
         }
         Ok(())
@@ -82,13 +89,13 @@ pub(crate) fn make_dir(args: &MakeDir) -> Result<()> {
     })
 }
 
-fn places(texts: &[String]) -> Result<Vec<Place>> {
+fn places(texts: &[OsString]) -> Result<Vec<Place>> {
     texts.iter().map(|text| Place::required(text)).collect()
 }
 
 /// A second place of a command: `/PATH` is on the same drive.
-fn on_drive_of(first: &Place, text: &str) -> Result<Place> {
-    if text.starts_with('/') && Place::of(text).is_none() {
+fn on_drive_of(first: &Place, text: &OsStr) -> Result<Place> {
+    if text.as_bytes().starts_with(b"/") && Place::of(text).is_none() {
         return Ok(Place { device: first.device.clone(), path: text.into() });
     }
     Place::required(text)
@@ -98,8 +105,7 @@ fn on_drive_of(first: &Place, text: &str) -> Result<Place> {
 fn into(volume: &Volume, name: &Path, target: PathBuf) -> Result<PathBuf> {
     match volume.metadata(&target) {
         Ok(attr) if attr.kind == FileKind::Directory => {
-            let name =
-                name.file_name().with_context(|| format!("{} has no name", name.display()))?;
+            let name = name.file_name().with_context(|| format!("{} has no name", shown(name)))?;
             Ok(target.join(name))
         }
         Ok(_) | Err(_) => Ok(target),

@@ -4,6 +4,10 @@
 //! there it goes up: a directory names the one that it is in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use zonal::shown;
 
 use super::super::format::row::{Row, decode};
 use super::super::table::key::{Key, RowKind};
@@ -50,7 +54,7 @@ impl Paths {
         }
         let (parent, name) = self.entries.get(&ino.get())?.clone();
         let home = self.directory(source, parent)?;
-        Some(format!("{home}/{}", text(&name)))
+        Some(format!("{home}/{}", shown(OsStr::from_bytes(&name))))
     }
 
     /// The path of a directory.
@@ -67,7 +71,7 @@ impl Paths {
             at = parent;
         };
         while let Some((directory, name)) = below.pop() {
-            path = path.map(|path| format!("{path}/{}", text(&name)));
+            path = path.map(|path| format!("{path}/{}", shown(OsStr::from_bytes(&name))));
             self.directories.insert(directory, path.clone());
         }
         path
@@ -93,17 +97,4 @@ fn entry_of(source: &Source<'_>, ino: u64) -> Option<Entry> {
         from = rows.end;
     }
     Some((parent, found?))
-}
-
-/// A name, with what would disturb a terminal escaped.
-fn text(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    name.chars().fold(String::new(), |mut text, letter| {
-        if letter.is_control() {
-            text.extend(letter.escape_default());
-        } else {
-            text.push(letter);
-        }
-        text
-    })
 }

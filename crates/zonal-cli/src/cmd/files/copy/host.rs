@@ -1,0 +1,347 @@
+//! Files of this machine as sides of a copy.
+//!
+//! A name is looked up in its directory, which is open, and no link is followed on the way: what
+//! somebody else puts there meanwhile leads nowhere else.
+
+use std::any::Any;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
+use rustix::io::Errno;
+use zonal::shown;
+use zonal_fs::vfs::{FileKind, Timestamp};
+use zonal_fs::volume::Links;
+
+use super::side::last_name;
+use super::spot::{Content, Facts, Folder, Made, Spot};
+
+/// A name in a directory.
+pub(super) struct HostSpot {
+    folder: Rc<OwnedFd>,
+    name: OsString,
+    /// For messages.
+    path: PathBuf,
+}
+
+impl HostSpot {
+    /// A path as a user gives it: links on the way to its last part are followed.
+    pub(super) fn new(path: &Path) -> Result<Self> {
+        let (above, name) = match (path.parent(), last_name(path)) {
+            (Some(above), Some(name)) if above.as_os_str().is_empty() => (Path::new("."), name),
+            (Some(above), Some(name)) => (above, name),
+            // `/`, `.`, `..`: the directory in itself.
+            (None, _) | (_, None) => (path, OsStr::new(".")),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder =
+            rustix::fs::openat(CWD, above, flags, Mode::empty()).with_context(|| shown(above))?;
+        Ok(Self { folder: Rc::new(folder), name: name.to_owned(), path: path.to_owned() })
+    }
+
+    fn open_with(&self, links: Links, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        let follow = if links == Links::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = flags | follow | OFlags::CLOEXEC | OFlags::NOCTTY;
+        rustix::fs::openat(&self.folder, &self.name, flags, mode).with_context(|| self.shown())
+    }
+
+    /// A path that leads to the very file that stands here now.
+    fn pinned<T>(&self, action: impl FnOnce(&Path) -> io::Result<T>) -> Result<T> {
+        let file = self.open_with(Links::Keep, OFlags::PATH, Mode::empty())?;
+        let number = rustix::fd::AsRawFd::as_raw_fd(&file);
+        action(&PathBuf::from(format!("/proc/self/fd/{number}"))).with_context(|| self.shown())
+    }
+}
+
+fn mode(perm: u16) -> Mode {
+    Mode::from_raw_mode(perm.into())
+}
+
+impl Spot for HostSpot {
+    fn shown(&self) -> String {
+        shown(&self.path)
+    }
+
+    fn facts(&self, links: Links) -> Result<Option<Facts>> {
+        let flags = match links {
+            Links::Follow => AtFlags::empty(),
+            Links::Keep => AtFlags::SYMLINK_NOFOLLOW,
+        };
+        match rustix::fs::statat(&self.folder, &self.name, flags) {
+            Ok(stat) => Ok(Some(facts(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error).with_context(|| self.shown()),
+        }
+    }
+
+    fn enter(&self, links: Links) -> Result<Box<dyn Folder + '_>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let folder = Rc::new(self.open_with(links, flags, Mode::empty())?);
+        Ok(Box::new(HostFolder { folder, path: self.path.clone() }))
+    }
+
+    fn is_below(&self, _: (u64, u64)) -> Result<bool> {
+        // The other side of the copy is a drive.
+        Ok(false)
+    }
+
+    fn read_link(&self) -> Result<PathBuf> {
+        let target = rustix::fs::readlinkat(&self.folder, &self.name, Vec::new());
+        let target = target.with_context(|| self.shown())?;
+        Ok(OsStr::from_bytes(target.as_bytes()).into())
+    }
+
+    fn open(&self, links: Links) -> Result<Box<dyn Content>> {
+        HostContent::boxed(self.open_with(links, OFlags::RDONLY, Mode::empty())?, &self.path)
+    }
+
+    fn create(&self, perm: u16) -> Result<Box<dyn Content>> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        HostContent::boxed(self.open_with(Links::Keep, flags, mode(perm))?, &self.path)
+    }
+
+    fn replace(&self, links: Links) -> Result<Box<dyn Content>> {
+        let flags = OFlags::WRONLY | OFlags::TRUNC;
+        HostContent::boxed(self.open_with(links, flags, Mode::empty())?, &self.path)
+    }
+
+    fn make(&self, made: &Made) -> Result<()> {
+        let (folder, name) = (&self.folder, &self.name);
+        let outcome = match made {
+            Made::Directory { perm } => rustix::fs::mkdirat(folder, name, mode(*perm)),
+            Made::Symlink { target } => rustix::fs::symlinkat(target, folder, name),
+            Made::Special { kind, perm, rdev } => {
+                let kind = match kind {
+                    FileKind::Fifo => FileType::Fifo,
+                    FileKind::Socket => FileType::Socket,
+                    FileKind::CharDevice => FileType::CharacterDevice,
+                    FileKind::BlockDevice => FileType::BlockDevice,
+                    FileKind::Regular | FileKind::Directory | FileKind::Symlink => {
+                        unreachable!("they are not special")
+                    }
+                };
+                rustix::fs::mknodat(folder, name, kind, mode(*perm), decoded(*rdev))
+            }
+        };
+        outcome.with_context(|| self.shown())
+    }
+
+    fn link(&self, original: &dyn Spot) -> Result<()> {
+        let original: &Self = original.as_any().downcast_ref().context("a link to another side")?;
+        let (from, to) = (&original.folder, &self.folder);
+        rustix::fs::linkat(from, &original.name, to, &self.name, AtFlags::empty())
+            .with_context(|| self.shown())
+    }
+
+    fn remove(&self) -> Result<()> {
+        rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())
+            .with_context(|| self.shown())
+    }
+
+    fn xattrs(&self) -> Result<Vec<(OsString, Vec<u8>)>> {
+        self.pinned(|path| {
+            let names = match whole(|buffer| rustix::fs::listxattr(path, buffer)) {
+                Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                    return Ok(Vec::new());
+                }
+                names => names?,
+            };
+            let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+            names
+                .map(|name| {
+                    let name = OsStr::from_bytes(name);
+                    let value = whole(|buffer| rustix::fs::getxattr(path, name, buffer))?;
+                    Ok((name.to_owned(), value))
+                })
+                .collect()
+        })
+    }
+
+    fn set_xattr(&self, name: &OsStr, value: &[u8]) -> Result<()> {
+        self.pinned(|path| Ok(rustix::fs::setxattr(path, name, value, XattrFlags::empty())?))
+    }
+
+    fn set_owner(&self, uid: u32, gid: u32) -> Result<()> {
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        rustix::fs::chownat(&self.folder, &self.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+            .with_context(|| self.shown())
+    }
+
+    fn set_perm(&self, perm: u16) -> Result<()> {
+        let perm = fs::Permissions::from_mode(perm.into());
+        self.pinned(|path| fs::set_permissions(path, perm))
+    }
+
+    fn set_times(&self, accessed: Timestamp, modified: Timestamp) -> Result<()> {
+        let spec = |time: Timestamp| Timespec { tv_sec: time.secs(), tv_nsec: time.nanos().into() };
+        let times = Timestamps { last_access: spec(accessed), last_modification: spec(modified) };
+        rustix::fs::utimensat(&self.folder, &self.name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            .with_context(|| self.shown())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct HostFolder {
+    folder: Rc<OwnedFd>,
+    path: PathBuf,
+}
+
+impl Folder for HostFolder {
+    fn names(&self) -> Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.folder).with_context(|| shown(&self.path))? {
+            let entry = entry.with_context(|| shown(&self.path))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        names.sort_by(|left, right| left.as_bytes().cmp(right.as_bytes()));
+        Ok(names)
+    }
+
+    fn child(&self, name: &OsStr) -> Box<dyn Spot> {
+        let (folder, path) = (Rc::clone(&self.folder), self.path.join(name));
+        Box::new(HostSpot { folder, name: name.to_owned(), path })
+    }
+}
+
+/// A file, a pipe or a device.
+pub(super) struct HostContent {
+    file: File,
+    is_file: bool,
+    path: PathBuf,
+}
+
+impl HostContent {
+    fn boxed(file: OwnedFd, path: &Path) -> Result<Box<dyn Content>> {
+        let file = File::from(file);
+        let is_file = file.metadata().with_context(|| shown(path))?.is_file();
+        Ok(Box::new(Self { file, is_file, path: path.to_owned() }))
+    }
+
+    /// What is read or written from where it is, one piece after the other.
+    pub(super) fn stream(file: File, name: &Path) -> Self {
+        Self { file, is_file: false, path: name.to_owned() }
+    }
+}
+
+impl Content for HostContent {
+    fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let read =
+            if self.is_file { self.file.read_at(buffer, offset) } else { self.file.read(buffer) };
+        read.with_context(|| shown(&self.path))
+    }
+
+    fn write(&mut self, data: &[u8], offset: u64) -> Result<()> {
+        let written = if self.is_file {
+            self.file.write_all_at(data, offset)
+        } else {
+            self.file.write_all(data)
+        };
+        written.with_context(|| shown(&self.path))
+    }
+
+    fn data(&mut self, offset: u64) -> Result<Option<(u64, u64)>> {
+        if !self.is_file {
+            return Ok(Some((offset, u64::MAX)));
+        }
+        let seek = |to| rustix::fs::seek(self.file.as_fd(), to);
+        match seek(SeekFrom::Data(offset)) {
+            Ok(start) => {
+                let end = seek(SeekFrom::Hole(start)).with_context(|| shown(&self.path))?;
+                Ok(Some((start, end)))
+            }
+            Err(Errno::NXIO) => Ok(None),
+            // A file system without holes.
+            Err(Errno::INVAL) => Ok(Some((offset, u64::MAX))),
+            Err(error) => Err(error).with_context(|| shown(&self.path)),
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        self.is_file
+    }
+
+    fn length(&self) -> Result<u64> {
+        let found = self.file.metadata().with_context(|| shown(&self.path))?;
+        Ok(if self.is_file { found.len() } else { 0 })
+    }
+
+    fn set_len(&mut self, bytes: u64) -> Result<()> {
+        self.file.set_len(bytes).with_context(|| shown(&self.path))
+    }
+}
+
+fn facts(stat: &Stat) -> Facts {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::RegularFile | FileType::Unknown => FileKind::Regular,
+    };
+    let time = |secs: i64, nanos: u64| {
+        Timestamp::new(secs, u32::try_from(nanos).unwrap_or(0)).unwrap_or_default()
+    };
+    Facts {
+        id: (stat.st_dev, stat.st_ino),
+        kind,
+        perm: u16::try_from(stat.st_mode & 0o7777).expect("twelve bits"),
+        links: stat.st_nlink,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: encoded(stat.st_rdev),
+        bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        accessed: time(stat.st_atime, stat.st_atime_nsec),
+        modified: time(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+/// A device number in 32 bits: `new_encode_dev` of `include/linux/kdev_t.h`.
+fn encoded(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// `new_decode_dev` of the same file.
+fn decoded(device: u32) -> u64 {
+    let (major, minor) = ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & !0xff));
+    rustix::fs::makedev(major, minor)
+}
+
+/// All that a system call puts into a buffer that must be large enough.
+fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; 1 << 16];
+    let size = call(&mut buffer)?;
+    buffer.truncate(size);
+    Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_come_back() {
+        for (major, minor) in [(0, 0), (1, 3), (8, 255), (259, 256), (0xfff, 0xf_ffff)] {
+            let device = rustix::fs::makedev(major, minor);
+            assert_eq!(decoded(encoded(device)), device, "{major}:{minor}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! `zonal cp` and `zonal cat`: files between this machine and drives, in every direction.
+//!
+//! It does as cp(1) of coreutils does, which a test compares; docs/semantics.md has the rules as a
+//! table. What differs: a copy of a tree follows no link that stands where it writes, so nothing is
+//! written outside its target, and what `-p` cannot keep is said and makes the command fail.
+
+mod drive;
+mod host;
+mod side;
+mod spot;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::ProgressBar;
+use rustix::fd::AsFd;
+use zonal_fs::FsError;
+use zonal_fs::vfs::{Access, FileKind};
+use zonal_fs::volume::Links;
+
+use self::drive::{Drive, DriveSpot};
+use self::host::{HostContent, HostSpot};
+use self::side::{Side, check_pair, is_same_device};
+use self::spot::{Content, Facts, Made, Spot};
+use super::{open, umask};
+use crate::advice;
+use crate::args::files::{Cat, Copy};
+use crate::output::progress;
+
+/// Bytes that are copied at once.
+const PIECE: usize = 1 << 20;
+
+/// Permission bits without setuid, setgid and sticky.
+const PERM: u16 = 0o777;
+
+/// The same of directories, of which all may write to some and delete only what is theirs.
+const DIR_PERM: u16 = 0o1777;
+
+/// Setuid and setgid.
+const SETID: u16 = 0o6000;
+
+/// Copies.
+pub(crate) fn run(args: &Copy) -> Result<()> {
+    let target = Side::of(&args.target)?;
+    let sources = args.sources.iter().map(|source| Side::of(source)).collect::<Result<Vec<_>>>()?;
+    sources.iter().try_for_each(|source| check_pair(source, &target))?;
+    let mut copier = Copier::new(args, &target)?;
+    let mut last = None;
+    for source in &sources {
+        if let Err(error) = copier.copy_operand(source) {
+            // One that failed does not keep the others from being copied.
+            if let Some(before) = last.replace(error) {
+                copier.report(&before);
+            }
+        }
+    }
+    // What was copied before a failure stays.
+    let (failures, closed) = (copier.failures, copier.close());
+    closed?;
+    match last {
+        Some(error) => Err(error),
+        None if failures > 0 => bail!("not everything was copied, or kept: {failures} failures"),
+        None => Ok(()),
+    }
+}
+
+/// Prints contents of files of drives.
+pub(crate) fn cat(args: &Cat) -> Result<()> {
+    let (recursive, archive, preserve) = (false, false, false);
+    let (no_dereference, dereference) = (false, false);
+    let (sources, target) = (args.places.clone(), "-".into());
+    run(&Copy { sources, target, recursive, archive, preserve, no_dereference, dereference })
+}
+
+/// Where in a copy a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// It is an operand.
+    Operand,
+    /// It is in a directory that is copied.
+    Inside,
+}
+
+struct Copier<'a> {
+    args: &'a Copy,
+    target: &'a Side,
+    /// Drives that are open, by the name under which each was opened.
+    drives: Vec<Rc<Drive>>,
+    /// First copies of files with several links.
+    linked: BTreeMap<(u64, u64), Rc<dyn Spot>>,
+    umask: u16,
+    buffer: Vec<u8>,
+    bar: ProgressBar,
+    /// What was said not to be copied or kept.
+    failures: usize,
+}
+
+impl<'a> Copier<'a> {
+    fn new(args: &'a Copy, target: &'a Side) -> Result<Self> {
+        let (drives, linked) = (Vec::new(), BTreeMap::new());
+        let bar = progress::bar(0, progress::Unit::Bytes, "copying");
+        let (buffer, umask, failures) = (vec![0; PIECE], umask(), 0);
+        let mut copier = Self { args, target, drives, linked, umask, buffer, bar, failures };
+        if let Side::Drive(place) = target {
+            copier.drive(&place.device, Access::ReadWrite)?;
+        }
+        Ok(copier)
+    }
+
+    fn close(self) -> Result<()> {
+        let Self { drives, linked, bar, .. } = self;
+        bar.finish_and_clear();
+        drop(linked);
+        drives.into_iter().try_for_each(|drive| {
+            let drive = Rc::into_inner(drive).expect("nothing is copied any more");
+            let durable = || format!("making changes of {} durable", drive.device);
+            drive.volume.close().with_context(durable)
+        })
+    }
+
+    /// Says what is not copied, or not kept.
+    fn report(&mut self, error: &anyhow::Error) {
+        self.failures += 1;
+        self.bar.suspend(|| advice::print(error));
+    }
+
+    fn drive(&mut self, device: &str, access: Access) -> Result<Rc<Drive>> {
+        let known = self.drives.iter().find(|drive| is_same_device(&drive.device, device));
+        if let Some(drive) = known {
+            return Ok(Rc::clone(drive));
+        }
+        let volume = open(device, access)?;
+        // No device of this machine has such a number.
+        let number = u64::MAX - self.drives.len() as u64;
+        let drive = Rc::new(Drive { device: device.to_owned(), volume, number });
+        self.drives.push(Rc::clone(&drive));
+        Ok(drive)
+    }
+
+    fn spot(&mut self, side: &Side) -> Result<Option<Box<dyn Spot>>> {
+        Ok(match side {
+            Side::Drive(place) => {
+                let drive = self.drive(&place.device, Access::ReadOnly)?;
+                Some(Box::new(DriveSpot::new(drive, place.path.clone())))
+            }
+            Side::Here(path) => Some(Box::new(HostSpot::new(path)?)),
+            Side::Stream => None,
+        })
+    }
+
+    fn copy_operand(&mut self, source: &Side) -> Result<()> {
+        let from = self.spot(source)?;
+        let target = self.target;
+        let Some(to) = self.spot(target)? else {
+            return self.print_content(&*from.context("from a drive")?);
+        };
+        let is_directory =
+            to.facts(Links::Follow)?.is_some_and(|found| found.kind == FileKind::Directory);
+        if !is_directory && self.args.sources.len() > 1 {
+            bail!("{} is not a directory", to.shown());
+        }
+        let Some(from) = from else {
+            ensure!(!is_directory, "{} is a directory", to.shown());
+            return self.take_content(&*to);
+        };
+        match source.last_name().filter(|_| is_directory) {
+            Some(name) => {
+                let to = to.enter(Links::Follow)?.child(name);
+                self.copy(&*from, to, Depth::Operand)
+            }
+            // All of a drive, or of `.`, goes into the directory itself.
+            None => self.copy(&*from, to, Depth::Operand),
+        }
+    }
+
+    fn print_content(&mut self, from: &dyn Spot) -> Result<()> {
+        let found = from.facts(Links::Follow)?.ok_or(FsError::NotFound);
+        let found = found.with_context(|| from.shown())?;
+        ensure!(found.kind != FileKind::Directory, "{} is a directory", from.shown());
+        let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+        let mut output = HostContent::stream(output, Path::new("standard output"));
+        self.copy_content(&mut *from.open(Links::Follow)?, &mut output)
+    }
+
+    fn take_content(&mut self, to: &dyn Spot) -> Result<()> {
+        let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        let mut input = HostContent::stream(input, Path::new("standard input"));
+        let there = to.facts(Links::Keep)?;
+        let mut output = writer(to, there.as_ref(), 0o666, Depth::Operand)?;
+        self.copy_content(&mut input, &mut *output)
+    }
+
+    /// Whether a link that is to be copied is followed.
+    fn links(&self, depth: Depth) -> Links {
+        let is_recursive = self.args.recursive || self.args.archive;
+        let keeps = self.args.no_dereference || self.args.archive || is_recursive;
+        match depth {
+            Depth::Operand | Depth::Inside if self.args.dereference => Links::Follow,
+            Depth::Operand if !keeps => Links::Follow,
+            Depth::Operand | Depth::Inside => Links::Keep,
+        }
+    }
+
+    fn copy(&mut self, from: &dyn Spot, to: Box<dyn Spot>, depth: Depth) -> Result<()> {
+        let links = self.links(depth);
+        let found = from.facts(links)?.ok_or(FsError::NotFound);
+        let found = found.with_context(|| from.shown())?;
+        let there = to.facts(Links::Keep)?;
+        for seen in [there.clone(), to.facts(Links::Follow).unwrap_or(None)].into_iter().flatten() {
+            if seen.id == found.id {
+                bail!("{} and {} are the same file", from.shown(), to.shown());
+            }
+        }
+        let is_linked = self.args.archive && found.links > 1 && found.kind != FileKind::Directory;
+        if is_linked && let Some(first) = self.linked.get(&found.id) {
+            if there.is_some() {
+                to.remove()?;
+            }
+            return to.link(&**first);
+        }
+        let is_recursive = self.args.recursive || self.args.archive;
+        match found.kind {
+            FileKind::Directory => {
+                self.copy_directory(from, &*to, (&found, there.as_ref()), depth)?;
+            }
+            FileKind::Regular => self.copy_file(from, &*to, (&found, there.as_ref()), depth)?,
+            FileKind::Symlink => {
+                remove_other(from, &*to, there.as_ref())?;
+                to.make(&Made::Symlink { target: from.read_link()? })?;
+                self.keep(from, &*to, &found);
+            }
+            kind if is_recursive => {
+                remove_other(from, &*to, there.as_ref())?;
+                let (perm, rdev) = (found.perm & DIR_PERM, found.rdev);
+                to.make(&Made::Special { kind, perm, rdev })?;
+                self.keep(from, &*to, &found);
+            }
+            FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => {
+                self.copy_file(from, &*to, (&found, there.as_ref()), depth)?;
+            }
+        }
+        if is_linked {
+            self.linked.insert(found.id, Rc::from(to));
+        }
+        Ok(())
+    }
+
+    fn copy_directory(
+        &mut self,
+        from: &dyn Spot,
+        to: &dyn Spot,
+        (found, there): (&Facts, Option<&Facts>),
+        depth: Depth,
+    ) -> Result<()> {
+        if !self.args.recursive && !self.args.archive {
+            bail!("{} is a directory: --recursive copies it", from.shown());
+        }
+        if depth == Depth::Operand && to.is_below(found.id)? {
+            bail!("{} would be copied into itself", from.shown());
+        }
+        // A link that the user names is followed, others are not.
+        let (links, stands) = match (there, depth) {
+            (Some(there), Depth::Operand) if there.kind == FileKind::Symlink => {
+                (Links::Follow, to.facts(Links::Follow)?)
+            }
+            (there, _) => (Links::Keep, there.cloned()),
+        };
+        match stands {
+            None if there.is_some() => bail!("{} is a link that leads nowhere", to.shown()),
+            None => to.make(&Made::Directory { perm: (found.perm & DIR_PERM) | 0o700 })?,
+            Some(stands) if stands.kind == FileKind::Directory => {}
+            Some(_) => bail!("{} is no directory, and {} is one", to.shown(), from.shown()),
+        }
+        let (inside, into) = (from.enter(self.links(depth))?, to.enter(links)?);
+        for name in inside.names()? {
+            let (from, to) = (inside.child(&name), into.child(&name));
+            if let Err(error) = self.copy(&*from, to, Depth::Inside) {
+                self.report(&error);
+            }
+        }
+        if there.is_none() && found.perm & 0o700 != 0o700 && !self.keeps_all() {
+            to.set_perm(found.perm & DIR_PERM & !self.umask)?;
+        }
+        self.keep(from, to, found);
+        Ok(())
+    }
+
+    fn copy_file(
+        &mut self,
+        from: &dyn Spot,
+        to: &dyn Spot,
+        (found, there): (&Facts, Option<&Facts>),
+        depth: Depth,
+    ) -> Result<()> {
+        let mut source = from.open(self.links(depth))?;
+        // Nobody else reads it before it has its owner.
+        let perm = if self.keeps_all() { found.perm & 0o700 } else { found.perm & PERM };
+        let mut copy = writer(to, there, perm, depth)?;
+        self.bar.inc_length(found.bytes);
+        self.copy_content(&mut *source, &mut *copy)
+            .with_context(|| format!("copying {} to {}", from.shown(), to.shown()))?;
+        drop(copy);
+        if there.is_none_or(|there| there.kind == FileKind::Regular) {
+            self.keep(from, to, found);
+        }
+        Ok(())
+    }
+
+    fn copy_content(&mut self, source: &mut dyn Content, copy: &mut dyn Content) -> Result<()> {
+        let mut at = 0;
+        let whole = Some((0, u64::MAX));
+        let has_holes = copy.is_file();
+        while let Some((start, end)) = if has_holes { source.data(at)? } else { whole } {
+            at = at.max(start);
+            while at < end {
+                let most = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+                let read = source.read(&mut self.buffer[..most], at)?;
+                if read == 0 {
+                    break;
+                }
+                copy.write(&self.buffer[..read], at)?;
+                self.bar.inc(read as u64);
+                at += read as u64;
+            }
+            // The end of the file, which may have become shorter.
+            if at < end {
+                break;
+            }
+        }
+        // A hole at the end has no data that would give the file its length.
+        if has_holes { copy.set_len(at.max(source.length()?)) } else { Ok(()) }
+    }
+
+    /// Whether everything is to be kept.
+    fn keeps_all(&self) -> bool {
+        self.args.preserve || self.args.archive
+    }
+
+    /// Gives a copy what its original has, if that is asked for, and says what it cannot have.
+    fn keep(&mut self, from: &dyn Spot, to: &dyn Spot, found: &Facts) {
+        if !self.keeps_all() {
+            return;
+        }
+        let owner = to.set_owner(found.uid, found.gid);
+        let has_owner = owner.is_ok();
+        self.kept(to, "its owner", owner);
+        if found.kind != FileKind::Symlink {
+            match from.xattrs() {
+                Ok(xattrs) => {
+                    for (name, value) in xattrs {
+                        let what = format!("its attribute {}", zonal::shown(&name));
+                        let set = to.set_xattr(&name, &value);
+                        self.kept(to, &what, set);
+                    }
+                }
+                Err(error) => self.kept(to, "its attributes", Err(error)),
+            }
+            // A setuid file of another owner would give that owner's rights away.
+            let perm = if has_owner { found.perm } else { found.perm & !SETID };
+            let set = to.set_perm(perm);
+            self.kept(to, "its mode", set);
+        }
+        let set = to.set_times(found.accessed, found.modified);
+        self.kept(to, "its times", set);
+    }
+
+    fn kept(&mut self, to: &dyn Spot, what: &str, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.report(&error.context(format!("{} has not kept {what}", to.shown())));
+        }
+    }
+}
+
+/// Makes way for what is no file, as cp(1) does.
+fn remove_other(from: &dyn Spot, to: &dyn Spot, there: Option<&Facts>) -> Result<()> {
+    match there.map(|there| there.kind) {
+        None => Ok(()),
+        Some(FileKind::Directory) => {
+            bail!("{} is a directory, and {} is none", to.shown(), from.shown())
+        }
+        Some(FileKind::CharDevice | FileKind::BlockDevice) => {
+            bail!("{} is a device, and is not replaced", to.shown())
+        }
+        Some(_) => to.remove(),
+    }
+}
+
+/// A new file, or what stands there for writing: it stays what it is.
+fn writer(
+    to: &dyn Spot,
+    there: Option<&Facts>,
+    perm: u16,
+    depth: Depth,
+) -> Result<Box<dyn Content>> {
+    match there.map(|there| there.kind) {
+        None => to.create(perm),
+        Some(FileKind::Directory) => bail!("{} is a directory", to.shown()),
+        Some(FileKind::Symlink) if depth == Depth::Inside => {
+            bail!("{} is a symbolic link, and is not followed", to.shown())
+        }
+        Some(FileKind::Symlink) if to.facts(Links::Follow)?.is_none() => {
+            bail!("{} is a link that leads nowhere", to.shown())
+        }
+        Some(FileKind::Symlink) => to.replace(Links::Follow),
+        Some(_) => to.replace(Links::Keep),
+    }
+}

@@ -1,0 +1,102 @@
+//! The operands of a copy: which side they are on, and what is no side of one.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use zonal::file::format::MAGIC;
+use zonal::shown;
+
+use super::super::Place;
+
+/// Where an operand is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// On a drive.
+    Drive(Place),
+    /// On this machine.
+    Here(PathBuf),
+    /// Standard input, or output.
+    Stream,
+}
+
+impl Side {
+    /// Takes an operand as a user gives it. A drive is none: its files are.
+    pub(super) fn of(operand: &OsStr) -> Result<Self> {
+        if operand == "-" {
+            return Ok(Self::Stream);
+        }
+        if let Some(place) = Place::of(operand) {
+            return Ok(Self::Drive(place));
+        }
+        let path = PathBuf::from(operand);
+        if holds_drive(&path) {
+            let name = shown(&path);
+            bail!("{name} is a drive, and its files are copied by name: is {name}:/ meant?");
+        }
+        Ok(Self::Here(path))
+    }
+
+    /// What a copy of it in a directory is called.
+    pub(super) fn last_name(&self) -> Option<&OsStr> {
+        match self {
+            Self::Drive(place) => last_name(&place.path),
+            Self::Here(path) => last_name(path),
+            Self::Stream => None,
+        }
+    }
+
+    /// As messages have it.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Drive(place) => place.shown(),
+            Self::Here(path) => shown(path),
+            Self::Stream => "-".to_owned(),
+        }
+    }
+}
+
+/// The name of a copy in a directory; `None` of `/`, `.` and `..`, which are the directory itself.
+/// [`Path::file_name`] takes `a/.` for `a`.
+pub(super) fn last_name(path: &Path) -> Option<&OsStr> {
+    let bytes = path.as_os_str().as_bytes();
+    let is_dot = bytes == b"." || bytes.ends_with(b"/.");
+    path.file_name().filter(|_| !is_dot)
+}
+
+/// Whether a path is a block device, or a file that holds a drive.
+fn holds_drive(path: &Path) -> bool {
+    let Ok(found) = fs::metadata(path) else { return false };
+    let mut head = [0; 8];
+    found.file_type().is_block_device()
+        || found.is_file()
+            && File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok())
+            && head == MAGIC
+}
+
+/// Refuses a copy of which no side is on a drive.
+pub(super) fn check_pair(source: &Side, target: &Side) -> Result<()> {
+    let is_on_drive = |side: &Side| matches!(side, Side::Drive(_));
+    if is_on_drive(source) || is_on_drive(target) {
+        return Ok(());
+    }
+    bail!(
+        "neither {} nor {} is on a drive, DEVICE:/PATH: cp(1) copies files of this machine",
+        source.shown(),
+        target.shown()
+    )
+}
+
+/// Whether two names are of one device: it can be open once.
+pub(super) fn is_same_device(one: &str, other: &str) -> bool {
+    let id = |name: &str| {
+        let found = fs::metadata(name).ok()?;
+        let is_disk = found.file_type().is_block_device() || found.file_type().is_char_device();
+        Some(if is_disk { (0, found.rdev()) } else { (found.dev(), found.ino()) })
+    };
+    one == other || id(one).is_some_and(|found| id(other) == Some(found))
+}

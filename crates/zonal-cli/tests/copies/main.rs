@@ -1,0 +1,73 @@
+//! `zonal cp` held against cp(1): what it makes of trees, what it refuses, and whose files it leaves
+//! alone.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+mod differential;
+mod refused;
+mod rights;
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::{fs, io};
+
+use tempfile::TempDir;
+
+/// A directory in which the commands run, with a drive that holds a Furrow.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        // Ordinary users are to come in.
+        fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        place.must(["create", "drive.zns", "--zones", "60", "--zone-size", "1MiB"]);
+        place.must(["mkfs", "drive.zns"]);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> io::Result<String> {
+        fs::read_to_string(self.path(name))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn zonal<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Output {
+        self.command(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
+    }
+
+    /// What a command prints that succeeds.
+    fn must<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Vec<u8> {
+        let output = self.zonal(arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    /// What a command says that fails.
+    fn refused<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
+        let output = self.zonal(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        said
+    }
+}
+
+/// Whether this is root, which some of it takes.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIP: owners and devices need root");
+    }
+    is_root
+}

@@ -1,0 +1,182 @@
+//! What is no copy, and what is never overwritten.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+
+use super::{Place, is_root};
+
+#[test]
+fn a_file_is_not_copied_onto_itself_by_any_name() {
+    let place = Place::new();
+    fs::write(place.path("words"), "one two\n").unwrap();
+    place.must(["cp", "words", "drive.zns:/words"]);
+    place.must(["mkdir", "drive.zns:/dir"]);
+    place.must(["ln", "drive.zns:/words", "drive.zns:/hard"]);
+    place.must(["ln", "-s", "words", "drive.zns:/soft"]);
+    symlink("drive.zns", place.path("other-name.zns")).unwrap();
+    fs::hard_link(place.path("drive.zns"), place.path("other-link.zns")).unwrap();
+    for (source, target) in [
+        ("drive.zns:/words", "drive.zns:/words"),
+        ("drive.zns:/words", "drive.zns:/"),
+        ("drive.zns:/words", "drive.zns:/dir/../words"),
+        ("drive.zns:/words", "drive.zns:/hard"),
+        ("drive.zns:/soft", "drive.zns:/words"),
+        ("drive.zns:/words", "drive.zns:/soft"),
+        ("drive.zns:/words", "other-name.zns:/words"),
+        ("other-link.zns:/words", "./drive.zns:/hard"),
+    ] {
+        let said = place.refused(["cp", source, target]);
+        assert!(said.contains("are the same file"), "{source} {target}: {said}");
+    }
+    assert_eq!(place.must(["cat", "drive.zns:/words"]), b"one two\n");
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself_by_any_name() {
+    let place = Place::new();
+    place.must(["mkdir", "-p", "drive.zns:/a/b/c"]);
+    place.must(["ln", "-s", "a/b", "drive.zns:/short"]);
+    for target in ["/a", "/a/b", "/a/b/c", "/a/new", "/short/new", "/short/c/../new", "/a/b/../d"] {
+        let said = place.refused(["cp", "-r", "drive.zns:/a", &format!("drive.zns:{target}")]);
+        assert!(said.contains("copied into itself") || said.contains("same file"), "{said}");
+    }
+    assert_eq!(place.must(["ls", "-R", "drive.zns"]), b"a\na/b\na/b/c\nshort\n");
+}
+
+#[test]
+fn a_drive_is_no_file_of_a_copy() {
+    let place = Place::new();
+    fs::write(place.path("words"), "one two\n").unwrap();
+    let before = fs::read(place.path("drive.zns")).unwrap();
+    for arguments in [["words", "drive.zns"], ["drive.zns", "drive.zns:/"], ["drive.zns", "-"]] {
+        let said = place.refused(["cp", arguments[0], arguments[1]]);
+        assert!(said.contains("is a drive") && said.contains("is drive.zns:/ meant?"), "{said}");
+    }
+    let said = place.refused(["cp", "words", "copy"]);
+    assert!(said.contains("neither words nor copy is on a drive"), "{said}");
+    assert!(!place.path("copy").exists());
+    assert!(fs::read(place.path("drive.zns")).unwrap() == before, "the drive has changed");
+}
+
+#[test]
+fn what_stands_at_the_target_stays_what_it_is() {
+    let place = Place::new();
+    fs::write(place.path("words"), "one two\n").unwrap();
+    place.must(["cp", "words", "drive.zns:/words"]);
+    // A file keeps its mode, a link leads where it led.
+    fs::write(place.path("private"), "old and longer than the new one").unwrap();
+    fs::set_permissions(place.path("private"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("private", place.path("link")).unwrap();
+    place.must(["cp", "drive.zns:/words", "link"]);
+    assert_eq!(place.read("private").unwrap(), "one two\n");
+    assert_eq!(fs::metadata(place.path("private")).unwrap().mode() & 0o7777, 0o600);
+    assert!(fs::symlink_metadata(place.path("link")).unwrap().is_symlink());
+    // A device is written to.
+    let before = fs::metadata("/dev/null").unwrap();
+    place.must(["cp", "drive.zns:/words", "/dev/null"]);
+    let after = fs::metadata("/dev/null").unwrap();
+    assert!(after.file_type().is_char_device());
+    assert_eq!((before.mode(), before.ino()), (after.mode(), after.ino()));
+    // On a drive too.
+    fs::write(place.path("other"), "three\n").unwrap();
+    fs::set_permissions(place.path("other"), fs::Permissions::from_mode(0o777)).unwrap();
+    let mode = || {
+        let text = place.must(["stat", "--json", "drive.zns:/words"]);
+        let files: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        files[0]["mode"].as_str().unwrap().to_owned()
+    };
+    let before = mode();
+    place.must(["cp", "other", "drive.zns:/words"]);
+    assert_eq!((mode(), place.must(["cat", "drive.zns:/words"])), (before, b"three\n".to_vec()));
+    // What is a directory is no file, and the other way round.
+    place.must(["mkdir", "drive.zns:/dir"]);
+    fs::create_dir_all(place.path("tree/words")).unwrap();
+    fs::write(place.path("tree/dir"), "a file").unwrap();
+    let said = place.refused(["cp", "-r", "tree/.", "drive.zns:/"]);
+    assert!(said.contains("drive.zns:/words is no directory"), "{said}");
+    assert!(said.contains("drive.zns:/dir is a directory"), "{said}");
+}
+
+#[test]
+fn a_tree_is_not_written_outside_its_target() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/sub")).unwrap();
+    for name in ["tree/file", "tree/sub/inner", "tree/fine"] {
+        fs::write(place.path(name), "new").unwrap();
+    }
+    place.must(["cp", "-r", "tree", "drive.zns:/"]);
+    fs::create_dir_all(place.path("outside")).unwrap();
+    fs::write(place.path("victim"), "old").unwrap();
+    fs::create_dir_all(place.path("to/tree")).unwrap();
+    symlink("../../victim", place.path("to/tree/file")).unwrap();
+    symlink("../../outside", place.path("to/tree/sub")).unwrap();
+    let said = place.refused(["cp", "-r", "drive.zns:/tree", "to"]);
+    assert!(said.contains("to/tree/file is a symbolic link"), "{said}");
+    assert!(said.contains("to/tree/sub is no directory"), "{said}");
+    assert_eq!(place.read("victim").unwrap(), "old");
+    assert_eq!(fs::read_dir(place.path("outside")).unwrap().count(), 0);
+    assert_eq!(place.read("to/tree/fine").unwrap(), "new", "the rest is copied");
+    // Nor on a drive.
+    place.must(["mkdir", "-p", "drive.zns:/to/tree", "drive.zns:/outside"]);
+    place.must(["ln", "-s", "/outside", "drive.zns:/to/tree/sub"]);
+    let said = place.refused(["cp", "-r", "tree", "drive.zns:/to"]);
+    assert!(said.contains("to/tree/sub is no directory"), "{said}");
+    assert_eq!(place.must(["ls", "drive.zns:/outside"]), b"");
+    // Links that lead nowhere make no file elsewhere.
+    symlink("nowhere", place.path("dangling")).unwrap();
+    let said = place.refused(["cp", "drive.zns:/tree/fine", "dangling"]);
+    assert!(said.contains("leads nowhere") && !place.path("nowhere").exists(), "{said}");
+}
+
+#[test]
+fn names_are_bytes_and_do_not_reach_the_terminal() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::new();
+    let name = OsStr::from_bytes(b"a\xff\x1b[2J");
+    fs::write(place.folder.path().join(name), "bytes").unwrap();
+    let on_drive = OsStr::from_bytes(b"drive.zns:/a\xff\x1b[2J");
+    place.must([OsStr::new("cp"), name, OsStr::new("drive.zns:/")]);
+    assert_eq!(place.must([OsStr::new("cat"), on_drive]), b"bytes");
+    assert_eq!(place.must(["ls", "drive.zns:/"]), [name.as_bytes(), b"\n"].concat());
+    let said = place.refused([OsStr::new("cp"), on_drive, OsStr::new("none/where")]);
+    assert!(!said.contains('\x1b'), "{said}");
+    let said = place.refused([OsStr::new("mkdir"), on_drive]);
+    assert!(said.contains("a\\xff\\u{1b}[2J") && !said.contains('\x1b'), "{said}");
+    place.must([OsStr::new("rm"), on_drive]);
+    place.must([OsStr::new("rm"), OsStr::new("-f"), on_drive]);
+}
+
+#[test]
+fn special_files_are_made_anew_and_never_replaced() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    let fifo = place.path("tree/fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o640),
+        0,
+    )
+    .unwrap();
+    let null = place.path("tree/null");
+    let device = rustix::fs::makedev(1, 3);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let kind = rustix::fs::FileType::CharacterDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, &null, kind, mode, device).unwrap();
+    place.must(["cp", "-a", "tree", "drive.zns:/"]);
+    place.must(["cp", "-a", "drive.zns:/tree", "back"]);
+    let back = fs::metadata(place.path("back/null")).unwrap();
+    assert!(back.file_type().is_char_device());
+    assert_eq!((back.rdev(), back.mode() & 0o7777), (device, 0o600));
+    let back = fs::metadata(place.path("back/fifo")).unwrap();
+    assert!(back.file_type().is_fifo());
+    assert_eq!(back.mode() & 0o7777, fs::metadata(&fifo).unwrap().mode() & 0o7777);
+    let said = place.refused(["cp", "-a", "drive.zns:/tree", "drive.zns:/tree/.", "back"]);
+    assert!(said.contains("null is a device, and is not replaced"), "{said}");
+}

@@ -1,0 +1,124 @@
+//! Copies by root and by others: whose they are, and what rights they give.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use super::{Place, is_root};
+
+/// Somebody who is not root.
+const USER: u32 = 65_534;
+
+impl Place {
+    /// `zonal cp` by another user.
+    fn copy_as_user(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(env!("CARGO_BIN_EXE_zonal"));
+        command.arg("cp").args(arguments).uid(USER).gid(USER);
+        command.output().unwrap()
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn a_copy_of_a_users_setuid_file_gives_nobodys_rights_away() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.path("home")).unwrap();
+    let tool = place.path("home/tool");
+    fs::write(&tool, "program").unwrap();
+    chown(&tool, Some(USER), Some(USER)).unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o6755)).unwrap();
+    // Without -p it is root's file, and an ordinary one, whichever way it goes.
+    place.must(["cp", "-r", "home", "drive.zns:/"]);
+    place.must(["cp", "-r", "drive.zns:/home", "plain"]);
+    let copy = fs::metadata(place.path("plain/tool")).unwrap();
+    assert_eq!((copy.uid(), copy.mode() & 0o7777), (0, 0o755));
+    // With it, the owner's.
+    place.must(["cp", "-a", "home", "drive.zns:/kept"]);
+    place.must(["cp", "-a", "drive.zns:/kept", "kept"]);
+    let copy = fs::metadata(place.path("kept/tool")).unwrap();
+    assert_eq!((copy.uid(), copy.gid(), copy.mode() & 0o7777), (USER, USER, 0o6755));
+    // Who cannot give it its owner says so, and gives it no such mode.
+    fs::create_dir(place.path("theirs")).unwrap();
+    chown(place.path("theirs"), Some(USER), Some(USER)).unwrap();
+    chown(place.path("drive.zns"), Some(USER), Some(USER)).unwrap();
+    place.must(["cp", "-p", "/bin/true", "drive.zns:/root-tool"]);
+    fs::copy("/bin/true", place.path("setuid")).unwrap();
+    fs::set_permissions(place.path("setuid"), fs::Permissions::from_mode(0o4755)).unwrap();
+    place.must(["cp", "-p", "setuid", "drive.zns:/setuid"]);
+    let output = place.copy_as_user(&["-p", "drive.zns:/setuid", "theirs/setuid"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("theirs/setuid has not kept its owner"), "{said}");
+    let copy = fs::metadata(place.path("theirs/setuid")).unwrap();
+    assert_eq!((copy.uid(), copy.mode() & 0o7777), (USER, 0o755));
+}
+
+#[test]
+fn a_file_that_only_its_owner_may_write_is_copied_out_by_them() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.path("words"), "one two").unwrap();
+    fs::set_permissions(place.path("words"), fs::Permissions::from_mode(0o200)).unwrap();
+    place.must(["cp", "-p", "words", "drive.zns:/words"]);
+    fs::create_dir(place.path("theirs")).unwrap();
+    chown(place.path("theirs"), Some(USER), Some(USER)).unwrap();
+    chown(place.path("drive.zns"), Some(USER), Some(USER)).unwrap();
+    let output = place.copy_as_user(&["drive.zns:/words", "theirs/words"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        (place.read("theirs/words").unwrap().as_str(), mode(&place.path("theirs/words"))),
+        ("one two", 0o200)
+    );
+}
+
+#[test]
+fn attributes_and_links_are_kept_by_an_archive() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/one"), "content").unwrap();
+    fs::hard_link(place.path("tree/one"), place.path("tree/two")).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(place.path("tree/one"), "user.note", b"value", flags).is_err() {
+        // A file system without them.
+        return;
+    }
+    place.must(["cp", "-a", "tree", "drive.zns:/"]);
+    place.must(["cp", "-a", "drive.zns:/tree", "back"]);
+    let (one, two) = (place.path("back/one"), place.path("back/two"));
+    assert_eq!(fs::metadata(&one).unwrap().ino(), fs::metadata(&two).unwrap().ino());
+    let mut value = [0; 64];
+    let size = rustix::fs::getxattr(&one, "user.note", &mut value).unwrap();
+    assert_eq!(&value[..size], b"value");
+    // Without it each is a file of its own, without attributes.
+    place.must(["cp", "-r", "drive.zns:/tree", "plain"]);
+    let (one, two) = (place.path("plain/one"), place.path("plain/two"));
+    assert_ne!(fs::metadata(&one).unwrap().ino(), fs::metadata(&two).unwrap().ino());
+    assert!(rustix::fs::getxattr(&one, "user.note", &mut value).is_err());
+}
+
+#[test]
+fn streams_are_sides_of_a_copy() {
+    let place = Place::new();
+    let mut command = place.command(env!("CARGO_BIN_EXE_zonal"));
+    command.args(["cp", "-", "drive.zns:/words"]).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"from a pipe").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(place.must(["cp", "drive.zns:/words", "-"]), b"from a pipe");
+    // Holes are zeroes there.
+    let sparse = fs::File::create(place.path("sparse")).unwrap();
+    sparse.set_len(300_000).unwrap();
+    place.must(["cp", "sparse", "drive.zns:/sparse"]);
+    assert!(place.must(["cat", "drive.zns:/sparse"]) == vec![0; 300_000]);
+}
