@@ -124,7 +124,8 @@ pub(crate) struct Quickstart {
     /// Directory tree to copy [default: part of the Rust toolchain or of /usr/share]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Directory for the drive file and the mount point
+    /// Directory for the drive file and the mount point; where it holds something already, a new
+    /// directory in it [default: a new one in /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) place: Option<PathBuf>,
     /// Zone capacity of the drive, at most its zone size of 96 MiB

@@ -4,6 +4,7 @@
 //! git, SQLite and Python on it, unmounts, checks, mounts again and compares every byte. Without
 //! /dev/fuse the same work runs on the file system as a library.
 
+mod place;
 mod plan;
 mod programs;
 mod report;
@@ -13,22 +14,20 @@ mod verify;
 mod volume;
 mod work;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::mount::UnmountFlags;
 use zonal::file::{CreateOptions, FileDrive};
 use zonal::profile::Changes;
 use zonal::{ByteCount, Profile, SystemClock};
 use zonal_fs::furrow::{self, DataCheck, MkfsOptions, Overwrite};
-use zonal_fuse::unmount::detach;
 
+use self::place::Place;
 use self::plan::Plan;
 use self::programs::PROGRAMS;
 use self::report::Story;
-use self::session::{Session, Way};
+use self::session::Session;
 use self::stop::Stop;
 use self::verify::Sums;
 use crate::args::{Global, Quickstart};
@@ -45,12 +44,12 @@ const DATABASE_TRANSACTIONS: u64 = 1000;
 /// Small files that come and go.
 const MAILS: u64 = 3000;
 
-/// Runs it all; on failure or ^C nothing stays behind.
+/// Runs it all; on failure or ^C nothing of it stays behind.
 pub(crate) fn run(global: &Global, args: &Quickstart) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let place = Place::new(args.place.as_deref())?;
-    let outcome =
-        Plan::new(args.dir.as_deref()).and_then(|plan| story(global, args, &plan, &place, &stop));
+    let plan = Plan::new(args.dir.as_deref())?;
+    let place = Place::new(args)?;
+    let outcome = story(global, args, &plan, &place, &stop);
     if outcome.is_err() {
         place.clear();
         // An operation that ^C broke off fails with an error of its own.
@@ -66,14 +65,14 @@ fn story(
     place: &Place,
     stop: &Stop,
 ) -> Result<()> {
-    let way = place.way(args);
-    let mut story = Story::new(global, plan, &place.drive, &way);
+    let way = &place.way;
+    let mut story = Story::new(global, plan, place);
     story.step("create and format", || {
         create(&place.drive, plan, args)?;
         Ok(String::new())
     })?;
     let session = story.step_with(way.opening(), || {
-        Session::start(&place.drive, &way).map(|session| (session, String::new()))
+        Session::start(place).map(|session| (session, String::new()))
     })?;
     let copied = copy(&mut story, plan, &session, stop)?;
     work(&mut story, &session, stop)?;
@@ -85,7 +84,7 @@ fn story(
     story.step("check", || check(&place.drive))?;
     stop.check()?;
     let session = story.step_with("open again", || {
-        Session::start(&place.drive, &way).map(|session| (session, String::new()))
+        Session::start(place).map(|session| (session, String::new()))
     })?;
     let after = scan(&mut story, ("verify every byte", verify::totals(&before).1), &session, stop)?;
     session.end()?;
@@ -106,7 +105,8 @@ fn create(path: &Path, plan: &Plan, args: &Quickstart) -> Result<()> {
         geometry: changes.geometry()?,
         rules: Profile::ZnsNpo2.rules(),
         uuid: uuid::Uuid::new_v4().into_bytes(),
-        overwrite: zonal::file::Overwrite::Refuse,
+        // The file is the empty one that this run has made.
+        overwrite: zonal::file::Overwrite::Replace,
     };
     FileDrive::create(path, &shape)?;
     let device = device::open(&path.display().to_string(), OpenMode::ReadWrite)?;
@@ -207,75 +207,4 @@ fn check(drive: &Path) -> Result<String> {
 
 fn zones(drive: &Path) -> Result<Vec<zonal::Zone>> {
     device::report(&device::open(&drive.display().to_string(), OpenMode::ReadOnly)?)
-}
-
-/// Where the drive file and the mount point are.
-struct Place {
-    folder: PathBuf,
-    drive: PathBuf,
-    mount: PathBuf,
-}
-
-impl Place {
-    /// A fresh place: what an earlier quickstart left there is removed.
-    fn new(folder: Option<&Path>) -> Result<Self> {
-        let folder = match folder {
-            Some(folder) => folder.to_owned(),
-            None => {
-                let user = rustix::process::getuid().as_raw();
-                PathBuf::from(format!("/var/tmp/zonal-quickstart-{user}"))
-            }
-        };
-        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        let folder =
-            folder.canonicalize().with_context(|| format!("finding {}", folder.display()))?;
-        let place = Self { drive: folder.join("drive.zns"), mount: folder.join("mnt"), folder };
-        if place.drive.exists() {
-            // Locked while mounted: then this fails, and the mount stays as it is.
-            device::open(&place.drive.display().to_string(), OpenMode::ReadWrite)?;
-        }
-        place.clear();
-        fs::create_dir_all(&place.mount)
-            .with_context(|| format!("creating {}", place.mount.display()))?;
-        Ok(place)
-    }
-
-    /// Mounted, if this user can mount here; the reason if not.
-    fn way(&self, args: &Quickstart) -> Way {
-        if args.no_mount {
-            return Way::Library("as asked for".to_owned());
-        }
-        match cannot_mount() {
-            Some(why) => Way::Library(why),
-            None => Way::Mount(self.mount.clone()),
-        }
-    }
-
-    /// Removes the drive, the mount point, and the folder if nothing else is in it.
-    fn clear(&self) {
-        // Each of these may be absent; what cannot be removed will be named by the next step.
-        let _ = detach(&self.mount, UnmountFlags::DETACH);
-        let _ = fs::remove_dir(&self.mount);
-        for ending in ["zns", "log", "counts.json"] {
-            let _ = fs::remove_file(self.drive.with_extension(ending));
-        }
-        let _ = fs::remove_dir(&self.folder);
-    }
-}
-
-/// Why this user cannot mount here, if so.
-fn cannot_mount() -> Option<String> {
-    const FUSE: &str = "/dev/fuse";
-    if let Err(error) = fs::OpenOptions::new().read(true).write(true).open(FUSE) {
-        return Some(match error.kind() {
-            std::io::ErrorKind::NotFound => format!("there is no {FUSE} here"),
-            _ => format!("{FUSE} cannot be opened: {error}"),
-        });
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let helper = std::env::split_paths(&path).any(|folder| folder.join("fusermount3").is_file());
-    if helper || rustix::process::geteuid().is_root() {
-        return None;
-    }
-    Some("to mount as an ordinary user, install the package fuse3".to_owned())
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use zonal::Zone;
 use zonal_fs::furrow::stats::Traffic;
 
+use super::place::Place;
 use super::plan::Plan;
 use super::session::Way;
 use super::verify::{self, Sums};
@@ -46,18 +47,21 @@ pub(super) struct Story {
     source: PathBuf,
     drive: PathBuf,
     way: Way,
+    /// The command that removes what was made.
+    removal: String,
     steps: Vec<Step>,
     start: std::time::Instant,
 }
 
 impl Story {
     /// Begins with what is going to be done.
-    pub(super) fn new(global: &Global, plan: &Plan, drive: &Path, way: &Way) -> Self {
+    pub(super) fn new(global: &Global, plan: &Plan, place: &Place) -> Self {
         let story = Self {
             json: global.json,
             source: plan.source.clone(),
-            drive: drive.to_owned(),
-            way: way.clone(),
+            drive: place.drive.clone(),
+            way: place.way.clone(),
+            removal: place.removal(),
             steps: Vec::new(),
             start: clock::now(),
         };
@@ -65,16 +69,17 @@ impl Story {
             0 => "",
             _ => "\n         (a part of it; --dir DIR copies all of a tree)",
         };
-        let place = match way {
+        let used = match &place.way {
             Way::Mount(point) => format!("mounted at {}", point.display()),
             Way::Library(why) => {
                 format!("used as a library, not mounted:\n         {why}")
             }
         };
         story.say(&format!(
-            "{}\n\n  drive  {}\n  files  Furrow, {place}\n  work   {} files, {}, from\n         {}{part}\n",
+            "{}\n\n  drive  {}{}\n  files  Furrow, {used}\n  work   {} files, {}, from\n         {}{part}\n",
             style("A zoned drive in a file, and a file system on it").bold(),
-            drive.display(),
+            place.drive.display(),
+            left_alone(&place.earlier),
             count(plan.files.len() as u64),
             size(plan.bytes),
             plan.source.display(),
@@ -192,7 +197,6 @@ impl Story {
 
     fn say_next(&self) {
         let (program, drive) = (program(), self.drive.display());
-        let folder = self.drive.parent().unwrap_or(Path::new(".")).display();
         sayln!("{}", style("The drive is yours").bold());
         let mut next = Vec::new();
         if let Way::Mount(point) = &self.way {
@@ -205,8 +209,17 @@ impl Story {
         for (arguments, what) in &next {
             sayln!("  {:15} {program} {arguments}", format!("{what}:"));
         }
-        sayln!("  {:15} rm -r {folder}", "remove it:");
+        sayln!("  {:15} {}", "remove it:", self.removal);
     }
+}
+
+/// A line that names what was there before.
+fn left_alone(earlier: &[PathBuf]) -> String {
+    if earlier.is_empty() {
+        return String::new();
+    }
+    let names: Vec<_> = earlier.iter().map(|folder| folder.display().to_string()).collect();
+    format!("\n         (was there before and stays as it is: {})", names.join(", "))
 }
 
 /// Files and bytes per second.

@@ -17,6 +17,7 @@ use zonal_fs::volume::{self, VolumeOptions};
 use zonal_fuse::daemon;
 use zonal_fuse::unmount::{detach, unmount_and_wait};
 
+use super::place::Place;
 use super::volume::{Mounted, Volume};
 use crate::device::{self, OpenMode};
 
@@ -62,12 +63,12 @@ enum Open {
 }
 
 impl Session {
-    /// Opens the file system on the drive.
-    pub(super) fn start(drive: &Path, way: &Way) -> Result<Self> {
-        let open = match way {
-            Way::Mount(point) => mount(drive, point)?,
+    /// Opens the file system on the drive of a place.
+    pub(super) fn start(place: &Place) -> Result<Self> {
+        let open = match &place.way {
+            Way::Mount(point) => mount(place, point)?,
             Way::Library(_) => {
-                let spec = drive.display().to_string();
+                let spec = place.drive.display().to_string();
                 let device = device::open(&spec, OpenMode::ReadWrite)?;
                 let clock = Arc::new(SystemClock::new());
                 let fs = Furrow::mount(device, clock, MountOptions::default())
@@ -126,14 +127,14 @@ impl Drop for Session {
 }
 
 /// Starts `zonal mount` as its users do.
-fn mount(drive: &Path, point: &Path) -> Result<Open> {
-    let counts = drive.with_extension("counts.json");
+fn mount(place: &Place, point: &Path) -> Result<Open> {
+    let counts = place.counts();
     let program = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new(program);
     command.arg("mount").arg("--foreground");
-    command.arg("--log").arg(drive.with_extension("log"));
+    command.arg("--log").arg(place.log());
     command.arg("--counts").arg(&counts);
-    command.arg(drive).arg(point);
+    command.arg(&place.drive).arg(point);
     daemon::spawn(&mut command).with_context(|| format!("mounting at {}", point.display()))?;
     Ok(Open::Mount { point: point.to_owned(), counts })
 }

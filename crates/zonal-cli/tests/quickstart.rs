@@ -1,0 +1,128 @@
+//! `zonal quickstart` works on what it makes itself: what was there before stays as it was.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
+
+/// A directory of a user: a drive, a mount point with a file, and a tree to be copied.
+struct Home {
+    folder: TempDir,
+    /// The bytes of the drive.
+    drive: Vec<u8>,
+}
+
+impl Home {
+    fn new() -> Self {
+        let mut home = Self { folder: tempfile::tempdir().unwrap(), drive: Vec::new() };
+        fs::create_dir_all(home.path("empty")).unwrap();
+        fs::create_dir_all(home.path("tree")).unwrap();
+        fs::write(home.path("tree/words"), "one two three").unwrap();
+        fs::create_dir_all(home.path("home/mnt")).unwrap();
+        let made = home.zonal(&["create", "home/drive.zns", "--zones", "4", "--zone-size", "1MiB"]);
+        assert!(made.status.success(), "{}", text(&made));
+        home.drive = fs::read(home.path("home/drive.zns")).unwrap();
+        for name in ["drive.log", "drive.counts.json", "mnt/file"] {
+            fs::write(home.path("home").join(name), name).unwrap();
+        }
+        home
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn quickstart(&self, arguments: &[&str]) -> Output {
+        self.zonal(&[&["quickstart"], arguments].concat())
+    }
+
+    fn zonal(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        command.args(arguments);
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What the user had is there, and nothing else.
+    fn is_unchanged(&self) {
+        let read = |name: &str| fs::read(self.path("home").join(name)).unwrap();
+        assert!(read("drive.zns") == self.drive);
+        for name in ["drive.log", "drive.counts.json", "mnt/file"] {
+            assert_eq!(read(name), name.as_bytes());
+        }
+        assert_eq!(fs::read_dir(self.path("home")).unwrap().count(), 4);
+    }
+}
+
+/// A file system in memory at a directory, until it is dropped.
+struct Tmpfs(PathBuf);
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// Runs that fail: before anything is made, and when the drive has its file.
+const FAILING: [&[&str]; 3] = [
+    &["--place", "home", "--dir", "empty"],
+    &["--place", "home", "--dir", "tree", "--zone-capacity", "97MiB"],
+    &["--place", "home", "--dir", "tree", "--zone-capacity", "97MiB", "--no-mount"],
+];
+
+#[test]
+fn a_run_that_fails_leaves_everything_that_was_there_before() {
+    for arguments in FAILING {
+        let home = Home::new();
+        let output = home.quickstart(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", text(&output));
+        home.is_unchanged();
+    }
+}
+
+#[test]
+fn a_file_system_that_others_mounted_stays_mounted() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: mounting needs root");
+        return;
+    }
+    for arguments in FAILING {
+        let home = Home::new();
+        let point = home.path("home/mnt");
+        mount("other", &point, "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
+        let mounted = Tmpfs(point.clone());
+        fs::write(point.join("in-use"), "x").unwrap();
+        let output = home.quickstart(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", text(&output));
+        assert_eq!(fs::read(point.join("in-use")).unwrap(), b"x", "{arguments:?}");
+        drop(mounted);
+        home.is_unchanged();
+    }
+}
+
+#[test]
+fn a_second_run_in_the_same_place_leaves_the_first_drive_alone() {
+    /// Everything that shows whether a file was written or replaced.
+    fn state(path: &Path) -> (u64, u64, i64, i64) {
+        let found = path.metadata().unwrap();
+        (found.ino(), found.blocks(), found.mtime(), found.mtime_nsec())
+    }
+    let home = Home::new();
+    let arguments = ["--place", "new", "--dir", "tree", "--no-mount"];
+    let first = home.quickstart(&arguments);
+    assert!(first.status.success(), "{}", text(&first));
+    let drive = home.path("new/drive.zns");
+    let before = state(&drive);
+    let second = home.quickstart(&arguments);
+    assert!(second.status.success(), "{}", text(&second));
+    assert_eq!(state(&drive), before);
+    assert!(home.path("new/zonal-quickstart/drive.zns").is_file(), "{}", text(&second));
+    home.is_unchanged();
+}
