@@ -10,7 +10,6 @@
 use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use rustix::process::{getegid, geteuid};
@@ -26,7 +25,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     let Some(parent) = Parent::inherited()? else {
-        daemon::spawn(Command::new(env::current_exe()?).args(env::args_os().skip(1)))?;
+        daemon::spawn(daemon::this_program("mount_furrow").args(env::args_os().skip(1)))?;
         return Ok(());
     };
     let (drive, config) = match arguments() {

@@ -1,14 +1,18 @@
 //! Serving in the background: the parent starts the daemon and waits until it is ready or has failed.
 //!
-//! The parent runs the same program again with [`spawn`]; the child serves in the foreground, asks
+//! The parent runs the same program, [`this_program`], again with [`spawn`]; the child serves in the foreground, asks
 //! [`Parent::inherited`] whether a parent waits, and calls [`Parent::ready`] when the mount is
 //! usable, or [`Parent::failed`] with the reason why not. The message travels over the child's
 //! standard output. Nothing here forks a running process: threads and locks stay whole.
 
 use std::env;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::ServeError;
@@ -19,6 +23,16 @@ const MARK: &str = "ZONAL_DAEMON_PIPE";
 
 /// The message that says "ready"; anything else is an error text.
 const READY: &[u8] = b"ready\n";
+
+/// The program that runs here, to be started again under `name`.
+///
+/// The kernel's link to the running file finds it even while an upgrade or a build removes or
+/// replaces the file at its path, and the daemon is of the same version as its parent.
+pub fn this_program(name: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(name);
+    command
+}
 
 /// Starts `command` as a daemon and returns its process id once it is ready, or its error.
 ///
@@ -66,6 +80,7 @@ impl Parent {
         let pipe = rustix::io::fcntl_dupfd_cloexec(io::stdout().as_fd(), 3)?;
         rustix::stdio::dup2_stdout(null()?)?;
         rustix::process::setsid()?;
+        name_process();
         Ok(Some(Self { pipe: File::from(pipe) }))
     }
 
@@ -83,6 +98,16 @@ impl Parent {
     /// Tells the parent why there is no mount.
     pub fn failed(mut self, why: &str) -> io::Result<()> {
         self.pipe.write_all(why.as_bytes())
+    }
+}
+
+/// Gives this process the name under which it was started: the kernel takes it from the path, which
+/// ends in `exe` for all daemons of [`this_program`]. It is for people: nothing depends on it.
+fn name_process() {
+    let started_as = env::args_os().next().unwrap_or_default();
+    let name = Path::new(&started_as).file_name().unwrap_or_default();
+    if let Ok(name) = CString::new(name.as_bytes()) {
+        let _ = rustix::thread::set_name(&name);
     }
 }
 

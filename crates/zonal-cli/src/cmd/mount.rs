@@ -13,7 +13,7 @@ mod remount;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -88,8 +88,7 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
         None => log::of_mount(&args.dir)?,
     };
     log::open(&log)?;
-    let program = std::env::current_exe().context("finding this program")?;
-    let mut command = Command::new(program);
+    let mut command = daemon::this_program("zonal");
     command.arg("mount").arg("--foreground").arg("--log").arg(&log);
     command.args(std::iter::repeat_n("-v", global.verbose.into()));
     if let Some(kind) = args.kind {

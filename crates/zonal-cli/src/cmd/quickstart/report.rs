@@ -245,6 +245,11 @@ fn rounded(rate: f64) -> String {
 /// How this program is started from here: by its name if that finds it, else by its path.
 fn program() -> String {
     let Ok(own) = std::env::current_exe() else { return "zonal".to_owned() };
+    // The kernel says so of a program that was replaced: the new one is at the path itself.
+    let own = match own.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+        Some(path) => PathBuf::from(path),
+        None => own,
+    };
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found =
         std::env::split_paths(&path).map(|folder| folder.join("zonal")).find(|file| file.is_file());

@@ -4,7 +4,6 @@
 //! would wait for each other.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,8 +128,7 @@ impl Drop for Session {
 /// Starts `zonal mount` as its users do.
 fn mount(place: &Place, point: &Path) -> Result<Open> {
     let counts = place.counts();
-    let program = std::env::current_exe().context("finding this program")?;
-    let mut command = Command::new(program);
+    let mut command = daemon::this_program("zonal");
     command.arg("mount").arg("--foreground");
     command.arg("--log").arg(place.log());
     command.arg("--counts").arg(&counts);
