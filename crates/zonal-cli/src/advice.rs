@@ -5,6 +5,7 @@
 use std::io;
 
 use zonal::DeviceError;
+use zonal::output::Refused;
 use zonal_fs::FsError;
 use zonal_fuse::ServeError;
 use zonal_linux::ublk;
@@ -146,6 +147,9 @@ fn of_ublk(error: &ublk::Error) -> Option<String> {
 }
 
 fn of_io(error: &io::Error) -> Option<String> {
+    if error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Refused>) {
+        return Some("name another file for what is written".into());
+    }
     match error.kind() {
         io::ErrorKind::NotFound => Some("check the path".into()),
         io::ErrorKind::PermissionDenied => Some("as the owner of the file, or as root".into()),

@@ -36,6 +36,17 @@ pub(crate) fn open(spec: &str, mode: OpenMode) -> Result<Arc<dyn ZonedDevice>> {
     open_stack(spec, mode).map(|stack| stack.device)
 }
 
+/// Opens `spec` where these files are read meanwhile, so that none of its layers writes to them.
+pub(crate) fn open_beside(
+    inputs: &[PathBuf],
+    spec: &str,
+    mode: OpenMode,
+) -> Result<Arc<dyn ZonedDevice>> {
+    let openers = openers().with_inputs(inputs);
+    let stack = openers.open(spec, mode, Arc::new(SystemClock::new()));
+    stack.map(|stack| stack.device).with_context(|| format!("opening {spec}"))
+}
+
 /// Opens `spec`, and keeps hold of what can be asked of its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
     openers()

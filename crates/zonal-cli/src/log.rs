@@ -1,13 +1,14 @@
 //! Logging: to standard error, to a file with `--log`, and for a background mount to a file of its
 //! own.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use tracing::level_filters::LevelFilter;
+use zonal::output::{self, Existing};
 
 use crate::args::{Command, Global};
 
@@ -33,10 +34,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("creating {}", folder.display()))?;
     }
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
+    output::open(path, Existing::Append, &[])
         .with_context(|| format!("opening the log {}", path.display()))
 }
 

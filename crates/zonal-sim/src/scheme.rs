@@ -26,5 +26,7 @@ fn open(path: &str, _: OpenMode) -> Result<Stack, OpenError> {
     };
     let drive = SimSsd::new(&config).map_err(|error| bad(error.to_string()))?;
     let base = Base::Simulated(drive.clock());
-    Ok(Stack::emulated(drive, base))
+    let mut stack = Stack::emulated(drive, base);
+    stack.files.extend((!path.is_empty()).then(|| path.into()));
+    Ok(stack)
 }

@@ -92,7 +92,7 @@ fn a_saved_config_gives_the_same_experiment_again() {
     let again = run(&first.config, &Changes::default());
     assert_eq!(first, again);
     let dir = tempfile::tempdir().expect("a directory");
-    let files = experiment::save(&first, dir.path()).expect("saved");
+    let files = experiment::save(&first, dir.path(), &[]).expect("saved");
     let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
     assert_eq!(names, ["ways.json", "ways.toml", "ways.csv", "ways.svg"]);
     let saved = std::fs::read_to_string(dir.path().join("ways.toml")).expect("saved");

@@ -23,6 +23,7 @@ mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod nvme;
+pub mod output;
 pub mod placement;
 pub mod profile;
 mod shown;

@@ -52,6 +52,9 @@ pub struct Stack {
     pub failing: Option<Arc<dyn FailZone>>,
     /// What the innermost device is made of.
     pub base: Base,
+    /// The files that are read and written where this device is used: another output is none of
+    /// them.
+    pub files: Vec<PathBuf>,
 }
 
 /// What the innermost device of a stack is made of.
@@ -70,13 +73,17 @@ pub enum Base {
 impl Stack {
     /// A device of the kernel, without layers.
     pub fn of_device(device: Arc<dyn ZonedDevice>) -> Self {
-        Self { device, counters: Vec::new(), failing: None, base: Base::Device }
+        Self { device, counters: Vec::new(), failing: None, base: Base::Device, files: Vec::new() }
     }
 
     /// An emulated drive, made of `base`: one device under two traits.
     pub fn emulated<D: ZonedDevice + FailZone + 'static>(drive: D, base: Base) -> Self {
         let drive = Arc::new(drive);
-        Self { device: drive.clone(), counters: Vec::new(), failing: Some(drive), base }
+        let files = match &base {
+            Base::File(path) => vec![path.clone()],
+            Base::Memory | Base::Simulated(_) | Base::Device => Vec::new(),
+        };
+        Self { device: drive.clone(), counters: Vec::new(), failing: Some(drive), base, files }
     }
 
     /// The clock that shows the device's time: a model's own, or else `clock`.
@@ -138,12 +145,13 @@ pub type PathOpener =
 pub struct Openers {
     schemes: Vec<Scheme>,
     paths: Vec<PathOpener>,
+    inputs: Vec<PathBuf>,
 }
 
 impl Openers {
     /// Drive files, drives in memory, and the layers of this crate.
     pub fn builtin() -> Self {
-        Self { schemes: builtin::SCHEMES.to_vec(), paths: Vec::new() }
+        Self { schemes: builtin::SCHEMES.to_vec(), paths: Vec::new(), inputs: Vec::new() }
     }
 
     /// The same with more schemes.
@@ -163,6 +171,13 @@ impl Openers {
     #[must_use]
     pub fn with_paths(mut self, opener: PathOpener) -> Self {
         self.paths.push(opener);
+        self
+    }
+
+    /// The same where these files are read meanwhile: no layer writes to them.
+    #[must_use]
+    pub fn with_inputs(mut self, inputs: &[PathBuf]) -> Self {
+        self.inputs.extend_from_slice(inputs);
         self
     }
 
@@ -196,7 +211,8 @@ impl Openers {
             layers.push(layer);
             rest = below;
         }
-        let stack = self.open_innermost(rest, mode)?;
+        let mut stack = self.open_innermost(rest, mode)?;
+        stack.files.extend_from_slice(&self.inputs);
         layers.into_iter().rev().try_fold(stack, |stack, layer| layer(stack, &clock))
     }
 

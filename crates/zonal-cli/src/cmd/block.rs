@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use zonal::output::{self, Existing};
 use zonal::{Lba, LbaCount, ZoneId, ZonedDevice};
 
 use crate::args::{Append, Global, Read, Write};
-use crate::device::{self, OpenMode};
+use crate::device::{self, OpenMode, Stack};
 use crate::output::json;
 
 /// Bytes that are held in memory at once.
@@ -23,10 +24,11 @@ struct Done {
 
 /// Reads blocks to a file or to standard output.
 pub(crate) fn read(global: &Global, args: &Read) -> Result<()> {
-    let device = device::open(&args.device, OpenMode::ReadOnly)?;
+    let Stack { device, files, .. } = device::open_stack(&args.device, OpenMode::ReadOnly)?;
     let mut out: Box<dyn io::Write> = match &args.output {
         Some(path) => {
-            Box::new(File::create(path).with_context(|| format!("creating {}", path.display()))?)
+            let file = output::open(path, Existing::Replace, &files);
+            Box::new(file.with_context(|| format!("creating {}", path.display()))?)
         }
         None if global.json => bail!("--json needs --output FILE for the data"),
         None => Box::new(io::stdout().lock()),
@@ -52,7 +54,7 @@ pub(crate) fn read(global: &Global, args: &Read) -> Result<()> {
 
 /// Writes blocks at an address.
 pub(crate) fn write(global: &Global, args: &Write) -> Result<()> {
-    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let device = device::open_beside(args.input.as_slice(), &args.device, OpenMode::ReadWrite)?;
     let mut lba = Lba::new(args.lba);
     each_piece(&*device, args.input.as_deref(), PIECE_BYTES, |data, blocks| {
         device
@@ -72,7 +74,7 @@ pub(crate) fn write(global: &Global, args: &Write) -> Result<()> {
 
 /// Appends blocks to a zone, in pieces as large as the device takes.
 pub(crate) fn append(global: &Global, args: &Append) -> Result<()> {
-    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let device = device::open_beside(args.input.as_slice(), &args.device, OpenMode::ReadWrite)?;
     let geometry = device.geometry();
     let zone = ZoneId::new(args.zone);
     let piece_bytes = geometry.bytes(geometry.max_append()).get().min(PIECE_BYTES);

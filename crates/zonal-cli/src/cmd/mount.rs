@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
-use zonal::SystemClock;
 use zonal::spec::Base;
+use zonal::{SystemClock, output};
 use zonal_fs::vfs::Access;
 use zonal_fuse::control::Control;
 use zonal_fuse::daemon::{self, Parent};
@@ -136,6 +136,9 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         Access::ReadOnly => OpenMode::ReadLocked,
     };
     let stack = release::open_when_released(&args.device, mode)?;
+    if let Some(path) = &args.counts {
+        output::check(path, &stack.files).with_context(|| format!("writing {}", path.display()))?;
+    }
     if let Base::Device = stack.base {
         config.expect_waits();
     }

@@ -8,7 +8,7 @@ mod run;
 mod show;
 mod sweep;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -35,6 +35,15 @@ pub(crate) fn run(global: &Global, command: &SimCommand) -> Result<()> {
         SimCommand::Experiment(args) => experiment::run(global, args),
         SimCommand::Reproduce(args) => experiment::reproduce(global, args),
     }
+}
+
+/// Whether these files of a directory may be written: asked before a simulation takes its time.
+fn check_outputs(folder: &Path, names: &[impl AsRef<Path>], inputs: &[PathBuf]) -> Result<()> {
+    for path in names.iter().map(|name| folder.join(name)) {
+        zonal::output::check(&path, inputs)
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// The config that is meant, with its changes.

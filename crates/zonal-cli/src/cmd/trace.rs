@@ -27,7 +27,8 @@ pub(crate) fn run(global: &Global, command: &TraceCommand) -> Result<()> {
 fn replay_file(global: &Global, args: &Replay) -> Result<()> {
     let name = args.trace.display();
     let mut trace = TraceReader::open(&args.trace)?;
-    let device = device::open(&args.device, OpenMode::ReadWrite)?;
+    let inputs = [args.trace.clone()];
+    let device = device::open_beside(&inputs, &args.device, OpenMode::ReadWrite)?;
     let done = replay(&mut trace, &*device)
         .with_context(|| format!("replaying {name} on {}", args.device))?;
     device.flush().with_context(|| format!("flushing {}", args.device))?;

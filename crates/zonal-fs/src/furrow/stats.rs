@@ -211,7 +211,7 @@ impl Traffic {
 
     /// Leaves it in a file, as JSON, for whoever asks when the mount has ended.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        fs::write(path, serde_json::to_string_pretty(self)? + "\n")
+        zonal::output::write(path, serde_json::to_string_pretty(self)? + "\n", &[])
     }
 
     /// What a mount left in a file.

@@ -19,19 +19,25 @@ struct Document<'a> {
     tables: &'a [Table],
 }
 
-/// Writes an experiment's files into a directory, and tells which.
-pub fn save(section: &Section, dir: &Path) -> Result<Vec<PathBuf>> {
+/// The files that an experiment of this name writes whatever it measures.
+pub fn always(name: &str) -> [String; 2] {
+    [format!("{name}.json"), format!("{name}.toml")]
+}
+
+/// Writes an experiment's files into a directory, none over one of `inputs`, and tells which.
+pub fn save(section: &Section, dir: &Path, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut put = |name: &str, text: &str| {
         let path = dir.join(name);
-        std::fs::write(&path, text)
+        zonal::output::write(&path, text, inputs)
             .map_err(|source| SimError::Io { path: path.display().to_string(), source })?;
         files.push(path);
         Ok(())
     };
     let name = &section.name;
-    put(&format!("{name}.json"), &json(section))?;
-    put(&format!("{name}.toml"), &section.config)?;
+    let [numbers, config] = always(name);
+    put(&numbers, &json(section))?;
+    put(&config, &section.config)?;
     for table in &section.tables {
         put(&format!("{}.csv", table.name), &table.csv())?;
     }

@@ -6,9 +6,11 @@
 //! and is refused.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+
+use zonal::output::{self, Existing};
 
 use super::{Run, Sweep};
 use crate::error::{Result, SimError};
@@ -23,8 +25,7 @@ impl Store {
     /// Opens or makes a file, and locks it against other sweeps.
     pub(super) fn open(path: &Path, sweep: &Sweep) -> Result<Self> {
         let failed = io_error(path);
-        let mut options = OpenOptions::new();
-        let file = options.read(true).append(true).create(true).open(path).map_err(&failed)?;
+        let file = output::open(path, Existing::Resume, &[]).map_err(&failed)?;
         if file.try_lock().is_err() {
             return Err(SimError::sweep(path, 0, "another sweep is writing it"));
         }
@@ -35,20 +36,20 @@ impl Store {
         Ok(store)
     }
 
-    /// How many of `runs` are in the file: their rows and nothing else may be there. A row that
-    /// was torn, when the sweep was stopped, is removed.
+    /// How many of `runs` are in the file: their rows and nothing else may be there, or the file
+    /// stays as it is. A row that was torn, when the sweep was stopped, is removed.
     pub(super) fn resume(&mut self, sweep: &Sweep, runs: &[&Run]) -> Result<usize> {
         let failed = io_error(&self.path);
         let mut text = Vec::new();
         self.file.seek(SeekFrom::Start(0)).map_err(&failed)?;
         self.file.read_to_end(&mut text).map_err(&failed)?;
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        if whole < text.len() {
-            self.file.set_len(whole as u64).map_err(&failed)?;
-            text.truncate(whole);
-        }
-        let rows = parse(&self.path, &text)?;
+        let rows = parse(&self.path, &text[..whole])?;
         let Some((head, rows)) = rows.split_first() else {
+            if !line(&sweep.columns()).starts_with(&text) {
+                return Err(SimError::sweep(&self.path, 1, "this is no CSV of a sweep"));
+            }
+            self.file.set_len(0).map_err(&failed)?;
             self.append(&sweep.columns())?;
             return Ok(0);
         };
@@ -68,6 +69,9 @@ impl Store {
                 );
                 return Err(SimError::sweep(&self.path, line, &what));
             }
+        }
+        if whole < text.len() {
+            self.file.set_len(whole as u64).map_err(&failed)?;
         }
         Ok(rows.len())
     }

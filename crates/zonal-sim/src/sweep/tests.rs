@@ -126,6 +126,13 @@ fn a_file_of_another_sweep_is_refused() {
     assert!(error.contains("line 2: run 1 of sweep"), "{error}");
     // As it was before all this.
     assert_eq!(read(&out), text);
+    // Whatever else a name leads to stays as it is too, also what would be a torn row.
+    let notes = folder.path().join("notes");
+    for content in ["one line", "a line\nand one without its end", "\n\n"] {
+        std::fs::write(&notes, content).expect("written");
+        run(&standard(), &notes, "1/1", 1).expect_err("no CSV of a sweep");
+        assert_eq!(read(&notes), content);
+    }
     let changed = Sweep::plan(&SMALL.replace("seed = 5", "seed = 6"), &[], &[]).expect("a sweep");
     let one = folder.path().join("one.csv");
     run(&changed, &one, "1/1", 1).expect("runs");

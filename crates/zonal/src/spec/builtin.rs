@@ -1,6 +1,6 @@
 //! The schemes of this crate.
 
-use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::layer::fault::{Fault, FaultPlan};
 use crate::layer::meter::Meter;
 use crate::layer::po2::PowerOfTwo;
 use crate::layer::trace::{Trace, TraceContent};
+use crate::output::{self, Existing};
 use crate::profile::Changes;
 use crate::{Clock, DeviceError, MemoryDrive, OpenMode};
 
@@ -93,12 +94,13 @@ fn trace(arguments: &str) -> std::result::Result<Layer, String> {
     if path.is_empty() {
         return Err("trace needs a file: trace(FILE):DEVICE".into());
     }
-    let path = path.to_owned();
-    Ok(Box::new(move |stack, _| {
-        let file = File::create(&path).map_err(|source| {
-            let what = format!("creating {path}");
+    let path = PathBuf::from(path);
+    Ok(Box::new(move |mut stack, _| {
+        let file = output::open(&path, Existing::Replace, &stack.files).map_err(|source| {
+            let what = format!("creating {}", path.display());
             OpenError::from(DeviceError::Io { what, source })
         })?;
+        stack.files.push(path);
         Ok(Stack { device: Arc::new(Trace::new(stack.device, file, content)?), ..stack })
     }))
 }

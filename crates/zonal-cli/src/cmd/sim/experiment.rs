@@ -14,6 +14,9 @@ use crate::args::sim::{How, SimExperiment, SimReproduce};
 use crate::output::table::Table;
 use crate::output::{json, progress};
 
+/// The page that compares published values with ours.
+const PAGE: &str = "index.html";
+
 /// Runs one experiment; prints its tables, or writes its files.
 pub(crate) fn run(global: &Global, args: &SimExperiment) -> Result<()> {
     let text = match &args.config {
@@ -31,8 +34,12 @@ pub(crate) fn run(global: &Global, args: &SimExperiment) -> Result<()> {
         args.config.as_ref().map_or(args.name.word().into(), |path| path.display().to_string());
     let experiment = Experiment::new(args.name, &text, &changes)
         .with_context(|| format!("the config {from}"))?;
+    let inputs: Vec<_> = args.config.iter().chain(overlaid(&args.how)).cloned().collect();
+    if let Some(dir) = &args.out {
+        super::check_outputs(dir, &experiment::always(args.name.word()), &inputs)?;
+    }
     let sections = simulate(vec![experiment], &args.how)?;
-    let files = args.out.as_ref().map(|dir| save(&sections, dir)).transpose()?;
+    let files = args.out.as_ref().map(|dir| save(&sections, dir, &inputs)).transpose()?;
     for section in &sections {
         if global.json {
             say!("{}", experiment::json(section));
@@ -56,11 +63,13 @@ struct Written<'a> {
 /// Runs all experiments and writes the page.
 pub(crate) fn reproduce(global: &Global, args: &SimReproduce) -> Result<()> {
     let changes = changes(&args.how)?;
+    let inputs: Vec<_> = overlaid(&args.how).cloned().collect();
+    super::check_outputs(&args.out, &[PAGE], &inputs)?;
     let sections = simulate(all::all(&changes)?, &args.how)?;
-    let files = save(&sections, &args.out)?;
+    let files = save(&sections, &args.out, &inputs)?;
     let claims: Vec<Claim> = sections.iter().flat_map(|section| section.claims.clone()).collect();
-    let path = args.out.join("index.html");
-    std::fs::write(&path, all::page(sections, &changes).html())
+    let path = args.out.join(PAGE);
+    zonal::output::write(&path, all::page(sections, &changes).html(), &inputs)
         .with_context(|| format!("writing {}", path.display()))?;
     if global.json {
         return json::document(&Written { page: &path, claims: claims.iter().collect(), files });
@@ -92,11 +101,16 @@ fn simulate(experiments: Vec<Experiment>, how: &How) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-fn save(sections: &[Section], dir: &Path) -> Result<Vec<PathBuf>> {
+/// The files with results of real drives.
+fn overlaid(how: &How) -> impl Iterator<Item = &PathBuf> {
+    how.overlay.iter().map(|(_, path)| path)
+}
+
+fn save(sections: &[Section], dir: &Path, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     let mut files = Vec::new();
     for section in sections {
-        files.extend(experiment::save(section, dir)?);
+        files.extend(experiment::save(section, dir, inputs)?);
     }
     Ok(files)
 }

@@ -1,10 +1,11 @@
 //! `zonal sim fs`: file systems on simulated drives of the same flash, compared by what wears it out.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
+use zonal::output;
 use zonal_eval::{Comparison, Verify, compare};
 use zonal_sim::report::svg;
 
@@ -15,11 +16,18 @@ use crate::output::progress::{self, Unit};
 use crate::output::table::Table;
 use crate::output::{json, size};
 
+/// What is written to a directory.
+const FILES: [&str; 4] = ["fs.csv", "fs.json", "fs.toml", "fs.svg"];
+
 /// Runs every set-up and prints the comparison.
 pub(crate) fn run(global: &Global, args: &SimFs) -> Result<()> {
     let SimFs { config, set, seed, .. } = args;
     let simulated = Simulated { config: config.clone(), set: set.clone(), seed: *seed };
     let config = super::load(&simulated)?;
+    let inputs = [PathBuf::from(&args.config)];
+    if let Some(folder) = &args.out {
+        super::check_outputs(folder, &FILES, &inputs)?;
+    }
     let verify = if args.no_verify { Verify::Nothing } else { Verify::Everything };
     let mut bar: Option<(String, ProgressBar)> = None;
     let compared = compare(&config, verify, &mut |set_up, at| {
@@ -38,7 +46,8 @@ pub(crate) fn run(global: &Global, args: &SimFs) -> Result<()> {
     }
     let compared = compared?;
     if let Some(folder) = &args.out {
-        write_all(folder, &compared).with_context(|| format!("writing to {}", folder.display()))?;
+        write_all(folder, &compared, &inputs)
+            .with_context(|| format!("writing to {}", folder.display()))?;
     }
     if global.json {
         return json::document(&compared);
@@ -79,12 +88,17 @@ fn text(compared: &Comparison) -> String {
     )
 }
 
-/// `fs.csv`, `fs.json`, `fs.svg`, and the config with which they are made again.
-fn write_all(folder: &Path, compared: &Comparison) -> Result<()> {
+/// Writes the table, all numbers, the config with which they are made again, and the picture.
+fn write_all(folder: &Path, compared: &Comparison, inputs: &[PathBuf]) -> Result<()> {
     fs::create_dir_all(folder)?;
-    fs::write(folder.join("fs.csv"), compared.table().csv())?;
-    fs::write(folder.join("fs.json"), serde_json::to_string_pretty(compared)? + "\n")?;
-    fs::write(folder.join("fs.toml"), compared.config.to_toml())?;
-    fs::write(folder.join("fs.svg"), svg::draw(&compared.picture()))?;
+    let texts = [
+        compared.table().csv(),
+        serde_json::to_string_pretty(compared)? + "\n",
+        compared.config.to_toml(),
+        svg::draw(&compared.picture()),
+    ];
+    for (name, text) in FILES.iter().zip(texts) {
+        output::write(&folder.join(name), text, inputs)?;
+    }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `zonal sim sweep` and `merge`: many runs into one CSV.
 
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -22,6 +23,8 @@ struct Swept {
 
 /// Does what is not in the CSV yet.
 pub(crate) fn run(global: &Global, args: &SimSweep) -> Result<()> {
+    let config = PathBuf::from(&args.simulated.config);
+    super::check_outputs(Path::new(""), &[&args.out], &[config])?;
     let (text, settings) = super::parts(&args.simulated)?;
     let sweep = Sweep::plan(&text, &settings, &args.over)?;
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
