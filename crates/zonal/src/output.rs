@@ -119,8 +119,8 @@ fn only_takes(found: &Metadata) -> bool {
         })
 }
 
-/// Whether one of the two headers of a drive is there. Who may not read a file is not told.
-fn is_drive(path: &Path) -> bool {
+/// Whether one of the two headers of a drive is there; `false` for a caller who may not read the file.
+pub fn is_drive(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     [0, format::PAGE].into_iter().any(|at| {
         let mut magic = format::MAGIC.map(|_| 0);

@@ -1,14 +1,13 @@
 //! The operands of a copy: which side they are on, and what is no side of one.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use zonal::file::format::MAGIC;
+use zonal::output::is_drive;
 use zonal::shown;
 
 use super::super::Place;
@@ -70,12 +69,8 @@ pub(super) fn last_name(path: &Path) -> Option<&OsStr> {
 
 /// Whether a path is a block device, or a file that holds a drive.
 fn holds_drive(path: &Path) -> bool {
-    let Ok(found) = fs::metadata(path) else { return false };
-    let mut head = [0; 8];
-    found.file_type().is_block_device()
-        || found.is_file()
-            && File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok())
-            && head == MAGIC
+    fs::metadata(path)
+        .is_ok_and(|found| found.file_type().is_block_device() || found.is_file() && is_drive(path))
 }
 
 /// Refuses a copy of which no side is on a drive.
