@@ -4,8 +4,8 @@
 
 use std::io;
 
-use zonal::DeviceError;
 use zonal::output::Refused;
+use zonal::{DeviceError, shown};
 use zonal_fs::FsError;
 use zonal_fuse::ServeError;
 use zonal_linux::ublk;
@@ -112,6 +112,9 @@ fn of_fs(error: &FsError) -> Option<String> {
 
 fn of_serve(error: &ServeError) -> Option<String> {
     match error {
+        ServeError::Dead { point } => {
+            Some(format!("`zonal umount {}`, which clears it; then mount again", shown(point)))
+        }
         ServeError::Busy { .. } => Some("leave the directory and close its files".into()),
         ServeError::NotServed { .. } => {
             Some("`findmnt -t fuse.furrow,fuseblk.furrow,fuse.zonefs,fuseblk.zonefs` lists what is mounted"

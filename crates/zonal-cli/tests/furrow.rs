@@ -225,6 +225,29 @@ fn a_mount_waits_for_the_end_of_the_one_before() {
 }
 
 #[test]
+fn a_mount_whose_process_died_is_called_that_with_how_to_clear_it() {
+    let Some((_folder, drive, dir, log)) = mountable() else { return };
+    let _unmounts = Unmounts(&dir);
+    let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
+    let output = zonal(&mount);
+    must(&output);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (_, daemon) = said.split_once("served by process ").unwrap();
+    let daemon = daemon.split_whitespace().next().unwrap().parse().unwrap();
+    let daemon = rustix::process::Pid::from_raw(daemon).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    wait_until(|| fs::metadata(&dir).is_err());
+    for arguments in [&mount[..], &["stats", text(&dir)], &["reclaim", text(&dir)]] {
+        let said = errors(&zonal(arguments));
+        assert!(said.contains("has died"), "{arguments:?}: {said}");
+        assert!(said.contains(&format!("`zonal umount {}`", text(&dir))), "{arguments:?}: {said}");
+    }
+    must(&zonal(&["umount", text(&dir)]));
+    must(&zonal(&mount));
+    must(&zonal(&["umount", text(&dir)]));
+}
+
+#[test]
 fn a_remount_changes_what_the_kernel_keeps() {
     let Some((folder, drive, dir, log)) = mountable() else { return };
     let helper = helper(&folder);

@@ -28,6 +28,12 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// The process that served a mount has died, and the mount is still there.
+    #[error("the process that served {point} has died")]
+    Dead {
+        /// The directory.
+        point: PathBuf,
+    },
     /// Another process has taken the block device after we let go of it for the kernel.
     #[error(
         "another process took the device while it was being mounted; nothing was written since: {0}"

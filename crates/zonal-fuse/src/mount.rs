@@ -34,7 +34,7 @@ use crate::error::Result;
 use crate::fuse::{Front, make_hidden};
 use crate::latency::Latencies;
 use crate::options::{Access, AsyncDirect, Atime, Audience, MountConfig, Restrict, processors};
-use crate::unmount::{detach_own, sync_own};
+use crate::unmount::{detach_own, is_dead, sync_own};
 use crate::{ServeError, read_only};
 
 /// Between two calls of [`FileSystem::tick`] without need: half of the least age at which what was
@@ -419,11 +419,13 @@ fn mount_point(point: &Path) -> Result<PathBuf> {
         return Err(ServeError::NoFuse);
     }
     let failed = |source| ServeError::Mount { point: point.to_owned(), source };
-    let absolute = point.canonicalize().map_err(failed)?;
-    if !absolute.is_dir() {
-        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    let found = |point: PathBuf| Ok((std::fs::metadata(&point)?, point));
+    match point.canonicalize().and_then(found) {
+        Ok((found, absolute)) if found.is_dir() => Ok(absolute),
+        Ok(_) => Err(failed(io::ErrorKind::NotADirectory.into())),
+        Err(error) if is_dead(&error) => Err(ServeError::Dead { point: point.to_owned() }),
+        Err(error) => Err(failed(error)),
     }
-    Ok(absolute)
 }
 
 fn spec(config: &MountConfig, point: &Path) -> MountSpec {

@@ -96,7 +96,7 @@ pub fn unmount_and_wait(point: &Path, timeout: Duration) -> Result<Unmounted> {
 
 /// Whether an error says that there is no daemon any more. The first request after its end may be one that it
 /// would have got by `io_uring`.
-fn is_dead(error: &io::Error) -> bool {
+pub fn is_dead(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use zonal_fuse::control::Report;
 use zonal_fuse::control::page::page;
+use zonal_fuse::unmount::is_dead;
 use zonal_fuse::{ServeError, control};
 
 use crate::args::{Global, Stats};
@@ -137,6 +138,7 @@ fn read(dir: &Path) -> Result<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => {
             Err(ServeError::NotServed { point: dir.to_owned() }.into())
         }
+        Err(error) if is_dead(&error) => Err(ServeError::Dead { point: dir.to_owned() }.into()),
         read => read.with_context(|| format!("reading the counters of {}", dir.display())),
     }
 }
