@@ -91,11 +91,13 @@ fn of_device(error: &DeviceError) -> Option<String> {
 
 fn of_fs(error: &FsError) -> Option<String> {
     match error {
-        FsError::InUse { .. } => Some("--force to overwrite it: what it holds is lost".into()),
-        FsError::Missing { what: "zonefs", .. } => Some("`zonal mkzonefs DEVICE` makes one".into()),
-        FsError::Missing { .. } => {
+        FsError::Occupied { .. } => Some("--force to overwrite it: what it holds is lost".into()),
+        FsError::Blank { what: "zonefs" } => Some("`zonal mkzonefs DEVICE` makes one".into()),
+        FsError::Blank { .. } => {
             Some("`zonal mkfs DEVICE` makes one, `zonal mkzonefs DEVICE` a zonefs".into())
         }
+        // Whoever follows advice must not lose what a damaged file system still holds.
+        FsError::Missing { .. } => Some("`zonal info DEVICE` tells what it holds".into()),
         FsError::OtherShape { .. } => {
             Some("put the layers it was made through, such as po2:, in front of the device".into())
         }

@@ -474,7 +474,7 @@ pub(crate) struct Ublk {
 
 #[derive(Args)]
 pub(crate) struct Stats {
-    /// Mount point
+    /// Mount point, or the device that is mounted
     pub(crate) dir: PathBuf,
     /// Print again every so many seconds, with rates, until interrupted [default: 2]
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
@@ -493,7 +493,7 @@ pub(crate) struct Top {
 
 #[derive(Args)]
 pub(crate) struct Reclaim {
-    /// Mount point
+    /// Mount point, or the device that is mounted
     pub(crate) dir: PathBuf,
     /// Stop once this share of the unused space is free to be written [default: go on as long as a
     /// zone is worth being emptied]
@@ -510,7 +510,7 @@ pub(crate) struct Reclaim {
 
 #[derive(Args)]
 pub(crate) struct Umount {
-    /// Mount point
+    /// Mount point, or the device that is mounted
     pub(crate) dir: PathBuf,
     /// Seconds to wait until the device is clean
     #[arg(long, default_value_t = 600)]

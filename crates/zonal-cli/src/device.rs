@@ -11,6 +11,8 @@ use zonal::{SystemClock, Zone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::signature::{self, Content};
 
+use crate::mounts;
+
 /// Everything that can be opened by name.
 pub(crate) fn openers() -> Openers {
     Openers::builtin()
@@ -42,6 +44,7 @@ pub(crate) fn open_beside(
     spec: &str,
     mode: OpenMode,
 ) -> Result<Arc<dyn ZonedDevice>> {
+    mounts::refuse_dir(spec)?;
     let openers = openers().with_inputs(inputs);
     let stack = openers.open(spec, mode, Arc::new(SystemClock::new()));
     stack.map(|stack| stack.device).with_context(|| format!("opening {spec}"))
@@ -49,6 +52,7 @@ pub(crate) fn open_beside(
 
 /// Opens `spec`, and keeps hold of what can be asked of its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
+    mounts::refuse_dir(spec)?;
     openers()
         .open(spec, mode, Arc::new(SystemClock::new()))
         .with_context(|| format!("opening {spec}"))

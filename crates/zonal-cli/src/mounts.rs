@@ -1,14 +1,46 @@
-//! The mounts of a device, for the message of a command that finds the device in use.
+//! The mounts of a device: for commands that work on a mount and are given its device, and for the
+//! message of one that finds the device in use.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, bail};
 use zonal::mounts::{self, Mount};
+use zonal::shown;
 
 /// Where a file system of ours on the device at `path` is mounted, if it is.
 pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     let device = path.canonicalize().ok()?;
     mounts::all().ok()?.into_iter().find(|mount| is_of(mount, &device)).map(|mount| mount.point)
+}
+
+/// A mount as a user names it: the directory, or where the device that stands there is mounted.
+pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
+    match named.metadata() {
+        Ok(found) if !found.is_dir() => match place_of(named) {
+            Some(dir) => Ok(dir),
+            None => bail!("{} is not mounted", shown(named)),
+        },
+        // What is no directory either is said by whoever uses it.
+        Ok(_) | Err(_) => Ok(named.to_owned()),
+    }
+}
+
+/// Refuses a directory as a device: it is often the mount of one.
+pub(crate) fn refuse_dir(spec: &str) -> Result<()> {
+    let dir = Path::new(spec);
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    let (dir, ours) = (dir.canonicalize()?, mounts::all()?);
+    match ours.iter().rfind(|mount| mount.point == dir && is_ours(mount)) {
+        Some(mount) => bail!(
+            "{} is where {} is mounted: name that, or use ls(1), cp(1), df(1) and `zonal stats` there",
+            shown(spec),
+            shown(&mount.source)
+        ),
+        None => bail!("{} is a directory, not a device", shown(spec)),
+    }
 }
 
 /// The source of the mount at a directory, as its daemon named it when it mounted.

@@ -167,7 +167,7 @@ fn what_cannot_be_done_is_refused_with_the_reason() {
         (&["cp", "-r", "drive.zns:/", "drive.zns:/in"], "copied into itself"),
         (&["rm", "drive.zns"], "no place on a drive"),
         (&["mv", "drive.zns:/a", "blank.zns:/a"], "one drive at a time"),
-        (&["ls", "blank.zns:/"], "`zonal mkfs blank.zns` makes one"),
+        (&["ls", "blank.zns:/"], "`zonal mkfs DEVICE` makes one"),
         (&["ls", "none.zns:/"], "opening none.zns"),
     ] {
         let said = place.refused(arguments);

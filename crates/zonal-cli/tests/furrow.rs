@@ -98,8 +98,12 @@ fn what_is_not_there_is_said_with_how_to_make_it() {
     must(&zonal(&["mkfs", &layered]));
     for (arguments, what, advice) in [
         (&["check", text(&blank)][..], "made on another device", "the layers it was made through"),
-        (&mount(text(&drive)), "no zonefs on the device", "`zonal mkzonefs DEVICE` makes one"),
-        (&["mkfs", text(&drive)], "the device is in use", "--force to overwrite it"),
+        (
+            &mount(text(&drive)),
+            "no zonefs on the device",
+            "`zonal info DEVICE` tells what it holds",
+        ),
+        (&["mkfs", text(&drive)], "the device already holds a Furrow", "--force to overwrite it"),
     ] {
         let errors = errors(&zonal(arguments));
         assert!(errors.contains(what) && errors.contains(advice), "{arguments:?}: {errors}");
@@ -110,6 +114,28 @@ fn what_is_not_there_is_said_with_how_to_make_it() {
         errors.contains("no Furrow on the device") && errors.contains("`zonal mkfs"),
         "{errors}"
     );
+}
+
+#[test]
+fn nothing_advises_to_make_a_file_system_where_one_may_have_been() {
+    let (folder, drive) = drive();
+    let (dir, log) = (folder.path().join("mnt"), folder.path().join("log"));
+    let place = format!("{}:/", text(&drive));
+    // All superblocks are gone, and all else is there.
+    for zone in ["0", "1", "2", "3"] {
+        must(&zonal(&["zone", "reset", text(&drive), zone]));
+    }
+    for arguments in [
+        &["check", text(&drive)][..],
+        &["mount", text(&drive), text(&dir), "--log", text(&log)],
+        &["dump", text(&drive), "superblock"],
+        &["ls", &place],
+        &["df", text(&drive)],
+    ] {
+        let errors = errors(&zonal(arguments));
+        assert!(errors.contains("it holds data: zone "), "{arguments:?}: {errors}");
+        assert!(!errors.contains("mkfs") && !errors.contains("mkzonefs"), "{errors}");
+    }
 }
 
 /// What mount(8) passes on when it remounts.
@@ -222,6 +248,33 @@ fn a_mount_waits_for_the_end_of_the_one_before() {
     let refused = errors(&zonal(&mount));
     assert!(refused.contains("in use by another process"), "{refused}");
     must(&zonal(&["umount", text(&dir)]));
+}
+
+#[test]
+fn a_mount_is_named_by_its_device_too_and_no_device_by_a_mount() {
+    let Some((folder, drive, dir, log)) = mountable() else { return };
+    let _unmounts = Unmounts(&dir);
+    let said = errors(&zonal(&["info", text(&dir)]));
+    assert!(said.contains("is a directory, not a device"), "{said}");
+    let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
+    must(&zonal(&mount));
+    for arguments in [&["stats"][..], &["reclaim", "--pause"], &["reclaim", "--resume"]] {
+        must(&zonal(&[arguments, &[text(&drive)]].concat()));
+    }
+    for command in ["info", "zones", "check", "ls", "df"] {
+        let said = errors(&zonal(&[command, text(&dir)]));
+        let wanted = format!("is where {} is mounted", text(&drive.canonicalize().unwrap()));
+        assert!(said.contains(&wanted), "{command}: {said}");
+    }
+    must(&zonal(&["umount", text(&drive)]));
+    let said = errors(&zonal(&["umount", text(&drive)]));
+    assert!(said.contains("is not mounted"), "{said}");
+    // A link leads to the mount, as for umount(8).
+    must(&zonal(&mount));
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&dir, &link).unwrap();
+    must(&zonal(&["umount", text(&link)]));
+    must(&zonal(&["check", text(&drive)]));
 }
 
 #[test]

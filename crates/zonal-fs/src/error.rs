@@ -110,7 +110,13 @@ pub enum FsError {
         /// What is wrong with it.
         why: String,
     },
-    /// The device does not hold this file system.
+    /// Nothing is on the device.
+    #[error("no {what} on the device, which is empty")]
+    Blank {
+        /// The file system looked for.
+        what: &'static str,
+    },
+    /// The device holds something, and not this file system.
     #[error("no {what} on the device: {why}")]
     Missing {
         /// The file system looked for.
@@ -151,8 +157,8 @@ pub enum FsError {
         why: String,
     },
     /// The device holds something already.
-    #[error("the device is in use: {what}")]
-    InUse {
+    #[error("the device already holds {what}")]
+    Occupied {
         /// What was found.
         what: String,
     },
@@ -187,6 +193,7 @@ impl FsError {
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::Invalid { .. }
             | Self::Unsuitable { .. }
+            | Self::Blank { .. }
             | Self::Missing { .. }
             | Self::OtherShape { .. }
             | Self::Foreign { .. } => Errno::INVAL,
@@ -203,7 +210,7 @@ impl FsError {
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::SeekBeyondEnd => Errno::NXIO,
             Self::ReadOnly | Self::Device(DeviceError::OpenedReadOnly) => Errno::ROFS,
-            Self::InUse { .. }
+            Self::Occupied { .. }
             | Self::TooManyOpen { .. }
             | Self::Device(DeviceError::Locked { .. }) => Errno::BUSY,
             Self::ZoneLimit(error) => error.errno(),
@@ -240,9 +247,10 @@ mod tests {
             (FsError::ZoneLimit(DeviceError::TooManyOpen { zone, limit: 4 }), 109, "ETOOMANYREFS"),
             (FsError::TooManyOpen { limit: 4 }, 16, "EBUSY"),
             (FsError::Foreign { what: "zonefs", why: String::new() }, 22, "EINVAL"),
+            (FsError::Blank { what: "zonefs" }, 22, "EINVAL"),
             (FsError::Missing { what: "zonefs", why: String::new() }, 22, "EINVAL"),
             (FsError::OtherShape { what: String::new() }, 22, "EINVAL"),
-            (FsError::InUse { what: String::new() }, 16, "EBUSY"),
+            (FsError::Occupied { what: String::new() }, 16, "EBUSY"),
             (FsError::Device(DeviceError::Locked { path: path(), by: None }), 16, "EBUSY"),
             (FsError::Exists, 17, "EEXIST"),
             (FsError::NotDirectory, 20, "ENOTDIR"),

@@ -40,8 +40,8 @@ pub enum Error {
     },
     /// The device holds a zonefs, and the program needs Furrow.
     #[error(
-        "{device} holds a zonefs, whose files only grow at their end. This plugin needs Furrow, which \
-         `zonal mkfs --force` makes there; LevelDB can use a zonefs, with libzonal_leveldb"
+        "{device} holds a zonefs, whose files only grow at their end. This plugin needs a drive with Furrow; \
+         LevelDB can use a zonefs, with libzonal_leveldb"
     )]
     Zonefs {
         /// Its specification.

@@ -94,7 +94,7 @@ fn what_it_holds(path: &Path, error: zonal::DeviceError) -> Error {
     let found = read.ok().and_then(|()| signature::of_bytes(&start));
     let what =
         found.map_or_else(|| "data of an unknown kind".to_owned(), |found| found.to_string());
-    FsError::InUse { what: format!("it holds {what}") }.into()
+    FsError::Occupied { what }.into()
 }
 
 /// What the options change of the profile.

@@ -11,6 +11,7 @@ use zonal_fs::furrow::stats::Blocks;
 
 use super::stats::{command, report};
 use crate::args::{Global, Reclaim};
+use crate::mounts;
 use crate::output::progress::{Unit, bar};
 use crate::output::{json, size};
 
@@ -31,7 +32,7 @@ struct Answer {
 
 /// Does what the arguments say.
 pub(crate) fn run(global: &Global, args: &Reclaim) -> Result<()> {
-    let dir = &args.dir;
+    let dir = &mounts::dir_of(&args.dir)?;
     if args.pause || args.resume {
         let order = if args.pause { "pause" } else { "resume" };
         return send(dir, &format!("reclaim {order}"));

@@ -14,6 +14,7 @@ use zonal_fuse::unmount::is_dead;
 use zonal_fuse::{ServeError, control};
 
 use crate::args::{Global, Stats};
+use crate::mounts;
 
 /// Bounds of the interval: below, the looks would be most of what is counted.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
@@ -23,14 +24,15 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Prints it.
 pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
+    let dir = mounts::dir_of(&args.dir)?;
     match args.watch {
-        Some(seconds) => watch(global, &args.dir, seconds),
+        Some(seconds) => watch(global, &dir, seconds),
         None if global.json => {
-            say!("{}", read(&args.dir)?);
+            say!("{}", read(&dir)?);
             Ok(())
         }
         None => {
-            say!("{}", page(&report(&args.dir)?, None));
+            say!("{}", page(&report(&dir)?, None));
             Ok(())
         }
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use zonal_fuse::unmount::{Unmounted, detach, unmount_and_wait};
 
 use crate::args::{Global, Umount};
+use crate::mounts;
 use crate::output::json;
 
 #[derive(Serialize)]
@@ -18,7 +19,7 @@ struct Answer<'a> {
 
 /// Unmounts.
 pub(crate) fn run(global: &Global, args: &Umount) -> Result<()> {
-    let dir = &args.dir;
+    let dir = &mounts::dir_of(&args.dir)?;
     let mut flags = UnmountFlags::empty();
     flags.set(UnmountFlags::DETACH, args.lazy);
     flags.set(UnmountFlags::FORCE, args.force);

@@ -15,6 +15,7 @@ use super::format::{ZoneGeneration, moved};
 use super::invariant::Problems;
 use super::io::Drive;
 use super::load::inode_of;
+use super::mkfs;
 use super::moves::zone_of;
 use super::planted::Planted;
 use super::recover::{self, Opened};
@@ -88,7 +89,8 @@ pub fn dump(
         for found in &found {
             each(superblock(&found.superblock));
         }
-        return superlog::newest(&found, &bad, Planted::default()).map(drop);
+        let newest = superlog::newest(&found, &bad, Planted::default()).map(drop);
+        return newest.map_err(|error| mkfs::missing(&drive, error));
     }
     let opened = recover::open(&drive, Planted::default(), &mut Problems::default())?;
     let mut rows = |kind: RowKind| each_row(&drive, &opened, kind, each);

@@ -103,8 +103,10 @@ pub(super) fn format(
     }
     let zones = drive.device.report_all()?;
     let held = signature::find(&drive.device)?;
-    if options.overwrite == Overwrite::Refuse {
-        refuse_used(drive, &zones, held.as_ref())?;
+    if options.overwrite == Overwrite::Refuse
+        && let Some(what) = what_it_holds(drive, &zones, held.as_ref())?
+    {
+        return Err(FsError::Occupied { what });
     }
     let mut state = State::new(empty_zones(drive, &zones), NameKey::of(options.uuid));
     let usable = state.zones.usable();
@@ -129,16 +131,20 @@ pub(super) fn format(
     })
 }
 
-/// An error that names what is on the device, if anything.
-fn refuse_used(drive: &Drive, zones: &[Zone], held: Option<&Signature>) -> Result<()> {
-    let found = superlog::find_all(drive).found;
-    if let Ok(superblock) = superlog::newest(&found, &[], Planted::default()) {
+/// What is on the device, if anything, for messages.
+fn what_it_holds(
+    drive: &Drive,
+    zones: &[Zone],
+    found: Option<&Signature>,
+) -> Result<Option<String>> {
+    let superblocks = superlog::find_all(drive).found;
+    if let Ok(superblock) = superlog::newest(&superblocks, &[], Planted::default()) {
         let label = String::from_utf8_lossy(&superblock.label);
         let label = label.trim_end_matches('\0');
-        return Err(FsError::InUse { what: format!("a Furrow file system, label {label:?}") });
+        return Ok(Some(format!("a Furrow file system, label {label:?}")));
     }
-    if let Some(held) = held {
-        return Err(FsError::InUse { what: format!("it holds {held}") });
+    if let Some(found) = found {
+        return Ok(Some(found.to_string()));
     }
     let holds = |zone: &&Zone| {
         !matches!(
@@ -147,17 +153,30 @@ fn refuse_used(drive: &Drive, zones: &[Zone], held: Option<&Signature>) -> Resul
         )
     };
     if let Some(zone) = zones.iter().find(holds) {
-        let what = format!("zone {} is {}", zone.id, zone.cond.name());
-        return Err(FsError::InUse { what });
+        return Ok(Some(format!("data: zone {} is {}", zone.id, zone.cond.name())));
     }
     if zones.first().is_some_and(|zone| zone.cond == ZoneCond::NotWp) {
         let mut block = vec![0; 4096];
         drive.device.read(Lba::ZERO, &mut block)?;
         if block.iter().any(|&byte| byte != 0) {
-            return Err(FsError::InUse { what: "its first block is not zero".into() });
+            return Ok(Some("data: its first block is not zero".into()));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Why there is no Furrow: [`FsError::Blank`] where nothing else is there either, else what is.
+pub(super) fn missing(drive: &Drive, error: FsError) -> FsError {
+    let FsError::Missing { what, why } = error else { return error };
+    let held = || -> Result<Option<String>> {
+        let found = signature::find(&drive.device)?;
+        what_it_holds(drive, &drive.device.report_all()?, found.as_ref())
+    };
+    match held() {
+        Ok(None) => FsError::Blank { what },
+        Ok(Some(held)) => FsError::Missing { what, why: format!("it holds {held}; {why}") },
+        Err(_) => FsError::Missing { what, why },
+    }
 }
 
 fn empty_zones(drive: &Drive, zones: &[Zone]) -> Zones {

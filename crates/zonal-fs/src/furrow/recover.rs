@@ -21,6 +21,7 @@ use super::io::Drive;
 use super::journal::{Journal, Trust, first_valid, read_record};
 use super::losses::Losses;
 use super::lost_blocks::lost_generations;
+use super::mkfs;
 use super::names::NameKey;
 use super::planted::{Planted, PlantedBug};
 use super::remake;
@@ -139,7 +140,8 @@ fn base_of(drive: &Drive, opened: &Opened, problems: &mut Problems) -> Result<Ba
 /// `problems`.
 pub(super) fn open(drive: &Drive, planted: Planted, problems: &mut Problems) -> Result<Opened> {
     let superlog::Search { found, bad, is_stale } = superlog::find_all(drive);
-    let superblock = *superlog::newest(&found, &bad, planted)?;
+    let newest = superlog::newest(&found, &bad, planted);
+    let superblock = *newest.map_err(|error| mkfs::missing(drive, error))?;
     for why in bad {
         problems.add(rule::SUPERBLOCKS, why);
     }

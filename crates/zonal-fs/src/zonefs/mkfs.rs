@@ -62,7 +62,7 @@ pub fn mkfs(
     if options.overwrite == Overwrite::Refuse
         && let Some(found) = signature::find(device)?
     {
-        return Err(FsError::InUse { what: format!("it holds {found}") });
+        return Err(FsError::Occupied { what: found.to_string() });
     }
     report.zones_reset = reset_used(device, &zones, progress)?;
     signature::wipe(device)?;
@@ -205,7 +205,7 @@ mod tests {
         let options = MkfsOptions { label: "tape".into(), ..MkfsOptions::default() };
         format(&drive, &options).unwrap();
         let error = format(&drive, &options).unwrap_err();
-        assert_eq!(error.to_string(), "the device is in use: it holds zonefs, label \"tape\"");
+        assert_eq!(error.to_string(), "the device already holds zonefs, label \"tape\"");
         assert_eq!(error.errno(), 16, "EBUSY");
         format(&drive, &force()).unwrap();
         assert_eq!(Superblock::read(&drive).unwrap().label.text(), "");

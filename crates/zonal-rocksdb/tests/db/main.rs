@@ -149,7 +149,7 @@ fn what_cannot_be_opened_is_refused_with_the_reason() {
     place.make_zonefs("zonefs.zns");
     let uri = format!("zonal://{}", place.path("zonefs.zns").display());
     refuses(&mut place.db_bench_at(&uri), "zonefs.zns holds a zonefs");
-    refuses(&mut place.db_bench_at(&uri), "`zonal mkfs --force` makes there; LevelDB can use");
+    refuses(&mut place.db_bench_at(&uri), "needs a drive with Furrow; LevelDB can use");
     refuses(&mut place.db_bench_at("zonal://mem:?format=zonefs"), "holds a zonefs");
     refuses(&mut place.db_bench_at("zonal://mem:?colour=blue"), "no option \"colour=blue\"");
 }

@@ -82,9 +82,8 @@ fn open(spec: &str, access: Access) -> Result<Volume> {
         },
         ..VolumeOptions::default()
     };
-    Volume::mount(Arc::clone(&device), Arc::new(SystemClock::new()), &options).with_context(|| {
-        format!("{spec} has no file system that can be used; `zonal mkfs {spec}` makes one")
-    })
+    Volume::mount(Arc::clone(&device), Arc::new(SystemClock::new()), &options)
+        .with_context(|| format!("opening the file system of {}", shown(spec)))
 }
 
 /// Runs `action` on the drive of `places`, which must be one, and makes its changes durable.
