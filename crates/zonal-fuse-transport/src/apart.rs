@@ -70,7 +70,9 @@ pub fn run(call: Call) -> io::Result<()> {
 
 fn make(call: &Call) -> rustix::io::Result<()> {
     match call {
-        Call::Unmount { point, flags } => rustix::mount::unmount(point, *flags),
+        Call::Unmount { point, flags } => {
+            rustix::mount::unmount(point, *flags | UnmountFlags::NOFOLLOW)
+        }
         Call::Remount { point, flags } => rustix::mount::mount_remount(point, *flags, ""),
         Call::Sync { point, device } => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

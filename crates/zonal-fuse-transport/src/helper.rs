@@ -5,13 +5,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rustix::cmsg_space;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::Errno;
 use crate::device::Device;
+use crate::program;
 
 const PROGRAM: &str = "fusermount3";
 
@@ -21,7 +22,7 @@ const SOCKET: &str = "_FUSE_COMMFD";
 /// Mounts with these options.
 pub(crate) fn mount(point: &Path, options: &str) -> io::Result<Device> {
     let (ours, theirs) = UnixStream::pair()?;
-    let mut helper = Command::new(PROGRAM);
+    let mut helper = program::command(PROGRAM);
     helper.args(["-o", options, "--"]).arg(point).env(SOCKET, "0");
     // As its standard input, the socket gets across without a hole for other descriptors.
     helper.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -45,7 +46,7 @@ pub(crate) fn mount(point: &Path, options: &str) -> io::Result<Device> {
 
 /// Unmounts, at once for those who look and later for those who have files open.
 pub(crate) fn unmount(point: &Path) -> io::Result<()> {
-    let mut helper = Command::new(PROGRAM);
+    let mut helper = program::command(PROGRAM);
     helper.args(["-u", "-q", "-z", "--"]).arg(point).stdin(Stdio::null());
     let output = helper.output().map_err(|error| missing(&error))?;
     if output.status.success() {

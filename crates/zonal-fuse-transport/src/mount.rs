@@ -103,7 +103,7 @@ impl Mount {
 
     fn detach(&self, flags: UnmountFlags) -> io::Result<()> {
         match self.kind {
-            Kind::Fuse => Ok(rustix::mount::unmount(&self.point, flags)?),
+            Kind::Fuse => Ok(rustix::mount::unmount(&self.point, flags | UnmountFlags::NOFOLLOW)?),
             // The kernel waits for our answer, and we may not be able to give it any more. Then the
             // call returns when the connection closes.
             Kind::Fuseblk => {
@@ -137,7 +137,8 @@ fn mount_as_root(spec: &MountSpec) -> io::Result<Option<Device>> {
     match rustix::mount::mount(&*spec.source, &spec.point, spec.kind.name(), spec.flags, &*data) {
         // A `fuseblk` that another process has mounted is shown at one more place.
         Ok(()) if !device.is_mounted() => {
-            rustix::mount::unmount(&spec.point, UnmountFlags::DETACH)?;
+            let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+            rustix::mount::unmount(&spec.point, flags)?;
             Err(Errno::BUSY.into())
         }
         Ok(()) => Ok(Some(device)),

@@ -30,3 +30,4 @@ pub use mount::{Served, serve, serve_on};
 pub use options::MountConfig;
 pub use zonal_fuse_transport::Transport;
 pub use zonal_fuse_transport::mount::Kind;
+pub use zonal_fuse_transport::program;

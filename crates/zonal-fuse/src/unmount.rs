@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +18,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zonal::mounts;
 use zonal_fuse_transport::apart::{self, Call};
+use zonal_fuse_transport::program;
 
 use crate::error::Result;
 use crate::users::users_of;
@@ -115,7 +116,7 @@ fn mounts_of(point: &Path) -> io::Result<usize> {
 fn sync(point: &Path, timeout: Duration) -> io::Result<()> {
     let stats = point.join(control::NAME).join("stats");
     let target = if stats.exists() { &stats } else { point };
-    let spawned = Command::new("sync")
+    let spawned = program::command("sync")
         .arg("--")
         .arg(target)
         .stdin(Stdio::null())
@@ -193,7 +194,9 @@ pub fn detach(point: &Path, flags: UnmountFlags) -> Result<()> {
 }
 
 fn try_to_detach(point: &Path, flags: UnmountFlags) -> Result<()> {
-    detached(point, flags, rustix::mount::unmount(point, flags))
+    // What the name leads to now: nobody turns it into a link to another mount meanwhile.
+    let found = point.canonicalize().unwrap_or_else(|_| point.to_owned());
+    detached(point, flags, rustix::mount::unmount(found, flags | UnmountFlags::NOFOLLOW))
 }
 
 /// Says who uses a mount that is busy.
@@ -243,7 +246,7 @@ fn busy(point: &Path) -> ServeError {
 }
 
 fn detach_as_user(point: &Path, flags: UnmountFlags) -> Result<()> {
-    let mut helper = Command::new("fusermount3");
+    let mut helper = program::command("fusermount3");
     // It tells the errno as text only, which must not be translated.
     helper.env("LC_ALL", "C").arg("-u");
     if flags.contains(UnmountFlags::DETACH) {

@@ -4,9 +4,9 @@
 //! where a mount has options of its own in user space; `mount --fake` records one, `uhelper`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use zonal_fuse::{Kind, MountConfig};
+use zonal_fuse::{Kind, MountConfig, program};
 
 /// Records the helper, if there is one: a package installs it.
 pub(super) fn record(config: &MountConfig, kind: Kind) {
@@ -15,7 +15,7 @@ pub(super) fn record(config: &MountConfig, kind: Kind) {
     if !rustix::process::geteuid().is_root() || !Path::new(&helper).exists() {
         return;
     }
-    let mut mount = Command::new("mount");
+    let mut mount = program::command("mount");
     mount.args(["--internal-only", "--fake", "-t", &kind, "-o", &format!("uhelper={kind}")]);
     mount.arg(&config.source).arg(&config.mount_point).stdin(Stdio::null());
     match mount.output() {

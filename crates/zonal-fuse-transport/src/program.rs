@@ -1,0 +1,32 @@
+//! Programs of the system that are run for what only they may do, or can.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where a system has its programs.
+const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+
+/// A program by its name: as root one of the system, whatever the environment says. Root may have a
+/// `PATH` of somebody else.
+pub fn command(name: &str) -> Command {
+    Command::new(if rustix::process::geteuid().is_root() { of_system(name) } else { name.into() })
+}
+
+fn of_system(name: &str) -> PathBuf {
+    let mut places = PLACES.iter().map(|place| Path::new(place).join(name));
+    // One that is not there is named by where it would be.
+    places.find(|path| path.exists()).unwrap_or_else(|| Path::new(PLACES[0]).join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_runs_programs_of_the_system_alone() {
+        assert_eq!(of_system("no-such-program"), Path::new("/usr/bin/no-such-program"));
+        assert!(of_system("sh").is_absolute());
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(Path::new(command("sh").get_program()).is_absolute(), is_root);
+    }
+}
