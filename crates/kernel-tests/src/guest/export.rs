@@ -203,6 +203,16 @@ pub(super) fn disk(nqn: &str, namespace: u32) -> Result<PathBuf> {
     node.context("it has appeared")
 }
 
+/// What a file in a disk's `queue` says. The kernel makes them a moment after the disk's node, which is
+/// a while on a busy host.
+pub(super) fn queue_attribute(disk: &Path, attribute: &str) -> Result<String> {
+    let name = disk.file_name().context("a disk's name")?;
+    let path = Path::new("/sys/block").join(name).join("queue").join(attribute);
+    wait_for(|| Ok(path.exists()))?;
+    let found = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(found.trim().to_owned())
+}
+
 /// Waits until something is so, as long as it takes.
 pub(super) fn wait_for(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     while !is_so()? {

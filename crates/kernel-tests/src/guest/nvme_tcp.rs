@@ -2,12 +2,11 @@
 //! zones, and makes and uses a zonefs on them. The kernel is spoken to through /dev/nvme-fabrics.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::export::Export;
+use super::export::{Export, queue_attribute};
 use xtask::run;
 use xtask::tally::Tally;
 
@@ -21,15 +20,14 @@ pub(super) fn checks(tally: &mut Tally) {
 /// A served drive whose zones are a power of two only by an adapter, and the kernel's zonefs on it.
 fn attach(options: &str) -> Result<()> {
     let (export, disk) = Export::nvme_tcp("po2:mem:zone=3M,zones=32,open=8,active=12", options)?;
-    let queue = Path::new("/sys/block").join(disk.file_name().context("a disk's name")?);
     for (attribute, expected) in [
         ("zoned", "host-managed"),
         ("chunk_sectors", "8192"),
         ("max_open_zones", "8"),
         ("max_active_zones", "12"),
     ] {
-        let found = fs::read_to_string(queue.join("queue").join(attribute))?;
-        ensure!(found.trim() == expected, "{attribute} is {found}, not {expected}");
+        let found = queue_attribute(&disk, attribute)?;
+        ensure!(found == expected, "{attribute} is {found}, not {expected}");
     }
     run::quietly(Command::new("mkzonefs").arg("-f").arg(&disk))?;
     fs::create_dir_all("/tmp/served")?;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::export::{Export, wait_for};
+use super::export::{Export, queue_attribute, wait_for};
 use super::side::{ZONAL, next_number, zonal};
 use xtask::run;
 use xtask::tally::Tally;
@@ -89,7 +89,6 @@ fn attributes() -> Result<()> {
     let drive =
         "mem:block=512,zone=4M,capacity=3M,zones=40,conventional=0,open=8,active=12,append=64K";
     let (export, disk) = Export::ublk(drive, &[])?;
-    let queue = Path::new("/sys/block").join(disk.file_name().context("a name")?).join("queue");
     for (attribute, expected) in [
         ("zoned", "host-managed"),
         ("chunk_sectors", "8192"),
@@ -102,8 +101,8 @@ fn attributes() -> Result<()> {
         ("fua", "1"),
         ("discard_max_bytes", "0"),
     ] {
-        let found = fs::read_to_string(queue.join(attribute))?;
-        ensure!(found.trim() == expected, "{attribute} is {found}, not {expected}");
+        let found = queue_attribute(&disk, attribute)?;
+        ensure!(found == expected, "{attribute} is {found}, not {expected}");
     }
     let capacity = blkzone(&["capacity"], &disk)?;
     ensure!(capacity.trim().ends_with("3c000"), "a capacity of {capacity}");
@@ -113,10 +112,8 @@ fn attributes() -> Result<()> {
 /// `BLKDISCARD` in conventional zones, also across two of them, and not in others.
 fn discards() -> Result<()> {
     let (export, disk) = Export::ublk("mem:zone=4M,zones=12,conventional=3", &[])?;
-    let name = disk.file_name().context("a name")?.to_owned();
-    let most =
-        fs::read_to_string(Path::new("/sys/block").join(name).join("queue/discard_max_bytes"))?;
-    ensure!(most.trim() == "4194304", "discard_max_bytes is {most}");
+    let most = queue_attribute(&disk, "discard_max_bytes")?;
+    ensure!(most == "4194304", "discard_max_bytes is {most}");
     let data = vec![7; 12 << 20];
     let file = File::options().read(true).write(true).open(&disk)?;
     file.write_all_at(&data, 0)?;
