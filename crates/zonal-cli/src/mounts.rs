@@ -16,6 +16,11 @@ pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
 
 /// A mount as a user names it: the directory, or where the device that stands there is mounted.
 pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
+    // Not even stat(2) returns from a mount whose process hangs, and that is one to be unmounted.
+    let found = named.canonicalize();
+    if found.is_ok_and(|found| is_mount_point(&found)) {
+        return Ok(named.to_owned());
+    }
     match named.metadata() {
         Ok(found) if !found.is_dir() => match place_of(named) {
             Some(dir) => Ok(dir),
@@ -24,6 +29,10 @@ pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
         // What is no directory either is said by whoever uses it.
         Ok(_) | Err(_) => Ok(named.to_owned()),
     }
+}
+
+fn is_mount_point(dir: &Path) -> bool {
+    mounts::all().is_ok_and(|mounts| mounts.iter().any(|mount| mount.point == dir))
 }
 
 /// Refuses a directory as a device: it is often the mount of one.

@@ -280,6 +280,22 @@ fn a_mount_is_named_by_its_device_too_and_no_device_by_a_mount() {
 }
 
 #[test]
+fn a_mount_whose_process_hangs_is_taken_away_without_asking_it() {
+    let Some((_folder, drive, dir, log)) = mountable() else { return };
+    let _unmounts = Unmounts(&dir);
+    let output = zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]);
+    must(&output);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (_, daemon) = said.split_once("served by process ").unwrap();
+    let daemon = daemon.split_whitespace().next().unwrap().parse().unwrap();
+    let daemon = rustix::process::Pid::from_raw(daemon).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::STOP).unwrap();
+    must(&zonal(&["umount", "--lazy", text(&dir)]));
+    rustix::process::kill_process(daemon, rustix::process::Signal::CONT).unwrap();
+    wait_until(|| zonal(&["check", text(&drive)]).status.success());
+}
+
+#[test]
 fn a_mount_whose_process_died_is_called_that_with_how_to_clear_it() {
     let Some((_folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
