@@ -44,16 +44,17 @@ pub(crate) fn open_beside(
     spec: &str,
     mode: OpenMode,
 ) -> Result<Arc<dyn ZonedDevice>> {
-    mounts::refuse_dir(spec)?;
-    let openers = openers().with_inputs(inputs);
-    let stack = openers.open(spec, mode, Arc::new(SystemClock::new()));
-    stack.map(|stack| stack.device).with_context(|| format!("opening {spec}"))
+    open_with(&openers().with_inputs(inputs), spec, mode).map(|stack| stack.device)
 }
 
 /// Opens `spec`, and keeps hold of what can be asked of its layers.
 pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
+    open_with(&openers(), spec, mode)
+}
+
+fn open_with(openers: &Openers, spec: &str, mode: OpenMode) -> Result<Stack> {
     mounts::refuse_dir(spec)?;
-    openers()
+    openers
         .open(spec, mode, Arc::new(SystemClock::new()))
         .with_context(|| format!("opening {spec}"))
 }

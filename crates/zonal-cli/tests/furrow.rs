@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zonal::wait::wait_until;
 use zonal::{FileDrive, OpenMode};
@@ -62,6 +63,12 @@ impl Drop for Unmounts<'_> {
     fn drop(&mut self) {
         drop(zonal(&["umount", "--lazy", text(self.0)]));
     }
+}
+
+/// The process that serves a mount.
+fn daemon(dir: &Path) -> Pid {
+    let daemon = zonal_fuse::unmount::daemon_of(dir).unwrap();
+    Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap()
 }
 
 /// What mount(8) calls for this kind of file system.
@@ -283,15 +290,11 @@ fn a_mount_is_named_by_its_device_too_and_no_device_by_a_mount() {
 fn a_mount_whose_process_hangs_is_taken_away_without_asking_it() {
     let Some((_folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
-    let output = zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]);
-    must(&output);
-    let said = String::from_utf8(output.stdout).unwrap();
-    let (_, daemon) = said.split_once("served by process ").unwrap();
-    let daemon = daemon.split_whitespace().next().unwrap().parse().unwrap();
-    let daemon = rustix::process::Pid::from_raw(daemon).unwrap();
-    rustix::process::kill_process(daemon, rustix::process::Signal::STOP).unwrap();
+    must(&zonal(&["mount", text(&drive), text(&dir), "--log", text(&log)]));
+    let daemon = daemon(&dir);
+    kill_process(daemon, Signal::STOP).unwrap();
     must(&zonal(&["umount", "--lazy", text(&dir)]));
-    rustix::process::kill_process(daemon, rustix::process::Signal::CONT).unwrap();
+    kill_process(daemon, Signal::CONT).unwrap();
     wait_until(|| zonal(&["check", text(&drive)]).status.success());
 }
 
@@ -300,13 +303,8 @@ fn a_mount_whose_process_died_is_called_that_with_how_to_clear_it() {
     let Some((_folder, drive, dir, log)) = mountable() else { return };
     let _unmounts = Unmounts(&dir);
     let mount = ["mount", text(&drive), text(&dir), "--log", text(&log)];
-    let output = zonal(&mount);
-    must(&output);
-    let said = String::from_utf8(output.stdout).unwrap();
-    let (_, daemon) = said.split_once("served by process ").unwrap();
-    let daemon = daemon.split_whitespace().next().unwrap().parse().unwrap();
-    let daemon = rustix::process::Pid::from_raw(daemon).unwrap();
-    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    must(&zonal(&mount));
+    kill_process(daemon(&dir), Signal::KILL).unwrap();
     wait_until(|| fs::metadata(&dir).is_err());
     for arguments in [&mount[..], &["stats", text(&dir)], &["reclaim", text(&dir)]] {
         let said = errors(&zonal(arguments));

@@ -30,7 +30,7 @@ pub(crate) struct List {
     pub(crate) recursive: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Copy {
     #[arg(

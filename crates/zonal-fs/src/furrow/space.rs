@@ -1,5 +1,5 @@
-//! Space: what files may fill, what metadata keeps, and what is left. Whoever sells, shows or refuses
-//! space asks here; [`layout`](super::layout) has the arithmetic.
+//! Space: what files may fill, what metadata keeps, and what is left. The parts that promise, show
+//! or refuse space ask here; [`layout`](super::layout) has the arithmetic.
 //!
 //! Files may fill a number of blocks that does not depend on how large they are: as long as the
 //! rows are no more than were [planned](Rows::bytes_at_most) for, a file takes the blocks that it
@@ -33,13 +33,13 @@ impl Space {
 }
 
 impl Furrow {
-    /// Bytes that all rows take in a copy of the table, those that wait for a commit too.
-    pub(super) fn packed_rows(&self, state: &State) -> Rows {
+    /// Bytes that all rows take in a copy of the table, including those that wait for a commit.
+    fn packed_rows(&self, state: &State) -> Rows {
         state.totals.rows(self.view.packed_bytes(state.changes.bytes))
     }
 
     /// Blocks that files may fill now.
-    pub(super) fn user_blocks(&self, state: &State) -> u64 {
+    fn user_blocks(&self, state: &State) -> u64 {
         self.user_blocks_with(state, self.packed_rows(state))
     }
 
@@ -67,10 +67,9 @@ impl Furrow {
         self.packed_rows(state).bytes().max(self.space.rows_planned)
     }
 
-    /// Bytes of rows for which metadata has its zones. What rows take in the table goes up and down
-    /// with what is garbage in it, and two zones more are all the room that writers have. So it is as
-    /// many as rows take before they are compressed, which changes slowly, but no more than were
-    /// planned.
+    /// Bytes of rows for which metadata has its zones: the uncompressed size of all rows, up to the
+    /// planned size. The size of the table goes up and down with its garbage; if the zones followed
+    /// that, metadata would at times take two zones at once, which may be all the room of writers.
     pub(super) fn rows_wanted(&self, state: &State) -> u64 {
         state.totals.row_bytes.min(self.rows_planned(state))
     }

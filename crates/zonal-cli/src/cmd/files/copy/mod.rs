@@ -1,8 +1,9 @@
 //! `zonal cp` and `zonal cat`: files between this machine and drives, in every direction.
 //!
-//! It does as cp(1) of coreutils does, which a test compares; docs/semantics.md has the rules as a
-//! table. What differs: a copy of a tree follows no link that stands where it writes, so nothing is
-//! written outside its target, and what `-p` cannot keep is said and makes the command fail.
+//! It does as cp(1) of coreutils does, which a test compares; docs/semantics.md has the rules as
+//! a table. Two rules differ. A copy of a tree follows no link that stands where it writes, so
+//! that it writes nothing outside its target. The command reports each attribute that `-p` cannot
+//! keep, and fails.
 
 mod drive;
 mod host;
@@ -36,7 +37,7 @@ const PIECE: usize = 1 << 20;
 /// Permission bits without setuid, setgid and sticky.
 const PERM: u16 = 0o777;
 
-/// The same of directories, of which all may write to some and delete only what is theirs.
+/// The same of directories, whose sticky bit lets users delete only files of their own.
 const DIR_PERM: u16 = 0o1777;
 
 /// Setuid and setgid.
@@ -69,10 +70,7 @@ pub(crate) fn run(args: &Copy) -> Result<()> {
 
 /// Prints contents of files of drives.
 pub(crate) fn cat(args: &Cat) -> Result<()> {
-    let (recursive, archive, preserve) = (false, false, false);
-    let (no_dereference, dereference) = (false, false);
-    let (sources, target) = (args.places.clone(), "-".into());
-    run(&Copy { sources, target, recursive, archive, preserve, no_dereference, dereference })
+    run(&Copy { sources: args.places.clone(), target: "-".into(), ..Copy::default() })
 }
 
 /// Where in a copy a file is.
@@ -82,6 +80,17 @@ enum Depth {
     Operand,
     /// It is in a directory that is copied.
     Inside,
+}
+
+/// A file, and the place of its copy.
+#[derive(Clone, Copy)]
+struct Item<'a> {
+    from: &'a dyn Spot,
+    found: &'a Facts,
+    to: &'a dyn Spot,
+    /// The file that stands at the place of the copy.
+    there: Option<&'a Facts>,
+    depth: Depth,
 }
 
 struct Copier<'a> {
@@ -94,7 +103,7 @@ struct Copier<'a> {
     umask: u16,
     buffer: Vec<u8>,
     bar: ProgressBar,
-    /// What was said not to be copied or kept.
+    /// How many failures the command has reported.
     failures: usize,
 }
 
@@ -121,7 +130,7 @@ impl<'a> Copier<'a> {
         })
     }
 
-    /// Says what is not copied, or not kept.
+    /// Reports a failure that does not end the copy.
     fn report(&mut self, error: &anyhow::Error) {
         self.failures += 1;
         self.bar.suspend(|| advice::print(error));
@@ -177,8 +186,7 @@ impl<'a> Copier<'a> {
     }
 
     fn print_content(&mut self, from: &dyn Spot) -> Result<()> {
-        let found = from.facts(Links::Follow)?.ok_or(FsError::NotFound);
-        let found = found.with_context(|| from.shown())?;
+        let found = facts_of(from, Links::Follow)?;
         ensure!(found.kind != FileKind::Directory, "{} is a directory", from.shown());
         let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
         let mut output = HostContent::stream(output, Path::new("standard output"));
@@ -195,19 +203,17 @@ impl<'a> Copier<'a> {
 
     /// Whether a link that is to be copied is followed.
     fn links(&self, depth: Depth) -> Links {
-        let is_recursive = self.args.recursive || self.args.archive;
-        let keeps = self.args.no_dereference || self.args.archive || is_recursive;
-        match depth {
-            Depth::Operand | Depth::Inside if self.args.dereference => Links::Follow,
-            Depth::Operand if !keeps => Links::Follow,
-            Depth::Operand | Depth::Inside => Links::Keep,
-        }
+        let keeps = self.args.no_dereference || self.is_recursive();
+        let follows = self.args.dereference || (depth == Depth::Operand && !keeps);
+        if follows { Links::Follow } else { Links::Keep }
+    }
+
+    fn is_recursive(&self) -> bool {
+        self.args.recursive || self.args.archive
     }
 
     fn copy(&mut self, from: &dyn Spot, to: Box<dyn Spot>, depth: Depth) -> Result<()> {
-        let links = self.links(depth);
-        let found = from.facts(links)?.ok_or(FsError::NotFound);
-        let found = found.with_context(|| from.shown())?;
+        let found = facts_of(from, self.links(depth))?;
         let there = to.facts(Links::Keep)?;
         for seen in [there.clone(), to.facts(Links::Follow).unwrap_or(None)].into_iter().flatten() {
             if seen.id == found.id {
@@ -221,25 +227,17 @@ impl<'a> Copier<'a> {
             }
             return to.link(&**first);
         }
-        let is_recursive = self.args.recursive || self.args.archive;
+        let item = Item { from, found: &found, to: &*to, there: there.as_ref(), depth };
         match found.kind {
-            FileKind::Directory => {
-                self.copy_directory(from, &*to, (&found, there.as_ref()), depth)?;
-            }
-            FileKind::Regular => self.copy_file(from, &*to, (&found, there.as_ref()), depth)?,
-            FileKind::Symlink => {
-                remove_other(from, &*to, there.as_ref())?;
-                to.make(&Made::Symlink { target: from.read_link()? })?;
-                self.keep(from, &*to, &found);
-            }
-            kind if is_recursive => {
-                remove_other(from, &*to, there.as_ref())?;
+            FileKind::Directory => self.copy_directory(item)?,
+            FileKind::Regular => self.copy_file(item)?,
+            FileKind::Symlink => self.make(item, &Made::Symlink { target: from.read_link()? })?,
+            kind if self.is_recursive() => {
                 let (perm, rdev) = (found.perm & DIR_PERM, found.rdev);
-                to.make(&Made::Special { kind, perm, rdev })?;
-                self.keep(from, &*to, &found);
+                self.make(item, &Made::Special { kind, perm, rdev })?;
             }
             FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => {
-                self.copy_file(from, &*to, (&found, there.as_ref()), depth)?;
+                self.copy_file(item)?;
             }
         }
         if is_linked {
@@ -248,14 +246,17 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    fn copy_directory(
-        &mut self,
-        from: &dyn Spot,
-        to: &dyn Spot,
-        (found, there): (&Facts, Option<&Facts>),
-        depth: Depth,
-    ) -> Result<()> {
-        if !self.args.recursive && !self.args.archive {
+    /// Makes a file without content.
+    fn make(&mut self, item: Item<'_>, made: &Made) -> Result<()> {
+        item.remove_other()?;
+        item.to.make(made)?;
+        self.keep(item);
+        Ok(())
+    }
+
+    fn copy_directory(&mut self, item: Item<'_>) -> Result<()> {
+        let Item { from, found, to, there, depth } = item;
+        if !self.is_recursive() {
             bail!("{} is a directory: --recursive copies it", from.shown());
         }
         if depth == Depth::Operand && to.is_below(found.id)? {
@@ -284,19 +285,14 @@ impl<'a> Copier<'a> {
         if there.is_none() && found.perm & 0o700 != 0o700 && !self.keeps_all() {
             to.set_perm(found.perm & DIR_PERM & !self.umask)?;
         }
-        self.keep(from, to, found);
+        self.keep(item);
         Ok(())
     }
 
-    fn copy_file(
-        &mut self,
-        from: &dyn Spot,
-        to: &dyn Spot,
-        (found, there): (&Facts, Option<&Facts>),
-        depth: Depth,
-    ) -> Result<()> {
+    fn copy_file(&mut self, item: Item<'_>) -> Result<()> {
+        let Item { from, found, to, there, depth } = item;
         let mut source = from.open(self.links(depth))?;
-        // Nobody else reads it before it has its owner.
+        // No other user reads the copy before it has its owner.
         let perm = if self.keeps_all() { found.perm & 0o700 } else { found.perm & PERM };
         let mut copy = writer(to, there, perm, depth)?;
         self.bar.inc_length(found.bytes);
@@ -304,7 +300,7 @@ impl<'a> Copier<'a> {
             .with_context(|| format!("copying {} to {}", from.shown(), to.shown()))?;
         drop(copy);
         if there.is_none_or(|there| there.kind == FileKind::Regular) {
-            self.keep(from, to, found);
+            self.keep(item);
         }
         Ok(())
     }
@@ -339,8 +335,9 @@ impl<'a> Copier<'a> {
         self.args.preserve || self.args.archive
     }
 
-    /// Gives a copy what its original has, if that is asked for, and says what it cannot have.
-    fn keep(&mut self, from: &dyn Spot, to: &dyn Spot, found: &Facts) {
+    /// Gives a copy owner, attributes, mode and times of its original if the user wants that, and
+    /// reports each that it cannot have.
+    fn keep(&mut self, Item { from, found, to, .. }: Item<'_>) {
         if !self.keeps_all() {
             return;
         }
@@ -374,18 +371,26 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Makes way for what is no file, as cp(1) does.
-fn remove_other(from: &dyn Spot, to: &dyn Spot, there: Option<&Facts>) -> Result<()> {
-    match there.map(|there| there.kind) {
-        None => Ok(()),
-        Some(FileKind::Directory) => {
-            bail!("{} is a directory, and {} is none", to.shown(), from.shown())
+impl Item<'_> {
+    /// Removes the file at the place of a copy without content, as cp(1) does.
+    fn remove_other(&self) -> Result<()> {
+        let Self { from, to, there, .. } = self;
+        match there.map(|there| there.kind) {
+            None => Ok(()),
+            Some(FileKind::Directory) => {
+                bail!("{} is a directory, and {} is none", to.shown(), from.shown())
+            }
+            Some(FileKind::CharDevice | FileKind::BlockDevice) => {
+                bail!("{} is a device, and is not replaced", to.shown())
+            }
+            Some(_) => to.remove(),
         }
-        Some(FileKind::CharDevice | FileKind::BlockDevice) => {
-            bail!("{} is a device, and is not replaced", to.shown())
-        }
-        Some(_) => to.remove(),
     }
+}
+
+/// What stands at a spot; an error if nothing does.
+fn facts_of(spot: &dyn Spot, links: Links) -> Result<Facts> {
+    spot.facts(links)?.ok_or(FsError::NotFound).with_context(|| spot.shown())
 }
 
 /// A new file, or what stands there for writing: it stays what it is.
