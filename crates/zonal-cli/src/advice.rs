@@ -96,7 +96,7 @@ fn of_fs(error: &FsError) -> Option<String> {
         FsError::Blank { .. } => {
             Some("`zonal mkfs DEVICE` makes one, `zonal mkzonefs DEVICE` a zonefs".into())
         }
-        // Whoever follows advice must not lose what a damaged file system still holds.
+        // It may be a damaged file system, which mkfs would destroy.
         FsError::Missing { .. } => Some("`zonal info DEVICE` tells what it holds".into()),
         FsError::OtherShape { .. } => {
             Some("put the layers it was made through, such as po2:, in front of the device".into())

@@ -26,7 +26,7 @@ pub(crate) fn dir_of(named: &Path) -> Result<PathBuf> {
             Some(dir) => Ok(dir),
             None => bail!("{} is not mounted", shown(named)),
         },
-        // What is no directory either is said by whoever uses it.
+        // The command that uses the path reports one that is neither.
         Ok(_) | Err(_) => Ok(named.to_owned()),
     }
 }

@@ -25,7 +25,7 @@ const COMMANDS: [(&str, &str); 11] = [
     ("man dir", "dir/zonal-read.1"),
 ];
 
-/// Commands that read a file, which is the one that they are told to write, too.
+/// Commands whose output is a file that they also read.
 const SAME: [(&str, &str); 9] = [
     ("read sim:config.toml --lba 0 --output OUT", "config.toml"),
     ("read trace(OUT):sim:config.toml --lba 0", "config.toml"),

@@ -1,9 +1,9 @@
 //! Files that a program writes where its user says so: one rule for all of them.
 //!
-//! An output replaces a file, or is appended to it. A wrong name must not cost what cannot be had
-//! again: an output is none of the files that the program reads, by whatever name, no drive file,
-//! and no device, other than those that only take data: `/dev/null`, a terminal, and what this
-//! process has as standard output or standard error.
+//! An output replaces a file, or is appended to it, and a wrong name must not destroy anything. So
+//! an output may not be a file that the program reads, by any name, nor a drive file, nor a device.
+//! Devices that only take data are allowed: `/dev/null`, a terminal, and the standard output and
+//! standard error of this process.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -119,7 +119,7 @@ fn only_takes(found: &Metadata) -> bool {
         })
 }
 
-/// Whether one of the two headers of a drive is there; `false` for a caller who may not read the file.
+/// Whether a file has one of the two headers of a drive; `false` if the caller may not read it.
 pub fn is_drive(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     [0, format::PAGE].into_iter().any(|at| {

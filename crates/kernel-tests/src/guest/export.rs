@@ -203,8 +203,8 @@ pub(super) fn disk(nqn: &str, namespace: u32) -> Result<PathBuf> {
     node.context("it has appeared")
 }
 
-/// What a file in a disk's `queue` says. The kernel makes them a moment after the disk's node, which is
-/// a while on a busy host.
+/// What a file in a disk's `queue` says. The kernel makes these files a moment after the disk's
+/// node; on a busy host that takes longer.
 pub(super) fn queue_attribute(disk: &Path, attribute: &str) -> Result<String> {
     let name = disk.file_name().context("a disk's name")?;
     let path = Path::new("/sys/block").join(name).join("queue").join(attribute);

@@ -1,6 +1,6 @@
-//! Random trees, copied by cp(1) of coreutils and by `zonal cp` to a drive and from one: kinds, contents,
-//! modes, owners, links, times and exit codes are the same. `SEED` and `COUNT` in the environment
-//! choose the rounds.
+//! cp(1) of coreutils copies random trees, and `zonal cp` copies them to a drive and from one:
+//! kinds, contents, modes, owners, links, times and exit codes are the same. `SEED` and `COUNT` in the
+//! environment choose the rounds.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -28,7 +28,7 @@ const SOURCES: [&[&str]; 6] = [
     &["tree", "tree/file1", "tree/none"],
 ];
 
-/// Seconds since 1970 of times that are kept: others are those of the copy.
+/// Files are older than this, in seconds since 1970. A copy with a later time has not kept it.
 const LONG_AGO: u64 = 1_600_000_000;
 
 const TARGETS: [&str; 3] = ["there", "new", "there/file0"];
@@ -148,7 +148,7 @@ impl Gathered<'_> {
             ("file", fs::read(path).unwrap())
         };
         let same_as = self.inodes.entry(found.ino()).or_insert_with(|| name.clone()).clone();
-        // cp(1) gives the copy of a pipe its setuid, of which nobody has anything.
+        // cp(1) keeps setuid of a pipe, where it has no meaning.
         let kept = BTreeMap::from([("link", 0), ("pipe", 0o1777)]);
         let mode = found.mode() & kept.get(kind).unwrap_or(&0o7777);
         let (owner, time) = ((found.uid(), found.gid()), (found.mtime(), found.mtime_nsec()));

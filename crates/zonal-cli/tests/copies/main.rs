@@ -1,5 +1,5 @@
-//! `zonal cp` held against cp(1): what it makes of trees, what it refuses, and whose files it leaves
-//! alone.
+//! `zonal cp` beside cp(1): the copies of trees that it makes, the copies that it refuses, and the
+//! rights that copies give.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod differential;

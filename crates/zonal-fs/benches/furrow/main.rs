@@ -5,7 +5,8 @@
 //! puts those of another commit beside them. `--large` adds ten million files and a file of 64 GiB;
 //! `metadata` then has one of 64 GiB alone, which takes an hour or two of a processor and prints its progress.
 //! `--rounds N` is how often what takes time is measured, `--zone-mib N` how large the zones of `pace` are,
-//! `--percent N` the only live share that `placement` looks at, and how much `pace` has of what files may have.
+//! `--percent N` the only live share that `placement` looks at, and how much of the space for files
+//! `pace` fills.
 //!
 //! Counts (bytes, operations) come out the same each time, since one thread makes them with a clock of
 //! its own. Times are the median of the rounds, with the least and the greatest.

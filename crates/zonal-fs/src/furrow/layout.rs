@@ -61,9 +61,9 @@ const OWNER_BYTES: u64 = 6;
 /// it is, and whose. 4 of them are its checksum.
 const BLOCK_ROW_BYTES: u64 = 20;
 
-/// Bytes in a copy of the table of all rows of a file of one block, for which metadata has zones: 24
-/// of a new one with a short name, a third more with what is garbage until the sweep comes. Where
-/// all have been overwritten in any order it is 55.
+/// Bytes that all rows of a file of one block take in a copy of the table, for which metadata has
+/// zones. Measured: 24 for a new file with a short name, a third more with the garbage that the
+/// sweep has not reached, and 55 where all files have been overwritten in any order.
 const FILE_ROW_BYTES: u64 = 44;
 
 /// Times that a row is on the drive, about: in two copies of a part, of which a third may be
@@ -405,10 +405,10 @@ impl Layout {
 
     /// How `usable` blocks in zones are divided.
     ///
-    /// Metadata takes its zones. Of the rest a reserve is kept: what metadata and reclaim need to go
-    /// on or, where that is more, `reserve_percent` of all. What files may fill does not depend on
-    /// how large they are: there is a row or several for each block where files are small, or where
-    /// each block was overwritten by itself. These rows fit as well, and may use half the reserve.
+    /// Metadata takes its zones. Of the rest, a reserve stays: the zones that metadata and reclaim
+    /// need to go on or, where that is more, `reserve_percent` of all. The share of files does not
+    /// depend on their size: small files, and blocks that were overwritten one by one, have a row
+    /// or several for each block. Zones for these rows are set aside too, from half the reserve.
     pub(super) fn shares(&self, usable: u64, reserve_percent: u32, rows: Rows) -> Shares {
         let percent = u64::from(reserve_percent.min(90));
         let zone = u64::from(self.zone_blocks);

@@ -283,8 +283,8 @@ impl Totals {
         self.live + self.preallocated + self.reserved
     }
 
-    /// Bytes of all rows by what they are for, where they take about `packed` bytes in a copy of the
-    /// table. They never take more than before they are compressed.
+    /// Bytes of all rows, by purpose, if they take about `packed` bytes in a copy of the table.
+    /// They never take more than uncompressed.
     pub(super) fn rows(&self, packed: u64) -> Rows {
         let packed = packed.min(self.row_bytes);
         let share = u128::from(packed) * u128::from(self.place_bytes);

@@ -1,7 +1,8 @@
 //! The steps of a copy.
 //!
-//! One step shares all whole blocks, with a short last one where both files end in it. Two steps copy
-//! a part of a block: the first reads it, the second writes it, and other operations come in between.
+//! One step shares all whole blocks, with a short last one where both files end in it. Two steps
+//! copy a part of a block: the first reads it, the second writes it, and other operations come in
+//! between.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

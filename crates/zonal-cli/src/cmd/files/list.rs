@@ -188,7 +188,7 @@ fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Prints a line for each: on a terminal without what would disturb it, else the bytes of the names.
+/// Prints a line for each file.
 fn long(found: &[Listed], args: &List) -> Result<()> {
     let mut table =
         Table::new(1, &["kind", "mode", "links", "uid", "gid", "size", "modified (UTC)"]);
@@ -205,7 +205,8 @@ fn long(found: &[Listed], args: &List) -> Result<()> {
     lines.zip(found).try_for_each(|(columns, file)| line(format!("{columns}  ").as_bytes(), file))
 }
 
-/// Prints the name of a file behind `columns`.
+/// Prints the name of a file behind `columns`: on a terminal with control characters escaped, else
+/// its bytes.
 fn line(columns: &[u8], file: &Listed) -> Result<()> {
     let mut output = io::stdout().lock();
     let is_terminal = output.is_terminal();

@@ -1,9 +1,10 @@
 //! Metadata of which the device refuses to give back either copy.
 //!
-//! A copy with a wrong checksum stays wrong: if both are, their rows are lost. A copy that the device
-//! refuses to read may be there again later, when the link to the device is up. So a step of the
-//! table fails rather than go on without such rows, and is tried again, until the device has refused
-//! them for [`PATIENCE_NS`]. A mount that writes is refused rather than make such rows anew.
+//! A copy with a wrong checksum stays wrong: if both are, their rows are lost. A copy that the
+//! device refuses to read may be there again later, when the link to the device is up. So a step
+//! of the table fails rather than go on without such rows, and is tried again, until the device
+//! has refused them for [`PATIENCE_NS`]. A mount that writes is refused rather than make such rows
+//! anew.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -210,8 +210,8 @@ impl Furrow {
         zones.free_for_metadata() + zones.reset_count() < least
     }
 
-    /// Writes all rows of the journal as a run, and does what is due then: what was deleted takes
-    /// its zones as long as only the journal says that it was.
+    /// Writes all rows of the journal as a run, and takes all steps that are due then. Rows keep
+    /// their zones as long as only the journal knows that they are deleted.
     pub(in crate::furrow) fn compact_with_journal(&self) {
         {
             let _turn = self.stepping.lock().expect("no holder panicked");

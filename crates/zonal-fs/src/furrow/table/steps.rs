@@ -396,11 +396,11 @@ impl Furrow {
         }
     }
 
-    /// Runs steps that are due, of this thread and of others, until no more are wanted.
+    /// Runs steps that are due, one by one, as long as `is_wanted` says so.
     pub(in crate::furrow) fn compact_while(&self, is_wanted: impl Fn() -> bool) {
         while is_wanted() {
             let _turn = self.stepping.lock().expect("no holder panicked");
-            // Another's step may have been enough.
+            // The step of another thread may have been enough.
             if !is_wanted() || self.try_step().is_none() {
                 return;
             }

@@ -18,8 +18,8 @@ use super::spot::{Content, Facts, Folder, Made, Spot};
 pub(super) struct Drive {
     pub(super) device: String,
     pub(super) volume: Volume,
-    /// Tells its files from those of other drives, as a file system of this machine has no such
-    /// number.
+    /// The first part of the identity of its files. No other drive, and no file system of this
+    /// machine, has this number.
     pub(super) number: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A place that may hold a file, on this machine or on a drive, and the content of a file: what a copy
-//! needs of both sides.
+//! What a copy needs of both sides: a place that may hold a file, on this machine or on a drive,
+//! and the content of a file.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -104,7 +104,8 @@ pub(super) trait Content {
 
     fn write(&mut self, data: &[u8], offset: u64) -> Result<()>;
 
-    /// Where data begins from `offset` on, and where it ends; `None` if all from there on is a hole.
+    /// Where data begins from `offset` on, and where it ends; `None` if a hole reaches to the end
+    /// of the file.
     fn data(&mut self, offset: u64) -> Result<Option<(u64, u64)>>;
 
     /// Whether it has a length, and can have holes.

@@ -19,9 +19,9 @@ impl View {
         self.read_layers().frozen.clone()
     }
 
-    /// Bytes that all rows take in a copy of the table once those in memory are written, and `more`
-    /// bytes of memory that are to follow. It is a bound but for what does not compress of rows in
-    /// memory, which are less than half a zone.
+    /// Bytes that all rows will take in a copy of the table once those in memory, and `more` bytes
+    /// of others, are written. Rows in memory that do not compress may take more; they are less
+    /// than half a zone.
     pub(in crate::furrow) fn packed_bytes(&self, more: usize) -> u64 {
         let layers = self.read_layers();
         let memory = layers.memory().map(Memtable::bytes).sum::<usize>() + more;
