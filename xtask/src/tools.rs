@@ -45,10 +45,20 @@ const PACKAGED: [Packaged; 15] = [
 
 /// Unpacked to `target/tools/debian` where they are absent, with all that they need: installed, they
 /// would start servers on this machine.
-const UNPACKED: [Packaged; 2] = [("initdb", "postgresql"), ("mariadbd", "mariadb-plugin-rocksdb")];
+const UNPACKED: [Packaged; 5] = [
+    ("initdb", "postgresql"),
+    ("mariadbd", "mariadb-plugin-rocksdb"),
+    ("ceph", "ceph-common"),
+    ("ceph-mon", "ceph-mon"),
+    ("ceph-osd", "ceph-osd"),
+];
 
 /// The programs of unpacked packages that the suites start.
-const USED: [&str; 10] = [
+const USED: [&str; 15] = [
+    "ceph",
+    "ceph-bluestore-tool",
+    "ceph-mon",
+    "ceph-osd",
     "initdb",
     "mariadb",
     "mariadb-install-db",
@@ -59,6 +69,7 @@ const USED: [&str; 10] = [
     "pgbench",
     "postgres",
     "psql",
+    "rados",
 ];
 
 /// Of the virtual machine.
@@ -112,22 +123,44 @@ fn unpack_packages(tools: &Path, packages: &[&str]) -> Result<()> {
     for version in files(&unpacked.join("usr/lib/postgresql"))? {
         folders.push(version.join("bin"));
     }
-    let libraries: Vec<_> = files(&unpacked.join("usr/lib"))?
-        .into_iter()
-        .filter(|folder| folder.to_string_lossy().contains("-linux-gnu"))
-        .collect();
-    let libraries = std::env::join_paths(libraries)?;
+    let environment = environment_of(&unpacked)?;
     for (folder, name) in folders.iter().flat_map(|folder| USED.map(|name| (folder, name))) {
         let (program, script) = (folder.join(name), tools.join("bin").join(name));
         if program.is_file() {
-            let (libraries, program) = (libraries.display(), program.display());
-            let text =
-                format!("#!/bin/sh\nLD_LIBRARY_PATH='{libraries}' exec '{program}' \"$@\"\n");
+            let program = program.display();
+            let text = format!("#!/bin/sh\n{environment} exec '{program}' \"$@\"\n");
             fs::write(&script, text)?;
             fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
         }
     }
     Ok(())
+}
+
+/// Where unpacked programs find their libraries, modules of Python, and plugins of Ceph, as
+/// assignments of the shell: installed, they would look in /usr.
+fn environment_of(unpacked: &Path) -> Result<String> {
+    let mut libraries = Vec::new();
+    for folder in ["lib", "usr/lib"] {
+        for found in files(&unpacked.join(folder))? {
+            if found.to_string_lossy().ends_with("-linux-gnu") {
+                libraries.extend([found.join("ceph"), found]);
+            }
+        }
+    }
+    let plugins = libraries.iter().find(|folder| folder.join("rados-classes").is_dir());
+    let ceph = plugins.map_or_else(String::new, |folder| {
+        let folder = folder.display();
+        let classes = format!("--osd-class-dir={folder}/rados-classes");
+        format!(
+            "{classes} --erasure-code-dir={folder}/ceph/erasure-code --plugin-dir={folder}/ceph"
+        )
+    });
+    let libraries = std::env::join_paths(&libraries)?;
+    let (libraries, unpacked) = (libraries.display(), unpacked.display());
+    Ok(format!(
+        "LD_LIBRARY_PATH='{libraries}' PYTHONPATH='{unpacked}/usr/lib/python3/dist-packages' \
+         CEPH_ARGS='{ceph}'"
+    ))
 }
 
 /// What lies in a folder; nothing if there is none.

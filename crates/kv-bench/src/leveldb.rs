@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use xtask::run::quietly;
+use xtask::tools::{LEVELDB_HEADERS, Packaged, require};
 
 use crate::db_bench::benches;
 use crate::place::{Cache, Engine, Hints, Made, Place, Shape};
@@ -35,6 +36,9 @@ const SOURCES: [&str; 5] = [
     "util/histogram.cc",
     "util/testutil.cc",
 ];
+
+/// Its sources include a header of `GoogleTest`, although it calls nothing of it.
+const GMOCK_HEADERS: Packaged = ("/usr/include/gmock/gmock.h", "libgmock-dev");
 
 /// Measures every sequence.
 pub(crate) fn measure(bench: &mut Bench) -> Result<()> {
@@ -114,6 +118,7 @@ fn program(tools: &Path) -> Result<PathBuf> {
     if program.exists() {
         return Ok(program);
     }
+    require(&[LEVELDB_HEADERS, GMOCK_HEADERS])?;
     let source = source(&folder)?;
     let new = folder.join("db_bench.new");
     let mut compile = Command::new("c++");
