@@ -65,7 +65,7 @@ pub(super) fn documents(root: &Path, zonal: &Path, made: &Path) -> Result<()> {
     fs::copy(root.join("CHANGELOG.md"), made.join("changelog"))?;
     fs::write(made.join("changelog.Debian"), debian_changelog(root)?)?;
     fs::write(made.join("copyright"), copyright(root)?)?;
-    fs::write(made.join("third-party"), third_party(root)?)?;
+    fs::write(made.join("third-party"), third_party(root, "zonal-cli")?)?;
     let mut pages = fs::read_dir(&man)?.map(|page| Ok(page?.path())).collect::<Result<Vec<_>>>()?;
     pages.extend(["changelog", "changelog.Debian", "third-party"].map(|name| made.join(name)));
     run::quietly(Command::new("gzip").args(["-9", "-n"]).args(&pages)).map(drop)
@@ -92,11 +92,11 @@ fn copyright(root: &Path) -> Result<String> {
     ))
 }
 
-/// The licences of every crate that is compiled in, each text once.
-fn third_party(root: &Path) -> Result<String> {
+/// The licences of every crate that is compiled into one of ours, each text once.
+pub(super) fn third_party(root: &Path, ours: &str) -> Result<String> {
     let mut all = String::new();
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for crate_ in compiled_in(root)? {
+    for crate_ in compiled_in(root, ours)? {
         let folder = Path::new(text(&crate_, "manifest_path")).parent().context("no folder")?;
         let name = format!("{} {}", text(&crate_, "name"), text(&crate_, "version"));
         writeln!(all, "{name}: {}", text(&crate_, "license"))?;
@@ -117,9 +117,9 @@ fn third_party(root: &Path) -> Result<String> {
     Ok(all)
 }
 
-/// The crates of others that the command contains, by name, as `cargo metadata` describes them.
-fn compiled_in(root: &Path) -> Result<Vec<Value>> {
-    let arguments = ["tree", "--package=zonal-cli", "--edges=normal", "--prefix=none"];
+/// The crates of others that one of ours contains, by name, as `cargo metadata` describes them.
+fn compiled_in(root: &Path, ours: &str) -> Result<Vec<Value>> {
+    let arguments = ["tree", "--package", ours, "--edges=normal", "--prefix=none"];
     let tree = run::quietly(cargo(root).args(arguments).arg("--format={p} "))?;
     let used: BTreeSet<&str> = tree.lines().collect();
     let is_used = |package: &&Value| {

@@ -1,7 +1,7 @@
-//! `cargo xtask dist`: packages for Debian and a static archive, under `target/dist`.
+//! `cargo xtask dist`: packages for Debian, a static archive and a wheel for Python, under `target/dist`.
 //!
 //! - `packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs` makes.
-//! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux.
+//! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel.
 //! - `--test` has the packages used in a fresh Debian in a virtual machine, by `crates/kernel-tests`.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod archive;
 mod deb;
 mod made;
 mod stage;
+mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ const BUILT: [&str; 5] = [
 
 #[derive(Parser)]
 #[command(name = "cargo xtask dist", bin_name = "cargo xtask dist")]
-#[command(about = "Make the packages and the static archive, in target/dist")]
+#[expect(clippy::struct_excessive_bools, reason = "options of a command line")]
+#[command(about = "Make the packages, the static archive and the wheel, in target/dist")]
 struct Args {
     /// Only packages
     #[arg(long)]
@@ -53,6 +55,9 @@ struct Args {
     /// Only the static archive
     #[arg(long, conflicts_with = "deb")]
     archive: bool,
+    /// Only the wheel for Python
+    #[arg(long, conflicts_with_all = ["deb", "archive"])]
+    wheel: bool,
     /// What the static archive is built for; a glibc target makes a static program too
     #[arg(long, value_name = "TRIPLE", default_value = "x86_64-unknown-linux-musl")]
     target: String,
@@ -85,14 +90,18 @@ fn main() -> ExitCode {
 }
 
 fn make(root: &Path, args: &Args) -> Result<ExitCode> {
-    if !args.archive {
+    let all = !(args.deb || args.archive || args.wheel);
+    if all || args.deb {
         run::quietly(cargo(root).args(["build", "--quiet", "--release"]).args(BUILT))?;
         for file in packages(root, "release")? {
             println!("{}", file.display());
         }
     }
-    if !args.deb {
+    if all || args.archive {
         println!("{}", archive::make(root, &args.target)?.display());
+    }
+    if all || args.wheel {
+        println!("{}", wheel::make(root)?.display());
     }
     Ok(ExitCode::SUCCESS)
 }
