@@ -123,6 +123,10 @@ impl Device {
         Ok((device, Lease { is_held: AtomicBool::new(true), is_mounted }))
     }
 
+    pub(crate) fn spec(&self) -> &str {
+        &self.spec
+    }
+
     pub(crate) fn access(&self) -> Access {
         self.access
     }

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
-use zonal::{ByteCount, OpenMode, SystemClock};
+use zonal::{ByteCount, OpenMode, SystemClock, ZonedDevice};
 use zonal_fs::vfs::{
     self, Attr, Caller, FileKind, NewInode, SetAttr, SetTime, Timestamp, XattrMode,
 };
@@ -53,6 +53,40 @@ pub(crate) struct Mounted {
     lease: Lease,
 }
 
+/// What a volume is mounted on.
+struct Found {
+    name: String,
+    access: Access,
+    device: Arc<dyn ZonedDevice>,
+    lease: Lease,
+}
+
+impl Found {
+    fn new(py: Python<'_>, given: &Bound<'_, PyAny>, access: Access) -> Outcome<Self> {
+        let spec: Name = match given.cast::<Device>().map(Bound::get) {
+            Ok(given) if given.access() == Access::ReadWrite => {
+                let (device, lease) = given.lease()?;
+                return Ok(Self { name: given.spec().to_owned(), access, device, lease });
+            }
+            // It was opened to look on, also while others write.
+            Ok(given) => {
+                given.device()?;
+                return Self::opened(py, given.spec(), Access::ReadOnly);
+            }
+            Err(_) => given.extract()?,
+        };
+        Self::opened(py, spec.text()?, access)
+    }
+
+    /// Opens what is only read in a way that keeps writers out: what somebody else writes meanwhile
+    /// would not be one state of the file system.
+    fn opened(py: Python<'_>, spec: &str, access: Access) -> Outcome<Self> {
+        let opened = edge::detached(py, || Device::opened(spec, access, OpenMode::ReadLocked))?;
+        let (device, lease) = opened.lease()?;
+        Ok(Self { name: spec.to_owned(), access, device, lease })
+    }
+}
+
 impl Volume {
     pub(crate) fn mounted(&self) -> Outcome<Arc<Mounted>> {
         let mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,19 +125,7 @@ impl Volume {
         read_only: Access,
         memory_bytes: u64,
     ) -> Outcome<Self> {
-        let (name, access, (device, lease)) = if let Ok(device) = device.cast::<Device>() {
-            let given = device.get();
-            let access =
-                if given.access() == Access::ReadOnly { Access::ReadOnly } else { read_only };
-            (device.getattr("spec")?.extract()?, access, given.lease()?)
-        } else {
-            let spec: Name = device.extract()?;
-            let spec = spec.text()?;
-            // What somebody else writes meanwhile would not be one state of the file system.
-            let opened =
-                edge::detached(py, || Device::opened(spec, read_only, OpenMode::ReadLocked))?;
-            (spec.to_owned(), read_only, opened.lease()?)
-        };
+        let Found { name, access, device, lease } = Found::new(py, device, read_only)?;
         let mut options = VolumeOptions {
             access: match access {
                 Access::ReadOnly => vfs::Access::ReadOnly,

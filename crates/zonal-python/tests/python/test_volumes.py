@@ -71,6 +71,24 @@ class Making(unittest.TestCase):
                     volume.write_bytes("new", b"")
                 self.assertEqual(caught.exception.errno, errno.EROFS)
 
+    def test_a_device_that_only_looks_on_makes_a_volume_that_keeps_writers_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "drive.zns")
+            zonal.create(path, "zone=3M,zones=64")
+            zonal.mkfs(path)
+            with zonal.open(path, read_only=True) as device:
+                with zonal.Volume(device) as volume:
+                    self.assertTrue(volume.read_only)
+                    self.assertEqual(volume.listdir(), [])
+                    with self.assertRaises(zonal.Error) as caught:
+                        zonal.Volume(path)
+                    self.assertEqual(caught.exception.errno, errno.EBUSY)
+                with zonal.Volume(path) as writer:
+                    with self.assertRaises(zonal.Error) as caught:
+                        zonal.Volume(device)
+                    self.assertEqual(caught.exception.errno, errno.EBUSY)
+                    writer.write_text("f", "x")
+
     def test_a_device_is_the_volumes_until_that_is_closed(self):
         device = zonal.open("mem:zone=4M,zones=64")
         zonal.mkfs(device)
@@ -95,11 +113,18 @@ class Making(unittest.TestCase):
             path = os.path.join(folder, "drive.zns")
             zonal.create(path, "zone=3M,zones=64")
             zonal.mkfs(path)
+            # The frame of a daemon thread is never freed.
             program = (
-                "import sys, zonal\n"
+                "import sys, threading, zonal\n"
+                "def hold(volume, file):\n"
+                "    file.write('open')\n"
+                "    is_written.set()\n"
+                "    threading.Event().wait()\n"
+                "is_written = threading.Event()\n"
                 "volume = zonal.Volume(sys.argv[1])\n"
-                "file = volume.open('left', 'w')\n"
-                "file.write('open')\n"
+                "held = (volume, volume.open('left', 'w'))\n"
+                "threading.Thread(target=hold, args=held, daemon=True).start()\n"
+                "is_written.wait()\n"
             )
             subprocess.run([sys.executable, "-c", program, path], check=True)
             with zonal.Volume(path) as volume:
