@@ -9,6 +9,9 @@
 //! fails with `EINVAL` if the next 4 are not zero by chance (facebook/rocksdb pull request 12595). All hints
 //! there are fit in 4 bytes: so only these are read, and the kernel gets 8.
 //!
+//! The pointer is the program's, and may be wrong. So the kernel reads those 4 bytes for us. Where it cannot,
+//! it gets the program's own call and answers it: with `EFAULT`, or with `EBADF` if the file is wrong too.
+//!
 //! A program that is linked statically, or makes the system call itself, is not reached.
 
 #![cfg(target_endian = "little")]
@@ -18,7 +21,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Linux, `fcntl.h`: `F_LINUX_SPECIFIC_BASE` + 12 and + 14.
+/// Linux, `fcntl.h`: `F_LINUX_SPECIFIC_BASE` + 11, + 12 and + 14.
+const F_GET_RW_HINT: c_int = 1035;
 const F_SET_RW_HINT: c_int = 1036;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 
@@ -76,8 +80,15 @@ unsafe fn call(
         // SAFETY: what the caller promised holds for the function that would have been called.
         return unsafe { next(fd, command, argument) };
     }
-    // SAFETY: the pointer is to a hint: to 4 readable bytes at least, with any alignment.
-    let hint = unsafe { (argument as *const u32).read_unaligned() };
+    let Some(hint) = read(argument) else {
+        // SAFETY: as above. The kernel reads at the pointer, and refuses one that is wrong.
+        let outcome = unsafe { next(fd, command, argument) };
+        if outcome != -1 {
+            // The kernel could read it, and only we were not allowed to.
+            mirror_kept(next, fd);
+        }
+        return outcome;
+    };
     let whole = u64::from(hint);
     // SAFETY: the pointer is to 8 bytes that live until the call returns.
     let outcome = unsafe { next(fd, command, &raw const whole as usize) };
@@ -85,6 +96,35 @@ unsafe fn call(
         mirror(fd, hint);
     }
     outcome
+}
+
+/// The 4 bytes at an address of this process; `None` if the kernel does not read them there. A program's
+/// pointer may be wrong, and `EFAULT` is the answer to that, not a signal.
+fn read(address: usize) -> Option<u32> {
+    let errno = errno();
+    let mut hint = 0_u32;
+    let room = libc::iovec { iov_base: (&raw mut hint).cast(), iov_len: size_of::<u32>() };
+    let place = libc::iovec { iov_base: address as *mut c_void, iov_len: size_of::<u32>() };
+    // SAFETY: the function gives the number of this process.
+    let own = unsafe { libc::getpid() };
+    // SAFETY: `room` is 4 bytes that the kernel may write to. It checks `place` itself.
+    let count = unsafe { libc::process_vm_readv(own, &raw const room, 1, &raw const place, 1, 0) };
+    set_errno(errno);
+    (count == size_of::<u32>().cast_signed()).then_some(hint)
+}
+
+/// Mirrors the hint that the kernel keeps for a file.
+fn mirror_kept(next: Fcntl, fd: c_int) {
+    let errno = errno();
+    let mut hint = 0_u64;
+    // SAFETY: the pointer is to 8 bytes that the kernel may write to until the call returns.
+    let outcome = unsafe { next(fd, F_GET_RW_HINT, &raw mut hint as usize) };
+    set_errno(errno);
+    if outcome != -1
+        && let Ok(hint) = u32::try_from(hint)
+    {
+        mirror(fd, hint);
+    }
 }
 
 /// The function of this name that comes after this library's, found once.
