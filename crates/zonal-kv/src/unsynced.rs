@@ -20,8 +20,9 @@
 //! equality counts: clocks may have been set back. A change that has begun and has no note yet is a
 //! *pending* one: its file may have a time that nobody knows.
 //!
-//! The directory may be everybody's, as `/dev/shm` is. A file that somebody else has put there
-//! under our name is passed over: ours then gets a name that nobody can guess.
+//! The directory may be everybody's, as `/dev/shm` is. What somebody else has put there under our
+//! name is passed over: a file of theirs, a link, a file of this user that is for something else.
+//! Ours then gets a name that nobody can guess.
 
 use std::fs::File;
 use std::io;
@@ -35,6 +36,9 @@ use rustix::io::Errno;
 
 /// The first bytes of the file: "ZNLNOTE" and the version of the form.
 const MAGIC: u64 = u64::from_le_bytes(*b"ZNLNOTE\x03");
+
+/// What the files of all versions begin with.
+const MAGIC_OF_ALL_FORMS: &[u8] = b"ZNLNOTE";
 
 /// Bytes before the halves.
 const HEAD_BYTES: usize = 4096;
@@ -319,10 +323,10 @@ impl Unsynced {
     }
 }
 
-/// The file of this user for a file system, if there is one. What others have put there is passed
-/// over.
+/// The file of this user for a file system, if there is one. What others may have put there is
+/// passed over.
 fn find(folder: &Path, uuid: &str) -> io::Result<Option<(PathBuf, OwnedFd)>> {
-    let (begin, user) = (format!("zonal-{uuid}."), rustix::process::geteuid().as_raw());
+    let begin = format!("zonal-{uuid}.");
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name();
@@ -335,22 +339,61 @@ fn find(folder: &Path, uuid: &str) -> io::Result<Option<(PathBuf, OwnedFd)>> {
     }
     names.sort();
     for path in names.into_iter().map(|name| folder.join(name)) {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let seen = rustix::fs::lstat(&path)?;
-        if seen.st_uid != user || !FileType::from_raw_mode(seen.st_mode).is_file() {
-            let path = path.display();
-            tracing::warn!(uid = seen.st_uid, "{path} is no file of this user: it is passed over");
-            continue;
+        match open_own(&path) {
+            Ok(Found::Own(file)) => return Ok(Some((path, file))),
+            Ok(Found::Foreign(why)) => {
+                tracing::warn!("{} {why}: it is passed over", path.display());
+            }
+            // Who may take it away has done so.
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
-        let file = rustix::fs::open(&path, flags, Mode::empty())?;
-        let stat = rustix::fs::fstat(&file)?;
-        if stat.st_uid != user || stat.st_mode & 0o077 != 0 {
-            // Others could have written to it.
-            return Err(Errno::ACCESS.into());
-        }
-        return Ok(Some((path, file)));
     }
     Ok(None)
+}
+
+/// What a file under one of our names is.
+enum Found {
+    /// It is one that this user has made for notes.
+    Own(OwnedFd),
+    /// It may be anything, for this reason.
+    Foreign(&'static str),
+}
+
+/// Opens a file of notes. Everybody can give other files such a name: links, files of their own, and by
+/// a hard link or a rename also files of this user that are for something else.
+fn open_own(path: &Path) -> rustix::io::Result<Found> {
+    const NO_FILE: Found = Found::Foreign("is no file of this user");
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = |stat: &rustix::fs::Stat| {
+        stat.st_uid == user && FileType::from_raw_mode(stat.st_mode).is_file()
+    };
+    // Even opening a pipe would be felt at its other end.
+    if !is_own(&rustix::fs::lstat(path)?) {
+        return Ok(NO_FILE);
+    }
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => file,
+        // Something else has taken its place since.
+        Err(Errno::LOOP | Errno::ACCESS | Errno::ISDIR | Errno::NXIO) => return Ok(NO_FILE),
+        Err(error) => return Err(error),
+    };
+    let stat = rustix::fs::fstat(&file)?;
+    if !is_own(&stat) {
+        return Ok(NO_FILE);
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Ok(Found::Foreign("can be opened by other users"));
+    }
+    let mut magic = [0; 8];
+    let len = rustix::io::pread(&file, &mut magic, 0)?;
+    // Empty, or zeroes, is a file of notes whose process was killed as it made it.
+    let is_begun = magic[..len].iter().all(|byte| *byte == 0) && stat.st_nlink == 1;
+    if !magic.starts_with(MAGIC_OF_ALL_FORMS) && !is_begun {
+        return Ok(Found::Foreign("holds something else"));
+    }
+    Ok(Found::Own(file))
 }
 
 /// The name of the file where nobody else has taken it.
@@ -497,6 +540,20 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
+    /// Opens the notes in a directory where others have planted something, twice, and makes sure that
+    /// what was planted is not used.
+    fn pass_over(folder: &Path, planted: &Path) {
+        let before = std::fs::read_dir(folder).unwrap().count();
+        let mut first = Unsynced::open(folder, UUID, 1).unwrap();
+        assert_ne!(first.path(), planted);
+        first.note(bytes(5, 10, b"abc"));
+        drop(first);
+        let second = Unsynced::open(folder, UUID, 1).unwrap();
+        assert_eq!(second.notes().collect::<Vec<_>>(), [bytes(5, 10, b"abc")]);
+        second.remove().unwrap();
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), before);
+    }
+
     #[test]
     fn what_somebody_else_has_made_under_its_name_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
@@ -506,17 +563,66 @@ mod tests {
             println!("SKIP: needs root: {error}");
             return;
         }
-        let link = folder.path().join(format!("zonal-{UUID}.link.unsynced"));
-        std::os::unix::fs::symlink("/etc/passwd", link).unwrap();
+        let pipe = folder.path().join(format!("zonal-{UUID}.pipe.unsynced"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::from_raw_mode(0o666)).unwrap();
+        std::os::unix::fs::chown(&pipe, Some(65534), None).unwrap();
+        pass_over(folder.path(), &squatted);
+        assert_eq!(std::fs::read(&squatted).unwrap(), b"squatted");
+    }
+
+    #[test]
+    fn a_link_under_its_name_is_not_followed() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let precious = elsewhere.path().join("precious");
+        std::fs::write(&precious, "").unwrap();
+        let missing = elsewhere.path().join("missing");
+        for target in [&precious, &missing, &elsewhere.path().to_owned()] {
+            let folder = tempfile::tempdir().unwrap();
+            let link = folder.path().join(plain_name(UUID));
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            pass_over(folder.path(), &link);
+            assert!(!missing.exists());
+            assert_eq!(std::fs::read(&precious).unwrap(), b"");
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_user_that_is_for_something_else_is_passed_over() {
+        use std::os::unix::fs::PermissionsExt;
+        for (content, mode) in [("precious", 0o600), ("\0\0\0\0\0\0\0\0", 0o600), ("", 0o666)] {
+            let folder = tempfile::tempdir().unwrap();
+            let precious = folder.path().join("precious");
+            std::fs::write(&precious, content).unwrap();
+            std::fs::set_permissions(&precious, PermissionsExt::from_mode(mode)).unwrap();
+            let link = folder.path().join(plain_name(UUID));
+            std::fs::hard_link(&precious, &link).unwrap();
+            pass_over(folder.path(), &link);
+            assert_eq!(std::fs::read_to_string(&precious).unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn notes_to_which_somebody_has_made_a_link_are_read() {
+        let folder = tempfile::tempdir().unwrap();
         let mut first = Unsynced::open(folder.path(), UUID, 1).unwrap();
-        assert_ne!(first.path(), squatted);
         first.note(bytes(5, 10, b"abc"));
+        std::fs::hard_link(first.path(), folder.path().join("link")).unwrap();
         drop(first);
         let second = Unsynced::open(folder.path(), UUID, 1).unwrap();
         assert_eq!(second.notes().collect::<Vec<_>>(), [bytes(5, 10, b"abc")]);
-        second.remove().unwrap();
-        assert_eq!(std::fs::read(&squatted).unwrap(), b"squatted");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_that_was_made_and_not_begun_is_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        for content in [&[][..], &[0; 5000]] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(plain_name(UUID));
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            let log = Unsynced::open(folder.path(), UUID, 1).unwrap();
+            assert_eq!((log.path(), log.left()), (&*path, None));
+        }
     }
 
     #[test]
