@@ -2,7 +2,8 @@
 //!
 //! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Every connection
 //! has a thread, because commands block. [`pdu`] has the bytes, `session.rs` what a connection does,
-//! `memory.rs` how much memory connections may take, and [`crate`] what commands do.
+//! `memory.rs` how much memory connections may take, `peers.rs` who has to go where there is no room, and
+//! [`crate`] what commands do.
 //!
 //! A write completes when the device has it. A flush, or a write with FUA, completes when the device
 //! says that it is durable.
@@ -11,12 +12,12 @@ mod discovery;
 mod memory;
 mod output;
 pub mod pdu;
+mod peers;
 mod pending;
 mod session;
 mod stream;
 mod transfers;
 
-use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,7 @@ use crate::Error;
 use crate::Result;
 use crate::Subsystem;
 use memory::Memory;
+use peers::{Peer, Peers};
 use session::{CONNECTION_BYTES, End, Session};
 
 /// The TCP port of NVMe.
@@ -46,6 +48,8 @@ const CONNECTIONS_MAX: usize = 4096;
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait when a connection cannot be accepted, for lack of file descriptors or memory.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// How long to wait until a connection that makes room for another has ended.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What all threads share.
 struct Shared {
@@ -53,19 +57,28 @@ struct Shared {
     clock: Arc<dyn Clock>,
     memory: Arc<Memory>,
     stopping: AtomicBool,
-    connections: Mutex<Connections>,
+    peers: Mutex<Peers>,
     ended: Condvar,
 }
 
-#[derive(Default)]
-struct Connections {
-    next: u64,
-    streams: BTreeMap<u64, Arc<TcpStream>>,
-}
-
 impl Shared {
-    fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `take` finds room for. Where it finds none, connections that are silent are closed, one by
+    /// one.
+    fn make_room<T>(&self, mut take: impl FnMut() -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(taken) = take() {
+                return Some(taken);
+            }
+            let peers = self.peers();
+            let closed = peers.close_silent(self.clock.monotonic_ns())?;
+            let is_there = |peers: &mut Peers| peers.has(closed);
+            let waited = self.ended.wait_timeout_while(peers, ROOM_TIMEOUT, is_there);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 }
 
@@ -77,7 +90,7 @@ struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.shared.connections().streams.remove(&self.number);
+        self.shared.peers().remove(self.number);
         self.shared.ended.notify_all();
     }
 }
@@ -103,7 +116,7 @@ impl Server {
             clock,
             memory: Memory::new(memory_max),
             stopping: AtomicBool::new(false),
-            connections: Mutex::default(),
+            peers: Mutex::default(),
             ended: Condvar::new(),
         });
         let mut server = Self { shared, listeners: Vec::new(), addresses: Vec::new() };
@@ -126,18 +139,16 @@ impl Server {
 
     /// How many connections there are.
     pub fn connection_count(&self) -> usize {
-        self.shared.connections().streams.len()
+        self.shared.peers().len()
     }
 
     /// Closes every connection after its running command, and makes everything durable.
     pub fn stop(mut self) -> Result<()> {
         self.end();
-        let connections = self.shared.connections();
+        let peers = self.shared.peers();
         let waited =
-            self.shared.ended.wait_timeout_while(connections, STOP_TIMEOUT, |connections| {
-                !connections.streams.is_empty()
-            });
-        let left = waited.unwrap_or_else(PoisonError::into_inner).0.streams.len();
+            self.shared.ended.wait_timeout_while(peers, STOP_TIMEOUT, |peers| peers.len() > 0);
+        let left = waited.unwrap_or_else(PoisonError::into_inner).0.len();
         if left > 0 {
             tracing::warn!(left, "commands are still running; stopping anyway");
         }
@@ -151,9 +162,9 @@ impl Server {
             let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
             let _ = thread.join();
         }
-        for stream in self.shared.connections().streams.values() {
+        for peer in self.shared.peers().iter() {
             // Only the reading side: pending responses are still sent.
-            let _ = stream.shutdown(Shutdown::Read);
+            let _ = peer.stream.shutdown(Shutdown::Read);
         }
     }
 }
@@ -192,45 +203,43 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 // Try again when a connection has ended, or after a while.
-                let connections = shared.connections();
-                drop(shared.ended.wait_timeout(connections, ACCEPT_RETRY_DELAY));
+                let peers = shared.peers();
+                peers.close_silent(shared.clock.monotonic_ns());
+                drop(shared.ended.wait_timeout(peers, ACCEPT_RETRY_DELAY));
             }
         }
     }
 }
 
 /// Starts the thread of a connection.
-fn enter(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
+fn enter(shared: &Arc<Shared>, stream: TcpStream, address: SocketAddr) {
     if let Err(error) = stream::prepare(&stream) {
-        tracing::debug!(%peer, %error, "closed before it was accepted");
+        tracing::debug!(%address, %error, "closed before it was accepted");
         return;
     }
-    let Some(memory) = shared.memory.reserve(CONNECTION_BYTES) else {
-        tracing::warn!(%peer, "a connection is refused: the memory for connections is used up");
+    let peer = Peer::new(stream, shared.clock.monotonic_ns());
+    let entered = shared.make_room(|| {
+        let memory = shared.memory.reserve(CONNECTION_BYTES)?;
+        let mut peers = shared.peers();
+        let number = (peers.len() < CONNECTIONS_MAX).then(|| peers.add(Arc::clone(&peer)))?;
+        Some((memory, number))
+    });
+    let Some((memory, number)) = entered else {
+        tracing::warn!(%address, "a connection is refused: there are too many, or no memory for more");
         return;
-    };
-    let stream = Arc::new(stream);
-    let number = {
-        let mut connections = shared.connections();
-        if connections.streams.len() >= CONNECTIONS_MAX {
-            tracing::warn!(%peer, "a connection is refused: there are too many");
-            return;
-        }
-        let number = connections.next;
-        connections.next += 1;
-        connections.streams.insert(number, Arc::clone(&stream));
-        number
     };
     let entered = Entered { shared: Arc::clone(shared), number };
     let thread = thread::Builder::new().name("nvme-tcp".to_owned());
     let started = thread.spawn(move || {
-        let end = Session::new(&entered.shared, stream, memory).run();
+        let end = Session::new(&entered.shared, peer, memory).run();
         match end {
-            End::Fatal(fatal, _) => tracing::warn!(%peer, ?fatal, "the host violated the protocol"),
-            End::Io(error) => tracing::debug!(%peer, %error, "the connection ended"),
+            End::Fatal(fatal, _) => {
+                tracing::warn!(%address, ?fatal, "the host violated the protocol");
+            }
+            End::Io(error) => tracing::debug!(%address, %error, "the connection ended"),
         }
     });
     if let Err(error) = started {
-        tracing::warn!(%peer, %error, "no thread can be started for a connection");
+        tracing::warn!(%address, %error, "no thread can be started for a connection");
     }
 }

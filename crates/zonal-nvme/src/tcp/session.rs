@@ -19,6 +19,7 @@ use super::memory::{Buffer, Reservation};
 use super::output::Output;
 use super::pdu::{self, COMMON_BYTES, DIGEST_BYTES, DataPdu, Digest, Fatal, FatalStatus, Frame};
 use super::pdu::{ConnectionParams, IcPdu, PduType};
+use super::peers::{Peer, Standing};
 use super::pending::{Data, IN_CAPSULE_BYTES, Pending};
 use super::stream::{self, Expected, Input, QUEUE_BUFFER, SMALL_BUFFER, Wait};
 use super::transfers::{OWN_BYTES, Transfers};
@@ -83,14 +84,15 @@ pub(super) struct Queue {
 /// A connection.
 pub(super) struct Session<'a> {
     shared: &'a Shared,
-    stream: Arc<TcpStream>,
+    peer: Arc<Peer>,
     input: Input,
     pub(super) output: Output,
     pub(super) params: ConnectionParams,
     pub(super) queue: Option<Queue>,
     pub(super) transfers: Transfers,
     pub(super) pending: Pending,
-    /// When the last command arrived, unless this is an I/O queue: those tell their controller.
+    /// When the last command of a queue arrived, or the connection did. Not of an I/O queue: those tell
+    /// their controller.
     last_command_ns: u64,
     /// The memory of the connection, and that of its queue.
     _memory: Reservation,
@@ -107,18 +109,19 @@ impl Link for TcpStream {
 
 impl<'a> Session<'a> {
     /// `memory` is [`CONNECTION_BYTES`].
-    pub(super) fn new(shared: &'a Shared, stream: Arc<TcpStream>, memory: Reservation) -> Self {
-        let clock = Arc::clone(&shared.clock);
+    pub(super) fn new(shared: &'a Shared, peer: Arc<Peer>, memory: Reservation) -> Self {
+        let (clock, stream) = (Arc::clone(&shared.clock), Arc::clone(&peer.stream));
+        let since_ns = peer.heard_ns();
         Self {
             shared,
-            input: Input::new(Arc::clone(&stream), clock),
-            stream,
+            input: Input::new(stream, clock, since_ns.saturating_add(CONNECT_TIMEOUT_NS)),
+            peer,
             output: Output::default(),
             params: ConnectionParams::default(),
             queue: None,
             transfers: Transfers::new(Arc::clone(&shared.memory)),
             pending: Pending::default(),
-            last_command_ns: shared.clock.monotonic_ns(),
+            last_command_ns: since_ns,
             _memory: memory,
             queue_memory: None,
         }
@@ -155,7 +158,7 @@ impl<'a> Session<'a> {
     /// Sends all responses, also those of commands that wait for others to join them.
     fn send(&mut self) -> io::Result<()> {
         self.execute_pending();
-        stream::send(&self.stream, &*self.shared.clock, &mut self.output.slices())?;
+        stream::send(&self.peer.stream, &*self.shared.clock, &mut self.output.slices())?;
         self.output.clear();
         Ok(())
     }
@@ -195,10 +198,13 @@ impl<'a> Session<'a> {
         let timeout_ns = match &self.queue {
             None => CONNECT_TIMEOUT_NS,
             Some(queue) if queue.id == 0 => {
-                if queue.controller.was_used() {
+                let was_used = queue.controller.was_used();
+                let keep_alive_ms = queue.controller.keep_alive_ms();
+                if was_used {
                     self.last_command_ns = self.shared.clock.monotonic_ns();
                 }
-                (u64::from(queue.controller.keep_alive_ms()?) + KEEP_ALIVE_GRACE_MS) * 1_000_000
+                self.peer.note(self.last_command_ns, Standing::of_timer(keep_alive_ms));
+                (u64::from(keep_alive_ms?) + KEEP_ALIVE_GRACE_MS) * 1_000_000
             }
             Some(_) => return None,
         };
@@ -292,7 +298,12 @@ impl<'a> Session<'a> {
         self.input.fill(frame.bytes())?;
         match &self.queue {
             Some(queue) if queue.id != 0 => queue.controller.note_use(),
-            Some(_) | None => self.last_command_ns = self.shared.clock.monotonic_ns(),
+            Some(_) => {
+                self.last_command_ns = self.shared.clock.monotonic_ns();
+                self.peer.note(self.last_command_ns, Standing::Timed);
+            }
+            // Before Connect, no command wins time.
+            None => {}
         }
         let entries = self.queue.as_ref().map_or(1, |queue| queue.entries) as usize;
         if self.transfers.len() + self.pending.len() >= entries {
@@ -505,33 +516,37 @@ impl<'a> Session<'a> {
         if asked.entries < 2 || asked.entries > most {
             return Err((status::CONNECT_PARAMETERS, 44));
         }
-        let Some(memory) = self.shared.memory.reserve(QUEUE_BYTES) else {
+        // It makes no room for itself.
+        self.peer.note(self.last_command_ns, Standing::Timed);
+        let memory = self.shared.make_room(|| self.shared.memory.reserve(QUEUE_BYTES));
+        let Some(memory) = memory else {
             tracing::warn!("a queue is refused: the memory for connections is used up");
             return Err(plain(status::CONNECT_BUSY));
         };
         let subsystem = &self.shared.subsystem;
         let found = if asked.queue == 0 {
-            let local = self.stream.local_addr().map_err(|_| plain(status::INTERNAL))?;
+            let local = self.peer.stream.local_addr().map_err(|_| plain(status::INTERNAL))?;
             subsystem.create_controller(&data, &discovery::entry(subsystem.nqn(), local))
         } else {
             subsystem.find_controller(&data)
         };
         let controller =
             found.map_err(|(status, fault)| (status, fault.map_or(0, ConnectFault::encode)))?;
-        let link: Arc<dyn Link> = self.stream.clone();
+        let link: Arc<dyn Link> = self.peer.stream.clone();
         if let Err(status) = controller.add_queue(asked.queue, link) {
             // Byte 42 of the command: QID.
             return Err((status, 42));
         }
         if asked.queue == 0 {
             controller.set_keep_alive_ms(asked.keep_alive_ms);
+            self.last_command_ns = self.shared.clock.monotonic_ns();
             let host = &controller.host().nqn;
             tracing::info!(host, controller = controller.id(), "connected");
         }
         let id = controller.id();
         let Connect { queue, entries, flow_control, .. } = asked;
         self.queue_memory = Some(memory);
-        self.input.grow();
+        self.input.connected();
         // SQHD counts this command as well.
         self.queue = Some(Queue { controller, id: queue, entries, flow_control, head: 1 });
         Ok(id)

@@ -46,6 +46,8 @@ pub(super) struct Input {
     end: usize,
     /// Most bytes of one call.
     ahead: usize,
+    /// When all is over, unless the connection has a queue by then.
+    connect_deadline_ns: Option<u64>,
 }
 
 /// What the host is to send.
@@ -58,9 +60,11 @@ pub(super) enum Expected {
 }
 
 impl Input {
-    pub(super) fn new(stream: Arc<TcpStream>, clock: Arc<dyn Clock>) -> Self {
+    /// Of a connection that has to have a queue by then.
+    pub(super) fn new(stream: Arc<TcpStream>, clock: Arc<dyn Clock>, deadline_ns: u64) -> Self {
         let buffer = vec![0; SMALL_BUFFER].into();
-        Self { stream, clock, buffer, start: 0, end: 0, ahead: usize::MAX }
+        let connect_deadline_ns = Some(deadline_ns);
+        Self { stream, clock, buffer, start: 0, end: 0, ahead: usize::MAX, connect_deadline_ns }
     }
 
     /// What comes next. Data is received where it belongs, but for what comes along with its header.
@@ -71,8 +75,9 @@ impl Input {
         };
     }
 
-    /// Gives the connection the larger buffer of a queue.
-    pub(super) fn grow(&mut self) {
+    /// The connection has a queue: gives it the larger buffer of one, and the time that it wants.
+    pub(super) fn connected(&mut self) {
+        self.connect_deadline_ns = None;
         let mut buffer = vec![0; QUEUE_BUFFER].into_boxed_slice();
         let count = self.end - self.start;
         buffer[..count].copy_from_slice(self.buffered());
@@ -144,7 +149,8 @@ impl Input {
     }
 
     fn deadline(&self) -> u64 {
-        self.clock.monotonic_ns().saturating_add(PDU_TIMEOUT_NS)
+        let deadline_ns = self.clock.monotonic_ns().saturating_add(PDU_TIMEOUT_NS);
+        self.connect_deadline_ns.map_or(deadline_ns, |connect| connect.min(deadline_ns))
     }
 
     fn check(&self, deadline_ns: u64) -> io::Result<()> {

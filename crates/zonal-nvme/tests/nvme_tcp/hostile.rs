@@ -42,7 +42,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// The server still does what it should, and lets go of every connection that has ended.
-fn is_well(server: &Server, address: SocketAddr) {
+pub fn is_well(server: &Server, address: SocketAddr) {
     let host = Host::connect(address, NQN, Style::EVERYTHING);
     let mut queue = host.queue(1).unwrap();
     queue.command(write(1), &Move::Send(&[1; 4096])).ok();
@@ -50,13 +50,13 @@ fn is_well(server: &Server, address: SocketAddr) {
     wait_until(|| server.connection_count() == 0);
 }
 
-fn write(blocks: u64) -> zonal::nvme::SubmissionEntry {
+pub fn write(blocks: u64) -> zonal::nvme::SubmissionEntry {
     let (first, durability) = (Lba::ZERO, Durability::Volatile);
     BlockRange { first, blocks: LbaCount::new(blocks), durability }.encode(Opcode::WRITE, ONE)
 }
 
 /// Whether the server has closed a connection that it sends nothing to.
-fn has_ended(stream: &TcpStream) -> bool {
+pub fn has_ended(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     matches!(stream.peek(&mut [0]), Ok(0))
 }

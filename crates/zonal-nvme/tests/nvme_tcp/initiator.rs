@@ -32,6 +32,8 @@ pub struct Style {
     pub alignment: u8,
     pub placement: Placement,
     pub flow_control: FlowControl,
+    /// KATO.
+    pub keep_alive_ms: Option<u32>,
 }
 
 impl Style {
@@ -40,12 +42,14 @@ impl Style {
         alignment: 0,
         placement: Placement::Capsule,
         flow_control: FlowControl::On,
+        keep_alive_ms: Some(5000),
     };
     pub const EVERYTHING: Self = Self {
         digests: 3,
         alignment: 7,
         placement: Placement::Request,
         flow_control: FlowControl::Off,
+        keep_alive_ms: Some(5000),
     };
 }
 
@@ -322,12 +326,12 @@ impl Host {
     }
 }
 
-fn connect(queue: u16, style: Style) -> SubmissionEntry {
-    let flow_control = style.flow_control;
-    Connect { queue, entries: 128, flow_control, keep_alive_ms: Some(5000) }.encode()
+pub fn connect(queue: u16, style: Style) -> SubmissionEntry {
+    let Style { flow_control, keep_alive_ms, .. } = style;
+    Connect { queue, entries: 128, flow_control, keep_alive_ms }.encode()
 }
 
-fn connect_data(host: &str, nqn: &str, controller: u16) -> ConnectData {
+pub fn connect_data(host: &str, nqn: &str, controller: u16) -> ConnectData {
     let mut data = ConnectData::new_zeroed();
     data.host_id = [5; 16];
     data.controller_id = controller.into();

@@ -12,6 +12,7 @@ mod hostile;
 mod initiator;
 mod memory;
 mod remote;
+mod silent;
 mod slow;
 mod zones;
 

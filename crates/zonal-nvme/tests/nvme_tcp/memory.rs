@@ -17,16 +17,17 @@ use zonal_nvme::{Namespace, Subsystem};
 use crate::initiator::{Host, Move, Placement, Queue, Style};
 use crate::{NQN, ONE, small};
 
-const MIB: usize = 1 << 20;
+pub const MIB: usize = 1 << 20;
 
-fn serve(memory_max: usize) -> (Server, SocketAddr) {
+/// A server with so much memory for connections, and the clock it goes by.
+pub fn serve(memory_max: usize) -> (Server, SocketAddr, Arc<ManualClock>) {
     let stack = small().into_iter().next().unwrap();
     let namespace = Namespace::new(stack, "a device", [1; 16]).unwrap();
     let subsystem = Arc::new(Subsystem::new(NQN, vec![namespace], Hosts::All).unwrap());
     let (anywhere, clock) = (["127.0.0.1:0".parse().unwrap()], Arc::new(ManualClock::new(0)));
-    let server = Server::start(subsystem, &anywhere, memory_max, clock).unwrap();
+    let server = Server::start(subsystem, &anywhere, memory_max, clock.clone()).unwrap();
     let address = server.addresses()[0];
-    (server, address)
+    (server, address, clock)
 }
 
 /// A write of 1 MiB at the start of the drive, or behind so many of them.
@@ -37,7 +38,7 @@ fn write(number: u64) -> SubmissionEntry {
 
 #[test]
 fn queues_beyond_the_memory_budget_are_busy_until_others_end() {
-    let (server, address) = serve(16 * MIB);
+    let (server, address, _) = serve(16 * MIB);
     let host = Host::connect(address, NQN, Style::PLAIN);
     let mut queues = Vec::new();
     let refused = (1..=64).find_map(|number| match host.queue(number) {
@@ -63,7 +64,7 @@ fn queues_beyond_the_memory_budget_are_busy_until_others_end() {
 
 #[test]
 fn connections_beyond_the_memory_budget_are_closed() {
-    let (server, address) = serve(4 * MIB);
+    let (server, address, _) = serve(4 * MIB);
     let host = Host::connect(address, NQN, Style::PLAIN);
     let mut strangers: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -80,7 +81,7 @@ fn connections_beyond_the_memory_budget_are_closed() {
 fn without_memory_to_spare_a_queue_gets_its_data_one_command_at_a_time() {
     // Room for an admin queue and one more; and for a good deal more.
     for (memory_max, together) in [(6 * MIB, 1), (64 * MIB, 2)] {
-        let (server, address) = serve(memory_max);
+        let (server, address, _) = serve(memory_max);
         let style = Style { placement: Placement::Request, ..Style::PLAIN };
         let host = Host::connect(address, NQN, style);
         let mut queue = host.queue(1).unwrap();

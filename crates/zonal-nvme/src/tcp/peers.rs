@@ -1,0 +1,176 @@
+//! Who is connected, and who has to go where there is no room for others.
+//!
+//! A peer that has not connected a queue has a limit of time, and a host with a keep alive timer has
+//! that. A host without one may be silent for as long as it likes, until room is needed: for a
+//! connection, for the memory of a queue, or for a file descriptor. Then the one that has been silent
+//! longest is closed.
+
+use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How long a peer without a queue may be silent when others need room. A host connects in an instant.
+const UNCONNECTED_PATIENCE_NS: u64 = 1_000_000_000;
+/// The same of a host without a keep alive timer.
+const UNTIMED_PATIENCE_NS: u64 = 10_000_000_000;
+/// Longer timers are no timers: the host chooses them.
+const TIMER_MAX_MS: u32 = 120_000;
+
+/// What tells that a peer is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has no queue yet.
+    Unconnected,
+    /// It has an admin queue, and no timer.
+    Untimed,
+    /// A timer, or another connection of the host.
+    Timed,
+}
+
+impl Standing {
+    /// Of a host with this timer.
+    pub(super) fn of_timer(keep_alive_ms: Option<u32>) -> Self {
+        match keep_alive_ms {
+            Some(ms) if ms <= TIMER_MAX_MS => Self::Timed,
+            Some(_) | None => Self::Untimed,
+        }
+    }
+
+    fn patience_ns(self) -> Option<u64> {
+        match self {
+            Self::Unconnected => Some(UNCONNECTED_PATIENCE_NS),
+            Self::Untimed => Some(UNTIMED_PATIENCE_NS),
+            Self::Timed => None,
+        }
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) stream: Arc<TcpStream>,
+    /// When it was last heard, and what it is.
+    heard: Mutex<(u64, Standing)>,
+}
+
+impl Peer {
+    /// A new one.
+    pub(super) fn new(stream: TcpStream, now_ns: u64) -> Arc<Self> {
+        let heard = Mutex::new((now_ns, Standing::Unconnected));
+        Arc::new(Self { stream: Arc::new(stream), heard })
+    }
+
+    /// When it was last heard.
+    pub(super) fn heard_ns(&self) -> u64 {
+        self.heard().0
+    }
+
+    /// Notes when it was last heard, and what it is by now.
+    pub(super) fn note(&self, heard_ns: u64, standing: Standing) {
+        *self.heard() = (heard_ns, standing);
+    }
+
+    fn heard(&self) -> MutexGuard<'_, (u64, Standing)> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long it has been silent, if that is too long where others need room.
+    fn silent_ns(&self, now_ns: u64) -> Option<u64> {
+        let (heard_ns, standing) = *self.heard();
+        let patience_ns = standing.patience_ns()?;
+        let silent_ns = now_ns.saturating_sub(heard_ns);
+        Some(silent_ns).filter(|silent_ns| *silent_ns >= patience_ns)
+    }
+}
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Peers {
+    next: u64,
+    peers: BTreeMap<u64, Arc<Peer>>,
+}
+
+impl Peers {
+    pub(super) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.peers.contains_key(&number)
+    }
+
+    /// Adds one; its number.
+    pub(super) fn add(&mut self, peer: Arc<Peer>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.peers.insert(number, peer);
+        number
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        self.peers.remove(&number);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.values().map(|peer| &**peer)
+    }
+
+    /// Closes the one that has been silent longest, if that is too long: its number. What it holds is
+    /// free when its thread has ended.
+    pub(super) fn close_silent(&self, now_ns: u64) -> Option<u64> {
+        let silent = self.peers.iter().filter_map(|(number, peer)| {
+            peer.silent_ns(now_ns).map(|silent_ns| (silent_ns, *number))
+        });
+        let (silent_ns, number) = silent.max()?;
+        let peer = &self.peers[&number];
+        // It is not chosen again.
+        peer.note(now_ns, Standing::Timed);
+        let address = peer.stream.peer_addr().ok();
+        tracing::warn!(?address, silent_ns, "a connection that is silent makes room for another");
+        // It may have ended already.
+        let _ = peer.stream.shutdown(Shutdown::Both);
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn peers(count: usize) -> (Peers, Vec<Arc<Peer>>, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut peers, mut all) = (Peers::default(), Vec::new());
+        for _ in 0..count {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            all.push(Peer::new(stream, 0));
+            peers.add(Arc::clone(&all[all.len() - 1]));
+        }
+        (peers, all, listener)
+    }
+
+    #[test]
+    fn who_is_silent_longest_goes_first_and_once() {
+        let (peers, all, _listener) = peers(3);
+        all[0].note(5 * SECOND_NS, Standing::Untimed);
+        all[1].note(3 * SECOND_NS, Standing::Untimed);
+        all[2].note(20 * SECOND_NS, Standing::Unconnected);
+        assert_eq!(peers.close_silent(4 * SECOND_NS), None);
+        let now_ns = 20 * SECOND_NS;
+        assert_eq!([(); 3].map(|()| peers.close_silent(now_ns)), [Some(1), Some(0), None]);
+        assert_eq!(peers.close_silent(21 * SECOND_NS), Some(2));
+    }
+
+    #[test]
+    fn who_has_a_timer_stays_unless_it_is_a_very_long_one() {
+        let (peers, all, _listener) = peers(2);
+        all[0].note(0, Standing::of_timer(Some(60_000)));
+        all[1].note(0, Standing::of_timer(Some(u32::MAX)));
+        assert_eq!(Standing::of_timer(None), Standing::Untimed);
+        let now_ns = 1_000 * SECOND_NS;
+        assert_eq!([(); 2].map(|()| peers.close_silent(now_ns)), [Some(1), None]);
+    }
+}
