@@ -90,6 +90,12 @@ pub enum FsError {
     /// Mounted for reading, or made read-only by a failure.
     #[error("read-only file system")]
     ReadOnly,
+    /// A call has panicked: it has ended nowhere, and nothing is written any more.
+    #[error("the file system panicked, and writes nothing any more: {message}")]
+    Panicked {
+        /// What it said.
+        message: String,
+    },
     /// What was read is not what was written.
     #[error("checksum mismatch in inode {ino} at byte {offset} (zone {zone}, block {block})")]
     Checksum {
@@ -218,6 +224,7 @@ impl FsError {
             | Self::Corrupt { .. }
             | Self::NotDirect
             | Self::ReadsHang { .. }
+            | Self::Panicked { .. }
             | Self::Device(_) => Errno::IO,
         };
         errno.raw_os_error()
@@ -239,6 +246,7 @@ mod tests {
             (FsError::Checksum { ino: Ino::ROOT, offset: 0, zone, block: 0 }, 5, "EIO"),
             (FsError::Corrupt { what: "journal", why: String::new() }, 5, "EIO"),
             (FsError::ReadsHang { waited: std::time::Duration::ZERO }, 5, "EIO"),
+            (FsError::Panicked { message: String::new() }, 5, "EIO"),
             (FsError::SeekBeyondEnd, 6, "ENXIO"),
             (FsError::NotPermitted { what: "this" }, 1, "EPERM"),
             (FsError::AttributeTooLarge, 7, "E2BIG"),

@@ -586,4 +586,19 @@ pub trait FileSystem: Send + Sync {
     /// Makes everything durable and leaves the device clean. Nothing may be called after it but
     /// [`unpin`](Self::unpin).
     fn shutdown(&self) -> Result<()>;
+
+    /// A call has panicked, with this message. Nothing is written any more, and only what reads is called
+    /// from now on, as far as the answer allows. May be called again, and then the answer may have changed.
+    fn give_up(&self, _message: &str) -> Remains {
+        Remains::Readable
+    }
+}
+
+/// What can be done with a file system of which a call has panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// What is in memory is whole: it can be read.
+    Readable,
+    /// A change may have been under way there.
+    Nothing,
 }

@@ -27,6 +27,7 @@ pub mod listing;
 pub mod mount;
 pub mod notify;
 pub mod pages;
+pub mod panics;
 pub mod program;
 pub mod reply;
 pub mod request;

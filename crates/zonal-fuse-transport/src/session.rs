@@ -17,6 +17,7 @@ use crate::init::{Choice, Shake, Wishes, shake};
 use crate::mount::{Mount, MountSpec};
 use crate::notify::Notifier;
 use crate::pages::{PAGE, Pages};
+use crate::panics::caught;
 use crate::reply::{Answer, Reply};
 use crate::request::{self, BEFORE_DATA, Header, Op};
 use crate::rings::{Rings, Threads};
@@ -33,6 +34,9 @@ pub trait Serve: Send + Sync {
     /// The mount has ended for its users, and umount(2) returns after this has. Said of mounts of
     /// the type `fuseblk` alone, and not of one that ended by force.
     fn end(&self) {}
+
+    /// Serving a request, or ending, has panicked with this message. Who asked has got an error.
+    fn panicked(&self, message: &str);
 }
 
 /// How requests come from the kernel.
@@ -174,9 +178,8 @@ pub(crate) fn work(
         member.wait();
         let Some(message) = buffer.receive(device)? else { return Ok(()) };
         member.take();
-        match dispatch(message, server, &answers) {
-            Ok(_) => {}
-            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        if let Err(error) = dispatch(message, server, &answers) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         if member.end() == Next::Leave {
             return Ok(());
@@ -192,6 +195,19 @@ pub(crate) fn dispatch(
     answers: &Arc<dyn Answer>,
 ) -> Result<NodeId, Malformed> {
     let (header, op) = request::parse(message)?;
+    // A reply that is dropped has told the caller of an error.
+    if let Err(message) = caught(|| answer(&header, op, server, answers)) {
+        server.panicked(&message);
+    }
+    Ok(header.node)
+}
+
+fn answer(
+    header: &Header,
+    op: Result<Op<'_>, Malformed>,
+    server: &dyn Serve,
+    answers: &Arc<dyn Answer>,
+) {
     let reply = || Reply::new(header.unique, Arc::clone(answers));
     match op {
         // The kernel then ends the connection, which all threads hear.
@@ -201,14 +217,13 @@ pub(crate) fn dispatch(
         }
         // What was asked is answered as soon as it can be. With this, the kernel says it no more.
         Ok(Op::Interrupt) => reply().error(Errno::NOSYS),
-        Ok(op) if op.is_answered() => server.serve(&header, op, reply()),
-        Ok(op) => server.serve(&header, op, Reply::none()),
+        Ok(op) if op.is_answered() => server.serve(header, op, reply()),
+        Ok(op) => server.serve(header, op, Reply::none()),
         Err(error) => {
             tracing::error!(%error, "a request that cannot be read");
             reply().error(Errno::INVAL);
         }
     }
-    Ok(header.node)
 }
 
 /// Where requests land.

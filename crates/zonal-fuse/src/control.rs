@@ -34,8 +34,8 @@ use zonal::{Clock, FailZone, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileModel, FileSystem, Ino, Listing, NewInode,
-    OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp, Wake,
-    WriteFlags, Written, XattrMode,
+    OpenFor, ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Timestamp,
+    Wake, WriteFlags, Written, XattrMode,
 };
 
 pub use self::inspect::{Inspect, ReclaimOrder};
@@ -72,6 +72,8 @@ pub struct Control {
     options: OnceLock<String>,
     /// How requests come.
     served: OnceLock<Served>,
+    /// With which message it has panicked.
+    panicked: OnceLock<String>,
     /// Whether the device can be written to at all.
     device_access: Access,
     /// Owner of the directory: user and group.
@@ -99,6 +101,7 @@ impl Control {
             threads: OnceLock::new(),
             options: OnceLock::new(),
             served: OnceLock::new(),
+            panicked: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
@@ -357,6 +360,11 @@ impl FileSystem for Control {
 
     fn shutdown(&self) -> Result<()> {
         self.fs.shutdown()
+    }
+
+    fn give_up(&self, message: &str) -> Remains {
+        self.panicked.get_or_init(|| message.to_owned());
+        self.fs.give_up(message)
     }
 }
 

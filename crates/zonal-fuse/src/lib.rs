@@ -17,6 +17,7 @@ pub mod daemon;
 pub mod error;
 pub mod exporter;
 pub mod fuse;
+mod guarded;
 pub mod latency;
 pub mod mount;
 pub mod options;

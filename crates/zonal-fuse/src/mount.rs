@@ -25,9 +25,11 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use zonal::{Claim, ZonedDevice};
+use zonal_fs::FsError;
 use zonal_fs::vfs::FileSystem;
 use zonal_fuse_transport::hidden::Hidden;
 use zonal_fuse_transport::mount::{self, Kind, MountSpec};
+use zonal_fuse_transport::panics::caught;
 use zonal_fuse_transport::{Session, Transport};
 
 use crate::error::Result;
@@ -229,8 +231,15 @@ impl Life {
         }
     }
 
+    /// Starts a thread that ends when the mount has. If it panics, what it does is done no more, and the
+    /// mount becomes read-only.
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.threads.push(spawn(name, run)?);
+        let front = self.front.clone();
+        self.threads.push(spawn(name, move || {
+            if let Err(message) = caught(run) {
+                front.panicked(&message);
+            }
+        })?);
         Ok(())
     }
 
@@ -252,7 +261,8 @@ impl Life {
     fn serve_in_background(&self, session: Session) -> Result<()> {
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("fuse-session", move || {
-            let ended = session.run(&(Arc::new(front.clone()) as _));
+            let ended = caught(|| session.run(&(Arc::new(front.clone()) as _)))
+                .unwrap_or_else(|message| Err(io::Error::other(message)));
             front.end_hidden();
             // The main thread may go on to close the file system.
             drop(front);
@@ -310,7 +320,9 @@ impl Life {
         self.front.became_read_only().close();
         let (front, events) = (self.front.clone(), self.events.clone());
         spawn("close", move || {
-            let closed = front.close().map_err(ServeError::Shutdown);
+            let closed = caught(|| front.close())
+                .unwrap_or_else(|message| Err(FsError::Panicked { message }))
+                .map_err(ServeError::Shutdown);
             drop(front);
             let _ = events.send(Event::Closed(closed));
         })?;

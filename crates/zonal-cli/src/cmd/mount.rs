@@ -122,7 +122,7 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
 }
 
 fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
-    abort_on_panic();
+    log_panics();
     let mut config = MountConfig::new(&device::source(&args.device), &args.dir);
     if args.read_only {
         config.access = Access::ReadOnly;
@@ -180,13 +180,11 @@ fn export(address: SocketAddr, control: &Arc<Control>) -> Result<Exporter> {
     Ok(exporter)
 }
 
-/// Makes a panic end the process: the thread that should have answered a request is gone, and who
-/// asked would wait for ever. The drive is left as after a power cut, which the next mount recovers.
-fn abort_on_panic() {
+/// Has a panic and its place in the log. The mount goes on, and is read-only from then on.
+fn log_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         tracing::error!("{panic}");
-        std::process::abort();
     }));
 }

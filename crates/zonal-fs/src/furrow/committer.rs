@@ -1,6 +1,7 @@
 //! The state that commits and steps of the table share: superblock, journal, table. And whose turn it
 //! is to commit.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::format::superblock::Superblock;
@@ -98,7 +99,8 @@ impl CommitTurns {
 
 impl Drop for CommitTurn<'_> {
     fn drop(&mut self) {
-        *self.0.is_taken.lock().expect("no holder panicked") = false;
+        // Also where this thread panics: a second panic would end the process.
+        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
         if !self.0.planted.has(PlantedBug::KeepCommitWaiting) {
             self.0.ended.notify_all();
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::place::ExtentId;
 use super::sync::Mutex;
@@ -65,7 +65,8 @@ pub(super) struct Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.all.lock().expect("no holder panicked").remove(&self.since);
+        // Also where this thread panics: a second panic would end the process.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.since);
     }
 }
 

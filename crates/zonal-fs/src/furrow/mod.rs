@@ -102,8 +102,8 @@ mod victims;
 mod xattrs;
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use std::time::Duration;
 
@@ -352,7 +352,7 @@ impl Furrow {
     /// The state, to change the tree. Waits while a commit holds off changes.
     #[cfg_attr(feature = "testing", track_caller)]
     fn write_state(&self) -> Changing<'_> {
-        let turn = self.changing.lock().expect("no holder panicked");
+        let turn = self.lock_changing();
         let state = self.write_accounts();
         if state.changed_count() >= step::CHANGES_MAX {
             self.wake_worker();
@@ -380,9 +380,16 @@ impl Furrow {
     /// Holds off changes of the tree. Readers go on: so device I/O is possible meanwhile.
     #[cfg_attr(feature = "testing", track_caller)]
     fn hold_off_changes(&self) -> HoldingOff<'_> {
-        let turn = self.changing.lock().expect("no holder panicked");
+        let turn = self.lock_changing();
         self.is_held_off.store(true, Ordering::Release);
         HoldingOff { fs: self, _turn: turn }
+    }
+
+    /// It protects nothing itself: if a holder has panicked, readers who hold off changes go on. The state
+    /// tells whether a change was under way.
+    #[cfg_attr(feature = "testing", track_caller)]
+    fn lock_changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a change would have to wait for a commit.

@@ -10,7 +10,8 @@ use super::state::Body;
 use crate::FsError;
 use crate::vfs::{
     Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, ReadFlags,
-    RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags, Written, XattrMode,
+    Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags, Written,
+    XattrMode,
 };
 
 impl FileSystem for Furrow {
@@ -203,6 +204,13 @@ impl FileSystem for Furrow {
         let outcome = self.commit(Ending::Clean);
         self.read_only.store(true, Ordering::Release);
         outcome
+    }
+
+    fn give_up(&self, _message: &str) -> Remains {
+        self.read_only.store(true, Ordering::Release);
+        // Whoever changes what readers see holds one of these locks meanwhile.
+        let is_torn = self.state.is_poisoned() || self.view.is_poisoned();
+        if is_torn { Remains::Nothing } else { Remains::Readable }
     }
 }
 

@@ -13,8 +13,8 @@ use super::tree::{NAME_MAX, Node};
 use crate::FsError;
 use crate::vfs::{
     Access, Allocate, Attr, Caller, DirEntry, FileKind, FileModel, FileSystem, Ino, InodeFlags,
-    Listing, NewInode, OpenFor, ReadFlags, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs,
-    SyncKind, Timestamp, WriteFlags, Written, XattrMode,
+    Listing, NewInode, OpenFor, ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr, SetTime,
+    StatFs, SyncKind, Timestamp, WriteFlags, Written, XattrMode,
 };
 
 /// `st_blocks` counts in these.
@@ -246,6 +246,12 @@ impl FileSystem for ZoneFs {
 
     fn tick(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn give_up(&self, _message: &str) -> Remains {
+        self.become_read_only();
+        // What readers see is atomics.
+        Remains::Readable
     }
 
     fn shutdown(&self) -> Result<()> {

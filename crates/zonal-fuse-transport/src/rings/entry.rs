@@ -8,7 +8,6 @@
 
 use std::io;
 use std::mem::offset_of;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -95,8 +94,6 @@ struct Entry {
     placing: Placing,
     /// Whether the first request came with the registration.
     early: bool,
-    /// Whether serving a request has panicked.
-    panicked: bool,
     /// Whether the kernel locks pages of the caller's before it has taken the answer.
     locks_pages: bool,
 }
@@ -112,7 +109,6 @@ impl Entry {
             parts: [Part { start: 0, len: 0 }; PARTS as usize],
             slot: Arc::new(Slot::new(max)),
             early: false,
-            panicked: false,
             locks_pages: false,
         })
     }
@@ -172,9 +168,6 @@ impl Entry {
                 return Err(error);
             }
             queue.end();
-        }
-        if self.panicked {
-            return Err(io::Error::other("serving a request panicked"));
         }
         Ok(())
     }
@@ -250,18 +243,11 @@ impl Entry {
     /// Serves a message, and returns when it is answered.
     fn dispatch(&mut self, server: &Arc<dyn Serve>, message: &[u8]) {
         let slot = Arc::clone(&self.slot);
-        let served = catch_unwind(AssertUnwindSafe(|| {
-            session::dispatch(message, &**server, &(Arc::clone(&slot) as _))
-        }));
+        let served = session::dispatch(message, &**server, &(Arc::clone(&slot) as _));
         let node = match served {
-            Ok(Ok(node)) => node,
-            Ok(Err(error)) => {
+            Ok(node) => node,
+            Err(error) => {
                 tracing::error!(%error, "a request that cannot be read");
-                return;
-            }
-            // Its reply has told the caller of an error.
-            Err(_) => {
-                self.panicked = true;
                 return;
             }
         };

@@ -137,6 +137,10 @@ fn done(change: Result<(), Errno>, reply: Reply) {
 }
 
 impl Serve for Ceiling {
+    fn panicked(&self, message: &str) {
+        panic!("{message}");
+    }
+
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
         let node = header.node;
         match op {

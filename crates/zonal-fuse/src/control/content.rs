@@ -74,6 +74,8 @@ impl Control {
         let threads = threads.map(|threads| ("threads".to_owned(), u64::from(*threads).into()));
         let options = self.options.get().filter(|options| !options.is_empty());
         let options = options.map(|options| ("mount_options".to_owned(), options.clone().into()));
+        let panicked = self.panicked.get();
+        let panicked = panicked.map(|message| ("panicked".to_owned(), message.clone().into()));
         let is_for_reading = self.device_access == Access::ReadOnly;
         let device = is_for_reading.then(|| ("device_access".to_owned(), Value::from("read-only")));
         let served = self.served.get().into_iter().flat_map(|served| {
@@ -87,7 +89,7 @@ impl Control {
         let served = served.map(|(name, how)| (name.to_owned(), how.into()));
         let named =
             settings.chain(device).chain(metrics).chain(served).chain(threads).chain(options);
-        let named = named.chain(counters);
+        let named = named.chain(panicked).chain(counters);
         Report {
             kind: self.inspected.kind().to_owned(),
             at_ns: self.latencies.now_ns(),

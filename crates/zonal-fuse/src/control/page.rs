@@ -29,6 +29,9 @@ const SHOWN: [&str; 8] = [
 /// The page.
 pub fn page(report: &Report, before: Option<&Report>) -> String {
     let mut page = heading(report);
+    if let Some(message) = Some(report.setting("panicked")).filter(|message| !message.is_empty()) {
+        let _ = writeln!(page, "read-only, because it panicked: {message}");
+    }
     if let Some(live) = &report.live {
         page += &blocks(live);
         page += &zones(live);

@@ -60,6 +60,17 @@ impl Mount {
 }
 
 #[test]
+fn a_panic_is_shown_with_its_message() {
+    let mount = mount("zones=6,zone=1M");
+    assert!(!mount.text("stats").contains("panicked"));
+    assert_eq!(mount.control.give_up("the first"), Remains::Readable);
+    mount.control.give_up("the second");
+    let stats: serde_json::Value = serde_json::from_str(&mount.text("stats")).unwrap();
+    assert_eq!((&stats["panicked"], &stats["access"]), (&"the first".into(), &"read-only".into()));
+    assert!(mount.text("page").contains("because it panicked: the first"));
+}
+
+#[test]
 fn it_is_found_and_never_listed() {
     let mount = mount("zones=6,zone=1M,conventional=2");
     let names = |ino| {

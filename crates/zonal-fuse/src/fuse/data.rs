@@ -1,6 +1,6 @@
 //! Requests about the content of files, and about what is durable.
 
-use zonal_fs::vfs::{FileModel, SyncKind, WriteFlags};
+use zonal_fs::vfs::{FileModel, FileSystem, SyncKind, WriteFlags};
 use zonal_fuse_transport::abi::FopenFlags;
 use zonal_fuse_transport::reply::Opened;
 use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};

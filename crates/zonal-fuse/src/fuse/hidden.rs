@@ -76,6 +76,10 @@ impl Front {
 }
 
 impl Serve for HiddenFiles {
+    fn panicked(&self, message: &str) {
+        self.0.panicked(message);
+    }
+
     fn serve(&self, header: &Header, op: Op<'_>, reply: Reply) {
         let (front, node) = (&self.0, header.node);
         let openings = &front.shared.openings;

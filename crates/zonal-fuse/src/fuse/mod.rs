@@ -58,6 +58,7 @@ use zonal_fuse_transport::notify::Notifier;
 use zonal_fuse_transport::{Errno, NodeId};
 
 use crate::control;
+use crate::guarded::Guarded;
 use crate::latency::{Latencies, Operation};
 use crate::options::{
     Access, AsyncDirect, Atime, DirectWrites, MountConfig, TransportChoice, WriteCache,
@@ -97,7 +98,7 @@ pub struct Front {
 }
 
 struct Shared {
-    fs: Arc<dyn FileSystem>,
+    fs: Arc<Guarded>,
     latencies: Arc<Latencies>,
     nodes: Nodes,
     /// What its files are as a rule.
@@ -116,7 +117,7 @@ struct Shared {
     access: Access,
     async_direct: AsyncDirect,
     zone_writes: ZoneWrites,
-    became_read_only: RemountTrigger,
+    became_read_only: Arc<RemountTrigger>,
     /// Counts files that were closed after writing.
     closings: Closings,
     taken_capability: TakenCapability,
@@ -147,6 +148,8 @@ impl Shared {
 impl Front {
     /// Serves `fs`, and measures it with `latencies`.
     pub fn new(fs: Arc<dyn FileSystem>, latencies: Arc<Latencies>, config: &MountConfig) -> Self {
+        let became_read_only = Arc::<RemountTrigger>::default();
+        let fs = Arc::new(Guarded::new(fs, Arc::clone(&became_read_only)));
         let blksize = fs.statfs().map_or(BLKSIZE, |stat| stat.block_size);
         let shared = Shared {
             nodes: Nodes::new(fs.root()),
@@ -155,7 +158,7 @@ impl Front {
             zone_writes: ZoneWrites::default(),
             closings: Closings::default(),
             taken_capability: TakenCapability::default(),
-            became_read_only: RemountTrigger::default(),
+            became_read_only,
             fs,
             latencies,
             pins: Pins::default(),
@@ -240,6 +243,11 @@ impl Front {
     /// Fires when the file system has become read-only after a failure.
     pub(crate) fn became_read_only(&self) -> &RemountTrigger {
         &self.shared.became_read_only
+    }
+
+    /// A thread of the mount has panicked: the file system becomes read-only.
+    pub(crate) fn panicked(&self, message: &str) {
+        self.shared.fs.note(message);
     }
 
     /// Does regular work, unless stopped.

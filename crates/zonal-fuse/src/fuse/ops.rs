@@ -21,6 +21,10 @@ fn is_own_xattr(ino: NodeId, name: &[u8]) -> bool {
 }
 
 impl Serve for Front {
+    fn panicked(&self, message: &str) {
+        Self::panicked(self, message);
+    }
+
     fn end(&self) {
         let mut closed = self.closed();
         if closed.is_none() {

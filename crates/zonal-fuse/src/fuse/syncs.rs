@@ -6,7 +6,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use zonal_fs::vfs::{FileModel, SyncKind};
+use zonal_fs::vfs::{FileModel, FileSystem, SyncKind};
 use zonal_fuse_transport::{Errno, NodeId};
 
 use super::Front;

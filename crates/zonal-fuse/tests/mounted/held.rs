@@ -1,6 +1,7 @@
-//! A drive that a test can hold: while it is held, no write begins and no read ends.
+//! A drive that a test can hold: while it is held, no write begins and no read ends. It can also be made to
+//! panic, as a mistake of ours would.
 //!
-//! What is to be held is said by files beside the drive, so that a test can say it to the daemon,
+//! What it is to do is said by files beside the drive, so that a test can say it to the daemon,
 //! which is another process.
 
 use std::fs::{self, File};
@@ -20,6 +21,11 @@ pub(crate) fn hold(drive: &Path, what: &str) -> PathBuf {
 /// The file that appears when something is held back, a byte long for each that is.
 pub(crate) fn held(drive: &Path, what: &str) -> PathBuf {
     drive.with_extension(format!("held-{what}"))
+}
+
+/// The file whose presence makes `what` panic, `read` or `write`.
+pub(crate) fn panics(drive: &Path, what: &str) -> PathBuf {
+    drive.with_extension(format!("panic-{what}"))
 }
 
 /// Between two looks at whether something has moved.
@@ -53,6 +59,7 @@ pub(crate) struct Held<D> {
 
 impl<D> Held<D> {
     fn wait(&self, what: &str) {
+        assert!(!panics(&self.path, what).exists(), "this {what} panics");
         let hold = hold(&self.path, what);
         if !hold.exists() {
             return;

@@ -342,6 +342,10 @@ impl<T> RwLock<T> {
         Self { inner: std::sync::RwLock::new(value), writers: AtomicUsize::new(0) }
     }
 
+    pub(in crate::furrow) fn is_poisoned(&self) -> bool {
+        self.inner.is_poisoned()
+    }
+
     #[track_caller]
     pub(in crate::furrow) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         let at = Location::caller();

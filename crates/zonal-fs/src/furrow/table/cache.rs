@@ -130,6 +130,11 @@ impl LeafCache {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
+    /// Whether a thread has panicked while it changed it.
+    pub(in crate::furrow) fn is_poisoned(&self) -> bool {
+        self.slots.is_poisoned()
+    }
+
     pub(in crate::furrow) fn counts(&self) -> CacheCounts {
         let bytes = self.slots.read().expect("no holder panicked").bytes as u64;
         let [hits, misses] = [&self.hits, &self.misses].map(|count| count.load(Ordering::Relaxed));

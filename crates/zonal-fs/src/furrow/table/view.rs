@@ -123,6 +123,11 @@ impl View {
         self.cache.limit(bytes);
     }
 
+    /// Whether a thread has panicked while it changed what readers see.
+    pub(in crate::furrow) fn is_poisoned(&self) -> bool {
+        self.layers.is_poisoned() || self.cache.is_poisoned() || self.moved.is_poisoned()
+    }
+
     fn read_layers(&self) -> RwLockReadGuard<'_, Layers> {
         self.layers.read().expect("no holder panicked")
     }

@@ -49,6 +49,13 @@ pub(super) struct Moved {
     has_lost: AtomicBool,
 }
 
+impl Moved {
+    /// Whether a thread has panicked while it changed them.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.moves.is_poisoned()
+    }
+}
+
 impl Marks {
     pub(super) fn note_durable(&mut self) {
         self.durable = self.end;

@@ -1,0 +1,434 @@
+//! A file system whose calls may panic: a mistake of ours must not take the files away from all who use them.
+//!
+//! The call that panics fails with `EIO`. From then on the file system is read-only, and nothing is written to
+//! the device: what is there is what the last commit left, as after a power cut. Changes fail with
+//! `EROFS`; a sync fails with `EIO`, since what was written before is not durable. Reads go on, unless
+//! the panic came while what they read was being changed: then they fail with `EIO` too, and nothing is called.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use zonal_fs::FsError;
+use zonal_fs::vfs::{
+    Access, Allocate, Attr, Caller, DirEntry, FileModel, FileSystem, Ino, Listing, NewInode,
+    OpenFor, ReadFlags, Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake,
+    WriteFlags, Written, XattrMode,
+};
+use zonal_fuse_transport::panics::caught;
+
+use crate::read_only::RemountTrigger;
+
+/// The file system, and what has become of it.
+pub(crate) struct Guarded {
+    below: Arc<dyn FileSystem>,
+    /// The message of the first panic.
+    panicked: OnceLock<String>,
+    /// Nothing in memory can be relied on.
+    is_torn: AtomicBool,
+    became_read_only: Arc<RemountTrigger>,
+}
+
+impl Guarded {
+    /// Fires `became_read_only` after a panic.
+    pub(crate) fn new(below: Arc<dyn FileSystem>, became_read_only: Arc<RemountTrigger>) -> Self {
+        let (panicked, is_torn) = (OnceLock::new(), AtomicBool::new(false));
+        Self { below, panicked, is_torn, became_read_only }
+    }
+
+    /// Something has panicked. Says so, once.
+    pub(crate) fn note(&self, message: &str) {
+        let is_first = self.panicked.set(message.to_owned()).is_ok();
+        let remains = caught(|| self.below.give_up(message)).unwrap_or(Remains::Nothing);
+        if remains == Remains::Nothing {
+            self.is_torn.store(true, Ordering::SeqCst);
+        }
+        if is_first {
+            let reads = if remains == Remains::Readable { "go on" } else { "fail as well" };
+            tracing::error!(
+                "the file system is read-only from now on, because it panicked: {message}. Nothing \
+                 that was not synced is sure to be on the device. Reads {reads}. Unmount it and \
+                 mount it again; `zonal check` tells whether all is well"
+            );
+            self.became_read_only.fire();
+        }
+    }
+
+    fn error(&self) -> Option<FsError> {
+        let message = self.panicked.get()?.clone();
+        Some(FsError::Panicked { message })
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&dyn FileSystem) -> Result<T>) -> Result<T> {
+        caught(|| call(&*self.below)).unwrap_or_else(|message| {
+            self.note(&message);
+            Err(FsError::Panicked { message })
+        })
+    }
+
+    /// A call that changes nothing.
+    fn look<T>(&self, call: impl FnOnce(&dyn FileSystem) -> Result<T>) -> Result<T> {
+        match self.error() {
+            Some(error) if self.is_torn.load(Ordering::SeqCst) => Err(error),
+            Some(_) | None => self.call(call),
+        }
+    }
+
+    /// A call that changes something.
+    fn change<T>(&self, call: impl FnOnce(&dyn FileSystem) -> Result<T>) -> Result<T> {
+        if self.panicked.get().is_some() { Err(FsError::ReadOnly) } else { self.call(call) }
+    }
+
+    /// A call that makes something durable. It has not if another thread has panicked meanwhile.
+    fn make_durable(&self, call: impl FnOnce(&dyn FileSystem) -> Result<()>) -> Result<()> {
+        match self.error() {
+            Some(error) => Err(error),
+            None => self.call(call).and_then(|()| self.error().map_or(Ok(()), Err)),
+        }
+    }
+
+    /// A call that counts users of an inode: for nobody, once nothing is deleted any more.
+    fn count(&self, call: impl FnOnce(&dyn FileSystem) -> Result<()>) -> Result<()> {
+        if self.panicked.get().is_some() { Ok(()) } else { self.call(call) }
+    }
+}
+
+impl FileSystem for Guarded {
+    fn model(&self, ino: Ino) -> FileModel {
+        self.below.model(ino)
+    }
+
+    fn root(&self) -> Ino {
+        self.below.root()
+    }
+
+    fn access(&self) -> Access {
+        if self.panicked.get().is_some() { Access::ReadOnly } else { self.below.access() }
+    }
+
+    fn open(&self, ino: Ino, purpose: OpenFor) -> Result<()> {
+        match purpose {
+            OpenFor::Reading => self.count(|fs| fs.open(ino, purpose)),
+            OpenFor::Writing => self.change(|fs| fs.open(ino, purpose)),
+        }
+    }
+
+    fn close(&self, ino: Ino, purpose: OpenFor) {
+        // It has no error.
+        let _ = self.count(|fs| {
+            fs.close(ino, purpose);
+            Ok(())
+        });
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.look(|fs| fs.lookup(parent, name))
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.look(|fs| fs.getattr(ino))
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.change(|fs| fs.setattr(caller, ino, set))
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.look(|fs| fs.readlink(ino))
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attr> {
+        self.change(|fs| fs.create(caller, parent, name, new))
+    }
+
+    fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
+        self.change(|fs| fs.create_unnamed(caller, parent, new))
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.change(|fs| fs.unlink(parent, name))
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.change(|fs| fs.rmdir(parent, name))
+    }
+
+    fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
+        self.change(|fs| fs.rename(source, target, flags))
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.change(|fs| fs.link(ino, parent, name))
+    }
+
+    fn pin(&self, ino: Ino) -> Result<()> {
+        self.count(|fs| fs.pin(ino))
+    }
+
+    fn unpin(&self, ino: Ino) {
+        // It has no error.
+        let _ = self.count(|fs| {
+            fs.unpin(ino);
+            Ok(())
+        });
+    }
+
+    fn read_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize> {
+        self.look(|fs| fs.read_with(ino, offset, buffer, flags))
+    }
+
+    fn note_read(&self, ino: Ino) -> Result<bool> {
+        if self.panicked.get().is_some() { Ok(false) } else { self.call(|fs| fs.note_read(ino)) }
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
+        self.change(|fs| fs.write(ino, offset, data, flags))
+    }
+
+    fn fsync(&self, ino: Ino, kind: SyncKind) -> Result<()> {
+        self.make_durable(|fs| fs.fsync(ino, kind))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.make_durable(|fs| fs.sync())
+    }
+
+    fn readdir_with(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        flags: ReadFlags,
+        each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
+    ) -> Result<()> {
+        self.look(|fs| fs.readdir_with(ino, cookie, flags, each))
+    }
+
+    fn fallocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        self.change(|fs| fs.fallocate(ino, how, offset, len))
+    }
+
+    fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
+        self.look(|fs| fs.seek(ino, what, offset))
+    }
+
+    fn copy_range(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<u64> {
+        self.change(|fs| fs.copy_range(source, target, len, flags))
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.look(|fs| fs.statfs())
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.look(|fs| fs.getxattr(ino, name))
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.change(|fs| fs.setxattr(caller, ino, name, value, mode))
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.look(|fs| fs.listxattr(ino))
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.change(|fs| fs.removexattr(ino, name))
+    }
+
+    fn tick(&self) -> Result<()> {
+        if self.is_torn.load(Ordering::SeqCst) { Ok(()) } else { self.call(|fs| fs.tick()) }
+    }
+
+    fn on_work(&self, wake: Wake) {
+        self.below.on_work(wake);
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        self.make_durable(|fs| fs.shutdown())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zonal::{
+        Clock, DeviceError, Lba, ManualClock, MemoryDrive, ZoneId, ZonedDevice, profile::Changes,
+    };
+    use zonal_fs::furrow::{self, Furrow, MkfsOptions, MountOptions};
+    use zonal_fs::vfs::FileKind;
+
+    use super::*;
+
+    /// A drive and a clock that panic when they are told to.
+    struct Panicky {
+        below: MemoryDrive,
+        clock: ManualClock,
+        reads: AtomicBool,
+        writes: AtomicBool,
+        looks: AtomicBool,
+        /// How many panics there were.
+        count: std::sync::atomic::AtomicU32,
+    }
+
+    impl Panicky {
+        fn new() -> Arc<Self> {
+            let shape: Changes = "zone=4M,zones=64,open=14,active=14".parse().unwrap();
+            let below = MemoryDrive::new(shape.geometry().unwrap()).unwrap();
+            let [reads, writes, looks] = [(); 3].map(|()| AtomicBool::new(false));
+            let (clock, count) = (ManualClock::new(1), 0.into());
+            Arc::new(Self { below, clock, reads, writes, looks, count })
+        }
+
+        fn pass(&self, panics: &AtomicBool, what: &str) {
+            if panics.load(Ordering::SeqCst) {
+                self.count.fetch_add(1, Ordering::SeqCst);
+                panic!("the {what} panics");
+            }
+        }
+    }
+
+    impl ZonedDevice for Panicky {
+        zonal::pass_on!(below: geometry, report, manage, flush);
+
+        fn read(&self, lba: Lba, buffer: &mut [u8]) -> std::result::Result<(), DeviceError> {
+            self.pass(&self.reads, "read");
+            self.below.read(lba, buffer)
+        }
+
+        fn write(&self, lba: Lba, data: &[u8]) -> std::result::Result<(), DeviceError> {
+            self.pass(&self.writes, "write");
+            self.below.write(lba, data)
+        }
+
+        fn append(&self, zone: ZoneId, data: &[u8]) -> std::result::Result<Lba, DeviceError> {
+            self.pass(&self.writes, "write");
+            self.below.append(zone, data)
+        }
+    }
+
+    impl Clock for Panicky {
+        fn monotonic_ns(&self) -> u64 {
+            self.clock.monotonic_ns()
+        }
+
+        fn wall_ns(&self) -> i64 {
+            self.pass(&self.looks, "clock");
+            self.clock.wall_ns()
+        }
+    }
+
+    const NEW: NewInode<'_> =
+        NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+
+    fn mount(device: &Arc<Panicky>) -> Guarded {
+        let (drive, clock) = (Arc::clone(device) as _, Arc::clone(device) as _);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        Guarded::new(Arc::new(fs), Arc::default())
+    }
+
+    /// With a file that is synced, and one that is not.
+    fn begun() -> (Arc<Panicky>, Guarded, [Ino; 2]) {
+        let device = Panicky::new();
+        let options = MkfsOptions::default();
+        furrow::mkfs(Arc::clone(&device) as _, &*device, &options, &mut |_| ()).unwrap();
+        let fs = mount(&device);
+        let inodes = [b"synced", b"recent"].map(|name| {
+            let ino = fs.create(&Caller::ROOT, Ino::ROOT, name, &NEW).unwrap().ino;
+            fs.write(ino, 0, name, WriteFlags::empty()).unwrap();
+            if name == b"synced" {
+                fs.sync().unwrap();
+            }
+            ino
+        });
+        (device, fs, inodes)
+    }
+
+    fn content(fs: &Guarded, ino: Ino) -> Result<Vec<u8>> {
+        let mut buffer = vec![0; 4096];
+        let len = fs.read(ino, 0, &mut buffer)?;
+        buffer.truncate(len);
+        Ok(buffer)
+    }
+
+    fn is_panicked<T>(result: Result<T>, message: &str) -> bool {
+        matches!(result, Err(FsError::Panicked { message: said }) if said == message)
+    }
+
+    /// What holds of a file system from which nothing more is written.
+    fn writes_nothing(fs: &Guarded, message: &str) {
+        let made = fs.create(&Caller::ROOT, Ino::ROOT, b"more", &NEW);
+        assert!(matches!(made, Err(FsError::ReadOnly)), "{made:?}");
+        assert!(is_panicked(fs.sync(), message));
+        assert!(is_panicked(fs.fsync(Ino::ROOT, SyncKind::Full), message));
+        assert_eq!(fs.access(), Access::ReadOnly);
+        fs.tick().unwrap();
+        assert!(is_panicked(fs.shutdown(), message));
+    }
+
+    #[test]
+    fn a_sync_that_panics_fails_as_all_later_ones_do_and_reads_go_on() {
+        let (device, fs, [synced, recent]) = begun();
+        device.writes.store(true, Ordering::SeqCst);
+        assert!(is_panicked(fs.sync(), "the write panics"));
+        writes_nothing(&fs, "the write panics");
+        assert_eq!(content(&fs, synced).unwrap(), b"synced");
+        assert_eq!(content(&fs, recent).unwrap(), b"recent");
+        assert_eq!(device.count.load(Ordering::SeqCst), 1, "it does not come to writes any more");
+        drop(fs);
+        device.writes.store(false, Ordering::SeqCst);
+        let fs = mount(&device);
+        let ino = fs.lookup(Ino::ROOT, b"synced").unwrap().ino;
+        assert_eq!(content(&fs, ino).unwrap(), b"synced");
+        fs.create(&Caller::ROOT, Ino::ROOT, b"more", &NEW).unwrap();
+        fs.shutdown().unwrap();
+    }
+
+    #[test]
+    fn a_read_that_panics_fails_and_the_same_read_later_does_not() {
+        let (device, fs, _) = begun();
+        fs.shutdown().unwrap();
+        let fs = mount(&device);
+        let synced = fs.lookup(Ino::ROOT, b"synced").unwrap().ino;
+        device.reads.store(true, Ordering::SeqCst);
+        assert!(is_panicked(content(&fs, synced), "the read panics"));
+        device.reads.store(false, Ordering::SeqCst);
+        assert_eq!(content(&fs, synced).unwrap(), b"synced");
+        writes_nothing(&fs, "the read panics");
+    }
+
+    #[test]
+    fn after_a_panic_in_the_middle_of_a_change_nothing_is_read_and_nothing_panics_again() {
+        let (device, fs, [synced, _]) = begun();
+        device.looks.store(true, Ordering::SeqCst);
+        let made = fs.create(&Caller::ROOT, Ino::ROOT, b"third", &NEW);
+        assert!(is_panicked(made, "the clock panics"));
+        assert!(is_panicked(content(&fs, synced), "the clock panics"));
+        assert!(is_panicked(fs.lookup(Ino::ROOT, b"synced"), "the clock panics"));
+        assert!(is_panicked(fs.statfs(), "the clock panics"));
+        writes_nothing(&fs, "the clock panics");
+        assert_eq!(device.count.load(Ordering::SeqCst), 1);
+    }
+}
