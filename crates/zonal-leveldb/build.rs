@@ -4,5 +4,5 @@
 mod shim;
 
 fn main() {
-    shim::compile(&shim::Shim { store: "leveldb", header: "env.h", files: &["shim/env.cc"] });
+    shim::compile(&shim::headers::LEVELDB, &["shim/env.cc"]);
 }

@@ -4,6 +4,5 @@
 mod shim;
 
 fn main() {
-    let files = &["shim/files.cc", "shim/plugin.cc"];
-    shim::compile(&shim::Shim { store: "rocksdb", header: "file_system.h", files });
+    shim::compile(&shim::headers::ROCKSDB, &["shim/files.cc", "shim/plugin.cc"]);
 }

@@ -20,17 +20,18 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::Parser;
 use xtask::tally::tallied;
-use xtask::tools::{self, LEVELDB_HEADERS, Packaged, ROCKSDB_HEADERS};
-use xtask::{cargo, run};
+use xtask::tools::{self, CPP_COMPILER, LEVELDB_HEADERS, Packaged, ROCKSDB_HEADERS};
+use xtask::{cargo, plugins, run};
 
 /// The version of every package: that of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What this is done with.
-const PROGRAMS: [Packaged; 5] = [
+const PROGRAMS: [Packaged; 6] = [
     ("dpkg-deb", "dpkg"),
     ("dpkg-gencontrol", "dpkg-dev"),
     ("strip", "binutils"),
+    CPP_COMPILER,
     ROCKSDB_HEADERS,
     LEVELDB_HEADERS,
 ];
@@ -114,8 +115,9 @@ fn test(root: &Path) -> Result<ExitCode> {
         return Ok(skip(&format!("{error:#}")));
     }
     // What `cargo xtask test` builds, exactly: other features would replace programs that its tests run.
-    let same = ["build", "--quiet", "--workspace", "--lib", "--bins", "--tests"];
-    run::quietly(cargo(root).args(same))?;
+    let mut same = cargo(root);
+    same.args(["build", "--quiet"]).args(plugins::workspace(root));
+    run::quietly(same.args(["--lib", "--bins", "--tests"]))?;
     let files = packages(root, "debug")?;
     let mut machine = run::ends_with_us(root.join("target/debug/kernel-tests"));
     let status = machine.arg("packages").args(files).status().context("starting kernel-tests")?;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use xtask::cargo;
+use xtask::{cargo, plugins};
 
 /// A program that was built.
 pub(crate) struct Program {
@@ -26,7 +26,8 @@ pub(crate) struct Program {
 pub(crate) fn build(root: &Path, targets: &[&str]) -> Result<Vec<Program>> {
     built(
         cargo(root)
-            .args(["build", "--quiet", "--workspace", "--message-format=json-render-diagnostics"])
+            .args(["build", "--quiet", "--message-format=json-render-diagnostics"])
+            .args(plugins::workspace(root))
             .args(targets),
     )
 }

@@ -7,7 +7,10 @@
 use std::path::Path;
 use std::process::Command;
 
+#[path = "../../crates/zonal-kv/build/headers.rs"]
+mod headers;
 pub mod metadata;
+pub mod plugins;
 pub mod run;
 pub mod tally;
 pub mod tools;

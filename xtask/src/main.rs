@@ -23,7 +23,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::cargo;
+use xtask::{cargo, plugins};
 
 use crate::libtest::Tier;
 
@@ -139,9 +139,9 @@ fn kv_bench(root: &Path, arguments: &[String]) -> Result<ExitCode> {
 
 /// Every benchmark whose name contains `filter`.
 fn bench(root: &Path, filter: Option<&str>) -> Result<ExitCode> {
-    let benches = ["bench", "--workspace", "--bench", "*", "--"];
     let mut command = cargo(root);
-    let status = command.args(benches).args(filter).status();
+    command.arg("bench").args(plugins::workspace(root)).args(["--bench", "*", "--"]);
+    let status = command.args(filter).status();
     let status = status.context("could not start cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -15,7 +15,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use xtask::tally::{Tally, now};
-use xtask::{cargo, tools, watch};
+use xtask::{cargo, plugins, tools, watch};
 
 use crate::artifacts::{self, Program};
 use crate::libtest::{Tests, Tier};
@@ -94,7 +94,8 @@ fn compiled(root: &Path, environment: &Environment, tier: Tier) -> Tally {
     check::compiled(root, &mut tally);
     let command = || {
         let mut command = cargo(root);
-        command.args(["test", "--workspace", "--doc", "--no-fail-fast", "--"]);
+        command.arg("test").args(plugins::workspace(root));
+        command.args(["--doc", "--no-fail-fast", "--"]);
         environment.apply(&mut command);
         command
     };

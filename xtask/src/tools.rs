@@ -22,8 +22,11 @@ pub const ROCKSDB_HEADERS: Packaged = ("/usr/include/rocksdb/file_system.h", "li
 /// See [`ROCKSDB_HEADERS`].
 pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb-dev");
 
+/// What compiles the plugins: the program that the `cc` crate starts.
+pub const CPP_COMPILER: Packaged = ("c++", "g++");
+
 /// Of the suites.
-const PACKAGED: [Packaged; 15] = [
+const PACKAGED: [Packaged; 16] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
@@ -32,6 +35,7 @@ const PACKAGED: [Packaged; 15] = [
     ("getfacl", "acl"),
     ("python3", "python3"),
     ("db_bench", "rocksdb-tools"),
+    CPP_COMPILER,
     ROCKSDB_HEADERS,
     LEVELDB_HEADERS,
     ("/usr/lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
@@ -210,6 +214,11 @@ pub fn require(programs: &[Packaged]) -> Result<()> {
     let missing = absent(programs, &path).next();
     ensure!(missing.is_none(), "{} is not installed", missing.unwrap_or_default().0);
     Ok(())
+}
+
+/// Whether a program is on the search path.
+pub(crate) fn has(program: Packaged, root: &Path) -> bool {
+    absent(&[program], &search_path(root)).next().is_none()
 }
 
 /// Installs packages of Debian.

@@ -39,17 +39,18 @@ impl Guarded {
     pub(crate) fn note(&self, message: &str) {
         let is_first = self.panicked.set(message.to_owned()).is_ok();
         let remains = caught(|| self.below.give_up(message)).unwrap_or(Remains::Nothing);
-        if remains == Remains::Nothing {
-            self.is_torn.store(true, Ordering::SeqCst);
-        }
+        let is_torn = remains == Remains::Nothing;
+        let was_torn = self.is_torn.fetch_or(is_torn, Ordering::SeqCst);
         if is_first {
-            let reads = if remains == Remains::Readable { "go on" } else { "fail as well" };
             tracing::error!(
-                "the file system is read-only from now on, because it panicked: {message}. Nothing \
-                 that was not synced is sure to be on the device. Reads {reads}. Unmount it and \
-                 mount it again; `zonal check` tells whether all is well"
+                "the file system is read-only from now on, because it panicked: {message}. What was \
+                 not synced is lost. Unmount it and mount it again; `zonal check` tells whether all \
+                 is well"
             );
             self.became_read_only.fire();
+        }
+        if is_torn && !was_torn {
+            tracing::error!("reads fail as well: a change of what is in memory was under way");
         }
     }
 

@@ -296,12 +296,13 @@ const AtExit at_exit;
 }  // namespace
 }  // namespace zonal
 
-// What Env::Default returns: made once, and never taken away, as LevelDB's own.
+// What Env::Default returns: made once, and never taken away, as LevelDB's own. A variable that is empty
+// names no drive, and that fails too: files must not end up on the host because something else was unset.
 extern "C" void* zonal_leveldb_default_env() noexcept {
   static leveldb::Env* const env = []() -> leveldb::Env* {
     leveldb::Env* const own = zonal::OwnDefault();
     const char* const uri = getenv("ZONAL_LEVELDB");
-    if (own == nullptr || uri == nullptr || *uri == '\0') return own;
+    if (own == nullptr || uri == nullptr) return own;
     return new zonal::ZonalEnv(own, uri);
   }();
   return env;

@@ -6,17 +6,13 @@
 //! where everything is done. What holds of durability and errors: [`zonal_kv`] and
 //! `docs/guide/leveldb.md`.
 //!
-//! Built on a machine without LevelDB's headers this is an empty library: see `build.rs`.
+//! It is built against LevelDB's headers, and without them not at all: see `build.rs`.
 
-#![cfg_attr(has_leveldb, allow(unsafe_code, reason = "C++ is called"))]
+#![allow(unsafe_code, reason = "C++ is called")]
 
 #[doc(no_inline)]
 pub use zonal_kv;
 
-/// Whether the library has its shim.
-pub const HAS_LEVELDB: bool = cfg!(has_leveldb);
-
-#[cfg(has_leveldb)]
 pub mod env {
     //! The function of LevelDB that this library has in its place.
 

@@ -19,10 +19,6 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// The library; `None` where it cannot be used, after saying why.
 fn library() -> Option<PathBuf> {
-    if !zonal_leveldb::HAS_LEVELDB {
-        println!("SKIP: built without LevelDB's headers (libleveldb-dev) or a C++ compiler");
-        return None;
-    }
     let import = Command::new(PYTHON).args(["-c", "import plyvel"]).output();
     if !import.is_ok_and(|output| output.status.success()) {
         println!("SKIP: there is no python3-plyvel");
@@ -220,6 +216,17 @@ fn a_drive_that_cannot_be_opened_fails_with_the_reason() {
     drop(drive);
     refused(Some("/nonexistent"), "No such file");
     refused(Some("mem:zone=4M,zones=64"), "no Furrow on the device");
+}
+
+#[test]
+fn a_variable_that_names_no_drive_fails_and_writes_nothing_to_the_host() {
+    let Some(place) = Place::new() else { return };
+    // As from a shell where the variable that was to name the drive is not set.
+    let script = FILL.replace("/kv", "kv");
+    let output = place.python(&script).env("ZONAL_LEVELDB", "").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("it names no device"), "{said}");
+    assert!(!place.path("kv").exists());
 }
 
 #[test]

@@ -4,17 +4,13 @@
 //! done. Loaded into a program, by `LD_PRELOAD` or by linking, it registers the scheme `zonal://`
 //! with RocksDB. What holds of durability and errors: [`zonal_kv`] and `docs/guide/rocksdb.md`.
 //!
-//! Built on a machine without RocksDB's headers this is an empty library: see `build.rs`.
+//! It is built against RocksDB's headers, and without them not at all: see `build.rs`.
 
-#![cfg_attr(has_rocksdb, allow(unsafe_code, reason = "C++ is called"))]
+#![allow(unsafe_code, reason = "C++ is called")]
 
 #[doc(no_inline)]
 pub use zonal_kv;
 
-/// Whether the library has its shim.
-pub const HAS_ROCKSDB: bool = cfg!(has_rocksdb);
-
-#[cfg(has_rocksdb)]
 pub mod env {
     //! For RocksDB's C interface.
 

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use xtask::tally::Tally;
-use xtask::{cargo, metadata, run};
+use xtask::{cargo, metadata, plugins, run};
 
 use crate::docs;
 
@@ -22,6 +22,9 @@ use crate::docs;
 pub(crate) fn all(root: &Path, tally: &mut Tally) {
     quick(root, tally);
     compiled(root, tally);
+    for absent in plugins::absent(root) {
+        tally.skip(absent.plugin, &absent.why);
+    }
 }
 
 /// Those that compile nothing.
@@ -45,14 +48,16 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
 /// Those that take the compiler.
 pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
     tally.check("clippy", || {
-        let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-Dwarnings"];
-        quiet(cargo(root).args(clippy))
+        let mut clippy = cargo(root);
+        clippy.args(["clippy", "--quiet"]).args(plugins::workspace(root));
+        quiet(clippy.args(["--all-targets", "--", "-Dwarnings"]))
     });
     tally.check("crates can be packaged", || packaged(root));
     tally.check("documentation builds", || {
         quiet(
             cargo(root)
-                .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+                .args(["doc", "--quiet", "--no-deps", "--document-private-items"])
+                .args(plugins::workspace(root))
                 // Readers of the source follow links to private items.
                 .env("RUSTDOCFLAGS", "-Dwarnings -Arustdoc::private-intra-doc-links"),
         )

@@ -14,10 +14,6 @@ use zonal_fs::zonefs;
 
 /// The library; `None` where it cannot be used, after saying why.
 pub(crate) fn library() -> Option<PathBuf> {
-    if !zonal_rocksdb::HAS_ROCKSDB {
-        println!("SKIP: built without RocksDB's headers (librocksdb-dev) or a C++ compiler");
-        return None;
-    }
     for program in ["db_bench", "ldb"] {
         if Command::new(program).arg("--help").output().is_err() {
             println!("SKIP: there is no {program} (rocksdb-tools)");

@@ -1,0 +1,68 @@
+//! The plugins for key-value stores are built against headers of their stores, and not at all without: then
+//! the rest of the workspace is built.
+
+use std::env::var_os;
+use std::path::Path;
+
+use crate::headers::{Headers, LEVELDB, ROCKSDB};
+use crate::tools::{CPP_COMPILER, has};
+
+/// A plugin that cannot be built here.
+pub struct Absent {
+    /// Its crate.
+    pub plugin: &'static str,
+    /// Why not.
+    pub why: String,
+}
+
+/// All that cannot be built here.
+pub fn absent(root: &Path) -> Vec<Absent> {
+    let has_compiler = var_os("CXX").is_some() || has(CPP_COMPILER, root);
+    [ROCKSDB, LEVELDB].into_iter().filter_map(|headers| absence(&headers, has_compiler)).collect()
+}
+
+fn absence(headers: &Headers, has_compiler: bool) -> Option<Absent> {
+    let why = match headers.find(var_os(headers.variable())) {
+        Err(why) => why,
+        Ok(_) if has_compiler => return None,
+        Ok(_) => format!("there is no C++ compiler: apt-get install {}", CPP_COMPILER.1),
+    };
+    Some(Absent { plugin: headers.plugin, why })
+}
+
+/// Options of cargo for the whole workspace, as far as it can be built here.
+pub fn workspace(root: &Path) -> Vec<String> {
+    let excluded = absent(root).into_iter().map(|absent| format!("--exclude={}", absent.plugin));
+    ["--workspace".to_owned()].into_iter().chain(excluded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn headers_are_found_where_they_were_asked_for_and_nowhere_else() {
+        let place = tempfile::tempdir().unwrap();
+        let asked = || Some(place.path().as_os_str().to_owned());
+        for headers in [ROCKSDB, LEVELDB] {
+            let why = headers.find(asked()).unwrap_err();
+            assert!(why.contains(&headers.variable()), "{why}");
+            let folder = place.path().join(headers.store);
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join(headers.header), "").unwrap();
+            assert_eq!(headers.find(asked()).unwrap(), place.path());
+        }
+    }
+
+    #[test]
+    fn a_plugin_without_its_headers_names_the_package_that_has_them() {
+        for (headers, package) in [(ROCKSDB, "librocksdb-dev"), (LEVELDB, "libleveldb-dev")] {
+            let nowhere = Headers { header: "a-header-of-no-one.h", ..headers };
+            let why = absence(&nowhere, true).unwrap().why;
+            assert!(why.contains(&format!("apt-get install {package}")), "{why}");
+            assert!(why.contains(&format!("--exclude {}", headers.plugin)), "{why}");
+        }
+    }
+}
