@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Result};
 pub(crate) use zonal::OpenMode;
 use zonal::spec::Openers;
 pub(crate) use zonal::spec::{Base, Stack};
 use zonal::{SystemClock, Zone, ZonedDevice};
-use zonal_fs::FsError;
-use zonal_fs::signature::{self, Content};
 
 use crate::mounts;
 
@@ -63,16 +61,6 @@ fn open_with(openers: &Openers, spec: &str, mode: OpenMode) -> Result<Stack> {
 pub(crate) fn source(spec: &str) -> String {
     let path: PathBuf = spec.into();
     path.canonicalize().map_or_else(|_| spec.to_owned(), |path| path.display().to_string())
-}
-
-/// Why no Furrow was found on a device: where it holds something else, that.
-pub(crate) fn without_furrow(device: &dyn ZonedDevice, error: FsError) -> Error {
-    match (&error, signature::find(device)) {
-        (FsError::Missing { .. }, Ok(Some(found))) if found.kind != Content::Furrow => {
-            anyhow!("it holds {found}, not Furrow")
-        }
-        _ => error.into(),
-    }
 }
 
 /// Every zone.

@@ -66,7 +66,6 @@ pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
         bar.set_position(progress.done);
     });
     bar.finish_and_clear();
-    let report = report.map_err(|error| device::without_furrow(&*device, error));
     let report = report.with_context(|| format!("cannot check {}", args.device))?;
     if global.json {
         json::document(&as_json(&args.device, &report))?;

@@ -18,7 +18,6 @@ pub(crate) fn run(args: &Dump) -> Result<()> {
             printed = json::line(&value);
         }
     })
-    .map_err(|error| device::without_furrow(&*device, error))
     .with_context(|| format!("cannot dump {}", args.device))?;
     printed
 }

@@ -28,7 +28,7 @@ use super::table::steps::flush_once;
 use super::table::view::View;
 use crate::FsError;
 use crate::mkfs::{Overwrite, Progress};
-use crate::signature::{self, Signature};
+use crate::signature::{self, Content, Signature};
 use crate::vfs::{FileKind, Ino, InodeFlags, Result, Timestamp};
 
 /// The owner of the root directory. A user who mounts without being root can write only as this
@@ -170,11 +170,16 @@ pub(super) fn missing(drive: &Drive, error: FsError) -> FsError {
     let FsError::Missing { what, why } = error else { return error };
     let held = || -> Result<Option<String>> {
         let found = signature::find(&drive.device)?;
-        what_it_holds(drive, &drive.device.report_all()?, found.as_ref())
+        let held = what_it_holds(drive, &drive.device.report_all()?, found.as_ref())?;
+        Ok(held.map(|held| match found.as_ref().map(|found| found.kind) {
+            // Why a superblock of Furrow cannot be read is not to the point.
+            Some(Content::Zonefs | Content::Foreign(_)) => format!("it holds {held}, not {what}"),
+            Some(Content::Furrow) | None => format!("it holds {held}; {why}"),
+        }))
     };
     match held() {
         Ok(None) => FsError::Blank { what },
-        Ok(Some(held)) => FsError::Missing { what, why: format!("it holds {held}; {why}") },
+        Ok(Some(why)) => FsError::Missing { what, why },
         Err(_) => FsError::Missing { what, why },
     }
 }

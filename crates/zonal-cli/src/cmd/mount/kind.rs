@@ -16,7 +16,6 @@ use zonal_fuse::latency::Latencies;
 use zonal_fuse::options::{Atime, WriteCache};
 
 use crate::args::FsKind;
-use crate::device;
 
 /// Options that only one kind has.
 pub(super) struct KindOptions {
@@ -128,8 +127,7 @@ impl Mounted {
                     atime: atime(config.atime),
                     ..options.furrow
                 };
-                let fs = Furrow::mount(device, clock, options)
-                    .map_err(|error| device::without_furrow(&*stack.device, error))?;
+                let fs = Furrow::mount(device, clock, options)?;
                 log_losses(&fs);
                 Self::Furrow(Arc::new(fs))
             }
