@@ -1,16 +1,71 @@
 //! How a failure is reported: what failed, on what, and what to try.
 //!
-//! Errors of the libraries carry facts; which advice fits which is decided in one table here.
+//! Errors of the libraries carry facts; which advice fits which is decided in one table here. Several
+//! commands meet the same error, and the advice names no option that the command lacks.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
+use std::sync::OnceLock;
 
+use clap::CommandFactory;
 use zonal::output::Refused;
 use zonal::{DeviceError, shown};
 use zonal_fs::FsError;
 use zonal_fuse::ServeError;
 use zonal_linux::ublk;
 
+use crate::args::Cli;
 use crate::mounts;
+
+/// What stands before an option that is an alternative: of both, a command prints those that it has.
+const OR_OPTION: &str = ", or ";
+
+/// The options of the command that this process runs.
+static RUNNING: OnceLock<Options> = OnceLock::new();
+
+/// The long options of a command.
+struct Options(BTreeSet<String>);
+
+impl Options {
+    /// Those of the subcommand that these words name. Options of every command may stand between them.
+    fn of<'a>(words: impl Iterator<Item = &'a str>) -> Self {
+        let mut command = Cli::command();
+        command.build();
+        let mut found = &command;
+        for word in words {
+            if let Some(inner) = found.find_subcommand(word) {
+                found = inner;
+            }
+            if !found.has_subcommands() {
+                break;
+            }
+        }
+        let options = found.get_arguments().filter_map(|argument| argument.get_long());
+        Self(options.map(str::to_owned).collect())
+    }
+
+    /// Whether the command has all the options that a text names.
+    fn have_all_of(&self, text: &str) -> bool {
+        options_in(text).all(|option| self.0.contains(option))
+    }
+}
+
+/// The options that a text names for the command that prints it: not those within backquotes, which
+/// belong to a command that is quoted.
+fn options_in(text: &str) -> impl Iterator<Item = &str> {
+    let unquoted = text.split('`').step_by(2).flat_map(str::split_whitespace);
+    unquoted.filter_map(|word| {
+        let name = word.trim_start_matches('(').strip_prefix("--")?;
+        let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+        Some(name.split(|letter| !is_part(letter)).next().unwrap_or(name))
+    })
+}
+
+/// Notes which command runs. `arguments` are those of the process, and the parser has taken them.
+pub(crate) fn note_command(arguments: &[OsString]) {
+    RUNNING.get_or_init(|| Options::of(arguments.iter().skip(1).filter_map(|word| word.to_str())));
+}
 
 /// Prints a failure on standard error.
 #[expect(clippy::print_stderr, reason = "this is where the command's errors are printed")]
@@ -20,7 +75,8 @@ pub(crate) fn print(error: &anyhow::Error) {
 
 /// What failed and what to try, as it is printed.
 pub(crate) fn text(error: &anyhow::Error) -> String {
-    match advice(error) {
+    let options = RUNNING.get_or_init(|| Options(BTreeSet::new()));
+    match advice(error, options) {
         Some(advice) => format!("{}\n  try: {advice}", chain(error)),
         None => chain(error),
     }
@@ -39,7 +95,16 @@ fn chain(error: &anyhow::Error) -> String {
     parts.join(": ")
 }
 
-fn advice(error: &anyhow::Error) -> Option<String> {
+/// What to try, by options that the command has.
+fn advice(error: &anyhow::Error, options: &Options) -> Option<String> {
+    let advice = best_advice(error)?;
+    // Advice with an alternative begins with what needs no option.
+    let parts = advice.split(OR_OPTION);
+    let fitting: Vec<&str> = parts.filter(|part| options.have_all_of(part)).collect();
+    (!fitting.is_empty()).then(|| fitting.join(OR_OPTION))
+}
+
+fn best_advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(error) = cause.downcast_ref::<DeviceError>() {
             of_device(error)
@@ -167,28 +232,4 @@ fn of_io(error: &io::Error) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use zonal::{Lba, ZoneId};
-
-    use super::*;
-
-    #[test]
-    fn the_cause_decides_the_advice() {
-        let cause = DeviceError::NotAtWritePointer {
-            zone: ZoneId::new(1),
-            wp: Lba::new(7),
-            lba: Lba::new(9),
-        };
-        let error = anyhow::Error::new(cause).context("writing to drive.zns");
-        assert!(chain(&error).starts_with("writing to drive.zns: write at 9"));
-        assert!(advice(&error).is_some_and(|advice| advice.contains("--lba 7")));
-    }
-
-    #[test]
-    fn a_cause_is_not_printed_twice() {
-        let source = io::Error::new(io::ErrorKind::NotFound, "gone");
-        let error = DeviceError::Io { what: "opening a.zns".into(), source };
-        let error = anyhow::Error::new(error).context("opening a.zns");
-        assert_eq!(chain(&error), "opening a.zns: gone");
-    }
-}
+mod tests;

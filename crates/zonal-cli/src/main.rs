@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::from(cmd::usage_code(&arguments, error.exit_code()));
         }
     };
+    advice::note_command(&arguments);
     let started = log::start(&cli.global, &cli.command);
     let outcome = started.and_then(|()| cmd::run(&cli));
     outcome.unwrap_or_else(|error| {

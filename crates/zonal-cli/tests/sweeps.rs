@@ -79,11 +79,14 @@ fn a_slurm_array_spreads_a_sweep() {
     run("zonal", &merge, folder.path(), &[]);
     assert!(std::fs::read(folder.path().join("all.csv")).unwrap() == whole(folder.path()));
     // Nobody merges over what is there, or only a part.
-    let again = Command::new(env!("CARGO_BIN_EXE_zonal"))
-        .args(["sim", "merge", "shard-1.csv", "shard-2.csv", "--out", "part.csv"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&again.stderr);
-    assert!(!again.status.success() && said.contains("4 of 6 runs"), "{said}");
+    let fails = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        let again = command.args(arguments).current_dir(folder.path()).output().unwrap();
+        assert!(!again.status.success(), "{again:?}");
+        String::from_utf8(again.stderr).unwrap()
+    };
+    let said = fails(&["sim", "merge", "shard-1.csv", "shard-2.csv", "--out", "part.csv"]);
+    assert!(said.contains("4 of 6 runs"), "{said}");
+    let said = fails(&merge);
+    assert!(said.contains("try: another name") && !said.contains("--force"), "{said}");
 }

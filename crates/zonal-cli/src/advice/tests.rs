@@ -1,0 +1,151 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use zonal::{Lba, ZoneId};
+
+use super::*;
+
+fn options_of(command: &str) -> Options {
+    Options::of(command.split(' '))
+}
+
+fn not_at_write_pointer() -> DeviceError {
+    DeviceError::NotAtWritePointer { zone: ZoneId::new(1), wp: Lba::new(7), lba: Lba::new(9) }
+}
+
+#[test]
+fn the_cause_decides_the_advice() {
+    let error = anyhow::Error::new(not_at_write_pointer()).context("writing to drive.zns");
+    assert!(chain(&error).starts_with("writing to drive.zns: write at 9"));
+    let advice = advice(&error, &options_of("write")).unwrap();
+    assert_eq!(advice, "--lba 7, or `zonal append`, which finds the place itself");
+}
+
+#[test]
+fn advice_names_no_option_that_the_command_lacks() {
+    let exists = || io::Error::new(io::ErrorKind::AlreadyExists, "exists").into();
+    let occupied = || FsError::Occupied { what: "xfs".into() }.into();
+    let elsewhere = || not_at_write_pointer().into();
+    let taken = || ublk::Error::Taken { id: 3 }.into();
+    let errors: [(fn() -> anyhow::Error, &[(&str, Option<&str>)]); 4] = [
+        (
+            exists,
+            &[
+                ("create", Some("another name, or --force to replace it")),
+                ("sim merge", Some("another name")),
+                ("man", Some("another name")),
+            ],
+        ),
+        (
+            occupied,
+            &[("mkfs", Some("--force to overwrite it: what it holds is lost")), ("mount", None)],
+        ),
+        (elsewhere, &[("mount", Some("`zonal append`, which finds the place itself"))]),
+        (taken, &[("serve nvme-tcp", None)]),
+    ];
+    for (error, commands) in errors {
+        for (command, wanted) in commands {
+            let found = advice(&error(), &options_of(command));
+            assert_eq!(found.as_deref(), *wanted, "{command}");
+        }
+    }
+}
+
+#[test]
+fn the_command_is_found_behind_options_of_every_command() {
+    let options = options_of("--json --log x.log sim --verbose merge a.csv --out mkfs");
+    assert!(options.have_all_of("--out, --json") && !options.have_all_of("--force"));
+}
+
+#[test]
+fn a_cause_is_not_printed_twice() {
+    let source = io::Error::new(io::ErrorKind::NotFound, "gone");
+    let error = DeviceError::Io { what: "opening a.zns".into(), source };
+    let error = anyhow::Error::new(error).context("opening a.zns");
+    assert_eq!(chain(&error), "opening a.zns: gone");
+}
+
+/// The commands whose messages are in a file of this crate, by its place below `src`.
+fn commands_of(file: &str) -> Vec<&str> {
+    let name = file.strip_prefix("cmd/").unwrap_or(file).trim_end_matches(".rs");
+    match name {
+        "block" => vec!["read", "write", "append"],
+        "shell" => vec!["completions", "man"],
+        "division" => vec!["mkfs"],
+        "log" | "notify" => vec!["mount"],
+        "files/names" => vec!["rm", "mv", "ln", "mkdir"],
+        "serve" => vec!["serve nvme-tcp"],
+        "serve/ublk" => vec!["serve ublk"],
+        "sim/experiment" => vec!["sim experiment", "sim reproduce"],
+        "quickstart/report" => vec!["quickstart", "zones"],
+        _ if name.starts_with("files/copy/") => vec!["cp"],
+        _ => vec![name.split('/').next().unwrap()],
+    }
+}
+
+/// Every file of Rust below a directory.
+fn sources(dir: &Path, all: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|ending| ending == "rs")
+            && path.file_name().is_some_and(|name| name != "tests.rs")
+        {
+            all.push(path);
+        }
+    }
+}
+
+/// The texts in quotes of a source file, without those in its comments and its tests.
+fn texts(source: &str) -> Vec<String> {
+    let source = source.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = lines.collect::<Vec<_>>().join("\n").replace("'\"'", "").replace("\\\"", "");
+    code.split('"').skip(1).step_by(2).map(|text| text.replace("\\\n", "")).collect()
+}
+
+/// The commands of ours that a text quotes, each with what follows its name.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter_map(|quoted| quoted.strip_prefix("zonal "))
+}
+
+#[test]
+fn every_option_that_a_message_names_exists_in_its_command() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut checked = 0;
+    for library in ["zonal", "zonal-fs", "zonal-fuse", "zonal-kv", "zonal-linux", "zonal-cli"] {
+        let root = crates.join(library).join("src");
+        let mut files = Vec::new();
+        sources(&root, &mut files);
+        for file in files {
+            let name = file.strip_prefix(&root).unwrap().to_str().unwrap();
+            for text in texts(&fs::read_to_string(&file).unwrap()) {
+                for command in quoted(&text) {
+                    let options = options_of(command);
+                    // What is quoted is of another command than the one that prints it.
+                    let named = command.replace('`', "");
+                    assert!(options.have_all_of(&named), "{name}: {text}");
+                    checked += options_in(&named).count();
+                }
+                // Words for other programs, help, and the advice above, which chooses.
+                let first = text.split(' ').next().unwrap();
+                let is_word = first.starts_with("--") && (first == text || first.contains('='));
+                let is_other = text.trim_start().starts_with("nvme connect");
+                let is_advice = name == "advice.rs" || name.starts_with("args");
+                if library != "zonal-cli" || is_word || is_other || is_advice {
+                    continue;
+                }
+                let named: Vec<&str> = options_in(&text).collect();
+                let commands = commands_of(name);
+                let has = |option: &&str| {
+                    commands.iter().any(|command| options_of(command).0.contains(*option))
+                };
+                assert!(named.iter().all(has), "{name}, of {commands:?}: {text}");
+                checked += named.len();
+            }
+        }
+    }
+    assert!(checked > 12, "{checked} options are in messages");
+}
