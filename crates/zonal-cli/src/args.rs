@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod sim;
 pub(crate) mod simulated;
 pub(crate) mod sweep;
+pub(crate) mod trace;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -107,7 +108,7 @@ pub(crate) enum Command {
     Mkdir(files::MakeDir),
     /// Print the free space of file systems that are not mounted
     Df(files::Space),
-    /// Replay recorded traces
+    /// Print and replay recorded traces
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Simulate SSDs: conventional, zoned and FDP drives on the same flash
@@ -556,6 +557,8 @@ fn structure() -> impl TypedValueParser<Value = DumpWhat> {
 
 #[derive(Subcommand)]
 pub(crate) enum TraceCommand {
+    /// Print the operations of a trace, and how many there are of each kind
+    Print(trace::Print),
     /// Repeat the operations of a trace and compare each result with the recorded one
     Replay(Replay),
 }

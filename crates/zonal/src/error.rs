@@ -287,6 +287,7 @@ mod tests {
         for (error, errno, (kind, code)) in table {
             assert_eq!(error.errno(), errno, "{error}");
             assert_eq!(error.nvme_status(), NvmeStatus { kind, code }, "{error}");
+            assert!(error.nvme_status().name().is_some(), "{error}");
         }
     }
 }

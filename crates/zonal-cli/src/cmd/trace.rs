@@ -1,4 +1,6 @@
-//! `zonal trace`: what the `trace(FILE):` layer recorded, done again and compared.
+//! `zonal trace`: what the `trace(FILE):` layer recorded, printed, or done again and compared.
+
+mod print;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -20,6 +22,7 @@ struct Done {
 /// Runs the subcommand.
 pub(crate) fn run(global: &Global, command: &TraceCommand) -> Result<()> {
     match command {
+        TraceCommand::Print(args) => print::run(global, args),
         TraceCommand::Replay(args) => replay_file(global, args),
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
 
 pub use self::format::{TraceHeader, TraceRecord};
-pub use self::replay::{Replayed, TraceEnd, TraceError, TraceReader, replay};
+pub use self::replay::{Replayed, TraceEnd, TraceError, TraceOperation, TraceReader, replay};
 use super::meter::OpKind;
 use crate::batch::{Io, Op};
 use crate::crc32c;

@@ -41,6 +41,29 @@ impl NvmeStatus {
         self.kind == 0 && self.code == 0
     }
 
+    /// What the status is called, if an operation on a device can end with it.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            SUCCESS => "success",
+            INVALID_FIELD => "invalid field",
+            INTERNAL => "internal error",
+            WRITE_PROTECTED => "write protected",
+            LBA_OUT_OF_RANGE => "block out of range",
+            CAPACITY_EXCEEDED => "capacity exceeded",
+            NOT_READY => "not ready",
+            ZONE_BOUNDARY => "zone boundary crossed",
+            ZONE_FULL => "zone full",
+            ZONE_READ_ONLY => "zone read-only",
+            ZONE_OFFLINE => "zone offline",
+            ZONE_INVALID_WRITE => "not at the write pointer",
+            TOO_MANY_ACTIVE => "too many active zones",
+            TOO_MANY_OPEN => "too many open zones",
+            INVALID_TRANSITION => "invalid transition",
+            UNRECOVERED_READ => "unrecovered read error",
+            _ => return None,
+        })
+    }
+
     const fn is_transient(self) -> bool {
         self.kind == 0 && matches!(self.code, 0x22 | 0x82)
     }

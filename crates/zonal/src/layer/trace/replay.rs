@@ -9,6 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::format::{TraceHeader, TraceRecord, decode_header, is_valid};
 use super::{TraceContent, report_bytes, status};
 use crate::crc32c;
+use crate::error::NvmeStatus;
 use crate::layer::meter::OpKind;
 use crate::{
     ByteCount, Geometry, GeometrySpec, Lba, LbaCount, Select, ZoneAction, ZoneId, ZonedDevice,
@@ -71,6 +72,24 @@ pub struct TraceReader<R> {
     next: u64,
 }
 
+/// One operation, as it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceOperation {
+    /// Its number, from 0 on.
+    pub index: u64,
+    /// What was done.
+    pub kind: OpKind,
+    /// The zones of an action. A report has the first zone that was asked for, reads and writes have
+    /// the zone of their first block.
+    pub zones: Option<Select>,
+    /// The first block. An append has one where it succeeded.
+    pub lba: Option<Lba>,
+    /// How many blocks.
+    pub blocks: Option<LbaCount>,
+    /// The error, as NVMe has it; `None` of success.
+    pub failure: Option<NvmeStatus>,
+}
+
 /// How a trace ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEnd {
@@ -117,9 +136,49 @@ impl<R: Read> TraceReader<R> {
         Ok(Self { source, path: path.to_owned(), geometry, content, next: 0 })
     }
 
+    /// Bytes of so many blocks of that device.
+    pub const fn bytes(&self, blocks: LbaCount) -> ByteCount {
+        self.geometry.bytes(blocks)
+    }
+
     /// Shape of the device that was traced.
     pub const fn geometry(&self) -> &GeometrySpec {
         self.geometry.spec()
+    }
+
+    /// The next operation, or how the trace ends. An error leaves nothing to be read after it.
+    pub fn operation(&mut self) -> Result<std::result::Result<TraceOperation, TraceEnd>> {
+        let record = match self.record()? {
+            Ok((record, _)) => record,
+            Err(end) => return Ok(Err(end)),
+        };
+        let kind = self.kind(&record)?;
+        let [code, kind_of_status] = record.status.get().to_le_bytes();
+        let failure = NvmeStatus { kind: kind_of_status, code };
+        let failure = (record.status != 0).then_some(failure);
+        let zone = Select::One(ZoneId::new(record.zone.get()));
+        let (lba, blocks) = (Lba::new(record.lba.get()), LbaCount::new(record.blocks.get()));
+        let (zones, lba, blocks) = match kind {
+            OpKind::Read | OpKind::Write | OpKind::Deallocate => {
+                let is_there = lba.get() < self.geometry.block_count().get();
+                let zone = is_there.then(|| Select::One(self.geometry.locate(lba).0));
+                (zone, Some(lba), Some(blocks))
+            }
+            OpKind::Append => (Some(zone), Some(lba).filter(|_| failure.is_none()), Some(blocks)),
+            OpKind::Report => (Some(zone), None, None),
+            OpKind::Open | OpKind::Close | OpKind::Finish | OpKind::Reset => {
+                (Some(if record.select == 1 { Select::All } else { zone }), None, None)
+            }
+            OpKind::Flush => (None, None, None),
+        };
+        Ok(Ok(TraceOperation { index: record.index.get(), kind, zones, lba, blocks, failure }))
+    }
+
+    fn kind(&self, record: &TraceRecord) -> Result<OpKind> {
+        let kind = OpKind::ALL.get(usize::from(record.op)).copied();
+        kind.ok_or_else(|| {
+            self.malformed(format!("operation {}: kind {}", record.index, record.op))
+        })
     }
 
     /// The next record and the data that it carries.
@@ -205,9 +264,7 @@ fn run<R: Read>(
     record: &TraceRecord,
     data: Vec<u8>,
 ) -> Result<u64> {
-    let Some(&kind) = OpKind::ALL.get(usize::from(record.op)) else {
-        return Err(trace.malformed(format!("operation {}: kind {}", record.index, record.op)));
-    };
+    let kind = trace.kind(record)?;
     let (zone, lba) = (ZoneId::new(record.zone.get()), Lba::new(record.lba.get()));
     let zones = if record.select == 1 { Select::All } else { Select::One(zone) };
     let len = match kind {
