@@ -67,6 +67,16 @@ fn is_of(mount: &Mount, device: &Path) -> bool {
     is_whole && is_ours(mount)
 }
 
+/// Whether a file system of this number, as stat(2) of its files has it, is a Furrow that we serve.
+pub(crate) fn is_furrow(number: u64) -> bool {
+    let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let is_that = |mount: &Mount| {
+        let kind = mount.kind.to_str();
+        mount.device == *device && matches!(kind, Some("fuse.furrow" | "fuseblk.furrow"))
+    };
+    mounts::all().is_ok_and(|mounts| mounts.iter().any(is_that))
+}
+
 /// Whether we serve it, by its type.
 fn is_ours(mount: &Mount) -> bool {
     let kind = mount.kind.to_str().and_then(|kind| kind.split_once('.'));

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// The help of what stands before the path.
 const PLACE: &str = "DEVICE:/PATH, such as drive.zns:/notes; the last `:/` divides it";
@@ -56,6 +56,27 @@ pub(crate) struct Copy {
     /// Copy what symbolic links lead to
     #[arg(short = 'L', long, conflicts_with = "no_dereference")]
     pub(crate) dereference: bool,
+    /// Share blocks with the original, which takes no space; also between two files of this machine
+    /// in one mount of Furrow [default: auto; without WHEN: always]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always"
+    )]
+    pub(crate) reflink: Option<Reflink>,
+}
+
+/// When a copy shares blocks with its original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reflink {
+    /// Fail where it cannot
+    Always,
+    /// Copy where it cannot
+    Auto,
+    /// Copy
+    Never,
 }
 
 #[derive(Args)]

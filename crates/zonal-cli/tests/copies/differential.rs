@@ -14,7 +14,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Place, is_root};
+use super::{Mounted, Place, is_root};
 
 const OPTIONS: [&[&str]; 7] =
     [&["-r"], &["-a"], &["-r", "-p"], &["-r", "-L"], &["-r", "-P"], &[], &["-p"]];
@@ -254,7 +254,26 @@ fn round(seed: u64) {
     let ours = run(zonal, words("drive.zns:/"), format!("from/{target}"));
     let said = String::from_utf8_lossy(&ours.stderr).into_owned();
     assert_eq!(ours.status.success(), real.status.success(), "{what}, from a drive: {said}");
-    let what = format!("{what}, from a drive");
-    assert_same(&wanted, &facts(&place.path("from"), times), &what);
+    let from_drive = format!("{what}, from a drive");
+    assert_same(&wanted, &facts(&place.path("from"), times), &from_drive);
+    // Within a drive, and within a mount of it, where copies share blocks.
+    place.must(["mkdir", "drive.zns:/within"]);
+    place.must(["cp", "-a", "before", "drive.zns:/within/there"]);
+    let ours = run(zonal, words("drive.zns:/"), format!("drive.zns:/within/{target}"));
+    assert_eq!(ours.status.success(), real.status.success(), "{what}, within a drive: {ours:?}");
+    place.must(["cp", "-a", "drive.zns:/within", "within-back"]);
+    let within = format!("{what}, within a drive");
+    assert_same(&wanted, &facts(&place.path("within-back"), times), &within);
+    if let Some(mount) = Mounted::of(&place, "drive.zns") {
+        fs::create_dir(mount.dir.join("mounted")).unwrap();
+        let there = mount.dir.join("mounted/there");
+        place.command("cp").args(["-a", "before"]).arg(there).output().unwrap();
+        let mut operands: Vec<String> = words("drive.zns.mnt/");
+        operands.insert(0, "--reflink=auto".to_owned());
+        let ours = run(zonal, operands, format!("drive.zns.mnt/mounted/{target}"));
+        assert_eq!(ours.status.success(), real.status.success(), "{what}, in a mount: {ours:?}");
+        let mounted = format!("{what}, in a mount");
+        assert_same(&wanted, &facts(&mount.dir.join("mounted"), times), &mounted);
+    }
     place.must(["check", "--data", "drive.zns"]);
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod differential;
+mod reflink;
 mod refused;
 mod rights;
 
@@ -70,4 +71,35 @@ fn is_root() -> bool {
         println!("SKIP: owners and devices need root");
     }
     is_root
+}
+
+/// A drive of a place, mounted until this is dropped.
+struct Mounted<'a> {
+    place: &'a Place,
+    dir: PathBuf,
+}
+
+impl<'a> Mounted<'a> {
+    /// `None`, with a word why, where nothing can be mounted. `drive.zns` is mounted at
+    /// `drive.zns.mnt`.
+    fn of(place: &'a Place, drive: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
+            println!("SKIP: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let name = format!("{drive}.mnt");
+        fs::create_dir(place.path(&name)).unwrap();
+        place.must(["mount", drive, &name, "--log", &format!("{drive}.log"), "-o", "allow_other"]);
+        Some(Self { place, dir: place.path(&name) })
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let mut command = self.place.command(env!("CARGO_BIN_EXE_zonal"));
+        let output = command.arg("umount").arg(&self.dir).output().unwrap();
+        if !std::thread::panicking() {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
 }

@@ -90,6 +90,10 @@ impl Spot for DriveSpot {
         }
     }
 
+    fn file_system(&self) -> Result<u64> {
+        Ok(self.drive.number)
+    }
+
     fn enter(&self, links: Links) -> Result<Box<dyn Folder + '_>> {
         if links == Links::Keep && self.attr(links)?.kind != FileKind::Directory {
             return Err(FsError::NotDirectory).with_context(|| self.shown());
@@ -233,5 +237,23 @@ impl Content for DriveContent {
 
     fn set_len(&mut self, bytes: u64) -> Result<()> {
         Ok(self.0.set_len(bytes)?)
+    }
+
+    fn share(&mut self, source: &dyn Content) -> Result<()> {
+        let source: &Self = source.as_any().downcast_ref().context("a file of another side")?;
+        let end = source.length()?;
+        let mut at = 0;
+        while at < end {
+            match source.0.copy_to(at..end, &self.0, at)? {
+                // The file has become shorter.
+                0 => break,
+                shared => at += shared,
+            }
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }

@@ -26,6 +26,9 @@ use zonal_fs::volume::Links;
 use super::side::last_name;
 use super::spot::{Content, Facts, Folder, Made, Spot};
 
+/// Bytes that a call shares: whole blocks.
+const SHARED: usize = 1 << 30;
+
 /// A name in a directory.
 pub(super) struct HostSpot {
     folder: Rc<OwnedFd>,
@@ -84,15 +87,37 @@ impl Spot for HostSpot {
         }
     }
 
+    fn file_system(&self) -> Result<u64> {
+        if let Some(found) = self.facts(Links::Follow)? {
+            return Ok(found.id.0);
+        }
+        Ok(rustix::fs::fstat(&self.folder).with_context(|| self.shown())?.st_dev)
+    }
+
     fn enter(&self, links: Links) -> Result<Box<dyn Folder + '_>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let folder = Rc::new(self.open_with(links, flags, Mode::empty())?);
         Ok(Box::new(HostFolder { folder, path: self.path.clone() }))
     }
 
-    fn is_below(&self, _: (u64, u64)) -> Result<bool> {
-        // The other side of the copy is a drive.
-        Ok(false)
+    fn is_below(&self, id: (u64, u64)) -> Result<bool> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut above: Option<OwnedFd> = None;
+        let mut last = None;
+        loop {
+            let folder = above.as_ref().unwrap_or(&self.folder);
+            let found = rustix::fs::fstat(folder).with_context(|| self.shown())?;
+            let here = (found.st_dev, found.st_ino);
+            if here == id {
+                return Ok(true);
+            }
+            // The root is above itself.
+            if last.replace(here) == Some(here) {
+                return Ok(false);
+            }
+            let next = rustix::fs::openat(folder, "..", flags, Mode::empty());
+            above = Some(next.with_context(|| self.shown())?);
+        }
     }
 
     fn read_link(&self) -> Result<PathBuf> {
@@ -283,6 +308,25 @@ impl Content for HostContent {
 
     fn set_len(&mut self, bytes: u64) -> Result<()> {
         self.file.set_len(bytes).with_context(|| shown(&self.path))
+    }
+
+    /// By `copy_file_range`, for which the kernel looks whether one file is open for reading and the
+    /// other for writing. An ioctl would name the source by a number that nobody has checked.
+    fn share(&mut self, source: &dyn Content) -> Result<()> {
+        let source: &Self = source.as_any().downcast_ref().context("a file of another side")?;
+        let (mut from, mut to) = (0, 0);
+        loop {
+            let (read, written) = (Some(&mut from), Some(&mut to));
+            let shared =
+                rustix::fs::copy_file_range(&source.file, read, &self.file, written, SHARED);
+            if shared.with_context(|| shown(&self.path))? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

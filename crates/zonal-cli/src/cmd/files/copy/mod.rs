@@ -7,6 +7,7 @@
 
 mod drive;
 mod host;
+mod share;
 mod side;
 mod spot;
 
@@ -24,7 +25,8 @@ use zonal_fs::volume::Links;
 
 use self::drive::{Drive, DriveSpot};
 use self::host::{HostContent, HostSpot};
-use self::side::{Side, check_pair, is_same_device};
+use self::share::{Sharing, Way, check_pair};
+use self::side::{Side, is_same_device};
 use self::spot::{Content, Facts, Made, Spot};
 use super::{open, umask};
 use crate::advice;
@@ -47,7 +49,7 @@ const SETID: u16 = 0o6000;
 pub(crate) fn run(args: &Copy) -> Result<()> {
     let target = Side::of(&args.target)?;
     let sources = args.sources.iter().map(|source| Side::of(source)).collect::<Result<Vec<_>>>()?;
-    sources.iter().try_for_each(|source| check_pair(source, &target))?;
+    sources.iter().try_for_each(|source| check_pair(source, &target, args.reflink))?;
     let mut copier = Copier::new(args, &target)?;
     let mut last = None;
     for source in &sources {
@@ -100,6 +102,7 @@ struct Copier<'a> {
     drives: Vec<Rc<Drive>>,
     /// First copies of files with several links.
     linked: BTreeMap<(u64, u64), Rc<dyn Spot>>,
+    sharing: Sharing,
     umask: u16,
     buffer: Vec<u8>,
     bar: ProgressBar,
@@ -109,10 +112,11 @@ struct Copier<'a> {
 
 impl<'a> Copier<'a> {
     fn new(args: &'a Copy, target: &'a Side) -> Result<Self> {
-        let (drives, linked) = (Vec::new(), BTreeMap::new());
+        let (drives, linked, sharing) = (Vec::new(), BTreeMap::new(), Sharing::default());
         let bar = progress::bar(0, progress::Unit::Bytes, "copying");
         let (buffer, umask, failures) = (vec![0; PIECE], umask(), 0);
-        let mut copier = Self { args, target, drives, linked, umask, buffer, bar, failures };
+        let mut copier =
+            Self { args, target, drives, linked, sharing, umask, buffer, bar, failures };
         if let Side::Drive(place) = target {
             copier.drive(&place.device, Access::ReadWrite)?;
         }
@@ -291,18 +295,36 @@ impl<'a> Copier<'a> {
 
     fn copy_file(&mut self, item: Item<'_>) -> Result<()> {
         let Item { from, found, to, there, depth } = item;
+        let way = self.way(item)?;
         let mut source = from.open(self.links(depth))?;
         // No other user reads the copy before it has its owner.
         let perm = if self.keeps_all() { found.perm & 0o700 } else { found.perm & PERM };
         let mut copy = writer(to, there, perm, depth)?;
         self.bar.inc_length(found.bytes);
-        self.copy_content(&mut *source, &mut *copy)
+        self.fill(&mut *copy, &mut *source, way)
             .with_context(|| format!("copying {} to {}", from.shown(), to.shown()))?;
         drop(copy);
         if there.is_none_or(|there| there.kind == FileKind::Regular) {
             self.keep(item);
         }
         Ok(())
+    }
+
+    fn fill(&mut self, copy: &mut dyn Content, source: &mut dyn Content, way: Way) -> Result<()> {
+        let shared = match way {
+            Way::Share | Way::Try => copy.share(source),
+            Way::Copy => return self.copy_content(source, copy),
+        };
+        match shared {
+            Err(error) if way == Way::Try => {
+                tracing::debug!("no blocks are shared: {error:#}");
+                self.copy_content(source, copy)
+            }
+            outcome => {
+                self.bar.inc(source.length()?);
+                outcome
+            }
+        }
     }
 
     fn copy_content(&mut self, source: &mut dyn Content, copy: &mut dyn Content) -> Result<()> {

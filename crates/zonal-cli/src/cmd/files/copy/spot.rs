@@ -50,6 +50,10 @@ pub(super) trait Spot {
     /// What stands here; `None` if nothing does.
     fn facts(&self, links: Links) -> Result<Option<Facts>>;
 
+    /// The file system of what stands here, or that a file made here is on: the first part of
+    /// [`Facts::id`].
+    fn file_system(&self) -> Result<u64>;
+
     /// The directory that stands here.
     fn enter(&self, links: Links) -> Result<Box<dyn Folder + '_>>;
 
@@ -115,4 +119,10 @@ pub(super) trait Content {
     fn length(&self) -> Result<u64>;
 
     fn set_len(&mut self, bytes: u64) -> Result<()>;
+
+    /// Gives this file, which is empty, the blocks of another one of the same Furrow.
+    fn share(&mut self, source: &dyn Content) -> Result<()>;
+
+    /// For [`share`](Self::share).
+    fn as_any(&self) -> &dyn std::any::Any;
 }
