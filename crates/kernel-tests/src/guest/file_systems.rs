@@ -30,9 +30,9 @@ pub(super) enum Kind {
     F2fsAlone,
 }
 
-/// What is done, how and on which drive. F2FS wants the blocks of its other disk, and zones that are
-/// writable to their end once it is full. Over ublk there is what takes conventional zones: the
-/// drive that Linux refuses has the rest.
+/// What is done, how and on which drive. F2FS wants zones that are writable to their end where much
+/// is written at once. Over ublk there is what takes conventional zones: the drive that Linux refuses
+/// has the rest.
 const DONE: [(Way, Kind, &str); 6] = [
     (Way::NvmeTcp, Kind::Zonefs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
     (Way::NvmeTcp, Kind::Btrfs, "mem:zone=4M,capacity=3M,zones=96,open=14,active=28"),
@@ -47,6 +47,11 @@ const FILL_MAX: u64 = 300 << 20;
 
 /// Room for the metadata of an F2FS.
 const BESIDE_BYTES: u64 = 128 << 20;
+
+/// What is written to an F2FS before it is synced, where zones cannot be written to their ends. It
+/// takes such a zone for not yet full (`is_end_zone_blkaddr` of fs/f2fs/data.c), and goes on to the
+/// next ones before its writes are done, so that much at once exceeds the limit of active zones.
+const GAP_STEP: u64 = 16 << 20;
 
 /// How often btrfs is tried: under load, one of Linux 7.3 stops by itself once in many runs.
 const BTRFS_ATTEMPTS: u32 = 3;
@@ -68,7 +73,7 @@ pub(super) fn checks(tally: &mut Tally) {
 impl Kind {
     /// Makes one on a zoned disk, uses it as this file says, and leaves it unmounted.
     pub(super) fn exercise(self, disk: &Path) -> Result<()> {
-        let beside = Beside::new(self)?;
+        let beside = Beside::new(self, disk)?;
         for _ in 1..BTRFS_ATTEMPTS {
             match self.attempt(disk, &beside) {
                 Err(error) if self.stopped_by_itself(&error) => {
@@ -186,11 +191,15 @@ impl Kind {
         let capacity: u64 = zones.iter().map(|zone| zone.capacity_bytes).sum();
         let level = (capacity * self.fill_percent() / 100).min(FILL_MAX);
         let mut contents = Contents::new(&place.join("files"), self.syncing())?;
-        contents.fill(level).context("filling it")?;
+        let step = match self {
+            Self::F2fs | Self::F2fsAlone if zones.iter().any(|zone| zone.has_gap) => GAP_STEP,
+            Self::F2fs | Self::F2fsAlone | Self::Zonefs | Self::Btrfs | Self::Xfs => u64::MAX,
+        };
+        fill(&mut contents, level, step).context("filling it")?;
         let before = report(disk)?;
         contents.change().context("changing files")?;
         self.reclaim(&place)?;
-        contents.fill(level / 3).context("filling it again")?;
+        fill(&mut contents, level / 3, step).context("filling it again")?;
         contents.verify().context("reading everything back")?;
         mounted.unmount()?;
         self.check(disk, beside)?;
@@ -206,6 +215,17 @@ impl Kind {
     }
 }
 
+/// Fills a file system, and syncs it after so many bytes.
+fn fill(contents: &mut Contents, bytes: u64, step: u64) -> Result<()> {
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(step);
+        contents.fill(part)?;
+        left -= part;
+    }
+    Ok(())
+}
+
 /// The disk without zones that a file system keeps its metadata on.
 struct Beside {
     disk: PathBuf,
@@ -213,7 +233,7 @@ struct Beside {
 }
 
 impl Beside {
-    fn new(kind: Kind) -> Result<Self> {
+    fn new(kind: Kind, disk: &Path) -> Result<Self> {
         if !matches!(kind, Kind::F2fs) {
             return Ok(Self { disk: drives::PLAIN.into(), looped: None });
         }
@@ -221,7 +241,9 @@ impl Beside {
         run::quietly(Command::new("modprobe").arg("loop"))?;
         let file = PathBuf::from(format!("/root/beside{}.img", side::next_number()));
         File::create(&file)?.set_len(BESIDE_BYTES)?;
-        let disk = run::quietly(Command::new("losetup").args(["--find", "--show"]).arg(&file))?;
+        let sector = format!("--sector-size={}", block_size(disk)?);
+        let looped = ["--find", "--show", &sector];
+        let disk = run::quietly(Command::new("losetup").args(looped).arg(&file))?;
         Ok(Self { disk: disk.trim().into(), looped: Some(file) })
     }
 }
@@ -236,9 +258,17 @@ impl Drop for Beside {
     }
 }
 
+/// Bytes of a block of a disk.
+fn block_size(disk: &Path) -> Result<u64> {
+    let said = run::quietly(Command::new("blockdev").arg("--getss").arg(disk))?;
+    said.trim().parse().context("blockdev")
+}
+
 /// What a report says of a zone.
 struct Zone {
     capacity_bytes: u64,
+    /// Whether it cannot be written to its end.
+    has_gap: bool,
     is_full: bool,
 }
 
@@ -246,10 +276,13 @@ struct Zone {
 fn report(disk: &Path) -> Result<Vec<Zone>> {
     let printed = run::quietly(Command::new("blkzone").arg("report").arg(disk))?;
     let zone = |line: &str| {
-        let (_, rest) = line.split_once("cap 0x")?;
-        let (sectors, rest) = rest.split_once(',')?;
-        let capacity_bytes = u64::from_str_radix(sectors, 16).ok()? * SECTOR;
-        Some(Zone { capacity_bytes, is_full: rest.contains("(fu)") })
+        let sectors = |name: &str| {
+            let (_, rest) = line.split_once(name)?;
+            u64::from_str_radix(rest.split_once(',')?.0.trim(), 16).ok()
+        };
+        let (size, capacity) = (sectors("len 0x")?, sectors("cap 0x")?);
+        let (capacity_bytes, has_gap) = (capacity * SECTOR, capacity < size);
+        Some(Zone { capacity_bytes, has_gap, is_full: line.contains("(fu)") })
     };
     let zones = printed.lines().map(|line| zone(line).with_context(|| format!("blkzone: {line}")));
     zones.collect()

@@ -138,7 +138,7 @@ pub(crate) const MACHINES: [Machine; 6] = [
         part: Part::Rest,
         kernel_options: ONE_PATH,
         subjects: &[
-            Subject { name: "refused", checks: 10, run: refused::checks },
+            Subject { name: "refused", checks: 12, run: refused::checks },
             Subject { name: "fuseblk", checks: 4, run: fuseblk::checks },
         ],
     },

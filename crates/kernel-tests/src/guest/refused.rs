@@ -29,7 +29,7 @@ const FILL: u64 = (drives::ZONES as u64 * drives::CAPACITY_MIB as u64 / 2) << 20
 const TREE: &str = "/usr/lib/modules";
 
 /// The kernel's file systems that need no conventional zones.
-const KINDS: [Kind; 3] = [Kind::Zonefs, Kind::Btrfs, Kind::Xfs];
+const KINDS: [Kind; 4] = [Kind::Zonefs, Kind::Btrfs, Kind::Xfs, Kind::F2fs];
 
 /// All checks of this file.
 pub(super) fn checks(tally: &mut Tally) {
