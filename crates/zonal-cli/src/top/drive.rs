@@ -5,7 +5,7 @@ use ratatui::text::{Line, Span};
 use zonal::{Zone, ZoneCond};
 use zonal_fuse::control::page::{count, percent};
 
-use super::panels::{bar, head, painted, short_count, short_rate};
+use super::panels::{bar, head, in_room, painted, short_count, short_rate};
 use super::picture::{Ink, colour};
 use super::snapshot::{Drive, Moves, Spot};
 use crate::output::{per_second, size};
@@ -28,7 +28,7 @@ impl Looks<'_> {
     /// Zones by their conditions.
     pub(crate) fn conditions(&self, width: usize) -> Vec<Line<'static>> {
         let all = self.now.report.len() as u64;
-        let bar_width = width.saturating_sub(29).min(40);
+        let bar_width = width.saturating_sub(28).min(40);
         let mut lines = Vec::new();
         for cond in ZoneCond::ALL {
             let zones = self.now.report.iter().filter(|zone| zone.cond == cond);
@@ -36,7 +36,7 @@ impl Looks<'_> {
             let Some(first) = zones.clone().next() else { continue };
             let sign = Spot::of_zone(first).sign;
             lines.push(Line::from(vec![
-                Span::raw(format!("{:<14} ", cond.name())),
+                Span::raw(format!("{:<13} ", cond.name())),
                 painted(bar(number, all, bar_width, self.ink), colour(sign), self.ink),
                 Span::raw(format!(" {:>7} {:>5}", count(number), percent(number, all))),
             ]));
@@ -45,13 +45,15 @@ impl Looks<'_> {
     }
 
     /// What happened since the last report.
-    pub(crate) fn rates(&self) -> Vec<Line<'static>> {
+    pub(crate) fn rates(&self, width: usize) -> Vec<Line<'static>> {
         let moves = self.moves();
         let value = |of: &dyn Fn(&Moves) -> String| moves.as_ref().map_or("-".to_owned(), of);
         let written = value(&|moves| short_rate(per_second(moves.written_bytes, self.seconds)));
         let resets = value(&|moves| short_count(per_second(moves.resets, self.seconds)));
         let zones = value(&|moves| count(moves.busiest.len() as u64));
-        let line = |name: &str, value: String| Line::raw(format!("{name:<18}{value:>14}"));
+        let value_width = width.saturating_sub(17).min(15);
+        let line =
+            |name: &str, value: String| Line::raw(format!("{name:<17}{value:>value_width$}"));
         vec![
             line("written", written),
             line("resets per second", resets),
@@ -61,9 +63,10 @@ impl Looks<'_> {
 
     /// Zones that are written most, then others that are open or closed.
     pub(crate) fn busiest(&self, width: usize) -> Vec<Line<'static>> {
-        let bar_width = width.saturating_sub(29).min(40);
+        let bar_width = width.saturating_sub(28).min(40);
+        let over_bar = if bar_width < 7 { "" } else { "written" };
         let mut lines =
-            vec![head(format!("{:>6} {:<8} {:<bar_width$} {:>12}", "zone", "", "written", "now"))];
+            vec![head(format!("{:>6} {:<8} {over_bar:<bar_width$} {:>11}", "zone", "", "now"))];
         let moves = self.moves().unwrap_or_default();
         let busy: Vec<u32> = moves.busiest.iter().map(|(zone, _)| *zone).collect();
         for (zone, bytes) in &moves.busiest {
@@ -92,12 +95,12 @@ impl Looks<'_> {
         Line::from(vec![
             Span::raw(format!("{:>6} {name:<8.8} ", zone.id.get())),
             painted(bar, colour(Spot::of_zone(zone).sign), self.ink),
-            Span::raw(format!(" {rate:>12}")),
+            Span::raw(format!(" {rate:>11}")),
         ])
     }
 
-    /// Its limits in one line.
-    pub(crate) fn status(&self) -> String {
+    /// Its limits in one line, as far as there is room.
+    pub(crate) fn status(&self, width: usize) -> String {
         let zones = |of: &dyn Fn(ZoneCond) -> bool| {
             self.now.report.iter().filter(|zone| of(zone.cond)).count()
         };
@@ -108,11 +111,11 @@ impl Looks<'_> {
         let active = zones(&ZoneCond::is_active);
         let written = self.now.report.iter().filter_map(Zone::written);
         let written: u64 = written.map(zonal::LbaCount::get).sum();
-        format!(
-            " {open} open, {} | {active} active, {} | {} written",
-            limit(self.now.max_open),
-            limit(self.now.max_active),
-            size(written * self.now.block_bytes)
-        )
+        let parts = [
+            format!("{open} open, {}", limit(self.now.max_open)),
+            format!("{active} active, {}", limit(self.now.max_active)),
+            format!("{} written", size(written * self.now.block_bytes)),
+        ];
+        in_room(&parts, width)
     }
 }

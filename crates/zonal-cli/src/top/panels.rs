@@ -1,4 +1,5 @@
-//! The panels of a mount: lines of text from a report, and from the one before for rates.
+//! The panels of a mount: lines of text from a report, and from the one before for rates. Where there
+//! is no room for all columns, some are left out: no number is cut.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -77,11 +78,17 @@ impl Looks<'_> {
         .into()
     }
 
-    /// What is written, by what it is.
-    pub(crate) fn traffic(&self, live: &Live) -> Vec<Line<'static>> {
+    /// What is written, by what it is: now, in the last minute and, in 38 columns, since mount.
+    pub(crate) fn traffic(&self, live: &Live, width: usize) -> Vec<Line<'static>> {
+        let name_width = if width >= 38 { 10 } else { 9 };
+        let row = |name: &str, [now, minute, mount]: [String; 3]| {
+            let mount = if width >= 38 { format!("{mount:>9}") } else { String::new() };
+            format!("{name:<name_width$}{now:>10}{minute:>9}{mount}")
+        };
         let before = self.before.and_then(|before| before.live.as_ref());
         let now = before.map(|before| &before.since_mount).zip(self.seconds());
-        let mut lines = vec![head(format!("{:<10}{:>10}{:>9}{:>9}", "", "now", "minute", "mount"))];
+        let heads = ["now", "minute", "mount"].map(str::to_owned);
+        let mut lines = vec![head(row("", heads))];
         for (name, of) in [
             ("user", (|traffic| traffic.user) as fn(&Traffic) -> u64),
             ("reclaim", |traffic| traffic.reclaim),
@@ -91,8 +98,8 @@ impl Looks<'_> {
             let rate = now.map_or("-".to_owned(), |(before, seconds)| {
                 short_rate(per_second(all.saturating_sub(of(before)), seconds))
             });
-            let last = short_size(of(&live.minute));
-            lines.push(Line::raw(format!("{name:<10}{rate:>10}{last:>9}{:>9}", short_size(all))));
+            let sizes = [rate, short_size(of(&live.minute)), short_size(all)];
+            lines.push(Line::raw(row(name, sizes)));
         }
         let since = now.map(|(before, _)| {
             let Traffic { user, reclaim, meta, .. } = live.since_mount;
@@ -109,17 +116,18 @@ impl Looks<'_> {
             })
         };
         let ratios = [since.as_ref(), Some(&live.minute), Some(&live.since_mount)].map(ratio);
-        let [now, minute, mount] = ratios;
-        lines.push(Line::raw(format!("{:<10}{now:>10}{minute:>9}{mount:>9}", "amplific.")));
+        lines.push(Line::raw(row("amplific.", ratios)));
         lines
     }
 
     /// Victims, and zones that are written.
     pub(crate) fn open_zones(&self, live: &Live, width: usize) -> Vec<Line<'static>> {
         let bar_width = width.saturating_sub(28).min(40);
+        // The word stands over the bar, or over the share where there is no bar.
+        let (over_bar, over_share) = if bar_width < 7 { ("", "wrote") } else { ("written", "") };
         let mut lines = vec![head(format!(
-            "{:>6} {:<9} {:<bar_width$} {:>5} {:>4}",
-            "zone", "class", "written", "", "used"
+            "{:>6} {:<9} {over_bar:<bar_width$} {over_share:>5} {:>4}",
+            "zone", "class", "used"
         ))];
         for victim in &live.victims {
             let (used, whole) = (u64::from(victim.used), u64::from(victim.capacity));
@@ -156,10 +164,18 @@ impl Looks<'_> {
 
     /// How long operations took in the last minute.
     pub(crate) fn latencies(&self, width: usize) -> Vec<Line<'static>> {
-        let is_wide = width >= 54;
-        let all =
-            if is_wide { format!("{:>8}{:>8}", "p99.9", "max") } else { format!("{:>8}", "max") };
-        let name_width = if is_wide { 16 } else { 8 };
+        let name_width = match width {
+            54.. => 16,
+            38.. => 8,
+            _ => 6,
+        };
+        // Of the values behind p99.
+        let last = |p999: &str, max: &str| match width {
+            54.. => format!("{p999:>8}{max:>8}"),
+            38.. => format!("{max:>8}"),
+            _ => String::new(),
+        };
+        let all = last("p99.9", "max");
         let mut lines =
             vec![head(format!("{:<name_width$}{:>6}{:>8}{:>8}{all}", "", "/s", "p50", "p99"))];
         let earlier = |name: &str| {
@@ -176,7 +192,7 @@ impl Looks<'_> {
             let [p50, p99] = [shown(|minute| minute.p50_ns), shown(|minute| minute.p99_ns)];
             let [p999, max] = [shown(|minute| minute.p999_ns), shown(|minute| minute.max_ns)];
             let name: String = latency.operation.chars().take(name_width).collect();
-            let last = if is_wide { format!("{p999:>8}{max:>8}") } else { format!("{max:>8}") };
+            let last = last(&p999, &max);
             lines.push(Line::raw(format!("{name:<name_width$}{rate:>6}{p50:>8}{p99:>8}{last}")));
         }
         lines
@@ -199,20 +215,34 @@ impl Looks<'_> {
         lines.collect()
     }
 
-    /// Reclaim, waits and cache in one line.
-    pub(crate) fn status(&self, live: &Live) -> String {
+    /// Reclaim, waits and cache in one line, as far as there is room.
+    pub(crate) fn status(&self, live: &Live, width: usize) -> String {
         let ratio = live.reclaimed.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
         let hits = self.now.counter("cache_hits");
         let lookups = hits + self.now.counter("cache_misses");
         let waits = self.now.counter("waits");
         let waited = time(self.now.counter("wait_ns"));
         let waiting = live.reservations.waiting;
-        format!(
-            " moved/freed {ratio} | {} waits, {waited}, {waiting} now | cache hits {}",
-            count(waits),
-            percent(hits, lookups)
-        )
+        let parts = [
+            format!("moved/freed {ratio}"),
+            format!("{} waits, {waited}, {waiting} now", count(waits)),
+            format!("cache hits {}", percent(hits, lookups)),
+        ];
+        in_room(&parts, width)
     }
+}
+
+/// The first of these parts, with bars between them, as many as there is room for.
+pub(crate) fn in_room(parts: &[String], width: usize) -> String {
+    let mut line = String::new();
+    for part in parts {
+        let bar = if line.is_empty() { " " } else { " | " };
+        if line.chars().count() + bar.len() + part.chars().count() > width {
+            break;
+        }
+        line.extend([bar, part]);
+    }
+    line
 }
 
 /// A percentage in four characters.
@@ -247,7 +277,8 @@ pub(crate) fn short_count(rate: f64) -> String {
     match rate {
         ..9.95 => format!("{rate:.1}"),
         ..99_999.5 => format!("{rate:.0}"),
-        _ => format!("{:.0}k", rate / 1000.0),
+        ..9_999_500.0 => format!("{:.0}k", rate / 1e3),
+        _ => format!("{:.0}M", rate / 1e6),
     }
 }
 
@@ -268,8 +299,8 @@ mod tests {
     #[test]
     fn rates_are_short() {
         assert_eq!(
-            [0.0, 9.94, 42.4, 99_999.0, 1e6].map(short_count),
-            ["0.0", "9.9", "42", "99999", "1000k"]
+            [0.0, 9.94, 42.4, 99_999.0, 1e6, 9_999_499.0, 9_999_500.0].map(short_count),
+            ["0.0", "9.9", "42", "99999", "1000k", "9999k", "10M"]
         );
         let rates = [0.0, 1023.4, 1023.6, 1_234_567.0, 1e9, 1e12].map(short_rate);
         let expected = ["0 B/s", "1023 B/s", "1.00 KiB/s", "1.18 MiB/s", "954 MiB/s", "931 GiB/s"];

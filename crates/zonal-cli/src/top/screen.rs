@@ -47,7 +47,7 @@ pub(crate) struct View<'a> {
 }
 
 /// A panel: its title, and its lines for so many columns.
-type Panel<'a> = (&'static str, Box<dyn Fn(usize) -> Vec<Line<'static>> + 'a>);
+pub(super) type Panel<'a> = (&'static str, Box<dyn Fn(usize) -> Vec<Line<'static>> + 'a>);
 
 /// Draws it.
 pub(crate) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
@@ -89,7 +89,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         frame.render_widget(block, zones);
         draw_columns(frame, panels, &columns);
     }
-    frame.render_widget(Paragraph::new(status_line(view)), status);
+    frame.render_widget(Paragraph::new(status_line(view, status.width.into())), status);
     frame.render_widget(Paragraph::new(keys_line(view)), keys);
     match view.overlay {
         Overlay::Nothing => {}
@@ -97,8 +97,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     }
 }
 
+/// What is looked at. Where there is no room for all that is known of a mount, the way of its requests
+/// is left out first, then its age.
 fn heading(view: &View<'_>, width: usize) -> Paragraph<'static> {
-    let what = match &view.now.what {
+    let whats = match &view.now.what {
         What::Mount(report) => {
             let age = report.live.as_ref().map(|live| age(live.since_mount.ns));
             let age = age.map_or(String::new(), |age| format!(", for {age}"));
@@ -106,23 +108,26 @@ fn heading(view: &View<'_>, width: usize) -> Paragraph<'static> {
                 "" => String::new(),
                 transport => format!(", by {transport}"),
             };
-            format!("{}, {}{transport}{age}", report.kind, report.setting("access"))
+            let short = format!("{}, {}", report.kind, report.setting("access"));
+            [format!("{short}{transport}{age}"), format!("{short}{age}"), short]
         }
-        What::Drive(_) => "drive".to_owned(),
+        What::Drive(_) => ["drive", "drive", "drive"].map(str::to_owned),
     };
-    let left = format!(" zonal top  {}  {what}", view.now.name);
     let right = match view.pace {
         Pace::Running => format!("every {} s ", view.interval_s),
         Pace::Paused => "PAUSED ".to_owned(),
     };
     let room = width.saturating_sub(right.len() + 1);
+    let lefts = whats.map(|what| format!(" zonal top  {}  {what}", view.now.name));
+    let fits = |left: &&String| left.chars().count() <= room;
+    let left = lefts.iter().find(fits).unwrap_or(&lefts[2]);
     let left: String = left.chars().take(room).collect();
     let style = Style::new().add_modifier(Modifier::REVERSED);
     Paragraph::new(format!("{left:<room$} {right}")).style(style)
 }
 
 /// The panels by columns, left to right and top to bottom.
-fn columns<'a>(view: &View<'a>, width: u16) -> Vec<Vec<Panel<'a>>> {
+pub(super) fn columns<'a>(view: &View<'a>, width: u16) -> Vec<Vec<Panel<'a>>> {
     match &view.now.what {
         What::Mount(report) => {
             let before = view.before.and_then(|before| match &before.what {
@@ -146,7 +151,7 @@ fn columns<'a>(view: &View<'a>, width: u16) -> Vec<Vec<Panel<'a>>> {
             };
             vec![
                 vec![
-                    ("Now", Box::new(move |_| looks.rates()) as _),
+                    ("Now", Box::new(move |width| looks.rates(width)) as _),
                     ("Conditions", Box::new(move |width| looks.conditions(width)) as _),
                 ],
                 vec![("Zones being written", Box::new(move |width| looks.busiest(width)) as _)],
@@ -163,10 +168,10 @@ fn of_mount<'a>(
     let latencies: Panel<'a> =
         ("Latency of the last minute", Box::new(move |width| looks.latencies(width)));
     let Some(live) = live else {
-        let counters = move |_: usize| counters(looks.now);
+        let counters = move |width| counters(looks.now, width);
         return vec![vec![latencies], vec![("Counters", Box::new(counters))]];
     };
-    let traffic: Panel<'a> = ("Written", Box::new(move |_| looks.traffic(live)));
+    let traffic: Panel<'a> = ("Written", Box::new(move |width| looks.traffic(live, width)));
     let space: Panel<'a> = ("Space", Box::new(move |width| looks.space(live, width)));
     let open: Panel<'a> = ("Open zones", Box::new(move |width| looks.open_zones(live, width)));
     if width < 120 {
@@ -177,10 +182,16 @@ fn of_mount<'a>(
     vec![vec![traffic, space], vec![open, shares], vec![latencies]]
 }
 
-/// The counters of a file system whose zones are files.
-fn counters(report: &Report) -> Vec<Line<'static>> {
+/// The counters of a file system whose zones are files. A name is cut where its number needs the room.
+fn counters(report: &Report, width: usize) -> Vec<Line<'static>> {
     let numbers = report.named.iter().filter_map(|(name, value)| Some((name, value.as_u64()?)));
-    numbers.map(|(name, value)| Line::raw(format!("{name:<22}{value:>14}"))).collect()
+    let line = |(name, value): (&String, u64)| {
+        let value = value.to_string();
+        let room = width.min(36).saturating_sub(value.len());
+        let name: String = name.chars().take(room.saturating_sub(1)).collect();
+        Line::raw(format!("{name:<room$}{value}"))
+    };
+    numbers.map(line).collect()
 }
 
 /// The lines that matter most, where there is room for few.
@@ -218,17 +229,19 @@ fn draw_columns(frame: &mut Frame<'_>, area: Rect, columns: &[Vec<Panel<'_>>]) {
     }
 }
 
-fn status_line(view: &View<'_>) -> Line<'static> {
+fn status_line(view: &View<'_>, width: usize) -> Line<'static> {
     if let Some(failure) = view.failure {
         return Line::styled(format!(" {failure}"), Style::new().add_modifier(Modifier::BOLD));
     }
     Line::raw(match &view.now.what {
         What::Mount(report) => match &report.live {
-            Some(live) => panels::Looks { now: report, before: None, ink: view.ink }.status(live),
+            Some(live) => {
+                panels::Looks { now: report, before: None, ink: view.ink }.status(live, width)
+            }
             None => String::new(),
         },
         What::Drive(drive) => {
-            drive::Looks { now: drive, before: None, seconds: 0.0, ink: view.ink }.status()
+            drive::Looks { now: drive, before: None, seconds: 0.0, ink: view.ink }.status(width)
         }
     })
 }

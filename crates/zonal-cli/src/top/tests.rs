@@ -288,3 +288,136 @@ fn a_zonefs_shows_its_counters() {
     let shown = text(SIZES[0], &view(&now, None, Ink::Letters));
     assert_has(&shown, &["zonefs, read-write", "Counters", "waits", "Latency"]);
 }
+
+/// The largest numbers that a mount can have in a year: of a drive of 30 TB in zones of 256 MiB, whose
+/// operations take as long as a dead drive makes them.
+fn large_mount(kind: &str, at_s: u64) -> Snapshot {
+    const ZONES: usize = 112_000;
+    let mut now = mount(ZONES, at_s);
+    now.name = "/mnt".into();
+    let What::Mount(report) = &mut now.what else { unreachable!("it is a mount") };
+    let live = report.live.as_mut().unwrap();
+    let blocks = ZONES as u64 * 65_536;
+    live.blocks = Blocks {
+        capacity: blocks,
+        used: blocks,
+        in_flight: blocks,
+        reclaimable: blocks,
+        free: blocks,
+        metadata: blocks,
+        reserved: blocks,
+        available: blocks,
+    };
+    live.reservations = Reservations { pending: blocks, waiting: 9999, ..Reservations::default() };
+    live.open_zones = ["user extreme/extreme", "reclaim extreme", "user"]
+        .into_iter()
+        .map(|class| open(111_999, class, 1000, 1000))
+        .collect();
+    live.victims = vec![VictimZone { zone: 111_998, capacity: 1000, used: 1000, moved: 1000 }];
+    live.used_tenths = [ZONES as u64; 10];
+    live.reclaimed = Reclaimed { victims: 16, moved: 99_999_999, freed: 1 };
+    let bytes = (1023 << 30) * at_s;
+    let ns = (364 * 24 + 23) * 3600 * 1_000_000_000 + at_s * 1_000_000_000;
+    live.since_mount = Traffic { ns, user: bytes, reclaim: bytes, meta: bytes };
+    live.minute = Traffic { ns, user: 1, reclaim: 1023 << 40, meta: 1023 << 40 };
+    let slow = |name| Latency {
+        p50_ns: 998_765_432,
+        p99_ns: 99_876_543_210,
+        p999_ns: 999_876_543_210,
+        max_ns: 9_999_876_543_210,
+        ..latency(name, at_s * 9_999_499)
+    };
+    let names = ["write", "copy_file_range", "getattr"];
+    report.operations_minute = names.map(slow).into();
+    report.operations = names.map(slow).into();
+    for (name, number) in [
+        ("waits", 123_456_789),
+        ("wait_ns", u64::MAX),
+        ("cache_hits", 9_999_999_999),
+        ("zones_offline_since_mount", u64::MAX),
+    ] {
+        report.named.insert(name.into(), number.into());
+    }
+    if kind == "zonefs" {
+        report.live = None;
+    }
+    report.kind = kind.into();
+    now
+}
+
+/// The same of a drive without a file system.
+fn large_drive(written: u64, at_s: u64) -> Snapshot {
+    let mut now = drive(written, at_s);
+    let What::Drive(drive) = &mut now.what else { unreachable!("it is a drive") };
+    drive.block_bytes = (256 << 20) / 80;
+    let conds = ZoneCond::ALL.into_iter().cycle();
+    // Only some are written between two looks.
+    let zone = |(id, cond)| {
+        let written = if id < 100 { written } else { 80 };
+        super::snapshot::tests::zone(id, cond, written)
+    };
+    drive.report = (0..112_000).zip(conds).map(zone).collect();
+    (drive.max_open, drive.max_active) = (Some(112_000), Some(112_000));
+    now
+}
+
+#[test]
+fn no_number_is_cut_where_all_panels_are_shown() {
+    for (before, now) in [
+        (large_mount("furrow", 1), large_mount("furrow", 2)),
+        (large_mount("zonefs", 1), large_mount("zonefs", 2)),
+        (large_drive(1, 1), large_drive(80, 2)),
+    ] {
+        let view = view(&now, Some(&before), Ink::Letters);
+        for size in [(60, 20), (61, 20), (80, 24), (100, 30), (119, 40), (120, 40), (200, 60)] {
+            let columns = screen::columns(&view, size.0);
+            // The narrowest column, without its frame.
+            let width = usize::from(size.0) / columns.len() - 2;
+            for (title, lines) in columns.iter().flatten() {
+                for line in lines(width) {
+                    assert!(line.width() <= width, "{title}, {size:?}: {line}");
+                }
+            }
+            let text = text(size, &view);
+            let lines: Vec<&str> = text.lines().collect();
+            let (heading, status) = (lines[0], lines[lines.len() - 2]);
+            let is_whole =
+                |part: &str, whole: &[&str]| whole.iter().any(|whole| part.contains(whole));
+            assert!(heading.ends_with(" every 1 s"), "{size:?}: {heading}");
+            let age = !heading.contains(" for ") || heading.contains("for 364 d 23 h ");
+            assert!(age, "{size:?}: {heading}");
+            for part in status.split(" | ").filter(|part| !part.is_empty()) {
+                let whole = [
+                    "moved/freed 99999999.00",
+                    "123,456,789 waits, 18446744074 s, 9999 now",
+                    "cache hits 100 %",
+                    "28000 open, at most 112000",
+                    "42000 active, at most 112000",
+                    " written",
+                ];
+                assert!(is_whole(part, &whole), "{size:?}: {part:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_screen_of_60_columns_shows_what_is_needed_most() {
+    let (before, now) = (mount(1000, 100), mount(1000, 102));
+    let shown = text((60, 20), &view(&now, Some(&before), Ink::Letters));
+    assert_has(
+        &shown,
+        &[
+            "zonal top  /mnt  furrow, read-write  ",
+            "100 MiB/s",
+            "57.2 GiB",
+            "61 %",
+            "12.3 µs",
+            "1.23 ms",
+            "moved/freed 1.50 | 12 waits",
+        ],
+    );
+    let (before, now) = (drive(10, 5), drive(50, 7));
+    let shown = text((60, 20), &view(&now, Some(&before), Ink::Letters));
+    assert_has(&shown, &["60.0 MiB/s", "20.0 MiB/s", "implicit-open", "3 open, at most 14"]);
+}
