@@ -23,32 +23,19 @@ fn the_cause_decides_the_advice() {
 
 #[test]
 fn advice_names_no_option_that_the_command_lacks() {
+    let check = |error: anyhow::Error, command: &str, wanted: Option<&str>| {
+        assert_eq!(advice(&error, &options_of(command)).as_deref(), wanted, "{command}");
+    };
     let exists = || io::Error::new(io::ErrorKind::AlreadyExists, "exists").into();
+    check(exists(), "create", Some("another name, or --force to replace it"));
+    check(exists(), "sim merge", Some("another name"));
+    check(exists(), "man", Some("another name"));
     let occupied = || FsError::Occupied { what: "xfs".into() }.into();
-    let elsewhere = || not_at_write_pointer().into();
-    let taken = || ublk::Error::Taken { id: 3 }.into();
-    let errors: [(fn() -> anyhow::Error, &[(&str, Option<&str>)]); 4] = [
-        (
-            exists,
-            &[
-                ("create", Some("another name, or --force to replace it")),
-                ("sim merge", Some("another name")),
-                ("man", Some("another name")),
-            ],
-        ),
-        (
-            occupied,
-            &[("mkfs", Some("--force to overwrite it: what it holds is lost")), ("mount", None)],
-        ),
-        (elsewhere, &[("mount", Some("`zonal append`, which finds the place itself"))]),
-        (taken, &[("serve nvme-tcp", None)]),
-    ];
-    for (error, commands) in errors {
-        for (command, wanted) in commands {
-            let found = advice(&error(), &options_of(command));
-            assert_eq!(found.as_deref(), *wanted, "{command}");
-        }
-    }
+    check(occupied(), "mkfs", Some("--force to overwrite it: what it holds is lost"));
+    check(occupied(), "mount", None);
+    let elsewhere = not_at_write_pointer().into();
+    check(elsewhere, "mount", Some("`zonal append`, which finds the place itself"));
+    check(ublk::Error::Taken { id: 3 }.into(), "serve nvme-tcp", None);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Mounted, Place, is_root};
 
 /// Bytes of the file that is copied: no whole number of blocks.
-const BYTES: u64 = 4_000_123;
+const BYTES: usize = 4_000_123;
 
 /// What rows of shared blocks may take.
 const ROWS: u64 = 200_000;
@@ -19,7 +19,7 @@ impl Place {
     /// Writes a file that a copy of its blocks would show in the space of a drive.
     fn fill(&self, name: &str) -> Vec<u8> {
         let word = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-        let content: Vec<u8> = (0..).flat_map(word).take(BYTES as usize).collect();
+        let content: Vec<u8> = (0..).flat_map(word).take(BYTES).collect();
         fs::write(self.path(name), &content).unwrap();
         content
     }

@@ -83,7 +83,11 @@ pub(crate) fn run(global: &Global, args: &Print) -> Result<()> {
     match (global.json, args.summary) {
         (true, true) => json::document(&Summary { operations: &sums, cut })?,
         (true, false) => {}
-        (false, is_alone) => print_sums(&sums, is_alone),
+        (false, true) => print_sums(&sums),
+        (false, false) => {
+            sayln!("");
+            print_sums(&sums);
+        }
     }
     match end? {
         TraceEnd::Whole => Ok(()),
@@ -120,10 +124,7 @@ fn moved(trace: &TraceReader<std::fs::File>, operation: &TraceOperation) -> Byte
     }
 }
 
-fn print_sums(sums: &[Sum], is_alone: bool) {
-    if !is_alone {
-        sayln!("");
-    }
+fn print_sums(sums: &[Sum]) {
     let mut table = Table::new(1, &["operation", "count", "failed", "data"]);
     for sum in sums {
         let name = sum.operation.to_owned();
