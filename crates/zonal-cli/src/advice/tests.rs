@@ -1,3 +1,5 @@
+//! Advice by the command that gives it, and the options that messages name.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
