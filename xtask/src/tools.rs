@@ -42,6 +42,7 @@ const PACKAGED: [Packaged; 16] = [
     // For bindings of RocksDB's headers.
     ("/usr/lib/llvm-14/lib/libclang.so.1", "libclang-dev"),
     ("tmux", "tmux"),
+    ("groff", "groff-base"),
     // HDFS. Maven fetches Hadoop's jars.
     ("java", "default-jre-headless"),
     ("mvn", "maven"),

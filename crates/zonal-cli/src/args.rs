@@ -4,6 +4,7 @@
 
 pub(crate) mod features;
 pub(crate) mod files;
+pub(crate) mod mount_options;
 pub(crate) mod sim;
 pub(crate) mod simulated;
 pub(crate) mod sweep;
@@ -21,10 +22,9 @@ use features::Features;
 
 /// Zoned storage in user space: emulated zoned drives, and file systems on zoned drives.
 ///
-/// A DEVICE is the path of a drive file or of a real drive, or a specification; the end of this
-/// help lists them.
+/// A DEVICE is the path of a drive file or of a real drive, or a specification, as listed below.
 #[derive(Parser)]
-#[command(name = "zonal", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "zonal", version, max_term_width = 100)]
 #[command(after_long_help = crate::device::help())]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -362,6 +362,7 @@ pub(crate) struct Mkzonefs {
 }
 
 #[derive(Args)]
+#[command(after_long_help = mount_options::help())]
 pub(crate) struct Mount {
     /// Device: a path, with layers in front if any; see `zonal --help`
     pub(crate) device: String,
@@ -373,14 +374,8 @@ pub(crate) struct Mount {
     /// Mount read-only
     #[arg(short, long)]
     pub(crate) read_only: bool,
-    /// Comma-separated options of mount(8): ro, noatime, nodev, nosuid, noexec, `allow_other`, ...;
-    /// for Furrow also memory=SIZE, for metadata that was read [default: 256MiB],
-    /// `max_open_zones=N`, commit=SECONDS, the age at which what was written is made durable
-    /// [default: 1] (a plain sync(1) waits for that only where a block device is mounted as
-    /// fuseblk, from Linux 6.18 on), `zone_pick=lowest` or `oldest` and nolifetime, which ignores what programs
-    /// say of the life of files (lifetime follows it again); for zonefs also errors=remount-ro (or zone-ro, zone-offline, repair) and explicit-open; metrics=PORT (or
-    /// ADDRESS:PORT) serves metrics for Prometheus; threads=N lets N requests wait for the device at once; `remount` changes the options of what is mounted
-    #[arg(short, value_name = "OPTIONS")]
+    /// Comma-separated mount options, which the end of `zonal mount --help` lists
+    #[arg(short, value_name = "OPTIONS", value_parser = mount_options::OptionsParser, hide_possible_values = true)]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until unmounted
     #[arg(short, long)]
@@ -594,6 +589,29 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Checks a command and those below it.
+    fn helps_alike(command: &clap::Command, path: &[&str]) {
+        let told = |line: Vec<&str>| match Cli::try_parse_from(line.iter()) {
+            Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => error.to_string(),
+            Err(error) => panic!("{line:?}: {error}"),
+            Ok(_) => panic!("{line:?} is no question"),
+        };
+        let asked = told([&["zonal", "help"], path].concat());
+        assert_eq!(asked, told([&["zonal"], path, &["--help"]].concat()), "{path:?}");
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            helps_alike(below, &[path, &[below.get_name()]].concat());
+        }
+    }
+
+    #[test]
+    fn help_with_a_command_prints_what_the_command_prints_with_help() {
+        let mut command = Cli::command();
+        command.build();
+        helps_alike(&command, &[]);
+        let error = Cli::try_parse_from(["zonal", "help", "sparkle"]).err().unwrap();
+        assert_eq!(error.exit_code(), 2);
     }
 
     #[test]

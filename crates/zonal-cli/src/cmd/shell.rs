@@ -1,13 +1,11 @@
 //! `zonal completions` and `zonal man`: what the command line says about itself.
 
-use std::io;
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use zonal::output;
 
 use crate::args::{Cli, Completions, Man};
+use crate::manual;
 
 /// Prints a shell's completion script.
 pub(crate) fn completions(args: &Completions) {
@@ -16,21 +14,12 @@ pub(crate) fn completions(args: &Completions) {
     say!("{}", String::from_utf8_lossy(&script));
 }
 
-/// Writes a manual page for the command and each subcommand.
+/// Writes the manual pages.
 pub(crate) fn man(args: &Man) -> Result<()> {
-    let mut command = Cli::command().disable_help_subcommand(true);
-    command.build();
-    std::fs::create_dir_all(&args.dir)
-        .and_then(|()| write_pages(command, &args.dir))
-        .with_context(|| format!("writing manual pages to {}", args.dir.display()))
-}
-
-fn write_pages(command: clap::Command, dir: &Path) -> io::Result<()> {
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        write_pages(below.clone(), dir)?;
-    }
-    let page = clap_mangen::Man::new(command);
-    let mut text = Vec::new();
-    page.render(&mut text)?;
-    output::write(&dir.join(page.get_filename()), text, &[])
+    let write = || {
+        std::fs::create_dir_all(&args.dir)?;
+        let mut pages = manual::pages().into_iter();
+        pages.try_for_each(|page| output::write(&args.dir.join(page.name), page.text, &[]))
+    };
+    write().with_context(|| format!("writing manual pages to {}", args.dir.display()))
 }
