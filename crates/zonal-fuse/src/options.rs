@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
-use crate::ServeError;
 use crate::error::Result;
+use crate::{ServeError, Transport};
 
 pub use zonal_fs::vfs::Access;
 
@@ -206,6 +206,37 @@ impl MountConfig {
         };
         let all = [atime, dirsync, write_cache, direct_writes];
         all.into_iter().flatten().collect::<Vec<_>>().join(",")
+    }
+
+    /// Options that hold until it is unmounted and that the kernel's mount table does not show, with how
+    /// requests come. What is the default is left out.
+    ///
+    /// ```
+    /// use zonal_fuse::Transport;
+    /// use zonal_fuse::options::MountConfig;
+    ///
+    /// let mut config = MountConfig::new("/srv/drive.zns", "/mnt".as_ref());
+    /// config.apply("noatime,writeback,noasync-dio,threads=3")?;
+    /// assert_eq!(config.unshown(Transport::Device), ["writeback", "noasync-dio", "threads=3"]);
+    /// # Ok::<(), zonal_fuse::ServeError>(())
+    /// ```
+    pub fn unshown(&self, transport: Transport) -> Vec<String> {
+        let lasting = self.lasting();
+        let is_shown =
+            |option: &&str| ["", "noatime", "nodiratime", "lazytime", "dirsync"].contains(option);
+        let lasting = lasting.split(',').filter(|option| !is_shown(option)).map(ToOwned::to_owned);
+        let async_direct = match self.async_direct {
+            AsyncDirect::Together => None,
+            AsyncDirect::InTurn => Some("noasync-dio".to_owned()),
+        };
+        let transport = match transport {
+            Transport::Device => None,
+            Transport::Rings => Some("uring".to_owned()),
+        };
+        let threads = self.threads.map(|threads| format!("{THREADS}{threads}"));
+        let metrics = self.metrics.map(|address| format!("{METRICS}{address}"));
+        let others = [async_direct, transport, threads, metrics];
+        lasting.chain(others.into_iter().flatten()).collect()
     }
 
     fn apply_one(&mut self, option: &str) -> Result<()> {

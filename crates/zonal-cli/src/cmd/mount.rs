@@ -158,11 +158,16 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let shown = Arc::clone(&control);
+    let mut record = None;
     let served = serve_on(&*stack.device, control, latencies, &config, |served| {
         shown.set_served(served);
-        helper::record(&config, served.kind);
+        let options = [config.unshown(served.transport), of_kind.lasting()].concat();
+        record = helper::record(&config, served.kind, &options);
         ready();
     });
+    if let Some(record) = record {
+        record.forget();
+    }
     drop(exporter);
     if let (Some(path), Some(counts)) = (&args.counts, mounted.counts()) {
         counts.save(path).with_context(|| format!("writing {}", path.display()))?;

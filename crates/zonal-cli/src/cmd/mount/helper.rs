@@ -1,29 +1,106 @@
-//! Has umount(8) call our helper, which waits until the drive is clean.
+//! What mount(8) and umount(8) know of root's mount beside what the kernel knows: libmount's table,
+//! /run/mount/utab, into which `mount --fake` writes.
 //!
-//! umount(8) asks statfs(2) for the type, which says `fuse` of every FUSE mount. It looks further
-//! where a mount has options of its own in user space; `mount --fake` records one, `uhelper`.
+//! - `uhelper` has umount(8) call our helper, which waits until the drive is clean. umount(8) asks
+//!   statfs(2) for the type, which says `fuse` of every FUSE mount, and looks further only where a
+//!   mount has options of its own there.
+//! - `x-zonal.OPTION` for each option that holds until the unmount and that FUSE has no word for:
+//!   mount(8) and `findmnt --mtab` list them.
 
-use std::path::Path;
-use std::process::Stdio;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
 
+use zonal::mounts;
 use zonal_fuse::{Kind, MountConfig, program};
 
-/// Records the helper, if there is one: a package installs it.
-pub(super) fn record(config: &MountConfig, kind: Kind) {
+/// libmount's table of what the kernel does not know.
+const TABLE: &str = "/run/mount/utab";
+
+/// A row of libmount's table, which is ours to remove.
+pub(super) struct Record {
+    point: PathBuf,
+}
+
+/// Records the helper, if a package has installed it, and these options. What an earlier mount there
+/// has left is removed.
+pub(super) fn record(config: &MountConfig, kind: Kind, options: &[String]) -> Option<Record> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let point = config.mount_point.canonicalize().ok()?;
+    if is_in(&std::fs::read_to_string(TABLE).unwrap_or_default(), &point) {
+        remove(&point);
+    }
     let kind = format!("{}.{}", kind.name(), config.kind);
-    let helper = format!("/sbin/umount.{kind}");
-    if !rustix::process::geteuid().is_root() || !Path::new(&helper).exists() {
-        return;
+    let helper = Path::new(&format!("/sbin/umount.{kind}")).exists();
+    let helper = helper.then(|| format!("uhelper={kind}"));
+    let options = options.iter().map(|option| format!("x-zonal.{option}"));
+    let options: Vec<String> = helper.into_iter().chain(options).collect();
+    if options.is_empty() {
+        return None;
     }
     let mut mount = program::command("mount");
-    mount.args(["--internal-only", "--fake", "-t", &kind, "-o", &format!("uhelper={kind}")]);
-    mount.arg(&config.source).arg(&config.mount_point).stdin(Stdio::null());
-    match mount.output() {
+    mount.args(["--internal-only", "--fake", "-t", &kind, "-o", &options.join(",")]);
+    mount.arg(&config.source).arg(&point).stdin(Stdio::null());
+    warn("umount(8) may not wait until the drive is clean", mount.output());
+    Some(Record { point })
+}
+
+impl Record {
+    /// Removes the row once the mount has ended, unless umount(8) has. A row of what somebody has
+    /// mounted there since stays.
+    pub(super) fn forget(self) {
+        let is_mounted =
+            |all: Vec<mounts::Mount>| all.iter().any(|mount| mount.point == self.point);
+        let is_used = mounts::all().is_ok_and(is_mounted);
+        if !is_used && is_in(&std::fs::read_to_string(TABLE).unwrap_or_default(), &self.point) {
+            remove(&self.point);
+        }
+    }
+}
+
+/// Removes the row of a directory.
+fn remove(point: &Path) {
+    let mut umount = program::command("umount");
+    umount.args(["--internal-only", "--fake"]).arg(point).stdin(Stdio::null());
+    warn("mount(8) may list options of an earlier mount", umount.output());
+}
+
+fn warn(what: &str, outcome: std::io::Result<Output>) {
+    match outcome {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
-            tracing::warn!("umount(8) will not wait until the drive is clean: {}", said.trim());
+            tracing::warn!("{what}: {}", said.trim());
         }
-        Err(error) => tracing::warn!(%error, "umount(8) will not wait until the drive is clean"),
+        Err(error) => tracing::warn!(%error, "{what}"),
+    }
+}
+
+/// Whether the table has a row of this directory.
+fn is_in(table: &str, point: &Path) -> bool {
+    let mut target = String::from("TARGET=");
+    for letter in point.to_string_lossy().chars() {
+        match letter {
+            ' ' | '\t' | '\n' | '\\' => {
+                let _ = write!(target, "\\{:03o}", u32::from(letter));
+            }
+            other => target.push(other),
+        }
+    }
+    table.lines().any(|row| row.split(' ').any(|field| field == target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_found_by_its_whole_directory() {
+        let table = "SRC=/srv/a\\040b.zns TARGET=/mnt/a\\040b ROOT=/ OPTS=uhelper=fuse.furrow\n";
+        assert!(is_in(table, Path::new("/mnt/a b")));
+        assert!(!is_in(table, Path::new("/mnt/a")));
+        assert!(!is_in(table, Path::new("/srv/a b.zns")));
     }
 }

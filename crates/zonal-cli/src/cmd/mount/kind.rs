@@ -50,6 +50,16 @@ impl KindOptions {
         }
         Ok(others.join(","))
     }
+
+    /// Those that hold until the unmount, the last of each name.
+    pub(super) fn lasting(&self) -> Vec<String> {
+        let last = |name: &&str| {
+            let is_it = |option: &&str| option.split_once('=').is_some_and(|(of, _)| of == *name);
+            self.own.iter().map(|(_, option)| option.as_str()).rfind(is_it)
+        };
+        let names = ["memory", "max_open_zones", "commit"];
+        names.iter().filter_map(last).map(ToOwned::to_owned).collect()
+    }
 }
 
 /// An option of a kind has a value that it cannot have.
