@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use xtask::{cargo, run};
 
+use crate::stage::copy_folder;
 use crate::{VERSION, epoch, fresh, made};
 
 /// Builds for `target` and returns the archive.
@@ -39,7 +40,8 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
     for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         fs::copy(root.join(file), folder.join(file)).with_context(|| format!("copying {file}"))?;
     }
-    for file in ["zonal-serve@.service", "serve.conf", "fstab"] {
+    copy_folder(&root.join("docs"), &folder.join("docs"), 0o644)?;
+    for file in ["zonal-serve@.service", "serve.conf", "fstab", "logrotate"] {
         fs::copy(root.join("packaging").join(file), folder.join(file))?;
     }
     let archive = dist.join(format!("{name}.tar.gz"));

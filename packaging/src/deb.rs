@@ -14,12 +14,13 @@ use crate::stage::Staged;
 use crate::{Place, VERSION, architecture, epoch};
 
 /// What dpkg is told beside the control file, with its mode: scripts that it runs, and lists.
-const CONTROL: [(&str, u32); 5] = [
+const CONTROL: [(&str, u32); 6] = [
     ("postinst", 0o755),
     ("prerm", 0o755),
     ("postrm", 0o755),
     ("triggers", 0o644),
     ("shlibs", 0o644),
+    ("conffiles", 0o644),
 ];
 
 /// Makes the package and returns its file.
@@ -64,8 +65,8 @@ fn libraries(source: &Path, folder: &Path) -> Result<String> {
     needed.map(ToOwned::to_owned).context("dpkg-shlibdeps named no libraries")
 }
 
-/// The checksum of every file, as dpkg verifies them.
+/// The checksum of every file, as dpkg verifies them: of those that users change it knows them itself.
 fn sums(folder: &Path) -> Result<String> {
-    let script = "find . -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -r0 md5sum";
+    let script = "find . -path ./etc -prune -o -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -r0 md5sum";
     run::quietly(Command::new("sh").args(["-c", script]).current_dir(folder))
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -56,8 +56,7 @@ pub(super) fn strip(from: &Path, to: &Path) -> Result<()> {
 
 /// Manual pages, completions, changelogs and licences, in `made`.
 pub(super) fn documents(root: &Path, zonal: &Path, made: &Path) -> Result<()> {
-    let man = made.join("man1");
-    run::quietly(Command::new(zonal).arg("man").arg(&man))?;
+    let mut packed = manual(zonal, made)?;
     for shell in ["bash", "zsh", "fish"] {
         let script = run::quietly(Command::new(zonal).args(["completions", shell]))?;
         fs::write(made.join(shell), script)?;
@@ -66,9 +65,26 @@ pub(super) fn documents(root: &Path, zonal: &Path, made: &Path) -> Result<()> {
     fs::write(made.join("changelog.Debian"), debian_changelog(root)?)?;
     fs::write(made.join("copyright"), copyright(root)?)?;
     fs::write(made.join("third-party"), third_party(root, "zonal-cli")?)?;
-    let mut pages = fs::read_dir(&man)?.map(|page| Ok(page?.path())).collect::<Result<Vec<_>>>()?;
-    pages.extend(["changelog", "changelog.Debian", "third-party"].map(|name| made.join(name)));
-    run::quietly(Command::new("gzip").args(["-9", "-n"]).args(&pages)).map(drop)
+    packed.extend(["changelog", "changelog.Debian", "third-party"].map(|name| made.join(name)));
+    run::quietly(Command::new("gzip").args(["-9", "-n"]).args(&packed)).map(drop)
+}
+
+/// The manual pages, each in the folder of its section: `man1/zonal-mount.1`.
+fn manual(zonal: &Path, made: &Path) -> Result<Vec<PathBuf>> {
+    let all = made.join("man");
+    run::quietly(Command::new(zonal).arg("man").arg(&all))?;
+    let mut pages = Vec::new();
+    for page in fs::read_dir(&all)? {
+        let page = page?.path();
+        let section = page.extension().context("a page's name ends in its section")?;
+        let folder = made.join(format!("man{}", section.to_string_lossy()));
+        let place = folder.join(page.file_name().context("a page has a name")?);
+        fs::create_dir_all(&folder)?;
+        fs::rename(&page, &place)?;
+        pages.push(place);
+    }
+    fs::remove_dir(all)?;
+    Ok(pages)
 }
 
 fn debian_changelog(root: &Path) -> Result<String> {

@@ -66,13 +66,23 @@ impl Row<'_> {
         if !self.source.ends_with('/') {
             return copy(&from, &to, mode);
         }
-        fs::create_dir_all(&to)?;
-        for file in fs::read_dir(&from).with_context(|| format!("reading {}", from.display()))? {
-            let file = file?;
-            copy(&file.path(), &to.join(file.file_name()), mode)?;
-        }
-        Ok(())
+        copy_folder(&from, &to, mode)
     }
+}
+
+/// Copies all that lies in a folder, and in those below it.
+pub(super) fn copy_folder(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for file in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let file = file?;
+        let to = to.join(file.file_name());
+        if file.file_type()?.is_dir() {
+            copy_folder(&file.path(), &to, mode)?;
+        } else {
+            copy(&file.path(), &to, mode)?;
+        }
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
@@ -89,5 +99,37 @@ mod tests {
         let found = rows("# comment\n\na  755  made/zonal  usr/bin/zonal\n").unwrap();
         assert_eq!((found.len(), found[0].package, found[0].mode), (1, "a", "755"));
         assert!(rows("a 755 made/zonal\n").is_err());
+    }
+
+    #[test]
+    fn what_is_not_made_is_in_the_repository() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for row in rows(&fs::read_to_string(root.join("packaging/files")).unwrap()).unwrap() {
+            let is_ours = row.mode != "link" && !row.source.starts_with("made/");
+            assert!(!is_ours || root.join(row.source).exists(), "{}", row.source);
+        }
+    }
+
+    #[test]
+    fn a_folder_is_copied_with_those_below_it() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        copy_folder(&root.join("docs"), place.path(), 0o644).unwrap();
+        for file in ["grafana.json", "guide/install.md", "format/furrow-v5.md"] {
+            let mode = place.path().join(file).metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o644, "{file}");
+        }
+    }
+
+    /// A package that changes a file in /etc has to say so, or dpkg replaces what the user wrote there.
+    #[test]
+    fn every_file_below_etc_is_a_configuration_file_of_its_package() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for row in rows(&fs::read_to_string(folder.join("files")).unwrap()).unwrap() {
+            let list = folder.join(format!("debian/{}.conffiles", row.package));
+            let listed = fs::read_to_string(list).unwrap_or_default();
+            let is_listed = listed.lines().any(|line| line == format!("/{}", row.destination));
+            assert_eq!(row.destination.starts_with("etc/"), is_listed, "{}", row.destination);
+        }
     }
 }
