@@ -1,4 +1,4 @@
-//! The byte tables of `docs/format/`, printed from the structs so that they cannot differ.
+//! The byte tables of `docs/format/` and the schemas of `docs/schemas/`, printed from the structs so that they cannot differ.
 //!
 //! A document asks for a table with a pair of comments; what stands between them is replaced:
 //!
@@ -15,8 +15,11 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::artifacts;
 
 const OPEN: &str = "<!-- bytes: ";
 const CLOSE: &str = "<!-- end -->";
@@ -27,6 +30,15 @@ pub(crate) fn refresh(root: &Path) -> Result<()> {
         fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
         println!("refreshed {}", path.display());
     }
+    Ok(())
+}
+
+/// Has the command write the schemas of its JSON. `crates/zonal-cli/tests/json` compares them.
+pub(crate) fn refresh_schemas(root: &Path) -> Result<()> {
+    let (program, dir) = (artifacts::program(root, "zonal")?, root.join("docs/schemas"));
+    fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    let status = Command::new(program).arg("schemas").arg(&dir).status();
+    ensure!(status.context("starting zonal")?.success(), "`zonal schemas` failed");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did, and
 //!   their last line is `N passed, N failed, N skipped`.
-//! - `docs` prints the byte tables of `docs/format/` from the structs (`docs.rs`).
+//! - `docs` prints the byte tables of `docs/format/` and the schemas of `docs/schemas/` from the structs (`docs.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
 //! - `dist` makes packages: it starts `packaging`.
 //! - `bench` starts the benchmarks; those of key-value stores are in `crates/kv-bench`.
@@ -47,9 +47,9 @@ enum Task {
         #[arg(long, value_name = "MINUTES", conflicts_with = "all")]
         soak: Option<u32>,
     },
-    /// Refresh the byte tables of docs/format from the structs
+    /// Refresh the byte tables of docs/format and the schemas of docs/schemas from the structs
     Docs {
-        /// Only say whether they differ
+        /// Only say whether the tables differ
         #[arg(long)]
         check: bool,
     },
@@ -95,7 +95,9 @@ fn main() -> ExitCode {
         Task::Test { soak: Some(minutes), .. } => Ok(soak::main(&root, minutes)),
         Task::Test { all: false, .. } => Ok(test::main(&root, Tier::Standard)),
         Task::Test { all: true, .. } => Ok(test::main(&root, Tier::All)),
-        Task::Docs { check: false } => docs::refresh(&root).map(|()| ExitCode::SUCCESS),
+        Task::Docs { check: false } => docs::refresh(&root)
+            .and_then(|()| docs::refresh_schemas(&root))
+            .map(|()| ExitCode::SUCCESS),
         Task::Docs { check: true } => docs::compare(&root).map(|()| ExitCode::SUCCESS),
         Task::Vm { arguments } => vm::main(&root, &arguments),
         Task::Dist { arguments } => dist(&root, &arguments),

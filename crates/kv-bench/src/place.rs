@@ -172,7 +172,7 @@ impl Made {
                 let answer = quietly(mount.arg(&self.drive).arg(&self.point))?;
                 self.is_mounted = true;
                 let answer: Value = serde_json::from_str(&answer).context("zonal mount")?;
-                let process = answer["process"].as_u64().and_then(|id| u32::try_from(id).ok());
+                let process = answer["pid"].as_u64().and_then(|id| u32::try_from(id).ok());
                 self.daemon = Some(process.context("zonal mount names no process")?);
             }
         }
@@ -275,7 +275,7 @@ impl Made {
                 let path = self.counts_file();
                 let text = fs::read_to_string(&path);
                 let text = text.with_context(|| format!("reading {}", path.display()))?;
-                (text, ["user", "meta", "reclaim"])
+                (text, ["user_bytes", "meta_bytes", "reclaim_bytes"])
             }
             Place::Mount(..) => {
                 let text = quietly(self.zonal().args(["stats", "--json"]).arg(&self.point))?;
@@ -349,5 +349,5 @@ impl Drop for Made {
 /// The sum of the sizes in a listing.
 fn sizes(list: &Value) -> u64 {
     let entries = list.as_array().into_iter().flatten();
-    entries.filter_map(|entry| entry["bytes"].as_u64()).sum()
+    entries.filter_map(|entry| entry["size_bytes"].as_u64()).sum()
 }

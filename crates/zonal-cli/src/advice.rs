@@ -1,7 +1,8 @@
 //! How a failure is reported: what failed, on what, and what to try.
 //!
 //! Errors of the libraries carry facts; which advice fits which is decided in one table here. Several
-//! commands meet the same error, and the advice names no option that the command lacks.
+//! commands meet the same error, and the advice names no option that the command lacks. With `--json` a failure is one line of JSON on standard error, where nothing follows it: standard output
+//! has only results.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,9 +10,12 @@ use std::io;
 use std::sync::OnceLock;
 
 use clap::CommandFactory;
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::Serialize;
 use zonal::output::Refused;
 use zonal::{DeviceError, shown};
-use zonal_fs::FsError;
+use zonal_fs::{FsError, volume};
 use zonal_fuse::ServeError;
 use zonal_linux::ublk;
 
@@ -67,17 +71,88 @@ pub(crate) fn note_command(arguments: &[OsString]) {
     RUNNING.get_or_init(|| Options::of(arguments.iter().skip(1).filter_map(|word| word.to_str())));
 }
 
+/// Stands between a message and its advice.
+const TRY: &str = "\n  try: ";
+
+/// A failure, as `--json` prints it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Failure {
+    /// What failed.
+    error: Facts,
+}
+
+/// What is known of a failure.
+#[derive(Serialize, JsonSchema)]
+struct Facts {
+    /// What failed, on what, and why.
+    message: String,
+    /// The error number of Linux that fits it; null where none does.
+    errno: Option<i32>,
+    /// What to try; null where nobody knows.
+    hint: Option<String>,
+}
+
 /// Prints a failure on standard error.
-#[expect(clippy::print_stderr, reason = "this is where the command's errors are printed")]
 pub(crate) fn print(error: &anyhow::Error) {
-    eprintln!("zonal: {}", text(error));
+    if !is_json_asked() {
+        return say(&format!("zonal: {}", text(error)));
+    }
+    let (mut message, mut hint) = (chain(error), hint(error));
+    // The daemon of a mount reports a text, which has both.
+    if let Some((said, tried)) = message.clone().split_once(TRY) {
+        (message, hint) = (said.to_owned(), Some(hint.unwrap_or_else(|| tried.to_owned())));
+    }
+    print_facts(Facts { message, errno: errno(error), hint });
+}
+
+/// Prints what is wrong with a command line, or the help that it asks for.
+pub(crate) fn print_usage(error: &clap::Error) {
+    if error.exit_code() == 0 || !is_json_asked() {
+        // If this cannot be printed, the exit code is all that is left.
+        let _ = error.print();
+        return;
+    }
+    let text = error.render().to_string();
+    let message = text.trim().trim_start_matches("error: ").to_owned();
+    print_facts(Facts { message, errno: None, hint: None });
+}
+
+/// Whether the command line, which need not make sense, asks for JSON.
+fn is_json_asked() -> bool {
+    std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+fn print_facts(error: Facts) {
+    let line = serde_json::to_string(&Failure { error }).expect("texts and a number have a form");
+    say(&line);
+}
+
+#[expect(clippy::print_stderr, reason = "this is where the command's errors are printed")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// The error number of the first cause that has one.
+fn errno(error: &anyhow::Error) -> Option<i32> {
+    error.chain().find_map(|cause| {
+        if let Some(error) = cause.downcast_ref::<DeviceError>() {
+            Some(error.errno().raw_os_error())
+        } else if let Some(error) = cause.downcast_ref::<FsError>() {
+            Some(error.errno())
+        } else if let Some(error) = cause.downcast_ref::<volume::Error>() {
+            Some(error.errno())
+        } else if let Some(errno) = cause.downcast_ref::<Errno>() {
+            Some(errno.raw_os_error())
+        } else {
+            cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error)
+        }
+    })
 }
 
 /// What failed and what to try, as it is printed.
 pub(crate) fn text(error: &anyhow::Error) -> String {
-    let options = RUNNING.get_or_init(|| Options(BTreeSet::new()));
-    match advice(error, options) {
-        Some(advice) => format!("{}\n  try: {advice}", chain(error)),
+    match hint(error) {
+        Some(advice) => format!("{}{TRY}{advice}", chain(error)),
         None => chain(error),
     }
 }
@@ -93,6 +168,11 @@ fn chain(error: &anyhow::Error) -> String {
         }
     }
     parts.join(": ")
+}
+
+/// What to try, by options that the running command has.
+fn hint(error: &anyhow::Error) -> Option<String> {
+    advice(error, RUNNING.get_or_init(|| Options(BTreeSet::new())))
 }
 
 /// What to try, by options that the command has.

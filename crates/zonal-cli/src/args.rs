@@ -5,6 +5,7 @@
 pub(crate) mod features;
 pub(crate) mod files;
 pub(crate) mod mount_options;
+pub(crate) mod schemas;
 pub(crate) mod sim;
 pub(crate) mod simulated;
 pub(crate) mod sweep;
@@ -36,7 +37,7 @@ pub(crate) struct Cli {
 /// Options of every subcommand.
 #[derive(Args, Clone)]
 pub(crate) struct Global {
-    /// Print JSON
+    /// Print JSON; a failure is a line of JSON on standard error
     #[arg(long, global = true, help_heading = "Common options")]
     pub(crate) json: bool,
     /// Log more: -v what is done, -vv each step
@@ -118,6 +119,8 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Write the manual pages
     Man(Man),
+    /// Write a JSON Schema of what each command prints with --json
+    Schemas(schemas::Schemas),
 }
 
 #[derive(Args)]

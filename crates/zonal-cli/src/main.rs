@@ -32,8 +32,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // If this cannot be printed, the exit code is all that is left.
-            let _ = error.print();
+            advice::print_usage(&error);
             return ExitCode::from(cmd::usage_code(&arguments, error.exit_code()));
         }
     };

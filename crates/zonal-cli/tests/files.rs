@@ -108,7 +108,7 @@ fn names_are_made_moved_linked_and_removed() {
         .iter()
         .map(|file| {
             let word = |name: &str| file[name].as_str().unwrap_or("-").to_owned();
-            (word("path"), word("kind"), file["links"].as_u64().unwrap(), word("target"))
+            (word("path"), word("file_type"), file["links"].as_u64().unwrap(), word("target"))
         })
         .collect();
     let fact = |path: &str, kind: &str, links, target: &str| {
@@ -138,8 +138,8 @@ fn space_is_what_files_take() {
         let reports: serde_json::Value = serde_json::from_str(&text).unwrap();
         let report = &reports[0];
         let number = |name: &str| report[name].as_u64().unwrap();
-        assert_eq!(number("bytes"), number("used_bytes") + number("free_bytes"));
-        number("free_bytes")
+        assert_eq!(number("size_bytes"), number("used_bytes") + number("available_bytes"));
+        number("available_bytes")
     };
     let before = free();
     fs::write(place.path("large"), vec![1; 4 << 20]).unwrap();

@@ -93,7 +93,7 @@ fn a_mount_and_quickstart_work_though_the_file_is_gone() {
         place.must(fate, &["mkfs", "drive.zns"]);
         let answer = place.must(fate, &["mount", "drive.zns", "mnt", "--log", "log", "--json"]);
         let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
-        let name = fs::read_to_string(format!("/proc/{}/comm", answer["process"])).unwrap();
+        let name = fs::read_to_string(format!("/proc/{}/comm", answer["pid"])).unwrap();
         assert_eq!(name, "zonal\n");
         fs::write(place.path("mnt/file"), "content").unwrap();
         place.must(fate, &["umount", "mnt"]);

@@ -128,8 +128,7 @@ fn mount(point: &Path, drive: &str) {
 
 /// Prints the peak memory of the daemon that `zonal mount --json` names.
 fn print_peak(mounted: &str) {
-    let process =
-        mounted.lines().find_map(|line| line.trim().strip_prefix("\"process\": ")).unwrap();
+    let process = mounted.lines().find_map(|line| line.trim().strip_prefix("\"pid\": ")).unwrap();
     let path = format!("/proc/{}/status", process.trim_end_matches(','));
     let status = fs::read_to_string(path).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -57,16 +57,23 @@ pub enum Verify {
 
 /// What every set-up made of the files.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     /// The drives and the files.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")
+    )]
     pub config: Config,
     /// Spare flash as drives are sold: (raw − user) / user, from the config.
     pub op_nominal: f64,
     /// The same after rounding to superblocks.
     pub op_effective: f64,
     /// Bytes of flash.
+    #[serde(rename = "raw_capacity_bytes")]
     pub raw_bytes: u64,
     /// Bytes of the conventional drive.
+    #[serde(rename = "user_capacity_bytes")]
     pub user_bytes: u64,
     /// One row per set-up, in the order of [`SET_UPS`].
     pub set_ups: Vec<Row>,
@@ -74,6 +81,7 @@ pub struct Comparison {
 
 /// One set-up.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// What was counted.
     #[serde(flatten)]
@@ -83,10 +91,12 @@ pub struct Row {
     /// Bytes programmed per byte written to the drive.
     pub drive_wa: f64,
     /// Bytes programmed per byte of the programs.
+    #[serde(rename = "wa")]
     pub total_wa: f64,
     /// Flash erased per byte of the programs.
     pub wear: f64,
-    /// Virtual seconds, one command at a time.
+    /// Virtual seconds, one command at a time. JSON has the same as `virtual_ns`.
+    #[serde(skip)]
     pub virtual_s: f64,
 }
 

@@ -174,6 +174,7 @@ impl Counting {
 
 /// One sample of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sample {
     /// Writes of the whole user capacity so far.
     pub drive_writes: f64,
@@ -187,8 +188,13 @@ pub struct Sample {
 
 /// Results of a config in counting mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// All of the config.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")
+    )]
     pub config: Config,
     /// How much there is of what, as the host's writes meet it.
     pub layout: Layout,
@@ -204,7 +210,7 @@ pub struct Report {
     pub counters: Counters,
     /// Everything after warm-up.
     pub measured: Counters,
-    /// Write amplification of the host's log after warm-up; see [`Amplification`].
+    /// Write amplification of the host's log after warm-up; 1 where there is none.
     pub host_wa: f64,
     /// Write amplification of the drive after warm-up.
     pub drive_wa: f64,

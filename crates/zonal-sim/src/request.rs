@@ -46,10 +46,12 @@ pub trait Workload: Send {
 
 /// What a replay has met so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Seen {
     /// Requests of the trace.
     pub requests: u64,
     /// Of these, reads.
+    #[serde(rename = "read_requests")]
     pub reads: u64,
     /// Bytes that were read.
     pub read_bytes: u64,
@@ -61,5 +63,6 @@ pub struct Seen {
     pub reached_bytes: u64,
     /// Places of the trace that share their room on the drive with another, because the drive is
     /// too small for all.
+    #[serde(rename = "shared_regions")]
     pub shared: u64,
 }

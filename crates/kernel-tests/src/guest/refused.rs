@@ -84,14 +84,14 @@ fn is_refused() -> Result<()> {
 
 fn told() -> Result<()> {
     let info: serde_json::Value = serde_json::from_str(&zonal(&["info", "--json", REFUSED])?)?;
-    let zone = (u64::from(drives::CAPACITY_MIB) << 20) / u64::from(drives::BLOCK);
+    let zone = u64::from(drives::CAPACITY_MIB) << 20;
     for (field, expected) in [
         ("zones", u64::from(drives::ZONES)),
-        ("zone_size_blocks", zone),
-        ("zone_capacity_blocks", zone),
-        ("block_size", u64::from(drives::BLOCK)),
-        ("max_open", u64::from(drives::OPEN_MAX)),
-        ("max_active", u64::from(drives::ACTIVE_MAX)),
+        ("zone_size_bytes", zone),
+        ("zone_capacity_bytes", zone),
+        ("block_size_bytes", u64::from(drives::BLOCK)),
+        ("open_zones_max", u64::from(drives::OPEN_MAX)),
+        ("active_zones_max", u64::from(drives::ACTIVE_MAX)),
     ] {
         ensure!(info[field] == expected, "{field} is {}, not {expected}", info[field]);
     }

@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::output::{self, Existing};
 use zonal::{Lba, LbaCount, ZoneId, ZonedDevice};
@@ -16,9 +17,12 @@ use crate::output::json;
 /// Bytes that are held in memory at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-#[derive(Serialize)]
-struct Done {
+/// Blocks that were read, written or appended.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Done {
+    /// The first of them.
     lba: u64,
+    /// How many.
     blocks: u64,
 }
 

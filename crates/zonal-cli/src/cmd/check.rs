@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_fs::furrow::{self, CheckOptions, CheckReport, DataCheck};
 
@@ -18,35 +19,58 @@ use crate::output::{count, json, progress};
 /// fsck's "errors left uncorrected".
 const UNCORRECTED: u8 = 4;
 
-#[derive(Serialize)]
-struct Report<'a> {
+/// What a check found.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Report<'a> {
+    /// The device, as the command line names it.
     device: &'a str,
+    /// Of the file system.
     label: &'a str,
+    /// Whether there is no problem. What the drive has lost is none.
     clean: bool,
+    /// What contradicts an invariant.
     problems: Vec<Problem<'a>>,
+    /// Problems beyond those.
     problems_more: u64,
+    /// Data that the drive has lost.
     losses: Vec<Loss<'a>>,
+    /// Losses beyond those.
     losses_more: u64,
+    /// Inodes that there are.
     inodes: u64,
+    /// Extents that there are.
     extents: u64,
-    blocks_read: u64,
+    /// Blocks of data that were read and compared, with `--data`.
+    read_blocks: u64,
+    /// Batches of the journal that were applied.
     batches_replayed: u64,
 }
 
-#[derive(Serialize)]
+/// What contradicts an invariant.
+#[derive(Serialize, JsonSchema)]
 struct Problem<'a> {
+    /// Id of the invariant.
     invariant: &'static str,
+    /// What it demands.
     rule: &'static str,
+    /// What was found instead.
     what: &'a str,
+    /// The file that has it, if it is known.
     path: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+/// A part of a file that the drive has lost.
+#[derive(Serialize, JsonSchema)]
 struct Loss<'a> {
+    /// Number of the file.
     inode: u64,
+    /// The file, if it is known.
     path: Option<&'a str>,
-    offset: u64,
+    /// Where in the file.
+    offset_bytes: u64,
+    /// How much.
     bytes: u64,
+    /// The zone that held it.
     zone: u32,
 }
 
@@ -85,7 +109,7 @@ fn as_json<'a>(device: &'a str, report: &'a CheckReport) -> Report<'a> {
     let loss = |loss: &'a furrow::Loss| Loss {
         inode: loss.ino.get(),
         path: loss.path.as_deref(),
-        offset: loss.offset,
+        offset_bytes: loss.offset,
         bytes: loss.len,
         zone: loss.zone.get(),
     };
@@ -99,7 +123,7 @@ fn as_json<'a>(device: &'a str, report: &'a CheckReport) -> Report<'a> {
         losses_more: report.losses_more,
         inodes: report.inodes,
         extents: report.extents,
-        blocks_read: report.blocks_read,
+        read_blocks: report.blocks_read,
         batches_replayed: report.batches,
     }
 }

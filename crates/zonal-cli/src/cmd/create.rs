@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::file::{self, CreateOptions, FileDrive, Overwrite};
 use zonal::profile::{Changes, ZoneLimit};
@@ -17,11 +18,21 @@ use crate::output::{count, json, progress, size};
 /// Zones of a disk if nothing else is asked for.
 const DISK_ZONE: ByteCount = ByteCount::new(256 << 20);
 
-#[derive(Serialize)]
-struct Created<'a> {
-    file: &'a std::path::Path,
-    bytes: u64,
+/// A new drive.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Created<'a> {
+    /// The file, or the disk that was given zones.
+    device: &'a Path,
+    /// Identity of the drive.
+    uuid: String,
+    /// From the start of the first zone to the end of the last one.
+    size_bytes: u64,
+    /// How many there are.
     zones: u32,
+    /// From the start of a zone to that of the next.
+    zone_size_bytes: u64,
+    /// Writable part of a zone.
+    zone_capacity_bytes: u64,
 }
 
 /// Makes the drive.
@@ -34,10 +45,11 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
         cut(&mut changes, args).with_context(cannot)?;
     }
     let spec = changes.geometry().with_context(cannot)?;
+    let uuid = args.uuid.unwrap_or_else(uuid::Uuid::new_v4);
     let options = CreateOptions {
         geometry: spec,
         rules: changes.profile.rules(),
-        uuid: args.uuid.unwrap_or_else(uuid::Uuid::new_v4).into_bytes(),
+        uuid: uuid.into_bytes(),
         overwrite: if args.force { Overwrite::Replace } else { Overwrite::Refuse },
     };
     let bar = progress::bar(0, progress::Unit::Bytes, "zeroing");
@@ -48,15 +60,21 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
     bar.finish_and_clear();
     created.map_err(|error| what_it_holds(&args.file, error)).with_context(cannot)?;
     let geometry = Geometry::new(spec).context("the shape was checked when the drive was made")?;
-    let bytes = geometry.bytes(geometry.block_count()).get();
+    let created = Created {
+        device: &args.file,
+        uuid: uuid.to_string(),
+        size_bytes: geometry.bytes(geometry.block_count()).get(),
+        zones: geometry.zone_count(),
+        zone_size_bytes: geometry.bytes(geometry.zone_size()).get(),
+        zone_capacity_bytes: geometry.bytes(spec.zone_capacity).get(),
+    };
     if global.json {
-        let zones = geometry.zone_count();
-        return json::document(&Created { file: &args.file, bytes, zones });
+        return json::document(&created);
     }
-    let zones = count(geometry.zone_count().into());
-    let zone = size(geometry.bytes(geometry.zone_size()).get());
+    let zones = count(created.zones.into());
+    let zone = size(created.zone_size_bytes);
     let sparse = if is_disk { "" } else { ", sparse" };
-    sayln!("{name}: {} in {zones} zones of {zone}{sparse}", size(bytes));
+    sayln!("{name}: {} in {zones} zones of {zone}{sparse}", size(created.size_bytes));
     Ok(())
 }
 

@@ -1,22 +1,26 @@
 //! How a Furrow file system divides the zones of its drive, as text and as JSON.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_fs::furrow::Division;
 
 use crate::output::{size, table::Table};
 
 /// Bytes by their use, and what they are of the drive.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Serialize, JsonSchema)]
 pub(crate) struct Share {
     /// What for.
     what: &'static str,
+    /// How much of the drive.
     bytes: u64,
+    /// The same as a share of the drive.
     percent: f64,
 }
 
 /// The shares, which add up to the drive.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, JsonSchema)]
 pub(crate) struct Divided {
+    /// What the drive is used for.
     shares: Vec<Share>,
     /// What the table takes now, of its share.
     table_now_bytes: u64,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::{Geometry, Identity, Zone, ZoneKind, ZonedDevice};
 use zonal_fs::{furrow, signature};
@@ -12,26 +13,44 @@ use crate::args::{Global, Info};
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, size, table};
 
-#[derive(Serialize)]
-struct Report {
+/// A device, and what it holds.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Report {
+    /// The device, as the command line names it.
     device: String,
     /// What it says it is.
     model: Option<String>,
+    /// Serial number, of a real drive.
     serial: Option<String>,
-    unique: Option<String>,
-    bytes: u64,
-    block_size: u64,
+    /// Name that no other device has.
+    unique_id: Option<String>,
+    /// From the start of the first zone to the end of the last one.
+    size_bytes: u64,
+    /// What all zones together can hold.
+    capacity_bytes: u64,
+    /// Size of a block, in which addresses are counted.
+    block_size_bytes: u64,
+    /// How many there are.
     zones: u32,
-    zone_size_blocks: u64,
-    zone_capacity_blocks: u64,
+    /// From the start of a zone to that of the next.
+    zone_size_bytes: u64,
+    /// Writable part of a zone.
+    zone_capacity_bytes: u64,
+    /// Zones that take writes anywhere.
     conventional_zones: u32,
-    last_zone_blocks: u64,
-    max_open: Option<u32>,
-    max_active: Option<u32>,
-    max_append_blocks: u64,
+    /// Size of the last zone, which may be smaller than the others.
+    last_zone_size_bytes: u64,
+    /// Most zones that are open at once; null without a limit.
+    open_zones_max: Option<u32>,
+    /// Most zones that are active at once; null without a limit.
+    active_zones_max: Option<u32>,
+    /// Largest zone append.
+    append_bytes_max: u64,
+    /// What is written in sequential zones.
     written_bytes: u64,
-    /// What it holds, by its signature, and the label of that.
+    /// What it holds, by its signature.
     holds: Option<&'static str>,
+    /// Label of that.
     label: Option<String>,
     /// How Furrow divides the drive.
     division: Option<Divided>,
@@ -72,23 +91,24 @@ impl Report {
             *conditions.entry(zone.cond.name()).or_insert(0) += 1;
         }
         let sequential = zones.iter().filter(|zone| zone.kind == ZoneKind::SequentialRequired);
-        let written: u64 =
-            sequential.filter_map(Zone::written).map(|blocks| geometry.bytes(blocks).get()).sum();
+        let bytes = |blocks| geometry.bytes(blocks).get();
+        let written: u64 = sequential.filter_map(Zone::written).map(bytes).sum();
         Self {
             device: name.to_owned(),
             model: identity.model,
             serial: identity.serial,
-            unique: identity.unique,
-            bytes: geometry.bytes(geometry.block_count()).get(),
-            block_size: geometry.block_size().bytes(),
+            unique_id: identity.unique,
+            size_bytes: bytes(geometry.block_count()),
+            capacity_bytes: zones.iter().map(|zone| bytes(zone.capacity)).sum(),
+            block_size_bytes: geometry.block_size().bytes(),
             zones: geometry.zone_count(),
-            zone_size_blocks: spec.zone_size.get(),
-            zone_capacity_blocks: spec.zone_capacity.get(),
+            zone_size_bytes: bytes(spec.zone_size),
+            zone_capacity_bytes: bytes(spec.zone_capacity),
             conventional_zones: spec.conventional_zones,
-            last_zone_blocks: zones.last().map_or(0, |zone| zone.size.get()),
-            max_open: spec.max_open,
-            max_active: spec.max_active,
-            max_append_blocks: spec.max_append.get(),
+            last_zone_size_bytes: zones.last().map_or(0, |zone| bytes(zone.size)),
+            open_zones_max: spec.max_open,
+            active_zones_max: spec.max_active,
+            append_bytes_max: bytes(spec.max_append),
             written_bytes: written,
             holds: None,
             label: None,
@@ -99,32 +119,31 @@ impl Report {
 
     fn identity(&self) -> Identity {
         let (model, serial) = (self.model.clone(), self.serial.clone());
-        Identity { model, serial, unique: self.unique.clone() }
+        Identity { model, serial, unique: self.unique_id.clone() }
     }
 
     fn text(&self, geometry: &Geometry) -> String {
-        let blocks = |blocks: u64| size(blocks * self.block_size);
         let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |limit| limit.to_string());
         let power = if geometry.zone_size().get().is_power_of_two() { "" } else { "not " };
         let mut lines = vec![
             ("device", self.device.clone()),
             ("identity", self.identity().to_string()),
-            ("size", format!("{} in {} zones", size(self.bytes), count(self.zones.into()))),
-            ("block size", size(self.block_size)),
-            ("zone size", format!("{}, {power}a power of two", blocks(self.zone_size_blocks))),
-            ("zone capacity", blocks(self.zone_capacity_blocks)),
+            ("size", format!("{} in {} zones", size(self.size_bytes), count(self.zones.into()))),
+            ("block size", size(self.block_size_bytes)),
+            ("zone size", format!("{}, {power}a power of two", size(self.zone_size_bytes))),
+            ("zone capacity", size(self.zone_capacity_bytes)),
         ];
         lines.retain(|(_, value)| !value.is_empty());
-        if self.last_zone_blocks < self.zone_size_blocks {
-            lines.push(("last zone", blocks(self.last_zone_blocks)));
+        if self.last_zone_size_bytes < self.zone_size_bytes {
+            lines.push(("last zone", size(self.last_zone_size_bytes)));
         }
         let conditions: Vec<String> =
             self.conditions.iter().map(|(name, zones)| format!("{zones} {name}")).collect();
         lines.extend([
             ("conventional", format!("{} zones", count(self.conventional_zones.into()))),
-            ("open zones", format!("at most {}", limit(self.max_open))),
-            ("active zones", format!("at most {}", limit(self.max_active))),
-            ("append", format!("at most {}", blocks(self.max_append_blocks))),
+            ("open zones", format!("at most {}", limit(self.open_zones_max))),
+            ("active zones", format!("at most {}", limit(self.active_zones_max))),
+            ("append", format!("at most {}", size(self.append_bytes_max))),
             ("written", size(self.written_bytes)),
             ("zones", conditions.join(", ")),
         ]);

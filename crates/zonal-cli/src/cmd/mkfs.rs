@@ -1,6 +1,7 @@
 //! `zonal mkfs`: a new Furrow file system.
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::SystemClock;
 use zonal_fs::furrow::{self, MkfsOptions, Overwrite, Owner};
@@ -10,15 +11,33 @@ use crate::args::{Global, Mkfs};
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, progress, size};
 
-#[derive(Serialize)]
-struct Made<'a> {
+/// What is printed: of a new file system, or with `--dry-run` of one that was not made.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer<'a> {
+    /// A new file system.
+    Made(Made<'a>),
+    /// How the zones would be divided.
+    Planned(Divided),
+}
+
+/// A new Furrow.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Made<'a> {
+    /// The device, as the command line names it.
     device: &'a str,
+    /// Of the file system.
     uuid: String,
+    /// Of the file system.
     label: &'a str,
+    /// How many the device has.
     zones: u32,
+    /// Zones that were reset.
     zones_reset: u32,
+    /// Zones that are read-only or offline and stay unused.
     zones_failed: u32,
-    user_bytes: u64,
+    /// What files may fill.
+    available_bytes: u64,
 }
 
 /// The user who runs this, as the owner of the root directory: who makes a file system may use it.
@@ -49,15 +68,15 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
     bar.finish_and_clear();
     let made = made.with_context(|| format!("cannot make a file system on {}", args.device))?;
     if global.json {
-        return json::document(&Made {
+        return json::document(&Answer::Made(Made {
             device: &args.device,
             uuid: uuid.to_string(),
             label: &args.label,
             zones: made.zones,
             zones_reset: made.zones_reset,
             zones_failed: made.zones_failed,
-            user_bytes: made.user_bytes,
-        });
+            available_bytes: made.user_bytes,
+        }));
     }
     sayln!(
         "{}: Furrow on {} zones, {} for files",
@@ -79,7 +98,7 @@ fn plan(global: &Global, args: &Mkfs) -> Result<()> {
         .with_context(|| format!("cannot make a file system on {}", args.device))?;
     let shares = Divided::from(division);
     if global.json {
-        return json::document(&shares);
+        return json::document(&Answer::Planned(shares));
     }
     say!("{}", shares.text());
     Ok(())

@@ -1,6 +1,7 @@
 //! `zonal mkzonefs`: a new zonefs. Options and output are those of mkzonefs(8).
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::ZonedDevice;
 use zonal_fs::zonefs::format::PERM_DEFAULT;
@@ -11,26 +12,45 @@ use crate::args::{Global, Mkzonefs};
 use crate::device::{self, OpenMode};
 use crate::output::{json, progress};
 
-#[derive(Serialize)]
-struct Made<'a> {
+/// A new zonefs.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Made<'a> {
+    /// The device, without layers in front.
     device: &'a str,
+    /// Of the file system.
     uuid: String,
+    /// Of the file system.
     label: &'a str,
-    bytes: u64,
+    /// From the start of the first zone to the end of the last one.
+    size_bytes: u64,
+    /// How many the device has.
     zones: u32,
-    zone_bytes: u64,
-    last_zone_bytes: Option<u64>,
+    /// From the start of a zone to that of the next.
+    zone_size_bytes: u64,
+    /// Of a last zone that is smaller than the others.
+    last_zone_size_bytes: Option<u64>,
+    /// Zones that take writes anywhere.
     conventional_zones: u32,
+    /// Zones that take writes at their write pointers.
     sequential_zones: u32,
+    /// Zones that can only be read.
     read_only_zones: u32,
+    /// Zones that can neither be read nor written.
     offline_zones: u32,
+    /// Zones that become files.
     usable_zones: u32,
+    /// Zones that were reset.
     zones_reset: u32,
+    /// Whether conventional zones that are neighbours are one file.
     aggregated: bool,
+    /// Owner of all files.
     uid: u32,
+    /// Group of all files.
     gid: u32,
-    /// As chmod(1) has it.
-    perm: String,
+    /// Permission bits of all files, in octal digits.
+    mode: String,
+    #[serde(skip)]
+    perm: u32,
 }
 
 /// Makes it.
@@ -70,14 +90,15 @@ fn describe<'a>(
     made: &MkfsReport,
 ) -> Made<'a> {
     let geometry = device.geometry();
+    let perm = options.perm.unwrap_or(PERM_DEFAULT);
     Made {
         device: name,
         uuid: uuid::Uuid::from_bytes(options.uuid).to_string(),
         label: &options.label,
-        bytes: geometry.bytes(geometry.block_count()).get(),
+        size_bytes: geometry.bytes(geometry.block_count()).get(),
         zones: made.zones,
-        zone_bytes: geometry.bytes(geometry.zone_size()).get(),
-        last_zone_bytes: made.runt_bytes,
+        zone_size_bytes: geometry.bytes(geometry.zone_size()).get(),
+        last_zone_size_bytes: made.runt_bytes,
         conventional_zones: made.conventional,
         sequential_zones: made.sequential,
         read_only_zones: made.read_only,
@@ -87,7 +108,8 @@ fn describe<'a>(
         aggregated: options.aggregate == Aggregate::Conventional,
         uid: options.uid.unwrap_or(0),
         gid: options.gid.unwrap_or(0),
-        perm: format!("{:o}", options.perm.unwrap_or(PERM_DEFAULT)),
+        mode: format!("{perm:04o}"),
+        perm,
     }
 }
 
@@ -95,11 +117,12 @@ fn describe<'a>(
 fn print(made: &Made<'_>) {
     let sectors = |bytes: u64| bytes >> 9;
     let mib = |bytes: u64| bytes >> 20;
-    let Made { device, zones, zone_bytes, last_zone_bytes: runt, .. } = *made;
-    sayln!("{device}: {} 512-byte sectors ({} GiB)", sectors(made.bytes), made.bytes >> 30);
+    let Made { device, zones, zone_size_bytes, last_zone_size_bytes: runt, .. } = *made;
+    let (size, size_gib) = (sectors(made.size_bytes), made.size_bytes >> 30);
+    sayln!("{device}: {size} 512-byte sectors ({size_gib} GiB)");
     sayln!("  Host-managed device");
     let whole = if runt.is_some() { zones - 1 } else { zones };
-    let (size, size_mib) = (sectors(zone_bytes), mib(zone_bytes));
+    let (size, size_mib) = (sectors(zone_size_bytes), mib(zone_size_bytes));
     sayln!("  {whole} zones of {size} 512-byte sectors ({size_mib} MiB)");
     if let Some(runt) = runt {
         sayln!("  1 runt zone of {} 512-byte sectors ({} MiB)", sectors(runt), mib(runt));
@@ -113,7 +136,7 @@ fn print(made: &Made<'_>) {
     sayln!("  Aggregate conventional zones: {aggregated}");
     sayln!("  File UID: {}", made.uid);
     sayln!("  File GID: {}", made.gid);
-    sayln!("  File access permissions: {}", made.perm);
+    sayln!("  File access permissions: {:o}", made.perm);
     if !made.label.is_empty() {
         sayln!("  FS label: {}", made.label);
     }

@@ -13,6 +13,7 @@ pub(crate) mod mkzonefs;
 pub(crate) mod mount;
 mod quickstart;
 mod reclaim;
+mod schemas;
 mod serve;
 mod shell;
 mod sim;
@@ -66,6 +67,7 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Umount(args) => umount::run(global, args)?,
         Command::Completions(args) => shell::completions(args),
         Command::Man(args) => shell::man(args)?,
+        Command::Schemas(args) => schemas::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

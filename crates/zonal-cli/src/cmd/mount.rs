@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::spec::Base;
 use zonal::{SystemClock, output};
@@ -33,11 +34,16 @@ use crate::output::json;
 use crate::{advice, log, notify};
 use kind::{KindOptions, Mounted};
 
-#[derive(Serialize)]
-struct Answer<'a> {
+/// A mount that can be used.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer<'a> {
+    /// The device, as the command line names it.
     device: &'a str,
-    dir: &'a Path,
-    process: u32,
+    /// Mount point.
+    mount: &'a Path,
+    /// Process that serves it.
+    pid: u32,
+    /// File to which that logs.
     log: &'a Path,
 }
 
@@ -106,16 +112,16 @@ fn in_background(global: &Global, args: &Mount) -> Result<()> {
             .arg(std::path::absolute(path).context("resolving the path of the counts")?);
     }
     command.arg("--").arg(&args.device).arg(&args.dir);
-    let process = daemon::spawn(&mut command)
+    let pid = daemon::spawn(&mut command)
         .map_err(|error| anyhow!("{error}"))
         .with_context(|| format!("cannot mount {} at {}", args.device, args.dir.display()))?;
     if global.json {
-        let answer = Answer { device: &args.device, dir: &args.dir, process, log: &log };
+        let answer = Answer { device: &args.device, mount: &args.dir, pid, log: &log };
         return json::document(&answer);
     }
     if !args.quiet {
         let dir = args.dir.display();
-        sayln!("{} mounted at {dir}, served by process {process}", args.device);
+        sayln!("{} mounted at {dir}, served by process {pid}", args.device);
         sayln!("log: {}", log.display());
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_fs::furrow::stats::Blocks;
 
@@ -16,8 +17,8 @@ use crate::output::progress::{Unit, bar};
 use crate::output::{json, size};
 
 /// What came of it.
-#[derive(Serialize)]
-struct Answer {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer {
     /// Bytes of live data that were moved.
     moved_bytes: u64,
     /// Free space before, in bytes.
@@ -26,7 +27,7 @@ struct Answer {
     free_bytes: u64,
     /// Written space that nothing uses, in bytes.
     reclaimable_bytes: u64,
-    /// Why it ended: "reached" or "nothing worth it".
+    /// Why it ended: `reached` or `nothing worth it`.
     end: &'static str,
 }
 

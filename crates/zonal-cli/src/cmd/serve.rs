@@ -1,11 +1,12 @@
 //! `zonal serve`: devices for other kernels and hosts.
 
-mod ublk;
+pub(crate) mod ublk;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use zonal::SystemClock;
@@ -19,10 +20,15 @@ use crate::device::{self, OpenMode};
 use crate::notify;
 use crate::output::json;
 
-#[derive(Serialize)]
-struct Answer<'a> {
+/// What is exported, printed when hosts can connect.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer<'a> {
+    /// NQN of the subsystem.
     nqn: &'a str,
+    /// Where it listens, as `ADDRESS:PORT`.
+    #[schemars(with = "Vec<String>")]
     addresses: &'a [SocketAddr],
+    /// The devices, the first one as namespace 1.
     namespaces: &'a [String],
 }
 

@@ -1,16 +1,18 @@
 //! `zonal sim`: simulated drives. Which config is meant is found out here; each subcommand has a
 //! file in `sim/`.
 
-mod experiment;
+pub(crate) mod experiment;
 mod fs;
 mod replay;
-mod run;
-mod show;
-mod sweep;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod sweep;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_sim::Config;
 use zonal_sim::config::Setting;
@@ -73,9 +75,22 @@ fn text(name: &str) -> Result<String> {
     }
 }
 
-#[derive(Serialize)]
-struct Listed {
+/// What is printed: with a name a config, without one all names.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Configs {
+    /// All configs that come with the simulator.
+    Listed(Vec<Listed>),
+    /// A config with every default, by the fields of its file.
+    One(#[schemars(with = "BTreeMap<String, serde_json::Value>")] Box<Config>),
+}
+
+/// A config that comes with the simulator.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Listed {
+    /// Its name.
     name: &'static str,
+    /// What it is.
     about: &'static str,
 }
 
@@ -88,16 +103,16 @@ fn config(global: &Global, args: &SimConfig) -> Result<()> {
         }
         let text = text(name)?;
         if global.json {
-            return json::document(&Config::parse(&text)?);
+            return json::document(&Configs::One(Box::new(Config::parse(&text)?)));
         }
         say!("{text}");
         return Ok(());
     }
     let drives = Preset::ALL.map(|preset| Listed { name: preset.name, about: preset.about() });
     let experiments = Name::ALL.map(|name| Listed { name: name.word(), about: name.about() });
-    let all: Vec<&Listed> = drives.iter().chain(&experiments).collect();
+    let all: Vec<Listed> = drives.into_iter().chain(experiments).collect();
     if global.json {
-        return json::document(&all);
+        return json::document(&Configs::Listed(all));
     }
     let lines: Vec<_> = all.iter().map(|listed| (listed.name, listed.about.to_owned())).collect();
     say!("{}", table::properties(&lines));

@@ -3,6 +3,7 @@
 mod print;
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::ZonedDevice;
 use zonal::layer::trace::{TraceEnd, TraceReader, replay};
@@ -11,9 +12,12 @@ use crate::args::{Global, Replay, TraceCommand};
 use crate::device::{self, OpenMode};
 use crate::output::{count, json, size};
 
-#[derive(Serialize)]
-struct Done {
-    operations: u64,
+/// A replay in which every result was as recorded.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Done {
+    /// Requests of the trace.
+    requests: u64,
+    /// What they read and wrote.
     bytes: u64,
     /// Whether the recording process was stopped in the middle of a record.
     cut: bool,
@@ -37,8 +41,8 @@ fn replay_file(global: &Global, args: &Replay) -> Result<()> {
     device.flush().with_context(|| format!("flushing {}", args.device))?;
     let cut = done.end == TraceEnd::Cut;
     if global.json {
-        let (operations, bytes) = (done.operations, done.bytes.get());
-        return json::document(&Done { operations, bytes, cut });
+        let (requests, bytes) = (done.operations, done.bytes.get());
+        return json::document(&Done { requests, bytes, cut });
     }
     let operations = count(done.operations);
     sayln!("{operations} operations, {}: every result as recorded", size(done.bytes.get()));

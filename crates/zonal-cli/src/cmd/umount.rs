@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::mount::UnmountFlags;
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_fuse::unmount::{Unmounted, detach, unmount_and_wait};
 
@@ -12,9 +13,11 @@ use crate::args::{Global, Umount};
 use crate::mounts;
 use crate::output::json;
 
-#[derive(Serialize)]
-struct Answer<'a> {
-    dir: &'a Path,
+/// A mount that was taken away.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Answer<'a> {
+    /// Mount point.
+    mount: &'a Path,
 }
 
 /// Unmounts.
@@ -36,7 +39,7 @@ pub(crate) fn run(global: &Global, args: &Umount) -> Result<()> {
         Some(Unmounted::Clean | Unmounted::MountedElsewhere) | None => {}
     }
     if global.json {
-        json::document(&Answer { dir })?;
+        json::document(&Answer { mount: dir })?;
     }
     Ok(())
 }

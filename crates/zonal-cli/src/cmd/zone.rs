@@ -1,6 +1,7 @@
 //! `zonal zone`: zone management actions, and zones that fail on request.
 
 use anyhow::{Context, Result, anyhow};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::{Select, ZoneAction, ZoneFailure, ZoneId, ZonedDevice};
 
@@ -8,11 +9,15 @@ use crate::args::{FailTarget, Global, ZoneCommand, ZoneTarget};
 use crate::device::{self, OpenMode};
 use crate::output::json;
 
-#[derive(Serialize)]
-struct Done<'a> {
+/// An action that was done.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Done<'a> {
+    /// The device, as the command line names it.
+    device: &'a str,
+    /// What was done: `open`, `close`, `finish`, `reset`, `read-only` or `offline`.
     action: &'static str,
-    /// Empty: all for which it makes sense.
-    zones: &'a [u32],
+    /// The zones; null with `--all`.
+    zone_numbers: Option<&'a [u32]>,
 }
 
 /// Does one thing to the zones named, in that order.
@@ -28,7 +33,8 @@ pub(crate) fn run(global: &Global, command: &ZoneCommand) -> Result<()> {
     let device = device::open(&target.device, OpenMode::ReadWrite)?;
     manage(&*device, target, action)?;
     device.flush().with_context(|| format!("flushing {}", target.device))?;
-    print(global, action.name(), &target.zones)
+    let zone_numbers = (!target.all).then_some(&*target.zones);
+    print(global, &Done { device: &target.device, action: action.name(), zone_numbers })
 }
 
 fn manage(device: &dyn ZonedDevice, target: &ZoneTarget, action: ZoneAction) -> Result<()> {
@@ -59,12 +65,13 @@ fn fail(global: &Global, target: &FailTarget, failure: ZoneFailure) -> Result<()
         })?;
     }
     stack.device.flush().with_context(|| format!("flushing {}", target.device))?;
-    print(global, failure.name(), &target.zones)
+    let zone_numbers = Some(&*target.zones);
+    print(global, &Done { device: &target.device, action: failure.name(), zone_numbers })
 }
 
-fn print(global: &Global, action: &'static str, zones: &[u32]) -> Result<()> {
+fn print(global: &Global, done: &Done<'_>) -> Result<()> {
     if global.json {
-        json::document(&Done { action, zones })?;
+        json::document(done)?;
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! `zonal zones`: the zone report as a table, as JSON, or as a picture.
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::{Lba, LbaCount, Zone, ZoneId, ZoneKind, ZonedDevice};
+use zonal::{Geometry, Lba, LbaCount, Zone, ZoneId, ZoneKind, ZonedDevice};
 use zonal_fuse::zone_report;
 
 use crate::args::{Global, Zones};
@@ -12,33 +13,42 @@ use crate::output::{json, map};
 /// Zones that are asked for at once: a large drive is printed as it is read.
 const CHUNK: u32 = 4096;
 
-/// One zone, as JSON has it. Addresses and lengths are in blocks.
-#[derive(Serialize)]
-struct Row {
+/// One zone, as JSON has it: addresses as `--lba` takes them, lengths in bytes.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Row {
+    /// Its number.
     zone: u32,
-    kind: &'static str,
+    /// Which writes it takes: `conventional` or `sequential`.
+    zone_type: &'static str,
+    /// Its condition.
     condition: &'static str,
-    start: u64,
-    size: u64,
-    capacity: u64,
-    write_pointer: Option<u64>,
-    written: Option<u64>,
+    /// Its first block.
+    start_lba: u64,
+    /// From its start to that of the next.
+    zone_size_bytes: u64,
+    /// Its writable part.
+    zone_capacity_bytes: u64,
+    /// Next block to be written; null where there is no write pointer.
+    write_pointer_lba: Option<u64>,
+    /// What is written; null where there is no write pointer.
+    written_bytes: Option<u64>,
 }
 
 impl Row {
-    fn new(zone: &Zone) -> Self {
+    fn new(zone: &Zone, geometry: &Geometry) -> Self {
+        let bytes = |blocks: LbaCount| geometry.bytes(blocks).get();
         Self {
             zone: zone.id.get(),
-            kind: match zone.kind {
+            zone_type: match zone.kind {
                 ZoneKind::Conventional => "conventional",
                 ZoneKind::SequentialRequired => "sequential",
             },
             condition: zone.cond.name(),
-            start: zone.start.get(),
-            size: zone.size.get(),
-            capacity: zone.capacity.get(),
-            write_pointer: zone.wp.map(Lba::get),
-            written: zone.written().map(LbaCount::get),
+            start_lba: zone.start.get(),
+            zone_size_bytes: bytes(zone.size),
+            zone_capacity_bytes: bytes(zone.capacity),
+            write_pointer_lba: zone.wp.map(Lba::get),
+            written_bytes: zone.written().map(bytes),
         }
     }
 }
@@ -58,7 +68,7 @@ pub(crate) fn run(global: &Global, args: &Zones) -> Result<()> {
     each_chunk(&*device, args.first, limit, |zones| {
         for zone in zones {
             if global.json {
-                json::line(&Row::new(zone))?;
+                json::line(&Row::new(zone, device.geometry()))?;
             } else {
                 sayln!("{}", zone_report::line(zone));
             }

@@ -197,7 +197,7 @@ impl Drive {
         let mounted = self.try_mount(options, &self.device());
         must(&mounted);
         let mounted: serde_json::Value = serde_json::from_slice(&mounted.stdout).unwrap();
-        let process = i32::try_from(mounted["process"].as_i64().unwrap()).unwrap();
+        let process = i32::try_from(mounted["pid"].as_i64().unwrap()).unwrap();
         self.daemon.store(process, Ordering::Relaxed);
     }
 
@@ -241,13 +241,13 @@ impl Drive {
         self.mount(options);
     }
 
-    /// The condition and the written blocks of a zone, while the drive is not mounted.
+    /// The condition of a zone and the bytes written to it, while the drive is not mounted.
     pub(crate) fn zone(&self, zone: u64) -> (String, Option<u64>) {
         let first = zone.to_string();
         let text =
             run(command(["zones", "--json", "--count=1", "--first", &first]).arg(self.device()));
         let row: serde_json::Value = serde_json::from_str(&text).unwrap();
-        (row["condition"].as_str().unwrap().to_owned(), row["written"].as_u64())
+        (row["condition"].as_str().unwrap().to_owned(), row["written_bytes"].as_u64())
     }
 
     /// Runs a subcommand on the drive while it is not mounted.

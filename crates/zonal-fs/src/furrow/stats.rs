@@ -69,15 +69,19 @@ pub struct Stats {
 
 /// A mount at one moment. Blocks are of [`block_bytes`](Self::block_bytes), which is 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Live {
     /// Bytes of a block.
+    #[serde(rename = "block_size_bytes")]
     pub block_bytes: u64,
     /// Blocks of the drive by their use.
+    #[serde(rename = "space")]
     pub blocks: Blocks,
     /// What running writes hold.
     pub reservations: Reservations,
     /// Zones that data is written to.
+    #[serde(rename = "open_zone_list")]
     pub open_zones: Vec<OpenZone>,
     /// Zones that reclaim is moving data out of.
     pub victims: Vec<VictimZone>,
@@ -95,47 +99,64 @@ pub struct Live {
 /// Blocks by their use. `capacity` is the sum of `used`, `in_flight`, `reclaimable`, `free` and
 /// `metadata`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Blocks {
     /// What zones can hold that work and are not the superblock's, and what is in use in those that
     /// have failed.
+    #[serde(rename = "capacity_blocks")]
     pub capacity: u64,
     /// In use by files.
+    #[serde(rename = "used_blocks")]
     pub used: u64,
     /// Given to writes that are running.
+    #[serde(rename = "in_flight_blocks")]
     pub in_flight: u64,
     /// Written, and not in use any more: reclaim or a reset gives them back.
+    #[serde(rename = "reclaimable_blocks")]
     pub reclaimable: u64,
     /// In empty zones, and not yet written in open ones.
+    #[serde(rename = "free_blocks")]
     pub free: u64,
     /// In zones of the journal and of the table.
+    #[serde(rename = "metadata_blocks")]
     pub metadata: u64,
     /// Those of `reclaimable` and `free` that files do not get: kept for metadata and for reclaim.
+    #[serde(rename = "reserved_blocks")]
     pub reserved: u64,
     /// What files may still fill, as statfs(2) reports it.
+    #[serde(rename = "available_blocks")]
     pub available: u64,
 }
 
 /// What running writes hold, in blocks unless named otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
     /// Buffered or running writes.
+    #[serde(rename = "pending_blocks")]
     pub pending: u64,
     /// Those of them that add to what is in use.
+    #[serde(rename = "growing_blocks")]
     pub growing: u64,
     /// Preallocated to files.
+    #[serde(rename = "preallocated_blocks")]
     pub preallocated: u64,
     /// What can be written before a writer has to wait for reclaim.
+    #[serde(rename = "room_blocks")]
     pub room: u64,
     /// The room below which writers pay for reclaim.
+    #[serde(rename = "low_mark_blocks")]
     pub low_mark: u64,
     /// Writers that wait for room now.
+    #[serde(rename = "writers_waiting")]
     pub waiting: u64,
 }
 
 /// A zone that data is written to, in blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OpenZone {
     /// Its number.
@@ -145,40 +166,53 @@ pub struct OpenZone {
     /// How long that is expected to live: `short`, `medium`, `long` or `extreme`; empty if nothing is predicted.
     pub life: String,
     /// The hint of the file that it was opened for, likewise; empty if it had none.
+    #[serde(rename = "lifetime_hint")]
     pub hint: String,
     /// What it can hold.
+    #[serde(rename = "capacity_blocks")]
     pub capacity: u32,
     /// Given out to writes.
+    #[serde(rename = "write_pointer_blocks")]
     pub write_pointer: u32,
     /// Of that, what is written.
+    #[serde(rename = "written_blocks")]
     pub written: u32,
     /// Of that, what is in use.
+    #[serde(rename = "used_blocks")]
     pub used: u32,
 }
 
 /// A zone that reclaim is moving data out of, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct VictimZone {
     /// Its number.
     pub zone: u32,
     /// What it can hold.
+    #[serde(rename = "capacity_blocks")]
     pub capacity: u32,
     /// What is still in use.
+    #[serde(rename = "used_blocks")]
     pub used: u32,
     /// What has been moved.
+    #[serde(rename = "moved_blocks")]
     pub moved: u64,
 }
 
 /// What reclaim of some victims cost and won, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reclaimed {
     /// How many victims.
+    #[serde(rename = "count")]
     pub victims: u64,
     /// Moved out of them.
+    #[serde(rename = "moved_blocks")]
     pub moved: u64,
     /// What could be written again, beyond what was moved.
+    #[serde(rename = "freed_blocks")]
     pub freed: u64,
 }
 
@@ -191,15 +225,20 @@ impl Reclaimed {
 
 /// Bytes written to the drive in some time, by what they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Traffic {
     /// How long, in nanoseconds; 0 if it was not measured.
+    #[serde(rename = "measured_ns")]
     pub ns: u64,
     /// File data.
+    #[serde(rename = "user_bytes")]
     pub user: u64,
     /// Data that reclaim moved.
+    #[serde(rename = "reclaim_bytes")]
     pub reclaim: u64,
     /// Journal, table and superblocks.
+    #[serde(rename = "meta_bytes")]
     pub meta: u64,
 }
 

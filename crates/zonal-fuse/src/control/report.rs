@@ -10,6 +10,7 @@ use crate::latency::Latency;
 
 /// Everything that is counted in a mount. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Report {
     /// Type of the file system.

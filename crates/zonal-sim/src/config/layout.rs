@@ -10,20 +10,27 @@ use crate::size::Size;
 
 /// How much there is of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Layout {
     /// Bytes of a unit.
+    #[serde(rename = "unit_bytes")]
     pub unit: u64,
     /// Units the host sees.
     pub user_units: u32,
     /// Units of a superblock.
+    #[serde(rename = "superblock_units")]
     pub block_units: u32,
     /// Superblocks in use: without those that bad blocks and parity have taken.
+    #[serde(rename = "superblocks_usable")]
     pub blocks: u32,
     /// Superblocks that never hold data at rest: free ones below the low water mark, and open ones.
+    #[serde(rename = "superblocks_reserved")]
     pub kept_blocks: u32,
     /// Of these, superblocks that are being filled at any time.
+    #[serde(rename = "superblocks_open")]
     pub open_blocks: u32,
     /// Superblocks of the flash.
+    #[serde(rename = "superblocks")]
     pub raw_blocks: u32,
     /// Entries of the drive's own mapping table: one for each unit, or for each superblock of each
     /// zone.

@@ -8,14 +8,20 @@ use crate::error::{Result, SimError};
 use crate::report::page::{Claim, Section};
 use crate::report::{Table, svg};
 
-/// The JSON of an experiment.
+/// All numbers of an experiment, as its JSON has them.
 #[derive(Serialize)]
-struct Document<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Document<'a> {
+    /// Name of the experiment.
     experiment: &'a str,
+    /// What it asks.
     title: &'a str,
     /// The config, as TOML.
+    #[serde(rename = "config_toml")]
     config: &'a str,
+    /// Published values beside ours.
     claims: &'a [Claim],
+    /// The numbers behind the pictures.
     tables: &'a [Table],
 }
 

@@ -31,7 +31,7 @@ use std::num::NonZeroUsize;
 
 use serde::de::DeserializeOwned;
 
-pub use files::{always, json, save};
+pub use files::{Document, always, json, save};
 pub use plan::{Changes, Extent, Overlay};
 
 use self::plan::{Plan, Values};

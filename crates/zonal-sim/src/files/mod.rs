@@ -95,6 +95,7 @@ pub trait FileStore {
 
 /// Results of a workload on a set-up, after the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// The set-up.
     pub name: String,
@@ -105,6 +106,7 @@ pub struct Outcome {
     /// Bytes programmed for these: the host's, moved ones and padding.
     pub flash_bytes: u64,
     /// Superblocks erased.
+    #[serde(rename = "superblocks_erased")]
     pub erased: u64,
     /// Bytes of the superblocks erased.
     pub erased_bytes: u64,

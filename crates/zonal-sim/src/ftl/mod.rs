@@ -33,16 +33,22 @@ pub type Block = u32;
 
 /// What was done so far, in units. Conservation: `programs = host + moved + padded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counters {
     /// Units the host wrote.
+    #[serde(rename = "host_units")]
     pub host: u64,
     /// Units GC moved.
+    #[serde(rename = "moved_units")]
     pub moved: u64,
     /// Units of padding: what finishing a zone programs without the host's data.
+    #[serde(rename = "padded_units")]
     pub padded: u64,
     /// Units the host trimmed or reset.
+    #[serde(rename = "trimmed_units")]
     pub trimmed: u64,
     /// Superblocks erased.
+    #[serde(rename = "superblocks_erased")]
     pub erased: u64,
 }
 
@@ -95,6 +101,7 @@ impl Amplification {
 
 /// Erase counts of superblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wear {
     /// The least.
     pub min: u32,

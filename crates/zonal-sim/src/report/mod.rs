@@ -24,6 +24,7 @@ pub use chart::{Axis, Bars, Chart, Form, Picture, Scale, Series};
 
 /// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Cell {
     /// A number.
@@ -60,6 +61,7 @@ impl From<Option<f64>> for Cell {
 
 /// Rows under named columns; a column's name ends with its unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Table {
     /// What the table is, as a file name without extension.
     pub name: String,

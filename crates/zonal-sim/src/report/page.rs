@@ -9,6 +9,7 @@ use crate::report::Picture;
 
 /// How a figure of ours was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// A constant of the model was fitted so that it comes out.
@@ -34,6 +35,7 @@ impl Basis {
 
 /// Whether a published value was read where it was published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// It was, here.
@@ -44,6 +46,7 @@ pub enum Source {
 
 /// A published value beside ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
     /// What of.
     pub what: String,
@@ -58,6 +61,7 @@ pub struct Claim {
     /// How ours came about.
     pub basis: Basis,
     /// Where theirs is from.
+    #[serde(rename = "published_in")]
     pub source: Source,
     /// Where one misses: why. Otherwise what else is to be known.
     pub note: String,

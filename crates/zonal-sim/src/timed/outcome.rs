@@ -82,6 +82,7 @@ impl Latency {
 
 /// The usual figures of a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencySummary {
     /// Requests.
     pub count: u64,

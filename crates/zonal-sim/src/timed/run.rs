@@ -42,8 +42,13 @@ pub struct Measured {
 
 /// The same in figures.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// All of the config.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")
+    )]
     pub config: Config,
     /// (raw − user) / user of all the flash.
     pub op_nominal: f64,
@@ -52,8 +57,10 @@ pub struct Summary {
     /// Simulated seconds.
     pub seconds: f64,
     /// Writes accepted, 10^6 bytes a second.
+    #[serde(rename = "write_mb_per_s")]
     pub write_mb_s: f64,
     /// Reads, 10^6 bytes a second.
+    #[serde(rename = "read_mb_per_s")]
     pub read_mb_s: f64,
     /// Write amplification of the host's log in that time; 1 where there is none.
     pub host_wa: f64,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::workload::{self, Latency, Measured, Pattern, Workload};
 use zonal::{
@@ -29,20 +30,34 @@ const ZONES_PER_THREAD: u32 = 2;
 const LATENCY_SHARE: f64 = 0.25;
 const LIMIT_SHARE: f64 = 0.25;
 
-#[derive(Serialize)]
-struct Row {
-    op: &'static str,
-    block_bytes: u64,
+/// One measurement.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Row {
+    /// What was done: `write`, `append`, `read` or `randread`.
+    operation: &'static str,
+    /// Bytes of one operation.
+    operation_bytes: u64,
+    /// Threads that did it.
     threads: u32,
+    /// Operations a second.
     iops: f64,
+    /// 10^6 bytes a second.
     mb_per_s: f64,
-    latency_us_p50: f64,
-    latency_us_p99: f64,
-    latency_us_p999: f64,
-    latency_us_max: f64,
+    /// Half of them took no longer.
+    p50_us: f64,
+    /// 99 of 100 took no longer.
+    p99_us: f64,
+    /// 999 of 1,000 took no longer.
+    p999_us: f64,
+    /// The longest.
+    max_us: f64,
+    /// Processor time of an operation.
     cpu_us_per_op: f64,
+    /// What it is compared with.
     limit: &'static str,
+    /// Operations a second of that; 0 without one.
     limit_iops: f64,
+    /// `iops` divided by `limit_iops`; 0 without a limit.
     ratio_to_limit: f64,
 }
 
@@ -142,8 +157,8 @@ fn measure(
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn row(
-    op: &'static str,
-    (block_bytes, threads): (u64, u32),
+    operation: &'static str,
+    (operation_bytes, threads): (u64, u32),
     measured: &Measured,
     cpu: f64,
     (limit, limit_iops): (&'static str, f64),
@@ -151,15 +166,15 @@ fn row(
     let latency_us = |quantile| measured.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
     let iops = measured.iops();
     Row {
-        op,
-        block_bytes,
+        operation,
+        operation_bytes,
         threads,
         iops,
         mb_per_s: measured.mb_per_s(),
-        latency_us_p50: latency_us(0.5),
-        latency_us_p99: latency_us(0.99),
-        latency_us_p999: latency_us(0.999),
-        latency_us_max: measured.latency_ns.max() as f64 / 1e3,
+        p50_us: latency_us(0.5),
+        p99_us: latency_us(0.99),
+        p999_us: latency_us(0.999),
+        max_us: measured.latency_ns.max() as f64 / 1e3,
         cpu_us_per_op: cpu * 1e6 / measured.operations.max(1) as f64,
         limit,
         limit_iops,
@@ -195,14 +210,14 @@ fn table(rows: &[Row]) -> String {
     );
     for row in rows {
         table.row(vec![
-            row.op.to_owned(),
-            size(row.block_bytes),
+            row.operation.to_owned(),
+            size(row.operation_bytes),
             row.threads.to_string(),
             count(row.iops.round() as u64),
             count(row.mb_per_s.round() as u64),
-            format!("{:.1}", row.latency_us_p50),
-            format!("{:.1}", row.latency_us_p99),
-            format!("{:.1}", row.latency_us_p999),
+            format!("{:.1}", row.p50_us),
+            format!("{:.1}", row.p99_us),
+            format!("{:.1}", row.p999_us),
             format!("{:.2}", row.cpu_us_per_op),
             if row.limit_iops > 0.0 {
                 format!("{:.0} %", row.ratio_to_limit * 100.0)

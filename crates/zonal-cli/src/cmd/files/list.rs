@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use zonal::shown;
 use zonal_fs::vfs::{Access, Attr, FileKind};
@@ -18,27 +19,37 @@ use crate::output::table::{Table, properties};
 use crate::output::{json, size};
 
 /// What is said about a file.
-#[derive(Serialize)]
-struct Listed {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Listed {
+    /// Of `ls` below what was asked for, of `stat` from the root. Bytes that are not UTF-8 are replaced.
     #[serde(serialize_with = "lossy")]
+    #[schemars(with = "String")]
     path: PathBuf,
-    kind: &'static str,
-    /// Permission bits, as chmod(1) has them.
+    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `char-device` or `block-device`.
+    file_type: &'static str,
+    /// Permission bits, in octal digits.
     mode: String,
+    /// Names that lead to it.
     links: u32,
+    /// Owner.
     uid: u32,
+    /// Group.
     gid: u32,
-    bytes: u64,
+    /// Length of the content.
+    size_bytes: u64,
+    /// What it takes on the drive.
     allocated_bytes: u64,
-    /// Last access, seconds since 1970.
-    accessed: i64,
-    /// Last change of the content, the same.
-    modified: i64,
-    /// Last change of the inode, the same.
-    changed: i64,
+    /// Last access, since 1970.
+    accessed_seconds: i64,
+    /// Last change of the content, since 1970.
+    modified_seconds: i64,
+    /// Last change of the inode, since 1970.
+    changed_seconds: i64,
+    /// Number of the file.
     inode: u64,
-    /// Where a symbolic link leads.
+    /// Where a symbolic link leads; null of others.
     #[serde(serialize_with = "lossy_if_there")]
+    #[schemars(with = "Option<String>")]
     target: Option<PathBuf>,
 }
 
@@ -106,15 +117,15 @@ pub(crate) fn stat(global: &Global, args: &Stat) -> Result<()> {
         let target = file.target.as_ref().map(|target| format!(" -> {}", shown(target)));
         let pairs = [
             ("file", place.shown() + &target.unwrap_or_default()),
-            ("kind", file.kind.to_owned()),
+            ("kind", file.file_type.to_owned()),
             ("mode", file.mode),
             ("owner", format!("{}:{}", file.uid, file.gid)),
             ("links", file.links.to_string()),
-            ("size", format!("{} bytes, {} allocated", file.bytes, file.allocated_bytes)),
+            ("size", format!("{} bytes, {} allocated", file.size_bytes, file.allocated_bytes)),
             ("inode", file.inode.to_string()),
-            ("accessed", date(file.accessed)),
-            ("modified", date(file.modified)),
-            ("changed", date(file.changed)),
+            ("accessed", date(file.accessed_seconds)),
+            ("modified", date(file.modified_seconds)),
+            ("changed", date(file.changed_seconds)),
         ];
         say!("{}", properties(&pairs));
     }
@@ -159,16 +170,16 @@ impl Listed {
     fn new(path: &Path, attr: &Attr, target: Option<PathBuf>) -> Self {
         Self {
             path: path.to_owned(),
-            kind: kind(attr.kind),
+            file_type: kind(attr.kind),
             mode: format!("{:04o}", attr.perm),
             links: attr.nlink,
             uid: attr.uid,
             gid: attr.gid,
-            bytes: attr.size,
+            size_bytes: attr.size,
             allocated_bytes: attr.blocks * 512,
-            accessed: attr.atime.secs(),
-            modified: attr.mtime.secs(),
-            changed: attr.ctime.secs(),
+            accessed_seconds: attr.atime.secs(),
+            modified_seconds: attr.mtime.secs(),
+            changed_seconds: attr.ctime.secs(),
             inode: attr.ino.get(),
             target,
         }
@@ -193,11 +204,12 @@ fn long(found: &[Listed], args: &List) -> Result<()> {
     let mut table =
         Table::new(1, &["kind", "mode", "links", "uid", "gid", "size", "modified (UTC)"]);
     for file in found {
-        let bytes = if args.human_readable { size(file.bytes) } else { file.bytes.to_string() };
+        let bytes = file.size_bytes;
+        let bytes = if args.human_readable { size(bytes) } else { bytes.to_string() };
         let numbers = [u64::from(file.links), file.uid.into(), file.gid.into()];
-        let words = [file.kind.to_owned(), file.mode.clone()];
+        let words = [file.file_type.to_owned(), file.mode.clone()];
         let words = words.into_iter().chain(numbers.map(|number| number.to_string()));
-        table.row(words.chain([bytes, date(file.modified)]).collect());
+        table.row(words.chain([bytes, date(file.modified_seconds)]).collect());
     }
     let text = table.text();
     let mut lines = text.lines();

@@ -5,9 +5,9 @@
 //! the command ends. Commands that only look write nothing.
 
 mod copy;
-mod list;
+pub(crate) mod list;
 mod names;
-mod space;
+pub(crate) mod space;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

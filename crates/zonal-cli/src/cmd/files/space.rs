@@ -1,6 +1,7 @@
 //! `zonal df`: the space of file systems that are not mounted.
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_fs::vfs::Access;
 
@@ -10,13 +11,20 @@ use crate::args::files::Space;
 use crate::output::table::Table;
 use crate::output::{count, json, size};
 
-#[derive(Serialize)]
-struct Report {
+/// Space of a file system.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Report {
+    /// The device, as the command line names it.
     device: String,
-    bytes: u64,
+    /// What there is for files.
+    size_bytes: u64,
+    /// What files take.
     used_bytes: u64,
-    free_bytes: u64,
-    inodes: u64,
+    /// What files may still fill.
+    available_bytes: u64,
+    /// Most inodes that there can be.
+    inodes_max: u64,
+    /// Inodes that can still be made.
     inodes_free: u64,
 }
 
@@ -31,10 +39,10 @@ pub(crate) fn run(global: &Global, args: &Space) -> Result<()> {
         let bytes = |blocks: u64| blocks * u64::from(space.block_size);
         reports.push(Report {
             device: device.to_owned(),
-            bytes: bytes(space.blocks),
+            size_bytes: bytes(space.blocks),
             used_bytes: bytes(space.blocks - space.blocks_free),
-            free_bytes: bytes(space.blocks_free),
-            inodes: space.inodes,
+            available_bytes: bytes(space.blocks_free),
+            inodes_max: space.inodes,
             inodes_free: space.inodes_free,
         });
     }
@@ -43,8 +51,8 @@ pub(crate) fn run(global: &Global, args: &Space) -> Result<()> {
     }
     let mut table = Table::new(1, &["device", "size", "used", "free", "inodes"]);
     for report in reports {
-        let sizes = [report.bytes, report.used_bytes, report.free_bytes].map(size);
-        let row = std::iter::once(report.device).chain(sizes).chain([count(report.inodes)]);
+        let sizes = [report.size_bytes, report.used_bytes, report.available_bytes].map(size);
+        let row = std::iter::once(report.device).chain(sizes).chain([count(report.inodes_max)]);
         table.row(row.collect());
     }
     say!("{}", table.text());

@@ -7,7 +7,7 @@
 mod place;
 mod plan;
 mod programs;
-mod report;
+pub(crate) mod report;
 mod session;
 mod stop;
 mod verify;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use console::style;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal::Zone;
 use zonal_fs::furrow::stats::Traffic;
@@ -19,26 +20,38 @@ use crate::clock;
 use crate::output::{self, count, json, map, progress, size};
 
 /// One step that ended well.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Step {
+    /// Which.
     name: &'static str,
+    /// How long it took.
     seconds: f64,
+    /// What came of it.
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
 }
 
 /// Everything, as `--json` prints it.
-#[derive(Serialize)]
-struct Summary<'a> {
-    drive: &'a Path,
-    mounted_at: Option<&'a Path>,
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary<'a> {
+    /// The drive that was made.
+    device: &'a Path,
+    /// Mount point; null where it was used without a mount.
+    mount: Option<&'a Path>,
+    /// The tree that was copied.
     source: &'a Path,
+    /// What was done.
     steps: &'a [Step],
+    /// How long all of it took.
     seconds: f64,
+    /// Files that were read back.
     verified_files: u64,
+    /// Bytes that were read back.
     verified_bytes: u64,
-    bytes_written: &'a Traffic,
-    write_amplification: f64,
+    /// What was written to the drive.
+    traffic: &'a Traffic,
+    /// Write amplification of the file system.
+    wa: f64,
 }
 
 /// Prints what happens, as it happens.
@@ -162,8 +175,8 @@ impl Story {
         let seconds = self.start.elapsed().as_secs_f64();
         if self.json {
             return json::document(&Summary {
-                drive: &self.drive,
-                mounted_at: match &self.way {
+                device: &self.drive,
+                mount: match &self.way {
                     Way::Mount(point) => Some(point),
                     Way::Library(_) => None,
                 },
@@ -172,8 +185,8 @@ impl Story {
                 seconds,
                 verified_files: files,
                 verified_bytes: bytes,
-                bytes_written: counts,
-                write_amplification: amplification,
+                traffic: counts,
+                wa: amplification,
             });
         }
         sayln!(

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_linux::ublk::{self, Number, Queues};
 
@@ -17,18 +18,36 @@ use crate::output::table::Table;
 /// Most queues that are made without being asked for.
 const QUEUES_USUAL: usize = 4;
 
-#[derive(Serialize)]
-struct Answer<'a> {
+/// What is printed: of one device when it is there, or with `--list` of all.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer<'a> {
+    /// The device that is served.
+    Served(Served<'a>),
+    /// All ublk devices of this machine.
+    Listed(Vec<Line>),
+}
+
+/// A device that is served.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Served<'a> {
+    /// The block device.
     node: &'a Path,
+    /// The device, as the command line names it.
     device: &'a str,
 }
 
-#[derive(Serialize)]
-struct Line {
+/// A ublk device.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Line {
+    /// The block device.
     node: PathBuf,
+    /// What it does: `live`, `dead`, `waiting` or `failing`.
     state: &'static str,
+    /// Whether it has zones.
     zoned: bool,
-    server: Option<u32>,
+    /// Process that serves it; null without one.
+    pid: Option<u32>,
 }
 
 /// Serves, lists or removes.
@@ -64,7 +83,7 @@ fn serve(global: &Global, args: &Ublk, spec: &str) -> Result<()> {
 /// Not as other results are printed: where nobody reads, the device is served all the same.
 fn tell(global: &Global, node: &Path, spec: &str) -> Result<()> {
     let line = if global.json {
-        serde_json::to_string(&Answer { node, device: spec })?
+        serde_json::to_string(&Answer::Served(Served { node, device: spec }))?
     } else {
         format!("{} is {spec}", node.display())
     };
@@ -77,15 +96,15 @@ fn list(global: &Global) -> Result<()> {
         node: ublk::node(device.id),
         state: device.state.name(),
         zoned: device.zoned,
-        server: device.server,
+        pid: device.server,
     });
     if global.json {
-        return json::document(&lines.collect::<Vec<_>>());
+        return json::document(&Answer::Listed(lines.collect()));
     }
     let mut table = Table::new(3, &["device", "state", "zoned", "server"]);
     for line in lines {
         let zoned = if line.zoned { "yes" } else { "no" };
-        let server = line.server.map_or_else(|| "-".to_owned(), |server| server.to_string());
+        let server = line.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         let node = line.node.display().to_string();
         table.row(vec![node, line.state.into(), zoned.into(), server]);
     }

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_sim::experiment::{self, Changes, Experiment, Extent, Overlay, reproduce as all};
 use zonal_sim::report::page::{Basis, Claim, Section};
@@ -53,10 +54,14 @@ pub(crate) fn run(global: &Global, args: &SimExperiment) -> Result<()> {
     Ok(())
 }
 
-#[derive(Serialize)]
-struct Written<'a> {
+/// All experiments.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Written<'a> {
+    /// The page that compares published values with ours.
     page: &'a Path,
+    /// Published values beside ours.
     claims: Vec<&'a Claim>,
+    /// The files that were written.
     files: Vec<PathBuf>,
 }
 

@@ -8,6 +8,7 @@ use zonal_sim::config::{Mode, Pattern};
 use zonal_sim::counting::{self, Report};
 use zonal_sim::trace::{BadLines, Times};
 
+use super::run::Ran;
 use crate::args::Global;
 use crate::args::simulated::Simulated;
 use crate::args::sweep::SimReplay;
@@ -22,7 +23,7 @@ pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     if config.run.mode == Mode::Timed {
         let measured = super::run::watched(&config)?;
         match (global.json, args.csv) {
-            (true, _) => json::document(&measured.summary())?,
+            (true, _) => json::document(&Ran::Timed(measured.summary()))?,
             (_, true) => say!("{}", measured.table().csv()),
             _ => say!("{}", super::run::timed(&measured)),
         }
@@ -38,7 +39,7 @@ pub(crate) fn run(global: &Global, args: &SimReplay) -> Result<()> {
     bar.finish_and_clear();
     let report = report?;
     if global.json {
-        return json::document(&report);
+        return json::document(&Ran::Counted(&report));
     }
     if args.csv {
         say!("{}", report.table().csv());

@@ -1,16 +1,28 @@
 //! `zonal sim run`: one config, counting or timed.
 
 use anyhow::Result;
+use schemars::JsonSchema;
+use serde::Serialize;
 use zonal_sim::Config;
 use zonal_sim::config::Mode;
 use zonal_sim::counting::Report;
 use zonal_sim::report::number;
-use zonal_sim::timed::LatencySummary;
-use zonal_sim::timed::{self, Measured};
+use zonal_sim::timed::{self, LatencySummary, Measured, Summary};
 
 use crate::args::Global;
 use crate::args::sim::SimRun;
 use crate::output::{count, json, progress, size, table};
+
+/// What is printed of a run, by its mode.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, which is printed")]
+pub(crate) enum Ran<'a> {
+    /// Mode `counting`.
+    Counted(&'a Report),
+    /// Mode `timed`.
+    Timed(Summary),
+}
 
 /// Runs it and prints what came out.
 pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
@@ -24,7 +36,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
             })?;
             bar.finish_and_clear();
             match (global.json, args.csv) {
-                (true, _) => json::document(&report)?,
+                (true, _) => json::document(&Ran::Counted(&report))?,
                 (_, true) => say!("{}", report.table().csv()),
                 _ => say!("{}", counted(&report)),
             }
@@ -32,7 +44,7 @@ pub(crate) fn run(global: &Global, args: &SimRun) -> Result<()> {
         Mode::Timed => {
             let measured = watched(&config)?;
             match (global.json, args.csv) {
-                (true, _) => json::document(&measured.summary())?,
+                (true, _) => json::document(&Ran::Timed(measured.summary()))?,
                 (_, true) => say!("{}", measured.table().csv()),
                 _ => say!("{}", timed(&measured)),
             }

@@ -1,6 +1,7 @@
 //! `zonal sim show`: what a config makes, before anything is simulated.
 
 use anyhow::Result;
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_sim::Config;
 use zonal_sim::config::Kind;
@@ -13,22 +14,37 @@ use crate::output::{count, json, size, table};
 /// An entry of a page-mapped table: a place in flash. The talk's 1 GB per TB is this at 4 KiB.
 const ENTRY_BYTES: u64 = 4;
 
-#[derive(Serialize)]
-struct Shown {
+/// What a config makes.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    /// Name of the config.
     name: String,
-    kind: Kind,
-    raw_bytes: u64,
-    user_bytes: u64,
+    /// `conventional`, `zns` or `fdp`.
+    #[schemars(with = "String")]
+    drive_kind: Kind,
+    /// Flash of the drive.
+    raw_capacity_bytes: u64,
+    /// What the host sees of it.
+    user_capacity_bytes: u64,
+    /// (raw − user) / user of all the flash.
     op_nominal: f64,
+    /// The same of the flash in which data can rest.
     op_effective: f64,
+    /// Dies of the drive.
     dies: u32,
+    /// Size of a superblock.
     superblock_bytes: u64,
+    /// Superblocks of the flash.
     superblocks: u32,
     /// Of these, always free, open, or kept for bad ones.
     superblocks_kept: u32,
+    /// How many the drive has, where it is zoned.
     zones: Option<u32>,
-    zone_bytes: Option<u64>,
+    /// From the start of a zone to that of the next.
+    zone_size_bytes: Option<u64>,
+    /// Bytes of a mapping unit.
     unit_bytes: u64,
+    /// Entries of the drive's mapping table.
     table_entries: u64,
     /// Memory of the drive for its table.
     dram_bytes: u64,
@@ -59,9 +75,9 @@ impl Shown {
         };
         Ok(Self {
             name: config.name.clone(),
-            kind: config.drive.kind,
-            raw_bytes: flash.raw_bytes(),
-            user_bytes: layout.user_bytes(),
+            drive_kind: config.drive.kind,
+            raw_capacity_bytes: flash.raw_bytes(),
+            user_capacity_bytes: layout.user_bytes(),
             op_nominal: layout.op_nominal(),
             op_effective: layout.op_effective(),
             dies: flash.dies(),
@@ -69,7 +85,7 @@ impl Shown {
             superblocks: layout.raw_blocks,
             superblocks_kept: layout.kept_blocks + layout.raw_blocks - layout.blocks,
             zones: zoned.then_some(zones),
-            zone_bytes: zoned.then_some(zone),
+            zone_size_bytes: zoned.then_some(zone),
             unit_bytes: layout.unit,
             table_entries,
             dram_bytes,
@@ -80,9 +96,9 @@ impl Shown {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let mut lines = vec![
             ("name", self.name.clone()),
-            ("kind", kind(self.kind).to_owned()),
-            ("flash", format!("{} on {} dies", capacity(self.raw_bytes), self.dies)),
-            ("user", capacity(self.user_bytes)),
+            ("kind", kind(self.drive_kind).to_owned()),
+            ("flash", format!("{} on {} dies", capacity(self.raw_capacity_bytes), self.dies)),
+            ("user", capacity(self.user_capacity_bytes)),
             ("nominal OP", format!("{} of the user capacity", percent(self.op_nominal))),
             (
                 "effective OP",
@@ -98,7 +114,7 @@ impl Shown {
                 ),
             ),
         ];
-        if let (Some(zones), Some(bytes)) = (self.zones, self.zone_bytes) {
+        if let (Some(zones), Some(bytes)) = (self.zones, self.zone_size_bytes) {
             lines.push(("zones", format!("{} of {}", count(zones.into()), mebibytes(bytes))));
         }
         let of = if self.zones.is_some() { "a zone".into() } else { size(self.unit_bytes) };

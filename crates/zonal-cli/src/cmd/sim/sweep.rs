@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use schemars::JsonSchema;
 use serde::Serialize;
 use zonal_sim::sweep::{self, Shard, Sweep};
 
@@ -11,8 +12,9 @@ use crate::args::Global;
 use crate::args::sweep::{SimMerge, SimSweep};
 use crate::output::{count, json, progress};
 
-#[derive(Serialize)]
-struct Swept {
+/// A sweep, of which nothing is left to do.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Swept {
     /// Runs of the whole sweep.
     runs: usize,
     /// Runs of this shard that were in the file.
@@ -45,8 +47,10 @@ pub(crate) fn run(global: &Global, args: &SimSweep) -> Result<()> {
     Ok(())
 }
 
-#[derive(Serialize)]
-struct Merged {
+/// Shards in one file.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Merged {
+    /// Runs of all shards.
     runs: usize,
 }
 

@@ -1,0 +1,281 @@
+//! `--json`: what every command prints is what its schema in `docs/schemas/` says, every field of a
+//! schema is printed by some command, and every name is in `docs/json.md`.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+mod mounted;
+mod names;
+mod schema;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use schema::{Places, compare, declared};
+use serde_json::{Deserializer, Value};
+use tempfile::TempDir;
+
+/// Schemas of what is only printed where the kernel has ublk.
+const ELSEWHERE: [&str; 1] = ["serve-ublk"];
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// The schemas of the documentation, by command.
+fn schemas() -> BTreeMap<String, Value> {
+    texts(&docs().join("schemas"))
+        .into_iter()
+        .map(|(name, text)| (name, serde_json::from_str(&text).unwrap()))
+        .collect()
+}
+
+/// The files of a directory of schemas, by command.
+fn texts(dir: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
+}
+
+fn zonal(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    command.args(line.split(' ')).arg("--json").current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// A directory in which commands run, and what they have shown so far.
+struct Place {
+    folder: TempDir,
+    schemas: BTreeMap<String, Value>,
+    shown: BTreeMap<String, Places>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("words"), "one two three").unwrap();
+        Self { folder, schemas: schemas(), shown: BTreeMap::new() }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn output(&self, line: &str) -> Output {
+        zonal(self.path(), line).output().unwrap()
+    }
+
+    /// Runs a command that ends with `code`, and compares all it prints with the schema of `name`.
+    fn ends(&mut self, code: i32, name: &str, line: &str) -> Vec<Value> {
+        let output = self.output(line);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {error}");
+        let documents: Result<Vec<Value>, _> =
+            Deserializer::from_slice(&output.stdout).into_iter().collect();
+        let documents = documents.unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert!(!documents.is_empty(), "{line} prints nothing");
+        documents.iter().for_each(|document| self.compare(name, document));
+        documents
+    }
+
+    fn must(&mut self, name: &str, line: &str) -> Vec<Value> {
+        self.ends(0, name, line)
+    }
+
+    /// Runs a command that prints nothing.
+    fn quiet(&self, line: &str) {
+        let output = self.output(line);
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    fn compare(&mut self, name: &str, document: &Value) {
+        let schema = self.schemas.get(name).unwrap_or_else(|| panic!("{name} has no schema"));
+        let shown = compare(schema, document).unwrap_or_else(|why| panic!("{name}: {why}"));
+        self.shown.entry(name.to_owned()).or_default().extend(shown);
+    }
+
+    /// Every field of the schemas that were used was printed, but those below `others`.
+    fn assert_all_shown(&self, others: &[&str]) {
+        for (name, shown) in &self.shown {
+            let mut all = Places::new();
+            declared(&self.schemas[name], "#", &mut all);
+            all.retain(|place| !others.iter().any(|other| place.starts_with(other)));
+            let hidden: Vec<_> = all.difference(shown).collect();
+            assert!(hidden.is_empty(), "no command printed these of {name}: {hidden:#?}");
+        }
+    }
+}
+
+#[test]
+fn schemas_in_the_documentation_are_those_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = zonal(folder.path(), "schemas made").output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let (made, kept) = (texts(&folder.path().join("made")), texts(&docs().join("schemas")));
+    let differ = |(name, text): &(&String, &String)| kept.get(*name) != Some(*text);
+    let differ: Vec<_> = made.iter().filter(differ).map(|(name, _)| name).collect();
+    let more: Vec<_> = kept.keys().filter(|name| !made.contains_key(*name)).collect();
+    assert!(
+        differ.is_empty() && more.is_empty(),
+        "`cargo xtask docs` refreshes {differ:?} of docs/schemas; {more:?} belong to no command"
+    );
+}
+
+#[test]
+fn every_schema_is_compared_with_what_its_command_prints() {
+    let mut names: Vec<&str> = DRIVES.iter().map(|(name, _)| *name).collect();
+    names.extend(SIMULATOR.iter().map(|(name, _)| *name));
+    names.extend(mounted::COMMANDS);
+    names.extend(ELSEWHERE);
+    names.extend(["check", "error", "serve-nvme-tcp", "stat"]);
+    let schemas = schemas();
+    let missing: Vec<_> = schemas.keys().filter(|name| !names.contains(&&***name)).collect();
+    assert!(missing.is_empty(), "no test runs {missing:?}");
+}
+
+/// Commands on drives: the name of the schema, and the command line.
+const DRIVES: [(&str, &str); 23] = [
+    ("create", "create drive.zns --zones 60 --zone-size 1MiB"),
+    ("mkfs", "mkfs drive.zns --dry-run"),
+    ("mkfs", "mkfs drive.zns --label words"),
+    ("info", "info drive.zns"),
+    ("zones", "zones drive.zns"),
+    ("df", "df drive.zns"),
+    ("create", "create plain.zns --profile small"),
+    ("info", "info plain.zns"),
+    ("write", "write plain.zns --lba 0 --input words"),
+    ("append", "append plain.zns --zone 7 --input words"),
+    ("read", "read plain.zns --lba 0 --blocks 3 --output out"),
+    ("zones", "zones plain.zns"),
+    ("zone", "zone open plain.zns 8"),
+    ("zone", "zone close plain.zns 8"),
+    ("zone", "zone finish plain.zns 8"),
+    ("zone", "zone reset plain.zns --all"),
+    ("zone", "zone read-only plain.zns 9"),
+    ("zone", "zone offline plain.zns 10"),
+    ("mkzonefs", "mkzonefs plain.zns --label words"),
+    ("append", "append trace(trace):mem:profile=small --zone 7 --input words"),
+    ("trace-replay", "trace replay trace mem:profile=small"),
+    ("bench", "bench mem: --op write,append,read,randread --block-size 4KiB --seconds 0.02"),
+    ("quickstart", "quickstart --no-mount --place quickstart --dir tree"),
+];
+
+/// Commands of the simulator, likewise.
+const SIMULATOR: [(&str, &str); 15] = [
+    ("sim-config", "sim config"),
+    ("sim-config", "sim config small"),
+    ("sim-show", "sim show zns"),
+    ("sim-show", "sim show conventional-7"),
+    (
+        "sim-run",
+        "sim run small --set run.drive_writes=0.2 --set run.warm_up=0 --set run.sample=0.1",
+    ),
+    ("sim-run", "sim run small --set run.mode=timed --set run.seconds=0.001"),
+    ("sim-fs", "sim fs --no-verify --set flash.superblocks=128 --set workload.fill=0.3"),
+    (
+        "sim-sweep",
+        "sim sweep small --set run.drive_writes=0.1 --set run.warm_up=0 --over op=20,40 --out runs.csv",
+    ),
+    ("sim-merge", "sim merge runs.csv --out all.csv"),
+    ("sim-experiment", "sim experiment cost --quick"),
+    ("sim-experiment", "sim experiment throughput --quick"),
+    ("sim-reproduce", "sim reproduce --quick --out reproduced"),
+    ("sim-replay", "sim replay msr.csv"),
+    ("sim-replay", "sim replay msr.csv --set run.mode=timed"),
+    (
+        "sim-run",
+        "sim run small --set workload.kind=trace --set workload.trace=msr.csv --set trace.loops=1 --set run.warm_up=0",
+    ),
+];
+
+#[test]
+fn commands_on_drives_print_what_their_schemas_say() {
+    let mut place = Place::new();
+    fs::create_dir(place.path().join("tree")).unwrap();
+    fs::write(place.path().join("tree/words"), "one two three").unwrap();
+    for (name, line) in DRIVES {
+        place.must(name, line);
+    }
+    place.quiet("cp words drive.zns:/words");
+    place.quiet("ln -s words drive.zns:/soft");
+    place.must("ls", "ls -l drive.zns:/");
+    place.must("stat", "stat drive.zns:/words drive.zns:/soft");
+    place.must("check", "check drive.zns --data");
+    // A zone with data of a file is lost.
+    let maps = place.output("dump drive.zns maps").stdout;
+    let map: Value = Deserializer::from_slice(&maps).into_iter().next().unwrap().unwrap();
+    place.must("zone", &format!("zone offline drive.zns {}", map["zone"]));
+    let found = place.ends(4, "check", "check drive.zns");
+    assert_eq!(found[0]["losses"][0]["path"], "/words", "{found:?}");
+    serve(&mut place);
+    // A step of quickstart has a note, which is left out where it is empty.
+    place.assert_all_shown(&[]);
+}
+
+/// Serves a drive, compares what is printed when it can be used, and ends that.
+fn serve(place: &mut Place) {
+    let mut server = zonal(place.path(), "serve nvme-tcp plain.zns --listen 127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.ends_with("}\n") && stdout.read_line(&mut text).unwrap() > 0 {}
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    let status = server.wait().unwrap();
+    assert!(status.success(), "{status}");
+    place.compare("serve-nvme-tcp", &serde_json::from_str(&text).unwrap());
+}
+
+#[test]
+fn commands_of_the_simulator_print_what_their_schemas_say() {
+    let mut place = Place::new();
+    let trace = docs().join("../fixtures/traces/msr.csv");
+    fs::copy(trace, place.path().join("msr.csv")).unwrap();
+    for (name, line) in SIMULATOR {
+        place.must(name, line);
+    }
+    place.assert_all_shown(&[]);
+}
+
+/// Commands that fail: the line, its exit code, the errno, and whether there is something to try.
+const FAILURES: [(&str, i32, Option<i32>, bool); 8] = [
+    ("info nothing.zns", 1, Some(2), true),
+    ("check nothing.zns", 8, Some(2), true),
+    ("check drive.zns", 8, Some(22), true),
+    ("ls drive.zns:/", 1, Some(22), true),
+    ("create drive.zns", 1, Some(17), true),
+    ("cp nothing other", 1, None, false),
+    ("info", 2, None, false),
+    ("check --nothing drive.zns", 16, None, false),
+];
+
+#[test]
+fn a_failure_is_a_line_of_json_on_standard_error_with_the_usual_exit_code() {
+    let mut place = Place::new();
+    place.must("create", "create drive.zns --profile small");
+    for (line, code, errno, is_hinted) in FAILURES {
+        let output = place.output(line);
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+        assert!(output.stdout.is_empty(), "{line}: {output:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        let document: Value = serde_json::from_str(text.lines().last().unwrap()).expect(&text);
+        place.compare("error", &document);
+        let facts = &document["error"];
+        assert_eq!(facts["errno"].as_i64(), errno.map(i64::from), "{line}: {text}");
+        assert_eq!(facts["hint"].is_string(), is_hinted, "{line}: {text}");
+        assert!(!text.contains("try: ") && text.lines().count() == 1, "{line}: {text}");
+        // Without it, the same is said in words.
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        command.args(line.split(' ')).current_dir(place.path());
+        let plain = command.output().unwrap();
+        assert_eq!(plain.status.code(), Some(code), "{line}");
+        let words = String::from_utf8(plain.stderr).unwrap();
+        let message = facts["message"].as_str().unwrap();
+        assert!(words.contains(message.lines().next().unwrap()), "{line}: {words}");
+    }
+    place.assert_all_shown(&[]);
+}
