@@ -1,5 +1,7 @@
 //! What can go wrong in a file system, and its errno: one table, [`FsError::errno`].
 
+use std::io;
+
 use rustix::io::Errno;
 use zonal::{DeviceError, ZoneId};
 
@@ -231,6 +233,13 @@ impl FsError {
     }
 }
 
+/// Keeps the errno, as a program on a mount would get it: `raw_os_error` is [`FsError::errno`].
+impl From<FsError> for io::Error {
+    fn from(error: FsError) -> Self {
+        Self::from_raw_os_error(error.errno())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,6 +291,7 @@ mod tests {
         ];
         for (error, errno, name) in table {
             assert_eq!(error.errno(), errno, "{error}: {name}");
+            assert_eq!(io::Error::from(error).raw_os_error(), Some(errno), "{name}");
         }
     }
 }

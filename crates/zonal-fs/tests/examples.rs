@@ -12,10 +12,22 @@ mod files;
 #[path = "../examples/list.rs"]
 #[allow(dead_code, reason = "main is the example's")]
 mod list;
+#[path = "../examples/streams.rs"]
+#[allow(dead_code, reason = "main is the example's")]
+mod streams;
 
 use zonal::Rules;
 use zonal::file::{CreateOptions, FileDrive, Overwrite};
 use zonal::profile::Changes;
+
+/// The examples of the guide, in its order.
+const EXAMPLES: [&str; 4] = ["files", "streams", "append_log", "list"];
+
+fn page() -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(here.join("../../docs/guide/library.md"))
+        .expect("the page is in the repository")
+}
 
 #[test]
 fn files_are_written_read_and_listed() {
@@ -41,10 +53,25 @@ fn what_the_log_has_synced_is_there_when_the_process_dies() {
 }
 
 #[test]
+fn a_file_is_written_and_read_as_a_stream() {
+    assert_eq!(streams::run().unwrap(), "10436 bytes, the last line is 1000 1000000\n");
+}
+
+/// The commands of the guide name the examples that the tests above run.
+#[test]
+fn the_guide_runs_the_examples() {
+    let page = page();
+    let commands = page.split("cargo run -p zonal-fs --example ").skip(1);
+    let named: Vec<&str> =
+        commands.map(|rest| rest.split([' ', '`', '\n']).next().unwrap()).collect();
+    assert_eq!(named, EXAMPLES);
+}
+
+#[test]
 fn the_guide_shows_the_code_of_the_examples() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(here.join("../../docs/guide/library.md")).unwrap();
-    let examples: String = ["files", "append_log", "list"]
+    let page = page();
+    let examples: String = EXAMPLES
         .map(|name| fs::read_to_string(here.join(format!("examples/{name}.rs"))).unwrap())
         .concat();
     let blocks: Vec<&str> = page
@@ -52,7 +79,7 @@ fn the_guide_shows_the_code_of_the_examples() {
         .skip(1)
         .map(|rest| rest.split_once("```").expect("the block ends").0)
         .collect();
-    assert!(blocks.len() >= 3);
+    assert!(blocks.len() >= EXAMPLES.len());
     for block in blocks {
         assert!(examples.contains(block), "no example has this code:\n{block}");
     }

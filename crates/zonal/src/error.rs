@@ -243,6 +243,17 @@ impl DeviceError {
     }
 }
 
+/// Keeps the errno: `raw_os_error` is [`DeviceError::errno`]. What the operating system refused
+/// becomes its error again.
+impl From<DeviceError> for io::Error {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::Io { source, .. } => source,
+            error => error.errno().into(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,6 +299,8 @@ mod tests {
             assert_eq!(error.errno(), errno, "{error}");
             assert_eq!(error.nvme_status(), NvmeStatus { kind, code }, "{error}");
             assert!(error.nvme_status().name().is_some(), "{error}");
+            let told = error.to_string();
+            assert_eq!(Errno::from_io_error(&error.into()), Some(errno), "{told}");
         }
     }
 }

@@ -1,7 +1,36 @@
-//! The zoned device model: units, geometry, the zone state machine, the [`ZonedDevice`] trait,
-//! emulated drives in memory and in plain files, and layers that wrap a device.
+//! Zoned devices in user space: drives in memory and in plain files, and layers in front of any.
 //!
-//! Read [`device`] first; `docs/semantics.md` says what each operation promises.
+//! ```
+//! use std::sync::Arc;
+//! use zonal::{Lba, OpenMode, Select, SystemClock, ZoneAction, ZoneCond, ZoneId, spec};
+//!
+//! // Ten zones of 3 MiB in memory. A path in place of `mem:...` is a drive file.
+//! let clock = Arc::new(SystemClock::new());
+//! let drive = spec::open("mem:zone=3M,zones=10", OpenMode::ReadWrite, clock)?;
+//! let (zone, block) = (ZoneId::new(1), [7; 4096]);
+//!
+//! // A write goes to the write pointer; for an append the drive says where the data went.
+//! drive.write(drive.geometry().zone_start(zone), &block)?;
+//! let at: Lba = drive.append(zone, &block)?;
+//! drive.flush()?; // both survive a power cut now
+//! let mut found = [0; 4096];
+//! drive.read(at, &mut found)?;
+//! assert_eq!(found, block);
+//!
+//! // Written elsewhere than at the write pointer, a zone refuses.
+//! let refused = drive.write(at, &block).unwrap_err();
+//! assert_eq!(refused.to_string(), "write at 769, but zone 1 has its write pointer at 770");
+//!
+//! assert_eq!(drive.zone(zone)?.cond, ZoneCond::ImplicitOpen);
+//! drive.manage(Select::One(zone), ZoneAction::Reset)?;
+//! assert_eq!(drive.zone(zone)?.cond, ZoneCond::Empty);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate is the device model: units, geometry, the zone state machine, the [`ZonedDevice`] trait,
+//! emulated drives, and layers that wrap a device. Read [`device`] first, then [`spec`], which turns one
+//! word into a device with its layers, and [`batch`] for several requests at once. `docs/semantics.md`
+//! says what each operation promises. Files on a drive are the matter of the crate `zonal-fs`.
 
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,7 @@
 //! those that a program knows; parsing, help and errors go by it. This crate has [`file`](Openers::builtin),
 //! `mem`, and the layers; other crates and programs add theirs.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,6 +41,17 @@ pub enum OpenError {
         #[source]
         DeviceError,
     ),
+}
+
+/// The error of the device, with its errno; a specification that cannot be understood is invalid
+/// input, which no system call refused and which has no errno.
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Device(error) => error.into(),
+            error @ OpenError::Spec { .. } => Self::new(io::ErrorKind::InvalidInput, error),
+        }
+    }
 }
 
 /// An open device and what can be asked of its layers.
@@ -332,6 +344,15 @@ mod tests {
 
     fn stack(spec: &str) -> Result<Stack> {
         open_stack(spec, OpenMode::ReadWrite, Arc::new(ManualClock::new(0)))
+    }
+
+    #[test]
+    fn an_open_error_becomes_an_io_error_with_the_errno_of_the_device() {
+        let errno = |spec: &str| io::Error::from(stack(spec).err().unwrap());
+        assert_eq!(errno("/nowhere/at/all").raw_os_error(), Some(2));
+        let unclear = errno("mem:zone=3");
+        assert_eq!((unclear.raw_os_error(), unclear.kind()), (None, io::ErrorKind::InvalidInput));
+        assert!(unclear.to_string().contains("mem:zone=3"), "{unclear}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Failures with the path they are about.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::FsError;
@@ -57,5 +58,12 @@ impl std::error::Error for Error {
 impl From<Error> for FsError {
     fn from(error: Error) -> Self {
         error.source
+    }
+}
+
+/// Keeps the errno, and loses the path and the sentence: `raw_os_error` is [`Error::errno`].
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        error.source.into()
     }
 }

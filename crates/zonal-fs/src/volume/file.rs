@@ -1,7 +1,9 @@
 //! Open files.
 
+use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{Deref, Range};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Error, Node, Result};
@@ -54,10 +56,15 @@ impl OpenFlags {
 /// An open file. It stays usable while it lives, whatever becomes of its name.
 ///
 /// Dropping it closes it and gives back its lock; nothing is made durable by that.
+///
+/// It is a [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek), and so is
+/// `&File`. These read and write at a position that the handle keeps, 0 at first.
 pub struct File {
     node: Node,
     flags: OpenFlags,
     model: FileModel,
+    /// Where the traits of [`std::io`] read and write next.
+    pub(super) position: Mutex<u64>,
     is_open: AtomicBool,
     is_locked: AtomicBool,
 }
@@ -65,7 +72,7 @@ pub struct File {
 impl File {
     pub(super) fn opened(node: Node, flags: OpenFlags, model: FileModel) -> Self {
         let (is_open, is_locked) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { node, flags, model, is_open, is_locked }
+        Self { node, flags, model, position: Mutex::new(0), is_open, is_locked }
     }
 
     /// Tells the file system that it is open, and empties it if that was asked for.
@@ -153,7 +160,8 @@ impl File {
         self.put(data, 0, WriteFlags::APPEND)
     }
 
-    fn put(&self, data: &[u8], offset: u64, mut how: WriteFlags) -> Result<Written> {
+    /// Writes as the file was opened, and as `how` says.
+    pub(super) fn put(&self, data: &[u8], offset: u64, mut how: WriteFlags) -> Result<Written> {
         self.needs(OpenFlags::WRITE | OpenFlags::APPEND, "writing")?;
         let is_direct = self.flags.contains(OpenFlags::DIRECT) || self.model == FileModel::Zones;
         how.set(WriteFlags::DIRECT, is_direct);
@@ -189,7 +197,8 @@ impl File {
         })
     }
 
-    /// Finds data or a hole from `offset` on.
+    /// Finds data or a hole from `offset` on. [`Seek::seek`](std::io::Seek::seek), which moves the
+    /// position, is called by its full name.
     pub fn seek(&self, what: Seek, offset: u64) -> Result<u64> {
         self.run("seeking in", |fs, ino| fs.seek(ino, what, offset))
     }
@@ -262,6 +271,16 @@ impl File {
             return Ok(());
         }
         Err(Error::new("writing", self.path(), FsError::NoSpace))
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut file = f.debug_struct("File");
+        file.field("path", &self.path())
+            .field("ino", &self.ino().get())
+            .field("flags", &self.flags);
+        file.finish_non_exhaustive()
     }
 }
 

@@ -36,6 +36,8 @@
 //!   all anyway. [`Volume::acting_as`] says who owns what is created.
 //! - Nothing is durable before a sync, a [`close`](Volume::close), or the commit that the background
 //!   thread makes about five seconds after a change.
+//! - An [`Error`] becomes an [`io::Error`](std::io::Error) with the errno that a program on a mount
+//!   would get, by `?`; the path and the sentence stay behind.
 //! - zonefs has files that only take whole blocks at their end; its writes and appends are direct
 //!   without being asked for.
 //!
@@ -44,6 +46,7 @@
 //! | [`path`] | where does a path lead? |
 //! | `names` | making, moving and removing entries |
 //! | [`File`], [`Node`], [`Dir`] | handles |
+//! | `stream` | a file as [`Read`](std::io::Read), [`Write`](std::io::Write), [`Seek`](std::io::Seek) |
 //! | `lifetime`, `lock` | hints and locks of files |
 //! | `upkeep` | the background thread |
 
@@ -54,6 +57,7 @@ mod lock;
 mod names;
 mod node;
 pub mod path;
+mod stream;
 mod upkeep;
 
 use std::os::unix::ffi::OsStrExt;

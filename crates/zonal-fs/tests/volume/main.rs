@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 
 mod paths;
+mod stream;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
