@@ -47,9 +47,9 @@ int main(int argc, char **argv)
 
 	if (zonal_file_open(volume, "logs/new", O_RDWR | O_CREAT | O_EXCL, 0644, &log) < 0)
 		return failed("create");
-	if (zonal_file_write(log, (const uint8_t *)"one\n", 4, 0) != 4)
+	if (zonal_file_write(log, "one\n", 4, 0) != 4)
 		return failed("write");
-	at = zonal_file_append(log, (const uint8_t *)"two\n", 4);
+	at = zonal_file_append(log, "two\n", 4);
 	if (at < 0)
 		return failed("append");
 	if (zonal_file_datasync(log) < 0)
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
 		return failed("rename");
 
 	/* A file stays while it is open. */
-	if (zonal_file_read(log, (uint8_t *)line, sizeof(line) - 1, (uint64_t)at) != 4)
+	if (zonal_file_read(log, line, sizeof(line) - 1, (uint64_t)at) != 4)
 		return failed("read");
 	printf("%s", line);
 	if (zonal_stat(volume, "logs/today", &stat) < 0)

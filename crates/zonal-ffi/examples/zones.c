@@ -36,9 +36,9 @@ int main(int argc, char **argv)
 	memset(block, 'z', info.lblock_size);
 
 	/* At the write pointer, and then wherever it is. */
-	if (zonal_write(device, (const uint8_t *)block, info.lblock_size, info.zone_size) < 0)
+	if (zonal_write(device, block, info.lblock_size, info.zone_size) < 0)
 		return failed("write");
-	at = zonal_append(device, (const uint8_t *)block, info.lblock_size, info.zone_size);
+	at = zonal_append(device, block, info.lblock_size, info.zone_size);
 	if (at < 0)
 		return failed("append");
 	printf("appended %" PRId64 " bytes into zone 1\n", at - (int64_t)info.zone_size);
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 	       (uint64_t)(zone.wp - zone.start));
 
 	/* Not at the write pointer: refused, with a reason. */
-	if (zonal_write(device, (const uint8_t *)block, info.lblock_size, info.zone_size) >= 0)
+	if (zonal_write(device, block, info.lblock_size, info.zone_size) >= 0)
 		return EXIT_FAILURE;
 	printf("refused: %s\n", zonal_last_error());
 

@@ -1,4 +1,16 @@
-/* libzonal: zoned drives, and the files on them. Made from crates/zonal-ffi/src; see docs/guide/c-library.md. */
+/*
+ libzonal: zoned drives, and the files on them. Made from crates/zonal-ffi/src; see docs/guide/c-library.md.
+
+ What holds for every function, beside what its own comment says:
+
+ - It returns 0 or a count, or a negative errno; zonal_last_error() then has the sentence, for the
+   calling thread.
+ - NULL where something is needed is -EFAULT, more bytes than memory has -EINVAL, and a mistake of the
+   library itself -EIO.
+ - Handles may be used from several threads at once. Closing one must be the last use of it.
+ - Offsets, sizes and lengths are in bytes. Strings end in a zero byte; paths start at the root of the
+   volume, with or without a slash.
+ */
 
 #ifndef ZONAL_H
 #define ZONAL_H
@@ -157,6 +169,127 @@
 #define ZONAL_OP_FINISH 4
 
 /*
+ Request of a batch: read.
+ */
+#define ZONAL_IO_READ 1
+
+/*
+ Request of a batch: write at the write pointer.
+ */
+#define ZONAL_IO_WRITE 2
+
+/*
+ Request of a batch: append to a zone.
+ */
+#define ZONAL_IO_APPEND 3
+
+/*
+ Request of a batch: flush.
+ */
+#define ZONAL_IO_FLUSH 4
+
+/*
+ File system: Furrow, which has everything that POSIX asks for.
+ */
+#define ZONAL_FURROW 0
+
+/*
+ File system: zonefs, where every zone is a file.
+ */
+#define ZONAL_ZONEFS 1
+
+/*
+ Formatting: destroy what the device holds.
+ */
+#define ZONAL_MKFS_FORCE 1
+
+/*
+ Formatting: each run of neighbouring conventional zones is one file of zonefs.
+ */
+#define ZONAL_MKFS_AGGREGATE 2
+
+/*
+ Renaming: fail if something stands at the target.
+ */
+#define ZONAL_RENAME_NOREPLACE 1
+
+/*
+ Renaming: swap the two.
+ */
+#define ZONAL_RENAME_EXCHANGE 2
+
+/*
+ Renaming: leave a whiteout in the source's place, as overlay file systems do.
+ */
+#define ZONAL_RENAME_WHITEOUT 4
+
+/*
+ A symbolic link at the end of the path is meant itself.
+ */
+#define ZONAL_NOFOLLOW 256
+
+/*
+ Fail if the extended attribute exists.
+ */
+#define ZONAL_XATTR_CREATE 1
+
+/*
+ Fail if the extended attribute does not exist.
+ */
+#define ZONAL_XATTR_REPLACE 2
+
+/*
+ In place of nanoseconds: now, whatever the seconds are. The number is that of `UTIME_NOW`.
+ */
+#define ZONAL_UTIME_NOW 1073741823
+
+/*
+ In place of nanoseconds: the time stays, whatever the seconds are. The number is that of
+ `UTIME_OMIT`.
+ */
+#define ZONAL_UTIME_OMIT 1073741822
+
+/*
+ Allocating: the size of the file stays.
+ */
+#define ZONAL_FALLOC_KEEP_SIZE 1
+
+/*
+ Allocating: make a hole instead.
+ */
+#define ZONAL_FALLOC_PUNCH_HOLE 2
+
+/*
+ Allocating: make the range read as zeroes.
+ */
+#define ZONAL_FALLOC_ZERO_RANGE 16
+
+/*
+ How long data will live: nothing is known.
+ */
+#define ZONAL_LIFETIME_NONE 0
+
+/*
+ How long data will live: it is deleted soon, like a write-ahead log.
+ */
+#define ZONAL_LIFETIME_SHORT 2
+
+/*
+ How long data will live: longer than short.
+ */
+#define ZONAL_LIFETIME_MEDIUM 3
+
+/*
+ How long data will live: longer than medium.
+ */
+#define ZONAL_LIFETIME_LONG 4
+
+/*
+ How long data will live: like the lowest level of an LSM tree.
+ */
+#define ZONAL_LIFETIME_EXTREME 5
+
+/*
  An open device.
  */
 struct zonal_device;
@@ -265,6 +398,75 @@ struct __attribute__((packed)) zonal_zone {
    Zeroes.
    */
   uint8_t reserved[20];
+};
+
+/*
+ A request of a batch. Fields that its `op` does not use are ignored.
+ */
+struct zonal_io {
+  /*
+   One of `ZONAL_IO_`.
+   */
+  uint32_t op;
+  /*
+   None are defined: 0.
+   */
+  uint32_t flags;
+  /*
+   Byte of the device: where to read or write, or any byte of the zone to append to.
+   */
+  uint64_t ofst;
+  /*
+   Bytes to read or write: whole blocks.
+   */
+  size_t count;
+  /*
+   Where to put what is read.
+   */
+  void *buf;
+  /*
+   What to write or append.
+   */
+  const void *data;
+  /*
+   How it ended, set by `zonal_submit`: the bytes read or written, for an append the byte of the
+   device where the data went, for a flush 0, or a negative errno.
+   */
+  int64_t result;
+};
+
+/*
+ How to make a file system. All zeroes mean Furrow with the defaults.
+ */
+struct zonal_mkfs_options {
+  /*
+   `ZONAL_FURROW` or `ZONAL_ZONEFS`.
+   */
+  uint32_t fs;
+  /*
+   Any of `ZONAL_MKFS_`.
+   */
+  uint32_t flags;
+  /*
+   Its name in UTF-8: at most 64 bytes for Furrow, 63 for zonefs; NULL: none.
+   */
+  const char *label;
+  /*
+   Its identity; zeroes: a random one.
+   */
+  uint8_t uuid[16];
+  /*
+   Furrow: percent of the data zones kept back for reclaim, at most 50; 0: 7.
+   */
+  uint32_t reserve_percent;
+  /*
+   zonefs: permission bits of the files; 0: 0640.
+   */
+  uint32_t perm;
+  /*
+   Zeroes.
+   */
+  uint64_t reserved[5];
 };
 
 /*
@@ -398,18 +600,46 @@ struct zonal_entry {
  */
 typedef int (*zonal_each)(void *context, const struct zonal_entry *entry);
 
+/*
+ A point in time.
+ */
+struct zonal_time {
+  /*
+   Seconds since 1970.
+   */
+  int64_t sec;
+  /*
+   Nanoseconds, `ZONAL_UTIME_NOW` or `ZONAL_UTIME_OMIT`.
+   */
+  uint32_t nsec;
+};
+
+/*
+ The times of a file that can be set.
+ */
+struct zonal_times {
+  /*
+   Last access.
+   */
+  struct zonal_time atime;
+  /*
+   Last change of the content.
+   */
+  struct zonal_time mtime;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 /*
  What the last function that failed in this thread had to say; an empty string if none did. The
- text is valid until the next call of this thread that fails.
+ text is valid until the next call of this thread that fails. It never fails itself.
  */
 const char *zonal_last_error(void);
 
 /*
- The version of the library, as "0.1.0".
+ The version of the library, as "0.1.0". It never fails.
  */
 const char *zonal_version(void);
 
@@ -418,6 +648,9 @@ const char *zonal_version(void);
  front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
  library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
  NULL, what the device is, to that.
+
+ Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another process
+ has the drive; what open(2) gives for a path.
  */
 int zonal_open(const char *spec,
                int flags,
@@ -426,11 +659,15 @@ int zonal_open(const char *spec,
 
 /*
  Closes a device. What was not flushed may not survive a power cut.
+
+ Errors: none but `-EFAULT`.
  */
 int zonal_close(struct zonal_device *device);
 
 /*
  Tells what a device is.
+
+ Errors: none but `-EFAULT`.
  */
 int zonal_get_info(const struct zonal_device *device, struct zonal_info *info);
 
@@ -439,6 +676,8 @@ int zonal_get_info(const struct zonal_device *device, struct zonal_info *info);
  `ofst + len - 1`; with a `len` of 0, to the last. `ro` chooses by condition. `nr_zones` says how
  many `zones` has room for, and is set to how many were written there; with NULL for `zones`, to
  how many there are.
+
+ Errors: `-EINVAL` where `ro` is none of `ZONAL_RO_`; `-EIO` and what else the drive gives.
  */
 int zonal_report_zones(const struct zonal_device *device,
                        uint64_t ofst,
@@ -451,6 +690,10 @@ int zonal_report_zones(const struct zonal_device *device,
  Resets, opens, closes or finishes the zones that a range of bytes touches, one after the other;
  with a `len` of 0, from `ofst` to the last. Where that is more than one zone, conventional zones
  are left out. The first failure ends it.
+
+ Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is open
+ on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
+ `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for reading.
  */
 int zonal_zones_operation(const struct zonal_device *device,
                           unsigned int op,
@@ -459,32 +702,45 @@ int zonal_zones_operation(const struct zonal_device *device,
 
 /*
  Reads whole blocks from byte `ofst` on and returns how many bytes: all of them.
+
+ Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` behind the
+ end, and where the medium fails.
  */
 int64_t zonal_read(const struct zonal_device *device,
-                   uint8_t *buf,
+                   void *buf,
                    size_t count,
                    uint64_t ofst);
 
 /*
  Writes whole blocks at byte `ofst`, the write pointer of its zone or anywhere in a conventional
  zone, and returns how many bytes: all of them.
+
+ Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` where
+ the write pointer is elsewhere, the zone is full or has failed, or the write would cross its end;
+ `-EOVERFLOW` and `-ETOOMANYREFS` as for operations; `-EBUSY` while a volume is open on this handle;
+ `-EROFS` on a handle for reading.
  */
 int64_t zonal_write(const struct zonal_device *device,
-                    const uint8_t *buf,
+                    const void *buf,
                     size_t count,
                     uint64_t ofst);
 
 /*
  Writes whole blocks at the write pointer, wherever it is, of the zone that holds byte `ofst`, and
  returns the byte where they went.
+
+ Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for more
+ than a drive takes at once; `-EIO` in a conventional zone.
  */
 int64_t zonal_append(const struct zonal_device *device,
-                     const uint8_t *buf,
+                     const void *buf,
                      size_t count,
                      uint64_t ofst);
 
 /*
  Makes everything that returned before this call survive a power cut.
+
+ Errors: `-EIO` and what else the drive gives; what was not flushed may be lost then.
  */
 int zonal_flush(const struct zonal_device *device);
 
@@ -504,9 +760,44 @@ const char *zonal_zone_type_str(unsigned int type, int brief);
 const char *zonal_zone_cond_str(unsigned int cond, int brief);
 
 /*
+ Performs `nr_ios` requests, side by side as far as the device can, and returns how many of them
+ succeeded. Each gets a `result`: what the single call would return. A request that fails stops no
+ other; `zonal_last_error` is about the first one that failed.
+
+ Writes to one zone are done in the order of the array. Appends go wherever their results say, and
+ other requests have no order: of blocks that the same batch writes, a read may give the old or the
+ new. A flush makes durable what stands before it, and what stands after waits for it.
+
+ Errors, with which no request was performed: `-EINVAL` where a buffer of a read overlaps another
+ buffer of the batch, or the array itself. In a `result`: those of `zonal_read`, `zonal_write`,
+ `zonal_append` and `zonal_flush`; `-EINVAL` for an `op` that is none and for flags.
+ */
+int64_t zonal_submit(const struct zonal_device *device,
+                     struct zonal_io *ios,
+                     size_t nr_ios);
+
+/*
+ Makes a file system on an open device: resets its zones and writes an empty file system, which is
+ durable when this returns. NULL for `options` means Furrow with the defaults. The root directory of
+ Furrow belongs to the user of this process. What the device holds is kept safe: without
+ `ZONAL_MKFS_FORCE` only a device that holds nothing is formatted.
+
+ `zonal_volume_open_on` then mounts it.
+
+ Errors: `-EBUSY` where the device holds something, or a volume is open on the handle; `-EINVAL` for
+ options that make no sense and a drive with too few zones; `-EROFS` on a handle for reading; `-EIO`
+ and what else the drive gives.
+ */
+int zonal_mkfs(const struct zonal_device *device,
+               const struct zonal_mkfs_options *options);
+
+/*
  Mounts the file system, Furrow or zonefs, on the device that `spec` names, as `zonal_open` takes
  it. `flags` is `O_RDONLY` or `O_RDWR`. A thread commits what is about five seconds old. What is
  created belongs to the user of this process; mode bits are kept and not enforced.
+
+ Errors: those of `zonal_open`; `-EINVAL` where the device holds neither; `-EBUSY` where another process
+ or volume has the drive; `-EIO` where what is on it is damaged.
  */
 int zonal_volume_open(const char *spec,
                       int flags,
@@ -514,6 +805,8 @@ int zonal_volume_open(const char *spec,
 
 /*
  The same, with options.
+
+ Errors: those of `zonal_volume_open`; `-EINVAL` for options that this version does not have.
  */
 int zonal_volume_open_with(const char *spec,
                            int flags,
@@ -521,53 +814,143 @@ int zonal_volume_open_with(const char *spec,
                            struct zonal_volume **volume);
 
 /*
+ Mounts the file system on an open device, such as one in memory that `zonal_mkfs` has formatted:
+ opening `mem:` by `zonal_volume_open` makes a new drive, which is empty. `flags` is `O_RDONLY` or
+ `O_RDWR`; NULL for `options` means the defaults. The volume keeps the device, so the handle may be
+ closed before the volume or after. Until the volume is closed the handle reads and reports, but
+ writes, appends, operations on zones and `zonal_mkfs` give `-EBUSY`. A handle that was opened with
+ `O_RDONLY` keeps no other process from writing to the drive.
+
+ Errors: those of `zonal_volume_open`; `-EBUSY` where a volume is open on the handle; `-EROFS` for
+ `O_RDWR` on a handle for reading.
+ */
+int zonal_volume_open_on(const struct zonal_device *device,
+                         int flags,
+                         const struct zonal_volume_options *options,
+                         struct zonal_volume **volume);
+
+/*
  Makes everything durable, leaves the drive clean and lets go of it. The volume is closed even if
  this fails: the error is that of the last commit. Files that are still open answer `-EBADF` from
  then on, and are to be closed all the same.
+
+ Errors: `-EIO` and `-ENOSPC` from the last commit.
  */
 int zonal_volume_close(struct zonal_volume *volume);
 
 /*
  Makes everything durable.
+
+ Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then what was written since the last sync may not be durable.
  */
 int zonal_volume_sync(const struct zonal_volume *volume);
 
 /*
  Tells the space of a volume, used and free.
+
+ Errors: none but `-EFAULT`.
  */
 int zonal_volume_statvfs(const struct zonal_volume *volume, struct zonal_statvfs *stat);
 
 /*
  Tells the attributes of what `path` leads to. A symbolic link at its end is followed.
+
+ Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EIO` where the drive fails.
  */
 int zonal_stat(const struct zonal_volume *volume,
                const char *path,
                struct zonal_stat *stat);
 
 /*
- Makes a directory with these permission bits.
+ Tells the attributes of what stands at `path`, which may be a symbolic link.
+
+ Errors: those of `zonal_stat`.
  */
-int zonal_mkdir(const struct zonal_volume *volume, const char *path, unsigned int mode);
+int zonal_lstat(const struct zonal_volume *volume,
+                const char *path,
+                struct zonal_stat *stat);
+
+/*
+ Makes a directory with these permission bits.
+
+ Errors: `-EEXIST`; `-ENAMETOOLONG` over 255 bytes; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ */
+int zonal_mkdir(const struct zonal_volume *volume,
+                const char *path,
+                unsigned int mode);
 
 /*
  Removes the entry of anything but a directory.
+
+ Errors: `-ENOENT`; `-EISDIR`; `-EPERM` on zonefs and for immutable files; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
-int zonal_unlink(const struct zonal_volume *volume, const char *path);
+int zonal_unlink(const struct zonal_volume *volume,
+                 const char *path);
 
 /*
  Removes an empty directory.
+
+ Errors: `-ENOENT`; `-ENOTEMPTY`; `-EINVAL` for the root; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
-int zonal_rmdir(const struct zonal_volume *volume, const char *path);
+int zonal_rmdir(const struct zonal_volume *volume,
+                const char *path);
 
 /*
  Moves an entry, over what may stand at `to`, at once.
+
+ Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for what stands at `to`; `-EINVAL` into itself; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
-int zonal_rename(const struct zonal_volume *volume, const char *from, const char *to);
+int zonal_rename(const struct zonal_volume *volume,
+                 const char *from,
+                 const char *to);
+
+/*
+ Moves an entry as `flags` say: 0 or one of `ZONAL_RENAME_`.
+
+ Errors: those of `zonal_rename`; `-EEXIST` with `ZONAL_RENAME_NOREPLACE`; `-EINVAL` for other flags.
+ */
+int zonal_rename_with(const struct zonal_volume *volume,
+                      const char *from,
+                      const char *to,
+                      unsigned int flags);
+
+/*
+ Gives the file at `original` one more name, `link`. A symbolic link at `original` gets it itself.
+
+ Errors: `-ENOENT`; `-EEXIST`; `-EPERM` for a directory; `-EMLINK`; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ */
+int zonal_link(const struct zonal_volume *volume,
+               const char *original,
+               const char *link);
+
+/*
+ Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that leads
+ to. A target with a leading slash starts at the root of the volume.
+
+ Errors: `-EEXIST`; `-ENAMETOOLONG`; `-ENOENT` for an empty target; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ */
+int zonal_symlink(const struct zonal_volume *volume,
+                  const char *target,
+                  const char *link);
+
+/*
+ Copies the text of a symbolic link to `buf`, without a zero byte at its end, and returns how many
+ bytes it has. With a `size` of 0 it only returns that. Unlike readlink(2) it cuts nothing off.
+
+ Errors: `-EINVAL` where no symbolic link stands; `-ENOENT`; `-ERANGE` for a buffer that is too small; `-EIO`.
+ */
+int64_t zonal_readlink(const struct zonal_volume *volume,
+                       const char *path,
+                       char *buf,
+                       size_t size);
 
 /*
  Calls `each` with every entry of a directory but `.` and `..`, in no particular order, and with
  `context`. Returns 0, or what `each` returned to end it. `each` may call any function of this
  library but those that close the volume.
+
+ Errors: `-ENOENT`; `-ENOTDIR`; `-EIO`. They look like a negative number from `each`, which is better
+ positive.
  */
 int zonal_list(const struct zonal_volume *volume,
                const char *path,
@@ -578,6 +961,11 @@ int zonal_list(const struct zonal_volume *volume,
  Opens a file as open(2) does. Of `flags`, this looks at `O_RDONLY`, `O_WRONLY`, `O_RDWR`,
  `O_CREAT`, `O_EXCL`, `O_TRUNC`, `O_APPEND`, `O_DIRECT`, `O_DSYNC`, `O_SYNC` and `O_NOFOLLOW`;
  `mode` has the permission bits of a new file.
+
+ Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EEXIST` with `O_EXCL`; `-EISDIR` for a directory;
+ `-EINVAL` for what is no regular file, and for `O_TRUNC` without writing; `-EOPNOTSUPP` for
+ `O_TMPFILE`; `-EPERM` for an immutable file; `-EBUSY` on zonefs for more files than the drive can have
+ open; `-ENOSPC`; `-EROFS`; `-EIO`.
  */
 int zonal_file_open(const struct zonal_volume *volume,
                     const char *path,
@@ -587,64 +975,274 @@ int zonal_file_open(const struct zonal_volume *volume,
 
 /*
  Closes a file and gives back its lock. Nothing is made durable by that.
+
+ Errors: none but `-EFAULT`.
  */
 int zonal_file_close(struct zonal_file *file);
 
 /*
  Reads from byte `ofst` on and returns how many bytes: less than `count` only at the end of file.
+
+ Errors: `-EIO` where the drive fails or a checksum does not fit; `-EBADF` where the file was not opened for it or the volume is closed.
  */
 int64_t zonal_file_read(const struct zonal_file *file,
-                        uint8_t *buf,
+                        void *buf,
                         size_t count,
                         uint64_t ofst);
 
 /*
  Writes at byte `ofst` and returns how many bytes: less than `count` only at the end of what a
  zone of zonefs can hold.
+
+ Errors: `-ENOSPC`; `-EFBIG`; `-EIO`; `-EROFS`; `-EBADF` where the file was not opened for it or the volume is closed; on zonefs
+ `-EINVAL` for what is not whole blocks at the end of the file.
  */
 int64_t zonal_file_write(const struct zonal_file *file,
-                         const uint8_t *buf,
+                         const void *buf,
                          size_t count,
                          uint64_t ofst);
 
 /*
  Writes all of the buffer at the end of the file and returns the byte where it went. Appends of
  several threads do not overlap.
+
+ Errors: those of `zonal_file_write`. With `-ENOSPC` on zonefs a part may have been written.
  */
 int64_t zonal_file_append(const struct zonal_file *file,
-                          const uint8_t *buf,
+                          const void *buf,
                           size_t count);
 
 /*
  Cuts a file, or lengthens it with zeroes.
+
+ Errors: `-EFBIG`; `-ENOSPC`; `-EROFS`; `-EIO`; `-EPERM` on zonefs for other sizes than 0 and the whole zone;
+ `-EBADF` where the file was not opened for it or the volume is closed.
  */
-int zonal_file_truncate(const struct zonal_file *file, uint64_t size);
+int zonal_file_truncate(const struct zonal_file *file,
+                        uint64_t size);
+
+/*
+ Allocates, punches or zeroes `len` bytes from byte `ofst` on, as fallocate(2) does. `mode` is 0,
+ `ZONAL_FALLOC_KEEP_SIZE`, `ZONAL_FALLOC_PUNCH_HOLE | ZONAL_FALLOC_KEEP_SIZE`, or
+ `ZONAL_FALLOC_ZERO_RANGE` with or without `ZONAL_FALLOC_KEEP_SIZE`.
+
+ Errors: `-EOPNOTSUPP` for other modes, and on zonefs; `-EINVAL` for no bytes; `-EFBIG`; `-ENOSPC`;
+ `-EBADF` where the file is not open for writing; `-EROFS`; `-EIO`.
+ */
+int zonal_file_fallocate(const struct zonal_file *file,
+                         int mode,
+                         uint64_t ofst,
+                         uint64_t len);
+
+/*
+ Says how long what is written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
+ those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute `user.zonal.lifetime`;
+ set on a directory by `zonal_setxattr`, that attribute is handed down to what is created there.
+
+ Errors: `-EINVAL` for another number; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EROFS`; `-EIO`.
+ */
+int zonal_file_set_lifetime(const struct zonal_file *file,
+                            unsigned int hint);
+
+/*
+ The lifetime that is kept with the file: one of `ZONAL_LIFETIME_`.
+
+ Errors: `-EOPNOTSUPP` on zonefs; `-EIO`.
+ */
+int zonal_file_get_lifetime(const struct zonal_file *file);
 
 /*
  Makes content and attributes of a file durable.
+
+ Errors: `-EIO`, `-ENOSPC`; then it may not be durable. `-EBADF` where the volume is closed.
  */
 int zonal_file_sync(const struct zonal_file *file);
 
 /*
  Makes the content of a file durable, and what is needed to read it back.
+
+ Errors: `-EIO`, `-ENOSPC`; then it may not be durable. `-EBADF` where the volume is closed.
  */
 int zonal_file_datasync(const struct zonal_file *file);
 
 /*
  Tells the attributes of a file.
+
+ Errors: `-EIO`; `-EBADF` where the volume is closed.
  */
 int zonal_file_stat(const struct zonal_file *file, struct zonal_stat *stat);
 
 /*
  Locks a file against the other handles of this volume, until it is closed; `-EAGAIN` if another
  one has it locked.
+
+ Errors: none but `-EFAULT` and that `-EAGAIN`.
  */
 int zonal_file_lock(const struct zonal_file *file);
 
 /*
  Gives a lock back.
+
+ Errors: none but `-EFAULT`.
  */
 int zonal_file_unlock(const struct zonal_file *file);
+
+/*
+ Sets the permission bits, twelve with setuid, setgid and sticky, of what `path` leads to.
+
+ Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EPERM` for an immutable file; `-EROFS`; `-EIO`.
+ */
+int zonal_chmod(const struct zonal_volume *volume,
+                const char *path,
+                unsigned int mode);
+
+/*
+ The same for an open file.
+
+ Errors: `-EPERM` for an immutable file; `-EBADF` where the volume is closed; `-EROFS`; `-EIO`.
+ */
+int zonal_file_chmod(const struct zonal_file *file,
+                     unsigned int mode);
+
+/*
+ Sets owner and group of what `path` leads to; `(uint32_t)-1` leaves one as it is. `flags` is 0 or
+ `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may set any.
+
+ Errors: `-EINVAL` for other flags; those of `zonal_chmod`.
+ */
+int zonal_chown(const struct zonal_volume *volume,
+                const char *path,
+                uint32_t uid,
+                uint32_t gid,
+                unsigned int flags);
+
+/*
+ The same for an open file.
+
+ Errors: those of `zonal_file_chmod`.
+ */
+int zonal_file_chown(const struct zonal_file *file, uint32_t uid, uint32_t gid);
+
+/*
+ Sets the times of last access and last change of the content of what `path` leads to; NULL for
+ `times` sets both to now. `flags` is 0 or `ZONAL_NOFOLLOW`.
+
+ Errors: `-EINVAL` for other flags, and for a second or more of nanoseconds; those of `zonal_chmod`.
+ */
+int zonal_utimens(const struct zonal_volume *volume,
+                  const char *path,
+                  const struct zonal_times *times,
+                  unsigned int flags);
+
+/*
+ The same for an open file.
+
+ Errors: `-EINVAL` for a second or more of nanoseconds; those of `zonal_file_chmod`.
+ */
+int zonal_file_utimens(const struct zonal_file *file, const struct zonal_times *times);
+
+/*
+ Cuts the file that `path` leads to, or lengthens it with zeroes, to `size` bytes.
+
+ Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EISDIR`; those of `zonal_file_truncate`.
+ */
+int zonal_truncate(const struct zonal_volume *volume,
+                   const char *path,
+                   uint64_t size);
+
+/*
+ Copies the value of an extended attribute, such as `user.origin`, of what `path` leads to into
+ `value` and returns how many bytes it has. With a `size` of 0 it only returns that. `flags` is 0 or
+ `ZONAL_NOFOLLOW`.
+
+ Errors: `-ENODATA` where there is no such attribute; `-ERANGE` for a buffer that is too small, and a
+ name of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOENT`,
+ `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
+ */
+int64_t zonal_getxattr(const struct zonal_volume *volume,
+                       const char *path,
+                       const char *name,
+                       void *value,
+                       size_t size,
+                       unsigned int flags);
+
+/*
+ The same for an open file.
+
+ Errors: those of `zonal_getxattr` but for the path; `-EBADF` where the volume is closed.
+ */
+int64_t zonal_file_getxattr(const struct zonal_file *file,
+                            const char *name,
+                            void *value,
+                            size_t size);
+
+/*
+ Sets an extended attribute of what `path` leads to, to `size` bytes, at most 65536. `flags` has
+ `ZONAL_XATTR_CREATE` or `ZONAL_XATTR_REPLACE`, and `ZONAL_NOFOLLOW`.
+
+ Errors: `-EEXIST` and `-ENODATA` by the flags; `-E2BIG` for a larger value; `-ERANGE` for a name of no
+ bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EPERM` for an
+ immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
+ */
+int zonal_setxattr(const struct zonal_volume *volume,
+                   const char *path,
+                   const char *name,
+                   const void *value,
+                   size_t size,
+                   unsigned int flags);
+
+/*
+ The same for an open file.
+
+ Errors: those of `zonal_setxattr` but for the path; `-EBADF` where the volume is closed.
+ */
+int zonal_file_setxattr(const struct zonal_file *file,
+                        const char *name,
+                        const void *value,
+                        size_t size,
+                        unsigned int flags);
+
+/*
+ Copies the names of the extended attributes of what `path` leads to into `list`, each with a zero
+ byte at its end, and returns how many bytes that are. With a `size` of 0 it only returns that.
+ `flags` is 0 or `ZONAL_NOFOLLOW`.
+
+ Errors: `-ERANGE` for a buffer that is too small; `-EINVAL` for other flags; `-ENOENT`, `-ENOTDIR`,
+ `-ELOOP` for the path; `-EIO`.
+ */
+int64_t zonal_listxattr(const struct zonal_volume *volume,
+                        const char *path,
+                        char *list,
+                        size_t size,
+                        unsigned int flags);
+
+/*
+ The same for an open file.
+
+ Errors: `-ERANGE` for a buffer that is too small; `-EBADF` where the volume is closed; `-EIO`.
+ */
+int64_t zonal_file_listxattr(const struct zonal_file *file,
+                             char *list,
+                             size_t size);
+
+/*
+ Removes an extended attribute of what `path` leads to. `flags` is 0 or `ZONAL_NOFOLLOW`.
+
+ Errors: `-ENODATA` where there is no such attribute; `-EINVAL` for other flags; `-EOPNOTSUPP` on
+ zonefs; `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
+ */
+int zonal_removexattr(const struct zonal_volume *volume,
+                      const char *path,
+                      const char *name,
+                      unsigned int flags);
+
+/*
+ The same for an open file.
+
+ Errors: those of `zonal_removexattr` but for the path; `-EBADF` where the volume is closed.
+ */
+int zonal_file_removexattr(const struct zonal_file *file,
+                           const char *name);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,7 +1,8 @@
 //! Devices: libzbd's functions by handle, and reading, writing, appending and flushing.
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -23,16 +24,23 @@ const ZONES: usize = 1024;
 /// An open device.
 pub struct ZonalDevice {
     device: Arc<dyn ZonedDevice>,
+    /// Whether something has it to itself.
+    is_taken: Arc<AtomicBool>,
+}
+
+/// A device that a volume, or its formatting, has to itself: the handle changes nothing meanwhile.
+pub(crate) struct Taken(Arc<AtomicBool>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// Opens what a specification names, as the command `zonal` does: in the mode `reading` for
 /// `O_RDONLY`.
 pub(crate) fn open(spec: &CStr, flags: c_int, reading: OpenMode) -> Outcome<Arc<dyn ZonedDevice>> {
-    let mode = match OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::RWMODE {
-        OFlags::RDONLY => reading,
-        OFlags::RDWR => OpenMode::ReadWrite,
-        _ => return Err(Failure::new(Errno::INVAL, "flags take O_RDONLY or O_RDWR")),
-    };
+    let mode = mode(flags, reading)?;
     let spec = spec.to_str().map_err(|_| Failure::new(Errno::INVAL, "the device is not UTF-8"))?;
     let openers =
         Openers::builtin().with_schemes(&zonal_linux::SCHEMES).with_paths(zonal_linux::open);
@@ -40,10 +48,22 @@ pub(crate) fn open(spec: &CStr, flags: c_int, reading: OpenMode) -> Outcome<Arc<
     Ok(stack.device)
 }
 
+/// The mode that `O_RDONLY`, which is `reading`, or `O_RDWR` asks for.
+pub(crate) fn mode(flags: c_int, reading: OpenMode) -> Outcome<OpenMode> {
+    match OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::RWMODE {
+        OFlags::RDONLY => Ok(reading),
+        OFlags::RDWR => Ok(OpenMode::ReadWrite),
+        _ => Err(Failure::new(Errno::INVAL, "flags take O_RDONLY or O_RDWR")),
+    }
+}
+
 /// Opens a device: a drive file, `mem:zone=96M,zones=40`, `/dev/nvme0n1`, `/dev/ng0n1`, or layers in
 /// front of one, as the command `zonal` takes them, but for `sim:`: the simulator is not in this
 /// library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
 /// NULL, what the device is, to that.
+///
+/// Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another process
+/// has the drive; what open(2) gives for a path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_open(
     spec: *const c_char,
@@ -61,12 +81,14 @@ pub unsafe extern "C" fn zonal_open(
             unsafe { edge::put(ZonalInfo::of(opened.geometry()), info, "info") }?;
         }
         // SAFETY: not NULL, and the caller's part of the contract.
-        unsafe { edge::give(ZonalDevice { device: opened }, device) };
+        unsafe { edge::give(ZonalDevice::of(opened), device) };
         Ok(())
     })
 }
 
 /// Closes a device. What was not flushed may not survive a power cut.
+///
+/// Errors: none but `-EFAULT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_close(device: *mut ZonalDevice) -> c_int {
     // SAFETY: the caller's part of the contract.
@@ -74,6 +96,8 @@ pub unsafe extern "C" fn zonal_close(device: *mut ZonalDevice) -> c_int {
 }
 
 /// Tells what a device is.
+///
+/// Errors: none but `-EFAULT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_get_info(device: *const ZonalDevice, info: *mut ZonalInfo) -> c_int {
     edge::status(|| {
@@ -88,6 +112,8 @@ pub unsafe extern "C" fn zonal_get_info(device: *const ZonalDevice, info: *mut Z
 /// `ofst + len - 1`; with a `len` of 0, to the last. `ro` chooses by condition. `nr_zones` says how
 /// many `zones` has room for, and is set to how many were written there; with NULL for `zones`, to
 /// how many there are.
+///
+/// Errors: `-EINVAL` where `ro` is none of `ZONAL_RO_`; `-EIO` and what else the drive gives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_report_zones(
     device: *const ZonalDevice,
@@ -127,6 +153,10 @@ pub unsafe extern "C" fn zonal_report_zones(
 /// Resets, opens, closes or finishes the zones that a range of bytes touches, one after the other;
 /// with a `len` of 0, from `ofst` to the last. Where that is more than one zone, conventional zones
 /// are left out. The first failure ends it.
+///
+/// Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is open
+/// on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
+/// `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_zones_operation(
     device: *const ZonalDevice,
@@ -144,6 +174,7 @@ pub unsafe extern "C" fn zonal_zones_operation(
             ZONAL_OP_FINISH => ZoneAction::Finish,
             _ => return Err(Failure::new(Errno::INVAL, format!("{op} is no operation"))),
         };
+        device.may_change()?;
         let mut touched = Vec::new();
         device.each_zone(range(ofst, len), Reported::All, |zone| {
             touched.push((zone.id, zone.kind));
@@ -163,10 +194,13 @@ pub unsafe extern "C" fn zonal_zones_operation(
 }
 
 /// Reads whole blocks from byte `ofst` on and returns how many bytes: all of them.
+///
+/// Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` behind the
+/// end, and where the medium fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_read(
     device: *const ZonalDevice,
-    buf: *mut u8,
+    buf: *mut c_void,
     count: usize,
     ofst: u64,
 ) -> i64 {
@@ -182,10 +216,15 @@ pub unsafe extern "C" fn zonal_read(
 
 /// Writes whole blocks at byte `ofst`, the write pointer of its zone or anywhere in a conventional
 /// zone, and returns how many bytes: all of them.
+///
+/// Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` where
+/// the write pointer is elsewhere, the zone is full or has failed, or the write would cross its end;
+/// `-EOVERFLOW` and `-ETOOMANYREFS` as for operations; `-EBUSY` while a volume is open on this handle;
+/// `-EROFS` on a handle for reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_write(
     device: *const ZonalDevice,
-    buf: *const u8,
+    buf: *const c_void,
     count: usize,
     ofst: u64,
 ) -> i64 {
@@ -194,6 +233,7 @@ pub unsafe extern "C" fn zonal_write(
         let device = unsafe { edge::borrow(device, "the device") }?;
         // SAFETY: the caller's part of the contract.
         let data = unsafe { edge::data(buf, count) }?;
+        device.may_change()?;
         device.device.write(device.block(ofst)?, data)?;
         Ok(count as u64)
     })
@@ -201,10 +241,13 @@ pub unsafe extern "C" fn zonal_write(
 
 /// Writes whole blocks at the write pointer, wherever it is, of the zone that holds byte `ofst`, and
 /// returns the byte where they went.
+///
+/// Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for more
+/// than a drive takes at once; `-EIO` in a conventional zone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_append(
     device: *const ZonalDevice,
-    buf: *const u8,
+    buf: *const c_void,
     count: usize,
     ofst: u64,
 ) -> i64 {
@@ -213,14 +256,15 @@ pub unsafe extern "C" fn zonal_append(
         let device = unsafe { edge::borrow(device, "the device") }?;
         // SAFETY: the caller's part of the contract.
         let data = unsafe { edge::data(buf, count) }?;
-        let geometry = device.device.geometry();
-        let block = device.block(ofst - ofst % geometry.block_size().bytes())?;
-        let at = device.device.append(device.zone(block)?, data)?;
-        Ok(at.get() * geometry.block_size().bytes())
+        device.may_change()?;
+        let at = device.device.append(device.zone_at(ofst)?, data)?;
+        Ok(device.byte(at))
     })
 }
 
 /// Makes everything that returned before this call survive a power cut.
+///
+/// Errors: `-EIO` and what else the drive gives; what was not flushed may be lost then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_flush(device: *const ZonalDevice) -> c_int {
     edge::status(|| {
@@ -283,8 +327,34 @@ fn range(ofst: u64, len: u64) -> (u64, u64) {
 }
 
 impl ZonalDevice {
+    fn of(device: Arc<dyn ZonedDevice>) -> Self {
+        Self { device, is_taken: Arc::default() }
+    }
+
+    /// What it stands for.
+    pub(crate) fn device(&self) -> &Arc<dyn ZonedDevice> {
+        &self.device
+    }
+
+    /// Takes it for a volume or for formatting, if neither has it.
+    pub(crate) fn take(&self) -> Outcome<Taken> {
+        if self.is_taken.swap(true, Ordering::AcqRel) {
+            return Err(Self::taken());
+        }
+        Ok(Taken(Arc::clone(&self.is_taken)))
+    }
+
+    /// Refuses a change of what a volume on the device relies on.
+    pub(crate) fn may_change(&self) -> Outcome<()> {
+        if self.is_taken.load(Ordering::Acquire) { Err(Self::taken()) } else { Ok(()) }
+    }
+
+    fn taken() -> Failure {
+        Failure::new(Errno::BUSY, "a volume is open on this handle of the device")
+    }
+
     /// The block that begins at byte `ofst`.
-    fn block(&self, ofst: u64) -> Outcome<Lba> {
+    pub(crate) fn block(&self, ofst: u64) -> Outcome<Lba> {
         let block = self.device.geometry().block_size().bytes();
         if !ofst.is_multiple_of(block) {
             let text = format!("byte {ofst} is not a multiple of the block size, {block}");
@@ -293,9 +363,15 @@ impl ZonalDevice {
         Ok(Lba::new(ofst / block))
     }
 
-    /// The zone of a block.
-    fn zone(&self, block: Lba) -> Outcome<ZoneId> {
+    /// The byte at which a block begins.
+    pub(crate) fn byte(&self, block: Lba) -> u64 {
+        block.get() * self.device.geometry().block_size().bytes()
+    }
+
+    /// The zone that holds byte `ofst`.
+    pub(crate) fn zone_at(&self, ofst: u64) -> Outcome<ZoneId> {
         let geometry = self.device.geometry();
+        let block = Lba::new(ofst / geometry.block_size().bytes());
         if block.get() >= geometry.block_count().get() {
             return Err(Failure::new(Errno::INVAL, "the zone is beyond the device's end"));
         }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use zonal::DeviceError;
 use zonal::spec::OpenError;
+use zonal_fs::FsError;
 
 /// Why a call fails.
 pub(crate) struct Failure {
@@ -20,6 +21,16 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(errno: Errno, text: impl Into<String>) -> Self {
         Self { errno: errno.raw_os_error(), text: text.into() }
+    }
+
+    /// What a function returns for it.
+    pub(crate) fn code(&self) -> i64 {
+        -i64::from(self.errno)
+    }
+
+    /// Makes it the last error of the calling thread.
+    pub(crate) fn remember(self) {
+        remember(self.text);
     }
 }
 
@@ -40,6 +51,12 @@ impl From<OpenError> for Failure {
     }
 }
 
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Self {
+        Self { errno: error.errno(), text: error.to_string() }
+    }
+}
+
 impl From<zonal_fs::volume::Error> for Failure {
     fn from(error: zonal_fs::volume::Error) -> Self {
         Self { errno: error.errno(), text: error.to_string() }
@@ -53,13 +70,13 @@ thread_local! {
 }
 
 /// What the last function that failed in this thread had to say; an empty string if none did. The
-/// text is valid until the next call of this thread that fails.
+/// text is valid until the next call of this thread that fails. It never fails itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())
 }
 
-/// The version of the library, as "0.1.0".
+/// The version of the library, as "0.1.0". It never fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_version() -> *const c_char {
     const VERSION: &CStr =
@@ -75,8 +92,9 @@ pub(crate) fn count(action: impl FnOnce() -> Outcome<u64>) -> i64 {
     match catch_unwind(AssertUnwindSafe(action)) {
         Ok(Ok(count)) => i64::try_from(count).unwrap_or(i64::MAX),
         Ok(Err(failure)) => {
-            remember(failure.text);
-            -i64::from(failure.errno)
+            let code = failure.code();
+            failure.remember();
+            code
         }
         Err(panic) => {
             remember(format!("internal error, please report it: {}", said(&*panic)));
@@ -172,6 +190,16 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a CS
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
+/// The name of an extended attribute.
+///
+/// # Safety
+///
+/// As for [`text`].
+pub(crate) unsafe fn name<'a>(name: *const c_char) -> Outcome<&'a OsStr> {
+    // SAFETY: the caller says so.
+    Ok(OsStr::from_bytes(unsafe { text(name, "the name") }?.to_bytes()))
+}
+
 /// A path.
 ///
 /// # Safety
@@ -189,13 +217,13 @@ pub(crate) unsafe fn path<'a>(path: *const c_char) -> Outcome<&'a Path> {
 ///
 /// `data` is valid for reading `len` bytes, or NULL, and stays unchanged as long as the result is
 /// used.
-pub(crate) unsafe fn data<'a>(data: *const u8, len: usize) -> Outcome<&'a [u8]> {
+pub(crate) unsafe fn data<'a>(data: *const c_void, len: usize) -> Outcome<&'a [u8]> {
     check_buffer(data, len)?;
     if len == 0 {
         return Ok(&[]);
     }
     // SAFETY: it is not NULL and not too long; the rest the caller says.
-    Ok(unsafe { std::slice::from_raw_parts(data, len) })
+    Ok(unsafe { std::slice::from_raw_parts(data.cast(), len) })
 }
 
 /// The bytes of a buffer to write to.
@@ -204,16 +232,51 @@ pub(crate) unsafe fn data<'a>(data: *const u8, len: usize) -> Outcome<&'a [u8]> 
 ///
 /// `buffer` is valid for writing `len` bytes, or NULL, and nobody else uses it meanwhile. Every byte
 /// is a valid `u8`, whatever it was before.
-pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, len: usize) -> Outcome<&'a mut [u8]> {
+pub(crate) unsafe fn buffer<'a>(buffer: *mut c_void, len: usize) -> Outcome<&'a mut [u8]> {
     check_buffer(buffer, len)?;
     if len == 0 {
         return Ok(&mut []);
     }
     // SAFETY: it is not NULL and not too long; the rest the caller says.
-    Ok(unsafe { std::slice::from_raw_parts_mut(buffer, len) })
+    Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) })
 }
 
-fn check_buffer(buffer: *const u8, len: usize) -> Outcome<()> {
+/// Copies `bytes` to a buffer that has room for them and returns how many they are. With a `size` of
+/// 0 it copies nothing: the caller asks how much room there has to be.
+///
+/// # Safety
+///
+/// As for [`buffer()`].
+pub(crate) unsafe fn fill(bytes: &[u8], place: *mut c_void, size: usize) -> Outcome<u64> {
+    // SAFETY: the caller says so.
+    let room = unsafe { buffer(place, size) }?;
+    if size > 0 {
+        let text = || format!("a buffer of {size} bytes for {}", bytes.len());
+        let room = room.get_mut(..bytes.len()).ok_or_else(|| Failure::new(Errno::RANGE, text()))?;
+        room.copy_from_slice(bytes);
+    }
+    Ok(bytes.len() as u64)
+}
+
+/// The elements of an array, to be read and written.
+///
+/// # Safety
+///
+/// `array` is valid for reading and writing `len` elements, or NULL, and nobody else uses it as long
+/// as the result is used.
+pub(crate) unsafe fn array<'a, T>(array: *mut T, len: usize, what: &str) -> Outcome<&'a mut [T]> {
+    if len == 0 {
+        return Ok(&mut []);
+    }
+    needs(array, what)?;
+    if len.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        return Err(Failure::new(Errno::INVAL, format!("{what} are more than memory has")));
+    }
+    // SAFETY: it is not NULL and not too long; the rest the caller says.
+    Ok(unsafe { std::slice::from_raw_parts_mut(array, len) })
+}
+
+fn check_buffer(buffer: *const c_void, len: usize) -> Outcome<()> {
     if isize::try_from(len).is_err() {
         return Err(Failure::new(Errno::INVAL, "a buffer that is larger than memory"));
     }
@@ -254,7 +317,7 @@ mod tests {
         let empty = unsafe { data(null, 0) };
         assert!(empty.is_ok_and(<[u8]>::is_empty));
         // SAFETY: what is refused is not used.
-        let refused = unsafe { data([0].as_ptr(), usize::MAX) };
+        let refused = unsafe { data([0].as_ptr().cast(), usize::MAX) };
         assert!(refused.is_err());
         // SAFETY: what is refused is not used.
         let refused = unsafe { text(std::ptr::null(), "it") };

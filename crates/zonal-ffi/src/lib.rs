@@ -3,8 +3,10 @@
 //! The header is `include/zonal.h`, made from this source; a test compares them. Two parts:
 //!
 //! - `device`: a drive, by handle, with the structures and numbers of libzbd. A descriptor could not
-//!   stand for a drive file, a layer, or a drive that Linux refuses.
-//! - `volume`: the file system on a drive, by path and by handle: [`zonal_fs::volume`].
+//!   stand for a drive file, a layer, or a drive that Linux refuses. `batch` gives it several requests
+//!   in one call, `format` makes a file system on it.
+//! - `volume`: the file system on a drive, which is [`zonal_fs::volume`]: `names` by path, `file` by
+//!   handle, `attributes` by either.
 //!
 //! What holds for every function, beside what its own documentation says:
 //!
@@ -20,7 +22,12 @@
 #![allow(unsafe_code, reason = "C hands over raw addresses")]
 #![allow(clippy::missing_safety_doc, reason = "one contract for all functions, stated above")]
 
+pub mod attributes;
+pub mod batch;
 pub mod device;
 pub mod edge;
+pub mod file;
+pub mod format;
+pub mod names;
 pub mod types;
 pub mod volume;

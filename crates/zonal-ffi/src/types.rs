@@ -1,7 +1,7 @@
 //! Structures and numbers of the interface. Those of devices are libzbd's, byte for byte, under
 //! names of our own.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use zonal::{Geometry, Zone, ZoneCond, ZoneKind};
 
@@ -70,6 +70,63 @@ pub const ZONAL_OP_OPEN: c_uint = 0x02;
 pub const ZONAL_OP_CLOSE: c_uint = 0x03;
 /// Operation: make zones full.
 pub const ZONAL_OP_FINISH: c_uint = 0x04;
+
+/// Request of a batch: read.
+pub const ZONAL_IO_READ: u32 = 1;
+/// Request of a batch: write at the write pointer.
+pub const ZONAL_IO_WRITE: u32 = 2;
+/// Request of a batch: append to a zone.
+pub const ZONAL_IO_APPEND: u32 = 3;
+/// Request of a batch: flush.
+pub const ZONAL_IO_FLUSH: u32 = 4;
+
+/// File system: Furrow, which has everything that POSIX asks for.
+pub const ZONAL_FURROW: u32 = 0;
+/// File system: zonefs, where every zone is a file.
+pub const ZONAL_ZONEFS: u32 = 1;
+
+/// Formatting: destroy what the device holds.
+pub const ZONAL_MKFS_FORCE: u32 = 1;
+/// Formatting: each run of neighbouring conventional zones is one file of zonefs.
+pub const ZONAL_MKFS_AGGREGATE: u32 = 2;
+
+/// Renaming: fail if something stands at the target.
+pub const ZONAL_RENAME_NOREPLACE: c_uint = 1;
+/// Renaming: swap the two.
+pub const ZONAL_RENAME_EXCHANGE: c_uint = 2;
+/// Renaming: leave a whiteout in the source's place, as overlay file systems do.
+pub const ZONAL_RENAME_WHITEOUT: c_uint = 4;
+
+/// A symbolic link at the end of the path is meant itself.
+pub const ZONAL_NOFOLLOW: c_uint = 0x100;
+/// Fail if the extended attribute exists.
+pub const ZONAL_XATTR_CREATE: c_uint = 1;
+/// Fail if the extended attribute does not exist.
+pub const ZONAL_XATTR_REPLACE: c_uint = 2;
+
+/// In place of nanoseconds: now, whatever the seconds are. The number is that of `UTIME_NOW`.
+pub const ZONAL_UTIME_NOW: u32 = 0x3fff_ffff;
+/// In place of nanoseconds: the time stays, whatever the seconds are. The number is that of
+/// `UTIME_OMIT`.
+pub const ZONAL_UTIME_OMIT: u32 = 0x3fff_fffe;
+
+/// Allocating: the size of the file stays.
+pub const ZONAL_FALLOC_KEEP_SIZE: c_int = 0x01;
+/// Allocating: make a hole instead.
+pub const ZONAL_FALLOC_PUNCH_HOLE: c_int = 0x02;
+/// Allocating: make the range read as zeroes.
+pub const ZONAL_FALLOC_ZERO_RANGE: c_int = 0x10;
+
+/// How long data will live: nothing is known.
+pub const ZONAL_LIFETIME_NONE: c_uint = 0;
+/// How long data will live: it is deleted soon, like a write-ahead log.
+pub const ZONAL_LIFETIME_SHORT: c_uint = 2;
+/// How long data will live: longer than short.
+pub const ZONAL_LIFETIME_MEDIUM: c_uint = 3;
+/// How long data will live: longer than medium.
+pub const ZONAL_LIFETIME_LONG: c_uint = 4;
+/// How long data will live: like the lowest level of an LSM tree.
+pub const ZONAL_LIFETIME_EXTREME: c_uint = 5;
 
 /// What a device is: 128 bytes, as libzbd's `zbd_info`.
 #[derive(Clone, Copy)]
@@ -209,6 +266,67 @@ impl Reported {
     }
 }
 
+/// A request of a batch. Fields that its `op` does not use are ignored.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ZonalIo {
+    /// One of `ZONAL_IO_`.
+    pub op: u32,
+    /// None are defined: 0.
+    pub flags: u32,
+    /// Byte of the device: where to read or write, or any byte of the zone to append to.
+    pub ofst: u64,
+    /// Bytes to read or write: whole blocks.
+    pub count: usize,
+    /// Where to put what is read.
+    pub buf: *mut c_void,
+    /// What to write or append.
+    pub data: *const c_void,
+    /// How it ended, set by `zonal_submit`: the bytes read or written, for an append the byte of the
+    /// device where the data went, for a flush 0, or a negative errno.
+    pub result: i64,
+}
+
+/// How to make a file system. All zeroes mean Furrow with the defaults.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ZonalMkfsOptions {
+    /// `ZONAL_FURROW` or `ZONAL_ZONEFS`.
+    pub fs: u32,
+    /// Any of `ZONAL_MKFS_`.
+    pub flags: u32,
+    /// Its name in UTF-8: at most 64 bytes for Furrow, 63 for zonefs; NULL: none.
+    pub label: *const c_char,
+    /// Its identity; zeroes: a random one.
+    pub uuid: [u8; 16],
+    /// Furrow: percent of the data zones kept back for reclaim, at most 50; 0: 7.
+    pub reserve_percent: u32,
+    /// zonefs: permission bits of the files; 0: 0640.
+    pub perm: u32,
+    /// Zeroes.
+    pub reserved: [u64; 5],
+}
+
+/// A point in time.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ZonalTime {
+    /// Seconds since 1970.
+    pub sec: i64,
+    /// Nanoseconds, `ZONAL_UTIME_NOW` or `ZONAL_UTIME_OMIT`.
+    pub nsec: u32,
+}
+
+/// The times of a file that can be set.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ZonalTimes {
+    /// Last access.
+    pub atime: ZonalTime,
+    /// Last change of the content.
+    pub mtime: ZonalTime,
+}
+
 /// Attributes of a file.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -286,4 +404,4 @@ pub struct ZonalEntry {
 /// What `zonal_list` calls for each entry: with the context that was given. Anything but 0 ends the
 /// listing.
 pub type ZonalEach =
-    Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, entry: *const ZonalEntry) -> c_int>;
+    Option<unsafe extern "C" fn(context: *mut c_void, entry: *const ZonalEntry) -> c_int>;

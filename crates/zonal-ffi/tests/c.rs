@@ -14,6 +14,15 @@ use zonal::profile::Changes;
 use zonal::{Rules, SystemClock};
 use zonal_fs::furrow::{self, MkfsOptions};
 
+/// What the example `zones` prints.
+const ZONES_PRINTS: &str = "\
+10 zones of 3145728 bytes, host-managed
+appended 4096 bytes into zone 1
+zone 1 is implicit-open, 8192 bytes are written
+refused: write at 768, but zone 1 has its write pointer at 770
+10 zones are empty
+";
+
 /// How a program is linked.
 #[derive(Clone, Copy, Debug)]
 enum Way {
@@ -28,29 +37,40 @@ struct Installed {
     place: TempDir,
 }
 
-/// Installs what cargo has built; `None` where there is no C compiler.
+/// Installs what cargo has built by the commands of the guide, in a directory in place of /usr/local;
+/// `None` where there is no C compiler.
 fn install() -> Option<Installed> {
     if Command::new("cc").arg("--version").output().is_err() {
         println!("SKIP: there is no C compiler, cc");
         return None;
     }
     let place = tempfile::tempdir().unwrap();
-    let (here, at) = (Path::new(env!("CARGO_MANIFEST_DIR")), place.path());
-    for folder in ["lib/pkgconfig", "include"] {
-        fs::create_dir_all(at.join(folder)).unwrap();
-    }
-    fs::copy(here.join("include/zonal.h"), at.join("include/zonal.h")).unwrap();
     // Beside the tests: cargo builds the libraries for them.
     let test = std::env::current_exe().unwrap();
-    let built = test.parent().unwrap();
-    fs::copy(built.join("libzonal_c.so"), at.join("lib/libzonal.so.0")).unwrap();
-    std::os::unix::fs::symlink("libzonal.so.0", at.join("lib/libzonal.so")).unwrap();
-    fs::copy(built.join("libzonal_c.a"), at.join("lib/libzonal.a")).unwrap();
-    let config = fs::read_to_string(here.join("zonal.pc.in")).unwrap();
-    let config = config.replace("@prefix@", at.to_str().unwrap());
-    let config = config.replace("@version@", env!("CARGO_PKG_VERSION"));
-    fs::write(at.join("lib/pkgconfig/zonal.pc"), config).unwrap();
+    let (built, at) = (test.parent().unwrap().to_str().unwrap(), place.path().to_str().unwrap());
+    let commands = blocks("sh").remove(0);
+    // Cargo has built, and what ldconfig notes is the machine's.
+    let commands: String = commands
+        .lines()
+        .filter(|line| !line.starts_with("cargo build") && *line != "ldconfig")
+        .map(|line| line.replace("target/release", built).replace("/usr/local", at) + "\n")
+        .collect();
+    succeed(Command::new("sh").args(["-euc", &commands]).current_dir(root()));
     Some(Installed { place })
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What stands in the guide between fences with this word.
+fn blocks(language: &str) -> Vec<String> {
+    let page = fs::read_to_string(root().join("docs/guide/c-library.md")).unwrap();
+    let fence = format!("```{language}\n");
+    page.split(&fence)
+        .skip(1)
+        .map(|rest| rest.split_once("```").expect("the block ends").0.to_owned())
+        .collect()
 }
 
 impl Installed {
@@ -64,6 +84,7 @@ impl Installed {
         let program = self.path(&format!("{way:?}"));
         let mut cc = Command::new("cc");
         cc.args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+        cc.arg("-pedantic");
         cc.arg(&source).arg("-o").arg(&program);
         match way {
             Way::Shared => {
@@ -136,15 +157,7 @@ fn succeed(command: &mut Command) -> String {
 #[test]
 fn a_program_manages_zones() {
     let Some(installed) = install() else { return };
-    let printed = installed.run("examples/zones.c", || None);
-    assert_eq!(
-        printed,
-        "10 zones of 3145728 bytes, host-managed\n\
-         appended 4096 bytes into zone 1\n\
-         zone 1 is implicit-open, 8192 bytes are written\n\
-         refused: write at 768, but zone 1 has its write pointer at 770\n\
-         10 zones are empty\n"
-    );
+    assert_eq!(installed.run("examples/zones.c", || None), ZONES_PRINTS);
 }
 
 #[test]
@@ -162,18 +175,66 @@ fn misuse_is_refused_and_structures_are_those_of_libzbd() {
 }
 
 #[test]
-fn the_header_is_good_for_cpp() {
+fn a_program_formats_a_drive_in_memory() {
     let Some(installed) = install() else { return };
-    let source = installed.path("use.cpp");
-    fs::write(&source, "#include <zonal.h>\nint main() { return zonal_version() == nullptr; }\n")
-        .unwrap();
+    let printed = installed.run("examples/memory.c", || None);
+    assert_eq!(
+        printed,
+        "CURRENT is 000012.log, from memory\nthe second append went to byte 3145728\n"
+    );
+}
+
+#[test]
+fn files_of_a_formatted_drive_are_changed_in_every_way_and_misuse_is_refused() {
+    let Some(installed) = install() else { return };
+    let printed = installed.run("tests/formatted.c", || None);
+    assert_eq!(printed, "files are made, changed and found again\n");
+}
+
+#[test]
+fn requests_of_a_batch_are_performed_and_refused_one_by_one() {
+    let Some(installed) = install() else { return };
+    assert_eq!(installed.run("tests/batch.c", || None), "every request has its result\n");
+}
+
+#[test]
+fn the_header_stands_alone_in_strict_c99() {
+    let Some(installed) = install() else { return };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/header.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wstrict-prototypes", "-Werror"]);
+    compiler.arg(&source).arg("-o").arg(installed.path("c99")).args(installed.of_pkg_config());
+    succeed(&mut compiler);
+    succeed(Command::new(installed.path("c99")).env("LD_LIBRARY_PATH", installed.path("lib")));
+}
+
+#[test]
+fn a_cpp_program_uses_files_and_zones() {
+    let Some(installed) = install() else { return };
     let Ok(_) = Command::new("c++").arg("--version").output() else {
         println!("SKIP: there is no C++ compiler, c++");
         return;
     };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program.cpp");
     let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-Wall", "-Wextra", "-Werror"]).arg(&source);
-    compiler.arg("-o").arg(installed.path("use")).args(installed.of_pkg_config());
+    compiler.args(["-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror"]).arg(&source);
+    compiler.arg("-o").arg(installed.path("cpp")).args(installed.of_pkg_config());
     succeed(&mut compiler);
-    succeed(Command::new(installed.path("use")).env("LD_LIBRARY_PATH", installed.path("lib")));
+    let mut program = Command::new(installed.path("cpp"));
+    let printed = succeed(program.env("LD_LIBRARY_PATH", installed.path("lib")));
+    assert_eq!(printed, "files and zones from C++\n");
+}
+
+#[test]
+fn the_guide_shows_the_code_of_the_examples_and_what_they_print() {
+    let examples: String = ["files", "memory", "zones"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.c")))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .concat();
+    let shown = blocks("c");
+    assert!(shown.len() >= 4);
+    for block in shown {
+        assert!(examples.contains(&block), "no example has this code:\n{block}");
+    }
+    assert_eq!(blocks("text"), [ZONES_PRINTS]);
 }

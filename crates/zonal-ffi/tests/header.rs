@@ -9,7 +9,9 @@ fn the_header_is_that_of_the_source() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("cbindgen.toml");
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["edge", "types", "device", "volume"] {
+    let files =
+        ["edge", "types", "device", "batch", "format", "volume", "names", "file", "attributes"];
+    for file in files {
         builder = builder.with_src(here.join(format!("src/{file}.rs")));
     }
     let mut made = Vec::new();

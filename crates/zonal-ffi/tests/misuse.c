@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zonal.h>
+#include "expect.h"
 
 /* Those of libzbd 2: names of the fields aside, what is compiled for the one reads the other. */
 _Static_assert(sizeof(struct zonal_info) == 128, "info");
@@ -22,16 +23,6 @@ _Static_assert(offsetof(struct zonal_zone, type) == 36, "type");
 _Static_assert(offsetof(struct zonal_zone, cond) == 40, "cond");
 
 _Static_assert(sizeof(struct zonal_volume_options) == 64, "options");
-
-#define EXPECT(value, expected)                                                               \
-	do {                                                                                  \
-		long long got = (value), want = (expected);                                   \
-		if (got != want) {                                                            \
-			fprintf(stderr, "line %d: %s is %lld, not %lld: %s\n", __LINE__,      \
-				#value, got, want, zonal_last_error());                       \
-			exit(EXIT_FAILURE);                                                   \
-		}                                                                             \
-	} while (0)
 
 static int stop_at_once(void *context, const struct zonal_entry *entry)
 {
