@@ -746,16 +746,19 @@ int zonal_flush(const struct zonal_device *device);
 
 /*
  The name of a model, or its abbreviation if `brief` is not 0.
+ For another number it is `unknown`, or `??`; the function never fails.
  */
 const char *zonal_device_model_str(unsigned int model, int brief);
 
 /*
  The name of a zone type, or its abbreviation if `brief` is not 0.
+ For another number it is `unknown`, or `??`; the function never fails.
  */
 const char *zonal_zone_type_str(unsigned int type, int brief);
 
 /*
  The name of a zone condition, or its abbreviation if `brief` is not 0.
+ For another number it is `unknown`, or `??`; the function never fails.
  */
 const char *zonal_zone_cond_str(unsigned int cond, int brief);
 
@@ -779,8 +782,8 @@ int64_t zonal_submit(const struct zonal_device *device,
 /*
  Makes a file system on an open device: resets its zones and writes an empty file system, which is
  durable when this returns. NULL for `options` means Furrow with the defaults. The root directory of
- Furrow belongs to the user of this process. What the device holds is kept safe: without
- `ZONAL_MKFS_FORCE` only a device that holds nothing is formatted.
+ Furrow belongs to the user of this process. Without `ZONAL_MKFS_FORCE` it formats only a device that
+ holds nothing.
 
  `zonal_volume_open_on` then mounts it.
 
@@ -927,7 +930,7 @@ int zonal_link(const struct zonal_volume *volume,
  Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that leads
  to. A target with a leading slash starts at the root of the volume.
 
- Errors: `-EEXIST`; `-ENAMETOOLONG`; `-ENOENT` for an empty target; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
 int zonal_symlink(const struct zonal_volume *volume,
                   const char *target,
@@ -1035,7 +1038,7 @@ int zonal_file_fallocate(const struct zonal_file *file,
                          uint64_t len);
 
 /*
- Says how long what is written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
+ Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
  those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute `user.zonal.lifetime`;
  set on a directory by `zonal_setxattr`, that attribute is handed down to what is created there.
 

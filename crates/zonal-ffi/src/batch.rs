@@ -73,7 +73,7 @@ pub unsafe extern "C" fn zonal_submit(
     })
 }
 
-/// What a request asks for.
+/// The operation that a request asks for.
 ///
 /// # Safety
 ///
@@ -119,8 +119,8 @@ enum Changes {
     No,
 }
 
-/// Refuses a batch that fills memory which another of its buffers, or the array, takes too: no two
-/// requests may see each other's bytes while they are performed.
+/// Refuses a batch in which the buffer of a read shares memory with another buffer, or with the array:
+/// Rust code that fills a buffer must have it alone.
 fn check_overlaps(ios: &[ZonalIo]) -> Outcome<()> {
     let array = ios.as_ptr_range();
     let array = Span { bytes: array.start.addr()..array.end.addr(), changes: Changes::Yes };
@@ -130,7 +130,7 @@ fn check_overlaps(ios: &[ZonalIo]) -> Outcome<()> {
             ZONAL_IO_WRITE | ZONAL_IO_APPEND => (io.data.addr(), Changes::No),
             _ => return None,
         };
-        // What has no bytes overlaps nothing; what is NULL or too long is refused by itself.
+        // A buffer of no bytes overlaps nothing, and `op` refuses one that is NULL or too long.
         let end = start.checked_add(io.count)?;
         (start > 0 && end > start).then_some(Span { bytes: start..end, changes })
     });

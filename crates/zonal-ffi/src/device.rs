@@ -24,7 +24,7 @@ const ZONES: usize = 1024;
 /// An open device.
 pub struct ZonalDevice {
     device: Arc<dyn ZonedDevice>,
-    /// Whether something has it to itself.
+    /// Whether a volume, or its formatting, has the device to itself.
     is_taken: Arc<AtomicBool>,
 }
 
@@ -275,6 +275,7 @@ pub unsafe extern "C" fn zonal_flush(device: *const ZonalDevice) -> c_int {
 }
 
 /// The name of a model, or its abbreviation if `brief` is not 0.
+/// For another number it is `unknown`, or `??`; the function never fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_device_model_str(model: c_uint, brief: c_int) -> *const c_char {
     let names = match model {
@@ -287,6 +288,7 @@ pub extern "C" fn zonal_device_model_str(model: c_uint, brief: c_int) -> *const 
 }
 
 /// The name of a zone type, or its abbreviation if `brief` is not 0.
+/// For another number it is `unknown`, or `??`; the function never fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_zone_type_str(r#type: c_uint, brief: c_int) -> *const c_char {
     let names = match r#type {
@@ -299,6 +301,7 @@ pub extern "C" fn zonal_zone_type_str(r#type: c_uint, brief: c_int) -> *const c_
 }
 
 /// The name of a zone condition, or its abbreviation if `brief` is not 0.
+/// For another number it is `unknown`, or `??`; the function never fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_zone_cond_str(cond: c_uint, brief: c_int) -> *const c_char {
     let names = match u8::try_from(cond).ok().and_then(ZoneCond::from_code) {
@@ -331,7 +334,7 @@ impl ZonalDevice {
         Self { device, is_taken: Arc::default() }
     }
 
-    /// What it stands for.
+    /// The device that the handle stands for.
     pub(crate) fn device(&self) -> &Arc<dyn ZonedDevice> {
         &self.device
     }
@@ -344,7 +347,7 @@ impl ZonalDevice {
         Ok(Taken(Arc::clone(&self.is_taken)))
     }
 
-    /// Refuses a change of what a volume on the device relies on.
+    /// Refuses a change of the device while a volume relies on its content.
     pub(crate) fn may_change(&self) -> Outcome<()> {
         if self.is_taken.load(Ordering::Acquire) { Err(Self::taken()) } else { Ok(()) }
     }

@@ -161,7 +161,7 @@ pub unsafe extern "C" fn zonal_file_fallocate(
     })
 }
 
-/// Says how long what is written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
+/// Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
 /// those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute `user.zonal.lifetime`;
 /// set on a directory by `zonal_setxattr`, that attribute is handed down to what is created there.
 ///
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn zonal_file_unlock(file: *const ZonalFile) -> c_int {
 }
 
 impl ZonalFile {
-    /// What it stands for.
+    /// The file that the handle stands for.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }

@@ -15,7 +15,7 @@ use crate::types::{
     ZONAL_FURROW, ZONAL_MKFS_AGGREGATE, ZONAL_MKFS_FORCE, ZONAL_ZONEFS, ZonalMkfsOptions,
 };
 
-/// What is in force where the caller gives no options.
+/// The options in force where the caller gives none.
 const DEFAULTS: ZonalMkfsOptions = ZonalMkfsOptions {
     fs: ZONAL_FURROW,
     flags: 0,
@@ -28,8 +28,8 @@ const DEFAULTS: ZonalMkfsOptions = ZonalMkfsOptions {
 
 /// Makes a file system on an open device: resets its zones and writes an empty file system, which is
 /// durable when this returns. NULL for `options` means Furrow with the defaults. The root directory of
-/// Furrow belongs to the user of this process. What the device holds is kept safe: without
-/// `ZONAL_MKFS_FORCE` only a device that holds nothing is formatted.
+/// Furrow belongs to the user of this process. Without `ZONAL_MKFS_FORCE` it formats only a device that
+/// holds nothing.
 ///
 /// `zonal_volume_open_on` then mounts it.
 ///

@@ -147,7 +147,7 @@ pub unsafe extern "C" fn zonal_link(
 /// Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that leads
 /// to. A target with a leading slash starts at the root of the volume.
 ///
-/// Errors: `-EEXIST`; `-ENAMETOOLONG`; `-ENOENT` for an empty target; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+/// Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_symlink(
     volume: *const ZonalVolume,

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn zonal_volume_open_on(
     })
 }
 
-/// What is in force where the caller gives no options.
+/// The options in force where the caller gives none.
 const DEFAULTS: ZonalVolumeOptions = ZonalVolumeOptions { memory: 0, reserved: [0; 7] };
 
 unsafe fn open(
@@ -104,7 +104,7 @@ unsafe fn open(
     Ok(())
 }
 
-/// How to mount, from what the caller gives.
+/// The way to mount that the caller asks for.
 fn options_of(flags: c_int, given: &ZonalVolumeOptions) -> Outcome<VolumeOptions> {
     if given.reserved != [0; 7] {
         return Err(Failure::new(Errno::INVAL, "an option that this version does not have"));

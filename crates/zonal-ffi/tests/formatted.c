@@ -125,7 +125,13 @@ static void formats_zonefs(void)
 	EXPECT(zonal_file_set_lifetime(zone, ZONAL_LIFETIME_SHORT), -EOPNOTSUPP);
 	EXPECT(zonal_file_fallocate(zone, 0, 0, 4096), -EOPNOTSUPP);
 	EXPECT(zonal_link(volume, "seq/3", "seq/link") < 0, 1);
+	EXPECT(zonal_truncate(volume, "seq/3", 4096), -EPERM);
 	EXPECT(zonal_truncate(volume, "seq/3", 0), 0);
+	EXPECT(zonal_unlink(volume, "seq/3"), -EPERM);
+	EXPECT(zonal_setxattr(volume, "seq/3", "user.x", "x", 1, 0), -EOPNOTSUPP);
+	EXPECT(zonal_getxattr(volume, "seq/3", "user.x", NULL, 0, 0), -EOPNOTSUPP);
+	EXPECT(zonal_removexattr(volume, "seq/3", "user.x", 0), -EOPNOTSUPP);
+	EXPECT(zonal_file_get_lifetime(zone), -EOPNOTSUPP);
 	EXPECT(zonal_file_close(zone), 0);
 	EXPECT(zonal_volume_close(volume), 0);
 	EXPECT(zonal_close(device), 0);
@@ -366,6 +372,67 @@ static void contents(const struct zonal_volume *volume)
 	EXPECT(zonal_file_close(file), 0);
 }
 
+/* The errors that the header promises, where no other test has met them. */
+static void promised_errors(const struct zonal_volume *volume)
+{
+	static char text[5000];
+	struct zonal_file *file = NULL;
+
+	EXPECT(zonal_mkdir(volume, "full", 0755), 0);
+	EXPECT(zonal_mkdir(volume, "full/below", 0755), 0);
+	EXPECT(zonal_unlink(volume, "full"), -EISDIR);
+	EXPECT(zonal_unlink(volume, "missing"), -ENOENT);
+	EXPECT(zonal_rmdir(volume, "full"), -ENOTEMPTY);
+	EXPECT(zonal_rmdir(volume, "missing"), -ENOENT);
+	EXPECT(zonal_rmdir(volume, "/"), -EINVAL);
+	EXPECT(zonal_rename(volume, "full", "full/below/self"), -EINVAL);
+	EXPECT(zonal_rename(volume, "file", "full"), -EISDIR);
+	EXPECT(zonal_rename(volume, "full/below", "full"), -ENOTEMPTY);
+	EXPECT(zonal_rename(volume, "missing", "full"), -ENOENT);
+	EXPECT(zonal_symlink(volume, "", "void"), -EINVAL);
+	memset(text, 'x', sizeof(text) - 1);
+	EXPECT(zonal_symlink(volume, text, "long"), -ENAMETOOLONG);
+	text[256] = '\0';
+	EXPECT(zonal_mkdir(volume, text, 0755), -ENAMETOOLONG);
+	EXPECT(zonal_getxattr(volume, "file", text, NULL, 0, 0), -ERANGE);
+	text[255] = '\0';
+	EXPECT(zonal_mkdir(volume, text, 0755), 0);
+	EXPECT(zonal_readlink(volume, "missing", NULL, 0), -ENOENT);
+	EXPECT(zonal_list(volume, "missing", count_entries, NULL), -ENOENT);
+	EXPECT(zonal_lstat(volume, "file/below", NULL), -ENOTDIR);
+	EXPECT(zonal_file_open(volume, "full", O_RDWR, 0, &file), -EISDIR);
+	EXPECT(zonal_file_open(volume, "link", O_RDONLY, 0, &file), -EINVAL);
+	EXPECT(zonal_file_open(volume, "loop", O_RDONLY, 0, &file), -ELOOP);
+	EXPECT(zonal_file_open(volume, "/", O_RDWR | O_TMPFILE, 0600, &file), -EOPNOTSUPP);
+}
+
+/* The same of zones. */
+static void promised_errors_of_zones(void)
+{
+	static const uint8_t block[4096] = { 1 };
+	static uint8_t found[4096];
+	const uint64_t zone = 3 << 20;
+	struct zonal_device *device = NULL;
+
+	EXPECT(zonal_open("mem:zone=3M,zones=10,conventional=2,open=1,active=2", O_RDWR, NULL, &device), 0);
+	EXPECT(zonal_append(device, block, sizeof(block), 0), -EIO);
+	EXPECT(zonal_read(device, found, sizeof(found), 10 * zone), -EIO);
+	EXPECT(zonal_zones_operation(device, ZONAL_OP_FINISH, 3 * zone, 1), 0);
+	EXPECT(zonal_zones_operation(device, ZONAL_OP_OPEN, 3 * zone, 1), -EIO);
+	EXPECT(zonal_write(device, block, sizeof(block), 3 * zone), -EIO);
+	EXPECT(zonal_zones_operation(device, ZONAL_OP_OPEN, 4 * zone, 1), 0);
+	EXPECT(zonal_append(device, block, sizeof(block), 5 * zone), -ETOOMANYREFS);
+	EXPECT(zonal_zones_operation(device, ZONAL_OP_CLOSE, 4 * zone, 1), 0);
+	EXPECT(zonal_append(device, block, sizeof(block), 4 * zone), 4 * zone);
+	EXPECT(zonal_append(device, block, sizeof(block), 5 * zone), 5 * zone);
+	EXPECT(zonal_append(device, block, sizeof(block), 6 * zone), -EOVERFLOW);
+	EXPECT(zonal_close(device), 0);
+	EXPECT(zonal_open("mem:zone=3M,zones=64", O_RDONLY, NULL, &device), 0);
+	EXPECT(zonal_append(device, block, sizeof(block), zone), -EROFS);
+	EXPECT(zonal_mkfs(device, NULL), -EROFS);
+	EXPECT(zonal_close(device), 0);
+}
+
 int main(void)
 {
 	struct zonal_device *device = NULL;
@@ -382,6 +449,8 @@ int main(void)
 	attributes(volume);
 	extended_attributes(volume);
 	contents(volume);
+	promised_errors(volume);
+	promised_errors_of_zones();
 	EXPECT(zonal_volume_statvfs(volume, &space), 0);
 	EXPECT(space.blocks_free > 0 && space.blocks_free < space.blocks, 1);
 	EXPECT(zonal_volume_close(volume), 0);

@@ -62,7 +62,7 @@ impl Write for &File {
         }
     }
 
-    /// Does nothing: what was written is there for every reader. [`File::sync_data`] makes it durable.
+    /// Does nothing: every reader sees written data already. [`File::sync_data`] makes it durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Write for File {
         (&*self).write_vectored(buffers)
     }
 
-    /// Does nothing: what was written is there for every reader. [`File::sync_data`] makes it durable.
+    /// Does nothing: every reader sees written data already. [`File::sync_data`] makes it durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
