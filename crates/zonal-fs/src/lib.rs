@@ -33,6 +33,10 @@
 //! holds. Drives come from [`zonal::spec`], and those of the kernel from the crate `zonal-linux`.
 
 #![forbid(unsafe_code)]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "the maps of modules are for readers of the source"
+)]
 
 pub mod acl;
 pub mod error;

@@ -2,7 +2,7 @@
 //!
 //! A thread that waits for an answer cannot be killed, and as long as it lives, what this process
 //! has open is open: had the answering threads been killed before it, nothing would ever end it. So
-//! a thread makes such calls that has a [table of its own](alone) of open files, without the
+//! a thread makes such calls that has a table of its own (`alone`) of open files, without the
 //! connection of the mount. When all other threads are gone, that closes, and the kernel answers
 //! what is left.
 

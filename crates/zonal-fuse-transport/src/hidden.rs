@@ -2,7 +2,7 @@
 //!
 //! To name a file of the hidden mount to the kernel it has to be open, so this process makes
 //! requests that its own threads answer. So one thread makes all these requests, and it has a
-//! [table of its own](alone) of open files, without the connection of the hidden mount; `apart`
+//! table of its own (`alone`) of open files, without the connection of the hidden mount; `apart`
 //! says why.
 //!
 //! The same thread ends the hidden mount when the other one has ended, though programs may have files of it open: the

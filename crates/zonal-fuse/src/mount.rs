@@ -8,7 +8,7 @@
 //!
 //! # Block devices
 //! A file system that is written on a block device of its own is mounted as `fuseblk` where the
-//! kernel passes sync(1) on to such a mount ([`passes_sync`]). The kernel opens the device
+//! kernel passes sync(1) on to such a mount (`passes_sync`). The kernel opens the device
 //! exclusively then, and so do we from when we open it until we mount: the claim is [handed
 //! over](zonal::Claim::hand_over). Whoever takes the device in between makes mount(2) fail, and
 //! nothing has been written since. umount(2) waits for our answer to its last request, which is
