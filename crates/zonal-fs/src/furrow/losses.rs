@@ -3,13 +3,14 @@
 //! The rows of zones show whether anything can be lost. Only if so are the rows of all files read,
 //! a few at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zonal::{Zone, ZoneCond, ZoneId};
 
 use super::format::row::{ExtentRow, InodeRow, Place, Row, SharedPlace, decode};
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
 use super::io::Drive;
+use super::paths::Paths;
 use super::table::key::{Key, RowKind};
 use super::table::view::View;
 use super::table::view::scan::Scanned;
@@ -28,7 +29,7 @@ pub struct Loss {
     pub zone: ZoneId,
     /// Why they are gone.
     pub why: &'static str,
-    /// A path that leads to the file, if one does; a mount does not look for it.
+    /// A path that leads to the file, if one does.
     pub path: Option<String>,
 }
 
@@ -106,11 +107,36 @@ impl Losses {
         Ok(losses)
     }
 
+    /// Finds out where the files are, which takes a pass over all entries. What cannot be read leads
+    /// nowhere.
+    pub(super) fn find_paths(&mut self, drive: &Drive, view: &View) {
+        if self.found.is_empty() {
+            return;
+        }
+        let wanted: BTreeSet<u64> = self.found.iter().map(|loss| loss.ino.get()).collect();
+        let mut entries = BTreeMap::new();
+        let read = each_row(drive, view, (RowKind::Inode, RowKind::Extent), &mut |key, row| {
+            if let Row::Entry(row, name) = row
+                && wanted.contains(&row.ino.get())
+            {
+                entries.entry(row.ino.get()).or_insert_with(|| (key.owner(), name.into()));
+            }
+        });
+        if let Err(error) = read {
+            tracing::debug!(%error, "not all paths of lost data are found");
+        }
+        let mut paths = Paths::of(entries);
+        for loss in &mut self.found {
+            loss.path = paths.path((drive, view), loss.ino);
+        }
+    }
+
     /// Says so in the log.
     pub(super) fn log(&self) {
         for loss in &self.found {
+            let file = loss.path.clone().unwrap_or_else(|| format!("inode {}", loss.ino));
             tracing::error!(
-                inode = %loss.ino, offset = loss.offset, bytes = loss.len, zone = %loss.zone,
+                file, offset = loss.offset, bytes = loss.len, zone = %loss.zone,
                 "data is lost: {}", loss.why
             );
         }

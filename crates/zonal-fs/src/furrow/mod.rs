@@ -25,6 +25,7 @@
 //! | [`step`] | what is done in the background, and when? |
 //! | `sync` | which locks does all this take, and how does a test decide who gets them? |
 //! | [`stats`], [`meters`] | what does a mount do and hold, in numbers? |
+//! | [`paths`] | where does a file lie, for a message about it? |
 //! | `mkfs`, [`mod@division`], `check`, `dump` | the tools |
 
 mod alloc;
@@ -68,6 +69,7 @@ mod ops;
 mod options;
 mod owners;
 mod pace;
+mod paths;
 mod place;
 mod planted;
 mod read;
@@ -251,9 +253,10 @@ impl Furrow {
         layout.limit(&options);
         let drive = Drive::new(device, layout);
         let mut problems = Problems::default();
-        let loaded = recover::read_base(&drive, options.planted, &mut problems)?;
+        let mut loaded = recover::read_base(&drive, options.planted, &mut problems)?;
         refuse_broken(&problems, &loaded.table.view, options.access)?;
         tracing::debug!(batches = loaded.batches, "journal replayed");
+        loaded.losses.find_paths(&drive, &loaded.table.view);
         loaded.losses.log();
         let mut facts = RecoveryFacts::of(&drive, &loaded, &problems);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;

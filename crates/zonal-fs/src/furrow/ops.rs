@@ -19,6 +19,10 @@ impl FileSystem for Furrow {
         if self.is_read_only() { Access::ReadOnly } else { Access::ReadWrite }
     }
 
+    fn path(&self, ino: Ino) -> Option<String> {
+        self.known_path(ino)
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.find_entry(parent, name)
     }
@@ -89,7 +93,7 @@ impl FileSystem for Furrow {
     ) -> Result<usize> {
         self.read_file(ino, offset, buffer, flags).inspect_err(|error| {
             if matches!(error, FsError::Checksum { .. } | FsError::Device(_)) {
-                tracing::error!(inode = %ino, offset, %error, "a read failed");
+                tracing::error!(file = self.named(ino), offset, %error, "a read failed");
             }
         })
     }

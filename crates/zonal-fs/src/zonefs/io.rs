@@ -254,7 +254,8 @@ impl ZoneFs {
     }
 
     fn write_failed(&self, file: &ZoneFile, writer: &mut Writer, error: DeviceError) -> FsError {
-        tracing::error!(zone = file.zone.get(), %error, "writing failed");
+        let name = self.tree.path(file);
+        tracing::error!(file = name, zone = file.zone.get(), %error, "writing failed");
         self.find_out(file, writer, Failed::Write);
         FsError::of_zone(error)
     }

@@ -208,6 +208,11 @@ impl ZoneFs {
         self.tree.file(ino).map(ZoneFile::health)
     }
 
+    /// The identity that mkzonefs gave it.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
+    }
+
     /// The options in force.
     pub fn options(&self) -> MountOptions {
         *self.options.read().unwrap_or_else(PoisonError::into_inner)

@@ -39,6 +39,14 @@ impl FileSystem for ZoneFs {
         self.access.get()
     }
 
+    fn path(&self, ino: Ino) -> Option<String> {
+        match self.tree.node(ino).ok()? {
+            Node::Root => Some("/".to_owned()),
+            Node::Group(group) => Some(format!("/{}", group.name())),
+            Node::File(file) => Some(self.tree.path(file)),
+        }
+    }
+
     fn open(&self, ino: Ino, purpose: OpenFor) -> Result<()> {
         match self.tree.node(ino)? {
             Node::File(file) => self.open_file(file, purpose),

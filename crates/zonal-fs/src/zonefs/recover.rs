@@ -37,8 +37,8 @@ impl ZoneFs {
         let (cond_health, data) = match self.look(file) {
             Ok(found) => found,
             Err(error) => {
-                let zone = file.zone.get();
-                tracing::error!(zone, %error, "the zone cannot be reported");
+                let (name, zone) = (self.tree.path(file), file.zone.get());
+                tracing::error!(file = name, zone, %error, "the zone cannot be reported");
                 return self.become_read_only();
             }
         };
@@ -49,7 +49,10 @@ impl ZoneFs {
         }
         let outcome = decide(self.options().errors, health, size, data);
         let (zone, new_size) = (file.zone.get(), outcome.size);
-        tracing::warn!(zone, ?cond_health, size, data, new_size, health = ?outcome.health, "zone file");
+        tracing::warn!(
+            file = self.tree.path(file), zone, ?cond_health, size, data, new_size,
+            health = ?outcome.health, "a zone file after a failure"
+        );
         file.degrade(outcome.health);
         if outcome.health != Health::Good {
             // It is not open any more, and will not be closed.

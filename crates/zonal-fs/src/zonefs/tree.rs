@@ -124,6 +124,16 @@ impl Tree {
         self.files.get(*self.by_zone.get(zone)? as usize)
     }
 
+    /// The path of a file.
+    pub(super) fn path(&self, file: &ZoneFile) -> String {
+        let index = self.by_zone[file.zone.index()] as usize;
+        let first = match file.group {
+            Group::Conventional => 0,
+            Group::Sequential => self.conventional,
+        };
+        format!("/{}/{}", file.group.name(), index - first)
+    }
+
     /// Finds a name in a directory.
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Ino> {
         if name.len() > NAME_MAX {

@@ -106,7 +106,8 @@ impl ZoneFs {
                 self.in_use.account(file, writer);
             }
             Err(error) => {
-                tracing::error!(zone = file.zone.get(), %error, "closing the zone failed");
+                let (name, zone) = (self.tree.path(file), file.zone.get());
+                tracing::error!(file = name, zone, %error, "closing the zone failed");
                 self.find_out(file, writer, super::recover::Failed::Read);
                 if writer.held == Held::Open {
                     // Zones that stay open would keep others from being written.

@@ -119,6 +119,10 @@ fn a_zone_that_lost_its_data_costs_the_files_in_it_at_most() {
         drive.manage(Select::One(zone), ZoneAction::Reset).expect("every zone can be reset");
         let fs = mount(&drive).unwrap_or_else(|error| fail(&error.to_string()));
         let losses = fs.losses().to_vec();
+        for loss in &losses {
+            let is_path = loss.path.as_deref().is_some_and(|path| path.starts_with('/'));
+            assert!(is_path && fs.named(loss.ino).starts_with(['/', 'i']), "zone {zone}: {loss:?}");
+        }
         let (right, lost) = compare_files(&fs, &start.tree());
         assert_eq!(lost > 0, !losses.is_empty(), "zone {zone}: {losses:?}");
         zones_lost += u32::from(lost > 0);

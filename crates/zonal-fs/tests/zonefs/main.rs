@@ -327,3 +327,15 @@ fn a_read_error_on_a_good_zone_changes_nothing() {
     assert_eq!(fs.access(), Access::ReadWrite);
     assert_eq!(fs.getattr(file).unwrap().size, BLOCK);
 }
+
+#[test]
+fn a_message_calls_a_file_by_its_path() {
+    let (_device, fs) = fresh("zones=8,zone=3M,conventional=3", MountOptions::default());
+    let path = |ino| FileSystem::path(&fs, ino);
+    assert_eq!(path(fs.root()).as_deref(), Some("/"));
+    // The super block has the first zone.
+    assert_eq!(path(fs.file(Group::Conventional, 1).unwrap()).as_deref(), Some("/cnv/1"));
+    assert_eq!(path(seq(&fs, 0)).as_deref(), Some("/seq/0"));
+    assert_eq!(path(seq(&fs, 4)).as_deref(), Some("/seq/4"));
+    assert_eq!(fs.named(Ino::new(12_345)), "inode 12345");
+}

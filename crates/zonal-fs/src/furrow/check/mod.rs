@@ -11,7 +11,7 @@
 //! | [`names`] | can large directories be searched by name? |
 //! | [`shared`] | do shared extents have the references that they say? |
 //! | [`zones`], [`data`] | do blocks have one owner each, is it listed, and is the data right? |
-//! | [`lost`], [`paths`] | which files are hurt, where are they, and what can be said nevertheless? |
+//! | [`lost`], [`paths`](super::paths) | which files are hurt, where are they, and what can be said nevertheless? |
 
 mod data;
 mod links;
@@ -19,7 +19,6 @@ mod lost;
 mod names;
 mod orphans;
 mod pass;
-mod paths;
 mod reach;
 mod shared;
 mod survey;
@@ -27,24 +26,24 @@ mod survey;
 mod tests;
 mod zones;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zonal::ZonedDevice;
 
-use super::format::row::{Place, ZoneRow};
+use super::format::row::{Place, Row, ZoneRow};
 use super::invariant::{Problem, Problems};
 use super::io::Drive;
 use super::losses::{Loss, Losses};
 use super::names::NameKey;
+use super::paths::Paths;
 use super::planted::Planted;
 use super::recover::{self, Opened};
 use super::superlog;
-use super::table::key::Key;
+use super::table::key::{Key, RowKind};
 use super::table::verify::check_levels;
 use crate::vfs::{Ino, Result};
-use pass::Source;
-use paths::Paths;
+use pass::{Item, Source};
 pub(super) use reach::Inos;
 use survey::{Found, Survey, Surveyed};
 
@@ -243,14 +242,35 @@ fn add_paths(source: &mut Source<'_>, problems: &mut Problems, losses: &mut Loss
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut paths = Paths::find(source, &wanted)?;
+    let mut paths = Paths::of(entries_of(source, &wanted)?);
+    let rows = (source.drive, source.view);
     for problem in &mut problems.found {
-        problem.path = problem.ino.and_then(|ino| paths.path(source, ino));
+        problem.path = problem.ino.and_then(|ino| paths.path(rows, ino));
     }
     for loss in &mut losses.found {
-        loss.path = paths.path(source, loss.ino);
+        loss.path = paths.path(rows, loss.ino);
     }
     Ok(())
+}
+
+/// An entry that leads to each of these inodes, by one pass over all entries.
+fn entries_of(
+    source: &mut Source<'_>,
+    wanted: &BTreeSet<u64>,
+) -> Result<BTreeMap<u64, (u64, Box<[u8]>)>> {
+    let mut entries = BTreeMap::new();
+    if wanted.iter().all(|&ino| ino == Ino::ROOT.get()) {
+        return Ok(entries);
+    }
+    let range = (Key::BASE_END, Key::new(RowKind::Extent, 0, 0));
+    source.pass(CheckPhase::Paths, range, &mut |item| {
+        if let Item::Row(key, Row::Entry(row, name), _) = item
+            && wanted.contains(&row.ino.get())
+        {
+            entries.entry(row.ino.get()).or_insert_with(|| (key.owner(), name.into()));
+        }
+    })?;
+    Ok(entries)
 }
 
 fn report(
