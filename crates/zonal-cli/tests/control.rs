@@ -255,7 +255,7 @@ fn metrics_are_served_as_long_as_it_is_mounted() {
     let mounted = "zonal_mount{type=\"zonefs\",access=\"read-write\",transport=\"";
     assert!(answer.contains(mounted), "{answer}");
     assert!(
-        answer.contains("zonal_operation_duration_seconds_count{operation=\"open\"}"),
+        answer.contains("zonal_operation_duration_seconds_count{operation=\"open\",mount=\"/"),
         "{answer}"
     );
     assert_eq!(mount.stat("metrics"), format!("127.0.0.1:{port}"));

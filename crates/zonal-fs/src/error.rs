@@ -99,7 +99,7 @@ pub enum FsError {
         message: String,
     },
     /// What was read is not what was written.
-    #[error("checksum mismatch in inode {ino} at byte {offset} (zone {zone}, block {block})")]
+    #[error("checksum mismatch at byte {offset} (zone {zone}, block {block})")]
     Checksum {
         /// The file.
         ino: Ino,

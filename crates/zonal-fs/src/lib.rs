@@ -43,6 +43,7 @@ pub mod error;
 pub mod furrow;
 pub mod lifetime;
 pub mod mkfs;
+pub mod named;
 pub mod options;
 pub mod protect;
 pub mod rules;

@@ -445,15 +445,10 @@ pub trait FileSystem: Send + Sync {
     /// Takes back one [`open`](Self::open).
     fn close(&self, _ino: Ino, _purpose: OpenFor) {}
 
-    /// A path that leads to an inode, for messages: only if it is known without asking the drive, and
+    /// A path that leads to an inode, for messages ([`Named`](crate::named::Named)): only if it is known without asking the drive, and
     /// with control characters escaped.
     fn path(&self, _ino: Ino) -> Option<String> {
         None
-    }
-
-    /// What messages call an inode: its path, or its number where no path is known.
-    fn named(&self, ino: Ino) -> String {
-        self.path(ino).unwrap_or_else(|| format!("inode {ino}"))
     }
 
     /// Finds `name` in a directory. `.` and `..` are answered too.

@@ -27,6 +27,7 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use zonal::spec::Stack;
@@ -74,6 +75,8 @@ pub struct Control {
     served: OnceLock<Served>,
     /// With which message it has panicked.
     panicked: OnceLock<String>,
+    /// Where it is mounted.
+    point: OnceLock<PathBuf>,
     /// Whether the device can be written to at all.
     device_access: Access,
     /// Owner of the directory: user and group.
@@ -102,6 +105,7 @@ impl Control {
             options: OnceLock::new(),
             served: OnceLock::new(),
             panicked: OnceLock::new(),
+            point: OnceLock::new(),
             owner: (uid.as_raw(), gid.as_raw()),
             born: Timestamp::from_ns(clock.wall_ns()),
         }
@@ -129,6 +133,12 @@ impl Control {
     pub fn set_served(&self, served: Served) {
         let first = self.served.set(served);
         assert!(first.is_ok(), "a mount has one session");
+    }
+
+    /// Shows where it is mounted.
+    pub fn set_mount(&self, point: PathBuf) {
+        let first = self.point.set(point);
+        assert!(first.is_ok(), "a mount has one place");
     }
 
     /// Whether this entry is the directory or in it. Nothing there is made, moved or removed.
@@ -173,6 +183,10 @@ impl FileSystem for Control {
         if !is_own(ino) {
             self.fs.close(ino, purpose);
         }
+    }
+
+    fn path(&self, ino: Ino) -> Option<String> {
+        if is_own(ino) { Some(format!("/{NAME}")) } else { self.fs.path(ino) }
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {

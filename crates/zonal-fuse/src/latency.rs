@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use zonal::Clock;
 
+use crate::small_writes::SmallWrites;
+
 /// Buckets for each power of two, as a power of two.
 const FINE_BITS: u32 = 3;
 
@@ -147,6 +149,7 @@ pub struct Latencies {
     clock: Arc<dyn Clock>,
     histograms: [Histogram; Operation::ALL.len()],
     samples: Mutex<VecDeque<Sample>>,
+    small_writes: SmallWrites,
 }
 
 /// The histograms at a time.
@@ -173,12 +176,18 @@ impl Latencies {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let first = Sample { at_ns: clock.monotonic_ns(), taken: Vec::new() };
         let histograms = std::array::from_fn(|_| Histogram::new());
-        Self { clock, histograms, samples: Mutex::new([first].into()) }
+        let samples = Mutex::new([first].into());
+        Self { clock, histograms, samples, small_writes: SmallWrites::default() }
     }
 
     /// Time now, to be given to [`record`](Self::record).
     pub fn now_ns(&self) -> u64 {
         self.clock.monotonic_ns()
+    }
+
+    /// What is noticed of writes beside how long they took.
+    pub fn small_writes(&self) -> &SmallWrites {
+        &self.small_writes
     }
 
     /// An operation that began at `since_ns` is over.

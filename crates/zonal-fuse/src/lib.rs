@@ -7,6 +7,7 @@
 //! - [`unmount`]: unmounting and waiting until the device is clean and released.
 //! - [`control`]: the directory of a mount where its user looks into it.
 //! - [`latency`]: how long requests take.
+//! - [`small_writes`]: whether `-o writeback` would help.
 //! - [`exporter`]: what the control directory shows, for Prometheus.
 //! - [`fuse`]: FUSE requests turned into calls of the file system.
 
@@ -22,6 +23,7 @@ pub mod latency;
 pub mod mount;
 pub mod options;
 mod read_only;
+pub mod small_writes;
 pub mod unmount;
 pub mod users;
 pub mod zone_report;

@@ -24,7 +24,7 @@ use std::time::Duration;
 use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use zonal::{Claim, ZonedDevice};
+use zonal::{Claim, ZonedDevice, shown};
 use zonal_fs::FsError;
 use zonal_fs::vfs::FileSystem;
 use zonal_fuse_transport::hidden::Hidden;
@@ -125,9 +125,44 @@ fn serve_with_claim(
         flusher.end();
         return served;
     }
+    let (ending, front) = (life.ending(config, &served), life.front.clone());
     let closed = life.close();
     flusher.end();
+    if let Some(ending) = ending {
+        ending.log(&closed, (config.access, front.access_at_end()));
+    }
     served.and(closed)
+}
+
+/// How a mount has ended, for the log.
+struct Ending {
+    device: String,
+    point: PathBuf,
+    by: String,
+}
+
+impl Ending {
+    /// Says how the file system was closed, which had the one access at first and the other at last.
+    fn log(&self, closed: &Result<()>, access: (Access, Access)) {
+        let Self { device, point, by } = self;
+        let became_read_only = access == (Access::ReadWrite, Access::ReadOnly);
+        let point = shown(point);
+        match closed {
+            Ok(()) if !became_read_only => {
+                tracing::info!(device, point, by, "unmounted: the device is clean");
+            }
+            Ok(()) => tracing::warn!(
+                device,
+                point,
+                by,
+                "unmounted, the device is not clean: it became read-only after a failure"
+            ),
+            Err(error) => tracing::error!(
+                device, point, by, %error,
+                "unmounted, the device is not clean: the next mount recovers it"
+            ),
+        }
+    }
 }
 
 /// What lives as long as the mount, and until the file system is closed.
@@ -138,8 +173,19 @@ struct Life {
     signals: Option<Handle>,
     /// Whether we were asked to end, and how urgently.
     asked: Asked,
+    /// The signal by which.
+    signal: Option<i32>,
+    /// Whether there has been a mount at all.
+    stage: Stage,
     /// Threads that end when the mount has.
     threads: Vec<JoinHandle<()>>,
+}
+
+/// How far a mount got.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Starting,
+    Served,
 }
 
 /// What the thread that ticks waits for.
@@ -160,7 +206,23 @@ enum Asked {
 impl Life {
     fn new(front: Front) -> Self {
         let (events, inbox) = channel();
-        Self { front, events, inbox, signals: None, asked: Asked::No, threads: Vec::new() }
+        let (asked, stage) = (Asked::No, Stage::Starting);
+        let (signals, signal, threads) = (None, None, Vec::new());
+        Self { front, events, inbox, signals, asked, signal, stage, threads }
+    }
+
+    /// What the log says about the end; nothing if there was no mount.
+    fn ending(&self, config: &MountConfig, served: &Result<()>) -> Option<Ending> {
+        if self.stage == Stage::Starting {
+            return None;
+        }
+        let by = match (self.signal, served) {
+            (Some(signal), _) => format!("signal {signal}"),
+            (None, Ok(())) => "umount".to_owned(),
+            (None, Err(error)) => error.to_string(),
+        };
+        let (device, point) = (shown(&config.source), config.mount_point.clone());
+        Some(Ending { device, point, by })
     }
 
     /// Mounts, serves and unmounts.
@@ -198,6 +260,7 @@ impl Life {
         let served = Served { transport: session.transport(), async_direct, kind };
         tracing::info!(?served, "requests come");
         self.serve_in_background(session).inspect_err(|_| self.front.end_hidden())?;
+        self.stage = Stage::Served;
         ready(served);
         let ended = self.wait(&point);
         let _ = upkeep.send(Upkeep::End);
@@ -281,7 +344,7 @@ impl Life {
                 Some(Event::Signal(signal)) => match self.asked {
                     Asked::No => {
                         tracing::info!(signal, "unmounting");
-                        self.asked = Asked::Once;
+                        (self.asked, self.signal) = (Asked::Once, Some(signal));
                         // With a `fuseblk` that includes closing the file system.
                         limit = Some(CLOSE_TIMEOUT);
                         self.end_in_background(point)?;
@@ -477,10 +540,14 @@ pub(crate) fn flags(config: &MountConfig) -> MountFlags {
         (Restrict::NOEXEC, MountFlags::NOEXEC),
         (Restrict::SYNC, MountFlags::SYNCHRONOUS),
         (Restrict::DIRSYNC, MountFlags::DIRSYNC),
+        (Restrict::NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
+        (Restrict::NODIRATIME, MountFlags::NODIRATIME),
+        (Restrict::LAZYTIME, MountFlags::LAZYTIME),
     ] {
         flags.set(flag, config.restrict.contains(restriction));
     }
     flags.set(MountFlags::NOATIME, config.atime == Atime::Never);
+    flags.set(MountFlags::STRICTATIME, config.atime == Atime::Always);
     flags.set(MountFlags::RDONLY, config.access == Access::ReadOnly);
     flags
 }

@@ -97,6 +97,12 @@ bitflags::bitflags! {
         const SYNC = 8;
         /// Every change of a directory is synchronous (`dirsync`).
         const DIRSYNC = 16;
+        /// Symbolic links are not followed (`nosymfollow`).
+        const NOSYMFOLLOW = 32;
+        /// Access times of directories do not move (`nodiratime`).
+        const NODIRATIME = 64;
+        /// The mount table shows `lazytime`. Times are committed with everything else all the same.
+        const LAZYTIME = 128;
     }
 }
 
@@ -196,6 +202,8 @@ impl MountConfig {
             Atime::Always => Some("strictatime"),
         };
         let dirsync = self.restrict.contains(Restrict::DIRSYNC).then_some("dirsync");
+        let lazytime = self.restrict.contains(Restrict::LAZYTIME).then_some("lazytime");
+        let nodiratime = self.restrict.contains(Restrict::NODIRATIME).then_some("nodiratime");
         let write_cache = match self.write_cache {
             WriteCache::Through => None,
             WriteCache::Back => Some("writeback"),
@@ -204,7 +212,7 @@ impl MountConfig {
             DirectWrites::Bypass => None,
             DirectWrites::Cache => Some("warm-cache"),
         };
-        let all = [atime, dirsync, write_cache, direct_writes];
+        let all = [atime, nodiratime, lazytime, dirsync, write_cache, direct_writes];
         all.into_iter().flatten().collect::<Vec<_>>().join(",")
     }
 
@@ -246,6 +254,9 @@ impl MountConfig {
             "noatime" => self.atime = Atime::Never,
             "strictatime" => self.atime = Atime::Always,
             "atime" | "relatime" => self.atime = Atime::Relative,
+            "nostrictatime" if self.atime == Atime::Always => self.atime = Atime::Relative,
+            // The kernel moves access times as `relatime` says unless it is told something else.
+            "norelatime" | "nostrictatime" => {}
             "allow_other" => self.audience = Audience::Everyone,
             "writeback" => self.write_cache = WriteCache::Back,
             "warm-cache" => self.direct_writes = DirectWrites::Cache,
@@ -262,6 +273,12 @@ impl MountConfig {
             "sync" => self.restrict |= Restrict::SYNC,
             "async" => self.restrict -= Restrict::SYNC,
             "dirsync" => self.restrict |= Restrict::DIRSYNC,
+            "nosymfollow" => self.restrict |= Restrict::NOSYMFOLLOW,
+            "symfollow" => self.restrict -= Restrict::NOSYMFOLLOW,
+            "nodiratime" => self.restrict |= Restrict::NODIRATIME,
+            "diratime" => self.restrict -= Restrict::NODIRATIME,
+            "lazytime" => self.restrict |= Restrict::LAZYTIME,
+            "nolazytime" => self.restrict -= Restrict::LAZYTIME,
             "remount" => {
                 return Err(ServeError::Option {
                     option: option.to_owned(),
@@ -274,7 +291,8 @@ impl MountConfig {
             other if other.starts_with(THREADS) => self.threads = Some(threads(other)?),
             other if is_for_mount(other) => {}
             other => {
-                return Err(ServeError::Option { option: other.to_owned(), why: "not known" });
+                let why = "not known; `zonal mount --help` and mount(8) list those that are";
+                return Err(ServeError::Option { option: other.to_owned(), why });
             }
         }
         Ok(())
@@ -313,7 +331,8 @@ fn metrics_address(option: &str) -> Result<SocketAddr> {
     })
 }
 
-/// Options that are for mount(8), or that always hold here (`default_permissions`).
+/// Options that are for mount(8), that always hold here (`default_permissions`), or that the kernel
+/// has not done anything about since Linux 5.15 (`mand`) or for FUSE (`iversion`).
 fn is_for_mount(option: &str) -> bool {
     const SKIPPED: [&str; 17] = [
         "defaults",
@@ -327,10 +346,10 @@ fn is_for_mount(option: &str) -> bool {
         "_netdev",
         "nofail",
         "default_permissions",
-        "diratime",
-        "nodiratime",
-        "nolazytime",
-        "nostrictatime",
+        "mand",
+        "nomand",
+        "iversion",
+        "noiversion",
         "silent",
         "loud",
     ];
@@ -357,6 +376,39 @@ mod tests {
         assert_eq!(dev & (Restrict::NODEV | Restrict::NOSUID), Restrict::NOSUID);
     }
 
+    /// The general options of mount(8), the same as flags of mount(2), and what takes them back.
+    #[test]
+    fn general_options_of_mount_are_flags_of_the_kernel() {
+        use rustix::mount::MountFlags as Flags;
+
+        for (options, expected) in [
+            ("", Flags::empty()),
+            ("ro", Flags::RDONLY),
+            ("nosuid,nodev,noexec", Flags::NOSUID | Flags::NODEV | Flags::NOEXEC),
+            ("nosuid,nodev,noexec,suid,dev,exec", Flags::empty()),
+            ("sync,dirsync", Flags::SYNCHRONOUS | Flags::DIRSYNC),
+            ("sync,async", Flags::empty()),
+            ("nosymfollow", Flags::NOSYMFOLLOW),
+            ("nosymfollow,symfollow", Flags::empty()),
+            ("lazytime", Flags::LAZYTIME),
+            ("lazytime,nolazytime", Flags::empty()),
+            ("nodiratime", Flags::NODIRATIME),
+            ("nodiratime,diratime", Flags::empty()),
+            ("noatime", Flags::NOATIME),
+            ("noatime,atime", Flags::empty()),
+            ("strictatime", Flags::STRICTATIME),
+            ("strictatime,norelatime", Flags::STRICTATIME),
+            ("strictatime,nostrictatime", Flags::empty()),
+            ("strictatime,relatime", Flags::empty()),
+            ("noatime,nostrictatime,norelatime", Flags::NOATIME),
+            ("mand,nomand,iversion,noiversion,silent,loud", Flags::empty()),
+        ] {
+            let mut config = config("dev,suid").unwrap();
+            config.apply(options).unwrap();
+            assert_eq!(crate::mount::flags(&config), expected, "{options}");
+        }
+    }
+
     #[test]
     fn requests_come_the_fastest_way_unless_one_is_named() {
         let transport = |options| config(options).unwrap().transport;
@@ -368,7 +420,8 @@ mod tests {
     #[test]
     fn options_of_mount_are_skipped() {
         let plain = config("").unwrap();
-        let fstab = "defaults,noauto,user=joe,_netdev,nofail,x-systemd.automount,uhelper=a";
+        let fstab = "defaults,noauto,user=joe,users,owner,group,_netdev,nofail,x-systemd.automount,\
+            X-mount.mkdir,comment=systemd.automount,uhelper=a";
         assert_eq!(config(fstab).unwrap(), plain);
     }
 

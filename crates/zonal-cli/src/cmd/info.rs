@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal::{Geometry, Identity, Zone, ZoneKind, ZonedDevice};
+use zonal::{Geometry, Identity, Zone, ZoneCond, ZoneKind, ZonedDevice};
 use zonal_fs::{furrow, signature};
 
 use super::division::Divided;
@@ -44,6 +44,10 @@ pub(crate) struct Report {
     open_zones_max: Option<u32>,
     /// Most zones that are active at once; null without a limit.
     active_zones_max: Option<u32>,
+    /// Zones that are open now.
+    open_zones: usize,
+    /// Zones that are open or closed now.
+    active_zones: usize,
     /// Largest zone append.
     append_bytes_max: u64,
     /// What is written in sequential zones.
@@ -90,6 +94,10 @@ impl Report {
         for zone in zones {
             *conditions.entry(zone.cond.name()).or_insert(0) += 1;
         }
+        let has =
+            |conds: &[ZoneCond]| zones.iter().filter(|zone| conds.contains(&zone.cond)).count();
+        let open_zones = has(&[ZoneCond::ImplicitOpen, ZoneCond::ExplicitOpen]);
+        let active_zones = open_zones + has(&[ZoneCond::Closed]);
         let sequential = zones.iter().filter(|zone| zone.kind == ZoneKind::SequentialRequired);
         let bytes = |blocks| geometry.bytes(blocks).get();
         let written: u64 = sequential.filter_map(Zone::written).map(bytes).sum();
@@ -108,6 +116,8 @@ impl Report {
             last_zone_size_bytes: zones.last().map_or(0, |zone| bytes(zone.size)),
             open_zones_max: spec.max_open,
             active_zones_max: spec.max_active,
+            open_zones,
+            active_zones,
             append_bytes_max: bytes(spec.max_append),
             written_bytes: written,
             holds: None,
@@ -123,7 +133,9 @@ impl Report {
     }
 
     fn text(&self, geometry: &Geometry) -> String {
-        let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |limit| limit.to_string());
+        let most = |limit: Option<u32>| {
+            limit.map_or_else(|| "no limit".to_owned(), |limit| format!("at most {limit}"))
+        };
         let power = if geometry.zone_size().get().is_power_of_two() { "" } else { "not " };
         let mut lines = vec![
             ("device", self.device.clone()),
@@ -141,8 +153,8 @@ impl Report {
             self.conditions.iter().map(|(name, zones)| format!("{zones} {name}")).collect();
         lines.extend([
             ("conventional", format!("{} zones", count(self.conventional_zones.into()))),
-            ("open zones", format!("at most {}", limit(self.open_zones_max))),
-            ("active zones", format!("at most {}", limit(self.active_zones_max))),
+            ("open zones", format!("{}, {}", self.open_zones, most(self.open_zones_max))),
+            ("active zones", format!("{}, {}", self.active_zones, most(self.active_zones_max))),
             ("append", format!("at most {}", size(self.append_bytes_max))),
             ("written", size(self.written_bytes)),
             ("zones", conditions.join(", ")),
@@ -152,6 +164,6 @@ impl Report {
             let label = label.map_or(String::new(), |label| format!(", label {label:?}"));
             lines.push(("holds", format!("{name}{label}")));
         }
-        table::properties(&lines).replace("at most no limit", "no limit")
+        table::properties(&lines)
     }
 }

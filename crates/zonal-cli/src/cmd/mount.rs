@@ -26,7 +26,7 @@ use zonal_fuse::control::Control;
 use zonal_fuse::daemon::{self, Parent};
 use zonal_fuse::exporter::Exporter;
 use zonal_fuse::latency::Latencies;
-use zonal_fuse::{MountConfig, serve_on};
+use zonal_fuse::{MountConfig, Served, serve_on};
 
 use crate::args::{FsKind, Global, Mount};
 use crate::device::{self, OpenMode};
@@ -161,12 +161,14 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         control.set_threads(threads.get());
     }
     control.set_options(config.lasting());
+    control.set_mount(config.mount_point.canonicalize().unwrap_or(config.mount_point.clone()));
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
     let shown = Arc::clone(&control);
     let mut record = None;
     let served = serve_on(&*stack.device, control, latencies, &config, |served| {
         shown.set_served(served);
+        log_mount(args, &config, served, &shown);
         let options = [config.unshown(served.transport), of_kind.lasting()].concat();
         record = helper::record(&config, served.kind, &options);
         ready();
@@ -179,6 +181,27 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
         counts.save(path).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(served?)
+}
+
+/// Says what is mounted, where and how. `serve_on` says how it ends.
+fn log_mount(args: &Mount, config: &MountConfig, served: Served, control: &Control) {
+    let access = match config.access {
+        Access::ReadWrite => "rw",
+        Access::ReadOnly => "ro",
+    };
+    let given = args.options.iter().flat_map(|options| options.split(','));
+    let given = given.filter(|option| !["", "ro", "rw"].contains(option));
+    let options = [access].into_iter().chain(given).collect::<Vec<_>>().join(",");
+    let point = config.mount_point.canonicalize().unwrap_or(config.mount_point.clone());
+    tracing::info!(
+        device = zonal::shown(&config.source),
+        point = zonal::shown(&point),
+        kind = format!("{}.{}", served.kind.name(), config.kind),
+        uuid = control.report().setting("uuid"),
+        options,
+        version = env!("CARGO_PKG_VERSION"),
+        "mounted"
+    );
 }
 
 /// Serves metrics for as long as the file system is there.

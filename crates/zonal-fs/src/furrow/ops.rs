@@ -8,6 +8,7 @@ use super::format::BLOCK_BYTES;
 use super::layout::Rows;
 use super::state::Body;
 use crate::FsError;
+use crate::named::Named;
 use crate::vfs::{
     Access, Attr, Caller, DirEntry, FileSystem, Ino, Listing, NAME_MAX, NewInode, ReadFlags,
     Remains, RenameFlags, Result, Seek, SetAttr, StatFs, SyncKind, Wake, WriteFlags, Written,
@@ -93,7 +94,8 @@ impl FileSystem for Furrow {
     ) -> Result<usize> {
         self.read_file(ino, offset, buffer, flags).inspect_err(|error| {
             if matches!(error, FsError::Checksum { .. } | FsError::Device(_)) {
-                tracing::error!(file = self.named(ino), offset, %error, "a read failed");
+                let file = Named::new(self, ino);
+                tracing::error!(%file, offset, %error, "a read failed");
             }
         })
     }

@@ -27,16 +27,19 @@ const ENTRIES_MAX: usize = 1 << 20;
 /// Where an entry is.
 type Entry = (u64, Box<[u8]>);
 
+/// Of inodes, an entry that leads to each.
+pub(super) type Entries = BTreeMap<u64, Entry>;
+
 /// Paths of inodes, by rows.
 pub(super) struct Paths {
-    entries: BTreeMap<u64, Entry>,
+    entries: Entries,
     /// Of directories; empty for the root.
     directories: BTreeMap<u64, Option<String>>,
 }
 
 impl Paths {
     /// Of the inodes to which these entries lead.
-    pub(super) fn of(entries: BTreeMap<u64, Entry>) -> Self {
+    pub(super) fn of(entries: Entries) -> Self {
         let directories = BTreeMap::from([(Ino::ROOT.get(), Some(String::new()))]);
         Self { entries, directories }
     }

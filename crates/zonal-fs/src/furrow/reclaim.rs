@@ -20,7 +20,7 @@ use super::alloc::{Listed, Urgency};
 use super::committer::Ending;
 use super::data::Purpose;
 use super::extent::Placed;
-use super::format::owners::OwnerRecord;
+use super::format::owners::{Owner, OwnerRecord};
 use super::format::{Address, BLOCK_BYTES};
 use super::grants::Wish;
 use super::moving::Noted;
@@ -30,6 +30,7 @@ use super::records::settle;
 use super::turns::Turn;
 use super::victims::{Taken, Victim};
 use crate::FsError;
+use crate::named::Named;
 use crate::vfs::Result;
 
 /// Blocks that the worker copies at once: 1 MiB.
@@ -513,9 +514,12 @@ impl Furrow {
                 self.drive.counts.blocks_moved_wrong.fetch_add(1, Ordering::Relaxed);
                 let block = at.block + index;
                 let live = run.iter().rfind(|live| live.block <= block);
-                let owner = live.map(|live| live.owner);
+                let file = live.and_then(|live| match live.owner {
+                    Owner::Entry(ino, _) => Some(Named::new(self, ino)),
+                    Owner::Extent(_) => None,
+                });
                 tracing::error!(
-                    ?owner,
+                    file = file.map(tracing::field::display),
                     zone = victim,
                     block,
                     "reclaim moves a block that is wrong"

@@ -59,6 +59,9 @@ pub struct Stats {
     pub zones_free: u64,
     /// Zones being written with data.
     pub zones_open: u64,
+    /// As many of these as the mount keeps open at most: what its options ask for, within what the
+    /// drive allows.
+    pub open_zones_max: u64,
     /// Zones that hold data and are not written.
     pub zones_sealed: u64,
     /// Zones of superblocks, journal and table.
@@ -299,6 +302,7 @@ impl Furrow {
         };
         let state = self.read_state();
         stats.held_bytes = state.held_bytes as u64;
+        stats.open_zones_max = state.zones.streams.budget().open as u64;
         for slot in &state.zones.slots {
             let count = match slot.role {
                 Role::Free => &mut stats.zones_free,
@@ -487,7 +491,9 @@ mod tests {
         assert_eq!(used, fs.read_state().totals.live);
         assert_eq!(live.blocks.available, fs.statfs().unwrap().blocks_free);
         assert_eq!(live.used_tenths.iter().sum::<u64>(), fs.stats().zones_sealed);
-        assert_eq!(live.open_zones.len() as u64, fs.stats().zones_open);
+        let stats = fs.stats();
+        assert_eq!(live.open_zones.len() as u64, stats.zones_open);
+        assert!(stats.zones_open <= stats.open_zones_max, "{stats:?}");
         live
     }
 
@@ -518,6 +524,18 @@ mod tests {
         fs.sync().unwrap();
         fs.tick().unwrap();
         assert_sums(&fs);
+    }
+
+    #[test]
+    fn the_limit_of_open_zones_is_that_in_force() {
+        let limit = |wanted: Option<u32>| {
+            let (drive, clock) = formatted(96, 512);
+            let max_open_zones = wanted.and_then(std::num::NonZeroU32::new);
+            let options = MountOptions { max_open_zones, ..MountOptions::default() };
+            Furrow::mount(drive, clock, options).unwrap().stats().open_zones_max
+        };
+        // The drive allows 14 active zones, of which metadata takes six.
+        assert_eq!([None, Some(3), Some(100)].map(limit), [8, 3, 8]);
     }
 
     #[test]

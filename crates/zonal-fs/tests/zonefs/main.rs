@@ -11,6 +11,7 @@ use zonal::{
     ManualClock, MemoryDrive, OpenMode, Select, ZoneAction, ZoneCond, ZoneId, ZonedDevice, spec,
 };
 use zonal_fs::FsError;
+use zonal_fs::named::Named;
 use zonal_fs::vfs::{
     Access, Caller, DirEntry, FileSystem, Ino, Listing, OpenFor, ReadFlags, SetAttr, WriteFlags,
 };
@@ -337,5 +338,6 @@ fn a_message_calls_a_file_by_its_path() {
     assert_eq!(path(fs.file(Group::Conventional, 1).unwrap()).as_deref(), Some("/cnv/1"));
     assert_eq!(path(seq(&fs, 0)).as_deref(), Some("/seq/0"));
     assert_eq!(path(seq(&fs, 4)).as_deref(), Some("/seq/4"));
-    assert_eq!(fs.named(Ino::new(12_345)), "inode 12345");
+    assert_eq!(Named::new(&fs, Ino::new(12_345)).to_string(), "inode 12345");
+    assert_eq!(Named::new(&fs, seq(&fs, 0)).to_string(), "/seq/0");
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, PoisonError};
 
 use serde_json::Value;
-use zonal::ZoneId;
+use zonal::{ZoneId, shown};
 use zonal_fs::FsError;
 use zonal_fs::vfs::{Access, Ino, Result};
 
@@ -87,9 +87,11 @@ impl Control {
             ]
         });
         let served = served.map(|(name, how)| (name.to_owned(), how.into()));
-        let named =
-            settings.chain(device).chain(metrics).chain(served).chain(threads).chain(options);
-        let named = named.chain(panicked).chain(counters);
+        let advice = self.latencies.small_writes().advice();
+        let advice = advice.map(|advice| ("advice".to_owned(), advice.into()));
+        let named = settings.chain(self.identity()).chain(device).chain(metrics).chain(served);
+        let named = named.chain(threads).chain(options).chain(advice).chain(panicked);
+        let named = named.chain(counters);
         Report {
             kind: self.inspected.kind().to_owned(),
             at_ns: self.latencies.now_ns(),
@@ -98,6 +100,14 @@ impl Control {
             operations: self.latencies.all(),
             operations_minute: self.latencies.minute(),
         }
+    }
+
+    /// What tells this mount from others.
+    fn identity(&self) -> impl Iterator<Item = (String, Value)> {
+        let uuid = ("uuid".to_owned(), uuid_text(self.inspected.uuid()).into());
+        let point = self.point.get();
+        let point = point.map(|point| ("mount".to_owned(), shown(point).into()));
+        std::iter::once(uuid).chain(point)
     }
 
     /// The same for Prometheus.
@@ -148,6 +158,16 @@ impl Control {
         }
         Ok(copy(&text, skip as u64, buffer))
     }
+}
+
+/// A UUID as it is written: 32 digits in groups of 8, 4, 4, 4 and 12.
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let mut text = String::new();
+    for (index, byte) in uuid.into_iter().enumerate() {
+        let before = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+        write!(text, "{before}{byte:02x}").expect("a string takes all");
+    }
+    text
 }
 
 /// Copies what `text` has from `offset` on.

@@ -23,6 +23,9 @@ pub trait Inspect: Send + Sync {
     /// Its type.
     fn kind(&self) -> &'static str;
 
+    /// Its identity, which it got when it was made.
+    fn uuid(&self) -> [u8; 16];
+
     /// Counts of now, by name.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 
@@ -67,6 +70,10 @@ impl Inspect for Furrow {
         "furrow"
     }
 
+    fn uuid(&self) -> [u8; 16] {
+        Self::uuid(self)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let furrow::Stats {
             user_bytes,
@@ -88,11 +95,12 @@ impl Inspect for Furrow {
             wait_ns_max,
             zones_free,
             zones_open,
+            open_zones_max,
             zones_sealed,
             zones_metadata,
             zones_failed,
         } = self.stats();
-        vec![
+        let mut counters = vec![
             ("user_bytes", user_bytes),
             ("reclaim_bytes", reclaim_bytes),
             ("meta_bytes", meta_bytes),
@@ -103,7 +111,6 @@ impl Inspect for Furrow {
             ("resets", resets),
             ("batches", batches),
             ("memory", self.memory().get()),
-            ("max_open_zones", self.options().max_open_zones.map_or(0, |zones| zones.get().into())),
             ("commit", self.options().commit_seconds.get().into()),
             ("held_bytes", held_bytes),
             ("cache_bytes", cache_bytes),
@@ -115,10 +122,16 @@ impl Inspect for Furrow {
             ("wait_ns_max", wait_ns_max),
             ("zones_free", zones_free),
             ("zones_open", zones_open),
+            ("open_zones", zones_open),
+            ("open_zones_max", open_zones_max),
             ("zones_sealed", zones_sealed),
             ("zones_metadata", zones_metadata),
             ("zones_failed", zones_failed),
-        ]
+        ];
+        // The option, if it was given; what is in force is above.
+        let wanted = self.options().max_open_zones;
+        counters.extend(wanted.map(|zones| ("max_open_zones", zones.get().into())));
+        counters
     }
 
     fn live(&self) -> Option<Live> {
@@ -173,6 +186,10 @@ impl Inspect for Furrow {
 impl Inspect for ZoneFs {
     fn kind(&self) -> &'static str {
         "zonefs"
+    }
+
+    fn uuid(&self) -> [u8; 16] {
+        Self::uuid(self)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -29,8 +29,10 @@ enum Kind {
 
 /// A text under way.
 struct Text {
-    text: String,
+    written: String,
     dialect: Dialect,
+    /// Labels of every sample, which tell this mount from others.
+    mount: Vec<(&'static str, String)>,
 }
 
 impl Text {
@@ -42,19 +44,22 @@ impl Text {
             (Kind::Gauge, _) => ("gauge", ""),
             (Kind::Histogram, _) => ("histogram", ""),
         };
-        let text = &mut self.text;
+        let text = &mut self.written;
         writeln!(text, "# HELP {name}{ending} {help}\n# TYPE {name}{ending} {kind}")
             .expect(TAKES_ALL);
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(name);
-        for (index, (label, value)) in labels.iter().enumerate() {
-            let before = if index == 0 { '{' } else { ',' };
-            write!(self.text, "{before}{label}=\"{value}\"").expect(TAKES_ALL);
+        self.written.push_str(name);
+        let of_mount = self.mount.iter().map(|(label, value)| (*label, value.as_str()));
+        let mut before = '{';
+        for (label, value) in labels.iter().copied().chain(of_mount) {
+            let value = escaped(value);
+            write!(self.written, "{before}{label}=\"{value}\"").expect(TAKES_ALL);
+            before = ',';
         }
-        let end = if labels.is_empty() { "" } else { "}" };
-        writeln!(self.text, "{end} {value}").expect(TAKES_ALL);
+        let end = if before == '{' { "" } else { "}" };
+        writeln!(self.written, "{end} {value}").expect(TAKES_ALL);
     }
 
     fn counter(&mut self, name: &str, help: &str, value: impl Display) {
@@ -78,9 +83,16 @@ impl Text {
 
 const TAKES_ALL: &str = "a string takes all";
 
-/// All of it. No text in it needs quoting: all are names of ours.
+/// The value of a label as both dialects have it: only the path of a mount point can need it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// All of it.
 pub fn text(report: &Report, coarse: &[(Operation, Coarse)], dialect: Dialect) -> String {
-    let mut text = Text { text: String::new(), dialect };
+    let mount = ["mount", "uuid"].map(|name| (name, report.setting(name).to_owned()));
+    let mount = mount.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let mut text = Text { written: String::new(), dialect, mount };
     text.begin(
         "zonal_mount",
         Kind::Gauge,
@@ -100,9 +112,9 @@ pub fn text(report: &Report, coarse: &[(Operation, Coarse)], dialect: Dialect) -
     }
     operations(&mut text, coarse);
     if dialect == Dialect::OpenMetrics {
-        text.text.push_str("# EOF\n");
+        text.written.push_str("# EOF\n");
     }
-    text.text
+    text.written
 }
 
 fn space(text: &mut Text, live: &Live) {
@@ -162,6 +174,8 @@ fn zones(text: &mut Text, report: &Report, live: &Live) {
         }
     }
     text.gauges("zonal_open_zones", "Zones that data is written to.", "class", &classes);
+    let help = "Zones that data is written to at once, at most.";
+    text.gauge("zonal_open_zones_max", help, report.counter("open_zones_max"));
     text.gauge("zonal_victims", "Zones that reclaim is emptying.", live.victims.len());
 }
 
@@ -333,6 +347,23 @@ pub(crate) mod tests {
             ] {
                 assert!(text.contains(line), "{line} is not in\n{text}");
             }
+        }
+    }
+
+    #[test]
+    fn every_sample_says_of_which_mount_it_is() {
+        let named = [("mount", "/mnt/a \"b\"\\x\nc"), ("uuid", "0123"), ("access", "read-only")];
+        let named = named.map(|(name, value)| (name.to_owned(), value.into())).into();
+        let live = Some(Live::default());
+        let report = Report { kind: "furrow".to_owned(), named, live, ..Report::default() };
+        for dialect in [Dialect::Prometheus, Dialect::OpenMetrics] {
+            let text = text(&report, &[], dialect);
+            check(&text, dialect);
+            let samples = text.lines().filter(|line| !line.starts_with('#'));
+            let label = r#"mount="/mnt/a \"b\"\\x\nc",uuid="0123"} "#;
+            let unlabelled: Vec<&str> = samples.filter(|line| !line.contains(label)).collect();
+            assert_eq!(unlabelled, Vec::<&str>::new());
+            assert!(text.contains("zonal_victims{mount="), "{text}");
         }
     }
 

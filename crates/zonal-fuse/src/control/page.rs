@@ -15,7 +15,7 @@ use crate::latency::Latency;
 const ZONES_MAX: usize = 16;
 
 /// Counters that the page shows in a place of their own.
-const SHOWN: [&str; 8] = [
+const SHOWN: [&str; 11] = [
     "user_bytes",
     "reclaim_bytes",
     "meta_bytes",
@@ -24,7 +24,13 @@ const SHOWN: [&str; 8] = [
     "waits",
     "wait_ns",
     "wait_ns_max",
+    "zones_open",
+    "open_zones",
+    "open_zones_max",
 ];
+
+/// The setting that the page shows at its beginning.
+const ADVICE: &str = "advice";
 
 /// The page.
 pub fn page(report: &Report, before: Option<&Report>) -> String {
@@ -59,7 +65,12 @@ fn heading(report: &Report) -> String {
         }
         _ => String::new(),
     };
-    format!("{}, {}{transport}{reads}{mounted}{paused}\n", report.kind, report.setting("access"))
+    let advice = match report.setting(ADVICE) {
+        "" => String::new(),
+        advice => format!("advice: {advice}\n"),
+    };
+    let access = report.setting("access");
+    format!("{}, {access}{transport}{reads}{mounted}{paused}\n{advice}", report.kind)
 }
 
 fn blocks(live: &Live) -> String {
@@ -142,7 +153,9 @@ fn reclaim(report: &Report, live: &Live) -> String {
     let waiting = live.reservations.waiting;
     let lookups = report.counter("cache_hits") + report.counter("cache_misses");
     let hits = percent(report.counter("cache_hits"), lookups);
+    let [open, most] = ["open_zones", "open_zones_max"].map(|name| count(report.counter(name)));
     for (name, value) in [
+        ("open zones", format!("{open} of at most {most} for data")),
         ("reclaim ratio", ratio),
         ("waits for room", format!("{waits}; {waiting} waiting now")),
         ("metadata cache", format!("{hits} of {} lookups hit", count(lookups))),
@@ -223,7 +236,8 @@ fn cells_of(latency: &Latency) -> Vec<String> {
 fn counters(report: &Report) -> String {
     let mut text = String::new();
     for (name, value) in &report.named {
-        let is_shown = name == "access" || report.live.is_some() && SHOWN.contains(&name.as_str());
+        let is_shown = [ADVICE, "access"].contains(&name.as_str())
+            || report.live.is_some() && SHOWN.contains(&name.as_str());
         if !is_shown {
             let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
             writeln!(text, "{name:<19}  {value}").expect("a string takes all");
@@ -371,7 +385,12 @@ mod tests {
             max_ns: 100_000_000_000_000,
             ..Latency::default()
         };
-        let named = [("access", "read-write".into()), ("flushes", u64::MAX.into())];
+        let named = [
+            ("access", "read-write".into()),
+            ("flushes", u64::MAX.into()),
+            ("open_zones", 30.into()),
+            ("open_zones_max", 120.into()),
+        ];
         Report {
             kind: "furrow".to_owned(),
             at_ns: at_s * 1_000_000_000,
@@ -395,6 +414,7 @@ mod tests {
             "2 MiB/s",
             "1.50",
             "+14",
+            "\nopen zones           30 of at most 120 for data\n",
             "12.3 µs",
             "last minute",
             "888 ns",
@@ -406,11 +426,14 @@ mod tests {
 
     #[test]
     fn a_file_system_without_zones_of_its_own_has_its_counters() {
-        let report = Report { live: None, operations: Vec::new(), ..report(1, 0) };
+        let mut report = Report { live: None, operations: Vec::new(), ..report(1, 0) };
+        report.named.retain(|name, _| !name.starts_with("open_zones"));
         assert_eq!(
             page(&report, None),
             format!("furrow, read-write\n\nflushes              {}\n", u64::MAX)
         );
+        report.named.insert("advice".to_owned(), "do it otherwise".into());
+        assert!(page(&report, None).starts_with("furrow, read-write\nadvice: do it otherwise\n\n"));
     }
 
     #[test]

@@ -292,7 +292,13 @@ fn the_live_view_of_a_furrow_is_the_same_in_every_form() {
     assert_eq!(report.operations[0].operation, "write");
     let page = read("page");
     assert!(page.contains("  used") && page.contains(" 300 ") && page.contains("write"), "{page}");
-    assert!(read("metrics").contains("zonal_space_bytes{use=\"used\"} 1228800\n"));
+    let uuid = "00000000-0000-0000-0000-000000000000";
+    let used = format!("zonal_space_bytes{{use=\"used\",uuid=\"{uuid}\"}} 1228800\n");
+    assert!(read("metrics").contains(&used), "{}", read("metrics"));
+    assert_eq!(report.setting("uuid"), uuid);
+    assert_eq!((report.counter("open_zones"), report.counter("open_zones_max")), (1, 5));
+    assert!(!report.named.contains_key("max_open_zones"), "the option was not given");
+    assert!(page.contains("\nopen zones           1 of at most 5 for data\n"), "{page}");
     let zones = map::parse(&read("map"));
     assert_eq!(zones.len(), 40);
     let full = map::Line { role: b'd', written: 100, used: 100 };

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use zonal_fs::FsError;
-use zonal_fs::vfs::{Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode};
+use zonal_fs::vfs::{
+    Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Listing, NewInode, ReadFlags,
+};
 use zonal_fuse_transport::listing::{self, Added, Name};
 use zonal_fuse_transport::reply::{Entry, Opened};
 use zonal_fuse_transport::request::Read;
@@ -129,7 +131,10 @@ impl Front {
     /// each.
     fn entries(&self, ino: NodeId, read: Read, entry_bytes: u32) -> Result<Vec<Found>, Errno> {
         let limit = usize::try_from(read.size / entry_bytes).unwrap_or(usize::MAX);
-        let how = convert::read_flags(read.how, read.flags);
+        let mut how = convert::read_flags(read.how, read.flags);
+        if self.shared.nodiratime {
+            how |= ReadFlags::NO_ATIME;
+        }
         self.run(Operation::Readdir, ino, |fs, ino| {
             let mut entries = Vec::new();
             fs.readdir_with(ino, read.offset, how, &mut |entry: DirEntry<'_>| {

@@ -150,6 +150,11 @@ pub(super) fn is_collected(request: abi::WriteFlags) -> bool {
     request.contains(abi::WriteFlags::CACHE)
 }
 
+/// Whether a file was opened so that no write(2) of it waits for others.
+pub(super) fn is_direct_or_durable(open: i32) -> bool {
+    open & (O_DIRECT | O_DSYNC) != 0
+}
+
 /// Whether a write goes to the end of the file. What the kernel has collected has its place.
 pub(super) fn append(request: abi::WriteFlags, open: i32) -> WriteFlags {
     let mut flags = WriteFlags::empty();

@@ -1,6 +1,7 @@
 //! Requests about the content of files, and about what is durable.
 
-use zonal_fs::vfs::{FileModel, FileSystem, SyncKind, WriteFlags};
+use zonal_fs::named::Named;
+use zonal_fs::vfs::{FileModel, FileSystem, SyncKind, WriteFlags, Written};
 use zonal_fuse_transport::abi::FopenFlags;
 use zonal_fuse_transport::reply::Opened;
 use zonal_fuse_transport::request::{CopyRange, Count, Read, Write};
@@ -9,8 +10,10 @@ use zonal_fuse_transport::{Errno, Header, NodeId, Op, Reply};
 use super::pages::{HoldsNoPage, PageRange};
 use super::reply::Route;
 use super::{Front, convert, reply, rights};
+use crate::control;
 use crate::latency::Operation;
-use crate::options::{Atime, DirectWrites};
+use crate::options::{Atime, DirectWrites, WriteCache};
+use crate::small_writes::Noted;
 
 impl Front {
     /// Answers a request about content; ENOSYS to any that is not served at all.
@@ -20,6 +23,7 @@ impl Front {
             Op::Read(read) => self.read(node, read, reply),
             Op::Write(ref write) => self.write(header, write, reply),
             Op::Fsync { datasync } | Op::Fsyncdir { datasync } => {
+                self.shared.latencies.small_writes().synced(self.ino(node));
                 let kind = if datasync { SyncKind::Data } else { SyncKind::Full };
                 self.sync_then(node, kind, move |synced| reply::empty(reply, synced));
             }
@@ -92,6 +96,7 @@ impl Front {
                 return self.after_failed_write(ino, (reply, holds_none), error);
             }
         };
+        self.note_small(ino, write, written);
         let len = u32::try_from(written.len).expect("at most one request");
         // What is written twice could be read between the two from pages that are old.
         let warms = model == FileModel::Zones && self.shared.direct_writes == DirectWrites::Cache;
@@ -127,6 +132,24 @@ impl Front {
             }
             answer();
         });
+    }
+
+    /// Takes a write into account that the kernel could have collected with others.
+    fn note_small(&self, ino: NodeId, write: &Write<'_>, written: Written) {
+        let front = &self.shared;
+        let is_collectable = front.write_cache == WriteCache::Through
+            && front.model == FileModel::Posix
+            && Route::from(write.handle) == Route::Cached
+            && !convert::is_direct_or_durable(write.flags);
+        let small = front.latencies.small_writes();
+        if is_collectable
+            && !control::is_own(self.ino(ino))
+            && small.note(self.ino(ino), written.offset, written.len) == Noted::Enough
+        {
+            let advice = small.advice().unwrap_or_default();
+            let file = Named::new(&*front.fs, self.ino(ino));
+            tracing::warn!(%file, "{advice}");
+        }
     }
 
     fn fallocate(&self, header: &Header, mode: i32, (offset, len): (u64, u64), reply: Reply) {

@@ -51,6 +51,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use zonal_fs::FsError;
+use zonal_fs::named::Named;
 use zonal_fs::vfs::{Attr, FileModel, FileSystem, Ino, Wake};
 use zonal_fuse_transport::abi::{self, InitFlags};
 use zonal_fuse_transport::init::{Choice, Wishes};
@@ -61,7 +62,7 @@ use crate::control;
 use crate::guarded::Guarded;
 use crate::latency::{Latencies, Operation};
 use crate::options::{
-    Access, AsyncDirect, Atime, DirectWrites, MountConfig, TransportChoice, WriteCache,
+    Access, AsyncDirect, Atime, DirectWrites, MountConfig, Restrict, TransportChoice, WriteCache,
 };
 use crate::read_only::RemountTrigger;
 pub(crate) use hidden::make_hidden;
@@ -127,6 +128,8 @@ struct Shared {
     agreed: OnceLock<InitFlags>,
     write_cache: WriteCache,
     atime: Atime,
+    /// Listings move no access time.
+    nodiratime: bool,
     rings: Choice,
     /// Nothing reaches the file system any more.
     stopped: AtomicBool,
@@ -134,6 +137,8 @@ struct Shared {
     stopped_root: OnceLock<Attr>,
     /// Held for reading by every request inside the file system.
     running: RwLock<()>,
+    /// Whether it could be written to when it was closed.
+    access_at_end: OnceLock<Access>,
     /// The outcome of closing it, if the kernel has had it closed.
     closed: Mutex<Option<Result<(), FsError>>>,
 }
@@ -175,6 +180,7 @@ impl Front {
             agreed: OnceLock::new(),
             write_cache: config.write_cache,
             atime: config.atime,
+            nodiratime: config.restrict.contains(Restrict::NODIRATIME),
             rings: match config.transport {
                 TransportChoice::Device => Choice::Never,
                 TransportChoice::Fastest => Choice::Possible,
@@ -183,6 +189,7 @@ impl Front {
             stopped: AtomicBool::new(false),
             stopped_root: OnceLock::new(),
             running: RwLock::new(()),
+            access_at_end: OnceLock::new(),
             closed: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -221,6 +228,7 @@ impl Front {
     fn close_now(&self) -> Result<(), FsError> {
         self.stop();
         self.shared.pins.release_all(&*self.shared.fs);
+        let _ = self.shared.access_at_end.set(self.shared.fs.access());
         self.shared.fs.shutdown()
     }
 
@@ -238,6 +246,11 @@ impl Front {
     /// The kernel is not made to send anything more.
     pub(crate) fn end_sending(&self) {
         self.shared.collected.close();
+    }
+
+    /// Whether the file system could still be written to when it was closed.
+    pub(crate) fn access_at_end(&self) -> Access {
+        self.shared.access_at_end.get().copied().unwrap_or(self.shared.access)
     }
 
     /// Fires when the file system has become read-only after a failure.
@@ -308,7 +321,8 @@ impl Front {
         outcome.map_err(|error| {
             let errno = Errno::from_raw_os_error(error.errno());
             if errno == Errno::IO {
-                tracing::error!(operation = operation.name(), inode = ino.0, %error, "answered EIO");
+                let file = Named::new(&*self.shared.fs, ino_of);
+                tracing::error!(operation = operation.name(), %file, %error, "answered EIO");
             }
             errno
         })

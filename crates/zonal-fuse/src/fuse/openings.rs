@@ -90,7 +90,7 @@ impl Openings {
         // Not with the lock: the threads of the hidden mount may all be waiting for the device.
         let made = if wish == Wish::DirectReads && self.can_be_backed(ino) {
             backings.open(node).inspect_err(|error| {
-                tracing::warn!(%error, inode = ino.get(), "no backing file");
+                tracing::warn!(%error, zone = ino.get(), "no backing file for a zone");
             })
         } else {
             Err(std::io::ErrorKind::Unsupported.into())

@@ -138,7 +138,6 @@ impl Mounted {
                     ..options.furrow
                 };
                 let fs = Furrow::mount(device, clock, options)?;
-                log_losses(&fs);
                 Self::Furrow(Arc::new(fs))
             }
             FsKind::Zonefs => {
@@ -171,13 +170,5 @@ fn atime(atime: Atime) -> AtimePolicy {
         Atime::Relative => AtimePolicy::Relative,
         Atime::Never => AtimePolicy::Never,
         Atime::Always => AtimePolicy::Always,
-    }
-}
-
-fn log_losses(fs: &Furrow) {
-    for loss in fs.losses() {
-        let (ino, zone) = (loss.ino.get(), loss.zone.get());
-        let (offset, bytes) = (loss.offset, loss.len);
-        tracing::warn!(ino, offset, bytes, zone, "the drive lost what was durable");
     }
 }

@@ -68,6 +68,16 @@ pub(super) fn run(global: &Global, args: &Mount) -> Result<()> {
     change.apply(dir, now).with_context(|| format!("cannot remount {}", dir.display()))
 }
 
+/// Of statfs(2): symbolic links are not followed (`include/linux/statfs.h`).
+const ST_NOSYMFOLLOW: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(0x2000);
+
+/// Flags that stay until the unmount.
+const FIXED: MountFlags = MountFlags::NOATIME
+    .union(MountFlags::NODIRATIME)
+    .union(MountFlags::RELATIME)
+    .union(MountFlags::STRICTATIME)
+    .union(MountFlags::LAZYTIME);
+
 /// The flags of the mount.
 fn current(dir: &Path) -> Result<MountFlags> {
     let stat = statvfs(dir).with_context(|| format!("looking at {}", dir.display()))?;
@@ -78,10 +88,18 @@ fn current(dir: &Path) -> Result<MountFlags> {
         (StatVfsMountFlags::NODEV, MountFlags::NODEV),
         (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
         (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+        (ST_NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
         (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
     ] {
         flags.set(ours, stat.f_flag.contains(theirs));
     }
+    let is_strict = !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME);
+    flags.set(MountFlags::STRICTATIME, is_strict);
+    // statvfs(2) does not tell.
+    let options = stats::text(dir, "mount_options").unwrap_or_default();
+    flags.set(MountFlags::LAZYTIME, options.split(',').any(|option| option == "lazytime"));
     Ok(flags)
 }
 
@@ -175,8 +193,10 @@ impl Change {
 
 /// The options of a Furrow that are in force.
 fn furrow_options(dir: &Path) -> Result<furrow::MountOptions> {
-    let number = |name| anyhow::Ok(u32::try_from(stats::number(dir, name)?).unwrap_or(u32::MAX));
-    let (max_open_zones, commit) = (number("max_open_zones")?, number("commit")?);
+    let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let commit = short(stats::number(dir, "commit")?);
+    // The counters have it only if the option was given.
+    let max_open_zones = stats::number(dir, "max_open_zones").map_or(0, short);
     let mount = furrow::MountOptions::COMMIT_SECONDS_OF_MOUNT;
     Ok(furrow::MountOptions {
         memory: ByteCount::new(stats::number(dir, "memory")?),
@@ -216,7 +236,7 @@ fn config(args: &Mount, now: MountFlags) -> Result<MountConfig> {
 
 /// The flags of the mount as it is to be.
 fn flags(config: &MountConfig, now: MountFlags) -> MountFlags {
-    let mut flags = now & MountFlags::NOATIME;
+    let mut flags = now & FIXED;
     for Restriction { flag, ours, .. } in RESTRICTIONS {
         flags.set(flag, config.restrict.contains(ours));
     }
@@ -228,7 +248,8 @@ fn flags(config: &MountConfig, now: MountFlags) -> MountFlags {
 fn apply(config: &mut MountConfig, option: &str) -> Result<()> {
     let before = config.clone();
     config.apply(option)?;
-    let restrict = (config.restrict - Restrict::DIRSYNC) | (before.restrict & Restrict::DIRSYNC);
+    let fixed = Restrict::DIRSYNC | Restrict::NODIRATIME | Restrict::LAZYTIME;
+    let restrict = (config.restrict - fixed) | (before.restrict & fixed);
     let changeable = MountConfig { access: config.access, restrict, ..before };
     if *config == changeable { Ok(()) } else { Err(unchangeable(option)) }
 }
@@ -245,10 +266,15 @@ struct Restriction {
     options: [&'static str; 2],
 }
 
-const RESTRICTIONS: [Restriction; 4] = [
+const RESTRICTIONS: [Restriction; 5] = [
     Restriction { flag: MountFlags::NODEV, ours: Restrict::NODEV, options: ["nodev", "dev"] },
     Restriction { flag: MountFlags::NOSUID, ours: Restrict::NOSUID, options: ["nosuid", "suid"] },
     Restriction { flag: MountFlags::NOEXEC, ours: Restrict::NOEXEC, options: ["noexec", "exec"] },
+    Restriction {
+        flag: MountFlags::NOSYMFOLLOW,
+        ours: Restrict::NOSYMFOLLOW,
+        options: ["nosymfollow", "symfollow"],
+    },
     Restriction { flag: MountFlags::SYNCHRONOUS, ours: Restrict::SYNC, options: ["sync", "async"] },
 ];
 

@@ -26,7 +26,7 @@ mod survey;
 mod tests;
 mod zones;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use zonal::ZonedDevice;
@@ -36,7 +36,7 @@ use super::invariant::{Problem, Problems};
 use super::io::Drive;
 use super::losses::{Loss, Losses};
 use super::names::NameKey;
-use super::paths::Paths;
+use super::paths::{Entries, Paths};
 use super::planted::Planted;
 use super::recover::{self, Opened};
 use super::superlog;
@@ -254,11 +254,8 @@ fn add_paths(source: &mut Source<'_>, problems: &mut Problems, losses: &mut Loss
 }
 
 /// An entry that leads to each of these inodes, by one pass over all entries.
-fn entries_of(
-    source: &mut Source<'_>,
-    wanted: &BTreeSet<u64>,
-) -> Result<BTreeMap<u64, (u64, Box<[u8]>)>> {
-    let mut entries = BTreeMap::new();
+fn entries_of(source: &mut Source<'_>, wanted: &BTreeSet<u64>) -> Result<Entries> {
+    let mut entries = Entries::new();
     if wanted.iter().all(|&ino| ino == Ino::ROOT.get()) {
         return Ok(entries);
     }

@@ -1,0 +1,147 @@
+//! Small writes that follow each other, and from how many on a mount says that `-o writeback` would help.
+//!
+//! Without `writeback` each write(2) is a request of its own. A write counts if it is small and begins
+//! where the last write to its file ended, with no sync in between: the kernel would have collected it with
+//! its neighbours. Writes that are direct or have to be durable do not count, since nothing collects
+//! those. The rule only counts; it knows no time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zonal_fs::vfs::Ino;
+
+/// Bytes below which a write is small.
+const SMALL_BYTES: u64 = 32 << 10;
+
+/// So many of them are worth a word.
+const MANY: u64 = 100_000;
+
+/// Places for the ends of last writes. Files that share one hide writes of each other, which then do
+/// not count.
+const PLACES: usize = 256;
+
+/// What a mount says of itself.
+const ADVICE: &str = "-o writeback would help: small writes follow each other";
+
+/// What the writes of a mount have in common.
+pub struct SmallWrites {
+    /// Where the last write to a file ended, together with which file it was.
+    ends: [AtomicU64; PLACES],
+    count: AtomicU64,
+}
+
+/// What one more write means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// Nothing new.
+    Nothing,
+    /// There are enough of them now. This is said once.
+    Enough,
+}
+
+impl Default for SmallWrites {
+    fn default() -> Self {
+        Self { ends: std::array::from_fn(|_| AtomicU64::new(0)), count: AtomicU64::new(0) }
+    }
+}
+
+impl SmallWrites {
+    /// A write of so many bytes has succeeded.
+    pub fn note(&self, ino: Ino, offset: u64, len: u64) -> Noted {
+        let file = mix(ino);
+        let before = self.place(file).swap(file ^ offset.wrapping_add(len), Ordering::Relaxed);
+        let follows = before == file ^ offset;
+        if !follows || len >= SMALL_BYTES {
+            return Noted::Nothing;
+        }
+        match self.count.fetch_add(1, Ordering::Relaxed) + 1 {
+            MANY => Noted::Enough,
+            _ => Noted::Nothing,
+        }
+    }
+
+    /// A file was synced: its next write follows none that the kernel would still have.
+    pub fn synced(&self, ino: Ino) {
+        self.place(mix(ino)).store(0, Ordering::Relaxed);
+    }
+
+    /// What there is to say.
+    pub fn advice(&self) -> Option<&'static str> {
+        (self.count.load(Ordering::Relaxed) >= MANY).then_some(ADVICE)
+    }
+
+    fn place(&self, file: u64) -> &AtomicU64 {
+        let index = usize::from(file.to_le_bytes()[7]);
+        &self.ends[index]
+    }
+}
+
+/// A number for a file that has no pattern (the finalizer of `SplitMix64`).
+fn mix(ino: Ino) -> u64 {
+    let mut word = ino.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Ino = Ino::new(7);
+
+    fn count(writes: &SmallWrites) -> u64 {
+        writes.count.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn small_writes_that_follow_each_other_count_and_others_do_not() {
+        let writes = SmallWrites::default();
+        for (offset, len, expected) in [
+            (0, 100, 0),
+            (100, 100, 1),
+            (200, 100, 2),
+            // Elsewhere in the file.
+            (5_000, 100, 2),
+            (5_100, 100, 3),
+            // A large one does not count, and the next one follows it.
+            (5_200, SMALL_BYTES, 3),
+            (5_200 + SMALL_BYTES, SMALL_BYTES - 1, 4),
+            // The same place again.
+            (0, 10, 4),
+            (0, 10, 4),
+        ] {
+            writes.note(FILE, offset, len);
+            assert_eq!(count(&writes), expected, "{len} bytes at {offset}");
+        }
+        writes.note(FILE, 10, 10);
+        assert_eq!(count(&writes), 5);
+        writes.synced(FILE);
+        writes.note(FILE, 20, 10);
+        assert_eq!(count(&writes), 5, "a sync was in between");
+    }
+
+    #[test]
+    fn files_that_are_written_by_turns_each_follow_themselves() {
+        let writes = SmallWrites::default();
+        // Numbers that have a place each.
+        let files = [Ino::new(2), Ino::new(3), Ino::new(4)];
+        let mut places = files.map(|ino| mix(ino).to_le_bytes()[7]);
+        places.sort_unstable();
+        assert!(places.is_sorted_by(|a, b| a < b), "{places:?}");
+        for round in 0..10 {
+            for ino in files {
+                writes.note(ino, round * 10, 10);
+            }
+        }
+        assert_eq!(count(&writes), 27);
+    }
+
+    #[test]
+    fn it_is_said_once_and_only_when_there_are_many() {
+        let writes = SmallWrites::default();
+        let said = (0..2 * MANY).filter(|at| writes.note(FILE, *at, 1) == Noted::Enough);
+        assert_eq!(said.collect::<Vec<_>>(), [MANY], "the first write follows none");
+        assert_eq!(writes.advice(), Some(ADVICE));
+        assert_eq!(SmallWrites::default().advice(), None);
+    }
+}
