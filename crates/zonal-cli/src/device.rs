@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 pub(crate) use zonal::OpenMode;
 use zonal::spec::Openers;
 pub(crate) use zonal::spec::{Base, Stack};
-use zonal::{SystemClock, Zone, ZonedDevice};
+use zonal::{SystemClock, Zone, ZonedDevice, shown};
 
 use crate::mounts;
 
@@ -52,9 +52,23 @@ pub(crate) fn open_stack(spec: &str, mode: OpenMode) -> Result<Stack> {
 
 fn open_with(openers: &Openers, spec: &str, mode: OpenMode) -> Result<Stack> {
     mounts::refuse_dir(spec)?;
-    openers
+    tracing::debug!(device = shown(spec), how = mode_name(mode), "opening a device");
+    let stack = openers
         .open(spec, mode, Arc::new(SystemClock::new()))
-        .with_context(|| format!("opening {spec}"))
+        .with_context(|| format!("opening {spec}"))?;
+    let geometry = stack.device.geometry();
+    let (zones, block) = (geometry.zone_count(), geometry.block_size().bytes());
+    tracing::info!(device = shown(spec), how = mode_name(mode), zones, block, "opened a device");
+    Ok(stack)
+}
+
+/// What a device is opened for, in the log.
+const fn mode_name(mode: OpenMode) -> &'static str {
+    match mode {
+        OpenMode::ReadOnly => "reading, beside others",
+        OpenMode::ReadLocked => "reading alone",
+        OpenMode::ReadWrite => "writing",
+    }
 }
 
 /// The device as the mount table shows it: a plain file by its absolute path.
@@ -65,7 +79,9 @@ pub(crate) fn source(spec: &str) -> String {
 
 /// Every zone.
 pub(crate) fn report(device: &dyn ZonedDevice) -> Result<Vec<Zone>> {
-    device.report_all().context("reporting the zones")
+    let zones = device.report_all().context("reporting the zones")?;
+    tracing::debug!(zones = zones.len(), "reported the zones");
+    Ok(zones)
 }
 
 #[cfg(test)]

@@ -1,19 +1,36 @@
 //! Logging: to standard error, to a file with `--log`, and for a background mount to a file of its
 //! own.
+//!
+//! A file is opened for appending, by everything that writes to it, and kept open: so it can be rotated by
+//! copying it and cutting it (`copytruncate` of logrotate). Errors that repeat themselves are bounded: `log/limit.rs`.
+
+mod limit;
 
 use std::fs::{DirBuilder, File};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use tracing::level_filters::LevelFilter;
+use zonal::SystemClock;
 use zonal::output::{self, Existing};
 
 use crate::args::{Command, Global};
+use limit::{Limited, Output, Shared, Times};
+
+/// The log of this program. When it is dropped, it says what was left out of it.
+pub(crate) struct Log(Arc<Shared>);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
 
 /// Starts logging as the options ask for.
-pub(crate) fn start(global: &Global, command: &Command) -> Result<()> {
+pub(crate) fn start(global: &Global, command: &Command) -> Result<Log> {
     let level = match (global.verbose, command) {
         (0, Command::Mount(_)) | (1, _) => LevelFilter::INFO,
         (0, _) => LevelFilter::WARN,
@@ -21,11 +38,29 @@ pub(crate) fn start(global: &Global, command: &Command) -> Result<()> {
         _ => LevelFilter::TRACE,
     };
     let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
-    match &global.log {
-        Some(path) => builder.with_ansi(false).with_writer(open(path)?).init(),
-        None => builder.with_writer(std::io::stderr).without_time().init(),
-    }
-    Ok(())
+    let clock = Arc::new(SystemClock::new());
+    let Some(path) = &global.log else {
+        let output: Output = Box::new(|| Box::new(io::stderr()));
+        let shared = Shared::new(clock, Times::Hidden, output);
+        let limited = Arc::clone(&shared);
+        let builder = builder.with_writer(io::stderr).without_time().with_ansi(has_colours());
+        builder.map_event_format(|inner| Limited { inner, shared: limited }).init();
+        return Ok(Log(shared));
+    };
+    let file = Arc::new(open(path)?);
+    let again = Arc::clone(&file);
+    let shared = Shared::new(clock, Times::Shown, Box::new(move || Box::new(Arc::clone(&again))));
+    let limited = Arc::clone(&shared);
+    let builder = builder.with_ansi(false).with_writer(file);
+    builder.map_event_format(|inner| Limited { inner, shared: limited }).init();
+    Ok(Log(shared))
+}
+
+/// Whether standard error shows colours: a terminal does that can, unless `NO_COLOR` says otherwise.
+fn has_colours() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stderr().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
 /// Opens a log file, making it and its directory if they are not there.

@@ -37,8 +37,11 @@ fn main() -> ExitCode {
         }
     };
     advice::note_command(&arguments);
-    let started = log::start(&cli.global, &cli.command);
-    let outcome = started.and_then(|()| cmd::run(&cli));
+    let outcome = log::start(&cli.global, &cli.command).and_then(|log| {
+        let outcome = cmd::run(&cli);
+        drop(log);
+        outcome
+    });
     outcome.unwrap_or_else(|error| {
         advice::print(&error);
         ExitCode::from(cmd::failure_code(&cli.command))

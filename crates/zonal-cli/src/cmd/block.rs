@@ -46,6 +46,7 @@ pub(crate) fn read(global: &Global, args: &Read) -> Result<()> {
         device
             .read(Lba::new(lba), &mut buffer)
             .with_context(|| format!("reading {blocks} blocks at {lba} of {}", args.device))?;
+        tracing::debug!(lba, blocks, "read");
         out.write_all(&buffer).context("writing the data")?;
         lba += blocks;
     }
@@ -64,6 +65,7 @@ pub(crate) fn write(global: &Global, args: &Write) -> Result<()> {
         device
             .write(lba, data)
             .with_context(|| format!("writing {blocks} blocks at {lba} of {}", args.device))?;
+        tracing::debug!(%lba, %blocks, "written");
         lba += blocks;
         Ok(())
     })?;
@@ -86,6 +88,7 @@ pub(crate) fn append(global: &Global, args: &Append) -> Result<()> {
         let lba = device.append(zone, data).with_context(|| {
             format!("appending {blocks} blocks to zone {zone} of {}", args.device)
         })?;
+        tracing::debug!(%zone, %lba, %blocks, "appended");
         if global.json {
             return json::line(&Done { lba: lba.get(), blocks: blocks.get() });
         }

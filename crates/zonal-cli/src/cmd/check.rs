@@ -85,9 +85,11 @@ pub(crate) fn run(global: &Global, args: &Check) -> Result<ExitCode> {
         if phase.replace(progress.phase) != Some(progress.phase) {
             bar.reset();
             bar.set_message(progress.phase.name());
+            tracing::info!(phase = progress.phase.name(), "checking");
         }
         bar.set_length(progress.total);
         bar.set_position(progress.done);
+        tracing::debug!(phase = progress.phase.name(), done = progress.done, of = progress.total);
     });
     bar.finish_and_clear();
     let report = report.with_context(|| format!("cannot check {}", args.device))?;

@@ -52,6 +52,7 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
         uuid: uuid.into_bytes(),
         overwrite: if args.force { Overwrite::Replace } else { Overwrite::Refuse },
     };
+    tracing::debug!(file = %name, profile = changes.profile.name(), "creating a drive");
     let bar = progress::bar(0, progress::Unit::Bytes, "zeroing");
     let created = FileDrive::create_with(&args.file, &options, &mut |done, total| {
         bar.set_length(total);
@@ -68,6 +69,9 @@ pub(crate) fn run(global: &Global, args: &Create) -> Result<()> {
         zone_size_bytes: geometry.bytes(geometry.zone_size()).get(),
         zone_capacity_bytes: geometry.bytes(spec.zone_capacity).get(),
     };
+    tracing::info!(
+        file = %name, bytes = created.size_bytes, zones = created.zones, "created a drive"
+    );
     if global.json {
         return json::document(&created);
     }

@@ -12,6 +12,7 @@ use crate::output::json;
 /// Prints one kind of structure.
 pub(crate) fn run(args: &Dump) -> Result<()> {
     let device = device::open(&args.device, OpenMode::ReadLocked)?;
+    tracing::debug!(what = ?args.what, "dumping");
     let mut printed = Ok(());
     furrow::dump(Arc::clone(&device), args.what, &mut |value| {
         if printed.is_ok() {

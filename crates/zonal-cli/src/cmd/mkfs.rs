@@ -64,9 +64,11 @@ pub(crate) fn run(global: &Global, args: &Mkfs) -> Result<()> {
     let made = furrow::mkfs(device, &SystemClock::new(), &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
+        tracing::debug!(done = progress.done, of = progress.total, "zones reset");
     });
     bar.finish_and_clear();
     let made = made.with_context(|| format!("cannot make a file system on {}", args.device))?;
+    tracing::info!(device = args.device, %uuid, zones_reset = made.zones_reset, "Furrow made");
     if global.json {
         return json::document(&Answer::Made(Made {
             device: &args.device,

@@ -72,10 +72,12 @@ pub(crate) fn run(global: &Global, args: &Mkzonefs) -> Result<()> {
     let made = zonefs::mkfs(&*device, &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
+        tracing::debug!(done = progress.done, of = progress.total, "zones reset");
     });
     bar.finish_and_clear();
     let made = made.with_context(|| format!("cannot make a zonefs on {name}"))?;
     let made = describe(&name, &*device, &options, &made);
+    tracing::info!(uuid = made.uuid, zones_reset = made.zones_reset, "zonefs made");
     if global.json {
         return json::document(&made);
     }

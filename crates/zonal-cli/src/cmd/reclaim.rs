@@ -34,6 +34,7 @@ pub(crate) struct Answer {
 /// Does what the arguments say.
 pub(crate) fn run(global: &Global, args: &Reclaim) -> Result<()> {
     let dir = &mounts::dir_of(&args.dir)?;
+    tracing::info!(mount = zonal::shown(dir), "asking the mount to reclaim");
     if args.pause || args.resume {
         let order = if args.pause { "pause" } else { "resume" };
         return send(dir, &format!("reclaim {order}"));

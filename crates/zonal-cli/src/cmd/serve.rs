@@ -88,6 +88,7 @@ fn identity(nqn: &str, name: &str, nsid: u32) -> [u8; 16] {
 }
 
 fn tell(global: &Global, args: &NvmeTcp, addresses: &[SocketAddr]) -> Result<()> {
+    tracing::info!(nqn = args.nqn, ?addresses, "serving over NVMe/TCP");
     if global.json {
         let (nqn, namespaces) = (&args.nqn, &args.devices);
         return json::document(&Answer { nqn, addresses, namespaces });

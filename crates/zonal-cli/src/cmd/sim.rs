@@ -52,6 +52,11 @@ fn check_outputs(folder: &Path, names: &[impl AsRef<Path>], inputs: &[PathBuf]) 
 pub(crate) fn load(simulated: &Simulated) -> Result<Config> {
     let (text, settings) = parts(simulated)?;
     let name = &simulated.config;
+    tracing::info!(config = %name, "simulating the drive of a config");
+    for setting in &settings {
+        tracing::debug!(path = setting.path, value = setting.value, "a value of the config");
+    }
+    tracing::debug!(bytes = text.len(), "parsing the config");
     Config::parse_with(&text, &settings).with_context(|| format!("the config {name}"))
 }
 
@@ -97,6 +102,7 @@ pub(crate) struct Listed {
 /// Prints a config as it is in its file; as JSON, with every default.
 fn config(global: &Global, args: &SimConfig) -> Result<()> {
     if let Some(name) = &args.name {
+        tracing::info!(config = %name, "printing a config");
         if let Some(experiment) = Name::ALL.into_iter().find(|known| known.word() == name) {
             say!("{}", experiment.text());
             return Ok(());

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use zonal::shown;
 use zonal_fuse::control::Report;
 use zonal_fuse::control::page::page;
 use zonal_fuse::unmount::is_dead;
@@ -25,6 +26,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Prints it.
 pub(crate) fn run(global: &Global, args: &Stats) -> Result<()> {
     let dir = mounts::dir_of(&args.dir)?;
+    tracing::info!(mount = shown(&dir), "asking for what is counted");
     match args.watch {
         Some(seconds) => watch(global, &dir, seconds),
         None if global.json => {
@@ -118,6 +120,7 @@ fn member<T>(dir: &Path, name: &str, read_as: impl Fn(&Value) -> Option<T>) -> R
 
 /// A file of the control directory. In few reads, since another reader may begin in between.
 pub(crate) fn read_file(path: &Path) -> io::Result<String> {
+    tracing::debug!(file = shown(path), "reading from the mount");
     let (mut file, mut text) = (fs::File::open(path)?, Vec::new());
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -132,6 +135,7 @@ pub(crate) fn read_file(path: &Path) -> io::Result<String> {
 /// Writes a line to the control directory's file for commands.
 pub(crate) fn command(dir: &Path, line: &str) -> io::Result<()> {
     let path = dir.join(control::NAME).join("command");
+    tracing::debug!(file = shown(&path), line, "sending a command to the mount");
     fs::OpenOptions::new().write(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 

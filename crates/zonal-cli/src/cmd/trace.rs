@@ -36,9 +36,11 @@ fn replay_file(global: &Global, args: &Replay) -> Result<()> {
     let mut trace = TraceReader::open(&args.trace)?;
     let inputs = [args.trace.clone()];
     let device = device::open_beside(&inputs, &args.device, OpenMode::ReadWrite)?;
+    tracing::debug!(trace = %name, "replaying");
     let done = replay(&mut trace, &*device)
         .with_context(|| format!("replaying {name} on {}", args.device))?;
     device.flush().with_context(|| format!("flushing {}", args.device))?;
+    tracing::info!(trace = %name, operations = done.operations, "replayed");
     let cut = done.end == TraceEnd::Cut;
     if global.json {
         let (requests, bytes) = (done.operations, done.bytes.get());

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use rustix::mount::UnmountFlags;
 use schemars::JsonSchema;
 use serde::Serialize;
+use zonal::shown;
 use zonal_fuse::unmount::{Unmounted, detach, unmount_and_wait};
 
 use crate::args::{Global, Umount};
@@ -23,6 +24,7 @@ pub(crate) struct Answer<'a> {
 /// Unmounts.
 pub(crate) fn run(global: &Global, args: &Umount) -> Result<()> {
     let dir = &mounts::dir_of(&args.dir)?;
+    tracing::debug!(mount = shown(dir), "unmounting");
     let mut flags = UnmountFlags::empty();
     flags.set(UnmountFlags::DETACH, args.lazy);
     flags.set(UnmountFlags::FORCE, args.force);
@@ -36,7 +38,13 @@ pub(crate) fn run(global: &Global, args: &Umount) -> Result<()> {
             "the process that served {} had died: the next mount recovers the device",
             dir.display()
         ),
-        Some(Unmounted::Clean | Unmounted::MountedElsewhere) | None => {}
+        Some(Unmounted::Clean) => {
+            tracing::info!(mount = shown(dir), "unmounted: the device is clean and released");
+        }
+        Some(Unmounted::MountedElsewhere) => {
+            tracing::info!(mount = shown(dir), "unmounted: it is mounted elsewhere still");
+        }
+        None => tracing::info!(mount = shown(dir), "detached: nothing is waited for"),
     }
     if global.json {
         json::document(&Answer { mount: dir })?;

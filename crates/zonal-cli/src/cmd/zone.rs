@@ -39,6 +39,7 @@ pub(crate) fn run(global: &Global, command: &ZoneCommand) -> Result<()> {
 
 fn manage(device: &dyn ZonedDevice, target: &ZoneTarget, action: ZoneAction) -> Result<()> {
     if target.all {
+        tracing::debug!(action = action.name(), "managing all zones");
         return device
             .manage(Select::All, action)
             .with_context(|| format!("cannot {} all zones of {}", action.name(), target.device));
@@ -47,6 +48,7 @@ fn manage(device: &dyn ZonedDevice, target: &ZoneTarget, action: ZoneAction) -> 
         device.manage(Select::One(ZoneId::new(*zone)), action).with_context(|| {
             format!("cannot {} zone {zone} of {}", action.name(), target.device)
         })?;
+        tracing::debug!(zone, action = action.name(), "zone managed");
     }
     Ok(())
 }
@@ -63,6 +65,7 @@ fn fail(global: &Global, target: &FailTarget, failure: ZoneFailure) -> Result<()
         drive.fail_zone(ZoneId::new(*zone), failure).with_context(|| {
             format!("cannot make zone {zone} of {} {}", target.device, failure.name())
         })?;
+        tracing::debug!(zone, failure = failure.name(), "zone made to fail");
     }
     stack.device.flush().with_context(|| format!("flushing {}", target.device))?;
     let zone_numbers = Some(&*target.zones);

@@ -123,6 +123,7 @@ fn measure(
 ) -> Result<Row> {
     let geometry = device.geometry();
     let (name, pattern) = pattern(op);
+    tracing::debug!(operation = %name, %blocks, "measuring");
     let time = Duration::from_secs_f64(args.seconds);
     let after = |share| u64::try_from(time.mul_f64(share).as_nanos()).map(workload::Stop::AfterNs);
     let span = LbaCount::new(SPAN_BYTES >> geometry.block_size().shift());

@@ -82,6 +82,7 @@ fn open(spec: &str, access: Access) -> Result<Volume> {
         },
         ..VolumeOptions::default()
     };
+    tracing::debug!(device = shown(spec), "opening the file system");
     Volume::mount(Arc::clone(&device), Arc::new(SystemClock::new()), &options)
         .with_context(|| format!("opening the file system of {}", shown(spec)))
 }
@@ -96,6 +97,7 @@ fn change(places: &[Place], action: impl FnOnce(&Volume) -> Result<()>) -> Resul
     let outcome = action(&volume);
     // What was done before a failure stays.
     volume.close().with_context(|| format!("making changes of {} durable", first.device))?;
+    tracing::debug!(device = shown(&first.device), "changes are durable");
     outcome
 }
 

@@ -22,6 +22,7 @@ pub(crate) fn remove(args: &Remove) -> Result<()> {
                 Err(error) if args.force && matches!(error.reason(), FsError::NotFound) => continue,
                 attr => attr?,
             };
+            tracing::info!(place = place.shown(), "removing");
             if attr.kind != FileKind::Directory {
                 volume.remove_file(&place.path)?;
             } else if args.recursive {
@@ -37,6 +38,7 @@ pub(crate) fn remove(args: &Remove) -> Result<()> {
 fn remove_tree(volume: &Volume, path: &Path) -> Result<()> {
     for entry in volume.read_dir(path)?.collect::<zonal_fs::volume::Result<Vec<_>>>()? {
         let path = path.join(&entry.name);
+        tracing::debug!(path = shown(&path), "removing what is in a directory");
         if entry.kind == FileKind::Directory {
             remove_tree(volume, &path)?;
         } else {

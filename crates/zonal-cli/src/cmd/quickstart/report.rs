@@ -140,6 +140,7 @@ impl Story {
         name: &'static str,
         work: impl FnOnce() -> Result<(T, String)>,
     ) -> Result<T> {
+        tracing::debug!(step = name, "begins");
         let (start, spinner) = (clock::now(), Self::spinner(name));
         let (result, note) = work()?;
         spinner.finish_and_clear();
@@ -163,6 +164,7 @@ impl Story {
 
     /// Notes a step that ended.
     pub(super) fn note(&mut self, name: &'static str, seconds: f64, note: String) {
+        tracing::info!(step = name, seconds, "done");
         let done = style("done").green();
         self.say(format!("  {done}  {name:20} {seconds:5.1} s  {note}").trim_end());
         self.steps.push(Step { name, seconds, note });

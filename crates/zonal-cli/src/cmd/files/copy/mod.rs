@@ -218,6 +218,7 @@ impl<'a> Copier<'a> {
 
     fn copy(&mut self, from: &dyn Spot, to: Box<dyn Spot>, depth: Depth) -> Result<()> {
         let found = facts_of(from, self.links(depth))?;
+        tracing::info!(from = from.shown(), to = to.shown(), "copying");
         let there = to.facts(Links::Keep)?;
         for seen in [there.clone(), to.facts(Links::Follow).unwrap_or(None)].into_iter().flatten() {
             if seen.id == found.id {
@@ -340,6 +341,7 @@ impl<'a> Copier<'a> {
                     break;
                 }
                 copy.write(&self.buffer[..read], at)?;
+                tracing::debug!(at, bytes = read, "copied");
                 self.bar.inc(read as u64);
                 at += read as u64;
             }
