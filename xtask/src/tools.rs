@@ -26,7 +26,7 @@ pub const LEVELDB_HEADERS: Packaged = ("/usr/include/leveldb/env.h", "libleveldb
 pub const CPP_COMPILER: Packaged = ("c++", "g++");
 
 /// Of the suites.
-const PACKAGED: [Packaged; 16] = [
+const PACKAGED: [Packaged; 17] = [
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("git", "git"),
