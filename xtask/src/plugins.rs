@@ -18,16 +18,13 @@ pub struct Absent {
 /// All that cannot be built here.
 pub fn absent(root: &Path) -> Vec<Absent> {
     let has_compiler = var_os("CXX").is_some() || has(CPP_COMPILER, root);
-    [ROCKSDB, LEVELDB].into_iter().filter_map(|headers| absence(&headers, has_compiler)).collect()
-}
-
-fn absence(headers: &Headers, has_compiler: bool) -> Option<Absent> {
-    let why = match headers.find(var_os(headers.variable())) {
-        Err(why) => why,
-        Ok(_) if has_compiler => return None,
-        Ok(_) => format!("there is no C++ compiler: apt-get install {}", CPP_COMPILER.1),
+    let compiler = format!("there is no C++ compiler: apt-get install {}", CPP_COMPILER.1);
+    let of = |headers: Headers| {
+        let why = headers.find(var_os(headers.variable())).err();
+        let why = why.or_else(|| (!has_compiler).then(|| compiler.clone()))?;
+        Some(Absent { plugin: headers.plugin, why })
     };
-    Some(Absent { plugin: headers.plugin, why })
+    [ROCKSDB, LEVELDB].into_iter().filter_map(of).collect()
 }
 
 /// Options of cargo for the whole workspace, as far as it can be built here.
@@ -60,7 +57,7 @@ mod tests {
     fn a_plugin_without_its_headers_names_the_package_that_has_them() {
         for (headers, package) in [(ROCKSDB, "librocksdb-dev"), (LEVELDB, "libleveldb-dev")] {
             let nowhere = Headers { header: "a-header-of-no-one.h", ..headers };
-            let why = absence(&nowhere, true).unwrap().why;
+            let why = nowhere.find(None).unwrap_err();
             assert!(why.contains(&format!("apt-get install {package}")), "{why}");
             assert!(why.contains(&format!("--exclude {}", headers.plugin)), "{why}");
         }
