@@ -95,6 +95,20 @@ fn findmnt_lists_options_that_the_kernel_does_not_know_until_the_unmount() {
 }
 
 #[test]
+fn findmnt_lists_options_of_a_zonefs_also_after_it_was_mounted_anew() {
+    let Some(place) = Place::new() else { return };
+    place.zonal(&["mkzonefs", "--force", "drive.zns"]);
+    place.mount("ro,warm-cache,noasync-dio");
+    place.zonal(&["mount", "-o", "remount,rw", "drive.zns", "a mount"]);
+    let listed = place.listed();
+    for option in ["rw", "x-zonal.warm-cache", "x-zonal.noasync-dio"] {
+        assert!(listed.contains(&option.to_owned()), "{option}: {listed:?}");
+    }
+    place.zonal(&["umount", "a mount"]);
+    assert_eq!(place.kept(), [""; 0]);
+}
+
+#[test]
 fn findmnt_lists_no_options_of_an_earlier_mount() {
     let Some(place) = Place::new() else { return };
     place.mount("writeback");

@@ -26,6 +26,7 @@ use zonal_fuse::control::Control;
 use zonal_fuse::daemon::{self, Parent};
 use zonal_fuse::exporter::Exporter;
 use zonal_fuse::latency::Latencies;
+use zonal_fuse::options::AsyncDirect;
 use zonal_fuse::{MountConfig, Served, serve_on};
 
 use crate::args::{FsKind, Global, Mount};
@@ -160,7 +161,7 @@ fn in_foreground(args: &Mount, ready: impl FnOnce()) -> Result<()> {
     if let Some(threads) = config.threads {
         control.set_threads(threads.get());
     }
-    control.set_options(config.lasting());
+    control.set_options(lasting(&config));
     control.set_mount(config.mount_point.canonicalize().unwrap_or(config.mount_point.clone()));
     // Before the mount is ready: a port that is in use is an error.
     let exporter = config.metrics.map(|address| export(address, &control)).transpose()?;
@@ -202,6 +203,15 @@ fn log_mount(args: &Mount, config: &MountConfig, served: Served, control: &Contr
         version = env!("CARGO_PKG_VERSION"),
         "mounted"
     );
+}
+
+/// What the daemon of the next mount is told if this one is mounted anew: `mount/anew.rs`. A mount that
+/// is read-only does nothing with `noasync-dio`, so nothing else there shows it.
+fn lasting(config: &MountConfig) -> String {
+    let is_in_turn = config.async_direct == AsyncDirect::InTurn;
+    let options = [config.lasting(), String::from(if is_in_turn { "noasync-dio" } else { "" })];
+    let given: Vec<String> = options.into_iter().filter(|option| !option.is_empty()).collect();
+    given.join(",")
 }
 
 /// Serves metrics for as long as the file system is there.
