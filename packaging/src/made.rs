@@ -24,7 +24,9 @@ pub(super) fn all(place: &Place) -> Result<()> {
     let zonal = made.join("zonal");
     strip(&place.built.join("zonal"), &zonal)?;
     library(place, &made)?;
-    for library in ["libzonal_hint.so", "libzonal_rocksdb.so", "libzonal_leveldb.so"] {
+    for library in
+        ["libzonal_hint.so", "libzonal_fio.so", "libzonal_rocksdb.so", "libzonal_leveldb.so"]
+    {
         strip(&place.built.join(library), &made.join(library))?;
     }
     let source = made.join("source/debian");

@@ -36,11 +36,12 @@ const PROGRAMS: [Packaged; 6] = [
     LEVELDB_HEADERS,
 ];
 
-/// What is built: the command, the C library, the library that carries hints, and the plugins.
-const BUILT: [&str; 5] = [
+/// What is built: the command, the C library, the library that carries hints, fio's engine, and the plugins.
+const BUILT: [&str; 6] = [
     "--package=zonal-cli",
     "--package=zonal-ffi",
     "--package=zonal-hint",
+    "--package=zonal-fio",
     "--package=zonal-rocksdb",
     "--package=zonal-leveldb",
 ];

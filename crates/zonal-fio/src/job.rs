@@ -1,0 +1,161 @@
+//! What a job of fio has in flight.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use zonal::ZoneKind;
+
+use crate::abi::{Direction, File, Unit};
+use crate::drives::Drive;
+use crate::error::{Error, Result};
+use crate::pool::{Request, Work};
+use crate::zones;
+
+/// A job.
+#[derive(Default)]
+pub(crate) struct Job {
+    /// Requests that may be in flight: `iodepth`.
+    depth: usize,
+    /// What it names.
+    held: Vec<Arc<Drive>>,
+    files: BTreeMap<File, Arc<Drive>>,
+    /// Not yet committed.
+    pending: Vec<(Arc<Drive>, Request)>,
+    inbox: Arc<Inbox>,
+    reaped: Vec<Unit>,
+    /// Why requests have failed, until fio asks.
+    failures: BTreeMap<Unit, String>,
+}
+
+/// Requests of a job that were performed.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    done: Mutex<Vec<(Unit, Result<()>)>>,
+    arrived: Condvar,
+}
+
+impl Inbox {
+    /// Puts in what was performed.
+    pub(crate) fn put(&self, unit: Unit, outcome: Result<()>) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).push((unit, outcome));
+        self.arrived.notify_one();
+    }
+
+    /// Takes out at most `max`, after waiting until there are `min`.
+    pub(crate) fn take(&self, min: usize, max: usize) -> Vec<(Unit, Result<()>)> {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.arrived.wait_while(done, |done| done.len() < min);
+        let mut done = waited.unwrap_or_else(PoisonError::into_inner);
+        let count = done.len().min(max);
+        done.drain(..count).collect()
+    }
+}
+
+impl Job {
+    /// One request more may be in flight.
+    pub(crate) fn deepen(&mut self) {
+        self.depth += 1;
+    }
+
+    /// Keeps devices open until the job ends.
+    pub(crate) fn hold(&mut self, drives: Vec<Arc<Drive>>) {
+        self.held = drives;
+    }
+
+    /// Files stay open until the job ends.
+    pub(crate) fn open(&mut self, file: File, drive: Arc<Drive>) {
+        self.files.insert(file, drive);
+    }
+
+    /// What `file` is open on.
+    pub(crate) fn drive(&self, file: File) -> Option<Arc<Drive>> {
+        self.files.get(&file).cloned()
+    }
+
+    /// Takes a read, a write or a sync. One that cannot be performed has failed when it is reaped: fio then
+    /// says why.
+    pub(crate) fn queue(&mut self, drive: Arc<Drive>, unit: Unit) {
+        self.failures.remove(&unit);
+        match self.request(&drive, unit) {
+            Ok(request) => self.pending.push((drive, request)),
+            Err(error) => self.inbox.put(unit, Err(error)),
+        }
+    }
+
+    fn request(&self, drive: &Drive, unit: Unit) -> Result<Request> {
+        let geometry = drive.device().geometry();
+        let length = usize::try_from(unit.length()).unwrap_or(usize::MAX);
+        let (work, zone) = match unit.direction() {
+            Direction::Sync | Direction::Trim => (Work::Flush, None),
+            direction @ (Direction::Read | Direction::Write) => {
+                let lba = zones::block(geometry, unit.offset())?;
+                geometry.blocks_at(lba, length)?;
+                let (zone, _) = geometry.locate(lba);
+                let has_wp = geometry.kind(zone) == ZoneKind::SequentialRequired;
+                if direction == Direction::Read {
+                    (Work::Read(lba), None)
+                } else {
+                    (Work::Write(lba), has_wp.then_some(zone))
+                }
+            }
+        };
+        let (buffer, inbox) = (unit.buffer(), Arc::clone(&self.inbox));
+        Ok(Request { work, zone, unit, buffer, length, inbox })
+    }
+
+    /// Has everything performed that is queued, in the order of queueing where that matters. Where only one
+    /// can be in flight, no other thread is needed: it is performed when it is reaped.
+    pub(crate) fn commit(&mut self) {
+        if self.depth > 1 {
+            for (drive, request) in self.pending.drain(..) {
+                drive.pool().submit(request);
+            }
+        }
+    }
+
+    /// Waits until `min` requests were performed, and returns how many there are, `max` at most.
+    ///
+    /// A sync that has failed is an error of its own, once: fio before 3.36 does not look at errors of
+    /// syncs for which it has waited.
+    pub(crate) fn reap(&mut self, min: usize, max: usize) -> Result<usize> {
+        self.commit();
+        for (drive, request) in self.pending.drain(..) {
+            drive.pool().perform(request);
+        }
+        let mut done = self.inbox.take(min, max);
+        let is_bad_sync = |(unit, outcome): &(Unit, Result<()>)| {
+            unit.direction() == Direction::Sync && outcome.is_err()
+        };
+        if let Some(bad) = done.iter().position(is_bad_sync) {
+            let outcome = std::mem::replace(&mut done[bad].1, Ok(()));
+            for (unit, outcome) in done {
+                self.inbox.put(unit, outcome);
+            }
+            return outcome.map(|()| 0).map_err(|error| Error::Sync(Box::new(error)));
+        }
+        self.reaped.clear();
+        for (unit, outcome) in done {
+            if let Err(error) = outcome {
+                self.fail(unit, &error);
+            }
+            self.reaped.push(unit);
+        }
+        Ok(self.reaped.len())
+    }
+
+    /// One of those that the last call of [`reap`](Self::reap) has found.
+    pub(crate) fn reaped(&self, index: usize) -> Option<Unit> {
+        self.reaped.get(index).copied()
+    }
+
+    /// Tells fio that a request has failed, and why when it asks.
+    pub(crate) fn fail(&mut self, unit: Unit, error: &Error) {
+        unit.fail(error.errno());
+        self.failures.insert(unit, error.to_string());
+    }
+
+    /// Why a request has failed.
+    pub(crate) fn take_failure(&mut self, unit: Unit) -> Option<String> {
+        self.failures.remove(&unit)
+    }
+}
