@@ -1,5 +1,5 @@
-//! What mount(8) and findmnt(8) list of a mount: also the options that FUSE has no word for. Skipped
-//! where nothing can be mounted.
+//! What mount(8) and findmnt(8) list of a mount: also the options that FUSE has no word for.
+//! Skipped where nothing can be mounted.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs;

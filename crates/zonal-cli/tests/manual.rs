@@ -1,5 +1,5 @@
-//! The manual pages that `zonal man` writes, as man(1) shows them: groff formats each without a warning,
-//! and nothing of Markdown is left in what a reader sees. Skipped where groff is absent.
+//! The manual pages that `zonal man` writes, as man(1) shows them: groff formats each without a
+//! warning, and nothing of Markdown is left in what a reader sees. Skipped where groff is absent.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;

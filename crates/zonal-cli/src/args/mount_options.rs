@@ -269,7 +269,7 @@ mod tests {
         format!("{}{value}", option.name)
     }
 
-    /// Whether a mount of either file system knows `text`, with a value that is missing or wrong too.
+    /// Whether a mount of either file system knows `text`, whatever it says of its value.
     fn is_known(text: &str) -> bool {
         let refused = |error: &ServeError| error.to_string().contains("not known");
         let mut config = MountConfig::new("/srv/drive.zns", Path::new("/mnt"));

@@ -1,7 +1,7 @@
 //! The manual: a page for each command, and those of sections 5 and 7.
 //!
-//! A command's page is made of its arguments (`page.rs`) and of what the arguments do not say: other
-//! names, files, examples (`facts.rs`, from `man/commands`). The others are in `man/` as they are.
+//! A command's page is made of its arguments (`page.rs`) and of what these do not say: other names,
+//! files, examples (`facts.rs`, from `man/commands`). The others are in `man/` as they are.
 
 mod facts;
 mod page;

@@ -22,8 +22,8 @@ pub(super) struct Record {
     point: PathBuf,
 }
 
-/// Records the helper, if a package has installed it, and these options. What an earlier mount there
-/// has left is removed.
+/// Records the helper, if a package has installed it, and these options. Removes what an earlier
+/// mount there has left.
 pub(super) fn record(config: &MountConfig, kind: Kind, options: &[String]) -> Option<Record> {
     if !rustix::process::geteuid().is_root() {
         return None;
