@@ -18,6 +18,7 @@ pub(crate) struct Headers {
 }
 
 /// Of RocksDB.
+#[allow(dead_code, reason = "the build script of the other plugin uses it")]
 pub(crate) const ROCKSDB: Headers = Headers {
     store: "rocksdb",
     header: "file_system.h",
@@ -26,6 +27,7 @@ pub(crate) const ROCKSDB: Headers = Headers {
 };
 
 /// Of LevelDB.
+#[allow(dead_code, reason = "the build script of the other plugin uses it")]
 pub(crate) const LEVELDB: Headers = Headers {
     store: "leveldb",
     header: "env.h",
