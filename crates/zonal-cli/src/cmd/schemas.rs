@@ -16,9 +16,12 @@ use super::{serve, sim, trace, umount, zone, zones};
 use crate::advice;
 use crate::args::schemas::Schemas;
 
+/// Makes a schema.
+type Make = fn() -> Schema;
+
 /// Every command that prints JSON, with the schema of a document of it. What is said of `zone` holds
 /// for its subcommands. `error` is no command: it is what all print that fail.
-const SCHEMAS: [(&str, fn() -> Schema); 32] = [
+const SCHEMAS: [(&str, Make); 32] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),
     ("check", of::<check::Report<'_>>),

@@ -1,6 +1,6 @@
 //! `--json`: what every command prints is what its schema in `docs/schemas/` says, every field of a
 //! schema is printed by some command, and every name is in `docs/json.md`.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 mod mounted;
 mod names;
@@ -76,7 +76,9 @@ impl Place {
             Deserializer::from_slice(&output.stdout).into_iter().collect();
         let documents = documents.unwrap_or_else(|error| panic!("{line}: {error}"));
         assert!(!documents.is_empty(), "{line} prints nothing");
-        documents.iter().for_each(|document| self.compare(name, document));
+        for document in &documents {
+            self.compare(name, document);
+        }
         documents
     }
 

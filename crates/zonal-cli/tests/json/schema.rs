@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+/// Keywords that a document cannot contradict.
+const SAYS_NOTHING: [&str; 6] = ["$schema", "$defs", "title", "description", "default", "format"];
+
 /// The fields that were shown, as places in the schema.
 pub(crate) type Places = BTreeSet<String>;
 
@@ -81,7 +84,6 @@ impl<'a> Walk<'a> {
     ) -> Result<(), String> {
         let differs = || Err(format!("{path} is {value}, {at} is {rule}"));
         match keyword {
-            "$schema" | "$defs" | "title" | "description" | "default" | "format" => Ok(()),
             "$ref" => {
                 let target = rule.as_str().ok_or("$ref is no text")?;
                 let found = self.whole.pointer(target.trim_start_matches('#'));
@@ -98,6 +100,7 @@ impl<'a> Walk<'a> {
                 differs()
             }
             "type" | "const" | "enum" | "minimum" | "minItems" | "maxItems" => Ok(()),
+            other if SAYS_NOTHING.contains(&other) => Ok(()),
             "anyOf" | "oneOf" => self.any((rule, at), value, path),
             "properties" => {
                 for (name, rule) in rule.as_object().ok_or("properties")? {
