@@ -4,5 +4,5 @@
 mod shim;
 
 fn main() {
-    shim::compile(&shim::headers::LEVELDB, &["shim/env.cc"]);
+    shim::compile(&["shim/env.cc"]);
 }

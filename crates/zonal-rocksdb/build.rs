@@ -4,5 +4,5 @@
 mod shim;
 
 fn main() {
-    shim::compile(&shim::headers::ROCKSDB, &["shim/files.cc", "shim/plugin.cc"]);
+    shim::compile(&["shim/files.cc", "shim/plugin.cc"]);
 }

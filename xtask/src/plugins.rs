@@ -4,7 +4,7 @@
 use std::env::var_os;
 use std::path::Path;
 
-use crate::headers::{Headers, LEVELDB, ROCKSDB};
+use crate::headers::{ALL, Headers};
 use crate::tools::{CPP_COMPILER, has};
 
 /// A plugin that cannot be built here.
@@ -24,7 +24,7 @@ pub fn absent(root: &Path) -> Vec<Absent> {
         let why = why.or_else(|| (!has_compiler).then(|| compiler.clone()))?;
         Some(Absent { plugin: headers.plugin, why })
     };
-    [ROCKSDB, LEVELDB].into_iter().filter_map(of).collect()
+    ALL.into_iter().filter_map(of).collect()
 }
 
 /// Options of cargo for the whole workspace, as far as it can be built here.
@@ -43,7 +43,7 @@ mod tests {
     fn headers_are_found_where_they_were_asked_for_and_nowhere_else() {
         let place = tempfile::tempdir().unwrap();
         let asked = || Some(place.path().as_os_str().to_owned());
-        for headers in [ROCKSDB, LEVELDB] {
+        for headers in ALL {
             let why = headers.find(asked()).unwrap_err();
             assert!(why.contains(&headers.variable()), "{why}");
             let folder = place.path().join(headers.store);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_plugin_without_its_headers_names_the_package_that_has_them() {
-        for (headers, package) in [(ROCKSDB, "librocksdb-dev"), (LEVELDB, "libleveldb-dev")] {
+        for (headers, package) in ALL.into_iter().zip(["librocksdb-dev", "libleveldb-dev"]) {
             let nowhere = Headers { header: "a-header-of-no-one.h", ..headers };
             let why = nowhere.find(None).unwrap_err();
             assert!(why.contains(&format!("apt-get install {package}")), "{why}");

@@ -240,6 +240,15 @@ impl From<FsError> for io::Error {
     }
 }
 
+/// What can be done with a file system of which a call has panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// What is in memory is whole: it can be read.
+    Readable,
+    /// A change may have been under way there.
+    Nothing,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

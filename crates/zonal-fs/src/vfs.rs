@@ -8,6 +8,7 @@
 mod timestamp;
 
 use crate::FsError;
+pub use crate::error::Remains;
 
 pub use self::timestamp::Timestamp;
 
@@ -562,13 +563,4 @@ pub trait FileSystem: Send + Sync {
     fn give_up(&self, _message: &str) -> Remains {
         Remains::Readable
     }
-}
-
-/// What can be done with a file system of which a call has panicked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remains {
-    /// What is in memory is whole: it can be read.
-    Readable,
-    /// A change may have been under way there.
-    Nothing,
 }

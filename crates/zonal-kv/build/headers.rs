@@ -17,23 +17,21 @@ pub(crate) struct Headers {
     pub(crate) plugin: &'static str,
 }
 
-/// Of RocksDB.
-#[allow(dead_code, reason = "the build script of the other plugin uses it")]
-pub(crate) const ROCKSDB: Headers = Headers {
-    store: "rocksdb",
-    header: "file_system.h",
-    package: "librocksdb-dev",
-    plugin: "zonal-rocksdb",
-};
-
-/// Of LevelDB.
-#[allow(dead_code, reason = "the build script of the other plugin uses it")]
-pub(crate) const LEVELDB: Headers = Headers {
-    store: "leveldb",
-    header: "env.h",
-    package: "libleveldb-dev",
-    plugin: "zonal-leveldb",
-};
+/// Those of all stores.
+pub(crate) const ALL: [Headers; 2] = [
+    Headers {
+        store: "rocksdb",
+        header: "file_system.h",
+        package: "librocksdb-dev",
+        plugin: "zonal-rocksdb",
+    },
+    Headers {
+        store: "leveldb",
+        header: "env.h",
+        package: "libleveldb-dev",
+        plugin: "zonal-leveldb",
+    },
+];
 
 impl Headers {
     /// The environment variable that names another place.

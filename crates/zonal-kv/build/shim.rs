@@ -3,17 +3,20 @@
 //! do nothing, and programs that load it would use the files of the host.
 
 #[path = "headers.rs"]
-pub(crate) mod headers;
+mod headers;
 
 use std::path::Path;
 
-use headers::Headers;
+use headers::{ALL, Headers};
 
-/// Compiles `files`.
-pub(crate) fn compile(headers: &Headers, files: &[&str]) {
+/// Compiles `files` into the plugin whose build script this is.
+pub(crate) fn compile(files: &[&str]) {
     for file in ["build.rs", "shim", "../zonal-kv/include", "../zonal-kv/build"] {
         println!("cargo::rerun-if-changed={file}");
     }
+    let plugin = env!("CARGO_PKG_NAME");
+    let headers = ALL.iter().find(|headers| headers.plugin == plugin);
+    let headers = headers.expect("each plugin has a store");
     if let Err(why) = try_compile(headers, files) {
         // Cargo shows it, and runs a script that has failed every time: so it notices what is installed.
         for line in why.lines() {
