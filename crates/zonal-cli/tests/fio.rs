@@ -1,5 +1,4 @@
 //! The commands of the page about fio, run as they stand there.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::path::Path;
 use std::process::Command;

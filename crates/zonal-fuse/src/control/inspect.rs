@@ -121,7 +121,6 @@ impl Inspect for Furrow {
             ("wait_ns", wait_ns),
             ("wait_ns_max", wait_ns_max),
             ("zones_free", zones_free),
-            ("zones_open", zones_open),
             ("open_zones", zones_open),
             ("open_zones_max", open_zones_max),
             ("zones_sealed", zones_sealed),

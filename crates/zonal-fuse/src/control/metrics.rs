@@ -159,8 +159,11 @@ fn space(text: &mut Text, live: &Live) {
 }
 
 fn zones(text: &mut Text, report: &Report, live: &Live) {
-    let zones = ["free", "open", "sealed", "metadata", "failed"];
-    let zones = zones.map(|name| (name, report.counter(&format!("zones_{name}"))));
+    let zones = ["zones_free", "open_zones", "zones_sealed", "zones_metadata", "zones_failed"];
+    let zones = zones.map(|counter| {
+        let name = counter.trim_start_matches("zones_").trim_end_matches("_zones");
+        (name, report.counter(counter))
+    });
     text.gauges("zonal_zones", "Zones by their use.", "use", &zones);
     let tenths = ["0", "10", "20", "30", "40", "50", "60", "70", "80", "90"];
     let tenths: Vec<(&str, u64)> = tenths.into_iter().zip(live.used_tenths).collect();

@@ -15,7 +15,7 @@ use crate::latency::Latency;
 const ZONES_MAX: usize = 16;
 
 /// Counters that the page shows in a place of their own.
-const SHOWN: [&str; 11] = [
+const SHOWN: [&str; 10] = [
     "user_bytes",
     "reclaim_bytes",
     "meta_bytes",
@@ -24,7 +24,6 @@ const SHOWN: [&str; 11] = [
     "waits",
     "wait_ns",
     "wait_ns_max",
-    "zones_open",
     "open_zones",
     "open_zones_max",
 ];
