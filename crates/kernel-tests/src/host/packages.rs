@@ -37,7 +37,7 @@ struct Image {
 }
 
 /// How many tests `packaging/test/guest` has.
-pub(super) const COUNT: u64 = 21;
+pub(super) const COUNT: u64 = 23;
 
 const KERNEL_OPTIONS: &str = "root=/dev/vda rw console=ttyS0 mitigations=off panic=-1";
 
