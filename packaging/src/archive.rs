@@ -10,8 +10,8 @@ use xtask::{cargo, run};
 use crate::stage::copy_folder;
 use crate::{VERSION, epoch, fresh, made};
 
-/// Builds for `target` and returns the archive.
-pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
+/// Builds the command for `target` and puts it, without what only debuggers read, into `folder`.
+pub(super) fn program(root: &Path, target: &str, folder: &Path) -> Result<PathBuf> {
     let std = run::quietly(
         Command::new("rustc").args(["--print=target-libdir", "--target", target]).current_dir(root),
     )?;
@@ -29,13 +29,19 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
                 if target.ends_with("gnu") { "-Ctarget-feature=+crt-static" } else { "" },
             ),
     )?;
-    let name = format!("zonal-{VERSION}-{target}");
-    let (dist, folder) = (root.join("target/dist"), root.join("target/dist").join(&name));
-    fresh(&folder)?;
     let zonal = folder.join("zonal");
     made::strip(&root.join("target").join(target).join("release/zonal"), &zonal)?;
     let linked = run::quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(&zonal))?;
     ensure!(!linked.contains("(NEEDED)"), "the program is not static:\n{linked}");
+    Ok(zonal)
+}
+
+/// Builds for `target` and returns the archive.
+pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
+    let name = format!("zonal-{VERSION}-{target}");
+    let (dist, folder) = (root.join("target/dist"), root.join("target/dist").join(&name));
+    fresh(&folder)?;
+    let zonal = program(root, target, &folder)?;
     made::documents(root, &zonal, &folder)?;
     for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         fs::copy(root.join(file), folder.join(file)).with_context(|| format!("copying {file}"))?;

@@ -1,7 +1,9 @@
-//! `cargo xtask dist`: packages for Debian, a static archive and a wheel for Python, under `target/dist`.
+//! `cargo xtask dist`: packages for Debian, a static archive, a wheel for Python, an RPM and an image for
+//! containers, under `target/dist`.
 //!
 //! - `packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs` makes.
-//! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel.
+//! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel, `rpm.rs` a
+//!   package for distributions that use RPM, `image.rs` an image for containers.
 //! - `--test` has the packages used in a fresh Debian in a virtual machine, by `crates/kernel-tests`.
 
 #![forbid(unsafe_code)]
@@ -9,7 +11,9 @@
 
 mod archive;
 mod deb;
+mod image;
 mod made;
+mod rpm;
 mod stage;
 mod wheel;
 
@@ -49,7 +53,9 @@ const BUILT: [&str; 6] = [
 #[derive(Parser)]
 #[command(name = "cargo xtask dist", bin_name = "cargo xtask dist")]
 #[expect(clippy::struct_excessive_bools, reason = "options of a command line")]
-#[command(about = "Make the packages, the static archive and the wheel, in target/dist")]
+#[command(
+    about = "Make the packages, the static archive, the wheel, or what else is asked for, in target/dist"
+)]
 struct Args {
     /// Only packages
     #[arg(long)]
@@ -60,7 +66,13 @@ struct Args {
     /// Only the wheel for Python
     #[arg(long, conflicts_with_all = ["deb", "archive"])]
     wheel: bool,
-    /// What the static archive is built for; a glibc target makes a static program too
+    /// Only a package for distributions that use RPM, with a static program
+    #[arg(long, conflicts_with_all = ["deb", "archive", "wheel"])]
+    rpm: bool,
+    /// Only an image for containers, an OCI archive, with a static program
+    #[arg(long, conflicts_with_all = ["deb", "archive", "wheel", "rpm"])]
+    image: bool,
+    /// What static programs are built for; a glibc target makes a static program too
     #[arg(long, value_name = "TRIPLE", default_value = "x86_64-unknown-linux-musl")]
     target: String,
     /// Build packages of the development profile, install them into a fresh Debian in a virtual
@@ -92,6 +104,14 @@ fn main() -> ExitCode {
 }
 
 fn make(root: &Path, args: &Args) -> Result<ExitCode> {
+    if args.rpm {
+        println!("{}", rpm::make(root, &args.target)?.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.image {
+        println!("{}", image::make(root, &args.target)?.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     let all = !(args.deb || args.archive || args.wheel);
     if all || args.deb {
         run::quietly(cargo(root).args(["build", "--quiet", "--release"]).args(BUILT))?;

@@ -26,10 +26,24 @@ struct Row<'a> {
 
 /// Lays out all packages, in the order of the list.
 pub(super) fn all(place: &Place) -> Result<Vec<Staged>> {
+    those(place, |_| true)
+}
+
+/// Lays out the package of the command without shared libraries, which a static program does without.
+pub(super) fn command(place: &Place) -> Result<PathBuf> {
+    let of_command = |row: &Row<'_>| {
+        row.package == "zonal"
+            && Path::new(row.source).extension().is_none_or(|ending| ending != "so")
+    };
+    let staged = those(place, of_command)?.pop().context("packaging/files has no package zonal")?;
+    Ok(staged.folder)
+}
+
+fn those(place: &Place, wanted: impl Fn(&Row<'_>) -> bool) -> Result<Vec<Staged>> {
     let list = fs::read_to_string(place.root.join("packaging/files"))
         .context("reading packaging/files")?;
     let mut staged: Vec<Staged> = Vec::new();
-    for row in rows(&list)? {
+    for row in rows(&list)?.into_iter().filter(wanted) {
         if !staged.iter().any(|package| package.name == row.package) {
             let folder = place.dist.join(row.package);
             fresh(&folder)?;

@@ -60,7 +60,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Make the packages and the static archive, in target/dist
+    /// Make packages, the static archive, a wheel or an image, in target/dist
     #[command(disable_help_flag = true)]
     Dist {
         /// `--help` lists them
