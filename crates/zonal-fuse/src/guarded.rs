@@ -133,6 +133,10 @@ impl FileSystem for Guarded {
         self.change(|fs| fs.setattr(caller, ino, set))
     }
 
+    fn path(&self, ino: Ino) -> Option<String> {
+        self.look(|fs| Ok(fs.path(ino))).ok().flatten()
+    }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         self.look(|fs| fs.readlink(ino))
     }

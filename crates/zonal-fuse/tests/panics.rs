@@ -16,6 +16,7 @@ use mounted::{Mounted, offer};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use zonal::wait::wait_until;
+use zonal_fuse::ServeError;
 use zonal_fuse::unmount::detach;
 
 const OLD_BYTES: usize = 1 << 20;
@@ -102,7 +103,12 @@ fn writes_nothing(mounted: &mut Mounted) {
 
 /// Unmounting tells of it, and the next mount has what was synced.
 fn serves_again(mounted: &mut Mounted, options: &str) {
-    detach(&mounted.root(), UnmountFlags::empty()).unwrap();
+    wait_until(|| match detach(&mounted.root(), UnmountFlags::empty()) {
+        Ok(()) => true,
+        // A process that another test has forked has our files until it runs its own program.
+        Err(ServeError::Busy { .. }) => false,
+        Err(error) => panic!("{error}"),
+    });
     assert!(!mounted.ended_well(), "what was not synced is lost");
     mounted.start(options);
     assert_eq!(fs::read(mounted.path("old")).unwrap(), pattern(OLD_BYTES));

@@ -74,7 +74,7 @@ class Runs(unittest.TestCase):
     def test_timed_gives_rates_and_latencies(self):
         settings = {"run.drive_writes": 2.2, "run.warm_up": 2, "run.sample": 0.05}
         result = zonal.sim.run(SMALL, settings={"run.mode": "timed", **settings})
-        self.assertGreater(result["write_mb_s"], 0)
+        self.assertGreater(result["write_mb_per_s"], 0)
         self.assertGreater(result["writes"]["p99_us"], 0)
         self.assertIn("mb_s", result["samples"][0])
 
