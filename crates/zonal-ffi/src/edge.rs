@@ -57,6 +57,12 @@ impl From<FsError> for Failure {
     }
 }
 
+impl From<zonal_fs::volume::UnusableFlags> for Failure {
+    fn from(error: zonal_fs::volume::UnusableFlags) -> Self {
+        Self { errno: error.errno(), text: error.to_string() }
+    }
+}
+
 impl From<zonal_fs::volume::Error> for Failure {
     fn from(error: zonal_fs::volume::Error) -> Self {
         Self { errno: error.errno(), text: error.to_string() }
@@ -241,8 +247,8 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut c_void, len: usize) -> Outcome<&'a 
     Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) })
 }
 
-/// Copies `bytes` to a buffer that has room for them and returns how many they are. With a `size` of
-/// 0 it copies nothing: the caller asks how much room there has to be.
+/// Copies `bytes` to a buffer that has room for them and returns how many they are. With a `size`
+/// of 0 it copies nothing: the caller asks how much room there has to be.
 ///
 /// # Safety
 ///
@@ -262,8 +268,8 @@ pub(crate) unsafe fn fill(bytes: &[u8], place: *mut c_void, size: usize) -> Outc
 ///
 /// # Safety
 ///
-/// `array` is valid for reading and writing `len` elements, or NULL, and nobody else uses it as long
-/// as the result is used.
+/// `array` is valid for reading and writing `len` elements, or NULL, and nobody else uses it as
+/// long as the result is used.
 pub(crate) unsafe fn array<'a, T>(array: *mut T, len: usize, what: &str) -> Outcome<&'a mut [T]> {
     if len == 0 {
         return Ok(&mut []);

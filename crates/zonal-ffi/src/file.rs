@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal_fs::vfs::{Allocate, Attr};
 use zonal_fs::volume::{File, OpenFlags, WriteLifetime};
@@ -22,10 +21,10 @@ pub struct ZonalFile {
 /// `O_CREAT`, `O_EXCL`, `O_TRUNC`, `O_APPEND`, `O_DIRECT`, `O_DSYNC`, `O_SYNC` and `O_NOFOLLOW`;
 /// `mode` has the permission bits of a new file.
 ///
-/// Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EEXIST` with `O_EXCL`; `-EISDIR` for a directory;
-/// `-EINVAL` for what is no regular file, and for `O_TRUNC` without writing; `-EOPNOTSUPP` for
-/// `O_TMPFILE`; `-EPERM` for an immutable file; `-EBUSY` on zonefs for more files than the drive can have
-/// open; `-ENOSPC`; `-EROFS`; `-EIO`.
+/// Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EEXIST` with `O_EXCL`; `-EISDIR` for a
+/// directory; `-EINVAL` for what is no regular file, and for `O_TRUNC` without writing;
+/// `-EOPNOTSUPP` for `O_TMPFILE`; `-EPERM` for an immutable file; `-EBUSY` on zonefs for more files
+/// than the drive can have open; `-ENOSPC`; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_file_open(
     volume: *const ZonalVolume,
@@ -56,7 +55,8 @@ pub unsafe extern "C" fn zonal_file_close(file: *mut ZonalFile) -> c_int {
 
 /// Reads from byte `ofst` on and returns how many bytes: less than `count` only at the end of file.
 ///
-/// Errors: `-EIO` where the drive fails or a checksum does not fit; `-EBADF` where the file was not opened for it or the volume is closed.
+/// Errors: `-EIO` where the drive fails or a checksum does not fit; `-EBADF` where the file was not
+/// opened for it or the volume is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_file_read(
     file: *const ZonalFile,
@@ -76,8 +76,8 @@ pub unsafe extern "C" fn zonal_file_read(
 /// Writes at byte `ofst` and returns how many bytes: less than `count` only at the end of what a
 /// zone of zonefs can hold.
 ///
-/// Errors: `-ENOSPC`; `-EFBIG`; `-EIO`; `-EROFS`; `-EBADF` where the file was not opened for it or the volume is closed; on zonefs
-/// `-EINVAL` for what is not whole blocks at the end of the file.
+/// Errors: `-ENOSPC`; `-EFBIG`; `-EIO`; `-EROFS`; `-EBADF` where the file was not opened for it or
+/// the volume is closed; on zonefs `-EINVAL` for what is not whole blocks at the end of the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_file_write(
     file: *const ZonalFile,
@@ -119,8 +119,8 @@ pub unsafe extern "C" fn zonal_file_append(
 
 /// Cuts a file, or lengthens it with zeroes.
 ///
-/// Errors: `-EFBIG`; `-ENOSPC`; `-EROFS`; `-EIO`; `-EPERM` on zonefs for other sizes than 0 and the whole zone;
-/// `-EBADF` where the file was not opened for it or the volume is closed.
+/// Errors: `-EFBIG`; `-ENOSPC`; `-EROFS`; `-EIO`; `-EPERM` on zonefs for other sizes than 0 and the
+/// whole zone; `-EBADF` where the file was not opened for it or the volume is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_file_truncate(file: *const ZonalFile, size: u64) -> c_int {
     // SAFETY: the caller's part of the contract.
@@ -131,8 +131,8 @@ pub unsafe extern "C" fn zonal_file_truncate(file: *const ZonalFile, size: u64) 
 /// `ZONAL_FALLOC_KEEP_SIZE`, `ZONAL_FALLOC_PUNCH_HOLE | ZONAL_FALLOC_KEEP_SIZE`, or
 /// `ZONAL_FALLOC_ZERO_RANGE` with or without `ZONAL_FALLOC_KEEP_SIZE`.
 ///
-/// Errors: `-EOPNOTSUPP` for other modes, and on zonefs; `-EINVAL` for no bytes; `-EFBIG`; `-ENOSPC`;
-/// `-EBADF` where the file is not open for writing; `-EROFS`; `-EIO`.
+/// Errors: `-EOPNOTSUPP` for other modes, and on zonefs; `-EINVAL` for no bytes; `-EFBIG`;
+/// `-ENOSPC`; `-EBADF` where the file is not open for writing; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_file_fallocate(
     file: *const ZonalFile,
@@ -162,8 +162,9 @@ pub unsafe extern "C" fn zonal_file_fallocate(
 }
 
 /// Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
-/// those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute `user.zonal.lifetime`;
-/// set on a directory by `zonal_setxattr`, that attribute is handed down to what is created there.
+/// those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute
+/// `user.zonal.lifetime`; set on a directory by `zonal_setxattr`, that attribute is handed down to
+/// what is created there.
 ///
 /// Errors: `-EINVAL` for another number; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
@@ -255,30 +256,7 @@ pub(crate) fn perm(mode: c_uint) -> u16 {
 }
 
 fn open_flags(flags: c_int) -> Outcome<OpenFlags> {
-    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
-    if flags.contains(OFlags::TMPFILE) {
-        return Err(Failure::new(Errno::OPNOTSUPP, "files without a name"));
-    }
-    let mut open = match flags & OFlags::RWMODE {
-        OFlags::RDONLY => OpenFlags::READ,
-        OFlags::WRONLY => OpenFlags::WRITE,
-        OFlags::RDWR => OpenFlags::READ | OpenFlags::WRITE,
-        _ => return Err(Failure::new(Errno::INVAL, "flags that neither read nor write")),
-    };
-    let is_exclusive = flags.contains(OFlags::EXCL);
-    let creates = if is_exclusive { OpenFlags::CREATE_NEW } else { OpenFlags::CREATE };
-    for (theirs, ours) in [
-        (OFlags::CREATE, creates),
-        (OFlags::TRUNC, OpenFlags::TRUNCATE),
-        (OFlags::APPEND, OpenFlags::APPEND),
-        (OFlags::DIRECT, OpenFlags::DIRECT),
-        (OFlags::DSYNC, OpenFlags::DURABLE),
-        (OFlags::NOFOLLOW, OpenFlags::NO_FOLLOW),
-    ] {
-        if flags.contains(theirs) {
-            open |= ours;
-        }
-    }
+    let open = OpenFlags::try_from(flags)?;
     // A file that is only read is neither appended to nor emptied.
     if open.contains(OpenFlags::WRITE) {
         return Ok(open);

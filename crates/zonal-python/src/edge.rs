@@ -69,6 +69,12 @@ impl From<FsError> for Failure {
     }
 }
 
+impl From<zonal_fs::volume::UnusableFlags> for Failure {
+    fn from(error: zonal_fs::volume::UnusableFlags) -> Self {
+        Self::Error(error.errno(), error.to_string())
+    }
+}
+
 impl From<zonal_fs::volume::Error> for Failure {
     fn from(error: zonal_fs::volume::Error) -> Self {
         Self::Error(error.errno(), error.to_string())

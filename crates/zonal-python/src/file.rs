@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zonal_fs::vfs::Seek;
 use zonal_fs::volume::{File, OpenFlags};
@@ -192,30 +191,7 @@ fn read(file: &File, length: usize, offset: u64) -> Outcome<Vec<u8>> {
 
 /// What open(2) is told, as a volume takes it.
 fn open_flags(flags: i32) -> Outcome<OpenFlags> {
-    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
-    if flags.contains(OFlags::TMPFILE) {
-        return Err(Failure::new(Errno::OPNOTSUPP, "files without a name"));
-    }
-    let mut open = match flags & OFlags::RWMODE {
-        OFlags::RDONLY => OpenFlags::READ,
-        OFlags::WRONLY => OpenFlags::WRITE,
-        OFlags::RDWR => OpenFlags::READ | OpenFlags::WRITE,
-        _ => return Err(Failure::new(Errno::INVAL, "flags that neither read nor write")),
-    };
-    let is_exclusive = flags.contains(OFlags::EXCL);
-    let creates = if is_exclusive { OpenFlags::CREATE_NEW } else { OpenFlags::CREATE };
-    for (theirs, ours) in [
-        (OFlags::CREATE, creates),
-        (OFlags::TRUNC, OpenFlags::TRUNCATE),
-        (OFlags::APPEND, OpenFlags::APPEND),
-        (OFlags::DIRECT, OpenFlags::DIRECT),
-        (OFlags::DSYNC, OpenFlags::DURABLE),
-        (OFlags::NOFOLLOW, OpenFlags::NO_FOLLOW),
-    ] {
-        if flags.contains(theirs) {
-            open |= ours;
-        }
-    }
+    let mut open = OpenFlags::try_from(flags)?;
     // A file that is only read is neither appended to nor emptied.
     if !open.contains(OpenFlags::WRITE) {
         open.remove(OpenFlags::APPEND | OpenFlags::TRUNCATE);

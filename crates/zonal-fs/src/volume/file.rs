@@ -6,59 +6,19 @@ use std::ops::{Deref, Range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Error, Node, Result};
+use super::{Error, Node, OpenFlags, Result};
 use crate::FsError;
 use crate::rules;
 use crate::vfs::{
-    Allocate, FileModel, OpenFor, Privilege, ReadFlags, Seek, SetAttr, SyncKind, WriteFlags,
-    Written,
+    Allocate, FileModel, Privilege, ReadFlags, Seek, SetAttr, SyncKind, WriteFlags, Written,
 };
-
-bitflags::bitflags! {
-    /// How a file is opened, as open(2) has it.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct OpenFlags: u32 {
-        /// Read it.
-        const READ = 1;
-        /// Write it.
-        const WRITE = 2;
-        /// Write it, and only at its end.
-        const APPEND = 4;
-        /// Make it if it is missing.
-        const CREATE = 8;
-        /// Make it; fail if something stands there.
-        const CREATE_NEW = 16;
-        /// Empty it.
-        const TRUNCATE = 32;
-        /// Go to the device now rather than through the write buffer (`O_DIRECT`).
-        const DIRECT = 64;
-        /// Every write is durable when it returns (`O_DSYNC`).
-        const DURABLE = 128;
-        /// Do not follow a symbolic link at the end of the path.
-        const NO_FOLLOW = 256;
-    }
-}
-
-impl OpenFlags {
-    pub(super) const ANY_CREATE: Self = Self::CREATE.union(Self::CREATE_NEW);
-    pub(super) const CREATED: Self =
-        Self::READ.union(Self::WRITE).union(Self::CREATE).union(Self::TRUNCATE);
-
-    pub(super) fn purpose(self) -> OpenFor {
-        if self.intersects(Self::WRITE | Self::APPEND | Self::TRUNCATE) {
-            OpenFor::Writing
-        } else {
-            OpenFor::Reading
-        }
-    }
-}
 
 /// An open file. It stays usable while it lives, whatever becomes of its name.
 ///
 /// Dropping it closes it and gives back its lock; nothing is made durable by that.
 ///
-/// It is a [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek), and so is
-/// `&File`. These read and write at a position that the handle keeps, 0 at first.
+/// It is a [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek), and so
+/// is `&File`. These read and write at a position that the handle keeps, 0 at first.
 pub struct File {
     node: Node,
     flags: OpenFlags,

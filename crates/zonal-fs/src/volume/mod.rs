@@ -52,6 +52,7 @@
 
 mod error;
 mod file;
+mod flags;
 mod lifetime;
 mod lock;
 mod names;
@@ -76,7 +77,8 @@ use crate::vfs::{self, Access, Caller, FileSystem, StatFs};
 use crate::zonefs::{self, ZoneFs};
 
 pub use self::error::{Error, Result};
-pub use self::file::{File, OpenFlags};
+pub use self::file::File;
+pub use self::flags::{OpenFlags, UnusableFlags};
 pub use self::node::{Dir, Entries, Entry, Node};
 pub use self::path::Links;
 pub use crate::lifetime::{LIFETIME_XATTR, WriteLifetime};
