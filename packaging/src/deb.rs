@@ -65,7 +65,8 @@ fn libraries(source: &Path, folder: &Path) -> Result<String> {
     needed.map(ToOwned::to_owned).context("dpkg-shlibdeps named no libraries")
 }
 
-/// The checksum of every file, as dpkg verifies them: of those that users change it knows them itself.
+/// The checksum of every file, as dpkg verifies them: of those that users change it knows them
+/// itself.
 fn sums(folder: &Path) -> Result<String> {
     let script = "find . -path ./etc -prune -o -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -r0 md5sum";
     run::quietly(Command::new("sh").args(["-c", script]).current_dir(folder))

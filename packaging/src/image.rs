@@ -1,4 +1,5 @@
-//! An image for containers, as an OCI archive that docker and podman load: the static program alone.
+//! An image for containers, as an OCI archive that docker and podman load: the static program
+//! alone.
 //!
 //! buildah(1) makes it of `packaging/Containerfile`, without a registry and without a container.
 

@@ -1,9 +1,9 @@
-//! `cargo xtask dist`: packages for Debian, a static archive, a wheel for Python, an RPM and an image for
-//! containers, under `target/dist`.
+//! `cargo xtask dist`: packages for Debian, a static archive, a wheel for Python, an RPM and an
+//! image for containers, under `target/dist`.
 //!
 //! - `packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs` makes.
-//! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel, `rpm.rs` a
-//!   package for distributions that use RPM, `image.rs` an image for containers.
+//! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel,
+//!   `rpm.rs` a package for distributions that use RPM, `image.rs` an image for containers.
 //! - `--test` has the packages used in a fresh Debian in a virtual machine, by `crates/kernel-tests`.
 
 #![forbid(unsafe_code)]
@@ -40,7 +40,8 @@ const PROGRAMS: [Packaged; 6] = [
     LEVELDB_HEADERS,
 ];
 
-/// What is built: the command, the C library, the library that carries hints, fio's engine, and the plugins.
+/// What is built: the command, the C library, the library that carries hints, fio's engine, and the
+/// plugins.
 const BUILT: [&str; 6] = [
     "--package=zonal-cli",
     "--package=zonal-ffi",

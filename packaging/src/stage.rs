@@ -29,7 +29,8 @@ pub(super) fn all(place: &Place) -> Result<Vec<Staged>> {
     those(place, |_| true)
 }
 
-/// Lays out the package of the command without shared libraries, which a static program does without.
+/// Lays out the package of the command without shared libraries, which a static program does
+/// without.
 pub(super) fn command(place: &Place) -> Result<PathBuf> {
     let of_command = |row: &Row<'_>| {
         row.package == "zonal"
@@ -135,7 +136,8 @@ mod tests {
         }
     }
 
-    /// A package that changes a file in /etc has to say so, or dpkg replaces what the user wrote there.
+    /// A package that changes a file in /etc has to say so, or dpkg replaces what the user wrote
+    /// there.
     #[test]
     fn every_file_below_etc_is_a_configuration_file_of_its_package() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

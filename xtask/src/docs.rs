@@ -1,4 +1,5 @@
-//! The byte tables of `docs/format/` and the schemas of `docs/schemas/`, printed from the structs so that they cannot differ.
+//! The byte tables of `docs/format/` and the schemas of `docs/schemas/`, printed from the structs
+//! so that they cannot differ.
 //!
 //! A document asks for a table with a pair of comments; what stands between them is replaced:
 //!

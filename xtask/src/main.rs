@@ -2,7 +2,8 @@
 //!
 //! - `check` looks at the source (`check/`), `test` runs it (`test.rs`); both count what they did, and
 //!   their last line is `N passed, N failed, N skipped`.
-//! - `docs` prints the byte tables of `docs/format/` and the schemas of `docs/schemas/` from the structs (`docs.rs`).
+//! - `docs` prints the byte tables of `docs/format/` and the schemas of `docs/schemas/` from the
+//!   structs (`docs.rs`).
 //! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
 //! - `dist` makes packages: it starts `packaging`.
 //! - `bench` starts the benchmarks; those of key-value stores are in `crates/kv-bench`.

@@ -1,5 +1,5 @@
-//! The plugins for key-value stores are built against headers of their stores, and not at all without: then
-//! the rest of the workspace is built.
+//! The plugins for key-value stores are built against headers of their stores, and not at all
+//! without: then the rest of the workspace is built.
 
 use std::env::var_os;
 use std::path::Path;

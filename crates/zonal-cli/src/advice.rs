@@ -1,8 +1,9 @@
 //! How a failure is reported: what failed, on what, and what to try.
 //!
-//! Errors of the libraries carry facts; which advice fits which is decided in one table here. Several
-//! commands meet the same error, and the advice names no option that the command lacks. With `--json` a failure is one line of JSON on standard error, where nothing follows it: standard output
-//! has only results.
+//! Errors of the libraries carry facts; which advice fits which is decided in one table here.
+//! Several commands meet the same error, and the advice names no option that the command lacks.
+//! With `--json` a failure is one line of JSON on standard error, where nothing follows it:
+//! standard output has only results.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use zonal_linux::ublk;
 use crate::args::Cli;
 use crate::mounts;
 
-/// What stands before an option that is an alternative: of both, a command prints those that it has.
+/// Separates a hint from its alternative. A command prints the parts whose options it has.
 const OR_OPTION: &str = ", or ";
 
 /// The options of the command that this process runs.
@@ -32,7 +33,8 @@ static RUNNING: OnceLock<Options> = OnceLock::new();
 struct Options(BTreeSet<String>);
 
 impl Options {
-    /// Those of the subcommand that these words name. Options of every command may stand between them.
+    /// The long options of the subcommand that `words` name. Options of every command may stand
+    /// between the words.
     fn of<'a>(words: impl Iterator<Item = &'a str>) -> Self {
         let mut command = Cli::command();
         command.build();
@@ -66,7 +68,8 @@ fn options_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Notes which command runs. `arguments` are those of the process, and the parser has taken them.
+/// Remembers which command this process runs. The parser has accepted `arguments`, the words of
+/// the process's command line.
 pub(crate) fn note_command(arguments: &[OsString]) {
     RUNNING.get_or_init(|| Options::of(arguments.iter().skip(1).filter_map(|word| word.to_str())));
 }

@@ -1,8 +1,9 @@
 //! Logging: to standard error, to a file with `--log`, and for a background mount to a file of its
 //! own.
 //!
-//! A file is opened for appending, by everything that writes to it, and kept open: so it can be rotated by
-//! copying it and cutting it (`copytruncate` of logrotate). Errors that repeat themselves are bounded: `log/limit.rs`.
+//! A file is opened for appending, by everything that writes to it, and kept open: so it can be
+//! rotated by copying it and cutting it (`copytruncate` of logrotate). Errors that repeat
+//! themselves are bounded: `log/limit.rs`.
 
 mod limit;
 
@@ -56,7 +57,8 @@ pub(crate) fn start(global: &Global, command: &Command) -> Result<Log> {
     Ok(Log(shared))
 }
 
-/// Whether standard error shows colours: a terminal does that can, unless `NO_COLOR` says otherwise.
+/// Whether standard error shows colours: a terminal does that can, unless `NO_COLOR` says
+/// otherwise.
 fn has_colours() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");

@@ -429,8 +429,8 @@ struct zonal_io {
    */
   const void *data;
   /*
-   How it ended, set by `zonal_submit`: the bytes read or written, for an append the byte of the
-   device where the data went, for a flush 0, or a negative errno.
+   How it ended, set by `zonal_submit`: the bytes read or written, for an append the byte of
+   the device where the data went, for a flush 0, or a negative errno.
    */
   int64_t result;
 };
@@ -649,8 +649,8 @@ const char *zonal_version(void);
  library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
  NULL, what the device is, to that.
 
- Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another process
- has the drive; what open(2) gives for a path.
+ Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another
+ process has the drive; what open(2) gives for a path.
  */
 int zonal_open(const char *spec,
                int flags,
@@ -691,9 +691,10 @@ int zonal_report_zones(const struct zonal_device *device,
  with a `len` of 0, from `ofst` to the last. Where that is more than one zone, conventional zones
  are left out. The first failure ends it.
 
- Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is open
- on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
- `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for reading.
+ Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is
+ open on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
+ `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for
+ reading.
  */
 int zonal_zones_operation(const struct zonal_device *device,
                           unsigned int op,
@@ -703,8 +704,8 @@ int zonal_zones_operation(const struct zonal_device *device,
 /*
  Reads whole blocks from byte `ofst` on and returns how many bytes: all of them.
 
- Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` behind the
- end, and where the medium fails.
+ Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO`
+ behind the end, and where the medium fails.
  */
 int64_t zonal_read(const struct zonal_device *device,
                    void *buf,
@@ -715,10 +716,10 @@ int64_t zonal_read(const struct zonal_device *device,
  Writes whole blocks at byte `ofst`, the write pointer of its zone or anywhere in a conventional
  zone, and returns how many bytes: all of them.
 
- Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` where
- the write pointer is elsewhere, the zone is full or has failed, or the write would cross its end;
- `-EOVERFLOW` and `-ETOOMANYREFS` as for operations; `-EBUSY` while a volume is open on this handle;
- `-EROFS` on a handle for reading.
+ Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO`
+ where the write pointer is elsewhere, the zone is full or has failed, or the write would cross
+ its end; `-EOVERFLOW` and `-ETOOMANYREFS` as for operations; `-EBUSY` while a volume is open on
+ this handle; `-EROFS` on a handle for reading.
  */
 int64_t zonal_write(const struct zonal_device *device,
                     const void *buf,
@@ -729,8 +730,8 @@ int64_t zonal_write(const struct zonal_device *device,
  Writes whole blocks at the write pointer, wherever it is, of the zone that holds byte `ofst`, and
  returns the byte where they went.
 
- Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for more
- than a drive takes at once; `-EIO` in a conventional zone.
+ Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for
+ more than a drive takes at once; `-EIO` in a conventional zone.
  */
 int64_t zonal_append(const struct zonal_device *device,
                      const void *buf,
@@ -764,12 +765,12 @@ const char *zonal_zone_cond_str(unsigned int cond, int brief);
 
 /*
  Performs `nr_ios` requests, side by side as far as the device can, and returns how many of them
- succeeded. Each gets a `result`: what the single call would return. A request that fails stops no
- other; `zonal_last_error` is about the first one that failed.
+ succeeded. Each gets a `result`: what the single call would return. A request that fails stops
+ no other; `zonal_last_error` is about the first one that failed.
 
- Writes to one zone are done in the order of the array. Appends go wherever their results say, and
- other requests have no order: of blocks that the same batch writes, a read may give the old or the
- new. A flush makes durable what stands before it, and what stands after waits for it.
+ Writes to one zone are done in the order of the array. Appends go wherever their results say,
+ and other requests have no order: of blocks that the same batch writes, a read may give the old
+ or the new. A flush makes durable what stands before it, and what stands after waits for it.
 
  Errors, with which no request was performed: `-EINVAL` where a buffer of a read overlaps another
  buffer of the batch, or the array itself. In a `result`: those of `zonal_read`, `zonal_write`,
@@ -780,16 +781,16 @@ int64_t zonal_submit(const struct zonal_device *device,
                      size_t nr_ios);
 
 /*
- Makes a file system on an open device: resets its zones and writes an empty file system, which is
- durable when this returns. NULL for `options` means Furrow with the defaults. The root directory of
- Furrow belongs to the user of this process. Without `ZONAL_MKFS_FORCE` it formats only a device that
- holds nothing.
+ Makes a file system on an open device: resets its zones and writes an empty file system, which
+ is durable when this returns. NULL for `options` means Furrow with the defaults. The root
+ directory of Furrow belongs to the user of this process. Without `ZONAL_MKFS_FORCE` it formats
+ only a device that holds nothing.
 
  `zonal_volume_open_on` then mounts it.
 
- Errors: `-EBUSY` where the device holds something, or a volume is open on the handle; `-EINVAL` for
- options that make no sense and a drive with too few zones; `-EROFS` on a handle for reading; `-EIO`
- and what else the drive gives.
+ Errors: `-EBUSY` where the device holds something, or a volume is open on the handle; `-EINVAL`
+ for options that make no sense and a drive with too few zones; `-EROFS` on a handle for reading;
+ `-EIO` and what else the drive gives.
  */
 int zonal_mkfs(const struct zonal_device *device,
                const struct zonal_mkfs_options *options);
@@ -799,8 +800,8 @@ int zonal_mkfs(const struct zonal_device *device,
  it. `flags` is `O_RDONLY` or `O_RDWR`. A thread commits what is about five seconds old. What is
  created belongs to the user of this process; mode bits are kept and not enforced.
 
- Errors: those of `zonal_open`; `-EINVAL` where the device holds neither; `-EBUSY` where another process
- or volume has the drive; `-EIO` where what is on it is damaged.
+ Errors: those of `zonal_open`; `-EINVAL` where the device holds neither; `-EBUSY` where another
+ process or volume has the drive; `-EIO` where what is on it is damaged.
  */
 int zonal_volume_open(const char *spec,
                       int flags,
@@ -818,14 +819,14 @@ int zonal_volume_open_with(const char *spec,
 
 /*
  Mounts the file system on an open device, such as one in memory that `zonal_mkfs` has formatted:
- opening `mem:` by `zonal_volume_open` makes a new drive, which is empty. `flags` is `O_RDONLY` or
- `O_RDWR`; NULL for `options` means the defaults. The volume keeps the device, so the handle may be
- closed before the volume or after. Until the volume is closed the handle reads and reports, but
- writes, appends, operations on zones and `zonal_mkfs` give `-EBUSY`. A handle that was opened with
- `O_RDONLY` keeps no other process from writing to the drive.
+ opening `mem:` by `zonal_volume_open` makes a new drive, which is empty. `flags` is `O_RDONLY`
+ or `O_RDWR`; NULL for `options` means the defaults. The volume keeps the device, so the handle
+ may be closed before the volume or after. Until the volume is closed the handle reads and
+ reports, but writes, appends, operations on zones and `zonal_mkfs` give `-EBUSY`. A handle that
+ was opened with `O_RDONLY` keeps no other process from writing to the drive.
 
- Errors: those of `zonal_volume_open`; `-EBUSY` where a volume is open on the handle; `-EROFS` for
- `O_RDWR` on a handle for reading.
+ Errors: those of `zonal_volume_open`; `-EBUSY` where a volume is open on the handle; `-EROFS`
+ for `O_RDWR` on a handle for reading.
  */
 int zonal_volume_open_on(const struct zonal_device *device,
                          int flags,
@@ -844,7 +845,8 @@ int zonal_volume_close(struct zonal_volume *volume);
 /*
  Makes everything durable.
 
- Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then what was written since the last sync may not be durable.
+ Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then what was written since the last sync may not be
+ durable.
  */
 int zonal_volume_sync(const struct zonal_volume *volume);
 
@@ -876,7 +878,8 @@ int zonal_lstat(const struct zonal_volume *volume,
 /*
  Makes a directory with these permission bits.
 
- Errors: `-EEXIST`; `-ENAMETOOLONG` over 255 bytes; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ Errors: `-EEXIST`; `-ENAMETOOLONG` over 255 bytes; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the
+ way; `-EROFS`; `-EIO`.
  */
 int zonal_mkdir(const struct zonal_volume *volume,
                 const char *path,
@@ -885,15 +888,16 @@ int zonal_mkdir(const struct zonal_volume *volume,
 /*
  Removes the entry of anything but a directory.
 
- Errors: `-ENOENT`; `-EISDIR`; `-EPERM` on zonefs and for immutable files; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ Errors: `-ENOENT`; `-EISDIR`; `-EPERM` on zonefs and for immutable files; `-ENOTDIR` and
+ `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
-int zonal_unlink(const struct zonal_volume *volume,
-                 const char *path);
+int zonal_unlink(const struct zonal_volume *volume, const char *path);
 
 /*
  Removes an empty directory.
 
- Errors: `-ENOENT`; `-ENOTEMPTY`; `-EINVAL` for the root; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ Errors: `-ENOENT`; `-ENOTEMPTY`; `-EINVAL` for the root; `-ENOTDIR` and `-ELOOP` on the way;
+ `-EROFS`; `-EIO`.
  */
 int zonal_rmdir(const struct zonal_volume *volume,
                 const char *path);
@@ -901,7 +905,8 @@ int zonal_rmdir(const struct zonal_volume *volume,
 /*
  Moves an entry, over what may stand at `to`, at once.
 
- Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for what stands at `to`; `-EINVAL` into itself; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for what stands at `to`; `-EINVAL` into itself;
+ `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
 int zonal_rename(const struct zonal_volume *volume,
                  const char *from,
@@ -910,7 +915,8 @@ int zonal_rename(const struct zonal_volume *volume,
 /*
  Moves an entry as `flags` say: 0 or one of `ZONAL_RENAME_`.
 
- Errors: those of `zonal_rename`; `-EEXIST` with `ZONAL_RENAME_NOREPLACE`; `-EINVAL` for other flags.
+ Errors: those of `zonal_rename`; `-EEXIST` with `ZONAL_RENAME_NOREPLACE`; `-EINVAL` for other
+ flags.
  */
 int zonal_rename_with(const struct zonal_volume *volume,
                       const char *from,
@@ -918,29 +924,34 @@ int zonal_rename_with(const struct zonal_volume *volume,
                       unsigned int flags);
 
 /*
- Gives the file at `original` one more name, `link`. A symbolic link at `original` gets it itself.
+ Gives the file at `original` one more name, `link`. A symbolic link at `original` gets it
+ itself.
 
- Errors: `-ENOENT`; `-EEXIST`; `-EPERM` for a directory; `-EMLINK`; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ Errors: `-ENOENT`; `-EEXIST`; `-EPERM` for a directory; `-EMLINK`; `-ENOSPC`; `-ENOTDIR` and
+ `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
 int zonal_link(const struct zonal_volume *volume,
                const char *original,
                const char *link);
 
 /*
- Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that leads
- to. A target with a leading slash starts at the root of the volume.
+ Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that
+ leads to. A target with a leading slash starts at the root of the volume.
 
- Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+ Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and
+ `-ELOOP` on the way; `-EROFS`; `-EIO`.
  */
 int zonal_symlink(const struct zonal_volume *volume,
                   const char *target,
                   const char *link);
 
 /*
- Copies the text of a symbolic link to `buf`, without a zero byte at its end, and returns how many
- bytes it has. With a `size` of 0 it only returns that. Unlike readlink(2) it cuts nothing off.
+ Copies the text of a symbolic link to `buf`, without a zero byte at its end, and returns how
+ many bytes it has. With a `size` of 0 it only returns that. Unlike readlink(2) it cuts nothing
+ off.
 
- Errors: `-EINVAL` where no symbolic link stands; `-ENOENT`; `-ERANGE` for a buffer that is too small; `-EIO`.
+ Errors: `-EINVAL` where no symbolic link stands; `-ENOENT`; `-ERANGE` for a buffer that is too
+ small; `-EIO`.
  */
 int64_t zonal_readlink(const struct zonal_volume *volume,
                        const char *path,
@@ -952,8 +963,8 @@ int64_t zonal_readlink(const struct zonal_volume *volume,
  `context`. Returns 0, or what `each` returned to end it. `each` may call any function of this
  library but those that close the volume.
 
- Errors: `-ENOENT`; `-ENOTDIR`; `-EIO`. They look like a negative number from `each`, which is better
- positive.
+ Errors: `-ENOENT`; `-ENOTDIR`; `-EIO`. They look like a negative number from `each`, which is
+ better positive.
  */
 int zonal_list(const struct zonal_volume *volume,
                const char *path,
@@ -965,10 +976,10 @@ int zonal_list(const struct zonal_volume *volume,
  `O_CREAT`, `O_EXCL`, `O_TRUNC`, `O_APPEND`, `O_DIRECT`, `O_DSYNC`, `O_SYNC` and `O_NOFOLLOW`;
  `mode` has the permission bits of a new file.
 
- Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EEXIST` with `O_EXCL`; `-EISDIR` for a directory;
- `-EINVAL` for what is no regular file, and for `O_TRUNC` without writing; `-EOPNOTSUPP` for
- `O_TMPFILE`; `-EPERM` for an immutable file; `-EBUSY` on zonefs for more files than the drive can have
- open; `-ENOSPC`; `-EROFS`; `-EIO`.
+ Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EEXIST` with `O_EXCL`; `-EISDIR` for a
+ directory; `-EINVAL` for what is no regular file, and for `O_TRUNC` without writing;
+ `-EOPNOTSUPP` for `O_TMPFILE`; `-EPERM` for an immutable file; `-EBUSY` on zonefs for more files
+ than the drive can have open; `-ENOSPC`; `-EROFS`; `-EIO`.
  */
 int zonal_file_open(const struct zonal_volume *volume,
                     const char *path,
@@ -986,7 +997,8 @@ int zonal_file_close(struct zonal_file *file);
 /*
  Reads from byte `ofst` on and returns how many bytes: less than `count` only at the end of file.
 
- Errors: `-EIO` where the drive fails or a checksum does not fit; `-EBADF` where the file was not opened for it or the volume is closed.
+ Errors: `-EIO` where the drive fails or a checksum does not fit; `-EBADF` where the file was not
+ opened for it or the volume is closed.
  */
 int64_t zonal_file_read(const struct zonal_file *file,
                         void *buf,
@@ -997,8 +1009,8 @@ int64_t zonal_file_read(const struct zonal_file *file,
  Writes at byte `ofst` and returns how many bytes: less than `count` only at the end of what a
  zone of zonefs can hold.
 
- Errors: `-ENOSPC`; `-EFBIG`; `-EIO`; `-EROFS`; `-EBADF` where the file was not opened for it or the volume is closed; on zonefs
- `-EINVAL` for what is not whole blocks at the end of the file.
+ Errors: `-ENOSPC`; `-EFBIG`; `-EIO`; `-EROFS`; `-EBADF` where the file was not opened for it or
+ the volume is closed; on zonefs `-EINVAL` for what is not whole blocks at the end of the file.
  */
 int64_t zonal_file_write(const struct zonal_file *file,
                          const void *buf,
@@ -1018,8 +1030,8 @@ int64_t zonal_file_append(const struct zonal_file *file,
 /*
  Cuts a file, or lengthens it with zeroes.
 
- Errors: `-EFBIG`; `-ENOSPC`; `-EROFS`; `-EIO`; `-EPERM` on zonefs for other sizes than 0 and the whole zone;
- `-EBADF` where the file was not opened for it or the volume is closed.
+ Errors: `-EFBIG`; `-ENOSPC`; `-EROFS`; `-EIO`; `-EPERM` on zonefs for other sizes than 0 and the
+ whole zone; `-EBADF` where the file was not opened for it or the volume is closed.
  */
 int zonal_file_truncate(const struct zonal_file *file,
                         uint64_t size);
@@ -1029,8 +1041,8 @@ int zonal_file_truncate(const struct zonal_file *file,
  `ZONAL_FALLOC_KEEP_SIZE`, `ZONAL_FALLOC_PUNCH_HOLE | ZONAL_FALLOC_KEEP_SIZE`, or
  `ZONAL_FALLOC_ZERO_RANGE` with or without `ZONAL_FALLOC_KEEP_SIZE`.
 
- Errors: `-EOPNOTSUPP` for other modes, and on zonefs; `-EINVAL` for no bytes; `-EFBIG`; `-ENOSPC`;
- `-EBADF` where the file is not open for writing; `-EROFS`; `-EIO`.
+ Errors: `-EOPNOTSUPP` for other modes, and on zonefs; `-EINVAL` for no bytes; `-EFBIG`;
+ `-ENOSPC`; `-EBADF` where the file is not open for writing; `-EROFS`; `-EIO`.
  */
 int zonal_file_fallocate(const struct zonal_file *file,
                          int mode,
@@ -1039,8 +1051,9 @@ int zonal_file_fallocate(const struct zonal_file *file,
 
 /*
  Says how long data written to the file will live: one of `ZONAL_LIFETIME_`, whose numbers are
- those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute `user.zonal.lifetime`;
- set on a directory by `zonal_setxattr`, that attribute is handed down to what is created there.
+ those of `fcntl(F_SET_RW_HINT)`. It is kept with the file, as the attribute
+ `user.zonal.lifetime`; set on a directory by `zonal_setxattr`, that attribute is handed down to
+ what is created there.
 
  Errors: `-EINVAL` for another number; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EROFS`; `-EIO`.
  */
@@ -1093,7 +1106,8 @@ int zonal_file_unlock(const struct zonal_file *file);
 /*
  Sets the permission bits, twelve with setuid, setgid and sticky, of what `path` leads to.
 
- Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EPERM` for an immutable file; `-EROFS`; `-EIO`.
+ Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EPERM` for an immutable file; `-EROFS`;
+ `-EIO`.
  */
 int zonal_chmod(const struct zonal_volume *volume,
                 const char *path,
@@ -1108,8 +1122,8 @@ int zonal_file_chmod(const struct zonal_file *file,
                      unsigned int mode);
 
 /*
- Sets owner and group of what `path` leads to; `(uint32_t)-1` leaves one as it is. `flags` is 0 or
- `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may set any.
+ Sets owner and group of what `path` leads to; `(uint32_t)-1` leaves one as it is. `flags` is 0
+ or `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may set any.
 
  Errors: `-EINVAL` for other flags; those of `zonal_chmod`.
  */
@@ -1130,7 +1144,8 @@ int zonal_file_chown(const struct zonal_file *file, uint32_t uid, uint32_t gid);
  Sets the times of last access and last change of the content of what `path` leads to; NULL for
  `times` sets both to now. `flags` is 0 or `ZONAL_NOFOLLOW`.
 
- Errors: `-EINVAL` for other flags, and for a second or more of nanoseconds; those of `zonal_chmod`.
+ Errors: `-EINVAL` for other flags, and for a second or more of nanoseconds; those of
+ `zonal_chmod`.
  */
 int zonal_utimens(const struct zonal_volume *volume,
                   const char *path,
@@ -1155,12 +1170,12 @@ int zonal_truncate(const struct zonal_volume *volume,
 
 /*
  Copies the value of an extended attribute, such as `user.origin`, of what `path` leads to into
- `value` and returns how many bytes it has. With a `size` of 0 it only returns that. `flags` is 0 or
- `ZONAL_NOFOLLOW`.
+ `value` and returns how many bytes it has. With a `size` of 0 it only returns that. `flags` is 0
+ or `ZONAL_NOFOLLOW`.
 
- Errors: `-ENODATA` where there is no such attribute; `-ERANGE` for a buffer that is too small, and a
- name of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOENT`,
- `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
+ Errors: `-ENODATA` where there is no such attribute; `-ERANGE` for a buffer that is too small,
+ and a name of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs;
+ `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
  */
 int64_t zonal_getxattr(const struct zonal_volume *volume,
                        const char *path,
@@ -1183,9 +1198,9 @@ int64_t zonal_file_getxattr(const struct zonal_file *file,
  Sets an extended attribute of what `path` leads to, to `size` bytes, at most 65536. `flags` has
  `ZONAL_XATTR_CREATE` or `ZONAL_XATTR_REPLACE`, and `ZONAL_NOFOLLOW`.
 
- Errors: `-EEXIST` and `-ENODATA` by the flags; `-E2BIG` for a larger value; `-ERANGE` for a name of no
- bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EPERM` for an
- immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
+ Errors: `-EEXIST` and `-ENODATA` by the flags; `-E2BIG` for a larger value; `-ERANGE` for a name
+ of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOSPC`;
+ `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
  */
 int zonal_setxattr(const struct zonal_volume *volume,
                    const char *path,
@@ -1206,12 +1221,12 @@ int zonal_file_setxattr(const struct zonal_file *file,
                         unsigned int flags);
 
 /*
- Copies the names of the extended attributes of what `path` leads to into `list`, each with a zero
- byte at its end, and returns how many bytes that are. With a `size` of 0 it only returns that.
- `flags` is 0 or `ZONAL_NOFOLLOW`.
+ Copies the names of the extended attributes of what `path` leads to into `list`, each with a
+ zero byte at its end, and returns how many bytes that are. With a `size` of 0 it only returns
+ that. `flags` is 0 or `ZONAL_NOFOLLOW`.
 
- Errors: `-ERANGE` for a buffer that is too small; `-EINVAL` for other flags; `-ENOENT`, `-ENOTDIR`,
- `-ELOOP` for the path; `-EIO`.
+ Errors: `-ERANGE` for a buffer that is too small; `-EINVAL` for other flags; `-ENOENT`,
+ `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
  */
 int64_t zonal_listxattr(const struct zonal_volume *volume,
                         const char *path,
@@ -1232,7 +1247,8 @@ int64_t zonal_file_listxattr(const struct zonal_file *file,
  Removes an extended attribute of what `path` leads to. `flags` is 0 or `ZONAL_NOFOLLOW`.
 
  Errors: `-ENODATA` where there is no such attribute; `-EINVAL` for other flags; `-EOPNOTSUPP` on
- zonefs; `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
+ zonefs; `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`;
+ `-EIO`.
  */
 int zonal_removexattr(const struct zonal_volume *volume,
                       const char *path,

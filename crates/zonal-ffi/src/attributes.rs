@@ -1,5 +1,5 @@
-//! Attributes of what a volume holds, by path and by open file: mode bits, owner, times, length, and
-//! extended attributes.
+//! Attributes of what a volume holds, by path and by open file: mode bits, owner, times, length,
+//! and extended attributes.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,8 @@ use crate::volume::{ZonalVolume, of};
 
 /// Sets the permission bits, twelve with setuid, setgid and sticky, of what `path` leads to.
 ///
-/// Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EPERM` for an immutable file; `-EROFS`; `-EIO`.
+/// Errors: `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EPERM` for an immutable file; `-EROFS`;
+/// `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_chmod(
     volume: *const ZonalVolume,
@@ -44,8 +45,8 @@ pub unsafe extern "C" fn zonal_file_chmod(file: *const ZonalFile, mode: c_uint) 
     })
 }
 
-/// Sets owner and group of what `path` leads to; `(uint32_t)-1` leaves one as it is. `flags` is 0 or
-/// `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may set any.
+/// Sets owner and group of what `path` leads to; `(uint32_t)-1` leaves one as it is. `flags` is 0
+/// or `ZONAL_NOFOLLOW`. Owners are kept and not enforced, so any program may set any.
 ///
 /// Errors: `-EINVAL` for other flags; those of `zonal_chmod`.
 #[unsafe(no_mangle)]
@@ -78,7 +79,8 @@ pub unsafe extern "C" fn zonal_file_chown(file: *const ZonalFile, uid: u32, gid:
 /// Sets the times of last access and last change of the content of what `path` leads to; NULL for
 /// `times` sets both to now. `flags` is 0 or `ZONAL_NOFOLLOW`.
 ///
-/// Errors: `-EINVAL` for other flags, and for a second or more of nanoseconds; those of `zonal_chmod`.
+/// Errors: `-EINVAL` for other flags, and for a second or more of nanoseconds; those of
+/// `zonal_chmod`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_utimens(
     volume: *const ZonalVolume,
@@ -129,12 +131,12 @@ pub unsafe extern "C" fn zonal_truncate(
 }
 
 /// Copies the value of an extended attribute, such as `user.origin`, of what `path` leads to into
-/// `value` and returns how many bytes it has. With a `size` of 0 it only returns that. `flags` is 0 or
-/// `ZONAL_NOFOLLOW`.
+/// `value` and returns how many bytes it has. With a `size` of 0 it only returns that. `flags` is 0
+/// or `ZONAL_NOFOLLOW`.
 ///
-/// Errors: `-ENODATA` where there is no such attribute; `-ERANGE` for a buffer that is too small, and a
-/// name of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOENT`,
-/// `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
+/// Errors: `-ENODATA` where there is no such attribute; `-ERANGE` for a buffer that is too small,
+/// and a name of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs;
+/// `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_getxattr(
     volume: *const ZonalVolume,
@@ -177,9 +179,9 @@ pub unsafe extern "C" fn zonal_file_getxattr(
 /// Sets an extended attribute of what `path` leads to, to `size` bytes, at most 65536. `flags` has
 /// `ZONAL_XATTR_CREATE` or `ZONAL_XATTR_REPLACE`, and `ZONAL_NOFOLLOW`.
 ///
-/// Errors: `-EEXIST` and `-ENODATA` by the flags; `-E2BIG` for a larger value; `-ERANGE` for a name of no
-/// bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOSPC`; `-EPERM` for an
-/// immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
+/// Errors: `-EEXIST` and `-ENODATA` by the flags; `-E2BIG` for a larger value; `-ERANGE` for a name
+/// of no bytes or more than 255; `-EINVAL` for other flags; `-EOPNOTSUPP` on zonefs; `-ENOSPC`;
+/// `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_setxattr(
     volume: *const ZonalVolume,
@@ -220,12 +222,12 @@ pub unsafe extern "C" fn zonal_file_setxattr(
     })
 }
 
-/// Copies the names of the extended attributes of what `path` leads to into `list`, each with a zero
-/// byte at its end, and returns how many bytes that are. With a `size` of 0 it only returns that.
-/// `flags` is 0 or `ZONAL_NOFOLLOW`.
+/// Copies the names of the extended attributes of what `path` leads to into `list`, each with a
+/// zero byte at its end, and returns how many bytes that are. With a `size` of 0 it only returns
+/// that. `flags` is 0 or `ZONAL_NOFOLLOW`.
 ///
-/// Errors: `-ERANGE` for a buffer that is too small; `-EINVAL` for other flags; `-ENOENT`, `-ENOTDIR`,
-/// `-ELOOP` for the path; `-EIO`.
+/// Errors: `-ERANGE` for a buffer that is too small; `-EINVAL` for other flags; `-ENOENT`,
+/// `-ENOTDIR`, `-ELOOP` for the path; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_listxattr(
     volume: *const ZonalVolume,
@@ -262,7 +264,8 @@ pub unsafe extern "C" fn zonal_file_listxattr(
 /// Removes an extended attribute of what `path` leads to. `flags` is 0 or `ZONAL_NOFOLLOW`.
 ///
 /// Errors: `-ENODATA` where there is no such attribute; `-EINVAL` for other flags; `-EOPNOTSUPP` on
-/// zonefs; `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`; `-EIO`.
+/// zonefs; `-EPERM` for an immutable file; `-ENOENT`, `-ENOTDIR`, `-ELOOP` for the path; `-EROFS`;
+/// `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_removexattr(
     volume: *const ZonalVolume,
@@ -298,7 +301,8 @@ pub unsafe extern "C" fn zonal_file_removexattr(
 ///
 /// # Safety
 ///
-/// `volume` is NULL or a handle; `path` is NULL, or ends in a zero byte and stays unchanged meanwhile.
+/// `volume` is NULL or a handle; `path` is NULL, or ends in a zero byte and stays unchanged
+/// meanwhile.
 unsafe fn node(volume: *const ZonalVolume, path: *const c_char, links: Links) -> Outcome<Node> {
     // SAFETY: the caller says so.
     let (volume, path) = (unsafe { of(volume) }?, unsafe { edge::path(path) }?);

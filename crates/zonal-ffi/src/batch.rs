@@ -10,12 +10,12 @@ use crate::edge::{self, Failure, Outcome};
 use crate::types::{ZONAL_IO_APPEND, ZONAL_IO_FLUSH, ZONAL_IO_READ, ZONAL_IO_WRITE, ZonalIo};
 
 /// Performs `nr_ios` requests, side by side as far as the device can, and returns how many of them
-/// succeeded. Each gets a `result`: what the single call would return. A request that fails stops no
-/// other; `zonal_last_error` is about the first one that failed.
+/// succeeded. Each gets a `result`: what the single call would return. A request that fails stops
+/// no other; `zonal_last_error` is about the first one that failed.
 ///
-/// Writes to one zone are done in the order of the array. Appends go wherever their results say, and
-/// other requests have no order: of blocks that the same batch writes, a read may give the old or the
-/// new. A flush makes durable what stands before it, and what stands after waits for it.
+/// Writes to one zone are done in the order of the array. Appends go wherever their results say,
+/// and other requests have no order: of blocks that the same batch writes, a read may give the old
+/// or the new. A flush makes durable what stands before it, and what stands after waits for it.
 ///
 /// Errors, with which no request was performed: `-EINVAL` where a buffer of a read overlaps another
 /// buffer of the batch, or the array itself. In a `result`: those of `zonal_read`, `zonal_write`,
@@ -119,8 +119,8 @@ enum Changes {
     No,
 }
 
-/// Refuses a batch in which the buffer of a read shares memory with another buffer, or with the array:
-/// Rust code that fills a buffer must have it alone.
+/// Refuses a batch in which the buffer of a read shares memory with another buffer, or with the
+/// array: Rust code that fills a buffer must have it alone.
 fn check_overlaps(ios: &[ZonalIo]) -> Outcome<()> {
     let array = ios.as_ptr_range();
     let array = Span { bytes: array.start.addr()..array.end.addr(), changes: Changes::Yes };

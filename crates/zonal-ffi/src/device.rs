@@ -62,8 +62,8 @@ pub(crate) fn mode(flags: c_int, reading: OpenMode) -> Outcome<OpenMode> {
 /// library. `flags` is `O_RDONLY` or `O_RDWR`. The handle is written to `device`; if `info` is not
 /// NULL, what the device is, to that.
 ///
-/// Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another process
-/// has the drive; what open(2) gives for a path.
+/// Errors: `-EINVAL` for a specification that is none, or other flags; `-EBUSY` where another
+/// process has the drive; what open(2) gives for a path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_open(
     spec: *const c_char,
@@ -154,9 +154,10 @@ pub unsafe extern "C" fn zonal_report_zones(
 /// with a `len` of 0, from `ofst` to the last. Where that is more than one zone, conventional zones
 /// are left out. The first failure ends it.
 ///
-/// Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is open
-/// on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
-/// `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for reading.
+/// Errors: `-EINVAL` for an `op` that is none or a range behind the end; `-EBUSY` while a volume is
+/// open on this handle; `-EIO` where the condition of a zone allows no such thing; `-EOVERFLOW` and
+/// `-ETOOMANYREFS` for more active and open zones than the drive has; `-EROFS` on a handle for
+/// reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_zones_operation(
     device: *const ZonalDevice,
@@ -195,8 +196,8 @@ pub unsafe extern "C" fn zonal_zones_operation(
 
 /// Reads whole blocks from byte `ofst` on and returns how many bytes: all of them.
 ///
-/// Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` behind the
-/// end, and where the medium fails.
+/// Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO`
+/// behind the end, and where the medium fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_read(
     device: *const ZonalDevice,
@@ -217,10 +218,10 @@ pub unsafe extern "C" fn zonal_read(
 /// Writes whole blocks at byte `ofst`, the write pointer of its zone or anywhere in a conventional
 /// zone, and returns how many bytes: all of them.
 ///
-/// Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO` where
-/// the write pointer is elsewhere, the zone is full or has failed, or the write would cross its end;
-/// `-EOVERFLOW` and `-ETOOMANYREFS` as for operations; `-EBUSY` while a volume is open on this handle;
-/// `-EROFS` on a handle for reading.
+/// Errors: `-EINVAL` where `ofst` or `count` is no multiple of the block size, in bytes; `-EIO`
+/// where the write pointer is elsewhere, the zone is full or has failed, or the write would cross
+/// its end; `-EOVERFLOW` and `-ETOOMANYREFS` as for operations; `-EBUSY` while a volume is open on
+/// this handle; `-EROFS` on a handle for reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_write(
     device: *const ZonalDevice,
@@ -242,8 +243,8 @@ pub unsafe extern "C" fn zonal_write(
 /// Writes whole blocks at the write pointer, wherever it is, of the zone that holds byte `ofst`, and
 /// returns the byte where they went.
 ///
-/// Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for more
-/// than a drive takes at once; `-EIO` in a conventional zone.
+/// Errors: those of `zonal_write`, but that `ofst` may be any byte of the zone; `-EINVAL` also for
+/// more than a drive takes at once; `-EIO` in a conventional zone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_append(
     device: *const ZonalDevice,

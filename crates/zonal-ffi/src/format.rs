@@ -26,16 +26,16 @@ const DEFAULTS: ZonalMkfsOptions = ZonalMkfsOptions {
     reserved: [0; 5],
 };
 
-/// Makes a file system on an open device: resets its zones and writes an empty file system, which is
-/// durable when this returns. NULL for `options` means Furrow with the defaults. The root directory of
-/// Furrow belongs to the user of this process. Without `ZONAL_MKFS_FORCE` it formats only a device that
-/// holds nothing.
+/// Makes a file system on an open device: resets its zones and writes an empty file system, which
+/// is durable when this returns. NULL for `options` means Furrow with the defaults. The root
+/// directory of Furrow belongs to the user of this process. Without `ZONAL_MKFS_FORCE` it formats
+/// only a device that holds nothing.
 ///
 /// `zonal_volume_open_on` then mounts it.
 ///
-/// Errors: `-EBUSY` where the device holds something, or a volume is open on the handle; `-EINVAL` for
-/// options that make no sense and a drive with too few zones; `-EROFS` on a handle for reading; `-EIO`
-/// and what else the drive gives.
+/// Errors: `-EBUSY` where the device holds something, or a volume is open on the handle; `-EINVAL`
+/// for options that make no sense and a drive with too few zones; `-EROFS` on a handle for reading;
+/// `-EIO` and what else the drive gives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_mkfs(
     device: *const ZonalDevice,

@@ -2,11 +2,11 @@
 //!
 //! The header is `include/zonal.h`, made from this source; a test compares them. Two parts:
 //!
-//! - `device`: a drive, by handle, with the structures and numbers of libzbd. A descriptor could not
-//!   stand for a drive file, a layer, or a drive that Linux refuses. `batch` gives it several requests
-//!   in one call, `format` makes a file system on it.
-//! - `volume`: the file system on a drive, which is [`zonal_fs::volume`]: `names` by path, `file` by
-//!   handle, `attributes` by either.
+//! - `device`: a drive, by handle, with the structures and numbers of libzbd. A descriptor could
+//!   not stand for a drive file, a layer, or a drive that Linux refuses. `batch` gives it several
+//!   requests in one call, `format` makes a file system on it.
+//! - `volume`: the file system on a drive, which is [`zonal_fs::volume`]: `names` by path, `file`
+//!   by handle, `attributes` by either.
 //!
 //! What holds for every function, beside what its own documentation says:
 //!

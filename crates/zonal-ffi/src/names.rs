@@ -47,7 +47,8 @@ pub unsafe extern "C" fn zonal_lstat(
 
 /// Makes a directory with these permission bits.
 ///
-/// Errors: `-EEXIST`; `-ENAMETOOLONG` over 255 bytes; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+/// Errors: `-EEXIST`; `-ENAMETOOLONG` over 255 bytes; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the
+/// way; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_mkdir(
     volume: *const ZonalVolume,
@@ -65,7 +66,8 @@ pub unsafe extern "C" fn zonal_mkdir(
 
 /// Removes the entry of anything but a directory.
 ///
-/// Errors: `-ENOENT`; `-EISDIR`; `-EPERM` on zonefs and for immutable files; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+/// Errors: `-ENOENT`; `-EISDIR`; `-EPERM` on zonefs and for immutable files; `-ENOTDIR` and
+/// `-ELOOP` on the way; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_unlink(volume: *const ZonalVolume, path: *const c_char) -> c_int {
     edge::status(|| {
@@ -77,7 +79,8 @@ pub unsafe extern "C" fn zonal_unlink(volume: *const ZonalVolume, path: *const c
 
 /// Removes an empty directory.
 ///
-/// Errors: `-ENOENT`; `-ENOTEMPTY`; `-EINVAL` for the root; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+/// Errors: `-ENOENT`; `-ENOTEMPTY`; `-EINVAL` for the root; `-ENOTDIR` and `-ELOOP` on the way;
+/// `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_rmdir(volume: *const ZonalVolume, path: *const c_char) -> c_int {
     edge::status(|| {
@@ -89,7 +92,8 @@ pub unsafe extern "C" fn zonal_rmdir(volume: *const ZonalVolume, path: *const c_
 
 /// Moves an entry, over what may stand at `to`, at once.
 ///
-/// Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for what stands at `to`; `-EINVAL` into itself; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+/// Errors: `-ENOENT`; `-EISDIR` and `-ENOTEMPTY` for what stands at `to`; `-EINVAL` into itself;
+/// `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_rename(
     volume: *const ZonalVolume,
@@ -107,7 +111,8 @@ pub unsafe extern "C" fn zonal_rename(
 
 /// Moves an entry as `flags` say: 0 or one of `ZONAL_RENAME_`.
 ///
-/// Errors: those of `zonal_rename`; `-EEXIST` with `ZONAL_RENAME_NOREPLACE`; `-EINVAL` for other flags.
+/// Errors: those of `zonal_rename`; `-EEXIST` with `ZONAL_RENAME_NOREPLACE`; `-EINVAL` for other
+/// flags.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_rename_with(
     volume: *const ZonalVolume,
@@ -126,9 +131,11 @@ pub unsafe extern "C" fn zonal_rename_with(
     })
 }
 
-/// Gives the file at `original` one more name, `link`. A symbolic link at `original` gets it itself.
+/// Gives the file at `original` one more name, `link`. A symbolic link at `original` gets it
+/// itself.
 ///
-/// Errors: `-ENOENT`; `-EEXIST`; `-EPERM` for a directory; `-EMLINK`; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+/// Errors: `-ENOENT`; `-EEXIST`; `-EPERM` for a directory; `-EMLINK`; `-ENOSPC`; `-ENOTDIR` and
+/// `-ELOOP` on the way; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_link(
     volume: *const ZonalVolume,
@@ -144,10 +151,11 @@ pub unsafe extern "C" fn zonal_link(
     })
 }
 
-/// Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that leads
-/// to. A target with a leading slash starts at the root of the volume.
+/// Makes a symbolic link at `link` with the text `target`, of at most 4095 bytes, whatever that
+/// leads to. A target with a leading slash starts at the root of the volume.
 ///
-/// Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and `-ELOOP` on the way; `-EROFS`; `-EIO`.
+/// Errors: `-EEXIST`; `-ENAMETOOLONG`; `-EINVAL` for an empty target; `-ENOSPC`; `-ENOTDIR` and
+/// `-ELOOP` on the way; `-EROFS`; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_symlink(
     volume: *const ZonalVolume,
@@ -163,10 +171,12 @@ pub unsafe extern "C" fn zonal_symlink(
     })
 }
 
-/// Copies the text of a symbolic link to `buf`, without a zero byte at its end, and returns how many
-/// bytes it has. With a `size` of 0 it only returns that. Unlike readlink(2) it cuts nothing off.
+/// Copies the text of a symbolic link to `buf`, without a zero byte at its end, and returns how
+/// many bytes it has. With a `size` of 0 it only returns that. Unlike readlink(2) it cuts nothing
+/// off.
 ///
-/// Errors: `-EINVAL` where no symbolic link stands; `-ENOENT`; `-ERANGE` for a buffer that is too small; `-EIO`.
+/// Errors: `-EINVAL` where no symbolic link stands; `-ENOENT`; `-ERANGE` for a buffer that is too
+/// small; `-EIO`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_readlink(
     volume: *const ZonalVolume,
@@ -187,8 +197,8 @@ pub unsafe extern "C" fn zonal_readlink(
 /// `context`. Returns 0, or what `each` returned to end it. `each` may call any function of this
 /// library but those that close the volume.
 ///
-/// Errors: `-ENOENT`; `-ENOTDIR`; `-EIO`. They look like a negative number from `each`, which is better
-/// positive.
+/// Errors: `-ENOENT`; `-ENOTDIR`; `-EIO`. They look like a negative number from `each`, which is
+/// better positive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_list(
     volume: *const ZonalVolume,

@@ -282,8 +282,8 @@ pub struct ZonalIo {
     pub buf: *mut c_void,
     /// What to write or append.
     pub data: *const c_void,
-    /// How it ended, set by `zonal_submit`: the bytes read or written, for an append the byte of the
-    /// device where the data went, for a flush 0, or a negative errno.
+    /// How it ended, set by `zonal_submit`: the bytes read or written, for an append the byte of
+    /// the device where the data went, for a flush 0, or a negative errno.
     pub result: i64,
 }
 

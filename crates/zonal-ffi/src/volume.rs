@@ -23,8 +23,8 @@ pub struct ZonalVolume {
 /// it. `flags` is `O_RDONLY` or `O_RDWR`. A thread commits what is about five seconds old. What is
 /// created belongs to the user of this process; mode bits are kept and not enforced.
 ///
-/// Errors: those of `zonal_open`; `-EINVAL` where the device holds neither; `-EBUSY` where another process
-/// or volume has the drive; `-EIO` where what is on it is damaged.
+/// Errors: those of `zonal_open`; `-EINVAL` where the device holds neither; `-EBUSY` where another
+/// process or volume has the drive; `-EIO` where what is on it is damaged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_volume_open(
     spec: *const c_char,
@@ -54,14 +54,14 @@ pub unsafe extern "C" fn zonal_volume_open_with(
 }
 
 /// Mounts the file system on an open device, such as one in memory that `zonal_mkfs` has formatted:
-/// opening `mem:` by `zonal_volume_open` makes a new drive, which is empty. `flags` is `O_RDONLY` or
-/// `O_RDWR`; NULL for `options` means the defaults. The volume keeps the device, so the handle may be
-/// closed before the volume or after. Until the volume is closed the handle reads and reports, but
-/// writes, appends, operations on zones and `zonal_mkfs` give `-EBUSY`. A handle that was opened with
-/// `O_RDONLY` keeps no other process from writing to the drive.
+/// opening `mem:` by `zonal_volume_open` makes a new drive, which is empty. `flags` is `O_RDONLY`
+/// or `O_RDWR`; NULL for `options` means the defaults. The volume keeps the device, so the handle
+/// may be closed before the volume or after. Until the volume is closed the handle reads and
+/// reports, but writes, appends, operations on zones and `zonal_mkfs` give `-EBUSY`. A handle that
+/// was opened with `O_RDONLY` keeps no other process from writing to the drive.
 ///
-/// Errors: those of `zonal_volume_open`; `-EBUSY` where a volume is open on the handle; `-EROFS` for
-/// `O_RDWR` on a handle for reading.
+/// Errors: those of `zonal_volume_open`; `-EBUSY` where a volume is open on the handle; `-EROFS`
+/// for `O_RDWR` on a handle for reading.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_volume_open_on(
     device: *const ZonalDevice,
@@ -146,7 +146,8 @@ pub unsafe extern "C" fn zonal_volume_close(volume: *mut ZonalVolume) -> c_int {
 
 /// Makes everything durable.
 ///
-/// Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then what was written since the last sync may not be durable.
+/// Errors: `-EIO`, `-ENOSPC`, `-EROFS`; then what was written since the last sync may not be
+/// durable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_volume_sync(volume: *const ZonalVolume) -> c_int {
     // SAFETY: the caller's part of the contract.

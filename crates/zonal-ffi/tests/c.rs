@@ -37,8 +37,8 @@ struct Installed {
     place: TempDir,
 }
 
-/// Installs what cargo has built by the commands of the guide, in a directory in place of /usr/local;
-/// `None` where there is no C compiler.
+/// Installs what cargo has built by the commands of the guide, in a directory in place of
+/// /usr/local; `None` where there is no C compiler.
 fn install() -> Option<Installed> {
     if Command::new("cc").arg("--version").output().is_err() {
         println!("SKIP: there is no C compiler, cc");

@@ -1,9 +1,9 @@
 //! The part of fio's structures that an engine needs, for each release that we know.
 //!
-//! Facts from fio's sources, tags fio-3.28 to fio-3.42: `ioengines.h` (the version and the order of the
-//! functions), `io_u.h`, `file.h`, `fio.h`, `io_ddir.h`, `zbd_types.h`. The offsets are those that a C
-//! compiler printed for each release on x86-64. What configuration changes lies behind all of them, and
-//! pointers and integers are the same on other machines of 64 bits.
+//! Facts from fio's sources, tags fio-3.28 to fio-3.42: `ioengines.h` (the version and the order of
+//! the functions), `io_u.h`, `file.h`, `fio.h`, `io_ddir.h`, `zbd_types.h`. The offsets are those
+//! that a C compiler printed for each release on x86-64. What configuration changes lies behind all
+//! of them, and pointers and integers are the same on other machines of 64 bits.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -34,8 +34,8 @@ const EARLY: UnitFields = UnitFields { offset: 64, buffer: 96, length: 104, erro
 const MIDDLE: UnitFields = UnitFields { offset: 72, buffer: 104, length: 112, error: 144 };
 const LATE: UnitFields = UnitFields { offset: 80, buffer: 112, length: 120, error: 152 };
 
-/// The releases whose structures we know: 3.28 is in Ubuntu 22.04, 3.33 in Debian 12, 3.36 in Ubuntu
-/// 24.04, 3.39 in Debian 13.
+/// The releases whose structures we know: 3.28 is in Ubuntu 22.04, 3.33 in Debian 12, 3.36 in
+/// Ubuntu 24.04, 3.39 in Debian 13.
 const RELEASES: [(&str, Layout); 15] = [
     ("fio-3.28", layout(30, EARLY, 72)),
     ("fio-3.29", layout(30, EARLY, 72)),
@@ -66,8 +66,8 @@ const FILE_NAME: usize = 40;
 const FILE_SIZE: usize = 48;
 const THREAD_DIRECTIONS: usize = 176;
 
-/// `enum fio_filetype`: a character device. fio asks it for zones and for nothing else, where it would
-/// lay a file out, and send a block device ioctls.
+/// `enum fio_filetype`: a character device. fio asks it for zones and for nothing else, where it
+/// would lay a file out, and send a block device ioctls.
 const CHARACTER_DEVICE: c_uint = 3;
 
 /// `enum td_ddir`: a job that writes, or trims.
@@ -92,8 +92,8 @@ fn releases() -> String {
     format!("the releases {first} to {last}")
 }
 
-/// The layout of a release, by what fio calls itself. A build of a commit between two releases has the
-/// commit in its name, and is not known.
+/// The layout of a release, by what fio calls itself. A build of a commit between two releases has
+/// the commit in its name, and is not known.
 pub fn release(version: &str) -> Result<Layout, Unsupported> {
     let found = RELEASES.iter().find(|(name, _)| *name == version);
     found
@@ -139,8 +139,8 @@ unsafe fn set<T>(base: *mut c_void, offset: usize, value: T) {
     unsafe { base.wrapping_byte_add(offset).cast::<T>().write(value) };
 }
 
-/// A job of fio: `struct thread_data`. Like files and requests it comes from fio, which keeps it while it
-/// is used here.
+/// A job of fio: `struct thread_data`. Like files and requests it comes from fio, which keeps it
+/// while it is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct Thread(*mut c_void);

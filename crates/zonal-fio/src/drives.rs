@@ -1,9 +1,9 @@
 //! The devices that are open in this process: jobs that name the same one share it.
 //!
-//! A drive belongs to one process at a time. Where fio's jobs are threads, a device is open from its first
-//! job to the end of fio, so that a drive in memory keeps its data from job to job. Where they are
-//! processes, each opens the device for itself, and closes it when it ends; in the process that forks
-//! nothing stays open.
+//! A drive belongs to one process at a time. Where fio's jobs are threads, a device is open from
+//! its first job to the end of fio, so that a drive in memory keeps its data from job to job. Where
+//! they are processes, each opens the device for itself, and closes it when it ends; in the process
+//! that forks nothing stays open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::parent_id;
@@ -100,8 +100,8 @@ pub(crate) fn named(thread: Thread) -> Vec<String> {
     table().named.get(&thread).cloned().unwrap_or_default()
 }
 
-/// A device to be asked something at once: the open one, or one that is open for as long as the result
-/// lives.
+/// A device to be asked something at once: the open one, or one that is open for as long as the
+/// result lives.
 pub(crate) fn look(spec: &str, access: Access) -> Result<Arc<Drive>> {
     if let Some(drive) = table().open.get(spec) {
         return Ok(Arc::clone(drive));
@@ -113,7 +113,8 @@ pub(crate) fn look(spec: &str, access: Access) -> Result<Arc<Drive>> {
     open_in(spec, mode)
 }
 
-/// The device for a job, for as long as it wants. Jobs that only read leave other processes to read.
+/// The device for a job, for as long as it wants. Jobs that only read leave other processes to
+/// read.
 pub(crate) fn open(spec: &str, access: Access) -> Result<Arc<Drive>> {
     let mut table = table();
     if let Some(drive) = table.open.get(spec) {

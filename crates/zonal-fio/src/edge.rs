@@ -43,8 +43,8 @@ fn said(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// Runs `action` and returns its number, or the negative number of its error, which is also printed and
-/// put into `errno`: some of fio's messages have it from there.
+/// Runs `action` and returns its number, or the negative number of its error, which is also printed
+/// and put into `errno`: some of fio's messages have it from there.
 pub(crate) fn number(action: impl FnOnce() -> Result<c_int>) -> c_int {
     guard(action).unwrap_or_else(|error| {
         say(&error.to_string());

@@ -1,7 +1,7 @@
 //! The functions that fio calls, but for those about zones, and the table in which it finds them.
 //!
-//! fio calls for a job from the thread of that job. Before, it calls `get_file_size` and asks for the
-//! zones of the files from its main thread; the jobs may be processes that it forks afterwards.
+//! fio calls for a job from the thread of that job. Before, it calls `get_file_size` and asks for
+//! the zones of the files from its main thread; the jobs may be processes that it forks afterwards.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use crate::zones;
 
 const NAME: &CStr = c"zonal";
 
-/// `enum fio_ioengine_flags`, in all releases of the table: it wants aligned buffers like raw devices;
-/// fio is to leave the files alone, neither extend them nor look for their disk; a trim is done when
-/// `queue` returns.
+/// `enum fio_ioengine_flags`, in all releases of the table: it wants aligned buffers like raw
+/// devices; fio is to leave the files alone, neither extend them nor look for their disk; a trim is
+/// done when `queue` returns.
 const FLAGS: usize = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 9 | 1 << 14;
 
 /// `enum fio_q_status`.
@@ -31,7 +31,8 @@ thread_local! {
     static JOBS: RefCell<BTreeMap<Thread, Job>> = RefCell::default();
 }
 
-/// Does something with what a job has in flight. Nothing that fio does meanwhile may come back here.
+/// Does something with what a job has in flight. Nothing that fio does meanwhile may come back
+/// here.
 fn with_job<T>(thread: Thread, action: impl FnOnce(&mut Job) -> T) -> T {
     JOBS.with_borrow_mut(|jobs| action(jobs.entry(thread).or_default()))
 }
@@ -102,8 +103,8 @@ fn access(thread: Thread) -> Access {
     if thread.writes() { Access::Write } else { Access::Read }
 }
 
-/// A job begins, and opens what it names: an error that is returned here is the job's, and fio's in the
-/// end, while of a file that cannot be opened fio says nothing.
+/// A job begins, and opens what it names: an error that is returned here is the job's, and fio's in
+/// the end, while of a file that cannot be opened fio says nothing.
 extern "C" fn init(thread: Thread) -> c_int {
     let opened = edge::number(|| {
         let drives = drives::named(thread)
@@ -152,8 +153,8 @@ extern "C" fn queue(thread: Thread, unit: Unit) -> c_int {
         }
     });
     queued.unwrap_or_else(|error| {
-        // Of requests that are not in flight fio prints the number of the error alone. `reset_wp` has said
-        // why fio's own trim has failed.
+        // Of requests that are not in flight fio prints the number of the error alone. `reset_wp`
+        // has said why fio's own trim has failed.
         if !matches!(error, Error::Trim(_)) {
             edge::say(&error.to_string());
         }

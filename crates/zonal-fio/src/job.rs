@@ -72,8 +72,8 @@ impl Job {
         self.files.get(&file).cloned()
     }
 
-    /// Takes a read, a write or a sync. One that cannot be performed has failed when it is reaped: fio then
-    /// says why.
+    /// Takes a read, a write or a sync. One that cannot be performed has failed when it is reaped:
+    /// fio then says why.
     pub(crate) fn queue(&mut self, drive: Arc<Drive>, unit: Unit) {
         self.failures.remove(&unit);
         match self.request(&drive, unit) {
@@ -103,8 +103,8 @@ impl Job {
         Ok(Request { work, zone, unit, buffer, length, inbox })
     }
 
-    /// Has everything performed that is queued, in the order of queueing where that matters. Where only one
-    /// can be in flight, no other thread is needed: it is performed when it is reaped.
+    /// Has everything performed that is queued, in the order of queueing where that matters. Where
+    /// only one can be in flight, no other thread is needed: it is performed when it is reaped.
     pub(crate) fn commit(&mut self) {
         if self.depth > 1 {
             for (drive, request) in self.pending.drain(..) {
@@ -115,8 +115,8 @@ impl Job {
 
     /// Waits until `min` requests were performed, and returns how many there are, `max` at most.
     ///
-    /// A sync that has failed is an error of its own, once: fio before 3.36 does not look at errors of
-    /// syncs for which it has waited.
+    /// A sync that has failed is an error of its own, once: fio before 3.36 does not look at errors
+    /// of syncs for which it has waited.
     pub(crate) fn reap(&mut self, min: usize, max: usize) -> Result<usize> {
         self.commit();
         for (drive, request) in self.pending.drain(..) {

@@ -1,14 +1,14 @@
 //! `libzonal_fio.so`: an I/O engine of fio, `ioengine=external:libzonal_fio.so`.
 //!
-//! `filename` is a device specification, with each colon as `\:`. fio's zone mode, `zonemode=zbd`, gets the
-//! zones from the engine, so it works on drives in memory and in files, and with zone sizes that are no
-//! powers of two. `docs/guide/fio.md` says how it is used.
+//! `filename` is a device specification, with each colon as `\:`. fio's zone mode, `zonemode=zbd`,
+//! gets the zones from the engine, so it works on drives in memory and in files, and with zone
+//! sizes that are no powers of two. `docs/guide/fio.md` says how it is used.
 //!
-//! fio has no stable interface for engines: structures differ between releases, and a library can announce
-//! one version only. So [`abi`] has a table of releases. [`get_ioengine`] asks the running fio which one
-//! it is, and gives no engine to one that is not in the table. From there, `engine` has the functions that
-//! fio calls, `job` what a job has in flight, `pool` the threads that perform requests, `drives` what is
-//! open in the process.
+//! fio has no stable interface for engines: structures differ between releases, and a library can
+//! announce one version only. So [`abi`] has a table of releases. [`get_ioengine`] asks the running
+//! fio which one it is, and gives no engine to one that is not in the table. From there, `engine`
+//! has the functions that fio calls, `job` what a job has in flight, `pool` the threads that
+//! perform requests, `drives` what is open in the process.
 
 #![cfg(target_pointer_width = "64")]
 #![allow(unsafe_code, reason = "fio calls, and its structures are read and written")]

@@ -1,9 +1,10 @@
 //! The threads that perform requests, so that as many are on their way as `iodepth` says.
 //!
-//! All jobs of a process that use a device use its one pool. Writes to a sequential zone are performed one
-//! after the other, in the order of submission; all else side by side. Devices block, and threads are
-//! cheap beside what they wait for: there are as many as requests were in flight at once, up to
-//! [`THREADS_MAX`]. With more requests than that a thread takes several, and gives the device a batch.
+//! All jobs of a process that use a device use its one pool. Writes to a sequential zone are
+//! performed one after the other, in the order of submission; all else side by side. Devices block,
+//! and threads are cheap beside what they wait for: there are as many as requests were in flight at
+//! once, up to [`THREADS_MAX`]. With more requests than that a thread takes several, and gives the
+//! device a batch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,8 +28,8 @@ pub(crate) enum Work {
     Flush,
 }
 
-/// A request, and where to tell that it was performed. Its buffer is valid, and nobody else uses it until
-/// then.
+/// A request, and where to tell that it was performed. Its buffer is valid, and nobody else uses it
+/// until then.
 pub(crate) struct Request {
     pub(crate) work: Work,
     /// The sequential zone that it writes to.

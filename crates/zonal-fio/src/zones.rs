@@ -197,8 +197,8 @@ unsafe fn give_limit(
     Ok(unsafe { put(which(drive.device().geometry()).unwrap_or(0), limit) })
 }
 
-/// A trim outside fio's zone mode: whole sequential zones are reset; blocks of conventional ones are
-/// given back.
+/// A trim outside fio's zone mode: whole sequential zones are reset; blocks of conventional ones
+/// are given back.
 pub(crate) fn trim(drive: &Drive, offset: u64, bytes: u64) -> Result<()> {
     let geometry = drive.device().geometry();
     let (lba, end) = (block(geometry, offset)?, block(geometry, offset + bytes)?);

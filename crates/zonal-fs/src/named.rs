@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::vfs::{FileSystem, Ino};
 
-/// Shows an inode as its path, or as its number where no path is known. The path is looked for when it is
-/// shown, so that a message that nobody gets costs nothing.
+/// Shows an inode as its path, or as its number where no path is known. The path is looked for when
+/// it is shown, so that a message that nobody gets costs nothing.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     fs: &'a dyn FileSystem,

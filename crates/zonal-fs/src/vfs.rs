@@ -410,8 +410,8 @@ pub trait FileSystem: Send + Sync {
     /// Takes back one [`open`](Self::open).
     fn close(&self, _ino: Ino, _purpose: OpenFor) {}
 
-    /// A path that leads to an inode, for messages ([`Named`](crate::named::Named)): only if it is known without asking the drive, and
-    /// with control characters escaped.
+    /// A path that leads to an inode, for messages ([`Named`](crate::named::Named)): only if it is
+    /// known without asking the drive, and with control characters escaped.
     fn path(&self, _ino: Ino) -> Option<String> {
         None
     }
@@ -558,8 +558,9 @@ pub trait FileSystem: Send + Sync {
     /// [`unpin`](Self::unpin).
     fn shutdown(&self) -> Result<()>;
 
-    /// A call has panicked, with this message. Nothing is written any more, and only what reads is called
-    /// from now on, as far as the answer allows. May be called again, and then the answer may have changed.
+    /// A call has panicked, with this message. Nothing is written any more, and only what reads is
+    /// called from now on, as far as the answer allows. May be called again, and then the answer
+    /// may have changed.
     fn give_up(&self, _message: &str) -> Remains {
         Remains::Readable
     }

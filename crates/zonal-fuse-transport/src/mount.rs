@@ -164,8 +164,8 @@ fn block_options(kind: Kind) -> &'static str {
     }
 }
 
-/// Not `nodiratime`, `strictatime` and `lazytime`, which not every fusermount3 knows: of a FUSE mount
-/// they only show in the mount table. One that does not know `nosymfollow` refuses to mount.
+/// Not `nodiratime`, `strictatime` and `lazytime`, which not every fusermount3 knows: of a FUSE
+/// mount they only show in the mount table. One that does not know `nosymfollow` refuses to mount.
 fn helper_options(spec: &MountSpec) -> String {
     let mut options = vec![format!("fsname={}", escaped(&spec.source)), common_options(spec)];
     for (flag, on, off) in [

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a call returns, or the message with which it has panicked.
 ///
-/// What it has changed by then may be half done. The caller has to see to it that nobody relies on that.
+/// What it has changed by then may be half done. The caller has to see to it that nobody relies on
+/// that.
 pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| message(&*payload))
 }

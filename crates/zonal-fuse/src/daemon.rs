@@ -3,7 +3,8 @@
 //! The parent runs the same program, [`this_program`], again with [`spawn`]; the child serves in
 //! the foreground, asks [`Parent::inherited`] whether a parent waits, and calls [`Parent::ready`]
 //! when the mount is usable, or [`Parent::failed`] with the reason why not. The message travels
-//! over the child's standard output. Nothing here forks a running process: threads and locks stay whole.
+//! over the child's standard output. Nothing here forks a running process: threads and locks stay
+//! whole.
 
 use std::env;
 use std::ffi::CString;

@@ -1,9 +1,11 @@
-//! A file system whose calls may panic: a mistake of ours must not take the files away from all who use them.
+//! A file system whose calls may panic: a mistake of ours must not take the files away from all who
+//! use them.
 //!
-//! The call that panics fails with `EIO`. From then on the file system is read-only, and nothing is written to
-//! the device: what is there is what the last commit left, as after a power cut. Changes fail with
-//! `EROFS`; a sync fails with `EIO`, since what was written before is not durable. Reads go on, unless
-//! the panic came while what they read was being changed: then they fail with `EIO` too, and nothing is called.
+//! The call that panics fails with `EIO`. From then on the file system is read-only, and nothing is
+//! written to the device: what is there is what the last commit left, as after a power cut. Changes
+//! fail with `EROFS`; a sync fails with `EIO`, since what was written before is not durable. Reads
+//! go on, unless the panic came while what they read was being changed: then they fail with `EIO`
+//! too, and nothing is called.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

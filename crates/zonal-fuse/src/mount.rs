@@ -142,7 +142,8 @@ struct Ending {
 }
 
 impl Ending {
-    /// Says how the file system was closed, which had the one access at first and the other at last.
+    /// Says how the file system was closed, which had the one access at first and the other at
+    /// last.
     fn log(&self, closed: &Result<()>, access: (Access, Access)) {
         let Self { device, point, by } = self;
         let became_read_only = access == (Access::ReadWrite, Access::ReadOnly);
@@ -294,8 +295,8 @@ impl Life {
         }
     }
 
-    /// Starts a thread that ends when the mount has. If it panics, what it does is done no more, and the
-    /// mount becomes read-only.
+    /// Starts a thread that ends when the mount has. If it panics, what it does is done no more,
+    /// and the mount becomes read-only.
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
         let front = self.front.clone();
         self.threads.push(spawn(name, move || {

@@ -216,8 +216,8 @@ impl MountConfig {
         all.into_iter().flatten().collect::<Vec<_>>().join(",")
     }
 
-    /// Options that hold until it is unmounted and that the kernel's mount table does not show, with how
-    /// requests come. What is the default is left out.
+    /// Options that hold until it is unmounted and that the kernel's mount table does not show,
+    /// with how requests come. What is the default is left out.
     ///
     /// ```
     /// use zonal_fuse::Transport;

@@ -1,9 +1,10 @@
-//! Small writes that follow each other, and from how many on a mount says that `-o writeback` would help.
+//! Small writes that follow each other, and from how many on a mount says that `-o writeback` would
+//! help.
 //!
-//! Without `writeback` each write(2) is a request of its own. A write counts if it is small and begins
-//! where the last write to its file ended, with no sync in between: the kernel would have collected it with
-//! its neighbours. Writes that are direct or have to be durable do not count, since nothing collects
-//! those. The rule only counts; it knows no time.
+//! Without `writeback` each write(2) is a request of its own. A write counts if it is small and
+//! begins where the last write to its file ended, with no sync in between: the kernel would have
+//! collected it with its neighbours. Writes that are direct or have to be durable do not count,
+//! since nothing collects those. The rule only counts; it knows no time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,8 +16,8 @@ const SMALL_BYTES: u64 = 32 << 10;
 /// So many of them are worth a word.
 const MANY: u64 = 100_000;
 
-/// Places for the ends of last writes. Files that share one hide writes of each other, which then do
-/// not count.
+/// Places for the ends of last writes. Files that share one hide writes of each other, which then
+/// do not count.
 const PLACES: usize = 256;
 
 /// What a mount says of itself.

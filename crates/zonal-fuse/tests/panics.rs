@@ -1,5 +1,5 @@
-//! A thread of a mount panics: its request fails, the mount becomes read-only and goes on, and what was synced is
-//! there at the next mount. By `/dev/fuse` and by `io_uring`.
+//! A thread of a mount panics: its request fails, the mount becomes read-only and goes on, and what
+//! was synced is there at the next mount. By `/dev/fuse` and by `io_uring`.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -27,8 +27,9 @@ fn daemon() {
     mounted::daemon();
 }
 
-/// Runs a test on a mount that has a file with synced content, `old`: with requests by `/dev/fuse`, and by
-/// `io_uring` where the kernel has that. Afterwards the mount must be one from which nothing is written any more.
+/// Runs a test on a mount that has a file with synced content, `old`: with requests by `/dev/fuse`,
+/// and by `io_uring` where the kernel has that. Afterwards the mount must be one from which nothing
+/// is written any more.
 fn each_way(test: impl Fn(&mut Mounted, &str)) {
     for options in ["nouring", "uring"] {
         let _offer = match options {

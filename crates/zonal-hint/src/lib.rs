@@ -9,8 +9,9 @@
 //! fails with `EINVAL` if the next 4 are not zero by chance (facebook/rocksdb pull request 12595). All hints
 //! there are fit in 4 bytes: so only these are read, and the kernel gets 8.
 //!
-//! The pointer is the program's, and may be wrong. So the kernel reads those 4 bytes for us. Where it cannot,
-//! it gets the program's own call and answers it: with `EFAULT`, or with `EBADF` if the file is wrong too.
+//! The pointer is the program's, and may be wrong. So the kernel reads those 4 bytes for us. Where
+//! it cannot, it gets the program's own call and answers it: with `EFAULT`, or with `EBADF` if the
+//! file is wrong too.
 //!
 //! A program that is linked statically, or makes the system call itself, is not reached.
 
@@ -98,8 +99,8 @@ unsafe fn call(
     outcome
 }
 
-/// The 4 bytes at an address of this process; `None` if the kernel does not read them there. A program's
-/// pointer may be wrong, and `EFAULT` is the answer to that, not a signal.
+/// The 4 bytes at an address of this process; `None` if the kernel does not read them there. A
+/// program's pointer may be wrong, and `EFAULT` is the answer to that, not a signal.
 fn read(address: usize) -> Option<u32> {
     let errno = errno();
     let mut hint = 0_u32;

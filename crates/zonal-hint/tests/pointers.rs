@@ -1,4 +1,5 @@
-//! Pointers that programs give with a hint: right ones, and wrong ones, which the kernel answers with an error.
+//! Pointers that programs give with a hint: right ones, and wrong ones, which the kernel answers
+//! with an error.
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 #![allow(unsafe_code, reason = "the functions are those of C")]
 

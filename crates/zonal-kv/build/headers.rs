@@ -1,5 +1,5 @@
-//! Where the headers of a store are: for the build scripts of the plugins, and for what decides whether the
-//! plugins can be built.
+//! Where the headers of a store are: for the build scripts of the plugins, and for what decides
+//! whether the plugins can be built.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Headers {
     pub(crate) plugin: &'static str,
 }
 
-/// Those of all stores.
+/// The headers of all stores.
 pub(crate) const ALL: [Headers; 2] = [
     Headers {
         store: "rocksdb",
@@ -39,8 +39,8 @@ impl Headers {
         format!("{}_INCLUDE_DIR", self.store.to_uppercase())
     }
 
-    /// The folder to include them from: the one that was `asked` for, or one of the system's. The error is
-    /// what to tell whoever builds.
+    /// The folder to include them from: the one that was `asked` for, or one of the system's. The
+    /// error is what to tell whoever builds.
     pub(crate) fn find(&self, asked: Option<OsString>) -> Result<PathBuf, String> {
         let Self { store, header, package, plugin } = self;
         let file = Path::new(store).join(header);

@@ -1,6 +1,6 @@
-//! For the build scripts of the plugins: compiles a shim against the headers of its store. Where they are
-//! absent, or anything else fails, the build fails and says what to install: a plugin without its shim would
-//! do nothing, and programs that load it would use the files of the host.
+//! For the build scripts of the plugins: compiles a shim against the headers of its store. Where
+//! they are absent, or anything else fails, the build fails and says what to install: a plugin
+//! without its shim would do nothing, and programs that load it would use the files of the host.
 
 #[path = "headers.rs"]
 mod headers;
@@ -18,7 +18,8 @@ pub(crate) fn compile(files: &[&str]) {
     let headers = ALL.iter().find(|headers| headers.plugin == plugin);
     let headers = headers.expect("each plugin has a store");
     if let Err(why) = try_compile(headers, files) {
-        // Cargo shows it, and runs a script that has failed every time: so it notices what is installed.
+        // Cargo shows it, and runs a script that has failed every time: so it notices what is
+        // installed.
         for line in why.lines() {
             println!("cargo::error={line}");
         }

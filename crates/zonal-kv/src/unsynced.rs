@@ -360,8 +360,8 @@ enum Found {
     Foreign(&'static str),
 }
 
-/// Opens a file of notes. Everybody can give other files such a name: links, files of their own, and by
-/// a hard link or a rename also files of this user that are for something else.
+/// Opens a file of notes. Everybody can give other files such a name: links, files of their own,
+/// and by a hard link or a rename also files of this user that are for something else.
 fn open_own(path: &Path) -> rustix::io::Result<Found> {
     const NO_FILE: Found = Found::Foreign("is no file of this user");
     let user = rustix::process::geteuid().as_raw();
@@ -540,8 +540,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    /// Opens the notes in a directory where others have planted something, twice, and makes sure that
-    /// what was planted is not used.
+    /// Opens the notes in a directory where others have planted something, twice, and makes sure
+    /// that what was planted is not used.
     fn pass_over(folder: &Path, planted: &Path) {
         let before = std::fs::read_dir(folder).unwrap().count();
         let mut first = Unsynced::open(folder, UUID, 1).unwrap();

@@ -27,10 +27,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate is the device model: units, geometry, the zone state machine, the [`ZonedDevice`] trait,
-//! emulated drives, and layers that wrap a device. Read [`device`] first, then [`spec`], which turns one
-//! word into a device with its layers, and [`batch`] for several requests at once. `docs/semantics.md`
-//! says what each operation promises. Files on a drive are the matter of the crate `zonal-fs`.
+//! The crate is the device model: units, geometry, the zone state machine, the [`ZonedDevice`]
+//! trait, emulated drives, and layers that wrap a device. Read [`device`] first, then [`spec`],
+//! which turns one word into a device with its layers, and [`batch`] for several requests at once.
+//! `docs/semantics.md` says what each operation promises. Files on a drive are the matter of the
+//! crate `zonal-fs`.
 
 #![forbid(unsafe_code)]
 

@@ -56,8 +56,8 @@ pub(crate) fn compiled(root: &Path, tally: &mut Tally) {
     tally.check("documentation builds", || documented(root));
 }
 
-/// The pages of every crate, private items too: what is wrong in those of public items is wrong here.
-/// Those of the command have to be asked for, as it has the name of a library.
+/// The pages of every crate, private items too: what is wrong in those of public items is wrong
+/// here. Cargo documents the command only by its own name: a library is called `zonal` too.
 fn documented(root: &Path) -> Result<()> {
     let command = ["--package=zonal-cli", "--bin=zonal"].map(str::to_owned);
     for which in [plugins::workspace(root), command.to_vec()] {

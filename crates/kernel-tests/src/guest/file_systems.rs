@@ -31,8 +31,8 @@ pub(super) enum Kind {
 }
 
 /// What is done, how and on which drive. F2FS wants zones that are writable to their end where much
-/// is written at once. Over ublk there is what takes conventional zones: the drive that Linux refuses
-/// has the rest.
+/// is written at once. Over ublk there is what takes conventional zones: the drive that Linux
+/// refuses has the rest.
 const DONE: [(Way, Kind, &str); 6] = [
     (Way::NvmeTcp, Kind::Zonefs, "mem:zone=4M,capacity=3M,zones=64,open=8,active=12"),
     (Way::NvmeTcp, Kind::Btrfs, "mem:zone=4M,capacity=3M,zones=96,open=14,active=28"),

@@ -11,11 +11,11 @@ use clap::{Arg, Command};
 /// Which mounts have an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// Those of both file systems.
+    /// Mounts of both file systems.
     Both,
-    /// Those of Furrow.
+    /// Mounts of Furrow.
     Furrow,
-    /// Those of zonefs.
+    /// Mounts of zonefs.
     Zonefs,
     /// Every mount takes it and does nothing: mount(8) or systemd acts on it, or it always holds.
     Others,

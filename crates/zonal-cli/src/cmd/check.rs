@@ -26,7 +26,8 @@ pub(crate) struct Report<'a> {
     device: &'a str,
     /// Of the file system.
     label: &'a str,
-    /// Whether there is no problem. What the drive has lost is none.
+    /// Whether the check found no problem. Blocks that the drive has lost are no problem in this
+    /// sense.
     clean: bool,
     /// What contradicts an invariant.
     problems: Vec<Problem<'a>>,

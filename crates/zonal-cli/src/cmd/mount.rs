@@ -205,8 +205,8 @@ fn log_mount(args: &Mount, config: &MountConfig, served: Served, control: &Contr
     );
 }
 
-/// What the daemon of the next mount is told if this one is mounted anew: `mount/anew.rs`. A mount that
-/// is read-only does nothing with `noasync-dio`, so nothing else there shows it.
+/// The options that a remount passes on to the next daemon (`mount/anew.rs`). A read-only mount
+/// makes no use of `noasync-dio`, so only this list keeps it.
 fn lasting(config: &MountConfig) -> String {
     let is_in_turn = config.async_direct == AsyncDirect::InTurn;
     let options = [config.lasting(), String::from(if is_in_turn { "noasync-dio" } else { "" })];

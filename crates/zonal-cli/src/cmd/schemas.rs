@@ -1,7 +1,8 @@
 //! `zonal schemas`: what each command prints with `--json`, as JSON Schema 2020-12.
 //!
-//! A schema is made from the struct that the command prints, so it cannot differ from it. The names in
-//! them are those of `docs/json.md`; `tests/json.rs` compares the two, and both with what is printed.
+//! A schema is made from the struct that the command prints, so it cannot differ from it. The names
+//! in them are those of `docs/json.md`; `tests/json.rs` compares the two, and both with what is
+//! printed.
 
 use anyhow::{Context, Result};
 use schemars::generate::SchemaSettings;
@@ -19,8 +20,8 @@ use crate::args::schemas::Schemas;
 /// Makes a schema.
 type Make = fn() -> Schema;
 
-/// Every command that prints JSON, with the schema of a document of it. What is said of `zone` holds
-/// for its subcommands. `error` is no command: it is what all print that fail.
+/// Every command that prints JSON, with the schema of a document of it. The schema of
+/// `zone` is also that of its subcommands. `error` is no command: each command that fails prints it.
 const SCHEMAS: [(&str, Make); 32] = [
     ("append", of::<block::Done>),
     ("bench", of::<Vec<bench::Row>>),

@@ -1,5 +1,5 @@
-//! A limit for warnings and errors that repeat themselves: a drive that fails would fill the disk with
-//! its log.
+//! A limit for warnings and errors that repeat themselves: a drive that fails would fill the disk
+//! with its log.
 //!
 //! A kind is a place in the source that logs. Of each kind the first ten within five seconds are
 //! written; of the others, one line says how many there were, when the five seconds are over or the

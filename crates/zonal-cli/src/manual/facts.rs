@@ -32,7 +32,7 @@ pub(super) struct Said {
 }
 
 impl Facts {
-    /// Those of all commands.
+    /// The facts of all commands.
     pub(super) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for line in TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -1,5 +1,5 @@
-//! The panels of a mount: lines of text from a report, and from the one before for rates. Where there
-//! is no room for all columns, some are left out: no number is cut.
+//! The panels of a mount: lines of text from a report, and from the one before for rates. Where
+//! there is no room for all columns, some are left out: no number is cut.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};

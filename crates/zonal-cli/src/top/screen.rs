@@ -97,8 +97,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     }
 }
 
-/// What is looked at. Where there is no room for all that is known of a mount, the way of its requests
-/// is left out first, then its age.
+/// What is looked at. Where there is no room for all that is known of a mount, the way of its
+/// requests is left out first, then its age.
 fn heading(view: &View<'_>, width: usize) -> Paragraph<'static> {
     let whats = match &view.now.what {
         What::Mount(report) => {
@@ -182,7 +182,8 @@ fn of_mount<'a>(
     vec![vec![traffic, space], vec![open, shares], vec![latencies]]
 }
 
-/// The counters of a file system whose zones are files. A name is cut where its number needs the room.
+/// The counters of a file system whose zones are files. A name is cut where its number needs the
+/// room.
 fn counters(report: &Report, width: usize) -> Vec<Line<'static>> {
     let numbers = report.named.iter().filter_map(|(name, value)| Some((name, value.as_u64()?)));
     let line = |(name, value): (&String, u64)| {

@@ -289,8 +289,8 @@ fn a_zonefs_shows_its_counters() {
     assert_has(&shown, &["zonefs, read-write", "Counters", "waits", "Latency"]);
 }
 
-/// The largest numbers that a mount can have in a year: of a drive of 30 TB in zones of 256 MiB, whose
-/// operations take as long as a dead drive makes them.
+/// The largest numbers that a mount can have in a year: of a drive of 30 TB in zones of 256 MiB,
+/// whose operations take as long as a dead drive makes them.
 fn large_mount(kind: &str, at_s: u64) -> Snapshot {
     const ZONES: usize = 112_000;
     let mut now = mount(ZONES, at_s);

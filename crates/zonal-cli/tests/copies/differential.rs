@@ -1,6 +1,6 @@
 //! cp(1) of coreutils copies random trees, and `zonal cp` copies them to a drive and from one:
-//! kinds, contents, modes, owners, links, times and exit codes are the same. `SEED` and `COUNT` in the
-//! environment choose the rounds.
+//! kinds, contents, modes, owners, links, times and exit codes are the same. `SEED` and `COUNT` in
+//! the environment choose the rounds.
 
 use std::collections::BTreeMap;
 use std::env;

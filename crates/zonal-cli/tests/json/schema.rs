@@ -1,7 +1,8 @@
 //! Compares a document with a JSON Schema, and notes which fields it shows.
 //!
-//! It knows the keywords of our schemas and refuses others, so nothing in a schema is passed over. It is stricter than a
-//! validator: a name that the schema does not list is refused, because a program could not know of it.
+//! It knows the keywords of our schemas and refuses others, so nothing in a schema is passed over.
+//! It is stricter than a validator: a name that the schema does not list is refused, because a
+//! program could not know of it.
 
 use std::collections::BTreeSet;
 

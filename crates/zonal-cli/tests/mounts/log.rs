@@ -1,5 +1,5 @@
-//! The log of a mount: its first and its last line, names of files, errors that repeat themselves, and
-//! what logrotate does to it.
+//! The log of a mount: its first and its last line, names of files, errors that repeat themselves,
+//! and what logrotate does to it.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -52,7 +52,8 @@ fn a_log_says_what_was_mounted_and_how_it_ended() {
     line(&place.log(), &["unmounted: the device is clean", "by=\"signal 15\""]);
 }
 
-/// `copytruncate` of logrotate(8): what comes later begins at the new start, without a hole before it.
+/// `copytruncate` of logrotate(8): what comes later begins at the new start, without a hole before
+/// it.
 #[test]
 fn a_log_that_is_cut_while_it_is_written_goes_on_at_its_start() {
     let Some(place) = Place::mountable() else { return };

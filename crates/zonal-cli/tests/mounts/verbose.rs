@@ -1,5 +1,5 @@
-//! `-v` says what is done and `-vv` each step, of every command; nothing that is not a terminal gets
-//! control sequences.
+//! `-v` says what is done and `-vv` each step, of every command; nothing that is not a terminal
+//! gets control sequences.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use super::{Place, ZONAL, errors, run, text, zonal};
 
-/// One call of each family of commands that needs no mount. `{d}` is a drive with a Furrow, `{n}` one
-/// without anything, `{o}` a directory.
+/// One call of each family of commands that needs no mount. `{d}` is a drive with a Furrow, `{n}`
+/// one without anything, `{o}` a directory.
 const CALLS: [&str; 30] = [
     "create {o}/new.zns --zones 40 --zone-size 1MiB --force",
     "info {d}",

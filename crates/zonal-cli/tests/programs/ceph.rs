@@ -1,5 +1,5 @@
-//! Ceph: every object that it has acknowledged is there with its content, and BlueStore's check finds
-//! no error, after the OSD was killed and after the daemon of the mount was.
+//! Ceph: every object that it has acknowledged is there with its content, and BlueStore's check
+//! finds no error, after the OSD was killed and after the daemon of the mount was.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -52,8 +52,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Runs commands as those of the page. What they print goes to a file: the servers keep it open,
-    /// so a pipe would have no end.
+    /// Runs commands as those of the page. What they print goes to a file: the servers keep it
+    /// open, so a pipe would have no end.
     fn run(&self, commands: &str) -> String {
         let told = self.place.path("told");
         let mut shell = Command::new("sh");

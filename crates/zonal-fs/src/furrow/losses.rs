@@ -107,8 +107,8 @@ impl Losses {
         Ok(losses)
     }
 
-    /// Finds out where the files are, which takes a pass over all entries. What cannot be read leads
-    /// nowhere.
+    /// Finds out where the files are, which takes a pass over all entries. What cannot be read
+    /// leads nowhere.
     pub(super) fn find_paths(&mut self, drive: &Drive, view: &View) {
         if self.found.is_empty() {
             return;

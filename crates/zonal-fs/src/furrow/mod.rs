@@ -388,8 +388,8 @@ impl Furrow {
         HoldingOff { fs: self, _turn: turn }
     }
 
-    /// It protects nothing itself: if a holder has panicked, readers who hold off changes go on. The state
-    /// tells whether a change was under way.
+    /// It protects nothing itself: if a holder has panicked, readers who hold off changes go on.
+    /// The state tells whether a change was under way.
     #[cfg_attr(feature = "testing", track_caller)]
     fn lock_changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)

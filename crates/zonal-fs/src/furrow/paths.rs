@@ -1,8 +1,9 @@
 //! Paths: where an inode lies in the tree, for messages.
 //!
-//! Only entries lead to an inode. From the one that is found it goes up: a directory names the one that
-//! it is in. [`Paths`] reads rows of the drive, for what is found before the state is there. A running
-//! mount looks only at what is in memory, and asks the drive nothing: the drive may be what fails.
+//! Only entries lead to an inode. From the one that is found it goes up: a directory names the one
+//! that it is in. [`Paths`] reads rows of the drive, for what is found before the state is there. A
+//! running mount looks only at what is in memory, and asks the drive nothing: the drive may be what
+//! fails.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -173,7 +174,8 @@ mod tests {
         fs.unpin(file);
         fs.shutdown().unwrap();
         drop(fs);
-        // Nothing is in memory but what was looked up: so nothing else is known, and nothing is read.
+        // Nothing is in memory but what was looked up: so nothing else is known, and nothing is
+        // read.
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let before = fs.stats().read_bytes;
         assert_eq!(fs.path(inner), None);

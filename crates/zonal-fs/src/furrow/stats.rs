@@ -124,7 +124,7 @@ pub struct Blocks {
     /// In zones of the journal and of the table.
     #[serde(rename = "metadata_blocks")]
     pub metadata: u64,
-    /// Those of `reclaimable` and `free` that files do not get: kept for metadata and for reclaim.
+    /// Blocks of `reclaimable` and `free` that files do not get: kept for metadata and for reclaim.
     #[serde(rename = "reserved_blocks")]
     pub reserved: u64,
     /// What files may still fill, as statfs(2) reports it.
@@ -140,7 +140,7 @@ pub struct Reservations {
     /// Buffered or running writes.
     #[serde(rename = "pending_blocks")]
     pub pending: u64,
-    /// Those of them that add to what is in use.
+    /// Blocks of `pending` that add to what is in use.
     #[serde(rename = "growing_blocks")]
     pub growing: u64,
     /// Preallocated to files.

@@ -3,9 +3,9 @@
 //! As with [`std::fs::File`], `&File` has them too, and every handle has one position, which all
 //! threads that use the handle move. The methods that take an offset leave it alone.
 //!
-//! [`File`] has methods of its own under the names `seek` and `read_to_end`, which come first where a
-//! method is called on a file. Code for any `Read` or `Seek` finds the traits' methods; other code
-//! names the trait: `Seek::seek(&mut &file, SeekFrom::End(0))`.
+//! [`File`] has methods of its own under the names `seek` and `read_to_end`, which come first where
+//! a method is called on a file. Code for any `Read` or `Seek` finds the traits' methods; other
+//! code names the trait: `Seek::seek(&mut &file, SeekFrom::End(0))`.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::sync::{MutexGuard, PoisonError};
@@ -21,8 +21,8 @@ impl File {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes at the position, or at the end if the file was opened for appending, and goes on to the
-    /// end of what was written.
+    /// Writes at the position, or at the end if the file was opened for appending, and goes on to
+    /// the end of what was written.
     fn write_here(&self, data: &[u8]) -> Result<usize> {
         let mut position = self.position();
         let written = self.put(data, *position, WriteFlags::empty())?;

@@ -1,5 +1,5 @@
-//! A drive that a test can hold: while it is held, no write begins and no read ends. It can also be made to
-//! panic, as a mistake of ours would.
+//! A drive that a test can hold: while it is held, no write begins and no read ends. It can also be
+//! made to panic, as a mistake of ours would.
 //!
 //! What it is to do is said by files beside the drive, so that a test can say it to the daemon,
 //! which is another process.

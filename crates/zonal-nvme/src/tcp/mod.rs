@@ -1,9 +1,9 @@
 //! NVMe/TCP: serves a subsystem to every host that reaches an address.
 //!
-//! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Every connection
-//! has a thread, because commands block. [`pdu`] has the bytes, `session.rs` what a connection does,
-//! `memory.rs` how much memory connections may take, `peers.rs` who has to go where there is no room, and
-//! [`crate`] what commands do.
+//! [`serve`] listens until SIGTERM or SIGINT; a [`Server`] is stopped by its caller. Every
+//! connection has a thread, because commands block. [`pdu`] has the bytes, `session.rs` what a
+//! connection does, `memory.rs` how much memory connections may take, `peers.rs` who has to go
+//! where there is no room, and [`crate`] what commands do.
 //!
 //! A write completes when the device has it. A flush, or a write with FUA, completes when the device
 //! says that it is durable.
@@ -66,8 +66,8 @@ impl Shared {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `take` finds room for. Where it finds none, connections that are silent are closed, one by
-    /// one.
+    /// What `take` finds room for. Where it finds none, connections that are silent are closed, one
+    /// by one.
     fn make_room<T>(&self, mut take: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             if let Some(taken) = take() {

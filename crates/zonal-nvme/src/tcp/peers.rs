@@ -1,15 +1,16 @@
 //! Who is connected, and who has to go where there is no room for others.
 //!
-//! A peer that has not connected a queue has a limit of time, and a host with a keep alive timer has
-//! that. A host without one may be silent for as long as it likes, until room is needed: for a
-//! connection, for the memory of a queue, or for a file descriptor. Then the one that has been silent
-//! longest is closed.
+//! A peer that has not connected a queue has a limit of time, and a host with a keep alive timer
+//! has that. A host without one may be silent for as long as it likes, until room is needed: for a
+//! connection, for the memory of a queue, or for a file descriptor. Then the one that has been
+//! silent longest is closed.
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long a peer without a queue may be silent when others need room. A host connects in an instant.
+/// How long a peer without a queue may be silent when others need room. A host connects in an
+/// instant.
 const UNCONNECTED_PATIENCE_NS: u64 = 1_000_000_000;
 /// The same of a host without a keep alive timer.
 const UNTIMED_PATIENCE_NS: u64 = 10_000_000_000;
@@ -115,8 +116,8 @@ impl Peers {
         self.peers.values().map(|peer| &**peer)
     }
 
-    /// Closes the one that has been silent longest, if that is too long: its number. What it holds is
-    /// free when its thread has ended.
+    /// Closes the one that has been silent longest, if that is too long: its number. What it holds
+    /// is free when its thread has ended.
     pub(super) fn close_silent(&self, now_ns: u64) -> Option<u64> {
         let silent = self.peers.iter().filter_map(|(number, peer)| {
             peer.silent_ns(now_ns).map(|silent_ns| (silent_ns, *number))

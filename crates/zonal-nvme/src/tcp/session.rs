@@ -91,8 +91,8 @@ pub(super) struct Session<'a> {
     pub(super) queue: Option<Queue>,
     pub(super) transfers: Transfers,
     pub(super) pending: Pending,
-    /// When the last command of a queue arrived, or the connection did. Not of an I/O queue: those tell
-    /// their controller.
+    /// When the last command of a queue arrived, or the connection did. Not of an I/O queue: those
+    /// tell their controller.
     last_command_ns: u64,
     /// The memory of the connection, and that of its queue.
     _memory: Reservation,

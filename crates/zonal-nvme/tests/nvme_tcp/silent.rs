@@ -1,5 +1,5 @@
-//! Peers that say nothing, at once or after a while, and those that stop in the middle: none has a connection
-//! for ever, or keeps others out.
+//! Peers that say nothing, at once or after a while, and those that stop in the middle: none has a
+//! connection for ever, or keeps others out.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

@@ -21,7 +21,8 @@ use crate::output::{json, size};
 /// What is said about a file.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Listed {
-    /// Of `ls` below what was asked for, of `stat` from the root. Bytes that are not UTF-8 are replaced.
+    /// Path: `ls` prints it from its argument on, `stat` from the root on. A replacement character
+    /// stands for bytes that are not UTF-8.
     #[serde(serialize_with = "lossy")]
     #[schemars(with = "String")]
     path: PathBuf,

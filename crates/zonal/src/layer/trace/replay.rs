@@ -79,8 +79,8 @@ pub struct TraceOperation {
     pub index: u64,
     /// What was done.
     pub kind: OpKind,
-    /// The zones of an action. A report has the first zone that was asked for, reads and writes have
-    /// the zone of their first block.
+    /// The zones of an action. A report has the first zone that was asked for, reads and writes
+    /// have the zone of their first block.
     pub zones: Option<Select>,
     /// The first block. An append has one where it succeeded.
     pub lba: Option<Lba>,

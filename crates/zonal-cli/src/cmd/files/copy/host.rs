@@ -310,8 +310,9 @@ impl Content for HostContent {
         self.file.set_len(bytes).with_context(|| shown(&self.path))
     }
 
-    /// By `copy_file_range`, for which the kernel looks whether one file is open for reading and the
-    /// other for writing. An ioctl would name the source by a number that nobody has checked.
+    /// By `copy_file_range`, for which the kernel looks whether one file is open for reading and
+    /// the other for writing. In an ioctl of ours the
+    /// caller would name the source by a number, and the kernel would not look at its rights.
     fn share(&mut self, source: &dyn Content) -> Result<()> {
         let source: &Self = source.as_any().downcast_ref().context("a file of another side")?;
         let (mut from, mut to) = (0, 0);

@@ -68,8 +68,8 @@ impl Copier<'_> {
     }
 }
 
-/// Refuses operands that `reflink` is not for: streams cannot share, and of two files of this machine
-/// cp(1) makes any other copy.
+/// Refuses operands that `reflink` is not for: streams cannot share, and of two files of this
+/// machine cp(1) makes any other copy.
 pub(super) fn check_pair(source: &Side, target: &Side, reflink: Option<Reflink>) -> Result<()> {
     let is_stream = matches!(source, Side::Stream) || matches!(target, Side::Stream);
     if is_stream {

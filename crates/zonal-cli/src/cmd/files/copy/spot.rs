@@ -1,5 +1,5 @@
-//! What a copy needs of both sides: a place that may hold a file, on this machine or on a drive,
-//! and the content of a file.
+//! The two traits that both sides of a copy implement: a place that may hold a file, on this
+//! machine or on a drive, and the content of a file.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
