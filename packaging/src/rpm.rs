@@ -34,7 +34,7 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
 }
 
 /// A folder of its own with a static program and what it says about itself in `made`.
-pub(super) fn static_place(root: &Path, target: &str) -> Result<Place> {
+fn static_place(root: &Path, target: &str) -> Result<Place> {
     let dist = root.join("target/dist/static");
     let made = dist.join("made");
     fresh(&made)?;
