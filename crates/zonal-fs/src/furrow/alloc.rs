@@ -367,6 +367,11 @@ impl Zones {
         self.free_for_metadata
     }
 
+    /// How many zones metadata can take: free ones, and those that can be reset now.
+    pub(super) fn takeable_for_metadata(&self) -> usize {
+        self.free_for_metadata + self.resets.len()
+    }
+
     /// How many free zones data can take so that `kept` stay free that metadata can take, or all there are of these.
     pub(super) fn free_beside(&self, kept: usize) -> usize {
         self.free.len() - self.free_for_metadata.min(kept)

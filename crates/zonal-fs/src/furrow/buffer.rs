@@ -11,9 +11,10 @@ use zonal::placement::streams::{Target, Whole};
 
 use super::Furrow;
 use super::committer::Ending;
-use super::data::{Purpose, Source};
+use super::data::Source;
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
+use super::grants::Purpose;
 use super::missing::Lookup;
 use super::pace::Admission;
 use super::place::{Crcs, MapEntry, Stored};
@@ -24,7 +25,7 @@ use super::target::WrittenAs;
 use crate::vfs::{Ino, Result};
 
 /// Blocks that gather in one write to the drive: 1 MiB.
-const GATHER_BLOCKS: usize = 256;
+pub(super) const GATHER_BLOCKS: usize = 256;
 
 /// Such writes that the device gets as one batch: 8 MiB at most.
 const WRITES_AT_ONCE: usize = 8;
@@ -47,6 +48,19 @@ struct StoredAt {
     at: Address,
     resets: u32,
     crc: u32,
+}
+
+/// What an operation leaves to be done once it has unlocked the state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Upkeep {
+    /// Memory holds more metadata than the mount may use.
+    holds_too_much: bool,
+    /// Rests of truncated and deleted files wait for the worker.
+    truncations_wait: bool,
+    /// Bytes of rows that have changed since the last commit.
+    batch_bytes: usize,
+    /// The write buffer holds more than its share of memory.
+    buffer_is_full: bool,
 }
 
 /// A buffered block on its way to the drive.
@@ -124,11 +138,17 @@ impl Furrow {
         Ok(())
     }
 
-    /// Places every buffered block of every file. The caller has its turn at
-    /// [`flushing`](Furrow::flushing).
-    pub(super) fn write_back_all(&self) -> Result<()> {
-        let files: Vec<Ino> = self.read_state().buffered.iter().copied().collect();
-        self.write_back(&files)
+    /// Places every buffered block of every file, and returns how many blocks these were. The caller
+    /// has its turn at [`flushing`](Furrow::flushing), as a commit has while it takes a batch: so no
+    /// other thread maps buffered blocks in between.
+    pub(super) fn write_back_all(&self) -> Result<usize> {
+        let outgoing = {
+            let state = self.read_state();
+            state.buffered.iter().flat_map(|&ino| outgoing(&state, ino)).collect::<Vec<_>>()
+        };
+        let blocks = outgoing.len();
+        self.place_outgoing(outgoing)?;
+        Ok(blocks)
     }
 
     /// Places some blocks of a full buffer, as many as go to the drive in one write: so a writer of
@@ -160,9 +180,6 @@ impl Furrow {
     /// of their own. If another thread empties the buffer at that moment, they stay there until the
     /// next write to the file.
     pub(super) fn release_gathered(&self, ino: Ino) {
-        if self.read_state().gathered(ino).is_none() {
-            return;
-        }
         let Ok(_turn) = self.flushing.try_lock() else { return };
         let blocks = {
             let state = self.read_state();
@@ -176,8 +193,8 @@ impl Furrow {
     }
 
     /// Places every buffered block of some files, those of many small ones in one write. The
-    /// caller has its turn at [`flushing`](Furrow::flushing), as a commit has while it takes a
-    /// batch: what is mapped here cannot come in between.
+    /// caller has its turn at [`flushing`](Furrow::flushing), as for
+    /// [`write_back_all`](Self::write_back_all).
     pub(super) fn write_back(&self, files: &[Ino]) -> Result<()> {
         let outgoing = {
             let state = self.read_state();
@@ -239,21 +256,33 @@ impl Furrow {
         }
     }
 
-    /// What an operation does when it has changed something: keeps the buffer and the batch
-    /// within bounds. The operation itself has succeeded.
+    /// Upkeep that is due after a change, while the state is still locked.
+    pub(super) fn upkeep_due(&self, state: &State) -> Upkeep {
+        Upkeep {
+            holds_too_much: self.holds_too_much(state),
+            truncations_wait: !state.reaping.is_empty(),
+            batch_bytes: state.changes.bytes,
+            buffer_is_full: state.totals.pending > self.buffer_max(),
+        }
+    }
+
+    /// Does the upkeep that is due after a change.
     pub(super) fn after_change(&self) {
-        let (holds_too_much, batch_bytes, waits) = {
-            let state = self.read_state();
-            (self.holds_too_much(&state), state.changes.bytes, !state.reaping.is_empty())
-        };
-        if holds_too_much {
+        let due = self.upkeep_due(&self.read_state());
+        self.do_upkeep(due);
+    }
+
+    /// Keeps memory, the buffer and the batch within bounds after an operation. The operation itself
+    /// has succeeded.
+    pub(super) fn do_upkeep(&self, due: Upkeep) {
+        if due.holds_too_much {
             self.trim(&mut self.write_accounts());
         }
-        if waits {
+        if due.truncations_wait {
             self.wake_worker();
         }
-        let outcome = match self.batch_due(batch_bytes) {
-            BatchDue::No if self.is_buffer_full() => self.relieve_buffer(),
+        let outcome = match self.batch_due(due.batch_bytes) {
+            BatchDue::No if due.buffer_is_full => self.relieve_buffer(),
             BatchDue::No => Ok(()),
             BatchDue::Worker => {
                 self.wake_worker();

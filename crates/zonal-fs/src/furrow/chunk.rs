@@ -26,6 +26,7 @@ pub(super) struct Chunk<'a> {
     /// Blocks that go straight to the drive; empty if none do.
     pub(super) straight: std::ops::Range<u64>,
     pub(super) last: LastBlock,
+    pub(super) flags: WriteFlags,
 }
 
 /// What becomes of a last block that is written only in part.
@@ -48,14 +49,14 @@ impl<'a> Chunk<'a> {
         let first = offset / BLOCK;
         let straight = if is_straight { whole } else { first..first };
         let last = LastBlock::Buffered;
-        Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last }
+        Self { ino, offset, data, first, limit: end.div_ceil(BLOCK), straight, last, flags }
     }
 
     /// Whether the chunk may go through the buffer although its blocks are whole: the program has
     /// not asked for a direct write, and the chunk is shorter than one that announces more.
-    pub(super) fn may_gather(&self, flags: WriteFlags) -> bool {
+    pub(super) fn may_gather(&self) -> bool {
         let is_full = (self.end() - self.offset) >= CHUNK_BYTES;
-        !self.straight.is_empty() && !flags.contains(WriteFlags::DIRECT) && !is_full
+        !self.straight.is_empty() && !self.flags.contains(WriteFlags::DIRECT) && !is_full
     }
 
     /// Sends all of it through the buffer.

@@ -17,16 +17,19 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::Furrow;
+use super::buffer::GATHER_BLOCKS;
 use super::committer::{Committer, Ending};
 use super::format::batch::{FreshZone, put_fresh};
 use super::format::record::{PaddedRecord, RecordBuffer};
 use super::fresh::FRESH_BLOCKS_MAX;
 use super::journal::{Appended, Rest};
 use super::planted::PlantedBug;
+use super::state::State;
 use super::sync::MutexGuard;
 use super::table::key::Key;
 use super::table::leaf::encode_rows;
-use super::table::memtable::{Memtable, ROW_BYTES};
+use super::table::memtable::{Memtable, ROW_BYTES, Value};
+use super::table::reserve::SPARE_ZONES_MIN;
 use super::table::steps::{Backlog, Pace};
 use crate::FsError;
 use crate::vfs::{Ino, Result};
@@ -47,6 +50,15 @@ struct Taken {
     emptied: Vec<u32>,
 }
 
+/// What a commit has to do so that everything that has changed is durable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommitNeed {
+    /// The batch that has the last change.
+    batch: u64,
+    /// So few zones are left for metadata that the table is to become smaller before rows come.
+    table_is_too_large: bool,
+}
+
 /// By whom everything was made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Committed {
@@ -59,10 +71,16 @@ enum Committed {
 impl Furrow {
     /// Makes everything before this call durable, and lets the table keep pace.
     pub(super) fn commit(&self, ending: Ending) -> Result<()> {
-        if self.lacks_metadata_zones() {
+        let need = self.commit_need(&self.read_state(), ending);
+        self.commit_needed(need, ending)
+    }
+
+    /// The same for a caller that has looked at the state.
+    pub(super) fn commit_needed(&self, need: CommitNeed, ending: Ending) -> Result<()> {
+        if need.table_is_too_large {
             self.compact(Pace::All);
         }
-        if let Committed::Batch(backlog) = self.commit_batch(ending)? {
+        if let Committed::Batch(backlog) = self.commit_batch(need.batch, ending)? {
             self.keep_pace(backlog);
         }
         if ending == Ending::Clean {
@@ -71,22 +89,25 @@ impl Furrow {
         Ok(())
     }
 
-    /// Makes everything before this call durable.
-    fn commit_batch(&self, ending: Ending) -> Result<Committed> {
-        let wanted = {
-            let state = self.read_state();
-            let nothing = state.changes.rows.is_empty()
-                && state.buffered.is_empty()
-                && !state.zones.has_idle_emptied(|zone| self.is_idle(zone));
-            let leaves_records = ending == Ending::Clean && state.zones.has_records();
-            let forgets = self.has_planted(PlantedBug::SyncForgetsUnderway);
-            let is_taken = if forgets { 2 } else { 1 };
-            if nothing && !leaves_records {
-                state.batch.saturating_sub(is_taken)
-            } else {
-                state.batch
-            }
+    /// What a commit has to do so that everything that has changed is durable.
+    pub(super) fn commit_need(&self, state: &State, ending: Ending) -> CommitNeed {
+        let nothing = state.changes.rows.is_empty()
+            && state.buffered.is_empty()
+            && !state.zones.has_idle_emptied(|zone| self.is_idle(zone));
+        let leaves_records = ending == Ending::Clean && state.zones.has_records();
+        let forgets = self.has_planted(PlantedBug::SyncForgetsUnderway);
+        let is_taken = if forgets { 2 } else { 1 };
+        let batch = if nothing && !leaves_records {
+            state.batch.saturating_sub(is_taken)
+        } else {
+            state.batch
         };
+        let table_is_too_large = state.zones.takeable_for_metadata() < SPARE_ZONES_MIN;
+        CommitNeed { batch, table_is_too_large }
+    }
+
+    /// Makes everything up to a batch durable.
+    fn commit_batch(&self, wanted: u64, ending: Ending) -> Result<Committed> {
         let is_needed = || self.durable_batch.load(Ordering::Acquire) < wanted;
         let Some(_turn) = self.commit_turns.take(is_needed) else {
             return Ok(Committed::Elsewhere);
@@ -97,7 +118,10 @@ impl Furrow {
             let turn = self.flushing.lock().expect("no holder panicked");
             let passes = if self.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
             for _ in 0..passes {
-                self.write_back_all()?;
+                // Few blocks come in while a few are written: the last pass takes them.
+                if self.write_back_all()? <= GATHER_BLOCKS {
+                    break;
+                }
             }
             self.take(ending, turn)?
         };
@@ -115,12 +139,17 @@ impl Furrow {
         move || {
             if !has_failed.get()
                 && self.is_commit_due()
-                && let Err(error) = self.commit_batch(Ending::Record)
+                && let Err(error) = self.commit_beside_table()
             {
                 tracing::warn!(%error, "a commit beside a step of the table failed");
                 has_failed.set(true);
             }
         }
+    }
+
+    fn commit_beside_table(&self) -> Result<()> {
+        let need = self.commit_need(&self.read_state(), Ending::Record);
+        self.commit_batch(need.batch, Ending::Record).map(drop)
     }
 
     /// Lets the table keep pace with commits: a worker does the work if there is one, and the caller
@@ -143,28 +172,55 @@ impl Furrow {
         if ending == Ending::Clean || !self.has_worker() {
             while self.list_owners(ending) {}
         }
-        let (owners, taken) = {
-            // Only small writes wait for the device here, and only for what came in since the last pass.
+        let (taken, rest) = {
+            // Only small writes wait for the device here, and only for blocks that came in since the
+            // last pass.
             let holds_off = !self.has_planted(PlantedBug::BufferWhileTaking);
             let _no_more_blocks = holds_off.then(|| self.lock_buffering());
-            let leaves = self.has_planted(PlantedBug::FreezeWithoutLastPass);
-            if !leaves && !self.has_planted(PlantedBug::SkipWriteBack) {
+            let mut is_last = self.has_planted(PlantedBug::FreezeWithoutLastPass)
+                || self.has_planted(PlantedBug::SkipWriteBack);
+            loop {
+                let unchanged = self.hold_off_changes();
+                let mut state = self.write_accounts();
+                if is_last || state.buffered.is_empty() {
+                    break self.freeze(&mut state);
+                }
+                drop(state);
+                drop(unchanged);
                 self.write_back_all()?;
+                is_last = true;
             }
-            let _unchanged = self.hold_off_changes();
-            let mut state = self.write_accounts();
-            let owners = state.add_owner_rows();
-            state.freeze();
-            let any = self.has_planted(PlantedBug::ResetUnderReaders);
-            state.zones.retry_resets();
-            let emptied = state.zones.take_emptied(|zone| any || self.is_idle(zone));
-            (owners, Taken { batch: state.batch - 1, emptied })
         };
         drop(turn);
-        let mut rows = self.encode_batch();
-        for (key, value) in owners {
-            rows.insert(key, value);
+        if let Some(owners) = rest {
+            self.encode_beside_changes(owners);
         }
+        self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
+        Ok(taken)
+    }
+
+    /// Begins the batch, and encodes the rows of a small one. Of a large one it returns the rows that
+    /// are not of the tree, and the others are to be encoded while changes go on.
+    fn freeze(&self, state: &mut State) -> (Taken, Option<Vec<(Key, Value)>>) {
+        let owners = state.add_owner_rows();
+        state.freeze();
+        let any = self.has_planted(PlantedBug::ResetUnderReaders);
+        state.zones.retry_resets();
+        let emptied = state.zones.take_emptied(|zone| any || self.is_idle(zone));
+        let taken = Taken { batch: state.batch - 1, emptied };
+        if state.committing.len() + owners.len() > ROWS_AT_ONCE {
+            return (taken, Some(owners));
+        }
+        let (rows, _) = state.frozen_rows(Key::MIN, ROWS_AT_ONCE);
+        self.view.add_unwritten(with_rows(Memtable::of_rows(rows), owners));
+        state.trim_from = 0;
+        state.thaw();
+        (taken, None)
+    }
+
+    /// Encodes the rows of a batch, and ends what [`freeze`](Self::freeze) began.
+    fn encode_beside_changes(&self, owners: Vec<(Key, Value)>) {
+        let rows = with_rows(self.encode_batch(), owners);
         // A row is always found, in the state or in the view.
         self.view.add_unwritten(rows);
         let thawed = {
@@ -174,8 +230,6 @@ impl Furrow {
         };
         // It can be large: not while others wait for the state.
         drop(thawed);
-        self.last_commit_ns.store(self.clock.monotonic_ns(), Ordering::Release);
-        Ok(taken)
     }
 
     /// The rows of the batch. Changes go on meanwhile.
@@ -217,7 +271,7 @@ impl Furrow {
             return Ok(self.drive.flush()?);
         }
         let outcome = self.settle_data().and_then(|fresh| self.append_batch(committer, &fresh));
-        self.pair_room.note_journal(&committer.journal, &self.drive);
+        self.space.pair_room.note_journal(&committer.journal, &self.drive);
         outcome?;
         self.view.end_batch();
         committer.durable_record = committer.journal.end.last;
@@ -291,6 +345,13 @@ impl Furrow {
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
     }
+}
+
+fn with_rows(mut rows: Memtable, more: Vec<(Key, Value)>) -> Memtable {
+    for (key, value) in more {
+        rows.insert(key, value);
+    }
+    rows
 }
 
 /// Rows as records of about `bytes` bytes each, the first of which says where fresh data begins.

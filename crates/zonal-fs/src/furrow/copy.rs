@@ -192,7 +192,7 @@ impl Furrow {
         let file = state.mapped_file(source, from, from + step)?;
         let entries = file.overlapping(from, from + step);
         let rows: u64 = entries.map(|(_, entry)| State::sharing_bytes(entry)).sum();
-        self.check_space(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
+        self.space.check_growth(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
         state.split_map(source, from);
         state.split_map(source, from + step);
         state.unmap(target, to, to + step);

@@ -7,17 +7,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zonal::placement::streams::{Target, Whole};
+use zonal::placement::streams::Whole;
 use zonal::{DeviceError, ZoneCond, ZoneId};
 
 use super::Furrow;
-use super::alloc::{Urgency, is_dead};
+use super::alloc::is_dead;
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
-use super::grants::{Grant, Kept, Wish};
+use super::grants::{Grant, Purpose, Wish};
 use super::planted::PlantedBug;
+use super::space::Allowance;
 use super::state::State;
-use super::table::reserve::RECOVERY_ZONES;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -25,34 +25,31 @@ use crate::vfs::{Ino, Result};
 /// take before it resets the disk (`SD_TIMEOUT`).
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes that a commit adds to the rows that have changed, about: those of zones, and of owners.
-pub(super) const COMMIT_BYTES: usize = 64 << 10;
-
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
 
-/// What data is placed for, and where it belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// A write that goes straight to the drive.
-    Write(Target),
-    /// Blocks that leave the buffer.
-    WriteBack(Target),
-    /// Blocks that leave a victim, written at this time on the data clock, on average.
-    Reclaim {
-        /// The mean.
-        birth: u64,
-        /// How badly that is needed.
-        urgency: Urgency,
-    },
+/// Data on its way to zones.
+pub(super) struct Placement<'a> {
+    purpose: Purpose,
+    /// What it belongs to that is still to come.
+    whole: Whole,
+    data: &'a [u8],
+    /// What is not on the drive yet.
+    rest: &'a [u8],
+    placed: Vec<Placed>,
+    /// Zones that have refused a part of it.
+    refusals: usize,
 }
 
-impl Purpose {
-    const fn wish(self) -> Wish {
-        match self {
-            Self::Write(target) | Self::WriteBack(target) => Wish::New(target),
-            Self::Reclaim { birth, .. } => Wish::Moved { birth },
-        }
+impl<'a> Placement<'a> {
+    pub(super) const fn new(purpose: Purpose, whole: Whole, data: &'a [u8]) -> Self {
+        Self { purpose, whole, data, rest: data, placed: Vec::new(), refusals: 0 }
+    }
+
+    fn add(&mut self, placed: Placed) {
+        self.whole.blocks = self.whole.blocks.saturating_sub(placed.blocks.into());
+        self.whole.near = Some(placed.zone);
+        self.placed.push(placed);
     }
 }
 
@@ -68,60 +65,76 @@ pub(super) struct Source {
 }
 
 impl Furrow {
-    /// Writes whole blocks to data zones, never with the state locked. What it returns is in flight
-    /// until it is settled. They lie in one zone if they can, with what follows.
+    /// Writes whole blocks to data zones, never with the state locked. The blocks are in flight until
+    /// they are settled. They lie in one zone if they can, with what follows.
     pub(super) fn place_data(
         &self,
         purpose: Purpose,
-        mut whole: Whole,
+        whole: Whole,
         data: &[u8],
     ) -> Result<Vec<Placed>> {
-        let mut placed = Vec::new();
-        let mut rest = data;
-        let mut refusals = 0;
-        let mut attempts = self.attempts_max();
-        while !rest.is_empty() {
-            let want = u32::try_from(rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let mut placement = Placement::new(purpose, whole, data);
+        let outcome = self.place_rest(&mut placement);
+        self.end_placement(placement, outcome)
+    }
+
+    /// Writes as much of a placement as is left. After [`FsError::NoSpace`] it can go on where it stopped,
+    /// once there is room.
+    pub(super) fn place_rest(&self, placement: &mut Placement<'_>) -> Result<()> {
+        while !placement.rest.is_empty() {
+            let want = u32::try_from(placement.rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
             let want = want.min(self.layout().extent_max);
-            let granted =
-                self.grant(&mut self.write_accounts(), (purpose, whole), (want, refusals));
-            let outcome = match granted {
-                None if self.reset_one() => continue,
-                None if self.finds_room(purpose, &mut attempts) => continue,
-                None => Err(FsError::NoSpace),
-                Some(grant) => {
-                    let (now, later) = rest.split_at(grant.blocks as usize * BLOCK_BYTES);
-                    let at = Address { zone: grant.zone, block: grant.block };
-                    let outcome = {
-                        let _under_way = self.placing.read().expect("no holder panicked");
-                        self.drive.place(at, now)
-                    };
-                    match outcome {
-                        Ok(block) => {
-                            placed.push(Placed { zone: grant.zone, block, blocks: grant.blocks });
-                            whole.blocks = whole.blocks.saturating_sub(grant.blocks.into());
-                            whole.near = Some(grant.zone);
-                            rest = later;
-                            continue;
-                        }
-                        Err(error) => {
-                            self.end_refused(grant, &error);
-                            Err(error.into())
-                        }
+            let (who, refusals) = ((placement.purpose, placement.whole), placement.refusals);
+            let granted = self.grant(&mut self.write_accounts(), who, (want, refusals));
+            let Some(grant) = granted else {
+                if self.reset_one() {
+                    continue;
+                }
+                return Err(FsError::NoSpace);
+            };
+            let (now, later) = placement.rest.split_at(grant.blocks as usize * BLOCK_BYTES);
+            let at = Address { zone: grant.zone, block: grant.block };
+            let outcome = {
+                let _under_way = self.placing.read().expect("no holder panicked");
+                self.drive.place(at, now)
+            };
+            match outcome {
+                Ok(block) => {
+                    placement.add(Placed { zone: grant.zone, block, blocks: grant.blocks });
+                    placement.rest = later;
+                }
+                Err(error) => {
+                    self.end_refused(grant, &error);
+                    placement.refusals += 1;
+                    if placement.refusals >= REFUSALS_MAX || is_final(&error) {
+                        return Err(error.into());
                     }
                 }
-            };
-            refusals += 1;
-            if refusals >= REFUSALS_MAX || is_final(&outcome) {
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a placement: all of it lies on the drive, or the blocks that do are given up.
+    pub(super) fn end_placement(
+        &self,
+        placement: Placement<'_>,
+        outcome: Result<()>,
+    ) -> Result<Vec<Placed>> {
+        let Placement { purpose, placed, data, .. } = placement;
+        match outcome {
+            Ok(()) => {
+                self.count_placed(purpose, data);
+                Ok(placed)
+            }
+            Err(error) => {
                 let mut state = self.write_accounts();
                 for part in &placed {
                     state.zones.settle(part.zone, part.blocks);
                 }
-                return outcome.map(|()| Vec::new());
+                Err(error)
             }
         }
-        self.count_placed(purpose, data);
-        Ok(placed)
     }
 
     fn count_placed(&self, purpose: Purpose, data: &[u8]) {
@@ -249,67 +262,31 @@ impl Furrow {
         drop(self.placing.write().expect("no holder panicked"));
     }
 
-    /// Makes room for a write that was admitted, because reclaim has taken what there was. What
-    /// reclaim and commits write cannot wait for either.
-    fn finds_room(&self, purpose: Purpose, attempts: &mut usize) -> bool {
-        match purpose {
-            Purpose::Write(_) if *attempts > 0 => {
-                *attempts -= 1;
-                self.make_room().is_ok()
-            }
-            Purpose::Write(_) | Purpose::WriteBack(_) | Purpose::Reclaim { .. } => false,
-        }
-    }
-
-    /// Room for a writer (F4).
+    /// Room for a writer, as much as it wants or less (F4).
     fn grant(
         &self,
         state: &mut State,
         (purpose, whole): (Purpose, Whole),
-        (mut want, refusals): (u32, usize),
+        (want, refusals): (u32, usize),
     ) -> Option<Grant> {
         let (wish, clock) = (purpose.wish(), state.totals.data_clock);
-        let meta = self.kept_for_metadata(state);
-        let kept = |for_metadata, others| Kept { for_metadata, others };
-        let all = match purpose {
-            // Admitted, but zones have failed since.
-            Purpose::Write(_) => [kept(meta, 1), kept(meta, 0), kept(meta, 0)],
-            // A commit that cannot write this can free no zone either. The journal may have room for it all the same.
-            Purpose::WriteBack(_) => {
-                [kept(meta, 1), kept(meta, 0), kept(meta.min(RECOVERY_ZONES), 0)]
-            }
-            Purpose::Reclaim { urgency, .. } => {
-                let least = self.least_for_metadata(state, meta, COMMIT_BYTES);
-                let room = u32::try_from(state.room_of_reclaim(least)).unwrap_or(u32::MAX);
-                if room == 0 {
-                    let unsold = u32::try_from(state.room_to_borrow(urgency));
-                    want = want.min(unsold.unwrap_or(u32::MAX));
-                    return state.zones.borrow(wish, (want, clock));
-                }
-                want = want.min(room);
-                // A zone for each class only where those who were admitted have room all the same. It gives more zones
-                // back than it takes.
-                [kept(meta, state.zones_promised()), kept(meta, 0), kept(least, 0)]
+        let at_most = |blocks: u64| want.min(u32::try_from(blocks).unwrap_or(u32::MAX));
+        let (want, leaving) = match self.space.allowance(state, purpose) {
+            Allowance::Zones { blocks, leaving } => (at_most(blocks), leaving),
+            Allowance::Borrowed { blocks } => {
+                return state.zones.borrow(wish, (at_most(blocks), clock));
             }
         };
-        let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
         // Where a zone has refused, those that have taken something are better than new ones.
-        let open_ones = (refusals > 0).then_some(kept(meta, usize::MAX));
-        let grant = open_ones.into_iter().chain(all).find_map(&mut granted)?;
+        let open_ones = (refusals > 0).then(|| self.space.left_to_metadata(state));
+        let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
+        let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
         match wish {
             Wish::New(_) => state.totals.data_clock += u64::from(grant.blocks),
             // Lives are counted in what users write.
             Wish::Moved { .. } => {}
         }
         Some(grant)
-    }
-
-    /// Blocks that reclaim finds room for.
-    pub(super) fn room_to_move(&self, urgency: Urgency) -> u64 {
-        let state = self.read_state();
-        let meta = self.kept_for_metadata(&state);
-        let own = state.room_of_reclaim(self.least_for_metadata(&state, meta, COMMIT_BYTES));
-        if own > 0 { own } else { state.room_to_borrow(urgency) }
     }
 
     /// Takes a zone that refused a write out of use, and says why in the log.
@@ -403,11 +380,8 @@ impl Furrow {
 }
 
 /// Whether trying another zone cannot help.
-fn is_final(outcome: &Result<()>) -> bool {
-    matches!(
-        outcome,
-        Err(FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. } | DeviceError::PowerCut))
-    )
+fn is_final(error: &DeviceError) -> bool {
+    matches!(error, DeviceError::NoSpace { .. } | DeviceError::PowerCut)
 }
 
 #[cfg(test)]

@@ -57,12 +57,12 @@ impl Furrow {
         if new.kind == FileKind::Symlink {
             rules::check_symlink(new.target)?;
         }
-        let attr = self.loaded(|| {
+        let (attr, upkeep) = self.loaded(|| {
             let mut guard = self.write_state();
             let state = &mut *guard;
             check_free(state, parent, name)?;
             protect::check_entry(state.inode(parent)?.flags)?;
-            self.check_space(state, 1)?;
+            self.space.check_growth(state, 1)?;
             let mut inode = self.new_inode(state, caller, parent, new)?;
             if new.kind == FileKind::Regular {
                 inode.context = Some(Context::of(parent.get(), name, inode.uid));
@@ -78,9 +78,9 @@ impl Furrow {
             if new.kind == FileKind::Directory {
                 directory.nlink = directory.nlink.saturating_add(1);
             }
-            Ok(attr)
+            Ok((attr, self.upkeep_due(state)))
         })?;
-        self.after_change();
+        self.do_upkeep(upkeep);
         Ok(attr)
     }
 
@@ -99,7 +99,7 @@ impl Furrow {
             let directory = state.inode(parent)?;
             directory.directory()?;
             protect::check_entry(directory.flags)?;
-            self.check_space(state, 1)?;
+            self.space.check_growth(state, 1)?;
             let mut inode = self.new_inode(state, caller, parent, new)?;
             inode.nlink = 0;
             let ino = Ino::new(state.next_ino);
@@ -233,7 +233,7 @@ impl Furrow {
             protect::check_inode(inode.flags)?;
             check_free(state, parent, name)?;
             protect::check_entry(state.inode(parent)?.flags)?;
-            self.check_space(state, 1)?;
+            self.space.check_growth(state, 1)?;
             let now = self.now();
             state.insert_entry(parent, name, ino)?;
             touch(state.change_inode(parent)?, now);

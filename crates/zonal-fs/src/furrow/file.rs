@@ -9,18 +9,19 @@ use std::sync::Arc;
 use zonal::placement::streams::{Target, Whole};
 
 use super::Furrow;
-use super::buffer::Base;
+use super::buffer::{Base, Upkeep};
 use super::chunk::{CHUNK_BYTES, Chunk, LastBlock};
 use super::committer::Ending;
-use super::data::Purpose;
+use super::data::Placement;
 use super::extent::{Placed, checksums};
 use super::format::BLOCK_BYTES;
+use super::grants::Purpose;
 use super::inode::{change_attributes, plan_attributes, take_capability};
 use super::missing::Lookup;
-use super::pace::Admission;
+use super::pace::{Admission, Admitted};
 use super::place::{Crcs, MapEntry};
 use super::planted::PlantedBug;
-use super::state::State;
+use super::state::{Inode, State};
 use super::sync::Mutex;
 use crate::FsError;
 use crate::protect;
@@ -39,6 +40,88 @@ enum Published {
     /// Its last block was filled up with zeroes, but the file does not end in it any more: nothing
     /// has changed.
     NotLast,
+}
+
+/// When a write has to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durability {
+    /// When it returns.
+    Now,
+    /// At the next commit.
+    Later,
+}
+
+/// How a chunk is written, and what is reserved for it.
+struct Plan<'a> {
+    target: Target,
+    whole: Whole,
+    durability: Durability,
+    growth: Growth<'a>,
+    admitted: Option<Admitted<'a>>,
+}
+
+/// Space and room that a write holds until its data is part of the file.
+struct Reserved<'a> {
+    growth: Growth<'a>,
+    admission: Admission<'a>,
+}
+
+/// Blocks of logical space by which a running write may let a file grow.
+struct Growth<'a> {
+    fs: &'a Furrow,
+    blocks: u64,
+}
+
+impl Growth<'_> {
+    /// The write has ended, and the file has grown by what it has.
+    fn end(&mut self, state: &mut State) {
+        state.totals.reserved -= std::mem::take(&mut self.blocks);
+    }
+}
+
+impl Drop for Growth<'_> {
+    fn drop(&mut self) {
+        // After a panic the lock is poisoned, and a second panic would hide the first.
+        if self.blocks > 0 && !std::thread::panicking() {
+            self.fs.write_accounts().totals.reserved -= self.blocks;
+        }
+    }
+}
+
+/// Whole blocks of a write that lie on the drive.
+#[derive(Clone, Copy)]
+struct PlacedData<'a> {
+    parts: &'a [Placed],
+    /// The checksum of each block.
+    crcs: &'a [u32],
+}
+
+/// Blocks that an operation replaces in part, as they are stored.
+struct Edges(Vec<(u64, Option<Base>)>);
+
+impl Edges {
+    fn base_of(&self, block: u64) -> Option<&Base> {
+        self.0.iter().find(|(edge, _)| *edge == block).and_then(|(_, base)| base.as_ref())
+    }
+
+    /// Whether each is still what is stored.
+    fn are_current(&self, state: &State, ino: Ino) -> Lookup<bool> {
+        for (block, base) in &self.0 {
+            if !Furrow::is_current(state, ino, *block, base.as_ref())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What became of a chunk, and what is left to be done once the state is unlocked.
+struct Written {
+    published: Published,
+    durability: Durability,
+    /// Blocks of the file have gathered in the buffer that are enough for a write of their own.
+    has_gathered: bool,
+    upkeep: Upkeep,
 }
 
 /// What became of an attempt under the state lock.
@@ -67,13 +150,7 @@ impl Furrow {
         flags: WriteFlags,
     ) -> Result<u64> {
         self.check_writable()?;
-        let durable = self.loaded(|| {
-            let state = self.read_state();
-            let inode = state.inode(ino)?;
-            inode.file()?;
-            Ok(flags.contains(WriteFlags::DURABLE) || inode.flags.contains(InodeFlags::SYNC))
-        })?;
-        let start = if flags.contains(WriteFlags::APPEND) {
+        let (start, durability) = if flags.contains(WriteFlags::APPEND) {
             // Appends to one file find its end one after the other. Others wait for nothing here,
             // and nobody for the commit, so that they share it.
             let lock = self.append_lock(ino)?;
@@ -81,10 +158,10 @@ impl Furrow {
             self.append(ino, data, flags)?
         } else {
             let end = rules::check_range(offset, data.len() as u64)?;
-            self.write_chunks(ino, (offset, end), data, flags)?;
-            offset
+            let (_, durability) = self.write_chunks(ino, (offset, end), data, flags)?;
+            (offset, durability)
         };
-        if durable {
+        if durability == Durability::Now || flags.contains(WriteFlags::DURABLE) {
             self.commit(Ending::Record)?;
         }
         Ok(start)
@@ -101,12 +178,13 @@ impl Furrow {
 
     /// Writes at the end of a file, wherever that is when the bytes become part of it: another
     /// write or a truncation may move it while they are on their way. Returns where they went.
-    fn append(&self, ino: Ino, data: &[u8], flags: WriteFlags) -> Result<u64> {
+    fn append(&self, ino: Ino, data: &[u8], flags: WriteFlags) -> Result<(u64, Durability)> {
         loop {
             let start = self.attributes(ino)?.size;
             let end = rules::check_range(start, data.len() as u64)?;
-            if self.write_chunks(ino, (start, end), data, flags)? == Published::Done {
-                return Ok(start);
+            let (published, durability) = self.write_chunks(ino, (start, end), data, flags)?;
+            if published == Published::Done {
+                return Ok((start, durability));
             }
         }
     }
@@ -117,8 +195,12 @@ impl Furrow {
         (start, end): (u64, u64),
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<Published> {
-        let mut at = start;
+    ) -> Result<(Published, Durability)> {
+        if start == end {
+            let durability = self.loaded(|| durability_of(self.read_state().inode(ino)?))?;
+            return Ok((Published::Done, durability));
+        }
+        let (mut at, mut durability) = (start, Durability::Later);
         while at < end {
             // What is no longer than one step is one operation, wherever it begins.
             let boundary = (at / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES);
@@ -127,62 +209,88 @@ impl Furrow {
             // Where an append begins is settled with its first chunk.
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
             let bytes = &data[index(at)..index(next)];
-            let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags), flags);
-            match self.with_reaped_space(write)? {
+            let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags));
+            let written = self.with_reaped_space(write)?;
+            durability = written.durability;
+            match written.published {
                 Published::Done => at = next,
-                Published::EndMoved => return Ok(Published::EndMoved),
+                Published::EndMoved => return Ok((Published::EndMoved, durability)),
                 Published::NotLast => {}
             }
-            self.release_gathered(ino);
-            self.after_change();
-        }
-        Ok(Published::Done)
-    }
-
-    fn write_chunk(&self, mut chunk: Chunk<'_>, flags: WriteFlags) -> Result<Published> {
-        self.let_reaper_pass(chunk.ino, chunk.limit);
-        // Before room is made: no reclaim for a write that has no space.
-        let (target, growth) = self.loaded(|| {
-            let mut state = self.write_accounts();
-            // What publishing needs of the map is loaded at once, not a block of it later.
-            let (first, limit) = chunk.with_neighbours();
-            state.mapped_file(chunk.ino, first, limit)?;
-            let growth = state.growth(chunk.ino, chunk.first, chunk.limit)?;
-            self.check_space(&state, growth)?;
-            if chunk.may_gather(flags) && state.gathers(chunk.ino, chunk.offset) {
-                chunk.gather();
+            if written.has_gathered {
+                self.release_gathered(ino);
             }
-            chunk.pad(state.inode(chunk.ino)?.size);
-            state.totals.reserved += growth;
-            let (ino, first, written) = (chunk.ino, chunk.straight.start, chunk.written_as());
-            let target =
-                (state.target_of(ino, first, written), state.whole_of(ino, first, written));
-            Ok((target, growth))
-        })?;
-        let outcome = self.write_reserved(&chunk, flags, target);
-        // The buffer and the extents have their own account of it by now.
-        self.write_accounts().totals.reserved -= growth;
-        outcome
+            self.do_upkeep(written.upkeep);
+        }
+        Ok((Published::Done, durability))
     }
 
-    fn write_reserved(
-        &self,
-        chunk: &Chunk<'_>,
-        flags: WriteFlags,
-        (target, whole): (Target, Whole),
-    ) -> Result<Published> {
-        let mut admission = self.admit(chunk.limit - chunk.first)?;
+    fn write_chunk(&self, mut chunk: Chunk<'_>) -> Result<Written> {
+        loop {
+            if let Some(plan) = self.loaded(|| self.try_plan(&mut chunk))? {
+                return self.write_planned(&chunk, plan);
+            }
+            self.let_reaper_pass(chunk.ino, chunk.limit);
+        }
+    }
+
+    /// Decides how a chunk is written, and reserves space for it; `None` if something that was cut off
+    /// the file is in the way. Before room is made: no reclaim for a write that has no space.
+    fn try_plan(&self, chunk: &mut Chunk<'_>) -> Lookup<Option<Plan<'_>>> {
+        let mut guard = self.write_accounts();
+        let (state, ino) = (&mut *guard, chunk.ino);
+        if state.awaits_reaper(ino, chunk.limit) {
+            return Ok(None);
+        }
+        // What publishing needs of the map is loaded at once, not a block of it later.
+        let (first, limit) = chunk.with_neighbours();
+        state.mapped_file(ino, first, limit)?;
+        let growth = state.growth(ino, chunk.first, chunk.limit)?;
+        self.space.check_growth(state, growth)?;
+        let inode = state.inode(ino)?;
+        let (durability, size) = (durability_of(inode)?, inode.size);
+        if chunk.may_gather() && state.gathers(ino, chunk.offset) {
+            chunk.gather();
+        }
+        chunk.pad(size);
+        let (first, written) = (chunk.straight.start, chunk.written_as());
+        let target = state.target_of(ino, first, written);
+        let whole = state.whole_of(ino, first, written);
+        state.totals.reserved += growth;
+        let growth = Growth { fs: self, blocks: growth };
+        let admitted = self.admit_at_once(state, chunk.limit - chunk.first);
+        Ok(Some(Plan { target, whole, durability, growth, admitted }))
+    }
+
+    fn write_planned(&self, chunk: &Chunk<'_>, plan: Plan<'_>) -> Result<Written> {
+        let Plan { target, whole, durability, growth, admitted } = plan;
+        let admission = self.admit_further(chunk.limit - chunk.first, admitted)?;
         let straight = chunk.straight_bytes();
-        let placed = self.place_data(Purpose::Write(target), whole, &straight)?;
-        let crcs = checksums(&straight);
-        let outcome = self.publish_chunk(chunk, flags, (&placed, &crcs), &mut admission);
-        if !matches!(outcome, Ok(Published::Done)) {
+        let placed = self.place_admitted(Placement::new(Purpose::Write(target), whole, &straight))?;
+        let data = PlacedData { parts: &placed, crcs: &checksums(&straight) };
+        let mut reserved = Reserved { growth, admission };
+        let outcome = self.publish_chunk(chunk, data, &mut reserved);
+        let is_done = outcome.as_ref().is_ok_and(|written| written.published == Published::Done);
+        if !is_done && !placed.is_empty() {
             let mut state = self.write_accounts();
             for part in &placed {
                 state.zones.settle(part.zone, part.blocks);
             }
         }
-        outcome
+        Ok(Written { durability, ..outcome? })
+    }
+
+    /// Places data of a writer that was admitted. Where reclaim has taken what there was, it makes room
+    /// again. Reclaim and commits cannot wait for either, so they do without this.
+    fn place_admitted(&self, mut placement: Placement<'_>) -> Result<Vec<Placed>> {
+        let mut attempts = self.attempts_max();
+        let outcome = loop {
+            match self.place_rest(&mut placement) {
+                Err(FsError::NoSpace) if attempts > 0 && self.make_room().is_ok() => attempts -= 1,
+                outcome => break outcome,
+            }
+        };
+        self.end_placement(placement, outcome)
     }
 
     /// Makes a placed chunk part of the file. Nothing has changed if it fails, or if the file's end
@@ -190,79 +298,98 @@ impl Furrow {
     fn publish_chunk(
         &self,
         chunk: &Chunk<'_>,
-        flags: WriteFlags,
-        (placed, crcs): (&[Placed], &[u32]),
-        admission: &mut Admission<'_>,
-    ) -> Result<Published> {
+        data: PlacedData<'_>,
+        reserved: &mut Reserved<'_>,
+    ) -> Result<Written> {
         loop {
-            let edges = chunk.edges();
-            let bases: Vec<(u64, Option<Base>)> = edges
-                .map(|block| Ok((block, self.read_base(chunk.ino, block)?)))
-                .collect::<Result<_>>()?;
+            let edges = self.read_edges(chunk.ino, chunk.edges())?;
             let publish = || {
                 let _turn = chunk.buffered().next().map(|_| self.lock_buffering());
-                self.try_publish(chunk, flags, (placed, crcs), (&bases, &mut *admission))
+                self.try_publish(chunk, data, &edges, &mut *reserved)
             };
             match self.loaded(publish)? {
-                Attempt::Done(published) => return Ok(published),
+                Attempt::Done(written) => return Ok(written),
                 Attempt::Again => {}
                 Attempt::AwaitsReaper => self.let_reaper_pass(chunk.ino, chunk.limit),
             }
         }
     }
 
+    /// Reads blocks that an operation replaces in part.
+    fn read_edges(&self, ino: Ino, blocks: impl Iterator<Item = u64>) -> Result<Edges> {
+        let base = |block| Ok((block, self.read_base(ino, block)?));
+        Ok(Edges(blocks.map(base).collect::<Result<_>>()?))
+    }
+
     /// One attempt at it, with what was stored in blocks of which only a part is replaced.
     fn try_publish(
         &self,
         chunk: &Chunk<'_>,
-        flags: WriteFlags,
-        (placed, crcs): (&[Placed], &[u32]),
-        (bases, admission): (&[(u64, Option<Base>)], &mut Admission<'_>),
-    ) -> Lookup<Attempt<Published>> {
+        data: PlacedData<'_>,
+        edges: &Edges,
+        reserved: &mut Reserved<'_>,
+    ) -> Lookup<Attempt<Written>> {
         let ino = chunk.ino;
         let mut guard = self.write_state();
         let state = &mut *guard;
         let inode = state.inode(ino)?;
         inode.file()?;
         let moved = inode.size != chunk.offset && !self.has_planted(PlantedBug::AppendAtOldEnd);
-        if flags.contains(WriteFlags::APPEND) && moved {
-            return Ok(Attempt::Done(Published::EndMoved));
+        if chunk.flags.contains(WriteFlags::APPEND) && moved {
+            return Ok(Attempt::Done(self.written(state, chunk, Published::EndMoved)));
         }
         if state.awaits_reaper(ino, chunk.limit) && !self.has_planted(PlantedBug::RegrowUnreaped) {
             return Ok(Attempt::AwaitsReaper);
         }
         let is_inside = inode.size > chunk.end() && !self.has_planted(PlantedBug::PadOverNewEnd);
         if chunk.last == LastBlock::Padded && is_inside {
-            return Ok(Attempt::Done(Published::NotLast));
+            return Ok(Attempt::Done(self.written(state, chunk, Published::NotLast)));
         }
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;
-        if !are_current(state, ino, bases)? && !self.has_planted(PlantedBug::PublishOnStale) {
+        if !edges.are_current(state, ino)? && !self.has_planted(PlantedBug::PublishOnStale) {
             return Ok(Attempt::Again);
         }
         state.unmap(ino, chunk.straight.start, chunk.straight.end);
-        map_placed(state, (ino, chunk.straight.start), placed, crcs);
+        map_placed(state, (ino, chunk.straight.start), data);
         for block in chunk.buffered() {
-            let base = bases.iter().find(|(edge, _)| *edge == block);
-            let base = base.and_then(|(_, base)| base.as_ref());
             let (at, bytes) = chunk.bytes_of(block);
-            Self::buffer_block(state, (ino, block), base, admission, |data| {
+            let base = edges.base_of(block);
+            Self::buffer_block(state, (ino, block), base, &mut reserved.admission, |data| {
                 data[at..at + bytes.len()].copy_from_slice(bytes);
             })?;
         }
-        if !flags.contains(WriteFlags::KEEP_CAPABILITY) {
-            take_capability(state, ino)?;
+        self.end_write(state, chunk)?;
+        // The buffer and the extents have their own account of it by now.
+        reserved.growth.end(state);
+        Ok(Attempt::Done(self.written(state, chunk, Published::Done)))
+    }
+
+    /// Changes the attributes of a file that was written.
+    fn end_write(&self, state: &mut State, chunk: &Chunk<'_>) -> Lookup<()> {
+        if !chunk.flags.contains(WriteFlags::KEEP_CAPABILITY) {
+            take_capability(state, chunk.ino)?;
         }
         let now = self.now();
-        let inode = state.change_inode(ino)?;
+        let inode = state.change_inode(chunk.ino)?;
         inode.size = inode.size.max(chunk.end());
-        if !flags.contains(WriteFlags::KEEP_TIMES) {
+        if !chunk.flags.contains(WriteFlags::KEEP_TIMES) {
             (inode.mtime, inode.ctime) = (now, now);
         }
-        if flags.contains(WriteFlags::KILL_PRIVILEGES) {
+        if chunk.flags.contains(WriteFlags::KILL_PRIVILEGES) {
             inode.perm = rules::kill_privileges(inode.kind, inode.perm);
         }
-        Ok(Attempt::Done(Published::Done))
+        Ok(())
+    }
+
+    /// What a write leaves to be done.
+    fn written(&self, state: &State, chunk: &Chunk<'_>, published: Published) -> Written {
+        Written {
+            published,
+            durability: Durability::Later,
+            has_gathered: state.gathered(chunk.ino).is_some(),
+            upkeep: self.upkeep_due(state),
+        }
     }
 
     /// Sets a file's length, and whatever else `set` has, in the same step.
@@ -383,13 +510,10 @@ impl Furrow {
         let mut admission: Option<Admission<'_>> = None;
         loop {
             let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
-            let bases: Vec<(u64, Option<Base>)> = edges
-                .iter()
-                .map(|(block, _)| Ok((*block, self.read_base(ino, *block)?)))
-                .collect::<Result<_>>()?;
+            let stored = self.read_edges(ino, edges.iter().map(|(block, _)| *block))?;
             let allocate = || {
                 let _turn = edges.first().map(|_| self.lock_buffering());
-                self.try_allocate((ino, how), (offset, end), (&bases, admission.as_mut()))
+                self.try_allocate((ino, how), (offset, end), (&stored, admission.as_mut()))
             };
             match self.loaded(allocate)? {
                 Attempt::Done(Allocated::UpTo(end)) => return Ok(end),
@@ -404,7 +528,7 @@ impl Furrow {
         &self,
         (ino, how): (Ino, Allocate),
         (offset, end): (u64, u64),
-        (bases, mut admission): (&[(u64, Option<Base>)], Option<&mut Admission<'_>>),
+        (stored, mut admission): (&Edges, Option<&mut Admission<'_>>),
     ) -> Lookup<Attempt<Allocated>> {
         let mut guard = self.write_state();
         let state = &mut *guard;
@@ -415,13 +539,13 @@ impl Furrow {
         let first = offset / BLOCK;
         let stop = state.step_end(ino, first, limit)?;
         let end = if stop < limit { stop * BLOCK } else { end };
-        if !are_current(state, ino, bases)? && !self.has_planted(PlantedBug::ZeroOnStale) {
+        if !stored.are_current(state, ino)? && !self.has_planted(PlantedBug::ZeroOnStale) {
             return Ok(Attempt::Again);
         }
         let allocates = how != Allocate::Punch;
         if allocates {
             let growth = state.growth(ino, first, stop)?;
-            self.check_space(state, growth)?;
+            self.space.check_growth(state, growth)?;
         }
         let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
         for (block, range) in edges {
@@ -431,8 +555,7 @@ impl Furrow {
             let Some(admission) = &mut admission else {
                 return Ok(Attempt::Done(Allocated::NeedsRoom));
             };
-            let base = bases.iter().find(|(edge, _)| *edge == block);
-            let base = base.and_then(|(_, base)| base.as_ref());
+            let base = stored.base_of(block);
             Self::zero_in_block(state, (ino, block), base, admission, range)?;
         }
         if zeroes(how) && offset.div_ceil(BLOCK) < end / BLOCK {
@@ -468,14 +591,11 @@ fn zeroes(how: Allocate) -> bool {
     }
 }
 
-/// Whether every base is still what is stored.
-fn are_current(state: &State, ino: Ino, bases: &[(u64, Option<Base>)]) -> Lookup<bool> {
-    for (block, base) in bases {
-        if !Furrow::is_current(state, ino, *block, base.as_ref())? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// When writes to a file have to be durable.
+fn durability_of(inode: &Inode) -> Lookup<Durability> {
+    inode.file()?;
+    let is_sync = inode.flags.contains(InodeFlags::SYNC);
+    Ok(if is_sync { Durability::Now } else { Durability::Later })
 }
 
 /// Whether a block has content that is not known to be zeroes.
@@ -486,9 +606,9 @@ fn holds_data(state: &State, ino: Ino, block: u64) -> Lookup<bool> {
 }
 
 /// Maps placed blocks to a file, from a block on.
-fn map_placed(state: &mut State, (ino, mut first): (Ino, u64), placed: &[Placed], crcs: &[u32]) {
-    let mut rest = crcs;
-    for part in placed {
+fn map_placed(state: &mut State, (ino, mut first): (Ino, u64), data: PlacedData<'_>) {
+    let mut rest = data.crcs;
+    for part in data.parts {
         let (now, later) = rest.split_at(part.blocks as usize);
         rest = later;
         let Placed { zone, block, .. } = *part;

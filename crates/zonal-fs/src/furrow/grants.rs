@@ -13,7 +13,6 @@ use zonal::placement::streams::{Ages, Choice, Supply, Target, Whole};
 use zonal::victim::Policy;
 
 use super::alloc::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
-use super::state::State;
 
 /// Room given to a writer.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +35,31 @@ pub(super) enum Wish {
     },
 }
 
+/// What data is placed for, and where it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A write that goes straight to the drive.
+    Write(Target),
+    /// Blocks that leave the buffer.
+    WriteBack(Target),
+    /// Blocks that leave a victim, written at this time on the data clock, on average.
+    Reclaim {
+        /// The mean.
+        birth: u64,
+        /// How badly that is needed.
+        urgency: Urgency,
+    },
+}
+
+impl Purpose {
+    pub(super) const fn wish(self) -> Wish {
+        match self {
+            Self::Write(target) | Self::WriteBack(target) => Wish::New(target),
+            Self::Reclaim { birth, .. } => Wish::Moved { birth },
+        }
+    }
+}
+
 /// Free zones that a writer leaves to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
@@ -49,9 +73,9 @@ pub(super) struct Kept {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OpenRoom {
     /// In those of users.
-    users: u64,
+    pub(super) users: u64,
     /// In those of reclaim.
-    moved: u64,
+    pub(super) moved: u64,
 }
 
 impl OpenRoom {
@@ -123,77 +147,26 @@ impl ZoneSlot {
     }
 }
 
-impl State {
-    /// Blocks that those need who were admitted, beside the room in the open zones of users.
-    fn promised(&self) -> u64 {
-        self.totals.pending.saturating_sub(self.zones.users_only_room())
-    }
-
-    /// Free zones that those need.
-    pub(super) fn zones_promised(&self) -> usize {
-        let zones = self.promised().div_ceil(self.zones.zone_blocks().max(1).into());
-        usize::try_from(zones).unwrap_or(usize::MAX)
-    }
-
-    /// Blocks that reclaim can write and leave what was promised, and `kept` free zones that metadata can take.
-    pub(super) fn room_of_reclaim(&self, kept: usize) -> u64 {
-        self.zones.room_of_reclaim(kept).saturating_sub(self.promised())
-    }
-
-    /// Blocks in the open zones of users that reclaim may take where it has no room: what nobody was promised, if a
-    /// writer waits and no commit would give zones back.
-    pub(super) fn room_to_borrow(&self, urgency: Urgency) -> u64 {
-        if urgency == Urgency::Emergency && !self.zones.has_emptied() {
-            self.zones.users_only_room().saturating_sub(self.totals.pending)
-        } else {
-            0
-        }
-    }
-}
-
 impl Zones {
     /// Whether reclaim has no zone of its own, and writes to those of users.
-    fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         self.streams.budget().moved == 0
     }
 
     /// Blocks that can be written in open zones that reclaim does not write to.
-    fn users_only_room(&self) -> u64 {
+    pub(super) fn users_only_room(&self) -> u64 {
         if self.is_shared() { 0 } else { self.room.users }
     }
 
-    /// Blocks that users can write in open zones. One zone's worth of what reclaim writes is reclaim's.
-    pub(super) fn open_room(&self) -> u64 {
+    /// Blocks that can be written in open zones.
+    pub(super) fn open_room(&self) -> OpenRoom {
+        self.room
+    }
+
+    /// Blocks that users can write in open zones: all but one zone of the open zones of reclaim, which
+    /// stays reserved for reclaim.
+    pub(super) fn room_of_users(&self) -> u64 {
         self.room.users + self.room.moved.saturating_sub(self.limits.zone_blocks.into())
-    }
-
-    /// Blocks of free zones of which `kept` stay free that metadata can take.
-    fn free_blocks_beside(&self, kept: usize) -> u64 {
-        let kept = self.free_for_metadata().min(kept) as u64;
-        self.free_blocks() - kept * u64::from(self.limits.zone_blocks)
-    }
-
-    /// Blocks that users can write in open zones and in free ones, of which metadata keeps `kept` and reclaim one.
-    /// Of what metadata keeps reclaim may use all but the `least`; where that and what it writes to are less than a
-    /// zone's worth, it needs the rest in zones of users, and where it has none of its own, all. What metadata lacks is
-    /// made up for before anybody is admitted.
-    pub(super) fn room(&self, (kept, least): (usize, usize)) -> u64 {
-        let zone = u64::from(self.limits.zone_blocks);
-        let lacking = kept.saturating_sub(self.free_for_metadata()) as u64 * zone;
-        let free = self.free_blocks_beside(kept);
-        let room = if self.is_shared() {
-            (free + self.open_room()).saturating_sub(zone)
-        } else {
-            let together = self.free_blocks_beside(least) + self.room.users + self.room.moved;
-            together.saturating_sub(zone).min(free.saturating_sub(zone) + self.open_room())
-        };
-        room.saturating_sub(lacking)
-    }
-
-    /// Blocks in the open zones of reclaim, and in free ones of which metadata keeps `kept`.
-    pub(super) fn room_of_reclaim(&self, kept: usize) -> u64 {
-        let open = if self.is_shared() { self.room.users } else { self.room.moved };
-        open + self.free_blocks_beside(kept)
     }
 
     /// The class of reclaim, or the target of a user's write.
@@ -469,31 +442,14 @@ mod tests {
         };
         let (first, last) = (grant(zones, 40), grant(zones, 60));
         assert_eq!((first.zone, last.blocks), (last.zone, 24));
-        assert_eq!((zones.slot(last.zone).role, zones.open_room()), (Role::Sealed, 0));
+        assert_eq!((zones.slot(last.zone).role, zones.room_of_users()), (Role::Sealed, 0));
         zones.give_back(last);
         assert_eq!(zones.slot(last.zone).role, Role::Open(Stream::User));
-        assert_eq!(zones.open_room(), 24);
+        assert_eq!(zones.room_of_users(), 24);
         let again = grant(zones, 20);
         assert_eq!((again.zone, again.block), (last.zone, 40));
         zones.give_back(again);
         zones.give_back(first);
-        assert_eq!((zones.slot(first.zone).role, zones.open_room()), (Role::Free, 0));
-    }
-
-    #[test]
-    fn reclaim_keeps_a_zones_worth_of_room_where_only_users_have_zones_open() {
-        let (drive, clock) = formatted(64, 64);
-        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        let zones = &mut fs.write_state().zones;
-        let grant = |zones: &mut Zones, blocks| {
-            let wish = Wish::New(Target::Class(1));
-            zones.grant((wish, Whole::default()), (blocks, NONE), 5).unwrap()
-        };
-        while zones.free_blocks() > 64 {
-            grant(zones, 64);
-        }
-        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room((0, 0))), (64, 0, 0));
-        grant(zones, 40);
-        assert_eq!((zones.free_blocks(), zones.open_room(), zones.room((0, 0))), (0, 24, 0));
+        assert_eq!((zones.slot(first.zone).role, zones.room_of_users()), (Role::Free, 0));
     }
 }

@@ -98,7 +98,7 @@ impl Furrow {
             let old = inode.xattrs.get(name).map_or(0, |old| old.len() + name.len());
             let new = stored.as_ref().map_or(0, |new| new.len() + name.len());
             // An empty value takes space too: on a full drive there would be no end of them.
-            self.check_space(state, (new.saturating_sub(old) as u64).div_ceil(4096))?;
+            self.space.check_growth(state, (new.saturating_sub(old) as u64).div_ceil(4096))?;
             if stored.is_some() || exists {
                 state.set_xattr(ino, name, stored.as_deref())?;
             }

@@ -129,7 +129,7 @@ pub use self::step::{StepProgress, Work};
 pub(crate) use self::superlog::{forget, label_of};
 pub use crate::mkfs::{Overwrite, Progress};
 
-use self::committer::{CommitTurns, Committer, PairRoom};
+use self::committer::{CommitTurns, Committer};
 use self::invariant::Problems;
 use self::io::Drive;
 use self::layout::Layout;
@@ -181,6 +181,9 @@ pub struct Furrow {
     clock: Arc<dyn Clock>,
     options: MountOptions,
     state: RwLock<State>,
+    /// How often the state was locked.
+    #[cfg(test)]
+    takings: AtomicU64,
     /// Bytes of memory that what was read may take.
     held_max: usize,
     /// Held by a change of the tree, and by a commit as long as the tree must not change. Taken
@@ -218,6 +221,8 @@ pub struct Furrow {
     steps: Steps,
     /// How many do or wait.
     short_of_room: AtomicU32,
+    /// Steps of removing what was cut off files.
+    reaped: AtomicU64,
     /// Readers of each zone.
     pins: Box<[AtomicU32]>,
     /// How many threads wait for a zone without readers.
@@ -230,7 +235,6 @@ pub struct Furrow {
     reads_hang: AtomicBool,
     /// The last batch that is durable.
     durable_batch: AtomicU64,
-    pair_room: PairRoom,
     /// When the last batch was taken.
     last_commit_ns: AtomicU64,
     /// After shutdown, or on a read-only mount.
@@ -276,7 +280,8 @@ impl Furrow {
         let mut state = State { planted, eviction, ..loaded.state };
         state.moving.restore(&view, division.moved);
         let reserve = loaded.superblock.reserve_percent.get();
-        let space = Space::new(&drive.layout, state.zones.usable(), reserve);
+        let usable = state.zones.usable();
+        let space = Space::new(drive.layout, Arc::clone(&view), usable, reserve, planted);
         let fs = Self {
             drive,
             last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
@@ -284,6 +289,8 @@ impl Furrow {
             clock,
             options,
             state: RwLock::new(state),
+            #[cfg(test)]
+            takings: AtomicU64::new(0),
             held_max: division.held,
             changing: Mutex::new(()),
             is_held_off: AtomicBool::new(false),
@@ -301,6 +308,7 @@ impl Furrow {
             making_room: Turns::new(options.planted),
             steps: Steps::default(),
             short_of_room: AtomicU32::new(0),
+            reaped: AtomicU64::new(0),
             idle_waiters: AtomicU32::new(0),
             idle_turn: Mutex::new(()),
             became_idle: Condvar::new(),
@@ -308,7 +316,6 @@ impl Furrow {
             reads_hang: AtomicBool::new(false),
             pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
             durable_batch: AtomicU64::new(last_batch),
-            pair_room: PairRoom::default(),
             read_only: AtomicBool::new(options.access == Access::ReadOnly),
             space,
             losses: loaded.losses.found,
@@ -349,6 +356,8 @@ impl Furrow {
         if self.options.eviction.is_at_every_lock() {
             drop(self.write_accounts());
         }
+        #[cfg(test)]
+        self.takings.fetch_add(1, Ordering::Relaxed);
         self.state.read().expect("no holder panicked")
     }
 
@@ -367,6 +376,8 @@ impl Furrow {
     /// commit, which holds off all others.
     #[cfg_attr(feature = "testing", track_caller)]
     fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
+        #[cfg(test)]
+        self.takings.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.write().expect("no holder panicked");
         if self.options.eviction.is_at_every_lock() {
             state.evict_everything();

@@ -110,8 +110,12 @@ impl FileSystem for Furrow {
     }
 
     fn fsync(&self, ino: Ino, _kind: SyncKind) -> Result<()> {
-        self.attributes(ino)?;
-        self.sync()
+        let need = self.loaded(|| {
+            let state = self.read_state();
+            state.inode(ino)?;
+            Ok(self.commit_need(&state, Ending::Record))
+        })?;
+        if self.is_read_only() { Ok(()) } else { self.commit_needed(need, Ending::Record) }
     }
 
     fn sync(&self) -> Result<()> {
@@ -149,8 +153,8 @@ impl FileSystem for Furrow {
     fn statfs(&self) -> Result<StatFs> {
         let state = self.read_state();
         let totals = &state.totals;
-        let blocks = self.user_blocks_with(&state, Rows::default());
-        let free = self.free_blocks(&state);
+        let blocks = self.space.user_blocks_with(&state, Rows::default());
+        let free = self.space.free_blocks(&state);
         let is_deleted =
             |ino: &&Ino| state.inodes.get(ino).is_none_or(|inode| state.is_deleted(**ino, inode));
         let deleted = state.reaping.iter().filter(is_deleted).count() as u64;
@@ -226,6 +230,33 @@ mod tests {
     use crate::furrow::sample::formatted;
     use crate::furrow::{MountOptions, StepProgress};
     use crate::vfs::FileKind;
+
+    #[test]
+    fn state_lock_is_taken_few_times_by_create_overwrite_and_fsync() {
+        let (drive, clock) = formatted(64, 1024);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        // The worker of a mount or a volume.
+        fs.on_work(std::sync::Arc::new(|| ()));
+        let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
+        let takings = |operation: &mut dyn FnMut()| {
+            let before = fs.takings.load(Ordering::Relaxed);
+            operation();
+            fs.takings.load(Ordering::Relaxed) - before
+        };
+        let mut ino = Ino::ROOT;
+        let create = takings(&mut || {
+            ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
+        });
+        let mut write = || _ = fs.write(ino, 0, &[7; BLOCK_BYTES], WriteFlags::empty()).unwrap();
+        write();
+        fs.sync().unwrap();
+        // The block is stored the first time, and buffered the second.
+        let overwrites = [takings(&mut write), takings(&mut write)];
+        let fsync = takings(&mut || fs.fsync(ino, SyncKind::Full).unwrap());
+        assert!(create <= 3, "create: {create}");
+        assert!(overwrites.iter().all(|&count| count <= 4), "overwrite: {overwrites:?}");
+        assert!(fsync <= 6, "fsync of a block: {fsync}");
+    }
 
     #[test]
     fn a_tick_commits_where_reclaim_has_no_room() {

@@ -6,15 +6,15 @@
 //! and takes another turn for the next. Where there is no room at all, writers wait for it in the order in which
 //! they came; the first of them makes it, a step at a time, until it has what it needs.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use zonal::placement::pace::{self, BLOCK, Room, STEP_BLOCKS, Usable, cost, price};
+use zonal::placement::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
 
 use super::Furrow;
 use super::alloc::Urgency;
 use super::committer::Ending;
-use super::data::COMMIT_BYTES;
 use super::planted::PlantedBug;
+use super::space::WriterRoom;
 use super::state::State;
 use super::step::Steps;
 use crate::FsError;
@@ -33,6 +33,22 @@ impl Admission<'_> {
     /// Hands `blocks` of the room to the state's buffer, which holds it from now on.
     pub(super) fn hand_over(&mut self, blocks: u64) {
         self.blocks = self.blocks.checked_sub(blocks).expect("an operation uses what it asked for");
+    }
+}
+
+/// Room that was there, and what it costs.
+pub(super) struct Admitted<'a> {
+    admission: Admission<'a>,
+    /// To be paid by the writer, in the unit of [prices](price).
+    price: Option<u64>,
+}
+
+/// A writer that waits for room.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -59,43 +75,101 @@ impl Steps {
 }
 
 impl Furrow {
-    /// Holds room for `blocks` blocks, reclaiming if there is none. Called between operations'
-    /// changes, never with the state locked: reclaim commits.
+    /// Holds room for `blocks` blocks: the policy of a writer that needs room, from top to bottom.
+    /// Called between operations' changes, never with the state locked: reclaim commits.
     pub(super) fn admit(&self, blocks: u64) -> Result<Admission<'_>> {
-        let admitted = if self.short_of_room.load(Ordering::Acquire) == 0 {
-            self.admit_at_once(blocks)
-        } else {
-            None
-        };
-        let (admission, price) = match admitted {
+        let at_once = self.admit_at_once(&mut self.write_accounts(), blocks);
+        self.admit_further(blocks, at_once)
+    }
+
+    /// The same for a writer that has tried to get room at once already.
+    pub(super) fn admit_further<'a>(
+        &'a self,
+        blocks: u64,
+        at_once: Option<Admitted<'a>>,
+    ) -> Result<Admission<'a>> {
+        let admitted = match at_once {
+            // There is room, and no writer waits for it.
             Some(admitted) => admitted,
+            // Writers get room in the order in which they came. The first of them makes it, a step of
+            // reclaim at a time, until it has what it needs; the others wait.
             None => {
-                self.short_of_room.fetch_add(1, Ordering::AcqRel);
-                let outcome = self.admit_with_effort(blocks);
-                self.short_of_room.fetch_sub(1, Ordering::AcqRel);
-                outcome?
+                let _waiting = self.count_waiting();
+                let _wait = self.meters.wait(&*self.clock);
+                let _turn = self.making_room.take(|| 1);
+                let mut attempts = self.attempts_max();
+                loop {
+                    if let Some(admitted) = self.take_room(&mut self.write_accounts(), blocks) {
+                        break admitted;
+                    }
+                    attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
+                    self.make_room()?;
+                }
             }
         };
-        if let Some(price) = price
+        // Where room runs low, writers move blocks of victims in proportion to what they write: so
+        // the next ones find room.
+        if let Some(price) = admitted.price
             && let Err(error) = self.pay(price)
         {
             // The writer has its room already.
             tracing::warn!(%error, "reclaim ahead of a write failed");
         }
-        Ok(admission)
+        Ok(admitted.admission)
+    }
+
+    /// Holds room if there is enough, and no other writer waits for it.
+    pub(super) fn admit_at_once(&self, state: &mut State, blocks: u64) -> Option<Admitted<'_>> {
+        let is_free = self.short_of_room.load(Ordering::Acquire) == 0;
+        is_free.then(|| self.take_room(state, blocks)).flatten()
+    }
+
+    /// Holds room if there is enough, at a price if it is little. More may be owed then: what was won
+    /// is still to be given back.
+    fn take_room(&self, state: &mut State, blocks: u64) -> Option<Admitted<'_>> {
+        let WriterRoom { blocks: mut room, low_mark: low } = self.space.writer_room(state);
+        if self.has_planted(PlantedBug::AdmitAnything) {
+            room = 1 << 40;
+        }
+        let rest = room.checked_sub(state.totals.pending + blocks)?;
+        state.totals.pending += blocks;
+        let price = (rest < low).then(|| {
+            // What only waits for a commit has been paid for.
+            let room = Room { now: rest + state.zones.awaited_blocks(), low };
+            let cost = if room.now < room.low { self.cost(state) } else { 0 };
+            price(blocks, cost, room)
+        });
+        Some(Admitted { admission: Admission { fs: self, blocks }, price })
+    }
+
+    /// What a block that is won costs: as the last victims have, or else as a zone on average would.
+    fn cost(&self, state: &State) -> u64 {
+        let last = self.meters.reclaimed();
+        if last.victims > 0 {
+            return cost(last.moved, last.freed);
+        }
+        let live = state.totals.live;
+        cost(live, state.zones.usable().saturating_sub(live))
+    }
+
+    /// Counts the caller among the writers that wait for room, until the count is dropped.
+    fn count_waiting(&self) -> Waiting<'_> {
+        self.short_of_room.fetch_add(1, Ordering::AcqRel);
+        Waiting(&self.short_of_room)
     }
 
     /// Lets rows be added where the table can still be merged, and all of them be deleted, with the
     /// zones that are free; else it merges rows and moves blocks until that is so, or says that
     /// there is no space. Deletions are not asked: they lead to zones.
     pub(super) fn admit_rows(&self) -> Result<()> {
-        if !self.lacks_zones_for_rows() {
+        let lacks_zones = || self.space.lacks_zones_for_rows(&self.read_state());
+        if !lacks_zones() {
             return Ok(());
         }
         let _wait = self.meters.wait(&*self.clock);
         let _turn = self.making_room.take(|| 1);
         let mut attempts = self.attempts_max();
-        while self.lacks_zones_for_rows() {
+        while lacks_zones() {
             attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
             self.make_room()?;
         }
@@ -110,45 +184,6 @@ impl Furrow {
             self.write_accounts().totals.pending += blocks;
             Admission { fs: self, blocks }
         })
-    }
-
-    /// Holds room if there is enough, and says what is to be paid for it, if it is little. Nothing may be owed then
-    /// too: what was won is still to be given back.
-    fn admit_at_once(&self, blocks: u64) -> Option<(Admission<'_>, Option<u64>)> {
-        let mut state = self.write_accounts();
-        let room =
-            if self.has_planted(PlantedBug::AdmitAnything) { 1 << 40 } else { self.room(&state) };
-        let rest = room.checked_sub(state.totals.pending + blocks)?;
-        state.totals.pending += blocks;
-        // What only waits for a commit has been paid for.
-        let now = rest + state.zones.awaited_blocks();
-        let room = Room { now, low: self.low_mark(&state) };
-        let cost = if room.now < room.low { self.cost(&state) } else { 0 };
-        let price = (rest < room.low).then(|| price(blocks, cost, room));
-        Some((Admission { fs: self, blocks }, price))
-    }
-
-    /// What a block that is won costs: as the last victims have, or else as a zone on average would.
-    fn cost(&self, state: &State) -> u64 {
-        let last = self.meters.reclaimed();
-        if last.victims > 0 {
-            return cost(last.moved, last.freed);
-        }
-        let live = state.totals.live;
-        cost(live, state.zones.usable().saturating_sub(live))
-    }
-
-    fn admit_with_effort(&self, blocks: u64) -> Result<(Admission<'_>, Option<u64>)> {
-        let _wait = self.meters.wait(&*self.clock);
-        let _turn = self.making_room.take(|| 1);
-        let mut attempts = self.attempts_max();
-        loop {
-            if let Some(admitted) = self.admit_at_once(blocks) {
-                return Ok(admitted);
-            }
-            attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
-            self.make_room()?;
-        }
     }
 
     /// Pays a price, in steps: no more of them than it takes, and none unless a whole one is owed.
@@ -186,34 +221,12 @@ impl Furrow {
 
     /// Commits if zones in which nothing lives are needed, and resets one.
     pub(super) fn free_emptied(&self) -> Result<()> {
-        if self.awaits_emptied(&self.read_state()) {
+        let awaits = self.space.awaits_commit(&self.read_state(), |zone| self.is_idle(zone));
+        if awaits {
             self.commit(Ending::Record)?;
             self.reset_one();
         }
         Ok(())
-    }
-
-    /// Whether there are zones that only a commit gives back, and hardly one to be opened without them. Not only
-    /// where all room is used up: else classes have to share zones meanwhile.
-    pub(super) fn awaits_emptied(&self, state: &State) -> bool {
-        state.zones.free_beside(self.kept_for_metadata(state)) <= 2
-            && state.zones.has_idle_emptied(|zone| self.is_idle(zone))
-    }
-
-    /// Blocks that user writes can place without reclaim.
-    pub(super) fn room(&self, state: &State) -> u64 {
-        let kept = self.kept_for_metadata(state);
-        // More may be written before reclaim needs it.
-        state.zones.room((kept, self.least_for_metadata(state, kept, 2 * COMMIT_BYTES)))
-    }
-
-    /// Room below which writers pay.
-    pub(super) fn low_mark(&self, state: &State) -> u64 {
-        let layout = self.layout();
-        let (blocks, zone_blocks) = (state.zones.usable(), u64::from(layout.zone_blocks));
-        let metadata = self.meta_zones_wanted(state) * zone_blocks;
-        let spare = blocks.saturating_sub(state.totals.live + metadata);
-        pace::low_mark(Usable { blocks, spare, zone_blocks }, layout.open_zones)
     }
 }
 
@@ -232,7 +245,7 @@ mod tests {
         // Nobody finds room.
         let taken = {
             let mut state = fs.write_accounts();
-            let taken = fs.room(&state);
+            let taken = fs.space.writer_room(&state).blocks;
             state.totals.pending += taken;
             taken
         };

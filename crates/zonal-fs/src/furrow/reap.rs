@@ -6,6 +6,8 @@
 //! reads end at the file's size, a deleted file that is not open is not found, and a write that
 //! would grow the file over such entries first lets the reaper remove them.
 
+use std::sync::atomic::Ordering;
+
 use super::Furrow;
 use super::evict::Eviction;
 use super::missing::{Lookup, Missing, Stop};
@@ -153,7 +155,14 @@ impl Furrow {
     /// Removes some of what waits in a file. Rows of a deleted file that are lost are passed over; any other
     /// file that cannot be read waits for the next mount.
     fn reap(&self, ino: Ino) {
-        if let Err(error) = self.loaded(|| self.write_state().reap_some(ino)) {
+        let reap = || {
+            let mut state = self.write_state();
+            state.reap_some(ino)?;
+            // Counted with the state locked: see `with_reaped_space`.
+            self.reaped.fetch_add(1, Ordering::AcqRel);
+            Ok(())
+        };
+        if let Err(error) = self.loaded(reap) {
             if self.pass_lost(ino) {
                 tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
             } else {
@@ -208,10 +217,11 @@ impl Furrow {
         mut run: impl FnMut() -> crate::vfs::Result<T>,
     ) -> crate::vfs::Result<T> {
         loop {
-            // Another thread may have made that space free between the two calls.
-            let waits = !self.read_state().reaping.is_empty();
+            let before = self.reaped.load(Ordering::Acquire);
+            // Another thread may have made that space free since.
+            let others_did = || self.reaped.load(Ordering::Acquire) != before;
             match run() {
-                Err(crate::FsError::NoSpace) if self.reap_one() || waits => {}
+                Err(crate::FsError::NoSpace) if self.reap_one() || others_did() => {}
                 outcome => return outcome,
             }
         }

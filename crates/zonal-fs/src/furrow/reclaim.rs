@@ -18,11 +18,10 @@ use zonal::placement::streams::Whole;
 use super::Furrow;
 use super::alloc::{Listed, Urgency};
 use super::committer::Ending;
-use super::data::Purpose;
 use super::extent::Placed;
 use super::format::owners::{Owner, OwnerRecord};
 use super::format::{Address, BLOCK_BYTES};
-use super::grants::Wish;
+use super::grants::{Purpose, Wish};
 use super::moving::Noted;
 use super::owners::Piece;
 use super::planted::PlantedBug;
@@ -118,7 +117,8 @@ impl Furrow {
     /// and says whether that gave zones back.
     fn shrink_table(&self) -> bool {
         let before = self.free_for_metadata();
-        if self.has_zones_beyond_plan(&self.read_state()) {
+        let is_beyond = self.space.has_zones_beyond_plan(&self.read_state());
+        if is_beyond {
             self.compact_with_journal();
         }
         self.free_for_metadata() > before
@@ -127,11 +127,7 @@ impl Furrow {
     /// Where metadata has fewer zones left than it needs, or more than were planned, merging rows
     /// comes first, as many steps as that takes: says whether they gave zones back.
     fn merge_for_room(&self) -> bool {
-        let lacks = || {
-            let state = self.read_state();
-            state.zones.free_for_metadata() < self.kept_for_metadata(&state)
-                || self.has_zones_beyond_plan(&state)
-        };
+        let lacks = || self.space.is_table_too_large(&self.read_state());
         let before = self.free_for_metadata();
         self.compact_while(lacks);
         self.free_for_metadata() > before
@@ -185,7 +181,7 @@ impl Furrow {
             if looks >= LOOKS_MAX {
                 return Ok(moved.max(1));
             }
-            let room = self.room_to_move(urgency);
+            let room = self.space.room_to_move(&self.read_state(), urgency);
             if room == 0 {
                 break;
             }
@@ -262,8 +258,7 @@ impl Furrow {
 
     /// Free zones beside those that metadata needs.
     fn spare_zones(&self) -> usize {
-        let state = self.read_state();
-        state.zones.free_beside(self.kept_for_metadata(&state))
+        self.space.spare_zones(&self.read_state())
     }
 
     /// The best victim that nobody empties, with the records of it that are in memory.

@@ -347,17 +347,17 @@ impl Furrow {
             (victim.capacity, victim.used) = (slot.capacity, slot.live);
         }
         live.victims = victims;
-        let totals = &state.totals;
+        let (totals, room) = (&state.totals, self.space.writer_room(&state));
         live.reservations = Reservations {
             pending: totals.pending,
             growing: totals.reserved,
             preallocated: totals.preallocated,
-            room: self.room(&state).saturating_sub(totals.pending),
-            low_mark: self.low_mark(&state),
+            room: room.blocks.saturating_sub(totals.pending),
+            low_mark: room.low_mark,
             waiting: self.short_of_room.load(Ordering::Relaxed).into(),
         };
         let blocks = &mut live.blocks;
-        blocks.available = self.free_blocks(&state);
+        blocks.available = self.space.free_blocks(&state);
         blocks.reserved = (blocks.free + blocks.reclaimable).saturating_sub(blocks.available);
         live
     }

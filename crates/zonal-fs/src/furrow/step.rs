@@ -214,11 +214,12 @@ impl Furrow {
             return true;
         }
         let state = self.read_state();
-        let is_low = self.room(&state) < 2 * self.low_mark(&state);
+        let room = self.space.writer_room(&state);
+        let is_low = room.blocks < 2 * room.low_mark;
         let share = if is_low { LOW_SHARE } else { 1 };
         let (rows, bytes) = (state.changed_count(), state.changes.bytes);
         let is_large = rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes();
-        is_large || self.awaits_emptied(&state)
+        is_large || self.space.awaits_commit(&state, |zone| self.is_idle(zone))
     }
 
     /// Moves a little while nobody waits, so that writers find room.
@@ -228,7 +229,7 @@ impl Furrow {
         }
         let (urgency, searches) = {
             let state = self.read_state();
-            let is_low = state.zones.free_blocks() < 2 * self.low_mark(&state);
+            let is_low = state.zones.free_blocks() < 2 * self.space.low_mark(&state);
             let (urgency, role) = if is_low {
                 (Urgency::Normal, Role::Sealed)
             } else {

@@ -189,25 +189,13 @@ impl Furrow {
 
     /// Zones that metadata can take now.
     pub(in crate::furrow) fn free_for_metadata(&self) -> usize {
-        let zones = &self.read_state().zones;
-        zones.free_for_metadata() + zones.reset_count()
+        self.read_state().zones.takeable_for_metadata()
     }
 
     /// Whether so few zones are left for metadata that the table is to become smaller before more
     /// rows come.
     pub(in crate::furrow) fn lacks_metadata_zones(&self) -> bool {
         self.free_for_metadata() < SPARE_ZONES_MIN
-    }
-
-    /// Whether the table may become too large to be merged if rows are added. Where it has no more
-    /// zones than were planned for its rows, others have taken what is free, and reclaim gives it
-    /// back.
-    pub(in crate::furrow) fn lacks_zones_for_rows(&self) -> bool {
-        let state = self.read_state();
-        let zones = &state.zones;
-        let is_beyond = self.has_zones_beyond_plan(&state);
-        let least = if is_beyond { SPARE_ZONES_MIN } else { RECOVERY_ZONES };
-        zones.free_for_metadata() + zones.reset_count() < least
     }
 
     /// Writes all rows of the journal as a run, and takes all steps that are due then. Rows keep
@@ -230,7 +218,7 @@ impl Furrow {
     /// be left to write the rows of the journal to the table, these rows are written first, which
     /// frees the zones of the journal.
     pub(in crate::furrow) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
-        let needed = self.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
+        let needed = self.space.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
         let is_needless = committer.journal.is_in_table() || self.free_for_metadata() >= needed;
         // Rows that were made anew are not durable yet: until then the table keeps what it has of
         // them.
@@ -271,7 +259,7 @@ impl Furrow {
             self.lock_pairs().seal(&self.drive, &mut MountedZones(self));
         }
         let pairs = self.lock_pairs();
-        self.pair_room.note_parts(&pairs, committer, &self.drive);
+        self.space.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
     }
 

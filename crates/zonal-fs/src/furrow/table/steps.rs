@@ -459,7 +459,7 @@ impl Furrow {
 
     /// Bytes of all rows, for which metadata has its zones.
     fn row_bytes(&self) -> u64 {
-        self.rows_wanted(&self.read_state())
+        self.space.rows_wanted(&self.read_state())
     }
 
     /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,
@@ -492,7 +492,7 @@ impl Furrow {
         if self.layout().few_open_pairs {
             pairs.seal(&self.drive, &mut MountedZones(self));
         }
-        self.pair_room.note_parts(&pairs, committer, &self.drive);
+        self.space.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
     }
 
@@ -514,9 +514,9 @@ impl Furrow {
         });
         pairs.end_step(&mut zones);
         committer.release(&self.drive, &mut zones, (&pairs, &self.view.levels()));
-        self.pair_room.note_parts(&pairs, committer, &self.drive);
+        self.space.pair_room.note_parts(&pairs, committer, &self.drive);
         drop(pairs);
-        self.pair_room.note_journal(&committer.journal, &self.drive);
+        self.space.pair_room.note_journal(&committer.journal, &self.drive);
         self.drop_unneeded_moves(committer);
         installed
     }
