@@ -5,23 +5,21 @@
 //! write to the drive. A block stays here until its content has been placed on the drive and
 //! mapped; if it is written again meanwhile, it stays with the newer content.
 
+use super::writer::Writer;
 use std::sync::{Arc, TryLockError};
 
 use zonal::placement::streams::{Target, Whole};
 
-use super::Furrow;
-use super::committer::Ending;
-use super::data::Source;
+use super::admission::Admission;
 use super::extent::{Placed, checksums};
 use super::format::{Address, BLOCK_BYTES};
 use super::grants::Purpose;
 use super::missing::Lookup;
-use super::pace::Admission;
 use super::place::{Crcs, MapEntry, Stored};
 use super::planted::PlantedBug;
 use super::state::{DirtyBlock, State};
-use super::step::BatchDue;
 use super::target::WrittenAs;
+use super::verify::StoredBlocks;
 use crate::vfs::{Ino, Result};
 
 /// Blocks that gather in one write to the drive: 1 MiB.
@@ -50,19 +48,6 @@ struct StoredAt {
     crc: u32,
 }
 
-/// What an operation leaves to be done once it has unlocked the state.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Upkeep {
-    /// Memory holds more metadata than the mount may use.
-    holds_too_much: bool,
-    /// Rests of truncated and deleted files wait for the worker.
-    truncations_wait: bool,
-    /// Bytes of rows that have changed since the last commit.
-    batch_bytes: usize,
-    /// The write buffer holds more than its share of memory.
-    buffer_is_full: bool,
-}
-
 /// A buffered block on its way to the drive.
 struct Outgoing {
     ino: Ino,
@@ -72,25 +57,25 @@ struct Outgoing {
     target: Target,
 }
 
-impl Furrow {
+impl Writer {
     /// Reads the stored content of a block that is to be replaced in part; `None` where nothing
     /// is stored or the block is buffered.
     pub(super) fn read_base(&self, ino: Ino, block: u64) -> Result<Option<Base>> {
-        let source = self.loaded(|| {
-            let state = self.read_state();
+        let source = self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let Some(at) = stored_at(&state, ino, block)? else { return Ok(None) };
-            self.pin_zone(at.at.zone);
-            Ok(Some((at, Source { at: at.at, crcs: vec![at.crc], ino, first: block })))
+            self.drive.pins.pin_zone(state.locked(), at.at.zone);
+            Ok(Some((at, StoredBlocks { at: at.at, crcs: vec![at.crc], ino, first: block })))
         })?;
         let Some(source) = source else { return Ok(None) };
         let mut data = Box::new([0; BLOCK_BYTES]);
-        let early = self.has_planted(PlantedBug::UnpinBeforeBase);
+        let early = self.tree.has_planted(PlantedBug::UnpinBeforeBase);
         if early {
-            self.unpin_zone(source.1.at.zone);
+            self.drive.pins.unpin_zone(source.1.at.zone);
         }
-        let outcome = self.read_blocks(&source.1, &mut data[..]);
+        let outcome = self.drive.read_blocks(&source.1, &mut data[..]);
         if !early {
-            self.unpin_zone(source.1.at.zone);
+            self.drive.pins.unpin_zone(source.1.at.zone);
         }
         outcome?;
         Ok(Some(Base { at: source.0, data }))
@@ -143,7 +128,7 @@ impl Furrow {
     /// other thread maps buffered blocks in between.
     pub(super) fn write_back_all(&self) -> Result<usize> {
         let outgoing = {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             state.buffered.iter().flat_map(|&ino| outgoing(&state, ino)).collect::<Vec<_>>()
         };
         let blocks = outgoing.len();
@@ -153,9 +138,9 @@ impl Furrow {
 
     /// Places some blocks of a full buffer, as many as go to the drive in one write: so a writer of
     /// one block never waits for everything that others have written.
-    fn relieve_buffer(&self) -> Result<()> {
+    pub(super) fn relieve_buffer(&self) -> Result<()> {
         // Another thread empties it as long as it has not grown to twice that.
-        let is_overfull = self.buffer_max() < self.read_state().totals.pending / 2;
+        let is_overfull = self.buffer_max < self.tree.read_state().totals.pending / 2;
         let mut next = match self.flushing.try_lock() {
             Ok(next) => next,
             Err(TryLockError::WouldBlock) if !is_overfull => return Ok(()),
@@ -166,7 +151,7 @@ impl Furrow {
             return Ok(());
         }
         let group = {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             // Those whose turn it is first.
             let files = state.buffered.range(*next..).chain(state.buffered.range(..*next));
             let blocks = files.flat_map(|&ino| outgoing(&state, ino));
@@ -182,7 +167,7 @@ impl Furrow {
     pub(super) fn release_gathered(&self, ino: Ino) {
         let Ok(_turn) = self.flushing.try_lock() else { return };
         let blocks = {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             let end = state.gathered(ino).unwrap_or_default();
             outgoing(&state, ino).filter(|block| block.block < end).collect()
         };
@@ -197,7 +182,7 @@ impl Furrow {
     /// [`write_back_all`](Self::write_back_all).
     pub(super) fn write_back(&self, files: &[Ino]) -> Result<()> {
         let outgoing = {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             files.iter().flat_map(|&ino| outgoing(&state, ino)).collect::<Vec<_>>()
         };
         self.place_outgoing(outgoing)
@@ -250,59 +235,14 @@ impl Furrow {
                 let blocks = PUBLISH_BLOCKS.min(part.blocks - skip);
                 let step = Placed { zone: part.zone, block: part.block + skip, blocks };
                 let to = from + blocks as usize;
-                publish(&mut self.write_accounts(), &group[from..to], step, &crcs[from..to]);
+                publish(&mut self.tree.write_accounts(), &group[from..to], step, &crcs[from..to]);
                 from = to;
             }
         }
     }
 
-    /// Upkeep that is due after a change, while the state is still locked.
-    pub(super) fn upkeep_due(&self, state: &State) -> Upkeep {
-        Upkeep {
-            holds_too_much: self.holds_too_much(state),
-            truncations_wait: !state.reaping.is_empty(),
-            batch_bytes: state.changes.bytes,
-            buffer_is_full: state.totals.pending > self.buffer_max(),
-        }
-    }
-
-    /// Does the upkeep that is due after a change.
-    pub(super) fn after_change(&self) {
-        let due = self.upkeep_due(&self.read_state());
-        self.do_upkeep(due);
-    }
-
-    /// Keeps memory, the buffer and the batch within bounds after an operation. The operation itself
-    /// has succeeded.
-    pub(super) fn do_upkeep(&self, due: Upkeep) {
-        if due.holds_too_much {
-            self.trim(&mut self.write_accounts());
-        }
-        if due.truncations_wait {
-            self.wake_worker();
-        }
-        let outcome = match self.batch_due(due.batch_bytes) {
-            BatchDue::No if due.buffer_is_full => self.relieve_buffer(),
-            BatchDue::No => Ok(()),
-            BatchDue::Worker => {
-                self.wake_worker();
-                Ok(())
-            }
-            BatchDue::Now => self.commit(Ending::Record),
-        };
-        if let Err(error) = outcome {
-            // The next commit fails, and reports it to its caller.
-            tracing::warn!(%error, "writing back failed; the data is still held");
-        }
-    }
-
     fn is_buffer_full(&self) -> bool {
-        self.read_state().totals.pending > self.buffer_max()
-    }
-
-    fn buffer_max(&self) -> u64 {
-        let buffered = (self.options.division().buffer / BLOCK_BYTES) as u64;
-        buffered.min(u64::from(self.layout().zone_blocks))
+        self.tree.read_state().totals.pending > self.buffer_max
     }
 }
 

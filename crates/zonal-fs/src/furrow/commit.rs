@@ -13,10 +13,10 @@
 //! belong to the next batch, while the rows of this one are encoded as they were. Only operations
 //! that put blocks into the write buffer wait a little longer, until the last blocks have left it.
 
+use super::log::Log;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::Furrow;
 use super::buffer::GATHER_BLOCKS;
 use super::committer::{Committer, Ending};
 use super::format::batch::{FreshZone, put_fresh};
@@ -68,10 +68,10 @@ enum Committed {
     Batch(Backlog),
 }
 
-impl Furrow {
+impl Log {
     /// Makes everything before this call durable, and lets the table keep pace.
     pub(super) fn commit(&self, ending: Ending) -> Result<()> {
-        let need = self.commit_need(&self.read_state(), ending);
+        let need = self.commit_need(&self.tree.read_state(), ending);
         self.commit_needed(need, ending)
     }
 
@@ -93,9 +93,9 @@ impl Furrow {
     pub(super) fn commit_need(&self, state: &State, ending: Ending) -> CommitNeed {
         let nothing = state.changes.rows.is_empty()
             && state.buffered.is_empty()
-            && !state.zones.has_idle_emptied(|zone| self.is_idle(zone));
+            && !state.zones.has_idle_emptied(|zone| self.drive.pins.is_idle(zone));
         let leaves_records = ending == Ending::Clean && state.zones.has_records();
-        let forgets = self.has_planted(PlantedBug::SyncForgetsUnderway);
+        let forgets = self.tree.has_planted(PlantedBug::SyncForgetsUnderway);
         let is_taken = if forgets { 2 } else { 1 };
         let batch = if nothing && !leaves_records {
             state.batch.saturating_sub(is_taken)
@@ -113,23 +113,23 @@ impl Furrow {
             return Ok(Committed::Elsewhere);
         };
         let mut committer = self.lock_committer();
-        self.check_writable()?;
+        self.tree.check_writable()?;
         let taken = {
-            let turn = self.flushing.lock().expect("no holder panicked");
-            let passes = if self.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
+            let turn = self.writer.flushing.lock().expect("no holder panicked");
+            let passes = if self.tree.has_planted(PlantedBug::SkipWriteBack) { 0 } else { PASSES };
             for _ in 0..passes {
                 // Few blocks come in while a few are written: the last pass takes them.
-                if self.write_back_all()? <= GATHER_BLOCKS {
+                if self.writer.write_back_all()? <= GATHER_BLOCKS {
                     break;
                 }
             }
             self.take(ending, turn)?
         };
-        if self.has_planted(PlantedBug::DurableTooEarly) {
+        if self.tree.has_planted(PlantedBug::DurableTooEarly) {
             self.durable_batch.store(taken.batch, Ordering::Release);
         }
         self.make_durable(&mut committer, taken)?;
-        Ok(Committed::Batch(committer.backlog(self.layout())))
+        Ok(Committed::Batch(committer.backlog(self.tree.layout())))
     }
 
     /// What a step of the table does now and then: it can take a second, and a commit that is due does not
@@ -148,7 +148,7 @@ impl Furrow {
     }
 
     fn commit_beside_table(&self) -> Result<()> {
-        let need = self.commit_need(&self.read_state(), Ending::Record);
+        let need = self.commit_need(&self.tree.read_state(), Ending::Record);
         self.commit_batch(need.batch, Ending::Record).map(drop)
     }
 
@@ -156,12 +156,12 @@ impl Furrow {
     /// only what a worker leaves behind.
     fn keep_pace(&self, backlog: Backlog) {
         if backlog != Backlog::None {
-            self.wake_worker();
+            self.tree.bell.wake_worker();
         }
-        if !self.has_worker() || backlog == Backlog::Much {
+        if !self.tree.bell.has_worker() || backlog == Backlog::Much {
             self.compact(Pace::Little);
         }
-        if !self.has_worker() {
+        if !self.tree.bell.has_worker() {
             self.wipe_some();
         }
     }
@@ -169,25 +169,25 @@ impl Furrow {
     /// Takes the batch: from here on changes belong to the next one.
     fn take(&self, ending: Ending, turn: MutexGuard<'_, Ino>) -> Result<Taken> {
         // A worker does it as soon as a zone is sealed: it takes long.
-        if ending == Ending::Clean || !self.has_worker() {
-            while self.list_owners(ending) {}
+        if ending == Ending::Clean || !self.tree.bell.has_worker() {
+            while self.tree.list_owners(ending) {}
         }
         let (taken, rest) = {
             // Only small writes wait for the device here, and only for blocks that came in since the
             // last pass.
-            let holds_off = !self.has_planted(PlantedBug::BufferWhileTaking);
-            let _no_more_blocks = holds_off.then(|| self.lock_buffering());
-            let mut is_last = self.has_planted(PlantedBug::FreezeWithoutLastPass)
-                || self.has_planted(PlantedBug::SkipWriteBack);
+            let holds_off = !self.tree.has_planted(PlantedBug::BufferWhileTaking);
+            let _no_more_blocks = holds_off.then(|| self.tree.lock_buffering());
+            let mut is_last = self.tree.has_planted(PlantedBug::FreezeWithoutLastPass)
+                || self.tree.has_planted(PlantedBug::SkipWriteBack);
             loop {
-                let unchanged = self.hold_off_changes();
-                let mut state = self.write_accounts();
+                let unchanged = self.tree.hold_off_changes();
+                let mut state = self.tree.write_accounts();
                 if is_last || state.buffered.is_empty() {
                     break self.freeze(&mut state);
                 }
                 drop(state);
                 drop(unchanged);
-                self.write_back_all()?;
+                self.writer.write_back_all()?;
                 is_last = true;
             }
         };
@@ -204,15 +204,15 @@ impl Furrow {
     fn freeze(&self, state: &mut State) -> (Taken, Option<Vec<(Key, Value)>>) {
         let owners = state.add_owner_rows();
         state.freeze();
-        let any = self.has_planted(PlantedBug::ResetUnderReaders);
+        let any = self.tree.has_planted(PlantedBug::ResetUnderReaders);
         state.zones.retry_resets();
-        let emptied = state.zones.take_emptied(|zone| any || self.is_idle(zone));
+        let emptied = state.zones.take_emptied(|zone| any || self.drive.pins.is_idle(zone));
         let taken = Taken { batch: state.batch - 1, emptied };
         if state.committing.len() + owners.len() > ROWS_AT_ONCE {
             return (taken, Some(owners));
         }
         let (rows, _) = state.frozen_rows(Key::MIN, ROWS_AT_ONCE);
-        self.view.add_unwritten(with_rows(Memtable::of_rows(rows), owners));
+        self.tree.view.add_unwritten(with_rows(Memtable::of_rows(rows), owners));
         state.trim_from = 0;
         state.thaw();
         (taken, None)
@@ -222,9 +222,9 @@ impl Furrow {
     fn encode_beside_changes(&self, owners: Vec<(Key, Value)>) {
         let rows = with_rows(self.encode_batch(), owners);
         // A row is always found, in the state or in the view.
-        self.view.add_unwritten(rows);
+        self.tree.view.add_unwritten(rows);
         let thawed = {
-            let mut state = self.write_accounts();
+            let mut state = self.tree.write_accounts();
             state.trim_from = 0;
             state.thaw()
         };
@@ -237,7 +237,7 @@ impl Furrow {
         let mut rows = Vec::new();
         let mut next = Some(Key::MIN);
         while let Some(from) = next {
-            let (more, rest) = self.read_state().frozen_rows(from, ROWS_AT_ONCE);
+            let (more, rest) = self.tree.read_state().frozen_rows(from, ROWS_AT_ONCE);
             rows.extend(more);
             next = rest;
         }
@@ -246,47 +246,47 @@ impl Furrow {
 
     fn make_durable(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
         let Taken { batch, emptied } = taken;
-        if self.has_planted(PlantedBug::ResetBeforeDurable) {
+        if self.tree.has_planted(PlantedBug::ResetBeforeDurable) {
             for &zone in &emptied {
-                self.reset_zone(zone);
+                self.writer.reset_zone(zone);
             }
         }
         let outcome = committer.superlog.catch_up(&self.drive, &committer.superblock);
         let outcome = outcome.and_then(|()| self.write_batch(committer));
         if let Err(error) = outcome {
-            self.write_accounts().zones.put_back_emptied(&emptied);
+            self.tree.write_accounts().zones.put_back_emptied(&emptied);
             tracing::error!(%error, "a commit failed");
             return Err(error);
         }
         self.durable_batch.store(batch, Ordering::Release);
-        if !emptied.is_empty() && !self.has_planted(PlantedBug::ResetBeforeDurable) {
-            self.write_accounts().zones.allow_resets(&emptied);
-            self.wake_worker();
+        if !emptied.is_empty() && !self.tree.has_planted(PlantedBug::ResetBeforeDurable) {
+            self.tree.write_accounts().zones.allow_resets(&emptied);
+            self.tree.bell.wake_worker();
         }
         Ok(())
     }
 
     fn write_batch(&self, committer: &mut Committer) -> Result<()> {
-        if !self.view.has_unwritten() {
+        if !self.tree.view.has_unwritten() {
             return Ok(self.drive.flush()?);
         }
         let outcome = self.settle_data().and_then(|fresh| self.append_batch(committer, &fresh));
-        self.space.pair_room.note_journal(&committer.journal, &self.drive);
+        self.tree.space.pair_room.note_journal(&committer.journal, &self.drive);
         outcome?;
-        self.view.end_batch();
+        self.tree.view.end_batch();
         committer.durable_record = committer.journal.end.last;
         Ok(())
     }
 
     /// Makes durable the data that a batch refers to. Where that is little, it says instead where it lies.
     fn settle_data(&self) -> Result<Vec<FreshZone>> {
-        if self.has_planted(PlantedBug::SkipDataFlush) {
+        if self.tree.has_planted(PlantedBug::SkipDataFlush) {
             return Ok(Vec::new());
         }
         let unflushed = self.drive.unflushed();
         // No row of the batch says what is in blocks that were moved without rows.
-        let has_moved =
-            self.view.has_unwritten_moves() && !self.has_planted(PlantedBug::SkipMovedFlush);
+        let has_moved = self.tree.view.has_unwritten_moves()
+            && !self.tree.has_planted(PlantedBug::SkipMovedFlush);
         if unflushed.blocks > FRESH_BLOCKS_MAX || unflushed.has_zeroes || has_moved {
             self.drive.flush()?;
             return Ok(Vec::new());
@@ -297,8 +297,8 @@ impl Furrow {
     }
 
     fn append_batch(&self, committer: &mut Committer, fresh: &[FreshZone]) -> Result<()> {
-        let bytes = self.layout().record_bytes;
-        let records = self.view.with_unwritten(|rows| records_of(rows, fresh, bytes));
+        let bytes = self.tree.layout().record_bytes;
+        let records = self.tree.view.with_unwritten(|rows| records_of(rows, fresh, bytes));
         let records: Vec<PaddedRecord> = records.into_iter().map(RecordBuffer::pad).collect();
         let first = records.first().map_or(0, PaddedRecord::blocks);
         let has_room = committer.journal.room(&self.drive) as usize >= first;
@@ -330,20 +330,16 @@ impl Furrow {
                 committer.journal.failed = [true; 2];
                 self.name_journal(committer)?;
             }
-            let is_loose = rest == Rest::Follows && committer.journal.needs_flush(self.layout());
-            if is_loose && !self.has_planted(PlantedBug::SkipFlushBetweenRecords) {
+            let is_loose =
+                rest == Rest::Follows && committer.journal.needs_flush(self.tree.layout());
+            if is_loose && !self.tree.has_planted(PlantedBug::SkipFlushBetweenRecords) {
                 self.drive.flush()?;
             }
         }
-        if self.has_planted(PlantedBug::SkipRecordFlush) {
+        if self.tree.has_planted(PlantedBug::SkipRecordFlush) {
             return Ok(());
         }
         Ok(self.drive.flush()?)
-    }
-
-    /// An error if the mount does not write.
-    pub(super) fn check_writable(&self) -> Result<()> {
-        if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 }
 
@@ -376,9 +372,9 @@ fn records_of(rows: &Memtable, mut fresh: &[FreshZone], bytes: usize) -> Vec<Rec
 
 #[cfg(test)]
 mod tests {
+    use crate::furrow::Furrow;
     use std::sync::Arc;
 
-    use super::*;
     use crate::furrow::alloc::Role;
     use crate::furrow::sample::{counted, formatted};
     use crate::furrow::{Access, MountOptions};
@@ -391,8 +387,8 @@ mod tests {
         fs.on_work(Arc::new(|| ()));
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
-        let limit = fs.layout().journal_blocks;
-        let blocks = || fs.committer.lock().unwrap().journal.blocks();
+        let limit = fs.tree.layout().journal_blocks;
+        let blocks = || fs.log.committer.lock().unwrap().journal.blocks();
         let commit = |round: u64| {
             let set = SetAttr { size: Some(round), ..SetAttr::default() };
             fs.setattr(&Caller::ROOT, ino, &set).unwrap();
@@ -404,7 +400,7 @@ mod tests {
         assert!(blocks() < 5, "{} blocks after the worker", blocks());
         // It never comes again.
         (0..5 * limit).for_each(commit);
-        assert!(fs.committer.lock().unwrap().journal.pairs.len() < 3);
+        assert!(fs.log.committer.lock().unwrap().journal.pairs.len() < 3);
     }
 
     #[test]
@@ -468,10 +464,10 @@ mod tests {
         fs.sync().unwrap();
         // A copy has failed, other zones too, and the table has no room for the rows of the
         // journal.
-        fs.committer.lock().unwrap().journal.failed[0] = true;
-        fs.pairs.lock().unwrap().open = None;
+        fs.log.committer.lock().unwrap().journal.failed[0] = true;
+        fs.log.pairs.lock().unwrap().open = None;
         let taken = {
-            let zones = &mut fs.write_state().zones;
+            let zones = &mut fs.tree.write_state().zones;
             let free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free);
             let free: Vec<u32> = free.collect();
             for &zone in &free {
@@ -483,18 +479,18 @@ mod tests {
             let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
             fs.setattr(&Caller::ROOT, ino, &set).unwrap();
             fs.sync().unwrap();
-            assert!(fs.committer.lock().unwrap().journal.is_impaired());
+            assert!(fs.log.committer.lock().unwrap().journal.is_impaired());
         }
         let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
         let seen = Furrow::mount(drive, clock, options).unwrap();
         assert_eq!(seen.lookup(Ino::ROOT, b"one").unwrap().perm, 0o421, "it was synced");
         // With room again the journal gets two good copies.
         for zone in taken {
-            fs.write_state().zones.release(zone);
+            fs.tree.write_state().zones.release(zone);
         }
         create("two");
         fs.sync().unwrap();
-        let committer = fs.committer.lock().unwrap();
+        let committer = fs.log.committer.lock().unwrap();
         assert!(!committer.journal.is_impaired());
     }
 }

@@ -16,9 +16,9 @@
 //!
 //! [`log_blocks`]: super::layout::Layout::log_blocks
 
+use super::log::Log;
 use zonal::{DeviceError, Zone, ZoneCond};
 
-use super::Furrow;
 use super::alloc::{JournalUse, Role, Zones};
 use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;
@@ -140,13 +140,13 @@ impl Zones {
     }
 }
 
-impl Furrow {
+impl Log {
     /// Takes two of the journal's own zones, if two hold nothing. On a drive that limits active zones others may be some
     /// too many: there this waits for two to be wiped.
     pub(super) fn take_journal(&self) -> Option<[u32; 2]> {
         loop {
-            let pair = self.write_accounts().zones.take_journal();
-            let waits = pair.is_none() && self.layout().limits_active();
+            let pair = self.tree.write_accounts().zones.take_journal();
+            let waits = pair.is_none() && self.tree.layout().limits_active();
             if !waits || !self.wipe_some() {
                 return pair;
             }
@@ -157,13 +157,15 @@ impl Furrow {
     /// was one.
     pub(super) fn wipe_some(&self) -> bool {
         // Looked at first, for it is called after each commit where there is no worker.
-        if self.layout().journal_zones.is_none() || self.read_state().zones.next_wipe().is_none() {
+        if self.tree.layout().journal_zones.is_none()
+            || self.tree.read_state().zones.next_wipe().is_none()
+        {
             return false;
         }
-        let _turn = self.lock_resetting();
-        let Some((zone, end)) = self.read_state().zones.next_wipe() else { return false };
+        let _turn = self.writer.lock_resetting();
+        let Some((zone, end)) = self.tree.read_state().zones.next_wipe() else { return false };
         let outcome = self.drive.wipe(zone, end);
-        let zones = &mut self.write_accounts().zones;
+        let zones = &mut self.tree.write_accounts().zones;
         match outcome {
             Ok(from) => zones.wiped(zone, from),
             Err(error) => {
@@ -177,6 +179,7 @@ impl Furrow {
 
 #[cfg(test)]
 mod tests {
+    use crate::furrow::Furrow;
     use std::sync::Arc;
 
     use zonal::layer::fault::{Fault, FaultPlan};
@@ -267,10 +270,10 @@ mod tests {
     /// The journal goes on in another pair, and the rows of the one before are in the table then.
     fn next_pair(fs: &Furrow, name: &str) -> Vec<u32> {
         create(fs, name);
-        fs.lock_committer().journal.failed = [true; 2];
+        fs.log.lock_committer().journal.failed = [true; 2];
         create(fs, &format!("{name} again"));
-        fs.compact(Pace::All);
-        fs.lock_committer().journal.zones().collect()
+        fs.log.compact(Pace::All);
+        fs.log.lock_committer().journal.zones().collect()
     }
 
     #[test]
@@ -282,10 +285,10 @@ mod tests {
         // A worker wipes, not who commits.
         fs.on_work(Arc::new(|| ()));
         assert_eq!(next_pair(&fs, "one"), [7, 8]);
-        assert_eq!(fs.read_state().zones.next_wipe(), Some((2, 2048)));
+        assert_eq!(fs.tree.read_state().zones.next_wipe(), Some((2, 2048)));
         assert!(next_pair(&fs, "two").iter().all(|&zone| zone >= 10), "none is wiped");
         let mut steps = 0;
-        while fs.read_state().zones.next_wipe().is_some() {
+        while fs.tree.read_state().zones.next_wipe().is_some() {
             fs.step(Work::Reset).unwrap();
             steps += 1;
         }
@@ -321,7 +324,7 @@ mod tests {
             create(&fs, &format!("file {round}"));
             fs.tick().unwrap();
         }
-        assert_eq!(fs.read_state().zones.slot(2).role, Role::Failed);
+        assert_eq!(fs.tree.read_state().zones.slot(2).role, Role::Failed);
         fs.shutdown().unwrap();
         drop(fs);
         let fs = mount(&drive);

@@ -72,9 +72,9 @@ impl Furrow {
         len: u64,
         flags: WriteFlags,
     ) -> Result<u64> {
-        self.check_writable()?;
-        let size = self.loaded(|| {
-            let state = self.read_state();
+        self.tree.check_writable()?;
+        let size = self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let (from, to) = (state.inode(source.0)?, state.inode(target.0)?);
             from.file()?;
             to.file()?;
@@ -102,7 +102,7 @@ impl Furrow {
             }
         }
         if flags.contains(WriteFlags::DURABLE) {
-            self.commit(Ending::Record)?;
+            self.log.commit(Ending::Record)?;
         }
         Ok(done)
     }
@@ -134,28 +134,28 @@ impl Furrow {
     fn share(&self, rest: Rest) -> Result<Option<u64>> {
         let limit = |first: u64| (first + rest.len).div_ceil(BLOCK);
         let shared = loop {
-            let is_early = self.has_planted(PlantedBug::ShareAtOldEnds);
+            let is_early = self.tree.has_planted(PlantedBug::ShareAtOldEnds);
             let ends = is_early.then(|| self.ends_of(rest)).transpose()?;
             {
-                let _turn = self.flushing.lock().expect("no holder panicked");
-                self.write_back(&[rest.source])?;
+                let _turn = self.writer.flushing.lock().expect("no holder panicked");
+                self.writer.write_back(&[rest.source])?;
             }
-            self.let_reaper_pass(rest.source, limit(rest.from));
-            self.let_reaper_pass(rest.target, limit(rest.to));
-            match self.loaded(|| self.try_share(rest, ends))? {
+            self.truncator.let_reaper_pass(rest.source, limit(rest.from));
+            self.truncator.let_reaper_pass(rest.target, limit(rest.to));
+            match self.tree.loaded(|| self.try_share(rest, ends))? {
                 Shared::Bytes(bytes) => break Some(bytes),
                 Shared::NoBlock => break None,
                 Shared::Again => {}
             }
         };
-        self.after_change();
+        self.log.after_change();
         Ok(shared)
     }
 
     /// Where both files end now, which the next change may move.
     fn ends_of(&self, rest: Rest) -> Result<(u64, u64)> {
-        self.loaded(|| {
-            let state = self.read_state();
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
             Ok((state.inode(rest.source)?.size, state.inode(rest.target)?.size))
         })
     }
@@ -165,7 +165,7 @@ impl Furrow {
     fn try_share(&self, rest: Rest, ends: Option<(u64, u64)>) -> Lookup<Shared> {
         let Rest { source, target, .. } = rest;
         let (from, to) = (rest.from / BLOCK, rest.to / BLOCK);
-        let mut guard = self.write_state();
+        let mut guard = self.tree.write_state();
         let state = &mut *guard;
         let sizes = (state.inode(source)?.size, state.inode(target)?.size);
         let sizes = ends.unwrap_or(sizes);
@@ -174,7 +174,7 @@ impl Furrow {
             return Ok(Shared::NoBlock);
         }
         let awaits = |ino, limit| {
-            state.awaits_reaper(ino, limit) && !self.has_planted(PlantedBug::ShareUnreaped)
+            state.awaits_reaper(ino, limit) && !self.tree.has_planted(PlantedBug::ShareUnreaped)
         };
         if awaits(source, from + count) || awaits(target, to + count) {
             return Ok(Shared::Again);
@@ -183,7 +183,7 @@ impl Furrow {
         let step = state.step_end(target, to, to + step)? - to;
         let is_buffered =
             state.inode(source)?.file()?.dirty.range(from..from + step).next().is_some();
-        if is_buffered && !self.has_planted(PlantedBug::ShareUnwritten) {
+        if is_buffered && !self.tree.has_planted(PlantedBug::ShareUnwritten) {
             // Written to meanwhile: what is buffered has no place to share.
             return Ok(Shared::Again);
         }
@@ -192,7 +192,7 @@ impl Furrow {
         let file = state.mapped_file(source, from, from + step)?;
         let entries = file.overlapping(from, from + step);
         let rows: u64 = entries.map(|(_, entry)| State::sharing_bytes(entry)).sum();
-        self.space.check_growth(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
+        self.tree.space.check_growth(state, (rows * ROW_COPIES).div_ceil(BLOCK))?;
         state.split_map(source, from);
         state.split_map(source, from + step);
         state.unmap(target, to, to + step);

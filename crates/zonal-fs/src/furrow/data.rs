@@ -4,26 +4,20 @@
 //! it goes to under the state lock, so that none is reset before the read is done, and verifies
 //! every block's checksum.
 
+use super::writer::Writer;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use zonal::placement::streams::Whole;
-use zonal::{DeviceError, ZoneCond, ZoneId};
+use zonal::{DeviceError, ZoneCond};
 
-use super::Furrow;
 use super::alloc::is_dead;
 use super::extent::Placed;
 use super::format::{Address, BLOCK_BYTES};
 use super::grants::{Grant, Purpose, Wish};
-use super::planted::PlantedBug;
 use super::space::Allowance;
 use super::state::State;
 use crate::FsError;
-use crate::vfs::{Ino, Result};
-
-/// How long a thread that needs a zone waits for reads of it: as long as Linux lets a disk command
-/// take before it resets the disk (`SD_TIMEOUT`).
-pub(super) const READ_PATIENCE: Duration = Duration::from_secs(30);
+use crate::vfs::Result;
 
 /// Zones that may refuse one write before it fails.
 const REFUSALS_MAX: usize = 8;
@@ -53,18 +47,7 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// Blocks to be read from a zone.
-#[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub(super) at: Address,
-    pub(super) crcs: Vec<u32>,
-    /// For whom, to name it when the checksum is wrong.
-    pub(super) ino: Ino,
-    /// File block of the first one.
-    pub(super) first: u64,
-}
-
-impl Furrow {
+impl Writer {
     /// Writes whole blocks to data zones, never with the state locked. The blocks are in flight until
     /// they are settled. They lie in one zone if they can, with what follows.
     pub(super) fn place_data(
@@ -83,9 +66,9 @@ impl Furrow {
     pub(super) fn place_rest(&self, placement: &mut Placement<'_>) -> Result<()> {
         while !placement.rest.is_empty() {
             let want = u32::try_from(placement.rest.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
-            let want = want.min(self.layout().extent_max);
+            let want = want.min(self.tree.layout().extent_max);
             let (who, refusals) = ((placement.purpose, placement.whole), placement.refusals);
-            let granted = self.grant(&mut self.write_accounts(), who, (want, refusals));
+            let granted = self.grant(&mut self.tree.write_accounts(), who, (want, refusals));
             let Some(grant) = granted else {
                 if self.reset_one() {
                     continue;
@@ -128,7 +111,7 @@ impl Furrow {
                 Ok(placed)
             }
             Err(error) => {
-                let mut state = self.write_accounts();
+                let mut state = self.tree.write_accounts();
                 for part in &placed {
                     state.zones.settle(part.zone, part.blocks);
                 }
@@ -150,7 +133,7 @@ impl Furrow {
     /// found no room at once, or a zone refused it, so it has to be placed by itself.
     pub(super) fn place_together(&self, pieces: &[(Purpose, &[u8])]) -> Vec<Option<Vec<Placed>>> {
         let granted: Vec<Option<Vec<Grant>>> = {
-            let mut state = self.write_accounts();
+            let mut state = self.tree.write_accounts();
             pieces.iter().map(|&piece| self.grant_all(&mut state, piece)).collect()
         };
         let mut wanted = Vec::new();
@@ -184,7 +167,7 @@ impl Furrow {
         let (mut grants, mut whole) = (Vec::new(), Whole::default());
         let mut left = u32::try_from(data.len() / BLOCK_BYTES).ok()?;
         while left > 0 {
-            let want = left.min(self.layout().extent_max);
+            let want = left.min(self.tree.layout().extent_max);
             let Some(grant) = self.grant(state, (purpose, whole), (want, 0)) else {
                 grants.into_iter().rev().for_each(|grant| state.zones.give_back(grant));
                 return None;
@@ -217,7 +200,7 @@ impl Furrow {
         if is_whole {
             return Some(placed);
         }
-        let mut state = self.write_accounts();
+        let mut state = self.tree.write_accounts();
         for part in &placed {
             state.zones.settle(part.zone, part.blocks);
         }
@@ -227,9 +210,9 @@ impl Furrow {
     /// Gives up a grant that the device has refused.
     fn end_refused(&self, grant: Grant, error: &DeviceError) {
         if self.is_untouched(grant.zone, error) {
-            self.write_accounts().zones.give_back(grant);
+            self.tree.write_accounts().zones.give_back(grant);
         } else {
-            self.write_accounts().zones.settle(grant.zone, grant.blocks);
+            self.tree.write_accounts().zones.settle(grant.zone, grant.blocks);
             self.retire_zone(grant.zone, error);
         }
         if let DeviceError::TooManyActive { .. } = error {
@@ -271,14 +254,14 @@ impl Furrow {
     ) -> Option<Grant> {
         let (wish, clock) = (purpose.wish(), state.totals.data_clock);
         let at_most = |blocks: u64| want.min(u32::try_from(blocks).unwrap_or(u32::MAX));
-        let (want, leaving) = match self.space.allowance(state, purpose) {
+        let (want, leaving) = match self.tree.space.allowance(state, purpose) {
             Allowance::Zones { blocks, leaving } => (at_most(blocks), leaving),
             Allowance::Borrowed { blocks } => {
                 return state.zones.borrow(wish, (at_most(blocks), clock));
             }
         };
         // Where a zone has refused, those that have taken something are better than new ones.
-        let open_ones = (refusals > 0).then(|| self.space.left_to_metadata(state));
+        let open_ones = (refusals > 0).then(|| self.tree.space.left_to_metadata(state));
         let mut granted = |kept| state.zones.grant((wish, whole), (want, kept), clock);
         let grant = open_ones.into_iter().chain(leaving).find_map(&mut granted)?;
         match wish {
@@ -296,11 +279,11 @@ impl Furrow {
         }
         tracing::warn!(zone, %error, "a write failed; going on in another zone");
         if is_dead(self.drive.cond(zone)) {
-            self.write_accounts().zones.fail(zone);
+            self.tree.write_accounts().zones.fail(zone);
             // What it holds is to be moved.
-            self.wake_worker();
+            self.tree.bell.wake_worker();
         } else {
-            self.write_accounts().zones.seal(zone);
+            self.tree.write_accounts().zones.seal(zone);
             self.finish_zone(zone);
         }
     }
@@ -308,74 +291,7 @@ impl Furrow {
     /// Takes a zone that was sealed before it was full from the active ones of the drive.
     pub(super) fn finish_zone(&self, zone: u32) {
         self.drive.finish(zone);
-        self.write_accounts().zones.finished(zone);
-    }
-
-    /// Keeps a zone from being reset while it is read. To be called under the state lock.
-    pub(super) fn pin_zone(&self, zone: u32) {
-        self.pins[zone as usize].fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Takes back one [`pin_zone`](Self::pin_zone). Never with the state locked.
-    pub(super) fn unpin_zone(&self, zone: u32) {
-        let before = self.pins[zone as usize].fetch_sub(1, Ordering::SeqCst);
-        if before == 1 && self.idle_waiters.load(Ordering::SeqCst) > 0 {
-            let _turn = self.idle_turn.lock().expect("no holder panicked");
-            if !self.has_planted(PlantedBug::KeepIdleWaiting) {
-                self.became_idle.notify_all();
-            }
-        }
-    }
-
-    /// Waits until one of the zones in which nothing lives can be reset, if there are any: their
-    /// readers began before the blocks died, and no new ones begin. They can take longer than
-    /// [`READ_PATIENCE`] only if the device hangs: then this is an error, and later callers get it at
-    /// once.
-    pub(super) fn wait_for_idle(&self) -> Result<()> {
-        let hangs = self.reads_hang.load(Ordering::Acquire);
-        let patience = if hangs { Duration::ZERO } else { self.read_patience };
-        self.idle_waiters.fetch_add(1, Ordering::SeqCst);
-        let turn = self.idle_turn.lock().expect("no holder panicked");
-        let all_are_read = |(): &mut ()| {
-            let zones = &self.read_state().zones;
-            zones.has_emptied() && !zones.has_idle_emptied(|zone| self.is_idle(zone))
-        };
-        let waited = self.became_idle.wait_timeout_while(turn, patience, all_are_read);
-        let hangs = waited.expect("no holder panicked").1.timed_out();
-        self.idle_waiters.fetch_sub(1, Ordering::SeqCst);
-        self.reads_hang.store(hangs, Ordering::Release);
-        if hangs { Err(FsError::ReadsHang { waited: self.read_patience }) } else { Ok(()) }
-    }
-
-    /// Whether nobody reads a zone.
-    pub(super) fn is_idle(&self, zone: u32) -> bool {
-        self.pins[zone as usize].load(Ordering::SeqCst) == 0
-    }
-
-    /// Reads and verifies whole blocks of a pinned zone.
-    pub(super) fn read_blocks(&self, source: &Source, buffer: &mut [u8]) -> Result<()> {
-        self.read_sources(vec![(source, buffer)])
-    }
-
-    /// Reads whole blocks of pinned zones side by side, and verifies them.
-    pub(super) fn read_sources(&self, mut wanted: Vec<(&Source, &mut [u8])>) -> Result<()> {
-        let places = wanted.iter_mut().map(|(source, buffer)| (source.at, &mut **buffer));
-        self.drive.read_all(&mut places.collect::<Vec<_>>())?;
-        if self.has_planted(PlantedBug::SkipDataChecksum) {
-            return Ok(());
-        }
-        for (source, buffer) in wanted {
-            let wrong = self.drive.find_wrong(source.at, &source.crcs, buffer);
-            if let Some(&index) = wrong.first() {
-                return Err(FsError::Checksum {
-                    ino: source.ino,
-                    offset: (source.first + u64::from(index)) * BLOCK_BYTES as u64,
-                    zone: ZoneId::new(source.at.zone),
-                    block: source.at.block + index,
-                });
-            }
-        }
-        Ok(())
+        self.tree.write_accounts().zones.finished(zone);
     }
 }
 
@@ -386,8 +302,12 @@ fn is_final(error: &DeviceError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::furrow::Furrow;
+    use crate::vfs::Ino;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+    use zonal::ZoneId;
 
     use zonal::{Lba, ManualClock, MemoryDrive, Profile, ZonedDevice};
 
@@ -435,21 +355,21 @@ mod tests {
             Arc::new(MemoryDrive::new(Profile::Small.geometry()).unwrap());
         let clock = Arc::new(ManualClock::new(0));
         mkfs(drive.clone(), &*clock, &MkfsOptions::default(), &mut |_| ()).unwrap();
-        let mut fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        fs.read_patience = Duration::from_millis(20);
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.drive.pins.set_patience(Duration::from_millis(20));
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         fs.write(ino, 0, &vec![1; 1 << 20], WriteFlags::DIRECT).unwrap();
-        let zone = fs.read_state().zones.slots.iter().position(|slot| slot.live > 0).unwrap();
+        let zone = fs.tree.read_state().zones.slots.iter().position(|slot| slot.live > 0).unwrap();
         let zone = u32::try_from(zone).unwrap();
-        fs.pin_zone(zone);
+        fs.drive.pins.pin_zone(fs.tree.read_state().locked(), zone);
         fs.unlink(Ino::ROOT, b"file").unwrap();
-        fs.write_state().zones.seal(zone);
+        fs.tree.write_state().zones.seal(zone);
         for _ in 0..2 {
-            let error = fs.make_room().unwrap_err();
+            let error = fs.reclaimer.make_room().unwrap_err();
             assert!(matches!(error, FsError::ReadsHang { .. }), "{error}");
         }
-        fs.unpin_zone(zone);
-        fs.make_room().unwrap();
+        fs.drive.pins.unpin_zone(zone);
+        fs.reclaimer.make_room().unwrap();
     }
 }

@@ -29,8 +29,8 @@ impl Furrow {
         if name.len() > crate::vfs::NAME_MAX {
             return Err(FsError::NameTooLong);
         }
-        self.loaded(|| {
-            let state = self.read_state();
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let directory = state.inode(parent)?.directory()?;
             let ino = match name {
                 b"." => parent,
@@ -52,17 +52,17 @@ impl Furrow {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attr> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         rules::check_name(name)?;
         if new.kind == FileKind::Symlink {
             rules::check_symlink(new.target)?;
         }
-        let (attr, upkeep) = self.loaded(|| {
-            let mut guard = self.write_state();
+        let (attr, upkeep) = self.tree.loaded(|| {
+            let mut guard = self.tree.write_state();
             let state = &mut *guard;
             check_free(state, parent, name)?;
             protect::check_entry(state.inode(parent)?.flags)?;
-            self.space.check_growth(state, 1)?;
+            self.tree.space.check_growth(state, 1)?;
             let mut inode = self.new_inode(state, caller, parent, new)?;
             if new.kind == FileKind::Regular {
                 inode.context = Some(Context::of(parent.get(), name, inode.uid));
@@ -78,9 +78,9 @@ impl Furrow {
             if new.kind == FileKind::Directory {
                 directory.nlink = directory.nlink.saturating_add(1);
             }
-            Ok((attr, self.upkeep_due(state)))
+            Ok((attr, self.log.upkeep_due(state)))
         })?;
-        self.do_upkeep(upkeep);
+        self.log.do_upkeep(upkeep);
         Ok(attr)
     }
 
@@ -92,14 +92,14 @@ impl Furrow {
         parent: Ino,
         new: &NewInode<'_>,
     ) -> Result<Attr> {
-        self.check_writable()?;
-        let attr = self.loaded(|| {
-            let mut guard = self.write_state();
+        self.tree.check_writable()?;
+        let attr = self.tree.loaded(|| {
+            let mut guard = self.tree.write_state();
             let state = &mut *guard;
             let directory = state.inode(parent)?;
             directory.directory()?;
             protect::check_entry(directory.flags)?;
-            self.space.check_growth(state, 1)?;
+            self.tree.space.check_growth(state, 1)?;
             let mut inode = self.new_inode(state, caller, parent, new)?;
             inode.nlink = 0;
             let ino = Ino::new(state.next_ino);
@@ -111,7 +111,7 @@ impl Furrow {
             state.delete_if_unused(ino);
             Ok(attr)
         })?;
-        self.after_change();
+        self.log.after_change();
         Ok(attr)
     }
 
@@ -167,10 +167,10 @@ impl Furrow {
     }
 
     pub(super) fn remove_file(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         rules::check_name(name)?;
-        self.loaded(|| {
-            let mut guard = self.write_state();
+        self.tree.loaded(|| {
+            let mut guard = self.tree.write_state();
             let state = &mut *guard;
             let ino = entry_to_change(state, parent, name)?;
             if state.inode(ino)?.kind == FileKind::Directory {
@@ -183,19 +183,19 @@ impl Furrow {
             touch(state.change_inode(parent)?, now);
             Self::drop_link(state, ino, now)
         })?;
-        self.after_change();
+        self.log.after_change();
         Ok(())
     }
 
     pub(super) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         match name {
             b"." => return Err(FsError::Invalid { what: "`.` cannot be removed" }),
             b".." => return Err(FsError::NotEmpty),
             _ => rules::check_name(name)?,
         }
-        self.loaded(|| {
-            let mut guard = self.write_state();
+        self.tree.loaded(|| {
+            let mut guard = self.tree.write_state();
             let state = &mut *guard;
             let ino = entry_to_change(state, parent, name)?;
             check_removal(state, parent, ino)?;
@@ -209,15 +209,15 @@ impl Furrow {
             directory.nlink = directory.nlink.saturating_sub(1);
             Self::drop_link(state, ino, now)
         })?;
-        self.after_change();
+        self.log.after_change();
         Ok(())
     }
 
     pub(super) fn add_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         rules::check_name(name)?;
-        let attr = self.loaded(|| {
-            let mut guard = self.write_state();
+        let attr = self.tree.loaded(|| {
+            let mut guard = self.tree.write_state();
             let state = &mut *guard;
             let inode = state.inode(ino)?;
             if inode.kind == FileKind::Directory {
@@ -233,7 +233,7 @@ impl Furrow {
             protect::check_inode(inode.flags)?;
             check_free(state, parent, name)?;
             protect::check_entry(state.inode(parent)?.flags)?;
-            self.space.check_growth(state, 1)?;
+            self.tree.space.check_growth(state, 1)?;
             let now = self.now();
             state.insert_entry(parent, name, ino)?;
             touch(state.change_inode(parent)?, now);
@@ -241,13 +241,13 @@ impl Furrow {
             inode.nlink += 1;
             inode.ctime = now;
             let attr = inode.attr(ino);
-            if state.linkable.remove(&ino) && !self.has_planted(PlantedBug::LinkStaysOrphan) {
+            if state.linkable.remove(&ino) && !self.tree.has_planted(PlantedBug::LinkStaysOrphan) {
                 state.unlinked.remove(&ino);
                 state.mark_orphan(ino);
             }
             Ok(attr)
         })?;
-        self.after_change();
+        self.log.after_change();
         Ok(attr)
     }
 
@@ -257,11 +257,11 @@ impl Furrow {
         target: (Ino, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         rules::check_name(source.1)?;
         rules::check_name(target.1)?;
-        self.loaded(|| {
-            let mut guard = self.write_state();
+        self.tree.loaded(|| {
+            let mut guard = self.tree.write_state();
             let state = &mut *guard;
             let moved = entry_to_change(state, source.0, source.1)?;
             check_parent(state, target.0)?;
@@ -303,7 +303,7 @@ impl Furrow {
                         let directory = state.change_inode(target.0)?;
                         directory.nlink = directory.nlink.saturating_sub(1);
                     }
-                    if !self.has_planted(PlantedBug::ReplaceKeepsLink) {
+                    if !self.tree.has_planted(PlantedBug::ReplaceKeepsLink) {
                         Self::drop_link(state, replaced, now)?;
                     }
                     move_link(state, moved, source, target)?;
@@ -320,7 +320,7 @@ impl Furrow {
             touch(state.change_inode(target.0)?, now);
             Ok(())
         })?;
-        self.after_change();
+        self.log.after_change();
         Ok(())
     }
 
@@ -332,8 +332,8 @@ impl Furrow {
         each: &mut dyn FnMut(DirEntry<'_>) -> Listing,
     ) -> Result<()> {
         let mut from = cookie.saturating_add(1);
-        self.loaded(|| {
-            let state = self.read_state();
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let directory = state.inode(ino)?.directory()?;
             let dots: [(u64, Ino, &[u8]); 2] =
                 [(DOT, ino, b"."), (DOT_DOT, directory.parent, b"..")];

@@ -5,12 +5,12 @@
 //! names stays. So does what an operation has loaded, until it ends, so that one that needs several
 //! things finds all of them; and what was loaded a moment ago.
 
+use super::tree::Tree;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Furrow;
 use super::held::name_held_bytes;
 use super::place::ExtentId;
 use super::state::{Body, File, Inode, Piece, State};
@@ -88,10 +88,10 @@ impl Scan {
     }
 }
 
-impl Furrow {
+impl Tree {
     /// Whether there is too much of what was read, and some of it may go.
     pub(super) fn holds_too_much(&self, state: &State) -> bool {
-        state.taken_bytes() > self.held_max.max(state.trim_from)
+        state.taken_bytes() > self.held_max().max(state.trim_from)
     }
 
     /// Lets go of some of what was read if there is too much of it.
@@ -100,12 +100,12 @@ impl Furrow {
     /// now and then.
     pub(super) fn trim(&self, state: &mut State) {
         if self.holds_too_much(state) {
-            state.evict(self.held_max / 8 * 7);
+            state.evict(self.held_max() / 8 * 7);
             let nothing_goes = state.hand.in_vain > IN_VAIN_MAX.max(2 * state.inodes.len());
-            if state.taken_bytes() > self.held_max && nothing_goes {
+            if state.taken_bytes() > self.held_max() && nothing_goes {
                 state.hand.in_vain = 0;
-                state.trim_from = state.taken_bytes() + self.held_max / 16;
-                self.wake_worker();
+                state.trim_from = state.taken_bytes() + self.held_max() / 16;
+                self.bell.wake_worker();
             }
         }
     }
@@ -113,7 +113,9 @@ impl Furrow {
     /// Whether a commit would let go of something that memory has no room for.
     pub(super) fn is_held_by_changes(&self) -> bool {
         let state = self.read_state();
-        state.trim_from > 0 && state.taken_bytes() > self.held_max && !state.changes.rows.is_empty()
+        state.trim_from > 0
+            && state.taken_bytes() > self.held_max()
+            && !state.changes.rows.is_empty()
     }
 }
 
@@ -362,6 +364,7 @@ impl Inode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::Furrow;
     use crate::furrow::sample::formatted;
     use crate::furrow::{DataCheck, MountOptions, check};
     use crate::vfs::{Caller, FileKind, FileSystem, Listing, NewInode, WriteFlags};
@@ -378,9 +381,9 @@ mod tests {
     fn many_files_take_no_more_memory_than_they_may() {
         const FILES: u64 = 3000;
         let (drive, clock) = formatted(128, 1024);
-        let mut fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
-        fs.held_max = 300 << 10;
-        let bound = fs.held_max + (200 << 10);
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.tree.set_held_max(300 << 10);
+        let bound = fs.tree.held_max() + (200 << 10);
         for number in 0..FILES {
             let name = format!("file {number}");
             let directory =
@@ -401,11 +404,11 @@ mod tests {
             fs.write(ino, 0, &content(number), WriteFlags::empty()).unwrap();
             if number % 100 == 99 {
                 fs.sync().unwrap();
-                let held = fs.read_state().held_bytes;
+                let held = fs.tree.read_state().held_bytes;
                 assert!(held <= bound, "{held} bytes after {number} files");
             }
         }
-        assert!(fs.read_state().inodes.len() < 1500);
+        assert!(fs.tree.read_state().inodes.len() < 1500);
         for number in (0..FILES).rev().step_by(7) {
             let parent = format!("dir {}", number / 10 * 10);
             let parent = fs.lookup(Ino::ROOT, parent.as_bytes()).unwrap().ino;
@@ -422,7 +425,7 @@ mod tests {
             assert_eq!(entries, 12);
             // Access times have changed.
             fs.sync().unwrap();
-            let held = fs.read_state().held_bytes;
+            let held = fs.tree.read_state().held_bytes;
             assert!(held <= bound, "{held} bytes at file {number}");
         }
         fs.shutdown().unwrap();
@@ -435,10 +438,10 @@ mod tests {
     fn a_large_map_takes_no_more_memory_than_it_may() {
         const BLOCKS: u64 = 20_000;
         let (drive, clock) = formatted(64, 1024);
-        let mut fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
-        fs.held_max = 300 << 10;
+        let fs = Furrow::mount(drive.clone(), clock, MountOptions::default()).unwrap();
+        fs.tree.set_held_max(300 << 10);
         // What was loaded last stays, and what the last 500 writes have changed.
-        let bound = fs.held_max + (500 << 10);
+        let bound = fs.tree.held_max() + (500 << 10);
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
         let mut last = vec![0; usize::try_from(BLOCKS).unwrap()];
         for turn in 1..=2 * BLOCKS {
@@ -449,7 +452,7 @@ mod tests {
             last[usize::try_from(block).unwrap()] = turn;
             if turn % 500 == 0 {
                 fs.sync().unwrap();
-                let held = fs.read_state().held_bytes;
+                let held = fs.tree.read_state().held_bytes;
                 assert!(held <= bound, "{held} bytes after {turn} writes");
             }
         }

@@ -4,12 +4,15 @@
 //! nothing. What has to be read from the drive, such as the rest of a block that is written in
 //! part, is read before that without the lock; under the lock it is checked to be still current.
 
+use super::tree::Tree;
+use super::writer::Writer;
 use std::sync::Arc;
 
 use zonal::placement::streams::{Target, Whole};
 
 use super::Furrow;
-use super::buffer::{Base, Upkeep};
+use super::admission::Admission;
+use super::buffer::Base;
 use super::chunk::{CHUNK_BYTES, Chunk, LastBlock};
 use super::committer::Ending;
 use super::data::Placement;
@@ -18,11 +21,12 @@ use super::format::BLOCK_BYTES;
 use super::grants::Purpose;
 use super::inode::{change_attributes, plan_attributes, take_capability};
 use super::missing::Lookup;
-use super::pace::{Admission, Admitted};
+use super::pace::Admitted;
 use super::place::{Crcs, MapEntry};
 use super::planted::PlantedBug;
 use super::state::{Inode, State};
 use super::sync::Mutex;
+use super::upkeep::Upkeep;
 use crate::FsError;
 use crate::protect;
 use crate::rules::{self, FILE_SIZE_MAX};
@@ -68,7 +72,7 @@ struct Reserved<'a> {
 
 /// Blocks of logical space by which a running write may let a file grow.
 struct Growth<'a> {
-    fs: &'a Furrow,
+    tree: &'a Tree,
     blocks: u64,
 }
 
@@ -83,7 +87,7 @@ impl Drop for Growth<'_> {
     fn drop(&mut self) {
         // After a panic the lock is poisoned, and a second panic would hide the first.
         if self.blocks > 0 && !std::thread::panicking() {
-            self.fs.write_accounts().totals.reserved -= self.blocks;
+            self.tree.write_accounts().totals.reserved -= self.blocks;
         }
     }
 }
@@ -107,7 +111,7 @@ impl Edges {
     /// Whether each is still what is stored.
     fn are_current(&self, state: &State, ino: Ino) -> Lookup<bool> {
         for (block, base) in &self.0 {
-            if !Furrow::is_current(state, ino, *block, base.as_ref())? {
+            if !Writer::is_current(state, ino, *block, base.as_ref())? {
                 return Ok(false);
             }
         }
@@ -149,7 +153,7 @@ impl Furrow {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<u64> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         let (start, durability) = if flags.contains(WriteFlags::APPEND) {
             // Appends to one file find its end one after the other. Others wait for nothing here,
             // and nobody for the commit, so that they share it.
@@ -162,15 +166,15 @@ impl Furrow {
             (offset, durability)
         };
         if durability == Durability::Now || flags.contains(WriteFlags::DURABLE) {
-            self.commit(Ending::Record)?;
+            self.log.commit(Ending::Record)?;
         }
         Ok(start)
     }
 
     /// The lock for appends to a file.
     fn append_lock(&self, ino: Ino) -> Result<Arc<Mutex<()>>> {
-        self.loaded(|| {
-            let mut state = self.write_accounts();
+        self.tree.loaded(|| {
+            let mut state = self.tree.write_accounts();
             let lock = &mut state.inode_mut(ino)?.file_mut()?.appending;
             Ok(Arc::clone(lock.get_or_insert_default()))
         })
@@ -197,7 +201,8 @@ impl Furrow {
         flags: WriteFlags,
     ) -> Result<(Published, Durability)> {
         if start == end {
-            let durability = self.loaded(|| durability_of(self.read_state().inode(ino)?))?;
+            let durability =
+                self.tree.loaded(|| durability_of(self.tree.read_state().inode(ino)?))?;
             return Ok((Published::Done, durability));
         }
         let (mut at, mut durability) = (start, Durability::Later);
@@ -210,7 +215,7 @@ impl Furrow {
             let flags = if at == start { flags } else { flags - WriteFlags::APPEND };
             let bytes = &data[index(at)..index(next)];
             let write = || self.write_chunk(Chunk::new(ino, at, bytes, flags));
-            let written = self.with_reaped_space(write)?;
+            let written = self.truncator.with_reaped_space(write)?;
             durability = written.durability;
             match written.published {
                 Published::Done => at = next,
@@ -218,26 +223,26 @@ impl Furrow {
                 Published::NotLast => {}
             }
             if written.has_gathered {
-                self.release_gathered(ino);
+                self.writer.release_gathered(ino);
             }
-            self.do_upkeep(written.upkeep);
+            self.log.do_upkeep(written.upkeep);
         }
         Ok((Published::Done, durability))
     }
 
     fn write_chunk(&self, mut chunk: Chunk<'_>) -> Result<Written> {
         loop {
-            if let Some(plan) = self.loaded(|| self.try_plan(&mut chunk))? {
+            if let Some(plan) = self.tree.loaded(|| self.try_plan(&mut chunk))? {
                 return self.write_planned(&chunk, plan);
             }
-            self.let_reaper_pass(chunk.ino, chunk.limit);
+            self.truncator.let_reaper_pass(chunk.ino, chunk.limit);
         }
     }
 
     /// Decides how a chunk is written, and reserves space for it; `None` if something that was cut off
     /// the file is in the way. Before room is made: no reclaim for a write that has no space.
     fn try_plan(&self, chunk: &mut Chunk<'_>) -> Lookup<Option<Plan<'_>>> {
-        let mut guard = self.write_accounts();
+        let mut guard = self.tree.write_accounts();
         let (state, ino) = (&mut *guard, chunk.ino);
         if state.awaits_reaper(ino, chunk.limit) {
             return Ok(None);
@@ -246,7 +251,7 @@ impl Furrow {
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;
         let growth = state.growth(ino, chunk.first, chunk.limit)?;
-        self.space.check_growth(state, growth)?;
+        self.tree.space.check_growth(state, growth)?;
         let inode = state.inode(ino)?;
         let (durability, size) = (durability_of(inode)?, inode.size);
         if chunk.may_gather() && state.gathers(ino, chunk.offset) {
@@ -257,22 +262,23 @@ impl Furrow {
         let target = state.target_of(ino, first, written);
         let whole = state.whole_of(ino, first, written);
         state.totals.reserved += growth;
-        let growth = Growth { fs: self, blocks: growth };
-        let admitted = self.admit_at_once(state, chunk.limit - chunk.first);
+        let growth = Growth { tree: &self.tree, blocks: growth };
+        let admitted = self.throttle.admit_at_once(state, chunk.limit - chunk.first);
         Ok(Some(Plan { target, whole, durability, growth, admitted }))
     }
 
     fn write_planned(&self, chunk: &Chunk<'_>, plan: Plan<'_>) -> Result<Written> {
         let Plan { target, whole, durability, growth, admitted } = plan;
-        let admission = self.admit_further(chunk.limit - chunk.first, admitted)?;
+        let admission = self.throttle.admit_further(chunk.limit - chunk.first, admitted)?;
         let straight = chunk.straight_bytes();
-        let placed = self.place_admitted(Placement::new(Purpose::Write(target), whole, &straight))?;
+        let placed =
+            self.place_admitted(Placement::new(Purpose::Write(target), whole, &straight))?;
         let data = PlacedData { parts: &placed, crcs: &checksums(&straight) };
         let mut reserved = Reserved { growth, admission };
         let outcome = self.publish_chunk(chunk, data, &mut reserved);
         let is_done = outcome.as_ref().is_ok_and(|written| written.published == Published::Done);
         if !is_done && !placed.is_empty() {
-            let mut state = self.write_accounts();
+            let mut state = self.tree.write_accounts();
             for part in &placed {
                 state.zones.settle(part.zone, part.blocks);
             }
@@ -283,14 +289,16 @@ impl Furrow {
     /// Places data of a writer that was admitted. Where reclaim has taken what there was, it makes room
     /// again. Reclaim and commits cannot wait for either, so they do without this.
     fn place_admitted(&self, mut placement: Placement<'_>) -> Result<Vec<Placed>> {
-        let mut attempts = self.attempts_max();
+        let mut attempts = self.reclaimer.attempts_max();
         let outcome = loop {
-            match self.place_rest(&mut placement) {
-                Err(FsError::NoSpace) if attempts > 0 && self.make_room().is_ok() => attempts -= 1,
+            match self.writer.place_rest(&mut placement) {
+                Err(FsError::NoSpace) if attempts > 0 && self.reclaimer.make_room().is_ok() => {
+                    attempts -= 1
+                }
                 outcome => break outcome,
             }
         };
-        self.end_placement(placement, outcome)
+        self.writer.end_placement(placement, outcome)
     }
 
     /// Makes a placed chunk part of the file. Nothing has changed if it fails, or if the file's end
@@ -304,20 +312,20 @@ impl Furrow {
         loop {
             let edges = self.read_edges(chunk.ino, chunk.edges())?;
             let publish = || {
-                let _turn = chunk.buffered().next().map(|_| self.lock_buffering());
+                let _turn = chunk.buffered().next().map(|_| self.tree.lock_buffering());
                 self.try_publish(chunk, data, &edges, &mut *reserved)
             };
-            match self.loaded(publish)? {
+            match self.tree.loaded(publish)? {
                 Attempt::Done(written) => return Ok(written),
                 Attempt::Again => {}
-                Attempt::AwaitsReaper => self.let_reaper_pass(chunk.ino, chunk.limit),
+                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(chunk.ino, chunk.limit),
             }
         }
     }
 
     /// Reads blocks that an operation replaces in part.
     fn read_edges(&self, ino: Ino, blocks: impl Iterator<Item = u64>) -> Result<Edges> {
-        let base = |block| Ok((block, self.read_base(ino, block)?));
+        let base = |block| Ok((block, self.writer.read_base(ino, block)?));
         Ok(Edges(blocks.map(base).collect::<Result<_>>()?))
     }
 
@@ -330,24 +338,28 @@ impl Furrow {
         reserved: &mut Reserved<'_>,
     ) -> Lookup<Attempt<Written>> {
         let ino = chunk.ino;
-        let mut guard = self.write_state();
+        let mut guard = self.tree.write_state();
         let state = &mut *guard;
         let inode = state.inode(ino)?;
         inode.file()?;
-        let moved = inode.size != chunk.offset && !self.has_planted(PlantedBug::AppendAtOldEnd);
+        let moved =
+            inode.size != chunk.offset && !self.tree.has_planted(PlantedBug::AppendAtOldEnd);
         if chunk.flags.contains(WriteFlags::APPEND) && moved {
             return Ok(Attempt::Done(self.written(state, chunk, Published::EndMoved)));
         }
-        if state.awaits_reaper(ino, chunk.limit) && !self.has_planted(PlantedBug::RegrowUnreaped) {
+        if state.awaits_reaper(ino, chunk.limit)
+            && !self.tree.has_planted(PlantedBug::RegrowUnreaped)
+        {
             return Ok(Attempt::AwaitsReaper);
         }
-        let is_inside = inode.size > chunk.end() && !self.has_planted(PlantedBug::PadOverNewEnd);
+        let is_inside =
+            inode.size > chunk.end() && !self.tree.has_planted(PlantedBug::PadOverNewEnd);
         if chunk.last == LastBlock::Padded && is_inside {
             return Ok(Attempt::Done(self.written(state, chunk, Published::NotLast)));
         }
         let (first, limit) = chunk.with_neighbours();
         state.mapped_file(ino, first, limit)?;
-        if !edges.are_current(state, ino)? && !self.has_planted(PlantedBug::PublishOnStale) {
+        if !edges.are_current(state, ino)? && !self.tree.has_planted(PlantedBug::PublishOnStale) {
             return Ok(Attempt::Again);
         }
         state.unmap(ino, chunk.straight.start, chunk.straight.end);
@@ -355,7 +367,7 @@ impl Furrow {
         for block in chunk.buffered() {
             let (at, bytes) = chunk.bytes_of(block);
             let base = edges.base_of(block);
-            Self::buffer_block(state, (ino, block), base, &mut reserved.admission, |data| {
+            Writer::buffer_block(state, (ino, block), base, &mut reserved.admission, |data| {
                 data[at..at + bytes.len()].copy_from_slice(bytes);
             })?;
         }
@@ -388,7 +400,7 @@ impl Furrow {
             published,
             durability: Durability::Later,
             has_gathered: state.gathered(chunk.ino).is_some(),
-            upkeep: self.upkeep_due(state),
+            upkeep: self.log.upkeep_due(state),
         }
     }
 
@@ -405,16 +417,18 @@ impl Furrow {
         let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
         let mut admission: Option<Admission<'_>> = None;
         loop {
-            let base = tail.map(|block| self.read_base(ino, block)).transpose()?.flatten();
+            let base = tail.map(|block| self.writer.read_base(ino, block)).transpose()?.flatten();
             let resize = || {
-                let _turn = tail.map(|_| self.lock_buffering());
+                let _turn = tail.map(|_| self.tree.lock_buffering());
                 self.try_resize(caller, (ino, size), set, (base.as_ref(), admission.as_mut()))
             };
-            match self.loaded(resize)? {
+            match self.tree.loaded(resize)? {
                 Attempt::Done(Resized::Done(attr)) => return Ok(attr),
-                Attempt::Done(Resized::NeedsRoom) => admission = Some(self.admit_shrinking(1)),
+                Attempt::Done(Resized::NeedsRoom) => {
+                    admission = Some(self.throttle.admit_shrinking(1))
+                }
                 Attempt::Again => {}
-                Attempt::AwaitsReaper => self.let_reaper_pass(ino, size.div_ceil(BLOCK)),
+                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(ino, size.div_ceil(BLOCK)),
             }
         }
     }
@@ -427,7 +441,7 @@ impl Furrow {
         (base, admission): (Option<&Base>, Option<&mut Admission<'_>>),
     ) -> Lookup<Attempt<Resized>> {
         let tail = (!size.is_multiple_of(BLOCK)).then_some(size / BLOCK);
-        let mut guard = self.write_state();
+        let mut guard = self.tree.write_state();
         let state = &mut *guard;
         let change = plan_attributes(state, caller, ino, set)?;
         let shrinks = size < state.inode(ino)?.size;
@@ -438,14 +452,14 @@ impl Furrow {
         if shrinks {
             state.check_cut_off(ino, limit)?;
         }
-        let keeps_tail = self.has_planted(PlantedBug::ForgetTailZeroing);
+        let keeps_tail = self.tree.has_planted(PlantedBug::ForgetTailZeroing);
         if let Some(block) = tail
             && shrinks
             && !keeps_tail
             && holds_data(state, ino, block)?
         {
-            let is_current = Self::is_current(state, ino, block, base)?;
-            if !is_current && !self.has_planted(PlantedBug::ResizeOnStale) {
+            let is_current = Writer::is_current(state, ino, block, base)?;
+            if !is_current && !self.tree.has_planted(PlantedBug::ResizeOnStale) {
                 return Ok(Attempt::Again);
             }
             let Some(admission) = admission else {
@@ -468,9 +482,9 @@ impl Furrow {
     /// Room for the blocks at the edges of a range, where part of them is zeroed.
     fn admit_edges(&self, how: Allocate) -> Result<Admission<'_>> {
         match how {
-            Allocate::Punch => Ok(self.admit_shrinking(2)),
+            Allocate::Punch => Ok(self.throttle.admit_shrinking(2)),
             Allocate::Extend | Allocate::KeepSize | Allocate::Zero | Allocate::ZeroKeepSize => {
-                self.admit(2)
+                self.throttle.admit(2)
             }
         }
     }
@@ -482,17 +496,17 @@ impl Furrow {
         admission: &mut Admission<'_>,
         range: impl std::slice::SliceIndex<[u8], Output = [u8]>,
     ) -> Lookup<()> {
-        Self::buffer_block(state, at, base, admission, |data| data[range].fill(0))
+        Writer::buffer_block(state, at, base, admission, |data| data[range].fill(0))
     }
 
     pub(super) fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<()> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         if len == 0 {
             return Err(FsError::Invalid { what: "a range of no bytes" });
         }
         let end = rules::check_range(offset, len)?;
-        self.loaded(|| {
-            let state = self.read_state();
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let inode = state.inode(ino)?;
             inode.file()?;
             Ok(protect::check_allocate(inode.flags, how)?)
@@ -500,7 +514,7 @@ impl Furrow {
         let mut at = offset;
         while at < end {
             at = self.allocate_piece(ino, how, (at, end))?;
-            self.after_change();
+            self.log.after_change();
         }
         Ok(())
     }
@@ -512,14 +526,14 @@ impl Furrow {
             let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
             let stored = self.read_edges(ino, edges.iter().map(|(block, _)| *block))?;
             let allocate = || {
-                let _turn = edges.first().map(|_| self.lock_buffering());
+                let _turn = edges.first().map(|_| self.tree.lock_buffering());
                 self.try_allocate((ino, how), (offset, end), (&stored, admission.as_mut()))
             };
-            match self.loaded(allocate)? {
+            match self.tree.loaded(allocate)? {
                 Attempt::Done(Allocated::UpTo(end)) => return Ok(end),
                 Attempt::Done(Allocated::NeedsRoom) => admission = Some(self.admit_edges(how)?),
                 Attempt::Again => {}
-                Attempt::AwaitsReaper => self.let_reaper_pass(ino, end.div_ceil(BLOCK)),
+                Attempt::AwaitsReaper => self.truncator.let_reaper_pass(ino, end.div_ceil(BLOCK)),
             }
         }
     }
@@ -530,7 +544,7 @@ impl Furrow {
         (offset, end): (u64, u64),
         (stored, mut admission): (&Edges, Option<&mut Admission<'_>>),
     ) -> Lookup<Attempt<Allocated>> {
-        let mut guard = self.write_state();
+        let mut guard = self.tree.write_state();
         let state = &mut *guard;
         let limit = end.div_ceil(BLOCK);
         if state.awaits_reaper(ino, limit) {
@@ -539,13 +553,13 @@ impl Furrow {
         let first = offset / BLOCK;
         let stop = state.step_end(ino, first, limit)?;
         let end = if stop < limit { stop * BLOCK } else { end };
-        if !stored.are_current(state, ino)? && !self.has_planted(PlantedBug::ZeroOnStale) {
+        if !stored.are_current(state, ino)? && !self.tree.has_planted(PlantedBug::ZeroOnStale) {
             return Ok(Attempt::Again);
         }
         let allocates = how != Allocate::Punch;
         if allocates {
             let growth = state.growth(ino, first, stop)?;
-            self.space.check_growth(state, growth)?;
+            self.tree.space.check_growth(state, growth)?;
         }
         let edges = if zeroes(how) { partial_edges(offset, end) } else { Vec::new() };
         for (block, range) in edges {

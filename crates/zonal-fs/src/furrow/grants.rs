@@ -398,7 +398,7 @@ mod tests {
     const NONE: Kept = Kept { for_metadata: 0, others: 0 };
 
     fn births(fs: &Furrow) -> Vec<(u32, (u64, u64), Origin)> {
-        let state = fs.read_state();
+        let state = fs.tree.read_state();
         let zones = state.zones.ids().map(|zone| (zone, state.zones.slot(zone)));
         let zones = zones.filter(|(_, slot)| slot.live > 0);
         zones.map(|(zone, slot)| (zone, slot.births(), slot.origin)).collect()
@@ -419,8 +419,8 @@ mod tests {
         fs.fallocate(old, crate::vfs::Allocate::Punch, 0, 16 << 12).unwrap();
         let [(victim, (first, last), _), (_, young, _)] = births(&fs)[..] else { panic!("two") };
         assert!((first..=64).contains(&last) && young.0 >= 64, "{first}, {last}, {young:?}");
-        fs.write_state().zones.seal(victim);
-        fs.reclaim_some(48, Urgency::Emergency).unwrap();
+        fs.tree.write_state().zones.seal(victim);
+        fs.reclaimer.reclaim_some(48, Urgency::Emergency).unwrap();
         fs.sync().unwrap();
         let moved = births(&fs);
         let mean = moved.iter().find(|(_, _, origin)| *origin == Origin::Moved).unwrap().1;
@@ -435,7 +435,7 @@ mod tests {
     fn a_zone_is_sealed_when_its_last_block_is_given_out_and_written_on_when_that_comes_back() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        let zones = &mut fs.write_state().zones;
+        let zones = &mut fs.tree.write_state().zones;
         let wish = Wish::New(Target::Class(1));
         let grant = |zones: &mut Zones, blocks| {
             zones.grant((wish, Whole::default()), (blocks, NONE), 5).unwrap()

@@ -253,14 +253,14 @@ mod tests {
 
     fn forget(fs: &Furrow, ino: Ino) {
         fs.sync().unwrap();
-        let mut state = fs.write_state();
+        let mut state = fs.tree.write_state();
         let inode = state.inodes.remove(&ino).unwrap();
         state.held_bytes = state.held_bytes.saturating_sub(inode.held_bytes());
     }
 
     /// Entries in memory.
     fn held_entries(fs: &Furrow, ino: Ino) -> usize {
-        fs.read_state().inode(ino).unwrap().directory().unwrap().by_cookie.len()
+        fs.tree.read_state().inode(ino).unwrap().directory().unwrap().by_cookie.len()
     }
 
     fn is_clean(fs: &Furrow) {
@@ -336,7 +336,7 @@ mod tests {
     fn a_directory_that_grows_while_a_few_of_its_names_are_in_memory_gets_its_index() {
         let (fs, home) = directory(128, 2048);
         fs.create(&Caller::ROOT, home, b"one more", &FILE).unwrap();
-        assert!(fs.read_state().is_indexed(home));
+        assert!(fs.tree.read_state().is_indexed(home));
         is_clean(&fs);
     }
 
@@ -350,15 +350,15 @@ mod tests {
         fs.rmdir(Ino::ROOT, b"home").unwrap();
         is_clean(&fs);
         let key = |ino| super::super::table::key::Key::new(RowKind::Name, ino, 0);
-        let rows = fs.rows(key(home.get()), key(home.get() + 1), 10).unwrap();
+        let rows = fs.tree.rows(key(home.get()), key(home.get() + 1), 10).unwrap();
         assert_eq!(rows.rows, []);
     }
 
     /// Changes at random, with memory for a part of the entries, against a set of names.
     #[test]
     fn a_directory_larger_than_memory_holds_what_it_should() {
-        let (mut fs, home) = directory(6000, 256);
-        fs.held_max = 300 << 10;
+        let (fs, home) = directory(6000, 256);
+        fs.tree.set_held_max(300 << 10);
         let mut names: BTreeSet<String> = (0..6000).map(|number| number.to_string()).collect();
         let mut random = 1_u64;
         let mut next = |below: u64| {
@@ -403,7 +403,7 @@ mod tests {
                 assert!(found == names, "{} listed, {} there", found.len(), names.len());
             }
         }
-        let held = fs.read_state().held_bytes;
+        let held = fs.tree.read_state().held_bytes;
         assert!(held < 1 << 20, "{held} bytes in memory");
         assert!(held_entries(&fs, home) < 4000, "most are in memory");
         is_clean(&fs);

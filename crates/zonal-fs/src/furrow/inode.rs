@@ -12,28 +12,30 @@ use crate::vfs::{Attr, Caller, FileKind, Ino, Result, SetAttr, SetTime, Timestam
 
 impl Furrow {
     pub(super) fn set_attributes(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.check_writable()?;
-        self.loaded(|| Ok(protect::check_setattr(self.read_state().inode(ino)?.flags, set)?))?;
+        self.tree.check_writable()?;
+        self.tree.loaded(|| {
+            Ok(protect::check_setattr(self.tree.read_state().inode(ino)?.flags, set)?)
+        })?;
         let attr = if let Some(size) = set.size {
-            self.loaded(|| Ok(self.read_state().inode(ino)?.file().map(drop)?))?;
+            self.tree.loaded(|| Ok(self.tree.read_state().inode(ino)?.file().map(drop)?))?;
             self.resize(caller, (ino, size), set)?
         } else {
-            self.loaded(|| {
-                let mut guard = self.write_state();
+            self.tree.loaded(|| {
+                let mut guard = self.tree.write_state();
                 let change = plan_attributes(&guard, caller, ino, set)?;
                 change_attributes(&mut guard, ino, (set, change), self.now())?;
                 // Under the same lock: another thread may delete the inode as soon as it is free.
                 Ok(guard.inode(ino)?.attr(ino))
             })?
         };
-        self.after_change();
+        self.log.after_change();
         Ok(attr)
     }
 
     /// There is a tree to be mounted.
     pub(super) fn check_root(&self) -> Result<()> {
-        let root = self.loaded(|| {
-            let state = self.read_state();
+        let root = self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let root = state.inode(Ino::ROOT)?;
             Ok((root.kind, root.directory().map_or(Ino::default(), |directory| directory.parent)))
         });
@@ -48,20 +50,20 @@ impl Furrow {
     }
 
     pub(super) fn attributes(&self, ino: Ino) -> Result<Attr> {
-        self.loaded(|| Ok(self.read_state().inode(ino)?.attr(ino)))
+        self.tree.loaded(|| Ok(self.tree.read_state().inode(ino)?.attr(ino)))
     }
 
     pub(super) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.loaded(|| {
-            let state = self.read_state();
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
             Ok(state.inode(ino)?.xattrs.names().map(<[u8]>::to_vec).collect())
         })
     }
 
     pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         rules::check_xattr_name(name)?;
-        self.loaded(|| {
-            let state = self.read_state();
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let value = state.inode(ino)?.xattrs.get(name).ok_or(FsError::NoAttribute)?;
             Ok(value.to_vec())
         })
@@ -74,10 +76,10 @@ impl Furrow {
         (name, value): (&[u8], &[u8]),
         mode: XattrMode,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         rules::check_xattr(name, value)?;
-        self.loaded(|| {
-            let mut guard = self.write_state();
+        self.tree.loaded(|| {
+            let mut guard = self.tree.write_state();
             let state = &mut *guard;
             let inode = state.inode(ino)?;
             protect::check_inode(inode.flags)?;
@@ -98,7 +100,7 @@ impl Furrow {
             let old = inode.xattrs.get(name).map_or(0, |old| old.len() + name.len());
             let new = stored.as_ref().map_or(0, |new| new.len() + name.len());
             // An empty value takes space too: on a full drive there would be no end of them.
-            self.space.check_growth(state, (new.saturating_sub(old) as u64).div_ceil(4096))?;
+            self.tree.space.check_growth(state, (new.saturating_sub(old) as u64).div_ceil(4096))?;
             if stored.is_some() || exists {
                 state.set_xattr(ino, name, stored.as_deref())?;
             }
@@ -106,15 +108,15 @@ impl Furrow {
             (inode.perm, inode.ctime) = (perm, self.now());
             Ok(())
         })?;
-        self.after_change();
+        self.log.after_change();
         Ok(())
     }
 
     pub(super) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.tree.check_writable()?;
         rules::check_xattr_name(name)?;
-        self.loaded(|| {
-            let mut state = self.write_state();
+        self.tree.loaded(|| {
+            let mut state = self.tree.write_state();
             protect::check_xattr_removal(state.inode(ino)?.flags, name)?;
             if !state.inode(ino)?.xattrs.contains(name) {
                 return Err(FsError::NoAttribute.into());
@@ -123,7 +125,7 @@ impl Furrow {
             state.change_inode(ino)?.ctime = self.now();
             Ok(())
         })?;
-        self.after_change();
+        self.log.after_change();
         Ok(())
     }
 
@@ -143,8 +145,8 @@ impl Furrow {
     }
 
     pub(super) fn pin_inode(&self, ino: Ino) -> Result<()> {
-        self.loaded(|| {
-            let mut state = self.write_accounts();
+        self.tree.loaded(|| {
+            let mut state = self.tree.write_accounts();
             state.inode(ino)?;
             *state.pins.entry(ino).or_default() += 1;
             Ok(())
@@ -153,7 +155,7 @@ impl Furrow {
 
     pub(super) fn unpin_inode(&self, ino: Ino) {
         let is_unused = {
-            let mut state = self.write_accounts();
+            let mut state = self.tree.write_accounts();
             let Some(pins) = state.pins.get_mut(&ino) else { return };
             *pins -= 1;
             if *pins == 0 {
@@ -161,17 +163,17 @@ impl Furrow {
             }
             state.unlinked.contains(&ino) && !state.pins.contains_key(&ino)
         };
-        if is_unused && !self.is_read_only() {
+        if is_unused && !self.tree.is_read_only() {
             self.delete_unused(ino);
-            self.after_change();
+            self.log.after_change();
         }
     }
 
     /// Deletes an inode that nothing leads to any more. One that cannot be read stays until the next
     /// mount.
     pub(super) fn delete_unused(&self, ino: Ino) {
-        let outcome = self.loaded(|| {
-            let mut state = self.write_state();
+        let outcome = self.tree.loaded(|| {
+            let mut state = self.tree.write_state();
             state.check_deletion(ino)?;
             state.delete_if_unused(ino);
             Ok(())
@@ -278,7 +280,7 @@ mod tests {
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         fs.write(ino, 0, &[1; 9000], WriteFlags::empty()).unwrap();
         // An ACL that no setxattr would let in, as damage might leave it.
-        fs.write_state().set_xattr(ino, acl::ACCESS, Some(b"damaged")).unwrap();
+        fs.tree.write_state().set_xattr(ino, acl::ACCESS, Some(b"damaged")).unwrap();
         let set = SetAttr { size: Some(100), perm: Some(0o644), ..SetAttr::default() };
         assert!(fs.setattr(&Caller::ROOT, ino, &set).is_err());
         assert_eq!(fs.getattr(ino).unwrap().size, 9000);

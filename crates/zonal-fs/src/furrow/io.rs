@@ -12,6 +12,8 @@ use zonal::{
 use super::conventional::is_zero;
 use super::format::{Address, BLOCK_BYTES};
 use super::layout::Layout;
+use super::pins::ReadPins;
+use super::planted::Planted;
 use super::sync::{Mutex, MutexGuard};
 
 type Result<T> = std::result::Result<T, DeviceError>;
@@ -33,6 +35,8 @@ pub(super) struct Drive {
     /// Placed since the last flush, and what the flush that runs covers. Taken after `flushing`.
     unflushed: Mutex<[Unflushed; 2]>,
     pub(super) counts: Counts,
+    pub(super) pins: ReadPins,
+    pub(super) planted: Planted,
 }
 
 /// Data that no flush covers.
@@ -84,6 +88,8 @@ impl Drive {
         let (flushing, unflushed) = (Mutex::default(), Mutex::default());
         let (unfinished, has_unfinished) = (Mutex::default(), AtomicBool::new(false));
         let counts = Counts::default();
+        let planted = Planted::default();
+        let pins = ReadPins::new(layout.geometry.zone_count(), planted);
         Self {
             device,
             layout,
@@ -94,7 +100,15 @@ impl Drive {
             has_unfinished,
             unflushed,
             counts,
+            pins,
+            planted,
         }
+    }
+
+    /// The same with mistakes that a test makes on purpose.
+    pub(super) fn planted(self, planted: Planted) -> Self {
+        let pins = ReadPins::new(self.layout.geometry.zone_count(), planted);
+        Self { pins, planted, ..self }
     }
 
     fn lock_unflushed(&self) -> MutexGuard<'_, [Unflushed; 2]> {

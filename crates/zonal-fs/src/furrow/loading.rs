@@ -9,9 +9,9 @@
 //! the same rows, changed, committed and evicted them. So loads are registered, and a commit that
 //! takes rows from the range of a load makes that load start over.
 
+use super::tree::Tree;
 use std::ops::{ControlFlow, Range};
 
-use super::Furrow;
 use super::format::BLOCK_BYTES;
 use super::format::row::{Row, decode};
 use super::held::name_held_bytes;
@@ -59,7 +59,7 @@ enum Found {
     Extent(Extent),
 }
 
-impl Furrow {
+impl Tree {
     /// Runs an operation, and again after what it misses was loaded.
     pub(super) fn loaded<T>(&self, run: impl FnMut() -> Lookup<T>) -> Result<T> {
         self.run_loaded(run)?.map_err(|missing| match missing {
@@ -547,6 +547,7 @@ fn broken(key: Key, why: &str) -> FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::Furrow;
     use crate::furrow::place::ExtentId;
     use crate::furrow::sample::formatted;
     use crate::furrow::{Eviction, MountOptions};
@@ -563,13 +564,13 @@ mod tests {
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let needs_it = || Stop::NotLoaded(Missing::Extent(ExtentId(7)));
         let mut looks = 0;
-        let outcome = fs.loaded(|| {
+        let outcome = fs.tree.loaded(|| {
             looks += 1;
             if looks == 1 { Err(needs_it()) } else { Ok(()) }
         });
         outcome.unwrap();
         // It is still named.
-        let outcome = fs.loaded::<()>(|| Err(needs_it()));
+        let outcome = fs.tree.loaded::<()>(|| Err(needs_it()));
         assert!(matches!(outcome, Err(FsError::Corrupt { .. })), "{outcome:?}");
     }
 
@@ -580,13 +581,13 @@ mod tests {
         let [one, two] = [&b"one"[..], b"two"]
             .map(|name| fs.create(&Caller::ROOT, Ino::ROOT, name, &FILE).unwrap().ino);
         fs.sync().unwrap();
-        let [of_one, of_two] =
-            [one, two].map(|ino| fs.write_accounts().loads.begin(keys_of(&Missing::Inode(ino))));
+        let [of_one, of_two] = [one, two]
+            .map(|ino| fs.tree.write_accounts().loads.begin(keys_of(&Missing::Inode(ino))));
         fs.setattr(&Caller::ROOT, one, &SetAttr { perm: Some(0o640), ..SetAttr::default() })
             .unwrap();
         fs.sync().unwrap();
-        assert!(!fs.write_accounts().loads.end(of_one), "it may have read what was before");
-        assert!(fs.write_accounts().loads.end(of_two));
+        assert!(!fs.tree.write_accounts().loads.end(of_one), "it may have read what was before");
+        assert!(fs.tree.write_accounts().loads.end(of_two));
     }
 
     #[test]
@@ -596,11 +597,11 @@ mod tests {
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &FILE).unwrap().ino;
         fs.sync().unwrap();
         fs.unlink(Ino::ROOT, b"file").unwrap();
-        assert!(fs.row(Key::new(RowKind::Inode, ino.get(), 0)).unwrap().is_some());
+        assert!(fs.tree.row(Key::new(RowKind::Inode, ino.get(), 0)).unwrap().is_some());
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
         assert!(matches!(fs.lookup(Ino::ROOT, b"file"), Err(FsError::NotFound)));
         // Not even through its number.
-        fs.load(&Missing::Inode(ino), &mut None).unwrap();
+        fs.tree.load(&Missing::Inode(ino), &mut None).unwrap();
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
         fs.sync().unwrap();
         assert!(matches!(fs.getattr(ino), Err(FsError::NotFound)));
@@ -622,7 +623,7 @@ mod tests {
         drop(fs);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         let known_end = || {
-            let state = fs.read_state();
+            let state = fs.tree.read_state();
             state.inodes[&ino].file().unwrap().known.end_of(0).unwrap()
         };
         fs.getattr(ino).unwrap();
@@ -649,7 +650,7 @@ mod tests {
         fs.sync().unwrap();
         drop(fs);
         let fs = Furrow::mount(drive, clock, options).unwrap();
-        let end = fs.loaded(|| fs.read_state().step_end(ino, 3, PIECES));
+        let end = fs.tree.loaded(|| fs.tree.read_state().step_end(ino, 3, PIECES));
         assert_eq!(end.unwrap(), PIECES);
     }
 

@@ -5,9 +5,10 @@
 //! many of the file. Looked for when the [reaper](super::reap) passes over lost rows, in all zones; one that is
 //! being written, or whose owners are not listed, keeps its blocks.
 
+use super::reap::Truncator;
+use super::tree::Tree;
 use std::collections::BTreeSet;
 
-use super::Furrow;
 use super::alloc::{Listed, Role, Zones};
 use super::format::ZoneGeneration;
 use super::format::owners::OwnerRecord;
@@ -62,7 +63,7 @@ pub(super) fn lost_generations(
 /// Pieces of a deleted file that are passed over at once.
 const PIECES_AT_ONCE: usize = 1024;
 
-impl Furrow {
+impl Tree {
     /// Whether the value of a map row, as readers get it, has blocks that are lost because tables of moved blocks are:
     /// the zone that it names has been reset since.
     pub(super) fn is_lost_piece(&self, value: &[u8]) -> bool {
@@ -74,19 +75,23 @@ impl Furrow {
         let state = self.read_state();
         state.zones.ids().contains(&zone) && state.zones.generation(zone) != place.generation()
     }
+}
 
+impl Truncator {
     /// Takes lost pieces of a deleted file, from a block on from which nothing of it is known, for a hole. Says
     /// whether there are some.
     pub(super) fn pass_lost_pieces(&self, ino: Ino, from: u64) -> bool {
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
-        if !self.view.has_lost_moves() {
+        if !self.tree.view.has_lost_moves() {
             return false;
         }
-        let Ok(found) = self.rows(key(from), key(u64::MAX), PIECES_AT_ONCE) else { return false };
+        let Ok(found) = self.tree.rows(key(from), key(u64::MAX), PIECES_AT_ONCE) else {
+            return false;
+        };
         let lost: Vec<Key> = found
             .rows
             .iter()
-            .take_while(|(_, value)| self.is_lost_piece(value))
+            .take_while(|(_, value)| self.tree.is_lost_piece(value))
             .map(|(key, _)| *key)
             .collect();
         if lost.is_empty() {
@@ -98,7 +103,7 @@ impl Furrow {
             None => u64::MAX,
         };
         {
-            let mut state = self.write_state();
+            let mut state = self.tree.write_state();
             for key in lost {
                 // There is no such piece in memory, so the row is deleted.
                 state.mark(key.kind(), key.owner(), key.at());
@@ -111,7 +116,7 @@ impl Furrow {
 
     /// Gives back the blocks of a deleted file that no row names.
     pub(super) fn give_back_lost(&self, ino: Ino) {
-        let zones = self.read_state().zones.ids();
+        let zones = self.tree.read_state().zones.ids();
         for zone in zones {
             if let Err(error) = self.give_back_in(zone, ino) {
                 tracing::error!(zone, %error, "blocks of a deleted file that are lost stay in use");
@@ -121,17 +126,18 @@ impl Furrow {
 
     fn give_back_in(&self, zone: u32, ino: Ino) -> Result<()> {
         let Some((before, mut records)) = self.look_at_zone(zone) else { return Ok(()) };
-        records.extend(self.owner_rows(zone)?);
+        records.extend(self.tree.owner_rows(zone)?);
         let is_of_file =
             |record: &OwnerRecord| matches!(record.owner, Owner::Entry(of, _) if of == ino);
         if !records.iter().any(is_of_file) {
             return Ok(());
         }
         settle(&mut records);
-        let mut is_live = vec![false; self.layout().zone_blocks as usize];
+        let mut is_live = vec![false; self.tree.layout().zone_blocks as usize];
         let mut dead = 0;
         for record in &records {
-            let pieces = self.loaded_if_there(|| self.read_state().pieces_at(zone, record))?;
+            let pieces =
+                self.tree.loaded_if_there(|| self.tree.read_state().pieces_at(zone, record))?;
             let pieces = pieces.unwrap_or_default();
             for piece in &pieces {
                 is_live[piece.block as usize..][..piece.crcs.len()].fill(true);
@@ -141,7 +147,7 @@ impl Furrow {
             }
         }
         let live = is_live.iter().filter(|is_live| **is_live).count();
-        let mut state = self.write_accounts();
+        let mut state = self.tree.write_accounts();
         let lost = u32::try_from(live).ok().and_then(|live| before.live.checked_sub(live));
         let is_same = state.look_at_zone(zone).is_some_and(|now| now == before);
         if let Some(lost) = lost.filter(|lost| is_same && (1..=dead).contains(lost)) {
@@ -158,7 +164,7 @@ impl Furrow {
 
     /// The zone and its records in memory, if it holds something and is not being written.
     fn look_at_zone(&self, zone: u32) -> Option<(Looked, Vec<OwnerRecord>)> {
-        let state = self.read_state();
+        let state = self.tree.read_state();
         let looked = state.look_at_zone(zone)?;
         Some((looked, state.zones.slot(zone).records.as_slice().to_vec()))
     }

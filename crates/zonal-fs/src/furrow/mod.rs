@@ -28,7 +28,9 @@
 //! | [`paths`] | where does a file lie, for a message about it? |
 //! | `mkfs`, [`mod@division`], `check`, `dump` | the tools |
 
+mod admission;
 mod alloc;
+mod bell;
 mod buckets;
 mod buffer;
 mod check;
@@ -57,6 +59,7 @@ mod known;
 pub mod layout;
 mod load;
 mod loading;
+mod log;
 mod losses;
 mod lost_blocks;
 mod meters;
@@ -70,6 +73,7 @@ mod options;
 mod owners;
 mod pace;
 mod paths;
+mod pins;
 mod place;
 mod planted;
 mod read;
@@ -79,6 +83,7 @@ mod records;
 mod recover;
 mod remake;
 mod replay;
+mod resets;
 mod resume;
 mod rows;
 #[cfg(feature = "testing")]
@@ -98,16 +103,15 @@ mod sync;
 pub mod sync;
 pub mod table;
 mod target;
+mod tree;
 mod turns;
+mod upkeep;
 mod verify;
 mod victims;
+mod writer;
 mod xattrs;
 
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
-
-use std::time::Duration;
+use std::sync::Arc;
 
 use zonal::{ByteCount, Clock, ZonedDevice};
 
@@ -120,8 +124,6 @@ pub use self::invariant::{INVARIANTS, Invariant, Problem};
 pub use self::losses::Loss;
 pub use self::mkfs::{MkfsOptions, MkfsReport, Owner, mkfs};
 pub use self::options::{AtimePolicy, MountOptions, ZonePick};
-#[cfg(not(feature = "testing"))]
-use self::planted::PlantedBug;
 #[cfg(feature = "testing")]
 pub use self::planted::{Planted, PlantedBug};
 pub use self::stats::{Live, Stats};
@@ -129,23 +131,25 @@ pub use self::step::{StepProgress, Work};
 pub(crate) use self::superlog::{forget, label_of};
 pub use crate::mkfs::{Overwrite, Progress};
 
-use self::committer::{CommitTurns, Committer};
+use self::committer::Committer;
 use self::invariant::Problems;
 use self::io::Drive;
-use self::layout::Layout;
+use self::log::Log;
 use self::meters::Meters;
-use self::resume::RecoveryFacts;
-use self::search::Search;
+use self::pace::Throttle;
+use self::reap::Truncator;
+use self::reclaim::Reclaimer;
+use self::recover::Loaded;
+use self::resume::{Recovery, RecoveryFacts};
 use self::space::Space;
 use self::state::State;
-use self::step::Steps;
+use self::step::Worker;
 use self::superlog::SuperLog;
-use self::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use self::table::pairs::Pairs;
 use self::table::view::View;
-use self::turns::Turns;
+use self::tree::{Tree, TreeParts};
+use self::writer::Writer;
 use crate::FsError;
-use crate::vfs::{Ino, Result, Timestamp};
+use crate::vfs::{Result, Timestamp};
 
 pub use crate::vfs::Access;
 
@@ -177,71 +181,18 @@ pub use crate::vfs::Access;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Furrow {
-    drive: Drive,
     clock: Arc<dyn Clock>,
     options: MountOptions,
-    state: RwLock<State>,
-    /// How often the state was locked.
-    #[cfg(test)]
-    takings: AtomicU64,
-    /// Bytes of memory that what was read may take.
-    held_max: usize,
-    /// Held by a change of the tree, and by a commit as long as the tree must not change. Taken
-    /// before the state. See [`write_state`](Self::write_state).
-    changing: Mutex<()>,
-    /// Whether a commit holds it.
-    is_held_off: AtomicBool,
-    uuid: [u8; 16],
-    /// The rows on the drive, for readers.
-    view: Arc<View>,
-    committer: Mutex<Committer>,
-    /// Who commits. Taken before the committer.
-    commit_turns: CommitTurns,
-    /// Where parts and manifests are written. Taken after the committer, before the state.
-    pairs: Mutex<Pairs>,
-    /// One changes the levels of the table at a time. Taken before the committer.
-    stepping: Mutex<()>,
-    /// Who moves blocks out of victims, a step at a time: one, or some at once.
-    reclaiming: Turns,
-    /// One searches for owners at a time; the search under way. Taken before the state.
-    searching: Mutex<Option<Search>>,
-    /// One empties the write buffer at a time, so that no block is written twice: the file whose turn
-    /// is next. Taken before the state.
-    flushing: Mutex<Ino>,
-    /// Locked for reading by every thread that writes data to the drive, as long as it does. A
-    /// thread that locks it for writing has waited for all writes under way. No lock is taken after
-    /// it.
-    placing: RwLock<()>,
-    /// Held by operations that put blocks into the buffer, and by a commit as long as none may come.
-    /// Taken before [`changing`](Self::changing).
-    buffering: Mutex<()>,
-    /// Held by a writer that makes room, one at a time; others wait, and take nothing of that room. Taken
-    /// before [`reclaiming`](Self::reclaiming).
-    making_room: Turns,
-    steps: Steps,
-    /// How many do or wait.
-    short_of_room: AtomicU32,
-    /// Steps of removing what was cut off files.
-    reaped: AtomicU64,
-    /// Readers of each zone.
-    pins: Box<[AtomicU32]>,
-    /// How many threads wait for a zone without readers.
-    idle_waiters: AtomicU32,
-    idle_turn: Mutex<()>,
-    became_idle: Condvar,
-    /// How long a thread that needs a zone waits for its readers.
-    read_patience: Duration,
-    /// A thread has waited that long, and no read has ended since.
-    reads_hang: AtomicBool,
-    /// The last batch that is durable.
-    durable_batch: AtomicU64,
-    /// When the last batch was taken.
-    last_commit_ns: AtomicU64,
-    /// After shutdown, or on a read-only mount.
-    read_only: AtomicBool,
-    space: Space,
+    drive: Arc<Drive>,
+    tree: Arc<Tree>,
+    writer: Arc<Writer>,
+    log: Arc<Log>,
+    truncator: Arc<Truncator>,
+    reclaimer: Arc<Reclaimer>,
+    throttle: Throttle,
+    worker: Worker,
+    meters: Arc<Meters>,
     losses: Vec<Loss>,
-    meters: Meters,
 }
 
 impl Furrow {
@@ -253,9 +204,8 @@ impl Furrow {
         options: MountOptions,
     ) -> Result<Self> {
         let mut layout = superlog::layout_of(&device)?;
-        let division = options.division();
         layout.limit(&options);
-        let drive = Drive::new(device, layout);
+        let drive = Arc::new(Drive::new(device, layout).planted(options.planted));
         let mut problems = Problems::default();
         let mut loaded = recover::read_base(&drive, options.planted, &mut problems)?;
         refuse_broken(&problems, &loaded.table.view, options.access)?;
@@ -264,67 +214,68 @@ impl Furrow {
         loaded.losses.log();
         let mut facts = RecoveryFacts::of(&drive, &loaded, &problems);
         let superlog = SuperLog::resume(&drive, &loaded.found, options.planted)?;
-        let (zone_count, last_batch) = (loaded.state.zones.slots.len(), loaded.journal.end.last);
+        let losses = std::mem::take(&mut loaded.losses.found);
+        let fs = Self::compose(drive, clock, options, (loaded, superlog, losses));
+        fs.check_root()?;
+        if options.access == Access::ReadWrite {
+            let (drive, tree) = (&*fs.drive, &*fs.tree);
+            let (writer, log, truncator) = (&*fs.writer, &*fs.log, &*fs.truncator);
+            Recovery { drive, tree, writer, log, truncator }.finish_recovery(&mut facts)?;
+        }
+        Ok(fs)
+    }
+
+    /// Puts the parts together, the lowest first.
+    fn compose(
+        drive: Arc<Drive>,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+        (loaded, superlog, losses): (Loaded, SuperLog, Vec<Loss>),
+    ) -> Self {
+        let MountOptions { planted, eviction, access, .. } = options;
+        let division = options.division();
         let view = Arc::clone(&loaded.table.view);
         view.limit_cache(division.leaves);
+        let durable_record = loaded.journal.end.last;
         let committer = Committer {
             superblock: loaded.superblock,
             superlog,
             journal: loaded.journal,
             table: loaded.table,
-            durable_record: last_batch,
+            durable_record,
             is_unnamed: false,
-            planted: options.planted,
+            planted,
         };
-        let (planted, eviction) = (options.planted, options.eviction);
         let mut state = State { planted, eviction, ..loaded.state };
         state.moving.restore(&view, division.moved);
         let reserve = loaded.superblock.reserve_percent.get();
         let usable = state.zones.usable();
         let space = Space::new(drive.layout, Arc::clone(&view), usable, reserve, planted);
-        let fs = Self {
-            drive,
-            last_commit_ns: AtomicU64::new(clock.monotonic_ns()),
-            meters: Meters::new(clock.monotonic_ns()),
+        let (uuid, held_max) = (loaded.superblock.uuid, division.held);
+        let parts = TreeParts { state, drive, view, space, held_max, uuid, access };
+        let tree = Arc::new(Tree::new(parts));
+        let meters = Arc::new(Meters::new(clock.monotonic_ns()));
+        let writer = Writer::new(Arc::clone(&tree), Arc::clone(&meters), division.buffer);
+        let writer = Arc::new(writer);
+        let log = Log::new(Arc::clone(&writer), Arc::clone(&clock), committer, &options);
+        let log = Arc::new(log);
+        let truncator = Arc::new(Truncator::new(Arc::clone(&log)));
+        let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&truncator), division.victims));
+        let parts = (Arc::clone(&truncator), Arc::clone(&reclaimer));
+        Self {
+            throttle: Throttle::new(parts.0.clone(), parts.1.clone(), Arc::clone(&clock), planted),
+            worker: Worker::new(parts.0, parts.1),
+            drive: Arc::clone(&tree.drive),
             clock,
             options,
-            state: RwLock::new(state),
-            #[cfg(test)]
-            takings: AtomicU64::new(0),
-            held_max: division.held,
-            changing: Mutex::new(()),
-            is_held_off: AtomicBool::new(false),
-            uuid: loaded.superblock.uuid,
-            view,
-            committer: Mutex::new(committer),
-            commit_turns: CommitTurns::new(options.planted),
-            pairs: Mutex::default(),
-            stepping: Mutex::new(()),
-            reclaiming: Turns::default(),
-            searching: Mutex::new(None),
-            flushing: Mutex::default(),
-            placing: RwLock::default(),
-            buffering: Mutex::default(),
-            making_room: Turns::new(options.planted),
-            steps: Steps::default(),
-            short_of_room: AtomicU32::new(0),
-            reaped: AtomicU64::new(0),
-            idle_waiters: AtomicU32::new(0),
-            idle_turn: Mutex::new(()),
-            became_idle: Condvar::new(),
-            read_patience: data::READ_PATIENCE,
-            reads_hang: AtomicBool::new(false),
-            pins: (0..zone_count).map(|_| AtomicU32::new(0)).collect(),
-            durable_batch: AtomicU64::new(last_batch),
-            read_only: AtomicBool::new(options.access == Access::ReadOnly),
-            space,
-            losses: loaded.losses.found,
-        };
-        fs.check_root()?;
-        if options.access == Access::ReadWrite {
-            fs.finish_recovery(&mut facts)?;
+            tree,
+            writer,
+            log,
+            truncator,
+            reclaimer,
+            meters,
+            losses,
         }
-        Ok(fs)
     }
 
     /// Data that the drive has lost, as found at mount: the first thousand ranges. The mount can
@@ -335,7 +286,7 @@ impl Furrow {
 
     /// The identity that mkfs gave it.
     pub fn uuid(&self) -> [u8; 16] {
-        self.uuid
+        self.tree.uuid
     }
 
     /// Memory that the mount may use: see [`MountOptions::memory`].
@@ -343,112 +294,8 @@ impl Furrow {
         self.options.memory
     }
 
-    fn layout(&self) -> &Layout {
-        &self.drive.layout
-    }
-
     fn now(&self) -> Timestamp {
         Timestamp::from_ns(self.clock.wall_ns())
-    }
-
-    #[cfg_attr(feature = "testing", track_caller)]
-    fn read_state(&self) -> RwLockReadGuard<'_, State> {
-        if self.options.eviction.is_at_every_lock() {
-            drop(self.write_accounts());
-        }
-        #[cfg(test)]
-        self.takings.fetch_add(1, Ordering::Relaxed);
-        self.state.read().expect("no holder panicked")
-    }
-
-    /// The state, to change the tree. Waits while a commit holds off changes.
-    #[cfg_attr(feature = "testing", track_caller)]
-    fn write_state(&self) -> Changing<'_> {
-        let turn = self.lock_changing();
-        let state = self.write_accounts();
-        if state.changed_count() >= step::CHANGES_MAX {
-            self.wake_worker();
-        }
-        Changing { state, _turn: turn }
-    }
-
-    /// The state, to change what no row tells: room given out, users of an inode. And for a
-    /// commit, which holds off all others.
-    #[cfg_attr(feature = "testing", track_caller)]
-    fn write_accounts(&self) -> RwLockWriteGuard<'_, State> {
-        #[cfg(test)]
-        self.takings.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.state.write().expect("no holder panicked");
-        if self.options.eviction.is_at_every_lock() {
-            state.evict_everything();
-        }
-        state
-    }
-
-    /// For who puts blocks into the buffer. Waits while a commit writes what is there.
-    #[cfg_attr(feature = "testing", track_caller)]
-    fn lock_buffering(&self) -> MutexGuard<'_, ()> {
-        self.buffering.lock().expect("no holder panicked")
-    }
-
-    /// Holds off changes of the tree. Readers go on: so device I/O is possible meanwhile.
-    #[cfg_attr(feature = "testing", track_caller)]
-    fn hold_off_changes(&self) -> HoldingOff<'_> {
-        let turn = self.lock_changing();
-        self.is_held_off.store(true, Ordering::Release);
-        HoldingOff { fs: self, _turn: turn }
-    }
-
-    /// It protects nothing itself: if a holder has panicked, readers who hold off changes go on.
-    /// The state tells whether a change was under way.
-    #[cfg_attr(feature = "testing", track_caller)]
-    fn lock_changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a change would have to wait for a commit.
-    fn is_held_off(&self) -> bool {
-        self.is_held_off.load(Ordering::Acquire)
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Acquire)
-    }
-
-    fn has_planted(&self, bug: PlantedBug) -> bool {
-        self.options.planted.has(bug)
-    }
-}
-
-/// The state, locked for a change of the tree. Unlocks the state first.
-struct Changing<'a> {
-    state: RwLockWriteGuard<'a, State>,
-    _turn: MutexGuard<'a, ()>,
-}
-
-impl Deref for Changing<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.state
-    }
-}
-
-impl DerefMut for Changing<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-}
-
-/// As long as it lives, the tree does not change.
-struct HoldingOff<'a> {
-    fs: &'a Furrow,
-    _turn: MutexGuard<'a, ()>,
-}
-
-impl Drop for HoldingOff<'_> {
-    fn drop(&mut self) {
-        self.fs.is_held_off.store(false, Ordering::Release);
     }
 }
 

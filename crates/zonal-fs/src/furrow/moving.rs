@@ -366,7 +366,7 @@ mod tests {
         }
 
         fn changed_pieces(&self) -> usize {
-            let rows = &self.fs.read_state().changes.rows;
+            let rows = &self.fs.tree.read_state().changes.rows;
             rows.iter().filter(|key| key.kind() == RowKind::Map).count()
         }
     }
@@ -376,17 +376,21 @@ mod tests {
         let mut file = Overwritten::new();
         file.overwrite(2000);
         file.fs.sync().unwrap();
-        let moved = file.fs.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
+        let moved = file.fs.reclaimer.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
         assert!(moved > 50, "{moved} blocks");
-        let (kept, rows) = (file.fs.read_state().moving.count(), file.changed_pieces());
+        let (kept, rows) = (file.fs.tree.read_state().moving.count(), file.changed_pieces());
         assert!(kept > 50 && rows < 5, "{kept} pieces without a row, {rows} rows");
         file.fs.sync().unwrap();
-        assert_eq!(file.fs.read_state().moving.count(), 0);
-        assert!(file.fs.view.moved_bytes() < 20 * 100, "{} bytes", file.fs.view.moved_bytes());
+        assert_eq!(file.fs.tree.read_state().moving.count(), 0);
+        assert!(
+            file.fs.tree.view.moved_bytes() < 20 * 100,
+            "{} bytes",
+            file.fs.tree.view.moved_bytes()
+        );
         file.assert_is_right();
         // After a power cut a mount finds them.
         file.remount();
-        assert!(!file.fs.view.moved_tables(u64::MAX).is_empty());
+        assert!(!file.fs.tree.view.moved_tables(u64::MAX).is_empty());
         file.assert_is_right();
     }
 
@@ -399,7 +403,7 @@ mod tests {
             if round % 3 == 0 {
                 file.fs.sync().unwrap();
             }
-            most = most.max(file.fs.view.moved_tables(u64::MAX).len());
+            most = most.max(file.fs.tree.view.moved_tables(u64::MAX).len());
             if round % 8 == 7 {
                 file.assert_is_right_after_sync();
                 file.remount();
@@ -407,7 +411,7 @@ mod tests {
             }
         }
         assert!(most > 20, "{most} tables at once");
-        assert!(file.fs.read_state().moving.held_bytes < 40_000);
+        assert!(file.fs.tree.read_state().moving.held_bytes < 40_000);
     }
 
     impl Overwritten {
@@ -422,7 +426,7 @@ mod tests {
         let mut file = Overwritten::new();
         file.overwrite(6000);
         file.fs.sync().unwrap();
-        assert!(!file.fs.view.moved_tables(u64::MAX).is_empty());
+        assert!(!file.fs.tree.view.moved_tables(u64::MAX).is_empty());
         // Each flush writes parts of the table again; nothing is moved meanwhile.
         for round in 0..400 {
             for number in 0..40 {
@@ -431,16 +435,16 @@ mod tests {
                 file.fs.setattr(&Caller::ROOT, file.ino, &set).unwrap();
                 file.fs.sync().unwrap();
             }
-            file.fs.compact(Pace::All);
-            if file.fs.view.moved_tables(u64::MAX).is_empty() {
+            file.fs.log.compact(Pace::All);
+            if file.fs.tree.view.moved_tables(u64::MAX).is_empty() {
                 break;
             }
         }
-        assert_eq!(file.fs.view.moved_tables(u64::MAX), []);
-        assert!(file.fs.read_state().zones.moved_from.is_empty());
+        assert_eq!(file.fs.tree.view.moved_tables(u64::MAX), []);
+        assert!(file.fs.tree.read_state().zones.moved_from.is_empty());
         file.assert_is_right();
         file.remount();
-        assert_eq!(file.fs.view.moved_tables(u64::MAX), []);
+        assert_eq!(file.fs.tree.view.moved_tables(u64::MAX), []);
         file.assert_is_right();
     }
 
@@ -454,14 +458,14 @@ mod tests {
             for _ in 0..12 {
                 file.overwrite(2500);
                 file.fs.sync().unwrap();
-                file.fs.compact(Pace::Little);
+                file.fs.log.compact(Pace::Little);
                 file.fs.sync().unwrap();
                 let report = check(file.drive.clone(), DataCheck::Skip, &mut |_| ()).unwrap();
                 is_clean &= report.is_clean();
                 assert!(bug.is_some() || is_clean, "{:?}", report.problems);
             }
-            assert!(file.fs.view.levels().parts().count() > 3);
-            assert!(!file.fs.view.moved_tables(u64::MAX).is_empty());
+            assert!(file.fs.tree.view.levels().parts().count() > 3);
+            assert!(!file.fs.tree.view.moved_tables(u64::MAX).is_empty());
             assert_eq!(is_clean, bug.is_none());
         }
     }
@@ -493,6 +497,6 @@ mod tests {
     fn formatted_limits() -> crate::furrow::layout::ZoneLimits {
         let (drive, clock) = formatted(48, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        fs.layout().zone_limits()
+        fs.tree.layout().zone_limits()
     }
 }

@@ -1,7 +1,5 @@
 //! [`FileSystem`] for [`Furrow`]: each method in a line or two; the work is in the files beside.
 
-use std::sync::atomic::Ordering;
-
 use super::Furrow;
 use super::committer::Ending;
 use super::format::BLOCK_BYTES;
@@ -17,11 +15,11 @@ use crate::vfs::{
 
 impl FileSystem for Furrow {
     fn access(&self) -> Access {
-        if self.is_read_only() { Access::ReadOnly } else { Access::ReadWrite }
+        if self.tree.is_read_only() { Access::ReadOnly } else { Access::ReadWrite }
     }
 
     fn path(&self, ino: Ino) -> Option<String> {
-        self.known_path(ino)
+        self.tree.known_path(ino)
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -33,11 +31,11 @@ impl FileSystem for Furrow {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.with_reaped_space(|| self.set_attributes(caller, ino, set))
+        self.truncator.with_reaped_space(|| self.set_attributes(caller, ino, set))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let target = self.loaded(|| match &self.read_state().inode(ino)?.body {
+        let target = self.tree.loaded(|| match &self.tree.read_state().inode(ino)?.body {
             Body::Symlink(target) => Ok(target.to_vec()),
             Body::File(_) | Body::Directory(_) | Body::Special => {
                 Err(FsError::Invalid { what: "not a symbolic link" }.into())
@@ -54,11 +52,11 @@ impl FileSystem for Furrow {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attr> {
-        self.with_rows_admitted(|| self.create_entry(caller, parent, name, new))
+        self.throttle.with_rows_admitted(|| self.create_entry(caller, parent, name, new))
     }
 
     fn create_unnamed(&self, caller: &Caller, parent: Ino, new: &NewInode<'_>) -> Result<Attr> {
-        self.with_rows_admitted(|| self.create_unentered(caller, parent, new))
+        self.throttle.with_rows_admitted(|| self.create_unentered(caller, parent, new))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -70,11 +68,11 @@ impl FileSystem for Furrow {
     }
 
     fn rename(&self, source: (Ino, &[u8]), target: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.with_rows_admitted(|| self.move_entry(source, target, flags))
+        self.throttle.with_rows_admitted(|| self.move_entry(source, target, flags))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.with_rows_admitted(|| self.add_link(ino, parent, name))
+        self.throttle.with_rows_admitted(|| self.add_link(ino, parent, name))
     }
 
     fn pin(&self, ino: Ino) -> Result<()> {
@@ -110,16 +108,16 @@ impl FileSystem for Furrow {
     }
 
     fn fsync(&self, ino: Ino, _kind: SyncKind) -> Result<()> {
-        let need = self.loaded(|| {
-            let state = self.read_state();
+        let need = self.tree.loaded(|| {
+            let state = self.tree.read_state();
             state.inode(ino)?;
-            Ok(self.commit_need(&state, Ending::Record))
+            Ok(self.log.commit_need(&state, Ending::Record))
         })?;
-        if self.is_read_only() { Ok(()) } else { self.commit_needed(need, Ending::Record) }
+        if self.tree.is_read_only() { Ok(()) } else { self.log.commit_needed(need, Ending::Record) }
     }
 
     fn sync(&self) -> Result<()> {
-        if self.is_read_only() { Ok(()) } else { self.commit(Ending::Record) }
+        if self.tree.is_read_only() { Ok(()) } else { self.log.commit(Ending::Record) }
     }
 
     fn readdir_with(
@@ -133,7 +131,7 @@ impl FileSystem for Furrow {
     }
 
     fn fallocate(&self, ino: Ino, how: crate::vfs::Allocate, offset: u64, len: u64) -> Result<()> {
-        self.with_reaped_space(|| self.allocate(ino, how, offset, len))
+        self.truncator.with_reaped_space(|| self.allocate(ino, how, offset, len))
     }
 
     fn seek(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
@@ -147,14 +145,14 @@ impl FileSystem for Furrow {
         len: u64,
         flags: WriteFlags,
     ) -> Result<u64> {
-        self.with_rows_admitted(|| self.copy_blocks(source, target, len, flags))
+        self.throttle.with_rows_admitted(|| self.copy_blocks(source, target, len, flags))
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        let state = self.read_state();
+        let state = self.tree.read_state();
         let totals = &state.totals;
-        let blocks = self.space.user_blocks_with(&state, Rows::default());
-        let free = self.space.free_blocks(&state);
+        let blocks = self.tree.space.user_blocks_with(&state, Rows::default());
+        let free = self.tree.space.free_blocks(&state);
         let is_deleted =
             |ino: &&Ino| state.inodes.get(ino).is_none_or(|inode| state.is_deleted(**ino, inode));
         let deleted = state.reaping.iter().filter(is_deleted).count() as u64;
@@ -182,7 +180,7 @@ impl FileSystem for Furrow {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.with_rows_admitted(|| self.put_xattr(caller, ino, (name, value), mode))
+        self.throttle.with_rows_admitted(|| self.put_xattr(caller, ino, (name, value), mode))
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -195,31 +193,31 @@ impl FileSystem for Furrow {
 
     fn tick(&self) -> Result<()> {
         self.meters.sample(&self.drive.counts, self.clock.monotonic_ns());
-        if self.is_read_only() {
+        if self.tree.is_read_only() {
             return Ok(());
         }
-        self.run_steps()
+        self.worker.run_steps()
     }
 
     fn on_work(&self, wake: Wake) {
-        self.set_wake(wake);
+        self.tree.bell.set_wake(wake);
     }
 
     fn shutdown(&self) -> Result<()> {
-        if self.is_read_only() {
+        if self.tree.is_read_only() {
             return Ok(());
         }
         // A clean drive holds nothing of deleted files.
-        while self.reap_one() {}
-        let outcome = self.commit(Ending::Clean);
-        self.read_only.store(true, Ordering::Release);
+        while self.truncator.reap_one() {}
+        let outcome = self.log.commit(Ending::Clean);
+        self.tree.become_read_only();
         outcome
     }
 
     fn give_up(&self, _message: &str) -> Remains {
-        self.read_only.store(true, Ordering::Release);
+        self.tree.become_read_only();
         // Whoever changes what readers see holds one of these locks meanwhile.
-        let is_torn = self.state.is_poisoned() || self.view.is_poisoned();
+        let is_torn = self.tree.is_torn();
         if is_torn { Remains::Nothing } else { Remains::Readable }
     }
 }
@@ -230,6 +228,7 @@ mod tests {
     use crate::furrow::sample::formatted;
     use crate::furrow::{MountOptions, StepProgress};
     use crate::vfs::FileKind;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn state_lock_is_taken_few_times_by_create_overwrite_and_fsync() {
@@ -239,9 +238,9 @@ mod tests {
         fs.on_work(std::sync::Arc::new(|| ()));
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         let takings = |operation: &mut dyn FnMut()| {
-            let before = fs.takings.load(Ordering::Relaxed);
+            let before = fs.tree.takings.load(Ordering::Relaxed);
             operation();
-            fs.takings.load(Ordering::Relaxed) - before
+            fs.tree.takings.load(Ordering::Relaxed) - before
         };
         let mut ino = Ino::ROOT;
         let create = takings(&mut || {
@@ -268,14 +267,14 @@ mod tests {
             fs.write(ino, offset, &vec![1; 150 * 4096], WriteFlags::empty()).unwrap();
         }
         fs.sync().unwrap();
-        while fs.reset_one() {}
+        while fs.writer.reset_one() {}
         // There is a victim, and nowhere to move it to.
-        while fs.write_state().zones.take_meta().is_some() {}
+        while fs.tree.write_state().zones.take_meta().is_some() {}
         fs.setattr(&Caller::ROOT, ino, &SetAttr { perm: Some(0o421), ..SetAttr::default() })
             .unwrap();
         clock.advance_ns(10_000_000_000);
-        assert!(!fs.read_state().zones.has_emptied());
-        assert_eq!(fs.reclaim_step().unwrap(), StepProgress::Idle);
+        assert!(!fs.tree.read_state().zones.has_emptied());
+        assert_eq!(fs.worker.reclaim_step().unwrap(), StepProgress::Idle);
         fs.tick().unwrap();
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         assert_eq!(fs.getattr(ino).unwrap().perm, 0o421, "the tick has committed it");

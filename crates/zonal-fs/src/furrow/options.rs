@@ -182,7 +182,7 @@ impl MountOptions {
 impl Furrow {
     /// The options that are in force.
     pub fn options(&self) -> MountOptions {
-        let limits = self.read_state().zones.limits;
+        let limits = self.tree.read_state().zones.limits;
         let zone_pick = Some(limits.pick);
         MountOptions { access: self.access(), evidence: limits.evidence, zone_pick, ..self.options }
     }
@@ -195,7 +195,7 @@ impl Furrow {
                 what: "an option that stays as it is until the unmount",
             });
         }
-        let limits = &mut self.write_accounts().zones.limits;
+        let limits = &mut self.tree.write_accounts().zones.limits;
         limits.evidence = options.evidence;
         limits.pick = options.zone_pick.unwrap_or(limits.pick);
         Ok(())

@@ -10,7 +10,6 @@
 //! which nothing lives has none. After a crash the owners of a zone that was being written are not listed; if
 //! such a zone becomes a victim, a [search](super::search) finds them.
 
-use super::Furrow;
 use super::alloc::{Listed, Role, ZoneSlot, Zones};
 use super::committer::Ending;
 use super::extent::Placed;
@@ -24,6 +23,7 @@ use super::records::{Records, settle};
 use super::state::{File, State};
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
+use super::tree::Tree;
 use crate::FsError;
 use crate::vfs::{Ino, Result};
 
@@ -159,7 +159,7 @@ impl Piece {
     }
 }
 
-impl Furrow {
+impl Tree {
     /// Makes rows of owners of the records of a zone for the next batch: of those that still lead
     /// somewhere. Says whether there was such a zone.
     pub(super) fn list_owners(&self, ending: Ending) -> bool {

@@ -6,35 +6,26 @@
 //! and takes another turn for the next. Where there is no room at all, writers wait for it in the order in which
 //! they came; the first of them makes it, a step at a time, until it has what it needs.
 
+use super::admission::Admission;
+use super::meters::Meters;
+use super::planted::Planted;
+use super::reap::Truncator;
+use super::reclaim::{Reclaimer, STEP};
+use super::tree::Tree;
+use super::turns::Turns;
+use super::writer::Writer;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use zonal::Clock;
 
-use zonal::placement::pace::{BLOCK, Room, STEP_BLOCKS, cost, price};
+use zonal::placement::pace::{Room, STEP_BLOCKS, cost, price};
 
-use super::Furrow;
 use super::alloc::Urgency;
-use super::committer::Ending;
 use super::planted::PlantedBug;
 use super::space::WriterRoom;
 use super::state::State;
-use super::step::Steps;
 use crate::FsError;
 use crate::vfs::Result;
-
-/// What a step moves, in the unit of prices.
-const STEP: u64 = STEP_BLOCKS as u64 * BLOCK;
-
-/// Room on the drive that a running operation holds. What it does not use it gives back.
-pub(super) struct Admission<'a> {
-    fs: &'a Furrow,
-    blocks: u64,
-}
-
-impl Admission<'_> {
-    /// Hands `blocks` of the room to the state's buffer, which holds it from now on.
-    pub(super) fn hand_over(&mut self, blocks: u64) {
-        self.blocks = self.blocks.checked_sub(blocks).expect("an operation uses what it asked for");
-    }
-}
 
 /// Room that was there, and what it costs.
 pub(super) struct Admitted<'a> {
@@ -52,33 +43,58 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Drop for Admission<'_> {
-    fn drop(&mut self) {
-        // After a panic the lock is poisoned, and a second panic would hide the first.
-        if self.blocks > 0 && !std::thread::panicking() {
-            self.fs.write_accounts().totals.pending -= self.blocks;
+/// Gives writers room, in the order in which they came, and takes a price for it where there is little.
+pub(super) struct Throttle {
+    tree: Arc<Tree>,
+    writer: Arc<Writer>,
+    truncator: Arc<Truncator>,
+    reclaimer: Arc<Reclaimer>,
+    meters: Arc<Meters>,
+    clock: Arc<dyn Clock>,
+    /// Held by a writer that makes room, one at a time; others wait, and take nothing of that room.
+    making_room: Turns,
+    /// How many do or wait.
+    short_of_room: AtomicU32,
+}
+
+impl Throttle {
+    pub(super) fn new(
+        truncator: Arc<Truncator>,
+        reclaimer: Arc<Reclaimer>,
+        clock: Arc<dyn Clock>,
+        planted: Planted,
+    ) -> Self {
+        Self {
+            tree: Arc::clone(&reclaimer.tree),
+            writer: Arc::clone(&reclaimer.writer),
+            meters: Arc::clone(&reclaimer.meters),
+            truncator,
+            reclaimer,
+            clock,
+            making_room: Turns::new(planted),
+            short_of_room: AtomicU32::new(0),
         }
     }
-}
 
-impl Steps {
-    /// Blocks have been moved, by whomever.
-    pub(super) fn paid(&self, blocks: u64) {
-        let less = |owed: u64| Some(owed.saturating_sub(blocks.saturating_mul(BLOCK)));
-        let change = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        change.expect("it always changes");
+    /// How many writers wait for room.
+    pub(super) fn waiting(&self) -> u32 {
+        self.short_of_room.load(Ordering::Relaxed)
     }
 
-    fn is_step_owed(&self) -> bool {
-        self.owed.load(Ordering::Relaxed) >= STEP
+    /// The same for what adds rows, once there are zones for them.
+    pub(super) fn with_rows_admitted<T>(
+        &self,
+        run: impl FnMut() -> crate::vfs::Result<T>,
+    ) -> crate::vfs::Result<T> {
+        self.tree.check_writable()?;
+        self.truncator.with_reaped_space(|| self.admit_rows())?;
+        self.truncator.with_reaped_space(run)
     }
-}
 
-impl Furrow {
     /// Holds room for `blocks` blocks: the policy of a writer that needs room, from top to bottom.
     /// Called between operations' changes, never with the state locked: reclaim commits.
     pub(super) fn admit(&self, blocks: u64) -> Result<Admission<'_>> {
-        let at_once = self.admit_at_once(&mut self.write_accounts(), blocks);
+        let at_once = self.admit_at_once(&mut self.tree.write_accounts(), blocks);
         self.admit_further(blocks, at_once)
     }
 
@@ -97,13 +113,14 @@ impl Furrow {
                 let _waiting = self.count_waiting();
                 let _wait = self.meters.wait(&*self.clock);
                 let _turn = self.making_room.take(|| 1);
-                let mut attempts = self.attempts_max();
+                let mut attempts = self.reclaimer.attempts_max();
                 loop {
-                    if let Some(admitted) = self.take_room(&mut self.write_accounts(), blocks) {
+                    if let Some(admitted) = self.take_room(&mut self.tree.write_accounts(), blocks)
+                    {
                         break admitted;
                     }
                     attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
-                    self.make_room()?;
+                    self.reclaimer.make_room()?;
                 }
             }
         };
@@ -127,8 +144,8 @@ impl Furrow {
     /// Holds room if there is enough, at a price if it is little. More may be owed then: what was won
     /// is still to be given back.
     fn take_room(&self, state: &mut State, blocks: u64) -> Option<Admitted<'_>> {
-        let WriterRoom { blocks: mut room, low_mark: low } = self.space.writer_room(state);
-        if self.has_planted(PlantedBug::AdmitAnything) {
+        let WriterRoom { blocks: mut room, low_mark: low } = self.tree.space.writer_room(state);
+        if self.tree.has_planted(PlantedBug::AdmitAnything) {
             room = 1 << 40;
         }
         let rest = room.checked_sub(state.totals.pending + blocks)?;
@@ -139,7 +156,7 @@ impl Furrow {
             let cost = if room.now < room.low { self.cost(state) } else { 0 };
             price(blocks, cost, room)
         });
-        Some(Admitted { admission: Admission { fs: self, blocks }, price })
+        Some(Admitted { admission: Admission::new(&self.tree, blocks), price })
     }
 
     /// What a block that is won costs: as the last victims have, or else as a zone on average would.
@@ -162,16 +179,16 @@ impl Furrow {
     /// zones that are free; else it merges rows and moves blocks until that is so, or says that
     /// there is no space. Deletions are not asked: they lead to zones.
     pub(super) fn admit_rows(&self) -> Result<()> {
-        let lacks_zones = || self.space.lacks_zones_for_rows(&self.read_state());
+        let lacks_zones = || self.tree.space.lacks_zones_for_rows(&self.tree.read_state());
         if !lacks_zones() {
             return Ok(());
         }
         let _wait = self.meters.wait(&*self.clock);
         let _turn = self.making_room.take(|| 1);
-        let mut attempts = self.attempts_max();
+        let mut attempts = self.reclaimer.attempts_max();
         while lacks_zones() {
             attempts = attempts.checked_sub(1).ok_or(FsError::NoSpace)?;
-            self.make_room()?;
+            self.reclaimer.make_room()?;
         }
         Ok(())
     }
@@ -181,19 +198,19 @@ impl Furrow {
     pub(super) fn admit_shrinking(&self, blocks: u64) -> Admission<'_> {
         self.admit(blocks).unwrap_or_else(|error| {
             tracing::debug!(%error, "no room can be made; space is given back all the same");
-            self.write_accounts().totals.pending += blocks;
-            Admission { fs: self, blocks }
+            self.tree.write_accounts().totals.pending += blocks;
+            Admission::new(&self.tree, blocks)
         })
     }
 
     /// Pays a price, in steps: no more of them than it takes, and none unless a whole one is owed.
     fn pay(&self, price: u64) -> Result<()> {
-        self.wake_worker();
-        if self.reset_one() {
+        self.tree.bell.wake_worker();
+        if self.writer.reset_one() {
             return Ok(());
         }
-        self.steps.owed.fetch_add(price, Ordering::Relaxed);
-        if self.steps.is_step_owed() {
+        self.reclaimer.debt.owed.fetch_add(price, Ordering::Relaxed);
+        if self.reclaimer.debt.is_step_owed() {
             let _wait = self.meters.wait(&*self.clock);
             for _ in 0..price.div_ceil(STEP) {
                 if !self.pay_step()? {
@@ -201,37 +218,28 @@ impl Furrow {
                 }
             }
         }
-        if self.has_worker() { Ok(()) } else { self.free_emptied() }
+        if self.tree.bell.has_worker() { Ok(()) } else { self.reclaimer.free_emptied() }
     }
 
     /// Moves a step's blocks if so much is owed, and says whether more may be.
     fn pay_step(&self) -> Result<bool> {
-        let _turn = self.reclaim_turn(Urgency::Normal);
+        let _turn = self.reclaimer.reclaim_turn(Urgency::Normal);
         // Another may have paid meanwhile.
-        if !self.steps.is_step_owed() {
+        if !self.reclaimer.debt.is_step_owed() {
             return Ok(false);
         }
-        let moved = self.reclaim_in_turn(STEP_BLOCKS, Urgency::Normal)?;
+        let moved = self.reclaimer.reclaim_in_turn(STEP_BLOCKS, Urgency::Normal)?;
         if moved == 0 {
             // At this price nothing is to be had.
-            self.steps.owed.store(0, Ordering::Relaxed);
+            self.reclaimer.debt.owed.store(0, Ordering::Relaxed);
         }
         Ok(moved > 0)
-    }
-
-    /// Commits if zones in which nothing lives are needed, and resets one.
-    pub(super) fn free_emptied(&self) -> Result<()> {
-        let awaits = self.space.awaits_commit(&self.read_state(), |zone| self.is_idle(zone));
-        if awaits {
-            self.commit(Ending::Record)?;
-            self.reset_one();
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::furrow::Furrow;
     use std::sync::atomic::AtomicU64;
 
     use super::*;
@@ -244,33 +252,33 @@ mod tests {
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         // Nobody finds room.
         let taken = {
-            let mut state = fs.write_accounts();
-            let taken = fs.space.writer_room(&state).blocks;
+            let mut state = fs.tree.write_accounts();
+            let taken = fs.tree.space.writer_room(&state).blocks;
             state.totals.pending += taken;
             taken
         };
         let ended = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            let turn = fs.making_room.take(|| 1);
+            let turn = fs.throttle.making_room.take(|| 1);
             for writer in 0..16_u64 {
                 let (fs, ended) = (&fs, &ended);
                 scope.spawn(move || {
-                    let _admission = fs.admit(1).unwrap();
+                    let _admission = fs.throttle.admit(1).unwrap();
                     ended.fetch_add(1, Ordering::Relaxed);
                 });
-                while fs.making_room.count() < writer + 2 {
+                while fs.throttle.making_room.count() < writer + 2 {
                     assert_eq!(ended.load(Ordering::Relaxed), 0, "nobody overtakes");
                     std::thread::yield_now();
                 }
                 if writer == 8 {
                     // There is room again, for those who wait.
-                    fs.write_accounts().totals.pending -= taken;
+                    fs.tree.write_accounts().totals.pending -= taken;
                 }
             }
             drop(turn);
         });
         assert_eq!(ended.load(Ordering::Relaxed), 16);
-        assert_eq!(fs.short_of_room.load(Ordering::Relaxed), 0);
-        fs.admit(1).unwrap();
+        assert_eq!(fs.throttle.short_of_room.load(Ordering::Relaxed), 0);
+        fs.throttle.admit(1).unwrap();
     }
 }

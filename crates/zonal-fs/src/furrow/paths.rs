@@ -5,13 +5,13 @@
 //! running mount looks only at what is in memory, and asks the drive nothing: the drive may be what
 //! fails.
 
+use super::tree::Tree;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use zonal::shown;
 
-use super::Furrow;
 use super::format::row::{Row, decode};
 use super::io::Drive;
 use super::state::{Body, Directory, State};
@@ -97,10 +97,16 @@ fn entry_of((drive, view): (&Drive, &View), ino: u64) -> Option<Entry> {
     Some((parent, found?))
 }
 
-impl Furrow {
+impl Tree {
     /// A path of an inode, if memory knows one. No lock of the file system may be held.
     pub(super) fn known_path(&self, ino: Ino) -> Option<String> {
         self.read_state().known_path(ino)
+    }
+
+    /// What messages call an inode: its path, if memory knows one. No lock of the file system may be
+    /// held.
+    pub(super) fn name_of(&self, ino: Ino) -> String {
+        self.known_path(ino).unwrap_or_else(|| format!("inode {ino}"))
     }
 }
 

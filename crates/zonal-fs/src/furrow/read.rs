@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::buffer::BlockData;
-use super::data::Source;
 use super::format::{Address, BLOCK_BYTES};
 use super::missing::{Lookup, Missing, Stop};
 use super::place::MapEntry;
 use super::planted::PlantedBug;
 use super::state::{File, Inode, State};
+use super::verify::StoredBlocks;
 use super::{AtimePolicy, Furrow};
 use crate::FsError;
 use crate::rules;
@@ -25,7 +25,7 @@ const SHORT_BYTES: u64 = 64 << 10;
 
 /// Part of a read that comes from the drive.
 struct Piece {
-    source: Source,
+    source: StoredBlocks,
     /// Its first block in the file.
     block: u64,
 }
@@ -69,7 +69,7 @@ impl Furrow {
         buffer: &mut [u8],
         flags: ReadFlags,
     ) -> Result<usize> {
-        let look = self.loaded(|| self.look(ino, offset, buffer.len()))?;
+        let look = self.tree.loaded(|| self.look(ino, offset, buffer.len()))?;
         if look.len == 0 {
             return Ok(0);
         }
@@ -99,7 +99,7 @@ impl Furrow {
 
     /// Finds what the bytes at `offset` are, and pins the zones that they are in.
     fn look(&self, ino: Ino, offset: u64, room: usize) -> Lookup<Look> {
-        let state = self.read_state();
+        let state = self.tree.read_state();
         let inode = state.inode(ino)?;
         inode.file()?;
         let len = inode.size.saturating_sub(offset).min(room as u64);
@@ -118,7 +118,7 @@ impl Furrow {
         let dirty = file.dirty.range(blocks.clone());
         let buffered = dirty.map(|(&block, dirty)| (block, Arc::clone(&dirty.data))).collect();
         for piece in &pieces {
-            self.pin_zone(piece.source.at.zone);
+            self.drive.pins.pin_zone(state.locked(), piece.source.at.zone);
         }
         let len = usize::try_from(len).expect("no longer than the buffer");
         let atime = self.atime_due(ino, inode);
@@ -142,12 +142,14 @@ impl Furrow {
             }
             rest.fill(0);
         }
-        let unpin = || look.pieces.iter().for_each(|piece| self.unpin_zone(piece.source.at.zone));
-        let early = self.has_planted(PlantedBug::UnpinBeforeRead);
+        let unpin = || {
+            look.pieces.iter().for_each(|piece| self.drive.pins.unpin_zone(piece.source.at.zone))
+        };
+        let early = self.tree.has_planted(PlantedBug::UnpinBeforeRead);
         if early {
             unpin();
         }
-        let outcome = if wanted.is_empty() { Ok(()) } else { self.read_sources(wanted) };
+        let outcome = if wanted.is_empty() { Ok(()) } else { self.drive.read_sources(wanted) };
         if !early {
             unpin();
         }
@@ -163,8 +165,8 @@ impl Furrow {
 
     pub(super) fn seek_file(&self, ino: Ino, what: Seek, offset: u64) -> Result<u64> {
         let mut block = offset / BLOCK;
-        self.loaded(|| {
-            let state = self.read_state();
+        self.tree.loaded(|| {
+            let state = self.tree.read_state();
             let inode = state.inode(ino)?;
             let file = inode.file()?;
             if offset >= inode.size {
@@ -191,8 +193,8 @@ impl Furrow {
 
     /// Moves the access time, if the policy says so; whether it does.
     pub(super) fn touch_atime(&self, ino: Ino) -> Result<bool> {
-        let due = self.loaded(|| {
-            let state = self.read_state();
+        let due = self.tree.loaded(|| {
+            let state = self.tree.read_state();
             Ok(self.atime_due(ino, state.inode(ino)?))
         })?;
         if let Some(atime) = due {
@@ -203,7 +205,7 @@ impl Furrow {
 
     /// What the access time becomes when an inode is read now; `None` if it stays.
     fn atime_due(&self, ino: Ino, inode: &Inode) -> Option<Timestamp> {
-        if self.is_read_only() || inode.flags.contains(NO_ATIME) {
+        if self.tree.is_read_only() || inode.flags.contains(NO_ATIME) {
             return None;
         }
         let now = self.now();
@@ -218,9 +220,9 @@ impl Furrow {
     fn move_atime(&self, ino: Ino, atime: Timestamp) -> Result<()> {
         // A read waits for no commit. As long as it is due, the next one moves it.
         let can_wait = self.options.atime == AtimePolicy::Always;
-        if can_wait || !self.is_held_off() {
-            return self.loaded(|| {
-                self.write_state().change_inode(ino)?.atime = atime;
+        if can_wait || !self.tree.is_held_off() {
+            return self.tree.loaded(|| {
+                self.tree.write_state().change_inode(ino)?.atime = atime;
                 Ok(())
             });
         }
@@ -299,7 +301,7 @@ fn piece(
     let (skip, count) = (narrow(first - start), narrow(limit - first));
     let crcs = stored.crcs[skip as usize..(skip + count) as usize].to_vec();
     let at = Address { zone: stored.zone, block: stored.block + skip };
-    Some(Piece { source: Source { at, crcs, ino, first }, block: first })
+    Some(Piece { source: StoredBlocks { at, crcs, ino, first }, block: first })
 }
 
 #[cfg(test)]
@@ -351,10 +353,10 @@ mod tests {
         assert_eq!(copied.unwrap(), content.len() as u64);
         fs.shutdown().unwrap();
         drop(fs);
-        let mut fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        fs.held_max = 0;
+        let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
+        fs.tree.set_held_max(0);
         let mut runs = 0;
-        let look = fs.loaded(|| {
+        let look = fs.tree.loaded(|| {
             runs += 1;
             assert!(runs < 3 * EXTENTS, "it loads the same again and again");
             fs.look(files[1], 0, content.len())

@@ -6,9 +6,12 @@
 //! reads end at the file's size, a deleted file that is not open is not found, and a write that
 //! would grow the file over such entries first lets the reaper remove them.
 
-use std::sync::atomic::Ordering;
+use super::io::Drive;
+use super::log::Log;
+use super::tree::Tree;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Furrow;
 use super::evict::Eviction;
 use super::missing::{Lookup, Missing, Stop};
 use super::state::State;
@@ -142,11 +145,25 @@ impl State {
     }
 }
 
-impl Furrow {
+/// Removes what truncations and deletions leave behind.
+pub(super) struct Truncator {
+    pub(super) tree: Arc<Tree>,
+    pub(super) drive: Arc<Drive>,
+    pub(super) log: Arc<Log>,
+    /// Steps that were done.
+    reaped: AtomicU64,
+}
+
+impl Truncator {
+    pub(super) fn new(log: Arc<Log>) -> Self {
+        let (tree, drive) = (Arc::clone(&log.tree), Arc::clone(&log.drive));
+        Self { tree, drive, log, reaped: AtomicU64::new(0) }
+    }
+
     /// Removes some of what waits in some file, and says whether there was anything. A writer
     /// without space calls it too.
     pub(super) fn reap_one(&self) -> bool {
-        let first = self.read_state().reaping.first().copied();
+        let first = self.tree.read_state().reaping.first().copied();
         let Some(ino) = first else { return false };
         self.reap(ino);
         true
@@ -156,28 +173,28 @@ impl Furrow {
     /// file that cannot be read waits for the next mount.
     fn reap(&self, ino: Ino) {
         let reap = || {
-            let mut state = self.write_state();
+            let mut state = self.tree.write_state();
             state.reap_some(ino)?;
             // Counted with the state locked: see `with_reaped_space`.
             self.reaped.fetch_add(1, Ordering::AcqRel);
             Ok(())
         };
-        if let Err(error) = self.loaded(reap) {
+        if let Err(error) = self.tree.loaded(reap) {
             if self.pass_lost(ino) {
                 tracing::error!(inode = %ino, %error, "a deleted file is removed without what is lost of it");
             } else {
                 tracing::error!(inode = %ino, %error, "what is left of a deleted file stays");
-                self.write_state().reaping.remove(&ino);
+                self.tree.write_state().reaping.remove(&ino);
             }
         }
-        self.after_change();
+        self.log.after_change();
     }
 
     /// Takes what is lost of a deleted file's map, from where it is not known, for a hole, and says whether
     /// that is so.
     fn pass_lost(&self, ino: Ino) -> bool {
         let from = {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             let inode = state.inodes.get(&ino).filter(|inode| inode.nlink == 0);
             let file = inode.and_then(|inode| inode.file().ok());
             let Some(file) = file.filter(|file| file.reap_from == Some(0)) else { return false };
@@ -185,19 +202,19 @@ impl Furrow {
         };
         let key = |at| Key::new(RowKind::Map, ino.get(), at);
         let range = from.map(|from| (key(from), key(u64::MAX)));
-        let past = range.and_then(|range| self.view.past_lost(&self.drive, range));
+        let past = range.and_then(|range| self.tree.view.past_lost(&self.drive, range));
         let Some(from) = from else { return false };
         let Some(past) = past else { return self.pass_lost_pieces(ino, from) };
         // The last of the lost pieces may reach to where the next one begins.
         let end = if past >= key(u64::MAX) {
             u64::MAX
-        } else if let Ok(found) = self.rows(past, key(u64::MAX), 1) {
+        } else if let Ok(found) = self.tree.rows(past, key(u64::MAX), 1) {
             found.rows.first().map_or(found.end, |(key, _)| *key).at()
         } else {
             // More is lost there.
             past.at()
         };
-        self.write_accounts().take_for_hole(ino, from..end);
+        self.tree.write_accounts().take_for_hole(ino, from..end);
         self.give_back_lost(ino);
         true
     }
@@ -205,7 +222,7 @@ impl Furrow {
     /// Waits, and works, until no blocks below `limit` of a file wait to be removed. Never with the
     /// state locked.
     pub(super) fn let_reaper_pass(&self, ino: Ino, limit: u64) {
-        while self.read_state().awaits_reaper(ino, limit) {
+        while self.tree.read_state().awaits_reaper(ino, limit) {
             self.reap(ino);
         }
     }
@@ -226,21 +243,12 @@ impl Furrow {
             }
         }
     }
-
-    /// The same for what adds rows, once there are zones for them.
-    pub(super) fn with_rows_admitted<T>(
-        &self,
-        run: impl FnMut() -> crate::vfs::Result<T>,
-    ) -> crate::vfs::Result<T> {
-        self.check_writable()?;
-        self.with_reaped_space(|| self.admit_rows())?;
-        self.with_reaped_space(run)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::Furrow;
     use crate::furrow::sample::formatted;
     use crate::furrow::{DataCheck, Eviction, MountOptions, StepProgress, Work, check};
     use crate::vfs::{Allocate, Caller, FileKind, FileSystem, NewInode, SetAttr, WriteFlags};
@@ -263,7 +271,7 @@ mod tests {
     }
 
     fn entries(fs: &Furrow, ino: Ino) -> usize {
-        let state = fs.read_state();
+        let state = fs.tree.read_state();
         state.inodes.get(&ino).map_or(0, |inode| inode.file().unwrap().map.len())
     }
 
@@ -290,14 +298,14 @@ mod tests {
     fn space_that_another_thread_reaps_in_between_is_found() {
         let (fs, _, _) = many_entries(3000);
         fs.unlink(Ino::ROOT, b"file").unwrap();
-        assert!(!fs.read_state().reaping.is_empty(), "it is deleted in steps");
+        assert!(!fs.tree.read_state().reaping.is_empty(), "it is deleted in steps");
         let mut calls = 0;
-        let outcome = fs.with_reaped_space(|| {
+        let outcome = fs.truncator.with_reaped_space(|| {
             calls += 1;
             if calls > 1 {
                 return Ok(());
             }
-            while fs.reap_one() {}
+            while fs.truncator.reap_one() {}
             Err(crate::FsError::NoSpace)
         });
         outcome.unwrap();
@@ -317,7 +325,7 @@ mod tests {
         assert_eq!(entries(&fs, file), 100_000, "the deletion itself removes nothing");
         reap(&fs, file, 0);
         assert_eq!(fs.statfs().unwrap().blocks_free, free);
-        assert!(!fs.read_state().inodes.contains_key(&file));
+        assert!(!fs.tree.read_state().inodes.contains_key(&file));
     }
 
     #[test]
@@ -354,12 +362,12 @@ mod tests {
         }
         let set = SetAttr { size: Some(9 * 4096), ..SetAttr::default() };
         fs.setattr(&Caller::ROOT, file, &set).unwrap();
-        assert!(!fs.read_state().reaping.is_empty(), "its end waits");
+        assert!(!fs.tree.read_state().reaping.is_empty(), "its end waits");
         fs.unlink(Ino::ROOT, b"file").unwrap();
         fs.sync().unwrap();
         drop(fs);
         let fs = Furrow::mount(drive.clone(), clock, options).unwrap();
-        while fs.reap_one() {}
+        while fs.truncator.reap_one() {}
         fs.sync().unwrap();
         let mut found = vec![0; content.len()];
         fs.read(source, 0, &mut found).unwrap();

@@ -10,12 +10,23 @@
 //! Blocks are moved in steps, each of them a turn: who waits for its own comes after one step of each before it. Where
 //! there are free zones enough, some steps run at once, each with a [victim](super::victims) of its own.
 
+use super::io::Drive;
+use super::log::Log;
+use super::meters::Meters;
+use super::reap::Truncator;
+use super::search::Search;
+use super::sync::Mutex;
+use super::tree::Tree;
+use super::turns::Turns;
+use super::victims::Underway;
+use super::writer::Writer;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-use zonal::placement::pace::STEP_BLOCKS;
+use zonal::placement::pace::{BLOCK, STEP_BLOCKS};
 use zonal::placement::streams::Whole;
 
-use super::Furrow;
 use super::alloc::{Listed, Urgency};
 use super::committer::Ending;
 use super::extent::Placed;
@@ -29,7 +40,6 @@ use super::records::settle;
 use super::turns::Turn;
 use super::victims::{Taken, Victim};
 use crate::FsError;
-use crate::named::Named;
 use crate::vfs::Result;
 
 /// Blocks that the worker copies at once: 1 MiB.
@@ -66,40 +76,103 @@ fn become_contiguous(batch: &[Piece]) -> bool {
     joined.count() * JOINED_SHARE > batch.len()
 }
 
-impl Furrow {
+/// What a step moves, in the unit of prices.
+pub(super) const STEP: u64 = STEP_BLOCKS as u64 * BLOCK;
+
+/// What writers have to pay for room, and have not yet.
+#[derive(Debug, Default)]
+pub(super) struct Debt {
+    /// In 256ths of a block that is moved.
+    pub(super) owed: AtomicU64,
+}
+
+impl Debt {
+    /// Blocks have been moved, by whomever.
+    pub(super) fn paid(&self, blocks: u64) {
+        let less = |owed: u64| Some(owed.saturating_sub(blocks.saturating_mul(BLOCK)));
+        let change = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        change.expect("it always changes");
+    }
+
+    pub(super) fn is_step_owed(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) >= STEP
+    }
+}
+
+/// Moves blocks out of victims.
+pub(super) struct Reclaimer {
+    pub(super) tree: Arc<Tree>,
+    pub(super) drive: Arc<Drive>,
+    pub(super) writer: Arc<Writer>,
+    pub(super) log: Arc<Log>,
+    truncator: Arc<Truncator>,
+    pub(super) meters: Arc<Meters>,
+    /// Who moves blocks out of victims, a step at a time: one, or some at once.
+    reclaiming: Turns,
+    /// Victims that are being emptied.
+    pub(super) underway: Underway,
+    /// One searches for owners at a time; the search under way.
+    pub(super) searching: Mutex<Option<Search>>,
+    pub(super) debt: Debt,
+    /// Victims that may be emptied at once.
+    victims_most: usize,
+}
+
+impl Reclaimer {
+    pub(super) fn new(truncator: Arc<Truncator>, victims_most: usize) -> Self {
+        let log = Arc::clone(&truncator.log);
+        Self {
+            tree: Arc::clone(&log.tree),
+            drive: Arc::clone(&log.drive),
+            meters: Arc::clone(&log.writer.meters),
+            writer: Arc::clone(&log.writer),
+            log,
+            truncator,
+            reclaiming: Turns::default(),
+            underway: Underway::default(),
+            searching: Mutex::new(None),
+            debt: Debt::default(),
+            victims_most,
+        }
+    }
+
     /// Brings a zone nearer to being free, by a step, or says that there is no space.
     pub(super) fn make_room(&self) -> Result<()> {
         if self.merge_for_room() {
             return Ok(());
         }
         let (pending, emptied) = {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             (state.zones.has_pending_reset(), state.zones.has_emptied())
         };
         // What is deleted already costs nothing to move.
-        while !self.read_state().zones.has_emptied() && self.reap_one() {}
+        while !self.tree.read_state().zones.has_emptied() && self.truncator.reap_one() {}
         if pending {
             // A commit is about to give zones back, or has done.
-            if !self.reset_one() {
-                drop(self.committer.lock().expect("no holder panicked"));
-                self.reset_one();
+            if !self.writer.reset_one() {
+                drop(self.log.committer.lock().expect("no holder panicked"));
+                self.writer.reset_one();
             }
             return Ok(());
         }
         if emptied {
-            self.wait_for_idle()?;
-            return self.commit(Ending::Record);
+            let pins = &self.drive.pins;
+            pins.wait(|| {
+                let zones = &self.tree.read_state().zones;
+                zones.has_emptied() && !zones.has_idle_emptied(|zone| pins.is_idle(zone))
+            })?;
+            return self.log.commit(Ending::Record);
         }
-        if self.layout().open_zones > 1 {
+        if self.tree.layout().open_zones > 1 {
             self.give_up_open();
         }
         let moved = match self.reclaim_some(STEP_BLOCKS, Urgency::Emergency) {
             // What is promised is not used up where a commit gives zones back.
-            Err(FsError::NoSpace) if self.read_state().zones.has_emptied() => 0,
+            Err(FsError::NoSpace) if self.tree.read_state().zones.has_emptied() => 0,
             outcome => outcome?,
         };
         let (has_changed, has_emptied) = {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             (!state.changes.rows.is_empty(), state.zones.has_emptied())
         };
         if moved > 0 && !has_emptied {
@@ -107,49 +180,49 @@ impl Furrow {
         }
         // Rows of deleted files may be all that keeps zones from being empty.
         if moved == 0 && !has_changed && !has_emptied {
-            let has_won = self.shrink_table() || self.reset_again();
+            let has_won = self.shrink_table() || self.writer.reset_again();
             return if has_won { Ok(()) } else { Err(FsError::NoSpace) };
         }
-        self.commit(Ending::Record)
+        self.log.commit(Ending::Record)
     }
 
     /// Takes rows that were deleted out of the table where it has more zones than the others need,
     /// and says whether that gave zones back.
     fn shrink_table(&self) -> bool {
-        let before = self.free_for_metadata();
-        let is_beyond = self.space.has_zones_beyond_plan(&self.read_state());
+        let before = self.log.free_for_metadata();
+        let is_beyond = self.tree.space.has_zones_beyond_plan(&self.tree.read_state());
         if is_beyond {
-            self.compact_with_journal();
+            self.log.compact_with_journal();
         }
-        self.free_for_metadata() > before
+        self.log.free_for_metadata() > before
     }
 
     /// Where metadata has fewer zones left than it needs, or more than were planned, merging rows
     /// comes first, as many steps as that takes: says whether they gave zones back.
     fn merge_for_room(&self) -> bool {
-        let lacks = || self.space.is_table_too_large(&self.read_state());
-        let before = self.free_for_metadata();
-        self.compact_while(lacks);
-        self.free_for_metadata() > before
+        let lacks = || self.tree.space.is_table_too_large(&self.tree.read_state());
+        let before = self.log.free_for_metadata();
+        self.log.compact_while(lacks);
+        self.log.free_for_metadata() > before
     }
 
     /// Steps of making room after which there is none: each victim takes as many as it has room for, and wins
     /// what was dead in it.
     pub(super) fn attempts_max(&self) -> usize {
-        let steps = self.layout().zone_blocks.div_ceil(STEP_BLOCKS) as usize + 1;
-        (64 + 2 * self.pins.len()) * steps
+        let steps = self.tree.layout().zone_blocks.div_ceil(STEP_BLOCKS) as usize + 1;
+        (64 + 2 * self.tree.layout().geometry.zone_count() as usize) * steps
     }
 
     /// Seals an open zone in which so much is dead that it is a better victim than all others: files that
     /// are gone must not keep their zones.
     fn give_up_open(&self) {
         let given_up = {
-            let mut state = self.write_accounts();
+            let mut state = self.tree.write_accounts();
             let clock = state.totals.data_clock;
             state.zones.give_up_open(clock)
         };
         if let Some(zone) = given_up {
-            self.finish_zone(zone);
+            self.writer.finish_zone(zone);
         }
     }
 
@@ -171,7 +244,7 @@ impl Furrow {
     /// How many victims may be emptied at once. Each can fill a zone before its own is empty, and writers that
     /// were admitted may take as many: so none but one where there are few.
     fn victims_max(&self) -> usize {
-        (self.spare_zones() / 2).clamp(1, self.options.division().victims)
+        (self.spare_zones() / 2).clamp(1, self.victims_most)
     }
 
     /// The same for who has the turn. To have looked at many records without a move counts as a block.
@@ -181,7 +254,7 @@ impl Furrow {
             if looks >= LOOKS_MAX {
                 return Ok(moved.max(1));
             }
-            let room = self.space.room_to_move(&self.read_state(), urgency);
+            let room = self.tree.space.room_to_move(&self.tree.read_state(), urgency);
             if room == 0 {
                 break;
             }
@@ -192,17 +265,17 @@ impl Furrow {
             let batch = self.look_at(&mut at, (most, urgency))?;
             looks += at.looks - looks_before;
             if let Some(batch) = batch {
-                let early = self.has_planted(PlantedBug::UnpinBeforeMove);
+                let early = self.tree.has_planted(PlantedBug::UnpinBeforeMove);
                 if early {
-                    self.unpin_zone(at.zone);
+                    self.drive.pins.unpin_zone(at.zone);
                 }
                 let outcome = self.move_blocks(&mut at, &batch, urgency);
                 if !early {
-                    self.unpin_zone(at.zone);
+                    self.drive.pins.unpin_zone(at.zone);
                 }
                 let blocks = outcome?;
                 self.meters.moved(at.zone, blocks);
-                self.steps.paid(blocks);
+                self.debt.paid(blocks);
                 moved += blocks;
             }
             if !self.is_over(&at) {
@@ -221,12 +294,12 @@ impl Furrow {
 
     /// The zone to go on with: one that was begun, as long as it is worth it, or another.
     fn choose_victim(&self, urgency: Urgency) -> Result<Option<Taken<'_>>> {
-        let use_of = |victim: &Victim| self.read_state().zones.use_of(victim, urgency);
-        if let Some(victim) = self.steps.underway.take(use_of) {
+        let use_of = |victim: &Victim| self.tree.read_state().zones.use_of(victim, urgency);
+        if let Some(victim) = self.underway.take(use_of) {
             return Ok(Some(victim));
         }
         // By cost and benefit as long as reclaim has a zone to write to.
-        let has_own_zone = self.layout().open_zones > 1;
+        let has_own_zone = self.tree.layout().open_zones > 1;
         let is_dire = !has_own_zone || !self.has_spare_zone();
         let victim = match urgency {
             Urgency::Emergency if !is_dire => self.find_victim(Urgency::Normal),
@@ -241,7 +314,7 @@ impl Furrow {
         };
         let Some(mut victim) = victim else { return Ok(None) };
         // Behind those in memory: what becomes rows meanwhile is seen twice, and not missed.
-        match self.owner_rows(victim.zone) {
+        match self.tree.owner_rows(victim.zone) {
             Ok(records) => victim.records.extend(records),
             Err(error) => {
                 tracing::error!(zone = victim.zone, %error, "a zone's owners cannot be read");
@@ -258,13 +331,13 @@ impl Furrow {
 
     /// Free zones beside those that metadata needs.
     fn spare_zones(&self) -> usize {
-        self.space.spare_zones(&self.read_state())
+        self.tree.space.spare_zones(&self.tree.read_state())
     }
 
     /// The best victim that nobody empties, with the records of it that are in memory.
     fn find_victim(&self, urgency: Urgency) -> Option<Taken<'_>> {
-        self.steps.underway.choose(|others| {
-            let state = self.read_state();
+        self.underway.choose(|others| {
+            let state = self.tree.read_state();
             let zone = state.zones.find_victim(state.totals.data_clock, urgency, others)?;
             Some(Victim::new(zone, state.zones.slot(zone)))
         })
@@ -272,12 +345,12 @@ impl Furrow {
 
     /// Whether there is nothing more to move out of a victim, as far as its records tell.
     fn is_over(&self, victim: &Victim) -> bool {
-        victim.is_through() || self.read_state().zones.slot(victim.zone).live == 0
+        victim.is_through() || self.tree.read_state().zones.slot(victim.zone).live == 0
     }
 
     /// Blocks that can be written again once a victim is reset.
     fn gained(&self, victim: &Victim, urgency: Urgency) -> u32 {
-        let state = self.read_state();
+        let state = self.tree.read_state();
         let slot = state.zones.slot(victim.zone);
         match urgency {
             Urgency::Ahead | Urgency::Normal | Urgency::Emergency => {
@@ -290,7 +363,7 @@ impl Furrow {
     /// Something lives in a victim, and no record leads to it: a mistake, or the rows cannot be read. It
     /// is searched; if even that has found nothing, it stays.
     fn miss_owners(&self, victim: &Victim) {
-        let mut state = self.write_accounts();
+        let mut state = self.tree.write_accounts();
         let slot = state.zones.slot_mut(victim.zone);
         let is_same = slot.resets == victim.resets && slot.owners_mark() == victim.mark;
         if !is_same || slot.live == 0 {
@@ -312,16 +385,16 @@ impl Furrow {
         (most, urgency): (u32, Urgency),
     ) -> Result<Option<Vec<Piece>>> {
         {
-            let state = self.read_state();
+            let state = self.tree.read_state();
             let is_same = state.zones.slot(victim.zone).resets == victim.resets;
             if !is_same || !state.zones.is_victim(victim.zone, urgency) {
                 return Ok(None);
             }
-            self.pin_zone(victim.zone);
+            self.drive.pins.pin_zone(state.locked(), victim.zone);
         }
         let batch = self.next_pieces(victim, most);
         if batch.is_err() {
-            self.unpin_zone(victim.zone);
+            self.drive.pins.unpin_zone(victim.zone);
         }
         batch.map(Some)
     }
@@ -334,7 +407,9 @@ impl Furrow {
             && victim.looks < looks_max
         {
             // Others may change something meanwhile: each piece is looked at again at the end.
-            let found = self.loaded_if_there(|| self.read_state().pieces_at(victim.zone, &record));
+            let found = self
+                .tree
+                .loaded_if_there(|| self.tree.read_state().pieces_at(victim.zone, &record));
             let pieces = match found {
                 Ok(pieces) => pieces.unwrap_or_default(),
                 Err(error @ FsError::Corrupt { .. }) => {
@@ -363,7 +438,7 @@ impl Furrow {
             Ok(read) => read,
             Err(error) => {
                 tracing::error!(zone = victim, %error, "reclaim cannot read a zone; it stays");
-                self.write_state().zones.slot_mut(victim).unreadable = true;
+                self.tree.write_state().zones.slot_mut(victim).unreadable = true;
                 return Ok(1);
             }
         };
@@ -376,7 +451,7 @@ impl Furrow {
         }
         // What lies together in a zone was written in a short time, or has a mean.
         let middle = batch.get(batch.len() / 2).map_or(0, |live| live.block);
-        let birth = self.read_state().zones.slot(victim).birth_of(middle);
+        let birth = self.tree.read_state().zones.slot(victim).birth_of(middle);
         let noted = if become_contiguous(batch) { Noted::InRows } else { Noted::InTables };
         if noted == Noted::InRows {
             sources.sort_unstable_by_key(|(live, _)| live.owner);
@@ -395,7 +470,8 @@ impl Furrow {
                 whole.blocks = (data.len() / BLOCK_BYTES) as u64 + rest;
                 whole.near = went.filter(|_| has(first));
             }
-            let placed = self.place_data(Purpose::Reclaim { birth, urgency }, whole, &data)?;
+            let placed =
+                self.writer.place_data(Purpose::Reclaim { birth, urgency }, whole, &data)?;
             if has(last) {
                 at.note_moved(placed.last().map(|last| last.zone));
             }
@@ -415,7 +491,7 @@ impl Furrow {
     ) -> (Division, impl Iterator<Item = &'b [(&'a Piece, &'a [u8])]>) {
         let blocks: u64 = sources.iter().map(|(live, _)| u64::from(live.blocks())).sum();
         let whole = Whole { blocks: blocks + rest, near: None };
-        let state = self.read_state();
+        let state = self.tree.read_state();
         let (wish, clock) = (Wish::Moved { birth }, state.totals.data_clock);
         let division = if !sources.iter().any(|(live, _)| state.fits_a_zone(live.owner)) {
             Division::Any
@@ -425,7 +501,7 @@ impl Furrow {
             Division::Runs
         };
         // What is shorter fills the ends of zones, wherever it is cut.
-        let run_min = self.layout().zone_blocks / RUN_SHARE;
+        let run_min = self.tree.layout().zone_blocks / RUN_SHARE;
         let is_long = move |live: &Piece| live.blocks() > run_min;
         let parts = sources.chunk_by(move |(left, _), (right, _)| {
             division != Division::Runs
@@ -463,7 +539,7 @@ impl Furrow {
                     used = 0;
                 }
             }
-            self.write_accounts().zones.settle(part.zone, part.blocks);
+            self.tree.write_accounts().zones.settle(part.zone, part.blocks);
         }
         outcome
     }
@@ -475,9 +551,11 @@ impl Furrow {
         to: ((u32, u32), Noted),
     ) -> Result<()> {
         let relocate = || {
-            let mut state = self.write_state();
-            let rows =
-                self.has_planted(PlantedBug::ForgetRelocation).then(|| state.changes.rows.clone());
+            let mut state = self.tree.write_state();
+            let rows = self
+                .tree
+                .has_planted(PlantedBug::ForgetRelocation)
+                .then(|| state.changes.rows.clone());
             state.relocate_piece(victim, copied, to)?;
             if let Some(rows) = rows {
                 state.changes.rows = rows;
@@ -485,7 +563,7 @@ impl Furrow {
             Ok(())
         };
         // What is not there any more stays behind.
-        self.loaded_if_there(relocate).map(drop)
+        self.tree.loaded_if_there(relocate).map(drop)
     }
 
     /// Reads blocks of a victim, which will be erased, neighbours at once: what a second look would
@@ -510,7 +588,7 @@ impl Furrow {
                 let block = at.block + index;
                 let live = run.iter().rfind(|live| live.block <= block);
                 let file = live.and_then(|live| match live.owner {
-                    Owner::Entry(ino, _) => Some(Named::new(self, ino)),
+                    Owner::Entry(ino, _) => Some(self.tree.name_of(ino)),
                     Owner::Extent(_) => None,
                 });
                 tracing::error!(
@@ -539,8 +617,24 @@ fn joined(placed: &[Placed]) -> Vec<Placed> {
     parts
 }
 
+impl Reclaimer {
+    /// Commits if zones in which nothing lives are needed, and resets one.
+    pub(super) fn free_emptied(&self) -> Result<()> {
+        let awaits = self
+            .tree
+            .space
+            .awaits_commit(&self.tree.read_state(), |zone| self.drive.pins.is_idle(zone));
+        if awaits {
+            self.log.commit(Ending::Record)?;
+            self.writer.reset_one();
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use crate::furrow::Furrow;
     use std::collections::BTreeSet;
 
     use zonal::crc32c;
@@ -555,7 +649,7 @@ mod tests {
     const BLOCKS: u64 = 1024;
 
     fn runs(fs: &Furrow) -> usize {
-        let state = fs.read_state();
+        let state = fs.tree.read_state();
         state.inodes.values().filter_map(|inode| inode.file().ok()).map(|file| file.map.len()).sum()
     }
 
@@ -566,7 +660,7 @@ mod tests {
         let new = NewInode { kind: FileKind::Regular, perm: 0o600, rdev: 0, target: b"" };
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         fs.write(ino, 0, &vec![1; 60 * BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
-        let victim = fs.read_state().zones.streams.zones()[0].zone;
+        let victim = fs.tree.read_state().zones.streams.zones()[0].zone;
         for block in (0..60).step_by(2) {
             fs.write(ino, block * BLOCK_BYTES as u64, &[2; BLOCK_BYTES], WriteFlags::DIRECT)
                 .unwrap();
@@ -580,7 +674,7 @@ mod tests {
         };
         let pieces: Vec<Piece> = (0..30).map(|number| live(2 * number + 1)).collect();
         drive.clear();
-        let data = fs.read_live(victim, &pieces).unwrap();
+        let data = fs.reclaimer.read_live(victim, &pieces).unwrap();
         assert!(data.iter().all(|&byte| byte == 1));
         assert_eq!((drive.requests(), drive.rounds()), (30, 1));
     }
@@ -596,10 +690,10 @@ mod tests {
             let at = turn * 37 % 4000 * BLOCK_BYTES as u64;
             fs.write(ino, at, &[1; BLOCK_BYTES], WriteFlags::DIRECT).unwrap();
         }
-        let open = fs.read_state().zones.streams.zones().to_vec();
+        let open = fs.tree.read_state().zones.streams.zones().to_vec();
         for open in open {
-            fs.write_state().zones.seal(open.zone);
-            fs.finish_zone(open.zone);
+            fs.tree.write_state().zones.seal(open.zone);
+            fs.writer.finish_zone(open.zone);
         }
         // The records become rows, of all blocks.
         fs.sync().unwrap();
@@ -613,7 +707,7 @@ mod tests {
 
     /// How many records of the victim that waits were looked at.
     fn looks(fs: &Furrow) -> Option<u64> {
-        let victim = fs.steps.underway.take(|_| Use::Now)?;
+        let victim = fs.reclaimer.underway.take(|_| Use::Now)?;
         let looks = victim.looks;
         victim.put_back();
         Some(looks)
@@ -623,7 +717,7 @@ mod tests {
     fn a_step_looks_at_few_records_though_nearly_all_are_of_dead_blocks() {
         let fs = nearly_dead();
         let (mut steps, mut seen) = (0, 0);
-        while fs.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap() > 0 {
+        while fs.reclaimer.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap() > 0 {
             steps += 1;
             if let Some(looks) = looks(&fs) {
                 assert!(looks - seen <= 2 * LOOKS_MAX, "{seen} to {looks} in a step");
@@ -636,10 +730,10 @@ mod tests {
     #[test]
     fn a_victim_that_was_begun_is_gone_on_with_though_others_look_for_failed_zones_meanwhile() {
         let fs = nearly_dead();
-        assert_eq!(fs.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap(), 1);
+        assert_eq!(fs.reclaimer.reclaim_some(STEP_BLOCKS, Urgency::Normal).unwrap(), 1);
         let before = looks(&fs);
         assert!(before.is_some());
-        assert_eq!(fs.reclaim_some(STEP_BLOCKS, Urgency::Rescue).unwrap(), 0);
+        assert_eq!(fs.reclaimer.reclaim_some(STEP_BLOCKS, Urgency::Rescue).unwrap(), 0);
         assert_eq!(looks(&fs), before);
     }
 
@@ -663,14 +757,14 @@ mod tests {
         fs.sync().unwrap();
         let before = runs(&fs);
         assert!(before > 900, "{before} extents");
-        let open = fs.read_state().zones.streams.zones().to_vec();
+        let open = fs.tree.read_state().zones.streams.zones().to_vec();
         for open in open {
-            fs.write_state().zones.seal(open.zone);
-            fs.finish_zone(open.zone);
+            fs.tree.write_state().zones.seal(open.zone);
+            fs.writer.finish_zone(open.zone);
         }
         let none = BTreeSet::new();
-        while fs.read_state().zones.find_victim(0, Urgency::Emergency, &none).is_some() {
-            let moved = fs.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
+        while fs.tree.read_state().zones.find_victim(0, Urgency::Emergency, &none).is_some() {
+            let moved = fs.reclaimer.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
             assert!(moved > 0);
             fs.sync().unwrap();
         }

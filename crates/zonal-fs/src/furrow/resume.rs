@@ -2,9 +2,12 @@
 //! files, gives the journal a clean end, and empties zones in which nothing lives. It writes no
 //! rows again, except those that have a bad copy.
 
+use super::log::Log;
+use super::reap::Truncator;
+use super::tree::Tree;
+use super::writer::Writer;
 use zonal::{Zone, ZoneCond};
 
-use super::Furrow;
 use super::alloc::Role;
 use super::committer::Ending;
 use super::format::{Address, blocks_for};
@@ -61,26 +64,35 @@ fn journal_is_whole(drive: &Drive, loaded: &Loaded) -> bool {
         })
 }
 
-impl Furrow {
+/// Makes a file system that was read ready for writing.
+pub(super) struct Recovery<'a> {
+    pub(super) drive: &'a Drive,
+    pub(super) tree: &'a Tree,
+    pub(super) writer: &'a Writer,
+    pub(super) log: &'a Log,
+    pub(super) truncator: &'a Truncator,
+}
+
+impl Recovery<'_> {
     /// Makes the drive ready for writing.
     pub(super) fn finish_recovery(&self, loaded: &mut RecoveryFacts) -> Result<()> {
         // What was read may be in a cache of the drive, if only the process before has ended.
         self.drive.flush()?;
-        self.lock_committer().superlog.empty_others(&self.drive);
+        self.log.lock_committer().superlog.empty_others(&self.drive);
         let whole =
-            loaded.journal_is_whole || self.has_planted(PlantedBug::ContinueBehindTornRecord);
-        if self.layout().few_active_zones {
+            loaded.journal_is_whole || self.tree.has_planted(PlantedBug::ContinueBehindTornRecord);
+        if self.tree.layout().few_active_zones {
             self.settle_superblocks(loaded)?;
         }
         if !whole {
             self.free_active_zone(loaded);
-            self.lock_committer().void_rest(&self.drive)?;
+            self.log.lock_committer().void_rest(&self.drive)?;
         }
         let mut unfinished;
         {
-            let mut state = self.write_state();
+            let mut state = self.tree.write_state();
             unfinished = self.settle_zones(&mut state, &loaded.zones);
-            if self.layout().few_active_zones {
+            if self.tree.layout().few_active_zones {
                 self.finish_metadata(&state, loaded);
                 // Another pair of the journal needs them.
                 unfinished.drain(..).for_each(|zone| self.drive.finish(zone));
@@ -95,29 +107,30 @@ impl Furrow {
                 emptied.into_iter().partition(|&zone| is_active(zone));
             // Active zones are few, and each is needed; the others can wait until after the mount.
             for zone in active {
-                self.reset_zone(zone);
+                self.writer.reset_zone(zone);
             }
-            self.write_accounts().zones.allow_resets(&others);
+            self.tree.write_accounts().zones.allow_resets(&others);
         }
-        if !self.has_planted(PlantedBug::ForgetOrphans) {
+        if !self.tree.has_planted(PlantedBug::ForgetOrphans) {
             self.reap_orphans();
         }
         if let Some((zones, next)) = loaded.open_pair {
-            let mut pairs = self.pairs.lock().expect("no holder panicked");
+            let mut pairs = self.log.pairs.lock().expect("no holder panicked");
             pairs.open = super::table::pairs::resume(&self.drive, zones, next);
         }
         if !(whole && loaded.copies_are_whole) {
-            let mut committer = self.lock_committer();
+            let mut committer = self.log.lock_committer();
             if !whole {
                 // The next batch would be behind a torn one, or in one copy only.
                 committer.journal.failed = [true; 2];
             }
             // Rows that were made anew are not durable yet: until then the table keeps what it has
             // of them.
-            let outcome = if self.view.has_unwritten() || self.has_zones_to_recover_again() {
-                self.name_journal(&mut committer)
+            let outcome = if self.tree.view.has_unwritten() || self.log.has_zones_to_recover_again()
+            {
+                self.log.name_journal(&mut committer)
             } else {
-                self.begin_journal_again(&mut committer)
+                self.log.begin_journal_again(&mut committer)
             };
             match outcome {
                 Err(FsError::NoSpace) if whole => {
@@ -127,34 +140,34 @@ impl Furrow {
                 outcome => outcome?,
             }
         }
-        if self.lacks_metadata_zones() && !self.view.has_unwritten() {
-            self.compact(Pace::All);
+        if self.log.lacks_metadata_zones() && !self.tree.view.has_unwritten() {
+            self.log.compact(Pace::All);
         }
         for zone in unfinished {
             self.drive.finish(zone);
         }
-        if self.view.has_unwritten() {
+        if self.tree.view.has_unwritten() {
             // Rows that were lost have been made anew. Not before they are durable may the table go on
             // without those.
-            self.write_state().mark(RowKind::Totals, 0, 0);
-            self.commit(Ending::Record)?;
+            self.tree.write_state().mark(RowKind::Totals, 0, 0);
+            self.log.commit(Ending::Record)?;
         }
         if !loaded.copies_are_whole {
             // What has one good copy gets another.
-            self.compact(Pace::All);
+            self.log.compact(Pace::All);
         }
-        self.commit(Ending::Record)
+        self.log.commit(Ending::Record)
     }
 
     /// Begins to remove what was deleted. Most of it goes in the background.
     fn reap_orphans(&self) {
         {
-            let mut state = self.write_state();
+            let mut state = self.tree.write_state();
             let orphans = std::mem::take(&mut state.unlinked);
             state.reaping.extend(orphans);
         }
         for _ in 0..ORPHANS_AT_MOUNT {
-            if !self.reap_one() {
+            if !self.truncator.reap_one() {
                 break;
             }
         }
@@ -166,7 +179,7 @@ impl Furrow {
     fn settle_superblocks(&self, loaded: &mut RecoveryFacts) -> Result<()> {
         for zone in loaded.zones.iter_mut().filter(|zone| zone.cond.is_active()) {
             let number = zone.id.get();
-            if !self.layout().is_superblock(number) {
+            if !self.tree.layout().is_superblock(number) {
                 continue;
             }
             if loaded.superblock_zones.contains(&number) {
@@ -184,14 +197,15 @@ impl Furrow {
     /// that could make it count: where a batch lacks data, zones of the journal, which has all of the batch; else
     /// any others, those of data last.
     fn free_active_zone(&self, loaded: &mut RecoveryFacts) {
-        let geometry = &self.layout().geometry;
+        let geometry = &self.tree.layout().geometry;
         let limit = geometry.max_active().into_iter().chain(geometry.max_open()).min();
         let active = loaded.zones.iter().filter(|zone| zone.cond.is_active());
         let mut active: Vec<u32> = active.map(|zone| zone.id.get()).collect();
-        let takes_one = !self.layout().is_conventional(self.layout().superblock_pairs[0][0]);
+        let takes_one =
+            !self.tree.layout().is_conventional(self.tree.layout().superblock_pairs[0][0]);
         let Some(limit) = limit.filter(|_| takes_one) else { return };
-        let journal: Vec<u32> = self.lock_committer().journal.zones().collect();
-        let state = self.read_state();
+        let journal: Vec<u32> = self.log.lock_committer().journal.zones().collect();
+        let state = self.tree.read_state();
         active.sort_by_key(|&zone| {
             let may_go = journal.contains(&zone) == loaded.is_refused;
             (!may_go, state.zones.slot(zone).live > 0)
@@ -221,7 +235,7 @@ impl Furrow {
         let mut unfinished = Vec::new();
         for zone in zones {
             let number = zone.id.get();
-            let layout = self.layout();
+            let layout = self.tree.layout();
             match state.zones.slot(number).role {
                 Role::Sealed => {}
                 Role::Free if layout.is_conventional(number) => {

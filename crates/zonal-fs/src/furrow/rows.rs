@@ -321,20 +321,20 @@ mod tests {
             fs.create(&Caller::ROOT, Ino::ROOT, b"home", &home).unwrap();
             for _ in 0..10 {
                 change_some(&fs, &mut dice, 200);
-                fs.write_back_all().unwrap();
-                fs.write_state().freeze();
-                let (expected, rest) = fs.read_state().frozen_rows(Key::MIN, usize::MAX);
+                fs.writer.write_back_all().unwrap();
+                fs.tree.write_state().freeze();
+                let (expected, rest) = fs.tree.read_state().frozen_rows(Key::MIN, usize::MAX);
                 assert!(rest.is_none());
                 let (mut rows, mut next) = (Vec::new(), Some(Key::MIN));
                 while let Some(from) = next {
-                    let (more, rest) = fs.read_state().frozen_rows(from, 7);
+                    let (more, rest) = fs.tree.read_state().frozen_rows(from, 7);
                     rows.extend(more);
                     next = rest;
                     change_some(&fs, &mut dice, 5);
                 }
                 assert_eq!(rows, expected, "seed {seed}");
                 // They go with the next batch, since none has written them.
-                let mut state = fs.write_state();
+                let mut state = fs.tree.write_state();
                 let taken = state.committing.clone();
                 state.changes.rows.extend(taken);
                 state.thaw();

@@ -6,9 +6,9 @@
 //! before a row changes is a hint like any other. Rows that are lost are passed over: zones with blocks of
 //! theirs are not emptied then.
 
+use super::reclaim::Reclaimer;
 use std::collections::BTreeMap;
 
-use super::Furrow;
 use super::alloc::{Listed, Role, Zones};
 use super::format::Address;
 use super::format::owners::OwnerRecord;
@@ -96,22 +96,22 @@ impl Zones {
     }
 }
 
-impl Furrow {
+impl Reclaimer {
     /// Reads some rows of the search, and says whether there are more to read.
     pub(super) fn search_some(&self) -> Result<bool> {
         let mut current = self.searching.lock().expect("no holder panicked");
         let mut search = match current.take() {
             Some(search) => search,
             None => {
-                let Some(search) = Search::new(&self.read_state()) else { return Ok(false) };
+                let Some(search) = Search::new(&self.tree.read_state()) else { return Ok(false) };
                 tracing::info!(zones = search.zones.len(), "the owners of blocks are searched");
                 search
             }
         };
-        let found = match self.rows(search.next, END, ROWS_AT_ONCE) {
+        let found = match self.tree.rows(search.next, END, ROWS_AT_ONCE) {
             Ok(found) => found,
             Err(error) => {
-                let past = self.view.past_lost(&self.drive, (search.next, END));
+                let past = self.tree.view.past_lost(&self.drive, (search.next, END));
                 search.next = past.unwrap_or(search.next);
                 // It goes on there the next time.
                 *current = Some(search);
@@ -129,7 +129,7 @@ impl Furrow {
             *current = Some(search);
             return Ok(true);
         }
-        search.end(&mut self.write_accounts());
+        search.end(&mut self.tree.write_accounts());
         Ok(false)
     }
 
@@ -143,6 +143,7 @@ impl Furrow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::Furrow;
     use crate::furrow::alloc::Urgency;
     use crate::furrow::sample::formatted;
     use crate::furrow::{Access, DataCheck, MountOptions, check};
@@ -169,7 +170,7 @@ mod tests {
 
     /// Zones in which something lives: their number, whether they are written, whether they are listed.
     fn zones(fs: &Furrow) -> Vec<(u32, bool, Listed)> {
-        let state = fs.read_state();
+        let state = fs.tree.read_state();
         let zones = state.zones.ids().map(|zone| (zone, state.zones.slot(zone)));
         let zones = zones.filter(|(_, slot)| slot.live > 0);
         zones.map(|(zone, slot)| (zone, matches!(slot.role, Role::Open(_)), slot.listed)).collect()
@@ -182,15 +183,15 @@ mod tests {
 
     /// Empties a zone whatever there is to win by it.
     fn empty(fs: &Furrow, zone: u32) {
-        fs.write_state().zones.seal(zone);
+        fs.tree.write_state().zones.seal(zone);
         for _ in 0..100 {
-            if fs.read_state().zones.slot(zone).live == 0 {
+            if fs.tree.read_state().zones.slot(zone).live == 0 {
                 return;
             }
-            fs.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
+            fs.reclaimer.reclaim_some(u32::MAX, Urgency::Emergency).unwrap();
             fs.sync().unwrap();
         }
-        panic!("{} blocks stay in zone {zone}", fs.read_state().zones.slot(zone).live);
+        panic!("{} blocks stay in zone {zone}", fs.tree.read_state().zones.slot(zone).live);
     }
 
     #[test]
@@ -201,21 +202,21 @@ mod tests {
         write(&fs, file, 0, 2 * ZONE_BLOCKS - 10, 1);
         fs.sync().unwrap();
         let full = zones(&fs)[0].0;
-        let rows = fs.owner_rows(full).unwrap();
+        let rows = fs.tree.owner_rows(full).unwrap();
         assert_eq!(rows.len(), 1, "written in order: {rows:?}");
         let open = zones(&fs).into_iter().find(|(_, is_open, _)| *is_open).unwrap().0;
-        assert_eq!(fs.owner_rows(open).unwrap(), [], "in memory");
+        assert_eq!(fs.tree.owner_rows(open).unwrap(), [], "in memory");
         fs.shutdown().unwrap();
         drop(fs);
         assert_clean(&drive);
         let fs = mount(&drive, &clock);
-        assert_eq!(fs.owner_rows(open).unwrap().len(), 1);
+        assert_eq!(fs.tree.owner_rows(open).unwrap().len(), 1);
         assert!(zones(&fs).iter().all(|(_, _, listed)| *listed == Listed::Yes));
         // What comes later becomes further rows.
         write(&fs, file, 2 * ZONE_BLOCKS, 1, 2);
         fs.copy_range((file, 0), (create(&fs, "copy"), 0), 3 * BLOCK, WriteFlags::empty()).unwrap();
         fs.sync().unwrap();
-        assert_eq!(fs.owner_rows(full).unwrap().len(), 2, "and the shared extent");
+        assert_eq!(fs.tree.owner_rows(full).unwrap().len(), 2, "and the shared extent");
         drop(fs);
         assert_clean(&drive);
     }
@@ -225,15 +226,15 @@ mod tests {
         let (drive, clock) = formatted(32, ZONE_BLOCKS);
         let fs = mount(&drive, &clock);
         let file = create(&fs, "file");
-        let bytes = fs.read_state().totals.row_bytes;
+        let bytes = fs.tree.read_state().totals.row_bytes;
         write(&fs, file, 0, 3 * ZONE_BLOCKS, 1);
         fs.sync().unwrap();
         let zone = zones(&fs)[0].0;
-        assert!(!fs.owner_rows(zone).unwrap().is_empty());
+        assert!(!fs.tree.owner_rows(zone).unwrap().is_empty());
         fs.fallocate(file, crate::vfs::Allocate::Punch, 0, 3 * ZONE_BLOCKS * BLOCK).unwrap();
         fs.sync().unwrap();
-        assert_eq!(fs.owner_rows(zone).unwrap(), []);
-        assert_eq!(fs.read_state().totals.row_bytes, bytes);
+        assert_eq!(fs.tree.owner_rows(zone).unwrap(), []);
+        assert_eq!(fs.tree.read_state().totals.row_bytes, bytes);
         drop(fs);
         assert_clean(&drive);
     }
@@ -253,8 +254,8 @@ mod tests {
         let [(zone, is_open, listed)] = zones(&fs)[..] else { panic!("one zone") };
         assert_eq!((is_open, listed), (true, Listed::No));
         (20..30).for_each(|block| write(&fs, file, block * 3, 1, 1));
-        fs.write_state().zones.seal(zone);
-        let is_victim = |fs: &Furrow| fs.read_state().zones.is_victim(zone, Urgency::Normal);
+        fs.tree.write_state().zones.seal(zone);
+        let is_victim = |fs: &Furrow| fs.tree.read_state().zones.is_victim(zone, Urgency::Normal);
         assert!(!is_victim(&fs), "not before the search");
         empty(&fs, zone);
         let mut data = [0; 4096];
@@ -275,7 +276,8 @@ mod tests {
         let file = create(&fs, "file");
         write(&fs, file, 0, 20, 1);
         let zone = zones(&fs)[0].0;
-        fs.write_state().zones.slot_mut(zone).records = crate::furrow::records::Records::default();
+        fs.tree.write_state().zones.slot_mut(zone).records =
+            crate::furrow::records::Records::default();
         fs.sync().unwrap();
         empty(&fs, zone);
         fs.sync().unwrap();

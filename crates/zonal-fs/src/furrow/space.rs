@@ -152,7 +152,8 @@ impl Space {
     /// zones than were planned for its rows, others have taken what is free, and reclaim gives it
     /// back.
     pub(super) fn lacks_zones_for_rows(&self, state: &State) -> bool {
-        let least = if self.has_zones_beyond_plan(state) { SPARE_ZONES_MIN } else { RECOVERY_ZONES };
+        let least =
+            if self.has_zones_beyond_plan(state) { SPARE_ZONES_MIN } else { RECOVERY_ZONES };
         state.zones.takeable_for_metadata() < least
     }
 
@@ -307,14 +308,15 @@ mod tests {
     fn reclaim_keeps_a_zones_worth_of_room_where_only_users_have_zones_open() {
         let (drive, clock) = formatted(64, 64);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
-        let zones = &mut fs.write_state().zones;
+        let zones = &mut fs.tree.write_state().zones;
         let grant = |zones: &mut Zones, blocks| {
             let wish = Wish::New(Target::Class(1));
             let none = Kept { for_metadata: 0, others: 0 };
             zones.grant((wish, Whole::default()), (blocks, none), 5).unwrap()
         };
-        let rooms =
-            |zones: &Zones| (zones.free_blocks(), zones.room_of_users(), room_of_writers(zones, 0, 0));
+        let rooms = |zones: &Zones| {
+            (zones.free_blocks(), zones.room_of_users(), room_of_writers(zones, 0, 0))
+        };
         while zones.free_blocks() > 64 {
             grant(zones, 64);
         }

@@ -31,7 +31,7 @@ use super::place::{ExtentId, MapEntry};
 use super::planted::{Planted, PlantedBug};
 use super::shared::SharedExtents;
 use super::small::SmallMap;
-use super::sync::Mutex;
+use super::sync::{Locked, Mutex};
 use super::table::key::{Key, RowKind};
 use super::table::memtable::Value;
 use super::xattrs::Xattrs;
@@ -386,6 +386,11 @@ impl State {
             next_extent: 1,
             next_dirty: 1,
         }
+    }
+
+    /// Says that the state is locked: nobody has it otherwise.
+    pub(super) const fn locked(&self) -> Locked<'_> {
+        Locked::of(self)
     }
 
     /// Takes what has changed since the last call, with the sums that go with it.

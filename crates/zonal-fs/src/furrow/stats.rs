@@ -279,7 +279,7 @@ pub struct ZoneUse {
 impl Furrow {
     /// Counters since mount, and how many zones are used for what.
     pub fn stats(&self) -> Stats {
-        let (counts, cache) = (&self.drive.counts, self.view.cache_counts());
+        let (counts, cache) = (&self.drive.counts, self.tree.view.cache_counts());
         let (waits, wait_ns, wait_ns_max) = self.meters.waits();
         let mut stats = Stats {
             user_bytes: counts.user_bytes.load(Ordering::Relaxed),
@@ -290,17 +290,17 @@ impl Furrow {
             blocks_moved_wrong: counts.blocks_moved_wrong.load(Ordering::Relaxed),
             flushes: counts.flushes.load(Ordering::Relaxed),
             resets: counts.resets.load(Ordering::Relaxed),
-            batches: self.durable_batch.load(Ordering::Relaxed),
+            batches: self.log.durable_batch.load(Ordering::Relaxed),
             cache_bytes: cache.bytes,
             cache_hits: cache.hits,
             cache_misses: cache.misses,
-            leaves_lost: self.view.lost_count(),
+            leaves_lost: self.tree.view.lost_count(),
             waits,
             wait_ns,
             wait_ns_max,
             ..Stats::default()
         };
-        let state = self.read_state();
+        let state = self.tree.read_state();
         stats.held_bytes = state.held_bytes as u64;
         stats.open_zones_max = state.zones.streams.budget().open as u64;
         for slot in &state.zones.slots {
@@ -329,7 +329,7 @@ impl Furrow {
             minute,
             ..Live::default()
         };
-        let state = self.read_state();
+        let state = self.tree.read_state();
         live.blocks.capacity = state.zones.usable();
         for (zone, slot) in state.zones.ids().zip(&state.zones.slots) {
             live.add(zone, slot);
@@ -347,17 +347,17 @@ impl Furrow {
             (victim.capacity, victim.used) = (slot.capacity, slot.live);
         }
         live.victims = victims;
-        let (totals, room) = (&state.totals, self.space.writer_room(&state));
+        let (totals, room) = (&state.totals, self.tree.space.writer_room(&state));
         live.reservations = Reservations {
             pending: totals.pending,
             growing: totals.reserved,
             preallocated: totals.preallocated,
             room: room.blocks.saturating_sub(totals.pending),
             low_mark: room.low_mark,
-            waiting: self.short_of_room.load(Ordering::Relaxed).into(),
+            waiting: self.throttle.waiting().into(),
         };
         let blocks = &mut live.blocks;
-        blocks.available = self.space.free_blocks(&state);
+        blocks.available = self.tree.space.free_blocks(&state);
         blocks.reserved = (blocks.free + blocks.reclaimable).saturating_sub(blocks.available);
         live
     }
@@ -365,7 +365,7 @@ impl Furrow {
     /// What zones are used for, up to `count` of them from `first` on.
     pub fn zone_uses(&self, first: usize, count: usize) -> Vec<ZoneUse> {
         let victims = self.meters.victims();
-        let state = self.read_state();
+        let state = self.tree.read_state();
         let classes: BTreeMap<u32, u8> = state
             .zones
             .streams
@@ -488,7 +488,7 @@ mod tests {
         let live = fs.live();
         let Blocks { capacity, used, in_flight, reclaimable, free, metadata, .. } = live.blocks;
         assert_eq!(used + in_flight + reclaimable + free + metadata, capacity, "{live:?}");
-        assert_eq!(used, fs.read_state().totals.live);
+        assert_eq!(used, fs.tree.read_state().totals.live);
         assert_eq!(live.blocks.available, fs.statfs().unwrap().blocks_free);
         assert_eq!(live.used_tenths.iter().sum::<u64>(), fs.stats().zones_sealed);
         let stats = fs.stats();
@@ -583,7 +583,7 @@ mod tests {
         fs.tick().unwrap();
         let before = assert_sums(&fs);
         assert_eq!(before.reclaimed.ratio(), None);
-        while fs.make_room().is_ok() && fs.live().reclaimed.victims < 2 {
+        while fs.reclaimer.make_room().is_ok() && fs.live().reclaimed.victims < 2 {
             assert_sums(&fs);
         }
         let live = assert_sums(&fs);

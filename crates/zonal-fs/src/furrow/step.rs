@@ -5,30 +5,20 @@
 //! a mount or of a volume, through `tick`, or a test. A step is short, and holds locks that readers
 //! and writers need only for a part of it.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use super::log::Log;
+use super::reap::Truncator;
+use super::reclaim::Reclaimer;
+use super::tree::Tree;
+use super::writer::Writer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Furrow;
 use super::alloc::{Role, Urgency};
 use super::committer::Ending;
-use super::format::BLOCK_BYTES;
 use super::reclaim::COPY_BLOCKS;
-use super::sync::{Mutex, MutexGuard};
-use super::victims::Underway;
 use crate::FsError;
-use crate::vfs::{Result, Wake};
-
-/// Changed rows from which a commit is due at once: what they belong to stays in memory until then.
-pub(super) const CHANGES_MAX: usize = 1 << 16;
-
-/// Bytes of changed rows from which a commit is due at once, or a quarter of a zone.
-const BATCH_BYTES: usize = 4 << 20;
-
-/// Times of that from which a change does not leave the commit to the worker.
-const BATCHES_MAX: usize = 4;
-
-/// Where room runs low, batches are so much smaller: writers may have to wait for the next commit.
-const LOW_SHARE: usize = 8;
+use crate::vfs::Result;
 
 /// Rounds of steps in one tick. A mount that is to end waits for the tick that runs: so it is short.
 const ROUNDS: usize = 64;
@@ -72,66 +62,60 @@ pub enum StepProgress {
     Wait,
 }
 
-/// Whether what has changed is to be committed because it is much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BatchDue {
-    /// Not yet.
-    No,
-    /// By the worker.
-    Worker,
-    /// By the thread that finds it due.
-    Now,
-}
-
-/// What the work in the background needs beside the state.
-#[derive(Default)]
-pub(super) struct Steps {
-    /// One resets at a time. Taken before the state.
-    resetting: Mutex<()>,
-    /// How a worker hears of work.
-    wake: OnceLock<Wake>,
-    /// It was told, and has not come yet.
-    is_woken: AtomicBool,
+/// Does the work that changes leave behind, in steps.
+pub(super) struct Worker {
+    tree: Arc<Tree>,
+    writer: Arc<Writer>,
+    log: Arc<Log>,
+    truncator: Arc<Truncator>,
+    reclaimer: Arc<Reclaimer>,
     /// Nothing is moved in the background.
-    reclaim_is_paused: AtomicBool,
-    /// What writers have to pay, in 256ths of a block that is moved, and have not yet.
-    pub(super) owed: AtomicU64,
-    /// What reclaim is at.
-    pub(super) underway: Underway,
+    is_paused: AtomicBool,
 }
 
-impl Furrow {
+impl Worker {
+    pub(super) fn new(truncator: Arc<Truncator>, reclaimer: Arc<Reclaimer>) -> Self {
+        Self {
+            tree: Arc::clone(&reclaimer.tree),
+            writer: Arc::clone(&reclaimer.writer),
+            log: Arc::clone(&reclaimer.log),
+            truncator,
+            reclaimer,
+            is_paused: AtomicBool::new(false),
+        }
+    }
+
     /// Does a step of some work.
-    pub fn step(&self, work: Work) -> Result<StepProgress> {
-        if self.is_read_only() {
+    pub(super) fn step(&self, work: Work) -> Result<StepProgress> {
+        if self.tree.is_read_only() {
             return Ok(StepProgress::Idle);
         }
         match work {
             Work::Commit => self.commit_step(),
             Work::Reset => {
-                self.reset_one();
-                self.wipe_some();
-                let zones = &self.read_state().zones;
+                self.writer.reset_one();
+                self.log.wipe_some();
+                let zones = &self.tree.read_state().zones;
                 let more = zones.reset_count() > 0 || zones.next_wipe().is_some();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Reap => {
-                self.reap_one();
-                let more = !self.read_state().reaping.is_empty();
+                self.truncator.reap_one();
+                let more = !self.tree.read_state().reaping.is_empty();
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Owners => {
-                let more = self.list_owners(Ending::Record);
+                let more = self.tree.list_owners(Ending::Record);
                 Ok(if more { StepProgress::More } else { StepProgress::Idle })
             }
             Work::Reclaim => self.reclaim_step(),
-            Work::Compact => self.compact_step(),
+            Work::Compact => self.log.compact_step(),
         }
     }
 
     /// The work of a tick: what is due, and of the rest as much as is short.
     pub(super) fn run_steps(&self) -> Result<()> {
-        self.steps.is_woken.store(false, Ordering::Release);
+        self.tree.bell.has_come();
         let mut committed = Ok(StepProgress::Idle);
         let mut reclaims = RECLAIMS;
         for _ in 0..ROUNDS {
@@ -155,71 +139,17 @@ impl Furrow {
                 return committed.map(drop);
             }
         }
-        self.wake_worker();
+        self.tree.bell.wake_worker();
         committed.map(drop)
-    }
-
-    /// Sets how a worker hears of work.
-    pub(super) fn set_wake(&self, wake: Wake) {
-        let first = self.steps.wake.set(wake);
-        assert!(first.is_ok(), "a file system has one worker");
-    }
-
-    /// Whether somebody does work in the background.
-    pub(super) fn has_worker(&self) -> bool {
-        self.steps.wake.get().is_some()
-    }
-
-    /// Tells the worker, if there is one, that there is work.
-    pub(super) fn wake_worker(&self) {
-        if let Some(wake) = self.steps.wake.get()
-            && !self.steps.is_woken.swap(true, Ordering::AcqRel)
-        {
-            wake();
-        }
-    }
-
-    /// Bytes of changed rows from which a commit is due.
-    fn batch_bytes(&self) -> usize {
-        BATCH_BYTES.min(self.layout().zone_blocks as usize * BLOCK_BYTES / 4)
-    }
-
-    /// Whether so many bytes of changed rows are to be committed.
-    pub(super) fn batch_due(&self, bytes: usize) -> BatchDue {
-        let limit = self.batch_bytes();
-        if bytes <= limit {
-            BatchDue::No
-        } else if self.has_worker() && bytes <= BATCHES_MAX * limit {
-            BatchDue::Worker
-        } else {
-            BatchDue::Now
-        }
     }
 
     /// Commits if it is due.
     fn commit_step(&self) -> Result<StepProgress> {
-        if !self.is_commit_due() {
+        if !self.log.is_commit_due() {
             return Ok(StepProgress::Wait);
         }
-        self.commit(Ending::Record)?;
+        self.log.commit(Ending::Record)?;
         Ok(StepProgress::Idle)
-    }
-
-    /// Whether the last commit is old enough, or much has changed since, or something waits for the next.
-    pub(super) fn is_commit_due(&self) -> bool {
-        let last = self.last_commit_ns.load(Ordering::Acquire);
-        let age_ns = self.clock.monotonic_ns().saturating_sub(last);
-        let is_old = u128::from(age_ns) >= self.options.commit_age().as_nanos();
-        if is_old || self.is_held_by_changes() {
-            return true;
-        }
-        let state = self.read_state();
-        let room = self.space.writer_room(&state);
-        let is_low = room.blocks < 2 * room.low_mark;
-        let share = if is_low { LOW_SHARE } else { 1 };
-        let (rows, bytes) = (state.changed_count(), state.changes.bytes);
-        let is_large = rows * share >= CHANGES_MAX || bytes * share > self.batch_bytes();
-        is_large || self.space.awaits_commit(&state, |zone| self.is_idle(zone))
     }
 
     /// Moves a little while nobody waits, so that writers find room.
@@ -228,8 +158,8 @@ impl Furrow {
             return Ok(StepProgress::Idle);
         }
         let (urgency, searches) = {
-            let state = self.read_state();
-            let is_low = state.zones.free_blocks() < 2 * self.space.low_mark(&state);
+            let state = self.tree.read_state();
+            let is_low = state.zones.free_blocks() < 2 * self.tree.space.low_mark(&state);
             let (urgency, role) = if is_low {
                 (Urgency::Normal, Role::Sealed)
             } else {
@@ -238,105 +168,88 @@ impl Furrow {
             (urgency, state.zones.await_search(role))
         };
         if searches {
-            self.search_some()?;
+            self.reclaimer.search_some()?;
         }
-        let moved = self.reclaim_some(COPY_BLOCKS, urgency)?;
-        self.free_emptied()?;
+        let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, urgency)?;
+        self.reclaimer.free_emptied()?;
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 
     /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up to a
     /// mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is worth it.
-    pub fn reclaim_ahead(&self) -> Result<StepProgress> {
-        if self.is_read_only() {
+    pub(super) fn reclaim_ahead(&self) -> Result<StepProgress> {
+        if self.tree.is_read_only() {
             return Err(FsError::ReadOnly);
         }
-        if self.reset_one() {
+        if self.writer.reset_one() {
             return Ok(StepProgress::More);
         }
         let (is_emptied, searches) = {
-            let zones = &self.read_state().zones;
+            let zones = &self.tree.read_state().zones;
             (zones.has_emptied(), zones.await_search(Role::Sealed))
         };
         if is_emptied {
-            self.commit(Ending::Record)?;
+            self.log.commit(Ending::Record)?;
             return Ok(StepProgress::More);
         }
         if searches {
-            self.search_some()?;
+            self.reclaimer.search_some()?;
         }
-        let moved = self.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
+        let moved = self.reclaimer.reclaim_some(COPY_BLOCKS, Urgency::Ahead)?;
         Ok(if moved > 0 || searches { StepProgress::More } else { StepProgress::Idle })
     }
 
     /// From now on nothing is moved in the background; writers that find little room reclaim as before.
     /// Until it is resumed, or until the end of the mount.
+    pub(super) fn pause_reclaim(&self) {
+        self.is_paused.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a pause.
+    pub(super) fn resume_reclaim(&self) {
+        self.is_paused.store(false, Ordering::Relaxed);
+        self.tree.bell.wake_worker();
+    }
+
+    /// Whether nothing is moved in the background.
+    pub(super) fn is_reclaim_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Relaxed)
+    }
+}
+
+impl Furrow {
+    /// Does a step of some work.
+    pub fn step(&self, work: Work) -> Result<StepProgress> {
+        self.worker.step(work)
+    }
+
+    /// A step of reclaim ahead of need: resets a zone, or commits what makes one empty, or moves up to a
+    /// mebibyte out of the victim that is best by cost and benefit. `Idle` if no victim is worth it.
+    pub fn reclaim_ahead(&self) -> Result<StepProgress> {
+        self.worker.reclaim_ahead()
+    }
+
+    /// From now on nothing is moved in the background; writers that find little room reclaim as before.
+    /// Until it is resumed, or until the end of the mount.
     pub fn pause_reclaim(&self) {
-        self.steps.reclaim_is_paused.store(true, Ordering::Relaxed);
+        self.worker.pause_reclaim();
     }
 
     /// Ends a pause.
     pub fn resume_reclaim(&self) {
-        self.steps.reclaim_is_paused.store(false, Ordering::Relaxed);
-        self.wake_worker();
+        self.worker.resume_reclaim();
     }
 
     /// Whether nothing is moved in the background.
     pub fn is_reclaim_paused(&self) -> bool {
-        self.steps.reclaim_is_paused.load(Ordering::Relaxed)
-    }
-
-    /// Resets one of the zones that no durable row refers to any more (F3), and says whether there
-    /// was one. A writer short of free zones calls it too.
-    pub(super) fn reset_one(&self) -> bool {
-        let _turn = self.lock_resetting();
-        let Some(zone) = self.write_accounts().zones.next_reset() else { return false };
-        self.reset_zone(zone);
-        true
-    }
-
-    pub(super) fn lock_resetting(&self) -> MutexGuard<'_, ()> {
-        self.steps.resetting.lock().expect("no holder panicked")
-    }
-
-    /// The same for zones whose reset the drive has refused before; says whether the drive has
-    /// reset one.
-    pub(super) fn reset_again(&self) -> bool {
-        let _turn = self.lock_resetting();
-        self.write_accounts().zones.retry_resets();
-        loop {
-            let Some(zone) = self.write_accounts().zones.next_reset() else { return false };
-            if self.reset_zone(zone) {
-                return true;
-            }
-        }
-    }
-
-    /// Resets a zone in which nothing lives, and says whether the drive did.
-    pub(super) fn reset_zone(&self, zone: u32) -> bool {
-        let outcome = self.drive.reset(zone);
-        let cond = outcome.as_ref().err().and_then(|_| self.drive.cond(zone));
-        let mut state = self.write_accounts();
-        if state.zones.slot(zone).role != Role::PendingReset {
-            return false;
-        }
-        match outcome {
-            Ok(()) => {
-                state.zones.release(zone);
-                self.meters.victim_is_over(zone, self.layout().capacity(zone));
-                true
-            }
-            Err(error) => {
-                tracing::warn!(zone, %error, "a zone could not be reset; it is tried again");
-                state.zones.reset_refused(zone, cond);
-                false
-            }
-        }
+        self.worker.is_reclaim_paused()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::furrow::format::BLOCK_BYTES;
+    use crate::furrow::tree::CHANGES_MAX;
     use std::num::NonZeroU32;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
@@ -357,10 +270,10 @@ mod tests {
         fs.on_work(Arc::new(move || {
             counter.fetch_add(1, Ordering::Relaxed);
         }));
-        let changes = || fs.read_state().changes.rows.len();
+        let changes = || fs.tree.read_state().changes.rows.len();
         change_rows(&fs, CHANGES_MAX);
         assert_eq!(wakes.load(Ordering::Relaxed), 0);
-        drop(fs.write_state());
+        drop(fs.tree.write_state());
         assert_eq!(wakes.load(Ordering::Relaxed), 1);
         fs.tick().unwrap();
         assert_eq!(changes(), 0);
@@ -373,7 +286,7 @@ mod tests {
     /// Rows of inodes that are gone again.
     fn change_rows(fs: &Furrow, count: usize) {
         let inos = (1 << 40..).map(Ino::new).take(count);
-        let mut state = fs.write_state();
+        let mut state = fs.tree.write_state();
         state.removed.extend(inos.clone());
         state.changes.rows.extend(inos.map(|ino| Key::new(RowKind::Inode, ino.get(), 0)));
     }
@@ -390,7 +303,7 @@ mod tests {
             let file = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
             fs.sync().unwrap();
             let is_committed = || {
-                let state = fs.read_state();
+                let state = fs.tree.read_state();
                 state.changes.rows.is_empty() && state.buffered.is_empty()
             };
             // Half a second is between two ticks of a mount. Changes come at any time after a
@@ -420,13 +333,13 @@ mod tests {
         let (drive, clock) = formatted(64, 1024);
         let fs = Furrow::mount(drive, clock, MountOptions::default()).unwrap();
         fs.on_work(Arc::new(|| ()));
-        let limit = fs.layout().memtable_bytes;
+        let limit = fs.tree.layout().memtable_bytes;
         change_rows(&fs, limit * 3 / 2 / ROW_BYTES);
         fs.sync().unwrap();
-        assert!(fs.view.memtable_bytes() > limit, "it is to be written");
+        assert!(fs.tree.view.memtable_bytes() > limit, "it is to be written");
         change_rows(&fs, CHANGES_MAX);
         assert_eq!(fs.step(Work::Compact).unwrap(), StepProgress::More);
-        assert!(fs.read_state().changes.rows.is_empty());
+        assert!(fs.tree.read_state().changes.rows.is_empty());
     }
 
     #[test]
@@ -442,7 +355,7 @@ mod tests {
             let data = vec![7; 64 * BLOCK_BYTES];
             fs.write(file, 0, &data, WriteFlags::DIRECT).unwrap();
             let unlisted = || {
-                let zones = &fs.read_state().zones;
+                let zones = &fs.tree.read_state().zones;
                 let full = |zone: &u32| zones.slot(*zone).live == 64;
                 zones
                     .ids()

@@ -7,6 +7,17 @@
 #[cfg(not(feature = "testing"))]
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+/// A token: the state is locked as long as this lives.
+#[derive(Clone, Copy)]
+pub(super) struct Locked<'a>(std::marker::PhantomData<&'a ()>);
+
+impl<'a> Locked<'a> {
+    /// For the state alone, which is only had by a lock.
+    pub(super) const fn of<T>(_state: &'a T) -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
 #[cfg(feature = "testing")]
 mod scheduled;
 

@@ -3,17 +3,32 @@
 //! A wrong block may be wrong on the medium, or only in this transfer: a cable, a controller, a
 //! buffer. One read proves neither, which matters most to a caller that will erase the original.
 
+use super::planted::PlantedBug;
 use std::sync::atomic::Ordering;
+use zonal::ZoneId;
 
 use zonal::DeviceError;
 use zonal::crc32c;
 
 use super::format::{Address, BLOCK_BYTES};
 use super::io::Drive;
+use crate::FsError;
+use crate::vfs::Ino;
 
 /// How a block is read again: so many blocks before and after it with it, so that it is neither the
 /// same command nor the same place in memory.
 const AGAIN: [(u32, u32); 4] = [(0, 0), (1, 0), (0, 1), (0, 0)];
+
+/// Blocks to be read from a zone.
+#[derive(Clone, Debug)]
+pub(super) struct StoredBlocks {
+    pub(super) at: Address,
+    pub(super) crcs: Vec<u32>,
+    /// For whom, to name it when the checksum is wrong.
+    pub(super) ino: Ino,
+    /// File block of the first one.
+    pub(super) first: u64,
+}
 
 impl Drive {
     /// Reads whole blocks and returns the indices of those that are wrong however often they are
@@ -65,5 +80,38 @@ impl Drive {
                 None => false,
             }
         })
+    }
+
+    /// Reads and verifies whole blocks of a pinned zone.
+    pub(super) fn read_blocks(
+        &self,
+        source: &StoredBlocks,
+        buffer: &mut [u8],
+    ) -> crate::vfs::Result<()> {
+        self.read_sources(vec![(source, buffer)])
+    }
+
+    /// Reads whole blocks of pinned zones side by side, and verifies them.
+    pub(super) fn read_sources(
+        &self,
+        mut wanted: Vec<(&StoredBlocks, &mut [u8])>,
+    ) -> crate::vfs::Result<()> {
+        let places = wanted.iter_mut().map(|(source, buffer)| (source.at, &mut **buffer));
+        self.read_all(&mut places.collect::<Vec<_>>())?;
+        if self.planted.has(PlantedBug::SkipDataChecksum) {
+            return Ok(());
+        }
+        for (source, buffer) in wanted {
+            let wrong = self.find_wrong(source.at, &source.crcs, buffer);
+            if let Some(&index) = wrong.first() {
+                return Err(FsError::Checksum {
+                    ino: source.ino,
+                    offset: (source.first + u64::from(index)) * BLOCK_BYTES as u64,
+                    zone: ZoneId::new(source.at.zone),
+                    block: source.at.block + index,
+                });
+            }
+        }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@
 //! [`Zones`](crate::furrow::alloc::Zones) keeps [`SPARE_ZONES_MIN`] zones free for all this, and
 //! where there are fewer, the table makes itself smaller before it does anything else.
 
+use crate::furrow::log::Log;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,7 +18,6 @@ use super::memtable::Memtable;
 use super::pairs::{MetaZones, OpenPair, take_two};
 use super::steps::{Pace, Step};
 use crate::FsError;
-use crate::furrow::Furrow;
 use crate::furrow::alloc::{JournalUse, Role};
 use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::io::Drive;
@@ -172,11 +172,11 @@ fn tier_bytes(levels: &Levels, tier: u32) -> u64 {
     parts.map(|part| u64::from(part.summary.bytes)).sum()
 }
 
-impl Furrow {
+impl Log {
     /// What metadata can write to now.
     pub(super) fn supply(&self, committer: &Committer) -> Supply {
         let open = self.lock_pairs().open;
-        let layout = self.layout();
+        let layout = self.tree.layout();
         let manifest = u64::from(committer.superblock.manifest[0].bytes.get()) + (16 << 10);
         let room = open.map_or(0, |pair| u64::from(pair.room(&self.drive)) << 12);
         Supply {
@@ -189,7 +189,7 @@ impl Furrow {
 
     /// Zones that metadata can take now.
     pub(in crate::furrow) fn free_for_metadata(&self) -> usize {
-        self.read_state().zones.takeable_for_metadata()
+        self.tree.read_state().zones.takeable_for_metadata()
     }
 
     /// Whether so few zones are left for metadata that the table is to become smaller before more
@@ -218,16 +218,16 @@ impl Furrow {
     /// be left to write the rows of the journal to the table, these rows are written first, which
     /// frees the zones of the journal.
     pub(in crate::furrow) fn renew_journal(&self, committer: &mut Committer) -> Result<()> {
-        let needed = self.space.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
+        let needed = self.tree.space.pair_room.zones_for(usize::MAX) + RECOVERY_ZONES;
         let is_needless = committer.journal.is_in_table() || self.free_for_metadata() >= needed;
         // Rows that were made anew are not durable yet: until then the table keeps what it has of
         // them.
-        if is_needless || self.view.remade().is_some() {
+        if is_needless || self.tree.view.remade().is_some() {
             return self.name_journal(committer);
         }
         // On a drive with few active zones a step keeps the committer until it has ended.
         let turn = self.stepping.try_lock();
-        if turn.is_ok() || self.layout().few_open_pairs {
+        if turn.is_ok() || self.tree.layout().few_open_pairs {
             self.begin_journal_again(committer)
         } else {
             self.name_journal(committer)
@@ -238,7 +238,7 @@ impl Furrow {
     /// it again.
     pub(in crate::furrow) fn begin_journal_again(&self, committer: &mut Committer) -> Result<()> {
         let supply = self.supply(committer);
-        let Some(plan) = committer.plan_flush(self.layout(), &supply) else {
+        let Some(plan) = committer.plan_flush(self.tree.layout(), &supply) else {
             return self.name_journal(committer);
         };
         match self.run_in_one_pair(committer, plan) {
@@ -255,18 +255,18 @@ impl Furrow {
     /// Names the journal's zones in a manifest, new ones where it is impaired.
     pub(in crate::furrow) fn name_journal(&self, committer: &mut Committer) -> Result<()> {
         let outcome = self.name_journal_now(committer);
-        if self.layout().few_open_pairs {
+        if self.tree.layout().few_open_pairs {
             self.lock_pairs().seal(&self.drive, &mut MountedZones(self));
         }
         let pairs = self.lock_pairs();
-        self.space.pair_room.note_parts(&pairs, committer, &self.drive);
+        self.tree.space.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
     }
 
     fn name_journal_now(&self, committer: &mut Committer) -> Result<()> {
         let mut pairs = self.lock_pairs();
         let mut zones = MountedZones(self);
-        let levels = self.view.levels();
+        let levels = self.tree.view.levels();
         // Metadata still has the pairs whose first record failed, although they hold nothing, the
         // pair of the manifest before, and the pairs of a journal whose rows are in the table.
         for _ in 0..2 {
@@ -316,13 +316,13 @@ impl Committer {
 }
 
 /// Zones for metadata from a mounted file system.
-pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Furrow);
+pub(in crate::furrow) struct MountedZones<'a>(pub(in crate::furrow) &'a Log);
 
 impl MetaZones for MountedZones<'_> {
     fn take(&mut self) -> Option<u32> {
         loop {
-            let zone = self.0.write_accounts().zones.take_meta();
-            if zone.is_some() || !(self.0.reset_one() || self.0.reset_again()) {
+            let zone = self.0.tree.write_accounts().zones.take_meta();
+            if zone.is_some() || !(self.0.writer.reset_one() || self.0.writer.reset_again()) {
                 return zone;
             }
         }
@@ -333,7 +333,7 @@ impl MetaZones for MountedZones<'_> {
     }
 
     fn taken(&self) -> Vec<u32> {
-        let zones = &self.0.read_state().zones;
+        let zones = &self.0.tree.read_state().zones;
         let is_taken = |&zone: &u32| {
             matches!(zones.slot(zone).role, Role::Meta | Role::Journal(JournalUse::Taken))
         };
@@ -342,17 +342,18 @@ impl MetaZones for MountedZones<'_> {
 
     fn reset_refused(&mut self, zone: u32) {
         let cond = self.0.drive.cond(zone);
-        self.0.write_accounts().zones.reset_refused(zone, cond);
+        self.0.tree.write_accounts().zones.reset_refused(zone, cond);
     }
 
     fn release(&mut self, zone: u32) {
-        self.0.write_accounts().zones.release(zone);
+        self.0.tree.write_accounts().zones.release(zone);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::furrow::Furrow;
     use crate::furrow::MountOptions;
     use crate::furrow::sample::formatted;
     use crate::vfs::{Caller, FileKind, FileSystem, Ino, NewInode, SetAttr};
@@ -365,7 +366,7 @@ mod tests {
         let ino = fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap().ino;
         fs.sync().unwrap();
         {
-            let zones = &mut fs.write_state().zones;
+            let zones = &mut fs.tree.write_state().zones;
             let free = zones.ids().filter(|&zone| zones.slot(zone).role == Role::Free);
             let free: Vec<u32> = free.collect();
             free.iter().skip(count).for_each(|&zone| zones.claim(zone));
@@ -380,12 +381,16 @@ mod tests {
             let perm = Some(0o400 + round);
             fs.setattr(&Caller::ROOT, ino, &SetAttr { perm, ..SetAttr::default() }).unwrap();
             fs.sync().unwrap();
-            let mut committer = fs.lock_committer();
+            let mut committer = fs.log.lock_committer();
             committer.journal.failed = [true; 2];
-            fs.begin_journal_again(&mut committer).unwrap();
+            fs.log.begin_journal_again(&mut committer).unwrap();
             let journal = &committer.journal;
             assert!(journal.is_in_table() && !journal.is_impaired() && journal.pairs.len() == 1);
-            assert!(fs.free_for_metadata() >= 2, "round {round}: {}", fs.free_for_metadata());
+            assert!(
+                fs.log.free_for_metadata() >= 2,
+                "round {round}: {}",
+                fs.log.free_for_metadata()
+            );
         }
     }
 
@@ -408,6 +413,6 @@ mod tests {
         assert!(supply.has(supply.need(800), MERGE_LEAVES));
         assert!(!supply.has(supply.need(900), MERGE_LEAVES));
         // There is nothing to be swept.
-        assert_eq!(supply.work(&fs.view.levels(), fs.layout()), None);
+        assert_eq!(supply.work(&fs.tree.view.levels(), fs.tree.layout()), None);
     }
 }

@@ -6,6 +6,7 @@
 //! superblock → *flush* → zones that hold nothing live are reset (F3). Until the superblock is
 //! durable, everything that the manifest before it names stays whole.
 
+use crate::furrow::log::Log;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -23,7 +24,6 @@ use super::reserve::{MountedZones, Need, Sparse, Supply};
 use super::store::{DriveStore, Writer};
 use super::sweep::Compaction;
 use super::view::View;
-use crate::furrow::Furrow;
 use crate::furrow::committer::{Committer, Ending};
 use crate::furrow::format::Address;
 use crate::furrow::format::record::{PaddedRecord, RecordBuffer, RecordId, RecordKind};
@@ -371,14 +371,14 @@ pub(in crate::furrow) enum Pace {
     All,
 }
 
-impl Furrow {
+impl Log {
     /// Runs steps that are due.
     pub(in crate::furrow) fn compact(&self, pace: Pace) {
         let mut bytes = 0;
         loop {
-            let limits = self.layout().table;
-            let is_behind = self.view.levels().is_behind(&limits)
-                || self.view.memtable_bytes() > 2 * self.layout().memtable_bytes;
+            let limits = self.tree.layout().table;
+            let is_behind = self.tree.view.levels().is_behind(&limits)
+                || self.tree.view.memtable_bytes() > 2 * self.tree.layout().memtable_bytes;
             let must = pace == Pace::All || is_behind;
             if bytes >= STEP_BYTES && !must {
                 return;
@@ -440,13 +440,17 @@ impl Furrow {
         if !committer.table.earlier.is_empty() {
             // Readers had them when they were replaced.
             let pairs = self.lock_pairs();
-            committer.release(&self.drive, &mut MountedZones(self), (&pairs, &self.view.levels()));
+            committer.release(
+                &self.drive,
+                &mut MountedZones(self),
+                (&pairs, &self.tree.view.levels()),
+            );
         }
         let supply = self.supply(&committer);
-        let Some(plan) = committer.plan((self.layout(), self.row_bytes()), &supply) else {
+        let Some(plan) = committer.plan((self.tree.layout(), self.row_bytes()), &supply) else {
             return Ok(None);
         };
-        let outcome = if self.layout().few_open_pairs {
+        let outcome = if self.tree.layout().few_open_pairs {
             self.run_in_one_pair(&mut committer, plan)
         } else {
             self.lock_pairs().reserve(&mut MountedZones(self), plan.need)?;
@@ -459,7 +463,7 @@ impl Furrow {
 
     /// Bytes of all rows, for which metadata has its zones.
     fn row_bytes(&self) -> u64 {
-        self.space.rows_wanted(&self.read_state())
+        self.tree.space.rows_wanted(&self.tree.read_state())
     }
 
     /// Does what was planned, and what is due after it, with few active zones: the journal pauses meanwhile,
@@ -480,7 +484,7 @@ impl Furrow {
                 None
             } else {
                 let supply = self.supply(committer);
-                committer.plan((self.layout(), self.row_bytes()), &supply)
+                committer.plan((self.tree.layout(), self.row_bytes()), &supply)
             };
         }
         if committer.journal.pairs.is_empty() {
@@ -489,19 +493,19 @@ impl Furrow {
             outcome = outcome.and_then(|bytes| named.map(|()| bytes));
         }
         let mut pairs = self.lock_pairs();
-        if self.layout().few_open_pairs {
+        if self.tree.layout().few_open_pairs {
             pairs.seal(&self.drive, &mut MountedZones(self));
         }
-        self.space.pair_room.note_parts(&pairs, committer, &self.drive);
+        self.tree.space.pair_room.note_parts(&pairs, committer, &self.drive);
         outcome
     }
 
     /// Does what was planned. Nothing of it counts yet.
     fn run_plan(&self, plan: Plan, meanwhile: &dyn Fn()) -> Result<Outcome> {
-        let plan = (self.uuid, plan, meanwhile);
-        let (zones, planted) = (&mut MountedZones(self), self.options.planted);
+        let plan = (self.tree.uuid, plan, meanwhile);
+        let (zones, planted) = (&mut MountedZones(self), self.drive.planted);
         let mut outcome = run_plan(&self.drive, zones, &self.pairs, plan, planted)?;
-        self.view.refusals.judge(outcome.refused.take(), self.clock.monotonic_ns())?;
+        self.tree.view.refusals.judge(outcome.refused.take(), self.clock.monotonic_ns())?;
         Ok(outcome)
     }
 
@@ -513,24 +517,24 @@ impl Furrow {
             committer.install(&self.drive, &mut zones, &mut pairs, outcome).map(|()| bytes)
         });
         pairs.end_step(&mut zones);
-        committer.release(&self.drive, &mut zones, (&pairs, &self.view.levels()));
-        self.space.pair_room.note_parts(&pairs, committer, &self.drive);
+        committer.release(&self.drive, &mut zones, (&pairs, &self.tree.view.levels()));
+        self.tree.space.pair_room.note_parts(&pairs, committer, &self.drive);
         drop(pairs);
-        self.space.pair_room.note_journal(&committer.journal, &self.drive);
+        self.tree.space.pair_room.note_journal(&committer.journal, &self.drive);
         self.drop_unneeded_moves(committer);
         installed
     }
 
     /// Tables of moved blocks that no row needs any more go with the next batch.
     fn drop_unneeded_moves(&self, committer: &Committer) {
-        let early = self.has_planted(PlantedBug::DropMovedEarly);
+        let early = self.tree.has_planted(PlantedBug::DropMovedEarly);
         let unneeded = if early {
-            self.view.moved_tables(self.view.moved_durable())
+            self.tree.view.moved_tables(self.tree.view.moved_durable())
         } else {
             committer.table.unneeded_moves()
         };
         if !unneeded.is_empty() {
-            self.write_accounts().drop_moved(&unneeded, self.view.moved_bytes());
+            self.tree.write_accounts().drop_moved(&unneeded, self.tree.view.moved_bytes());
         }
     }
 }
@@ -605,14 +609,14 @@ mod tests {
         let new = NewInode { kind: FileKind::Regular, perm: 0o644, rdev: 0, target: b"" };
         fs.create(&Caller::ROOT, Ino::ROOT, b"file", &new).unwrap();
         fs.sync().unwrap();
-        fs.lock_committer().freeze();
-        let is_due = || fs.lock_committer().table.frozen_end.is_some();
-        fs.compact_while(|| false);
+        fs.log.lock_committer().freeze();
+        let is_due = || fs.log.lock_committer().table.frozen_end.is_some();
+        fs.log.compact_while(|| false);
         assert!(is_due(), "no step was wanted");
         let asked = Cell::new(0);
-        fs.compact_while(|| asked.replace(asked.get() + 1) == 0);
+        fs.log.compact_while(|| asked.replace(asked.get() + 1) == 0);
         assert_eq!((asked.get(), is_due()), (2, true), "wanted before the turn, not in it");
-        fs.compact_while(is_due);
+        fs.log.compact_while(is_due);
         assert!(!is_due(), "steps are taken as long as they are wanted");
     }
 }

@@ -12,6 +12,7 @@ pub(in crate::furrow) mod moved;
 pub(in crate::furrow) mod scan;
 mod sizes;
 
+use crate::furrow::tree::Tree;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -28,7 +29,6 @@ use super::refused::Refusals;
 use super::run::{Downwards, Source, Upwards};
 use super::store::DriveStore;
 use super::sweep::{PartStore, corrupt};
-use crate::furrow::Furrow;
 use crate::furrow::io::Drive;
 use crate::furrow::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::vfs::Result;
@@ -562,7 +562,7 @@ fn last_in_runs<S: PartStore>(
     }
 }
 
-impl Furrow {
+impl Tree {
     /// Rows from `from` on and below `below`, at most `max` of them: see [`View::rows`].
     pub(in crate::furrow) fn rows(&self, from: Key, below: Key, max: usize) -> Result<Found> {
         self.view.rows(&self.drive, (from, below), max)

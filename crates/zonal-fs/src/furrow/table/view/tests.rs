@@ -1,5 +1,6 @@
 //! Reads against a map in memory: steps in between, a cache of a few leaves, copies that are bad.
 
+use crate::furrow::Furrow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -448,9 +449,9 @@ fn commit_rows(fs: &Furrow, generation: u64, count: u64) {
             Some([&generation.to_le_bytes(), &value[..]].concat().into()),
         );
     }
-    fs.view.add_unwritten(rows);
+    fs.tree.view.add_unwritten(rows);
     // A change, so that there is something to commit.
-    fs.write_state().mark(RowKind::Totals, 0, 0);
+    fs.tree.write_state().mark(RowKind::Totals, 0, 0);
     fs.sync().unwrap();
 }
 
@@ -463,27 +464,30 @@ fn generation_of(value: &[u8]) -> u64 {
 fn zones_of_levels_that_a_reader_has_are_reset_when_it_is_done() {
     let fs = mounted();
     (0..6).for_each(|generation| commit_rows(&fs, generation, 2_000));
-    let levels = fs.view.levels();
+    let levels = fs.tree.view.levels();
     let part = levels.parts().last().unwrap();
-    let is_meta = || part.at.map(|at| fs.read_state().zones.slot(at.zone).role == Role::Meta);
+    let is_meta = || part.at.map(|at| fs.tree.read_state().zones.slot(at.zone).role == Role::Meta);
     let mut generation = 6;
     while generation < 40 {
         commit_rows(&fs, generation, 2_000);
         generation += 1;
     }
-    assert!(!fs.view.levels().parts().any(|other| other.at == part.at), "it has been replaced");
+    assert!(
+        !fs.tree.view.levels().parts().any(|other| other.at == part.at),
+        "it has been replaced"
+    );
     assert_eq!(is_meta(), [true; 2], "but it can still be read");
-    let source = DriveStore::new(&fs.drive, fs.uuid).source(part);
-    let reader = PartReader::open(&part.summary, fs.uuid, source).unwrap();
+    let source = DriveStore::new(&fs.drive, fs.tree.uuid).source(part);
+    let reader = PartReader::open(&part.summary, fs.tree.uuid, source).unwrap();
     assert!((0..reader.leaves()).all(|leaf| reader.leaf(leaf).is_ok()));
     assert_eq!(reader.bad_copies(), []);
     let zones = part.at;
-    let resets = zones.map(|at| fs.read_state().zones.slot(at.zone).resets);
+    let resets = zones.map(|at| fs.tree.read_state().zones.slot(at.zone).resets);
     drop(levels);
     fs.step(FurrowWork::Compact).unwrap();
-    let resets_after = zones.map(|at| fs.read_state().zones.slot(at.zone).resets);
+    let resets_after = zones.map(|at| fs.tree.read_state().zones.slot(at.zone).resets);
     assert!(resets < resets_after, "nobody has it any more");
-    assert!(fs.lock_committer().table.earlier.is_empty());
+    assert!(fs.log.lock_committer().table.earlier.is_empty());
 }
 
 /// Whoever reads beside commits and steps sees all rows of one batch, never of two.
@@ -499,16 +503,17 @@ fn a_range_is_read_at_one_moment() {
             scope.spawn(|| {
                 let mut last = 1;
                 while !is_done.load(Ordering::Relaxed) {
-                    let found = fs.rows(key(1 << 40, 0), below, usize::MAX).unwrap();
+                    let found = fs.tree.rows(key(1 << 40, 0), below, usize::MAX).unwrap();
                     assert_eq!((found.rows.len() as u64, found.end), (count, below));
                     let generation = generation_of(&found.rows[0].1);
                     assert!(generation >= last, "older than what was read before");
                     assert!(found.rows.iter().all(|(_, value)| generation_of(value) == generation));
                     last = generation;
-                    let row = fs.row(key(1 << 40, count / 2)).unwrap().unwrap();
+                    let row = fs.tree.row(key(1 << 40, count / 2)).unwrap().unwrap();
                     assert!(generation_of(&row) >= last);
                     last = generation_of(&row);
-                    let (key_of_last, row) = fs.last_row(key(1 << 40, 0), below).unwrap().unwrap();
+                    let (key_of_last, row) =
+                        fs.tree.last_row(key(1 << 40, 0), below).unwrap().unwrap();
                     assert_eq!(key_of_last, key(1 << 40, count - 1));
                     assert!(generation_of(&row) >= last);
                 }
