@@ -3,6 +3,7 @@
 
 mod arrows;
 mod clocks;
+mod floors;
 mod leftovers;
 mod licences;
 mod links;
@@ -32,6 +33,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("format", || quiet(cargo(root).args(["fmt", "--all", "--check"])));
     tally.check("leftovers", || leftovers::check(root));
     tally.check("file sizes and headers", || sizes::check(root));
+    tally.check("floors inside folders", || floors::check(root));
     tally.check("limits of time in tests", || clocks::check(root));
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));

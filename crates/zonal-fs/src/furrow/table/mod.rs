@@ -2,21 +2,33 @@
 //!
 //! A commit writes changed rows to the journal and puts them in the [`memtable`]. When that is full
 //! it is frozen, written as a run and, by a manifest, put in the place of the journal before it.
-//! Steps keep the number of runs small; none of them looks at all rows. What each file answers:
+//! Steps keep the number of runs small; none of them looks at all rows. Each row may use the rooms
+//! of its last column, `all above` being those of the rows above it:
 //!
-//! | file | question |
-//! | --- | --- |
-//! | [`key`], [`leaf`], [`part`] | how are rows stored? |
-//! | [`merge`] | how do several sorted runs become one? |
-//! | [`lost`] | what becomes of rows that no copy gives? |
-//! | [`memtable`], [`levels`] | which rows and runs are there, and what is due? |
-//! | [`sweep`] | how do rows move between the levels? |
-//! | [`pointers`] | how does the manifest name all this? |
-//! | [`pairs`], [`store`] | how do parts get to the drive and back? |
-//! | [`view`], [`mod@run`], [`cache`] | how does a reader find rows? |
-//! | [`steps`] | when are these steps done, and by whom? |
-//! | [`reserve`] | are there zones for what comes next? |
-//! | [`verify`] | is it all there, in both copies? |
+//! | room | what it is | may use |
+//! | --- | --- | --- |
+//! | `key` | how is a row named? | |
+//! | `leaf` | how are neighbouring rows stored? | all above |
+//! | `part` | how are sorted rows stored, to be found by key? | all above, `merge` |
+//! | `merge` | how do several sorted runs become one? | all above |
+//! | `lost` | what becomes of rows that no copy gives? | `key`, `part` |
+//! | `memtable` | which rows does no run have yet? | `key` |
+//! | `levels` | which runs are there, and what is due? | `key`, `part` |
+//! | `sweep` | how do rows move between the levels? | all above |
+//! | `pointers` | how does the manifest name all this? | `key`, `part`, `levels` |
+//! | `pairs` | which two zones get a part? | `reserve` |
+//! | `cache` | which leaves are in memory? | `leaf`, `part`, `levels`, `sweep` |
+//! | `run` | how does a reader find rows in a run? | all above |
+//! | `store` | how do parts get to the drive and back? | all above, `view` |
+//! | `verify` | is it all there, in both copies? | all above |
+//! | `refused` | what does a reader do with a part that cannot be read? | `part`, `sweep`, `view` |
+//! | `view` | how does a reader find rows? | all above, `mod.rs` |
+//! | `mod.rs` | what does the committer know of it? | `levels`, `view` |
+//! | `reserve` | are there zones for what comes next? | `memtable`, `levels`, `pairs`, `steps` |
+//! | `steps` | when are these steps done, and by whom? | all above |
+//!
+//! `cargo xtask check` holds the last column. Rooms that it names though they stand below are those that should not be
+//! there.
 
 pub(super) mod cache;
 pub mod key;
