@@ -8,6 +8,7 @@ mod leftovers;
 mod licences;
 mod links;
 mod sizes;
+mod subjects;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ pub(crate) fn quick(root: &Path, tally: &mut Tally) {
     tally.check("links between documents", || links::check(root));
     tally.check("retired words", || words::check(root));
     tally.check("byte tables of docs/format", || docs::compare(root));
+    subjects::check(root, tally);
     match metadata::metadata(root) {
         Ok(metadata) => {
             tally.check("dependency arrows", || arrows::check(root, &metadata));
