@@ -3,7 +3,7 @@
 //! The hint of a file is its extended attribute [`LIFETIME_XATTR`], so every program can set it, and it
 //! is copied, saved and shown like any other. A directory hands its own down to what is created in it.
 
-pub use zonal::placement::lifetime::WriteLifetime;
+pub use zonal_placement::lifetime::WriteLifetime;
 
 /// The extended attribute that keeps the hint: one of the words `short`, `medium`, `long`,
 /// `extreme`, `none`; without it there is no hint.

@@ -576,12 +576,12 @@ fn mount_files(
         let zones = ZoneStore::mount(device(), Arc::clone(clock), address.memory)?;
         return Ok(Files::Zones(Arc::new(zones)));
     }
-    let mut options = MountOptions {
+    let options = MountOptions {
         atime: AtimePolicy::Never,
         memory: address.memory,
+        follows_hints: address.hints == Hints::Follow,
         ..MountOptions::default()
     };
-    options.evidence.hints = address.hints == Hints::Follow;
     Ok(Files::Furrow(Arc::new(Furrow::mount(device(), Arc::clone(clock), options)?)))
 }
 

@@ -54,14 +54,12 @@ pub mod memory;
 pub mod mounts;
 pub mod nvme;
 pub mod output;
-pub mod placement;
 pub mod profile;
 mod shown;
 pub mod size;
 pub mod spec;
 pub mod state;
 pub mod unit;
-pub mod victim;
 #[doc(hidden)]
 pub mod wait;
 pub mod workload;

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use zonal::placement::life::{Evidence, class_of};
-use zonal::placement::model::{Model, Rules};
 use zonal_fs::furrow::MountOptions;
 use zonal_fs::vfs::{Caller, FileSystem, Ino, WriteFlags, XattrMode};
+use zonal_placement::life::class_of;
+use zonal_placement::model::{Model, Rules};
 
 use crate::Args;
 use crate::metadata::{Paced, Zipf, scattered};
@@ -252,8 +252,7 @@ impl Lives {
 /// Files of 48 directories are made, and those die first whose time has come: files of a directory live about as
 /// long, those of the last directory 300 times as long as those of the first.
 fn churn(report: &mut Report, rules: Rules, (sizes, blocks_max): (&str, u64), lives: Lives) {
-    let evidence = Evidence { hints: true, learned: lives == Lives::Learned };
-    let options = MountOptions { evidence, ..options(rules) };
+    let options = MountOptions { learns_lives: lives == Lives::Learned, ..options(rules) };
     let mut paced = Paced::with((ZONES.into(), 1), 200, options);
     let homes: Vec<Ino> =
         (0..48).map(|home| create_directory(&paced.fs, &format!("home-{home}"))).collect();

@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zonal::ZoneCond;
-use zonal::placement::streams::Streams;
-use zonal::placement::victims::Victims;
+use zonal_placement::streams::Streams;
+use zonal_placement::victims::Victims;
 
 use super::format::ZoneGeneration;
 use super::grants::OpenRoom;

@@ -8,7 +8,7 @@
 use super::writer::Writer;
 use std::sync::{Arc, TryLockError};
 
-use zonal::placement::streams::{Target, Whole};
+use zonal_placement::streams::{Target, Whole};
 
 use super::admission::Admission;
 use super::extent::{Placed, checksums};

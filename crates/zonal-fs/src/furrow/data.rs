@@ -7,7 +7,7 @@
 use super::writer::Writer;
 use std::sync::atomic::Ordering;
 
-use zonal::placement::streams::Whole;
+use zonal_placement::streams::Whole;
 use zonal::{DeviceError, ZoneCond};
 
 use super::alloc::is_dead;

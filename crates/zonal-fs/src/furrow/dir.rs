@@ -1,6 +1,6 @@
 //! The POSIX actions on directories.
 
-use zonal::placement::learned::Context;
+use zonal_placement::learned::Context;
 
 use super::Furrow;
 use super::buckets::Named;

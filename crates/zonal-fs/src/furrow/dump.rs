@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zerocopy::byteorder::little_endian::U32;
 use zonal::ZonedDevice;
-use zonal::placement::learned::ROW_SLOTS;
+use zonal_placement::learned::ROW_SLOTS;
 
 use super::format::owners::{Owner, OwnerRecord};
 use super::format::row::{LearnedRow, MovedRow, Place, Row, decode};

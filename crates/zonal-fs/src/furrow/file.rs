@@ -8,7 +8,7 @@ use super::tree::Tree;
 use super::writer::Writer;
 use std::sync::Arc;
 
-use zonal::placement::streams::{Target, Whole};
+use zonal_placement::streams::{Target, Whole};
 
 use super::Furrow;
 use super::admission::Admission;

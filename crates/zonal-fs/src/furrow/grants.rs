@@ -1,6 +1,6 @@
 //! Who writes to which zone: room for writers in open zones, and when another one is opened.
 //!
-//! [`zonal::placement::streams`] decides; this keeps the accounts. Room in an open zone is room for
+//! [`zonal_placement::streams`] decides; this keeps the accounts. Room in an open zone is room for
 //! everybody: where no zone can be opened, a user's write goes wherever some is left (F4), so files that have
 //! zones of their own never keep others from writing.
 
@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::iter::Sum;
 use std::ops::{Add, Sub};
 
-use zonal::placement::life::{birth_of, class_of_moved};
-use zonal::placement::streams::{Ages, Choice, Supply, Target, Whole};
-use zonal::victim::Policy;
+use zonal_placement::life::{birth_of, class_of_moved};
+use zonal_placement::streams::{Ages, Choice, Supply, Target, Whole};
+use zonal_placement::victim::Policy;
 
 use super::alloc::{Origin, Role, Stream, Urgency, ZoneSlot, Zones};
 

@@ -4,14 +4,13 @@
 //! Where there are enough conventional zones, superblocks and journal are in those: see
 //! [`conventional`](super::conventional).
 
-use zonal::placement::life::Evidence;
-use zonal::placement::model::Rules;
-use zonal::placement::streams::Budget;
 use zonal::{Geometry, LbaCount, ZoneId, ZoneKind};
+use zonal_placement::life::Evidence;
+use zonal_placement::streams::Budget;
 
 use super::format::row::map_bytes;
 use super::format::{BLOCK_BYTES, BLOCK_SHIFT};
-use super::options::{MountOptions, ZonePick};
+use super::options::{MountOptions, Placement, ZonePick};
 use super::table::levels::Limits;
 use crate::FsError;
 
@@ -150,7 +149,7 @@ pub(super) struct ZoneLimits {
     /// Which empty zone is taken.
     pub(super) pick: ZonePick,
     /// Says how victims are compared while nobody waits.
-    pub(super) placement: Rules,
+    pub(super) placement: Placement,
     /// What lives are predicted from.
     pub(super) evidence: Evidence,
     /// Largest extent, in blocks.
@@ -190,7 +189,7 @@ pub(super) struct Layout {
     /// Zones that data is written to at once.
     pub(super) open_zones: usize,
     /// How data is placed.
-    placement: Rules,
+    placement: Placement,
     /// What lives are predicted from.
     evidence: Evidence,
     /// Which empty zone is taken.
@@ -262,7 +261,7 @@ impl Layout {
             few_active_zones: false,
             few_open_pairs: false,
             open_zones: 1,
-            placement: Rules::ByLife,
+            placement: MountOptions::default().placement(),
             evidence: Evidence::default(),
             // Flash bounds its active zones, since each takes some of its memory; disks do not.
             pick: if geometry.max_active().is_some() { ZonePick::Oldest } else { ZonePick::Lowest },
@@ -296,7 +295,7 @@ impl Layout {
         let division = options.division();
         self.limit_memory(division.memtable, division.part);
         self.moved_bytes = division.moved;
-        (self.placement, self.evidence) = (options.placement, options.evidence);
+        (self.placement, self.evidence) = (options.placement(), options.evidence());
         self.pick = options.zone_pick.unwrap_or(self.pick);
         let wanted = options.max_open_zones.map_or(usize::MAX, |zones| zones.get() as usize);
         self.open_zones = self.open_zones.min(wanted);

@@ -3,7 +3,7 @@
 //! Rows come from a drive and may say anything.
 
 use zerocopy::byteorder::little_endian::U32;
-use zonal::placement::learned::Context;
+use zonal_placement::learned::Context;
 
 use super::format::row::{EntryRow, ExtentRow, InodeRow, Place, SharedPlace};
 use super::format::{Address, BLOCK_BYTES};

@@ -3,9 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use zonal::placement::life::Evidence;
-use zonal::placement::model::Rules;
 use zonal::{ByteCount, size};
+use zonal_placement::life::Evidence;
+#[cfg(feature = "testing")]
+use zonal_placement::model::Rules;
+#[cfg(not(feature = "testing"))]
+use zonal_placement::{streams::Budget, victim::Policy, victims::Victims};
 
 use super::Furrow;
 use super::evict::Eviction;
@@ -48,6 +51,29 @@ impl ZonePick {
     }
 }
 
+/// How data is placed, and how victims are compared while nobody waits.
+#[cfg(feature = "testing")]
+pub(super) type Placement = Rules;
+
+/// The same where nothing compares it with other rules: by predicted life.
+#[cfg(not(feature = "testing"))]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placement;
+
+#[cfg(not(feature = "testing"))]
+#[expect(clippy::unused_self, reason = "it takes the place of `Rules`, which decides by it")]
+impl Placement {
+    /// The zones that are kept open where `open` may be.
+    pub(super) fn budget(self, open: usize) -> Budget {
+        Budget::of(open)
+    }
+
+    /// How these victims are compared.
+    pub(super) fn victim(self, victims: &Victims) -> Policy {
+        victims.policy()
+    }
+}
+
 /// How to mount.
 #[derive(Clone, Copy, Debug)]
 pub struct MountOptions {
@@ -64,10 +90,14 @@ pub struct MountOptions {
     pub commit_seconds: NonZeroU32,
     /// Which empty zone is written next; `None` for what suits the drive.
     pub zone_pick: Option<ZonePick>,
-    /// How data is placed. Others than the default are there to be compared with it.
+    /// Whether what programs say about the life of data is followed.
+    pub follows_hints: bool,
+    /// Whether lives of data are predicted from those of its kind. For tests only.
+    #[cfg(feature = "testing")]
+    pub learns_lives: bool,
+    /// How data is placed, to compare others with ours. For tests only.
+    #[cfg(feature = "testing")]
     pub placement: Rules,
-    /// What lives of data are predicted from.
-    pub evidence: Evidence,
     /// A mistake to make on purpose. For tests of tests only.
     pub planted: Planted,
     /// When what was read is evicted. For tests only.
@@ -83,8 +113,11 @@ impl Default for MountOptions {
             max_open_zones: None,
             commit_seconds: Self::COMMIT_SECONDS,
             zone_pick: None,
-            placement: Rules::ByLife,
-            evidence: Evidence::default(),
+            follows_hints: true,
+            #[cfg(feature = "testing")]
+            learns_lives: true,
+            #[cfg(feature = "testing")]
+            placement: Rules::default(),
             planted: Planted::default(),
             eviction: Eviction::default(),
         }
@@ -139,8 +172,8 @@ impl MountOptions {
                 let pick = ZonePick::ALL.into_iter().find(|pick| pick.name() == value);
                 pick.map(|pick| self.zone_pick = Some(pick))
             }
-            "nolifetime" => option.eq("nolifetime").then(|| self.evidence.hints = false),
-            "lifetime" => option.eq("lifetime").then(|| self.evidence.hints = true),
+            "nolifetime" => option.eq("nolifetime").then(|| self.follows_hints = false),
+            "lifetime" => option.eq("lifetime").then(|| self.follows_hints = true),
             _ => return Taken::No,
         };
         taken.map_or(Taken::Bad, |()| Taken::Yes)
@@ -173,6 +206,23 @@ impl MountOptions {
         (age / 2).max(age.saturating_sub(Duration::from_secs(1)))
     }
 
+    /// What lives of data are predicted from.
+    pub(super) fn evidence(&self) -> Evidence {
+        #[cfg(feature = "testing")]
+        let learned = self.learns_lives;
+        #[cfg(not(feature = "testing"))]
+        let learned = true;
+        Evidence { hints: self.follows_hints, learned }
+    }
+
+    /// How data is placed.
+    pub(super) fn placement(&self) -> Placement {
+        #[cfg(feature = "testing")]
+        return self.placement;
+        #[cfg(not(feature = "testing"))]
+        Placement
+    }
+
     /// What it is divided into.
     pub(super) fn division(&self) -> Division {
         Division::of(self.memory.get())
@@ -184,7 +234,8 @@ impl Furrow {
     pub fn options(&self) -> MountOptions {
         let limits = self.tree.read_state().zones.limits;
         let zone_pick = Some(limits.pick);
-        MountOptions { access: self.access(), evidence: limits.evidence, zone_pick, ..self.options }
+        let follows_hints = limits.evidence.hints;
+        MountOptions { access: self.access(), follows_hints, zone_pick, ..self.options }
     }
 
     /// Puts other options into force: what lives are predicted from, and which empty zone is written next. Refuses
@@ -196,7 +247,7 @@ impl Furrow {
             });
         }
         let limits = &mut self.tree.write_accounts().zones.limits;
-        limits.evidence = options.evidence;
+        limits.evidence = options.evidence();
         limits.pick = options.zone_pick.unwrap_or(limits.pick);
         Ok(())
     }

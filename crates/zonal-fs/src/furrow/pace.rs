@@ -1,7 +1,7 @@
 //! Pacing: room for writes, and what they pay for it.
 //!
 //! A write holds room before it begins. While there is little, it also pays: it moves blocks of victims in
-//! proportion to what it writes, by the [price](zonal::placement::pace) that reclaim has lately had. What is
+//! proportion to what it writes, by the [price](zonal_placement::pace) that reclaim has lately had. What is
 //! owed is one account for all, which the worker pays off as well. Whoever finds a whole step owed moves one,
 //! and takes another turn for the next. Where there is no room at all, writers wait for it in the order in which
 //! they came; the first of them makes it, a step at a time, until it has what it needs.
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zonal::Clock;
 
-use zonal::placement::pace::{Room, STEP_BLOCKS, cost, price};
+use zonal_placement::pace::{Room, STEP_BLOCKS, cost, price};
 
 use super::alloc::Urgency;
 use super::planted::PlantedBug;

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-use zonal::placement::pace::{BLOCK, STEP_BLOCKS};
-use zonal::placement::streams::Whole;
+use zonal_placement::pace::{BLOCK, STEP_BLOCKS};
+use zonal_placement::streams::Whole;
 
 use super::alloc::{Listed, Urgency};
 use super::committer::Ending;

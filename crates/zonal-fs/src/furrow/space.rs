@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use zonal::placement::pace::{self, Usable};
+use zonal_placement::pace::{self, Usable};
 
 use super::alloc::{Urgency, Zones};
 use super::committer::PairRoom;
@@ -297,7 +297,7 @@ fn room_of_writers(zones: &Zones, kept: usize, least: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use zonal::placement::streams::{Target, Whole};
+    use zonal_placement::streams::{Target, Whole};
 
     use super::*;
     use crate::furrow::grants::Wish;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use zonal::placement::learned::{Context, Learned};
+use zonal_placement::learned::{Context, Learned};
 
 use super::alloc::Zones;
 use super::buckets::Buckets;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
-use zonal::placement::lifetime::WriteLifetime;
+use zonal_placement::lifetime::WriteLifetime;
 
 use super::Furrow;
 use super::alloc::{Role, Stream, ZoneSlot};

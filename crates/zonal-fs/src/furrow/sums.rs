@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zonal::placement::learned::{self, Learned};
+use zonal_placement::learned::{self, Learned};
 
 use super::alloc::{Listed, Origin, Role, ZoneSlot, Zones};
 use super::format::GENERATIONS;

@@ -1,11 +1,11 @@
 //! Where a block belongs: to its file, or to those that are expected to live as long.
 //!
-//! This finds the facts, as far as they are in memory; [`zonal::placement`] makes a target of them. A wrong one
+//! This finds the facts, as far as they are in memory; [`zonal_placement`] makes a target of them. A wrong one
 //! costs amplification, and nothing else.
 
-use zonal::placement::life::{Known, class_of, predict};
-use zonal::placement::sharing::{Size, target_of};
-use zonal::placement::streams::{Target, Whole};
+use zonal_placement::life::{Known, class_of, predict};
+use zonal_placement::sharing::{Size, target_of};
+use zonal_placement::streams::{Target, Whole};
 
 use super::chunk::CHUNK_BYTES;
 use super::format::BLOCK_BYTES;

@@ -1,13 +1,13 @@
 //! Which zone reclaim empties next, and which ones it is at.
 //!
-//! Sealed zones in which something lives are in the index of [`zonal::placement::victims`]; the ages that it
+//! Sealed zones in which something lives are in the index of [`zonal_placement::victims`]; the ages that it
 //! compares are in the rows of zones, so they survive a mount.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 
-use zonal::placement::victims::is_cheap;
-use zonal::victim::{Candidate, Policy};
+use zonal_placement::victim::{Candidate, Policy};
+use zonal_placement::victims::is_cheap;
 
 use super::alloc::{Listed, Role, Urgency, ZoneSlot, Zones};
 use super::format::owners::OwnerRecord;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use zonal::placement::model::Rules;
 use zonal::{GeometrySpec, MemoryDrive};
 use zonal_fs::furrow::{Furrow, MountOptions};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags};
+use zonal_placement::model::Rules;
 
 use super::placement::mount_with;
 use super::{BLOCK, Dice, assert_clean, create, format, shape};

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::io::Errno;
-use zonal::placement::model::Rules;
 use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZoneCond, ZoneFailure, ZonedDevice};
 use zonal_fs::FsError;
 use zonal_fs::furrow::{Furrow, MkfsOptions, MountOptions, Work, mkfs};
 use zonal_fs::vfs::{
     Allocate, Caller, FileKind, FileSystem, Ino, NewInode, SetAttr, SyncKind, WriteFlags,
 };
+use zonal_placement::model::Rules;
 
 use super::gate::{Call, Gate};
 use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use zonal::placement::life::Evidence;
-use zonal::placement::lifetime::WriteLifetime;
-use zonal::placement::model::Rules;
-use zonal::placement::sharing::may_share;
 use zonal::{GeometrySpec, ManualClock, MemoryDrive, ZonedDevice};
 use zonal_fs::furrow::{AtimePolicy, DumpWhat, Furrow, MountOptions, ZonePick, dump};
 use zonal_fs::vfs::{FileSystem, Ino, WriteFlags, XattrMode};
+use zonal_placement::lifetime::WriteLifetime;
+use zonal_placement::model::Rules;
+use zonal_placement::sharing::may_share;
 
 use super::{BLOCK, Dice, assert_clean, create, fill, format, mount, shape};
 
@@ -130,14 +129,13 @@ fn hints_say_which_files_share_a_zone_and_can_be_ignored() {
     assert!(together.all(|files| files.len() >= 4), "{zones:?}");
     assert_eq!(zones_of("long").iter().filter(|files| files.len() == 1).count(), 2, "{zones:?}");
 
-    let evidence = Evidence { hints: false, ..Evidence::default() };
-    let options = MountOptions { evidence, ..MountOptions::default() };
+    let options = MountOptions { follows_hints: false, ..MountOptions::default() };
     let (ignored, still) = files_with_hints(|drive| mount_with(drive, options));
     assert_eq!(hints, still, "they are kept and shown");
     // And so from now on in a mount that has followed them.
     let later = files_with_hints(|drive| {
         let fs = mount(drive);
-        fs.set_options(&MountOptions { evidence, ..fs.options() }).unwrap();
+        fs.set_options(&MountOptions { follows_hints: false, ..fs.options() }).unwrap();
         fs
     });
     assert_eq!(ignored, later.0);
@@ -399,11 +397,10 @@ struct Cost {
 
 /// Whole files of up to a quarter zone in 48 directories: files of the last directory live 300 times as long as
 /// those of the first, each half to one and a half times as long as is usual there. Those die first whose time has come.
-fn churn(evidence: Evidence, hints: Option<[&str; 4]>) -> Cost {
+fn churn(options: MountOptions, hints: Option<[&str; 4]>) -> Cost {
     const ALL: u64 = 256 * 64;
     let drive = Arc::new(MemoryDrive::new(shape(256, 64)).unwrap());
     drop(format(drive.clone()));
-    let options = MountOptions { evidence, ..MountOptions::default() };
     let mut fs = mount_with(drive.clone(), options);
     let root = zonal_fs::vfs::Caller::ROOT;
     let new = |kind| zonal_fs::vfs::NewInode { kind, perm: 0o755, rdev: 0, target: b"" };
@@ -466,9 +463,9 @@ fn churn(evidence: Evidence, hints: Option<[&str; 4]>) -> Cost {
 
 #[test]
 fn what_is_learned_of_directories_places_their_next_files() {
-    let nothing = Evidence { learned: false, ..Evidence::default() };
+    let nothing = MountOptions { learns_lives: false, ..MountOptions::default() };
     let without = churn(nothing, None);
-    let learned = churn(Evidence::default(), None);
+    let learned = churn(MountOptions::default(), None);
     let hinted = churn(nothing, Some(["short", "medium", "long", "extreme"]));
     let [a, b, c] = [&without, &learned, &hinted].map(|cost| cost.amplification);
     println!("48 directories: nothing known {a:.3}, learned {b:.3}, hints {c:.3}");

@@ -144,7 +144,7 @@ impl Inspect for Furrow {
     fn settings(&self) -> Vec<(&'static str, &'static str)> {
         let reclaim = if self.is_reclaim_paused() { "paused" } else { "running" };
         let options = self.options();
-        let lifetime = if options.evidence.hints { "followed" } else { "ignored" };
+        let lifetime = if options.follows_hints { "followed" } else { "ignored" };
         let pick = options.zone_pick.map_or("", ZonePick::name);
         vec![
             ("access", name_of(self.access())),

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use zonal::victim::{Candidate, Policy, choose};
+use zonal_placement::victim::{Candidate, Policy, choose};
 
 use super::blocks::{Blocks, State};
 use super::{Block, Victim};

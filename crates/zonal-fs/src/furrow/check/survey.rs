@@ -9,8 +9,8 @@ mod sums;
 
 use std::collections::BTreeSet;
 
-use zonal::placement::learned::{CONTEXTS, ROWS};
 use zonal::{Zone, ZoneCond};
+use zonal_placement::learned::{CONTEXTS, ROWS};
 
 use super::super::alloc::{Role, ZoneSlot};
 use super::super::format::owners::OwnerRecord;

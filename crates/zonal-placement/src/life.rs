@@ -60,7 +60,7 @@ pub fn class_of_moved(age: u64, capacity: u64) -> u8 {
     class_of(Some(age), capacity)
 }
 
-/// Lives up to capacity / `FIRST` are of the first class. By trial with [`model`](super::model), zones
+/// Lives up to capacity / `FIRST` are of the first class. By trial with `model`, zones
 /// 0.90 full: 4 and 64 cost up to 2 and 8 % more under Zipf and hot/cold writes.
 const FIRST: u64 = 16;
 
@@ -77,7 +77,7 @@ fn first_limit(capacity: u64) -> u64 {
 /// zone is filled at an even pace, about.
 ///
 /// ```
-/// use zonal::placement::life::birth_of;
+/// use zonal_placement::life::birth_of;
 /// assert_eq!(birth_of((1000, 2000), 25, 100), 1250);
 /// ```
 pub fn birth_of((first, last): (u64, u64), block: u32, blocks: u32) -> u64 {

@@ -85,8 +85,8 @@ impl Place {
 /// The zones that may become victims.
 ///
 /// ```
-/// use zonal::placement::victims::Victims;
-/// use zonal::victim::{Candidate, Policy};
+/// use zonal_placement::victims::Victims;
+/// use zonal_placement::victim::{Candidate, Policy};
 /// let mut victims = Victims::new(10);
 /// victims.put(3, (60, 100), 10);
 /// victims.put(7, (40, 100), 90);

@@ -7,10 +7,10 @@
 #![expect(clippy::print_stdout, reason = "the figures are a part of the result")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of blocks")]
 
-use zonal::placement::life::Known;
-use zonal::placement::lifetime::WriteLifetime;
-use zonal::placement::model::{Model, Rules};
-use zonal::placement::pace::{Usable, low_mark};
+use zonal_placement::life::Known;
+use zonal_placement::lifetime::WriteLifetime;
+use zonal_placement::model::{Model, Rules};
+use zonal_placement::pace::{Usable, low_mark};
 
 const ZONES: u32 = 512;
 const ZONE_BLOCKS: u32 = 128;

@@ -49,7 +49,7 @@ impl Budget {
     /// | 6 to 11 | 3 | 3 | 0 to 5 |
     /// | 12 and more | 4 | 4 | 4 and more |
     ///
-    /// By trial with the [model](super::model) at 0.90, Zipf and hot/cold: 2 zones 3.68 and 3.36, 3 zones
+    /// By trial with the model at 0.90, Zipf and hot/cold: 2 zones 3.68 and 3.36, 3 zones
     /// 3.51 and 2.89, 4 zones 3.18 and 2.78, 6 zones 3.08 and 2.54, 8 for classes 3.00 and 2.55.
     pub const fn of(open: usize) -> Self {
         let (classes, moved) = match open {

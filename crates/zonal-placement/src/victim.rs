@@ -57,7 +57,7 @@ impl Candidate {
 /// The best victim, the first one among equals.
 ///
 /// ```
-/// use zonal::victim::{Candidate, Policy, choose};
+/// use zonal_placement::victim::{Candidate, Policy, choose};
 /// let old = Candidate { live: 60, capacity: 100, age: 90 };
 /// let young = Candidate { live: 40, capacity: 100, age: 10 };
 /// let zones = [(7, old), (8, young)];

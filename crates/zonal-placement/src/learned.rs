@@ -32,7 +32,7 @@ impl Context {
     /// full stop, without digits.
     ///
     /// ```
-    /// use zonal::placement::learned::Context;
+    /// use zonal_placement::learned::Context;
     /// let context = |name: &str| Context::of(5, name.as_bytes(), 1000);
     /// assert_eq!(context("000123.sst"), context("000124.sst"));
     /// assert_eq!(context("000123.sst.1"), context("LOG"), "no suffix");

@@ -15,7 +15,7 @@ use super::victims::Victims;
 use crate::victim::{Candidate, Policy};
 
 /// How data is placed and how victims are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
     /// All into one zone at a time; the victim with the fewest live blocks.
     OneStream,
@@ -24,6 +24,7 @@ pub enum Rules {
     /// The same with victims by cost and benefit.
     CostBenefit,
     /// By predicted life, victims by cost and benefit where age tells something: what Furrow does.
+    #[default]
     ByLife,
 }
 
