@@ -1,7 +1,7 @@
 //! A package for distributions that use RPM: the static program, its manual pages, and helpers of
 //! mount(8).
 //!
-//! rpmbuild(8) makes it of `packaging/zonal.spec`. What it contains is what the Debian package
+//! rpmbuild(8) makes it of `tools/packaging/zonal.spec`. What it contains is what the Debian package
 //! `zonal` contains, but for shared libraries.
 
 use std::fmt::Write;
@@ -52,7 +52,7 @@ fn pack(root: &Path, staged: &Path, folder: &Path) -> Result<PathBuf> {
     let set = |name: &str, value: &str| format!("--define={name} {value}");
     let text = |path: &Path| path.display().to_string();
     let mut rpmbuild = Command::new("rpmbuild");
-    rpmbuild.args(["-bb", "--quiet"]).arg(root.join("packaging/zonal.spec"));
+    rpmbuild.args(["-bb", "--quiet"]).arg(root.join("tools/packaging/zonal.spec"));
     rpmbuild.arg(set("_topdir", &text(folder))).arg(set("_rpmdir", &text(folder)));
     rpmbuild.arg(set("staged", &text(staged))).arg(set("listed", &text(&listed)));
     rpmbuild.arg(set("zonal_version", VERSION)).arg(set("_build_id_links", "none"));

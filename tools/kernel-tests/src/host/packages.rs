@@ -1,8 +1,8 @@
 //! The packages in use: a fresh Debian boots three times in a virtual machine, and
-//! `packaging/test/guest` installs, uses and removes them there.
+//! `tools/packaging/test/guest` installs, uses and removes them there.
 //!
 //! The system is made by mmdebstrap of the release that this machine runs, and kept under
-//! `target/dist/machine` until `packaging/test/packages` or the release changes.
+//! `target/dist/machine` until `tools/packaging/test/packages` or the release changes.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -36,7 +36,7 @@ struct Image {
     folder: PathBuf,
 }
 
-/// How many tests `packaging/test/guest` has.
+/// How many tests `tools/packaging/test/guest` has.
 pub(super) const COUNT: u64 = 23;
 
 const KERNEL_OPTIONS: &str = "root=/dev/vda rw console=ttyS0 mitigations=off panic=-1";
@@ -52,7 +52,7 @@ impl Image {
     fn prepare(root: &Path) -> Result<Self> {
         ensure!(std::env::consts::ARCH == "x86_64", "the machine is an x86-64 one");
         tools::require(&[("qemu-system-x86_64", "qemu-system-x86")])?;
-        let list = fs::read_to_string(root.join("packaging/test/packages"))?;
+        let list = fs::read_to_string(root.join("tools/packaging/test/packages"))?;
         let suite = suite()?;
         let (folder, key) = (root.join("target/dist/machine"), format!("{suite}\n{list}{UNIT}"));
         let image = Self { folder };
@@ -102,7 +102,7 @@ impl Image {
     fn test(&self, root: &Path, packages: &[PathBuf], tally: &mut Tally) -> Result<()> {
         let share = self.at("share");
         emptied(&share)?;
-        for file in packages.iter().chain([&root.join("packaging/test/guest")]) {
+        for file in packages.iter().chain([&root.join("tools/packaging/test/guest")]) {
             let name = file.file_name().context("a file has a name")?;
             fs::copy(file, share.join(name))
                 .with_context(|| format!("copying {}", name.display()))?;

@@ -1,7 +1,7 @@
 //! An image for containers, as an OCI archive that docker and podman load: the static program
 //! alone.
 //!
-//! buildah(1) makes it of `packaging/Containerfile`, without a registry and without a container.
+//! buildah(1) makes it of `tools/packaging/Containerfile`, without a registry and without a container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,7 +31,7 @@ pub(super) fn make(root: &Path, target: &str) -> Result<PathBuf> {
     buildah.args(["--storage-driver", "vfs", "--root"]).arg(folder.join("root"));
     buildah.arg("--runroot").arg(folder.join("run"));
     buildah.args(["build", "--isolation", "chroot", "--timestamp", &epoch(root)?]);
-    buildah.arg("--file").arg(root.join("packaging/Containerfile"));
+    buildah.arg("--file").arg(root.join("tools/packaging/Containerfile"));
     buildah.args(["--tag", &format!("oci-archive:{}:zonal:{VERSION}", image.display())]);
     run::quietly(buildah.arg(&context))?;
     Ok(image)

@@ -1,5 +1,5 @@
 //! `cargo xtask vm`: builds what compares Zonal with a real kernel, and starts it. The rest is in
-//! `crates/kernel-tests`.
+//! `tools/kernel-tests`.
 
 use std::ffi::OsStr;
 use std::fs;

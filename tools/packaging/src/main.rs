@@ -1,10 +1,10 @@
 //! `cargo xtask dist`: packages for Debian, a static archive, a wheel for Python, an RPM and an
 //! image for containers, under `target/dist`.
 //!
-//! - `packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs` makes.
+//! - `tools/packaging/files` says what lies where; `stage.rs` lays it out, with what `made.rs` makes.
 //! - `deb.rs` makes a package of that, `archive.rs` an archive for any Linux, `wheel.rs` a wheel,
 //!   `rpm.rs` a package for distributions that use RPM, `image.rs` an image for containers.
-//! - `--test` has the packages used in a fresh Debian in a virtual machine, by `crates/kernel-tests`.
+//! - `--test` has the packages used in a fresh Debian in a virtual machine, by `tools/kernel-tests`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -96,7 +96,8 @@ struct Place {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it lies one folder below");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = folder.ancestors().nth(2).expect("it lies two folders below");
     let outcome = if args.test { test(root) } else { make(root, &args) };
     outcome.unwrap_or_else(|error| {
         println!("error: {error:#}");

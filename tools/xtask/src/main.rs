@@ -4,9 +4,9 @@
 //!   their last line is `N passed, N failed, N skipped`.
 //! - `docs` prints the byte tables of `docs/format/` and the schemas of `docs/schemas/` from the
 //!   structs (`docs.rs`).
-//! - `vm` compares with a real kernel (`vm.rs` starts `crates/kernel-tests`).
-//! - `dist` makes packages: it starts `packaging`.
-//! - `bench` starts the benchmarks; those of key-value stores are in `crates/kv-bench`.
+//! - `vm` compares with a real kernel (`vm.rs` starts `tools/kernel-tests`).
+//! - `dist` makes packages: it starts `tools/packaging`.
+//! - `bench` starts the benchmarks; those of key-value stores are in `tools/kv-bench`.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line program: its output is its result")]
@@ -113,10 +113,8 @@ fn main() -> ExitCode {
 
 /// The workspace's root, whatever directory the command is started in.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask lies one directory below the root")
-        .to_path_buf()
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.ancestors().nth(2).expect("xtask lies two folders below").to_path_buf()
 }
 
 /// Builds what makes packages, and hands the arguments on.

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-#[path = "../../crates/zonal-kv/build/headers.rs"]
+#[path = "../../../crates/zonal-kv/build/headers.rs"]
 mod headers;
 pub mod metadata;
 pub mod plugins;

@@ -37,9 +37,9 @@ const fn allowed(path: &'static str, lines: usize, why: &'static str) -> Allowed
 }
 
 const ALLOWED: &[Allowed] = &[
-    allowed("crates/kernel-tests/src/guest/export.rs", 1, "between two looks, as long as it takes"),
+    allowed("tools/kernel-tests/src/guest/export.rs", 1, "between two looks, as long as it takes"),
     allowed(
-        "crates/kernel-tests/src/host/share.rs",
+        "tools/kernel-tests/src/host/share.rs",
         1,
         "between two looks for a socket, as long as its daemon lives",
     ),
@@ -92,11 +92,11 @@ const ALLOWED: &[Allowed] = &[
         2,
         "a host keeps its queues for a while; a server takes no more",
     ),
-    allowed("xtask/src/libtest.rs", 1, "for people"),
-    allowed("xtask/src/tally.rs", 1, "for people"),
-    allowed("xtask/src/test.rs", 1, "for people"),
-    allowed("xtask/src/vm.rs", 1, "for people"),
-    allowed("xtask/src/watch.rs", 2, "it ends what makes no progress"),
+    allowed("tools/xtask/src/libtest.rs", 1, "for people"),
+    allowed("tools/xtask/src/tally.rs", 1, "for people"),
+    allowed("tools/xtask/src/test.rs", 1, "for people"),
+    allowed("tools/xtask/src/vm.rs", 1, "for people"),
+    allowed("tools/xtask/src/watch.rs", 2, "it ends what makes no progress"),
 ];
 
 /// Looks at the tests, and at the programs that run them.
@@ -136,7 +136,7 @@ fn too_many(path: &str, found: &[String], allowed: &[Allowed]) -> Vec<String> {
     let why = entry.map_or_else(String::new, |allowed| format!(" ({})", allowed.why));
     let count = found.len();
     let head = format!(
-        "{path} has {count} limits or pauses of time; xtask/src/check/clocks.rs allows {lines}{why}"
+        "{path} has {count} limits or pauses of time; tools/xtask/src/check/clocks.rs allows {lines}{why}"
     );
     std::iter::once(head).chain(found.iter().map(|line| format!("{path}{line}"))).collect()
 }

@@ -1,5 +1,5 @@
 //! A package of Debian, of files that lie where they belong, made by the tools of dpkg-dev:
-//! dpkg-shlibdeps says what it needs, dpkg-gencontrol completes its part of `packaging/debian/control`,
+//! dpkg-shlibdeps says what it needs, dpkg-gencontrol completes its part of `tools/packaging/debian/control`,
 //! and dpkg-deb packs it.
 
 use std::fs::{self, Permissions};
@@ -37,7 +37,7 @@ pub(super) fn make(place: &Place, package: &Staged) -> Result<PathBuf> {
     run::quietly(&mut complete)?;
     fs::write(control.join("md5sums"), sums)?;
     for (part, mode) in CONTROL {
-        let from = place.root.join("packaging/debian").join(format!("{name}.{part}"));
+        let from = place.root.join("tools/packaging/debian").join(format!("{name}.{part}"));
         if from.exists() {
             fs::copy(&from, control.join(part))?;
             fs::set_permissions(control.join(part), Permissions::from_mode(mode))?;

@@ -1,4 +1,4 @@
-//! Lays out the files of each package below a folder of its own, as `packaging/files` says.
+//! Lays out the files of each package below a folder of its own, as `tools/packaging/files` says.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +16,7 @@ pub(super) struct Staged {
     pub(super) folder: PathBuf,
 }
 
-/// A line of `packaging/files`.
+/// A line of `tools/packaging/files`.
 struct Row<'a> {
     package: &'a str,
     mode: &'a str,
@@ -36,13 +36,14 @@ pub(super) fn command(place: &Place) -> Result<PathBuf> {
         row.package == "zonal"
             && Path::new(row.source).extension().is_none_or(|ending| ending != "so")
     };
-    let staged = those(place, of_command)?.pop().context("packaging/files has no package zonal")?;
+    let staged =
+        those(place, of_command)?.pop().context("tools/packaging/files has no package zonal")?;
     Ok(staged.folder)
 }
 
 fn those(place: &Place, wanted: impl Fn(&Row<'_>) -> bool) -> Result<Vec<Staged>> {
-    let list = fs::read_to_string(place.root.join("packaging/files"))
-        .context("reading packaging/files")?;
+    let list = fs::read_to_string(place.root.join("tools/packaging/files"))
+        .context("reading tools/packaging/files")?;
     let mut staged: Vec<Staged> = Vec::new();
     for row in rows(&list)?.into_iter().filter(wanted) {
         if !staged.iter().any(|package| package.name == row.package) {
@@ -61,7 +62,7 @@ fn rows(list: &str) -> Result<Vec<Row<'_>>> {
     lines
         .map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
             [package, mode, source, destination] => Ok(Row { package, mode, source, destination }),
-            _ => bail!("packaging/files: {line:?} is not package, mode, source, destination"),
+            _ => bail!("tools/packaging/files: {line:?} is not package, mode, source, destination"),
         })
         .collect()
 }
@@ -118,8 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_not_made_is_in_the_repository() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for row in rows(&fs::read_to_string(root.join("packaging/files")).unwrap()).unwrap() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        for row in rows(&fs::read_to_string(root.join("tools/packaging/files")).unwrap()).unwrap() {
             let is_ours = row.mode != "link" && !row.source.starts_with("made/");
             assert!(!is_ours || root.join(row.source).exists(), "{}", row.source);
         }
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_folder_is_copied_with_those_below_it() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let place = tempfile::tempdir().unwrap();
         copy_folder(&root.join("docs"), place.path(), 0o644).unwrap();
         for file in ["grafana.json", "guide/install.md", "format/furrow-v5.md"] {
