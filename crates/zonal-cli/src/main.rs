@@ -1,6 +1,6 @@
 //! The `zonal` command.
 //!
-//! `args.rs` is the command line, `cmd/` has one file per subcommand, `output/` one per form of
+//! `args/` is the command line, `cmd/` has one file per subcommand, `output/` one per form of
 //! output, `top/` the live picture on a terminal, `manual/` the manual pages. Called as
 //! `mount.furrow`, `mkfs.furrow` or `fsck.furrow`, it takes the arguments that mount(8), mkfs(8)
 //! and fsck(8) pass to such programs: `alias.rs`.

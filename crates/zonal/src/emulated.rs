@@ -1,7 +1,7 @@
 //! What every emulated drive does the same way: checks, the state machine, the limits, locking.
 //!
 //! An [`Emulated`] drive is this core over a [`Medium`], which only stores: memory in `memory.rs`,
-//! a plain file in `file.rs`. The order of every change is: check, store the data, record the new
+//! a plain file in `file/`. The order of every change is: check, store the data, record the new
 //! state in the medium, make it visible. So a reader never sees a pointer beyond the data.
 //!
 //! Locks, in the order they are taken: a zone's own lock (shared for reads; exclusive for writes
