@@ -5,7 +5,6 @@
 //! | --- | --- |
 //! | `over.rs` | which field takes which values? |
 //! | `figures.rs` | what does one run come to? |
-//! | `parquet.rs` | how are rows written as Parquet? Behind the feature `parquet` |
 //! | `store.rs` | what is in the CSV already, what belongs there, how are shards merged? |
 //!
 //! Runs are numbered from 1 in the order of the combinations, the last field changing fastest. A
@@ -16,8 +15,6 @@
 
 mod figures;
 mod over;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod store;
 
 use std::collections::BTreeMap;

@@ -83,25 +83,12 @@ impl Store {
     }
 }
 
-/// Joins the files of all shards of a sweep, in any order, into `out`, which must not exist. It is
-/// a Parquet file if its name ends so.
+/// Joins the files of all shards of a sweep, in any order, into `out`, which must not exist.
 /// Returns the number of runs. A run that is missing or there twice, and files of different
 /// sweeps, are refused.
 pub fn merge(parts: &[PathBuf], out: &Path) -> Result<usize> {
     let rows = joined(parts)?;
     let failed = io_error(out);
-    if out.extension().is_some_and(|ending| ending == "parquet") {
-        #[cfg(feature = "parquet")]
-        super::parquet::write(&rows, out, File::create_new(out).map_err(&failed)?)?;
-        #[cfg(not(feature = "parquet"))]
-        return Err(SimError::sweep(
-            out,
-            0,
-            "this build has no Parquet: build with --features parquet",
-        ));
-        #[cfg(feature = "parquet")]
-        return Ok(rows.len() - 1);
-    }
     let mut file = File::create_new(out).map_err(&failed)?;
     for row in &rows {
         file.write_all(&line(row)).map_err(&failed)?;

@@ -200,37 +200,3 @@ fn a_run_that_fails_leaves_the_rows_before_it() {
     assert!(error.contains("trace.csv, line 2"), "{error}");
     assert_eq!(read(&out).lines().count(), 2);
 }
-
-#[cfg(feature = "parquet")]
-#[test]
-fn merged_rows_are_written_as_parquet() {
-    use ::parquet::file::reader::{FileReader, SerializedFileReader};
-    use ::parquet::record::Field;
-
-    let (folder, out, text) = done();
-    let merged = folder.path().join("all.parquet");
-    assert_eq!(merge(&[out], &merged).expect("merged"), 12);
-    let file = std::fs::File::open(&merged).expect("it is there");
-    let reader = SerializedFileReader::new(file).expect("Parquet");
-    let mut lines = text.lines();
-    let names: Vec<&str> = lines.next().expect("a head").split(',').collect();
-    let mut count = 0;
-    for (row, line) in reader.get_row_iter(None).expect("rows").zip(lines.by_ref()) {
-        let row = row.expect("a row");
-        count += 1;
-        for ((name, field), (wanted, text)) in
-            row.get_column_iter().zip(names.iter().zip(line.split(',')))
-        {
-            assert_eq!(name, wanted);
-            let same = match field {
-                Field::Null => text.is_empty(),
-                Field::Long(number) => number.to_string() == text,
-                Field::Double(number) => number.to_string() == text,
-                Field::Str(word) => word == text,
-                other => panic!("{name}: {other:?}"),
-            };
-            assert!(same, "{name}: {field:?} for {text:?}");
-        }
-    }
-    assert_eq!((count, lines.next()), (12, None));
-}
