@@ -9,7 +9,7 @@
 //! - `calls` makes random calls on a mounted zonefs; their answers are compared, ours with the kernel's.
 //! - `drives` are the drives that every machine has.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "two command-line programs: their output is their result")]
 
 mod calls;

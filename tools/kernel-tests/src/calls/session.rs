@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::{
     AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps,
     Uid, XattrFlags,
 };
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
-use vmap::{Map, MapMut};
 
 use super::backing_device::BackingDevice;
 use super::plan::{Allocation, Call, Fate, Flag, How, Mapping, SLOTS, Shape, Whence, Writes};
@@ -33,6 +33,17 @@ struct Open {
     file: File,
     path: String,
     flags: Vec<Flag>,
+}
+
+impl Open {
+    /// Writes at the beginning of a mapping, and shows what it holds then.
+    fn write_a_little(&self, mut map: MmapMut) -> String {
+        // Where one side cannot map at all, the files must not differ from then on.
+        if !self.flags.contains(&Flag::Direct) {
+            map[..8].copy_from_slice(b"by mmap ");
+        }
+        result::data(&map)
+    }
 }
 
 impl Session {
@@ -207,6 +218,7 @@ impl Session {
     }
 
     /// Maps the first page and reads it; where writing is allowed, may write a little too.
+    #[expect(unsafe_code, reason = "to map a file is unsafe: others could change it")]
     fn map(&mut self, slot: usize, mapping: Mapping) -> Answer {
         let open = self.slots[slot].as_ref().ok_or(Errno::BADF)?;
         let file = &open.file;
@@ -215,26 +227,22 @@ impl Session {
         if length == 0 {
             return Ok("nothing to map".to_owned());
         }
-        let errno =
-            |error: vmap::Error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-        match mapping {
-            Mapping::SharedRead => {
-                let map = Map::with_options().len(length).map(file).map_err(errno)?;
-                Ok(result::data(&map))
+        let mut options = MmapOptions::new();
+        let wanted = options.len(length);
+        let mapped = match mapping {
+            // SAFETY: the process that plays these calls is the only one that uses the mount, and it
+            // makes no other call before the mapping is gone.
+            Mapping::SharedRead => unsafe { wanted.map(file) }.map(|map| result::data(&map)),
+            // SAFETY: the same.
+            Mapping::SharedWrite => {
+                unsafe { wanted.map_mut(file) }.map(|map| open.write_a_little(map))
             }
-            Mapping::SharedWrite | Mapping::PrivateWrite => {
-                let mut options = MapMut::with_options();
-                if matches!(mapping, Mapping::PrivateWrite) {
-                    options.copy();
-                }
-                let mut map = options.len(length).map(file).map_err(errno)?;
-                // Where one side cannot map at all, the files must not differ from then on.
-                if !open.flags.contains(&Flag::Direct) {
-                    map[..8].copy_from_slice(b"by mmap ");
-                }
-                Ok(result::data(&map))
+            // SAFETY: the same.
+            Mapping::PrivateWrite => {
+                unsafe { wanted.map_copy(file) }.map(|map| open.write_a_little(map))
             }
-        }
+        };
+        mapped.map_err(|error| raw(&error))
     }
 
     fn change_zone(&mut self, path: &str, fate: Fate) -> Answer {
