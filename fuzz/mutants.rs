@@ -1,6 +1,6 @@
 //! Mutants of bytes by seed, for tests that run a fuzz target without a fuzzer.
 
-use rand::Rng;
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 /// A number from the environment, as `SEED` and `COUNT` are.

@@ -10,7 +10,7 @@ use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal::{Clock, Lba, ManualClock, ZoneId, ZonedDevice};
 use zonal_fs::furrow::{self, DataCheck, Furrow, MkfsOptions, MountOptions};

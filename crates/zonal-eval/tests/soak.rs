@@ -17,7 +17,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal::{Clock, ManualClock};
 use zonal_fs::furrow::{self, AtimePolicy, DataCheck, Furrow, MkfsOptions, MountOptions, Stats};

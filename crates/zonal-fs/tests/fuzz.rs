@@ -9,7 +9,7 @@ mod targets;
 
 use std::path::PathBuf;
 
-use rand::Rng;
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 

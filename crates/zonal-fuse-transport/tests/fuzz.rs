@@ -10,7 +10,7 @@ mod fuse;
 #[path = "../../../fuzz/mutants.rs"]
 mod mutants;
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal_fuse_transport::abi::SetxattrFlags;
 use zonal_fuse_transport::request::parse;

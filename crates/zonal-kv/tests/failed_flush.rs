@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use volume::{Files, count, files, formatted, geometry, mount, seed};
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder};

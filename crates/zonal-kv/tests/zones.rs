@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use volume::{Files, MEMORY, count, files, formatted, geometry, mount, seed};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder};

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use ioctl::{Range, RawZone};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::fs::{FallocateFlags, OFlags};
 use zonal::ZoneAction;
 

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::panic::catch_unwind;
 
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal_sim::config::{Config, Kind, Mode, Pattern, Permutation};
 use zonal_sim::ftl::{Counters, Frontier, Isolation, Victim, Wear};

@@ -10,7 +10,7 @@ mod block_traces;
 
 use std::path::Path;
 
-use rand::Rng;
+use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

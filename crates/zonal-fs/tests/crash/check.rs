@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Choices, Outage, Recorder};
 use zonal::{LbaCount, ZoneId, ZonedDevice};

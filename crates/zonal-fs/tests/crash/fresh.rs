@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Outage, Recorder, Step};
 use zonal::{DeviceError, Lba, LbaCount, ZoneId, ZonedDevice};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal::image::Image;
 use zonal::layer::record::{Outage, Recorder, Recording};
 use zonal::{GeometrySpec, LbaCount, ZonedDevice};

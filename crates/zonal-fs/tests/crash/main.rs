@@ -55,7 +55,7 @@ mod zones;
 use std::time::Instant;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use ace::Syncs;
 use check::{Checker, Effort};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal::image::{Image, Tail};
 use zonal::layer::record::{Cut, Outage, Recorder, Step};
 use zonal::{BlockSize, GeometrySpec, LbaCount, ZoneId, ZonedDevice};

@@ -17,7 +17,7 @@ use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use zonal_fs::furrow::sync::{Count, Schedule, Side, Until, Woken, set_schedule};
 
 use crate::node::mix;

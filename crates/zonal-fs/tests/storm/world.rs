@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::RngCore;
+use rand_chacha::rand_core::Rng;
 use zonal_fs::FsError;
 use zonal_fs::furrow::Furrow;
 use zonal_fs::vfs::{

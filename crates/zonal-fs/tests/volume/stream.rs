@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, IoSlice, IoSliceMut};
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zonal_fs::FsError;
 use zonal_fs::volume::{File, OpenFlags};

@@ -6,7 +6,7 @@
 //! files, as of databases; half are new files that take the place of deleted ones. After each 256th
 //! of the user capacity everything is synced. These shares are assumed.
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal};
 

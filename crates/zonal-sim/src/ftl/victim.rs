@@ -1,6 +1,6 @@
 //! Which closed superblock GC takes next.
 
-use rand::Rng;
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use zonal_placement::victim::{Candidate, Policy, choose};
 

@@ -1,6 +1,6 @@
 //! Writes that choose an address each: anywhere, in order, hot or cold.
 
-use rand::Rng;
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Op, Request, Space, Workload};

@@ -6,7 +6,7 @@
 //! any zone that is not open or by one that this pass has not written; a reset of the new zone
 //! comes before its first write. Open zones are always different zones.
 
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 

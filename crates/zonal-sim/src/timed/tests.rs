@@ -1,7 +1,7 @@
 //! Timed mode against its own books: what dies and buses did is what was asked of them, to the
 //! nanosecond, whatever the config; and the same config and seed give the same outcome.
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;

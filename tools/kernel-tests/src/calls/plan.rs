@@ -3,7 +3,7 @@
 //! The choice depends on the seed and on what the mount has answered so far, so two mounts that
 //! answer alike get the same calls.
 
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 

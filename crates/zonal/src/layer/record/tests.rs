@@ -4,7 +4,7 @@
 use super::*;
 use crate::{BlockSize, Geometry, GeometrySpec, ZoneCond};
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
 const BLOCK: usize = 512;
 const ZONE: ZoneId = ZoneId::new(3);
