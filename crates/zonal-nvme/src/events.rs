@@ -21,12 +21,12 @@ pub(super) type FailedZones = BTreeSet<(Lba, ZoneCond)>;
 pub(super) struct AsyncEvents {
     /// Command identifiers of the requests.
     outstanding: BTreeSet<u16>,
-    namespaces: BTreeMap<Nsid, Known>,
+    namespaces: BTreeMap<Nsid, ReportedFailures>,
 }
 
 /// What the host knows of a namespace.
 #[derive(Default)]
-struct Known {
+struct ReportedFailures {
     /// Failed zones when the controller was created, or when the host last read the log page.
     failed: FailedZones,
     /// [`Namespace::failures`] when its zones were last looked at.
@@ -35,7 +35,7 @@ struct Known {
     reported: bool,
 }
 
-impl Known {
+impl ReportedFailures {
     fn of(namespace: &Namespace) -> Self {
         let failures = namespace.failures();
         Self { failed: namespace.failed_zones().unwrap_or_default(), failures, reported: false }
@@ -45,7 +45,7 @@ impl Known {
 impl AsyncEvents {
     /// For a new controller: zones that have failed already are no events. Asks the devices.
     pub(super) fn since_now(subsystem: &Subsystem) -> Self {
-        let known = subsystem.namespaces().map(|(nsid, one)| (nsid, Known::of(one)));
+        let known = subsystem.namespaces().map(|(nsid, one)| (nsid, ReportedFailures::of(one)));
         Self { outstanding: BTreeSet::new(), namespaces: known.collect() }
     }
 

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use zonal_sim::config::{Mode, Setting};
-use zonal_sim::experiment::{self, Changes, Experiment, Extent, Name};
+use zonal_sim::experiment::{self, Changes, Experiment, Name, Scope};
 use zonal_sim::preset::Preset;
 use zonal_sim::{Config, Progress, SimError, counting, timed};
 
@@ -145,12 +145,12 @@ pub(crate) fn run_experiment(
     let name = found.ok_or_else(|| {
         Failure::new(Errno::INVAL, format!("there is no experiment {name:?}: {known}"))
     })?;
-    let extent = match how.quick {
-        Length::Quick => Extent::Quick,
-        Length::Full => Extent::Full,
+    let scope = match how.quick {
+        Length::Quick => Scope::Quick,
+        Length::Full => Scope::Full,
     };
     let settings = settings_of(how.settings);
-    let changes = Changes { seed: how.seed, extent, settings, overlays: Vec::new() };
+    let changes = Changes { seed: how.seed, scope, settings, overlays: Vec::new() };
     let experiment = Experiment::new(name, text.unwrap_or(name.text()), &changes)?;
     let one_each = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     watch(py, progress, move |watched| {

@@ -4,12 +4,12 @@
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
-use zonal_sim::experiment::{self, Changes, Experiment, Extent, Name, Overlay, reproduce};
+use zonal_sim::experiment::{self, Changes, Experiment, Name, Overlay, Scope, reproduce};
 use zonal_sim::report::Picture;
 use zonal_sim::report::page::{Claim, Section};
 
 fn changes(seed: u64) -> Changes {
-    Changes { seed: Some(seed), extent: Extent::Quick, ..Changes::default() }
+    Changes { seed: Some(seed), scope: Scope::Quick, ..Changes::default() }
 }
 
 fn run(experiments: Vec<Experiment>, threads: usize) -> Vec<Section> {

@@ -36,9 +36,9 @@ struct ImageZone {
 enum Extents {
     /// Sequential zone: in the order of writing, so sorted by start. A piece replaces all earlier
     /// ones from its start on.
-    Sequential(Vec<Piece>),
+    Sequential(Vec<WrittenBlocks>),
     /// Conventional zone: every block on its own.
-    Conventional(BTreeMap<u64, Piece>),
+    Conventional(BTreeMap<u64, WrittenBlocks>),
 }
 
 /// A zone after a reset.
@@ -50,7 +50,7 @@ impl Default for Extents {
 
 /// Blocks of one write.
 #[derive(Clone)]
-struct Piece {
+struct WrittenBlocks {
     start: u64,
     bytes: Arc<[u8]>,
     /// Where in `bytes` the piece begins.
@@ -209,11 +209,11 @@ impl Extents {
     fn put(&mut self, at: LbaCount, bytes: &Arc<[u8]>, blocks: LbaCount, block_size: BlockSize) {
         let (start, bytes) = (at.get(), Arc::clone(bytes));
         match self {
-            Self::Sequential(pieces) => pieces.push(Piece { start, bytes, skip: 0 }),
+            Self::Sequential(pieces) => pieces.push(WrittenBlocks { start, bytes, skip: 0 }),
             Self::Conventional(pieces) => {
                 let skips = (0..).step_by(block_bytes(block_size));
                 for (start, skip) in (start..start + blocks.get()).zip(skips) {
-                    pieces.insert(start, Piece { start, bytes: Arc::clone(&bytes), skip });
+                    pieces.insert(start, WrittenBlocks { start, bytes: Arc::clone(&bytes), skip });
                 }
             }
         }
@@ -241,7 +241,7 @@ impl Extents {
                 piece.bytes = bytes.into();
             }
             Self::Conventional(pieces) => {
-                pieces.insert(start, Piece { start, bytes: block.into(), skip: 0 });
+                pieces.insert(start, WrittenBlocks { start, bytes: block.into(), skip: 0 });
             }
         }
     }
@@ -271,7 +271,7 @@ impl Extents {
     }
 
     /// The piece that block `at` is in, and where the next one begins.
-    fn piece_at(&self, at: u64) -> (Option<&Piece>, Option<u64>) {
+    fn piece_at(&self, at: u64) -> (Option<&WrittenBlocks>, Option<u64>) {
         match self {
             Self::Sequential(pieces) => {
                 let after = pieces.partition_point(|piece| piece.start <= at);

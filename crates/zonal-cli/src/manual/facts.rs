@@ -7,7 +7,7 @@ const TEXT: &str = include_str!("../../man/commands");
 
 /// The facts of a command.
 #[derive(Default)]
-pub(super) struct Facts {
+pub(super) struct CommandFacts {
     /// The words that call it.
     pub(super) command: &'static str,
     /// Other names of it, with links to its page.
@@ -17,21 +17,21 @@ pub(super) struct Facts {
     /// More paragraphs of the description.
     pub(super) more: Vec<&'static str>,
     /// Exit codes and what they mean, if they are not the usual ones.
-    pub(super) exits: Vec<Said>,
+    pub(super) exits: Vec<Described>,
     /// Files that it uses or makes.
-    pub(super) files: Vec<Said>,
-    pub(super) examples: Vec<Said>,
+    pub(super) files: Vec<Described>,
+    pub(super) examples: Vec<Described>,
     /// Pages to read next.
     pub(super) see: Vec<&'static str>,
 }
 
 /// A fact with what is said of it.
-pub(super) struct Said {
+pub(super) struct Described {
     pub(super) fact: &'static str,
     pub(super) text: &'static str,
 }
 
-impl Facts {
+impl CommandFacts {
     /// The facts of all commands.
     pub(super) fn all() -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
@@ -62,10 +62,10 @@ impl Facts {
 
     /// The files of a command that opens a device.
     fn add_device(&mut self) {
-        const DEVICES: [Said; 3] = [
-            Said { fact: "drive.zns", text: "A drive file, such as `zonal create` makes." },
-            Said { fact: "/dev/nvmeXnY, /dev/sdX", text: "A zoned block device." },
-            Said {
+        const DEVICES: [Described; 3] = [
+            Described { fact: "drive.zns", text: "A drive file, such as `zonal create` makes." },
+            Described { fact: "/dev/nvmeXnY, /dev/sdX", text: "A zoned block device." },
+            Described {
                 fact: "/dev/ngXnY",
                 text: "A zoned NVMe namespace, also one whose zone size Linux refuses.",
             },
@@ -75,9 +75,9 @@ impl Facts {
     }
 }
 
-fn said(line: &'static str) -> Said {
+fn said(line: &'static str) -> Described {
     match line.split_once(" ## ") {
-        Some((fact, text)) => Said { fact, text },
+        Some((fact, text)) => Described { fact, text },
         None => panic!("man/commands: {line:?} has no ` ## `"),
     }
 }

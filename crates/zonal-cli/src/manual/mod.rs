@@ -9,7 +9,7 @@ mod page;
 use clap::{Command, CommandFactory};
 
 use crate::args::Cli;
-use facts::Facts;
+use facts::CommandFacts;
 
 /// A manual page as roff.
 pub(crate) struct Page {
@@ -29,7 +29,7 @@ const WRITTEN: [(&str, &str); 3] = [
 pub(crate) fn pages() -> Vec<Page> {
     let written = |(name, text): (&str, &str)| Page { name: name.into(), text: text.into() };
     let mut pages: Vec<Page> = WRITTEN.into_iter().map(written).collect();
-    add(&mut pages, &command(), &Facts::all());
+    add(&mut pages, &command(), &CommandFacts::all());
     pages
 }
 
@@ -45,12 +45,12 @@ fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
-fn add(pages: &mut Vec<Page>, command: &Command, facts: &[Facts]) {
+fn add(pages: &mut Vec<Page>, command: &Command, facts: &[CommandFacts]) {
     let below: Vec<&Command> =
         command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
     let title = page::title(command);
     let path = page::path(command);
-    let nothing = Facts::default();
+    let nothing = CommandFacts::default();
     let of_it = facts.iter().find(|facts| facts.command == path).unwrap_or(&nothing);
     pages.push(Page { name: format!("{title}.1"), text: page::text(command, of_it) });
     for command in below {
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn every_command_has_facts_and_other_names_are_of_a_command() {
-        let facts = Facts::all();
+        let facts = CommandFacts::all();
         for page in pages().iter().filter(|page| page.name.ends_with(".1")) {
-            let is_it = |facts: &Facts| page.name == facts.command.replace(' ', "-") + ".1";
+            let is_it = |facts: &CommandFacts| page.name == facts.command.replace(' ', "-") + ".1";
             assert!(facts.iter().any(is_it), "man/commands says nothing of {}", page.name);
         }
     }

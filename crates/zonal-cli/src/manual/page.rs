@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 use roff::{Inline, Roff, bold, italic, roman};
 
-use super::facts::{Facts, Said};
+use super::facts::{CommandFacts, Described};
 use crate::args::mount_options::{self, Of};
 use crate::device;
 
@@ -21,7 +21,7 @@ pub(super) fn title(command: &Command) -> String {
 }
 
 /// The page.
-pub(super) fn text(command: &Command, facts: &Facts) -> String {
+pub(super) fn text(command: &Command, facts: &CommandFacts) -> String {
     let mut page = Roff::new();
     let title = title(command);
     let (heading, version) = (title.to_uppercase(), concat!("Zonal ", env!("CARGO_PKG_VERSION")));
@@ -52,14 +52,14 @@ fn section(page: &mut Roff, name: &str) {
     page.control("SH", [name]);
 }
 
-fn name(page: &mut Roff, command: &Command, facts: &Facts) {
+fn name(page: &mut Roff, command: &Command, facts: &CommandFacts) {
     section(page, "NAME");
     let names = [&[&*title(command)], &*facts.names].concat().join(", ");
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     page.text([roman(format!("{names} - {}", plain(&about)))]);
 }
 
-fn synopsis(page: &mut Roff, command: &Command, facts: &Facts) {
+fn synopsis(page: &mut Roff, command: &Command, facts: &CommandFacts) {
     section(page, "SYNOPSIS");
     page.control("SY", [&*escaped(path(command))]);
     let groups: Vec<Vec<&Arg>> = command
@@ -160,7 +160,7 @@ fn is_question(arg: &Arg) -> bool {
     matches!(arg.get_action(), Help | HelpLong | HelpShort | Version)
 }
 
-fn description(page: &mut Roff, command: &Command, facts: &Facts) {
+fn description(page: &mut Roff, command: &Command, facts: &CommandFacts) {
     section(page, "DESCRIPTION");
     let about = command.get_long_about().or(command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();
@@ -257,18 +257,18 @@ fn mount(page: &mut Roff) {
     }
 }
 
-fn exit_status(page: &mut Roff, facts: &Facts) {
-    const USUAL: [Said; 3] = [
-        Said { fact: "0", text: "Success." },
-        Said { fact: "1", text: "It failed; standard error says why." },
-        Said { fact: "2", text: "The arguments are not understood." },
+fn exit_status(page: &mut Roff, facts: &CommandFacts) {
+    const USUAL: [Described; 3] = [
+        Described { fact: "0", text: "Success." },
+        Described { fact: "1", text: "It failed; standard error says why." },
+        Described { fact: "2", text: "The arguments are not understood." },
     ];
     section(page, "EXIT STATUS");
     let exits = if facts.exits.is_empty() { &USUAL[..] } else { &facts.exits };
     all_tagged(page, exits);
 }
 
-fn examples(page: &mut Roff, facts: &Facts) {
+fn examples(page: &mut Roff, facts: &CommandFacts) {
     section(page, "EXAMPLES");
     for said in &facts.examples {
         page.control("PP", []).text(words(&format!("{}:", said.text)));
@@ -278,7 +278,7 @@ fn examples(page: &mut Roff, facts: &Facts) {
     }
 }
 
-fn see_also(page: &mut Roff, command: &Command, facts: &Facts) {
+fn see_also(page: &mut Roff, command: &Command, facts: &CommandFacts) {
     section(page, "SEE ALSO");
     let title = title(command);
     let mut pages: Vec<String> = facts.see.iter().map(|&page| page.to_owned()).collect();
@@ -303,7 +303,7 @@ fn is_group(page: &str) -> bool {
 }
 
 /// A paragraph for each fact, with that in front.
-fn all_tagged(page: &mut Roff, facts: &[Said]) {
+fn all_tagged(page: &mut Roff, facts: &[Described]) {
     for said in facts {
         tagged(page, vec![bold(said.fact)], said.text);
     }

@@ -35,7 +35,7 @@ use keys::{Action, Controls};
 use picture::Ink;
 use screen::View;
 use snapshot::Snapshot;
-use source::Source;
+use source::WatchedTarget;
 
 /// How often signals are looked for.
 const SIGNALS: Duration = Duration::from_millis(200);
@@ -46,7 +46,7 @@ pub(crate) fn run(global: &Global, args: &Top) -> Result<()> {
         bail!("`zonal top` draws on a terminal: `zonal stats DIR --json` prints JSON");
     }
     let ink = check_terminal()?;
-    let mut source = Source::open(&args.what)?;
+    let mut source = WatchedTarget::open(&args.what)?;
     let clock = SystemClock::new();
     // Before the screen is cleared, so that what cannot be looked at is said where it can be read.
     let first = source.look(clock.monotonic_ns())?;
@@ -95,7 +95,7 @@ fn is_hung_up(patience: Duration) -> Result<bool> {
 }
 
 struct Session {
-    source: Source,
+    source: WatchedTarget,
     clock: SystemClock,
     /// A signal has come.
     ended: Arc<AtomicBool>,

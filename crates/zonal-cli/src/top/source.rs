@@ -12,12 +12,12 @@ use crate::cmd::stats;
 use crate::device::{self, Base, OpenMode, Stack};
 
 /// What is looked at.
-pub(crate) enum Source {
+pub(crate) enum WatchedTarget {
     Mount(PathBuf),
     Device { name: String, stack: Stack },
 }
 
-impl Source {
+impl WatchedTarget {
     /// A mount point or a device.
     pub(crate) fn open(name: &str) -> Result<Self> {
         let path = Path::new(name);

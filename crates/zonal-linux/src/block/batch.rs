@@ -14,7 +14,7 @@ use crate::ring::{FileRings, Transfer};
 use crate::rounds::changed_zone;
 
 /// A request that is passed on as one transfer.
-struct Planned<'r> {
+struct PlannedTransfer<'r> {
     result: &'r mut Option<Result<Lba>>,
     lba: Lba,
     /// What a write or an append changes.
@@ -35,7 +35,7 @@ impl BlockDrive {
             let Ok(Some((transfer, lba, change))) = self.plan(op) else { continue };
             let bytes = transfer.len();
             transfers.push(transfer);
-            planned.push(Planned { result, lba, change, bytes });
+            planned.push(PlannedTransfer { result, lba, change, bytes });
         }
         match rings.run(self.file.as_file(), &mut transfers) {
             Ok(moved) => {
@@ -113,8 +113,8 @@ impl BlockDrive {
     }
 
     /// Gives a request its result: `moved` bytes, or a negative errno. The turn of its zone is held.
-    fn settle(&self, planned: Planned<'_>, moved: i32) {
-        let Planned { result, lba, change, bytes } = planned;
+    fn settle(&self, planned: PlannedTransfer<'_>, moved: i32) {
+        let PlannedTransfer { result, lba, change, bytes } = planned;
         let whole = usize::try_from(moved).is_ok_and(|moved| moved == bytes);
         *result = match change {
             None => whole.then_some(Ok(lba)),

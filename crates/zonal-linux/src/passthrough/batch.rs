@@ -15,23 +15,23 @@ use crate::by_zone::{self, Access, WriteRange};
 use crate::rounds::changed_zone;
 
 /// The turn of a zone, held while a round changes it.
-enum Turn<'a> {
+enum ZoneTurn<'a> {
     Write { _held: RwLockWriteGuard<'a, ()> },
     Append { _held: RwLockReadGuard<'a, ()> },
 }
 
 /// What the commands of a request do.
 #[derive(Clone, Copy)]
-enum Plan {
+enum CommandPlan {
     Read(Lba),
     Write(Lba, WriteRange),
     Append(ZoneId, LbaCount),
 }
 
 /// A request whose commands are those of a range.
-struct Planned<'r> {
+struct PlannedCommands<'r> {
     result: &'r mut Option<Result<Lba>>,
-    plan: Plan,
+    plan: CommandPlan,
     commands: Range<usize>,
 }
 
@@ -46,14 +46,14 @@ impl PassthroughDrive {
             let first = commands.len();
             match self.plan(op, &mut commands) {
                 Ok(Some(plan)) => {
-                    planned.push(Planned { result, plan, commands: first..commands.len() });
+                    planned.push(PlannedCommands { result, plan, commands: first..commands.len() });
                 }
                 // Performed alone, it fails in the same way.
                 Ok(None) | Err(_) => commands.truncate(first),
             }
         }
         let mut results = self.channel.run_all(&self.file, &mut commands).into_iter();
-        for Planned { result, plan, commands: range } in planned {
+        for PlannedCommands { result, plan, commands: range } in planned {
             let done: Vec<_> = results.by_ref().take(range.len()).collect();
             let failed = done.iter().position(std::result::Result::is_err).unwrap_or(0);
             let done: std::result::Result<Vec<u64>, Failure> = done.into_iter().collect();
@@ -65,33 +65,34 @@ impl PassthroughDrive {
     /// to be performed alone.
     fn outcome(
         &self,
-        plan: Plan,
+        plan: CommandPlan,
         command: &Command<'_>,
         done: std::result::Result<Vec<u64>, Failure>,
     ) -> Option<Result<Lba>> {
         match (done, plan) {
-            (Ok(_), Plan::Read(lba)) => Some(Ok(lba)),
-            (Err(_), Plan::Read(_)) => None,
-            (Ok(_), Plan::Write(lba, WriteRange { zone, offset, blocks })) => {
+            (Ok(_), CommandPlan::Read(lba)) => Some(Ok(lba)),
+            (Err(_), CommandPlan::Read(_)) => None,
+            (Ok(_), CommandPlan::Write(lba, WriteRange { zone, offset, blocks })) => {
                 let state = self.state(zone);
                 Some(state.map(|state| {
                     state.written.store((offset + blocks).get(), Ordering::Release);
                     lba
                 }))
             }
-            (Ok(at), Plan::Append(zone, blocks)) => {
+            (Ok(at), CommandPlan::Append(zone, blocks)) => {
                 let at = at.last().copied().unwrap_or(u64::MAX);
                 Some(self.appended(zone, Lba::new(at), blocks))
             }
-            (Err(why), Plan::Write(_, WriteRange { zone, .. }) | Plan::Append(zone, _)) => {
-                Some(Err(self.explain_command(zone, command, Access::Write, why)))
-            }
+            (
+                Err(why),
+                CommandPlan::Write(_, WriteRange { zone, .. }) | CommandPlan::Append(zone, _),
+            ) => Some(Err(self.explain_command(zone, command, Access::Write, why))),
         }
     }
 
     /// Takes the turns of all zones that a round changes, in the order of zones, so that two rounds do
     /// not wait for each other.
-    fn turns(&self, round: &[&mut Io<'_>]) -> Vec<Turn<'_>> {
+    fn turns(&self, round: &[&mut Io<'_>]) -> Vec<ZoneTurn<'_>> {
         let changes: BTreeMap<ZoneId, bool> = round
             .iter()
             .filter_map(|io| {
@@ -102,9 +103,9 @@ impl PassthroughDrive {
         let turn = |(zone, appends): (ZoneId, bool)| {
             let turn = &self.zones.get(zone.index())?.turn;
             Some(if appends {
-                Turn::Append { _held: turn.read().unwrap_or_else(PoisonError::into_inner) }
+                ZoneTurn::Append { _held: turn.read().unwrap_or_else(PoisonError::into_inner) }
             } else {
-                Turn::Write { _held: turn.write().unwrap_or_else(PoisonError::into_inner) }
+                ZoneTurn::Write { _held: turn.write().unwrap_or_else(PoisonError::into_inner) }
             })
         };
         changes.into_iter().filter_map(turn).collect()
@@ -115,7 +116,7 @@ impl PassthroughDrive {
         &self,
         op: &'a mut Op<'_>,
         commands: &mut Vec<Command<'a>>,
-    ) -> Result<Option<Plan>> {
+    ) -> Result<Option<CommandPlan>> {
         let most = self.byte_len(self.limits.transfer);
         match op {
             Op::Read { lba, buffer } => {
@@ -129,7 +130,7 @@ impl PassthroughDrive {
                 }
                 let pieces = buffer.chunks_mut(most).map(Data::Fill);
                 self.add_commands(commands, *lba, pieces, Access::Read)?;
-                Ok(Some(Plan::Read(*lba)))
+                Ok(Some(CommandPlan::Read(*lba)))
             }
             Op::Write { lba, data } => {
                 self.mode.check_writable()?;
@@ -141,7 +142,7 @@ impl PassthroughDrive {
                 }
                 let pieces = data.chunks(most).map(Data::Take);
                 self.add_commands(commands, *lba, pieces, Access::Write)?;
-                Ok(Some(Plan::Write(*lba, range)))
+                Ok(Some(CommandPlan::Write(*lba, range)))
             }
             Op::Append { zone, data } => {
                 self.mode.check_writable()?;
@@ -153,7 +154,7 @@ impl PassthroughDrive {
                 let start = self.geometry.zone_start(*zone);
                 let entry = self.blocks(Opcode::ZONE_APPEND, start, data.len())?;
                 commands.push(Command::new(entry, Data::Take(data)));
-                Ok(Some(Plan::Append(*zone, blocks)))
+                Ok(Some(CommandPlan::Append(*zone, blocks)))
             }
             Op::Flush => Ok(None),
         }

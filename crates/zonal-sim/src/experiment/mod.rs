@@ -32,7 +32,7 @@ use std::num::NonZeroUsize;
 use serde::de::DeserializeOwned;
 
 pub use files::{Document, always, json, save};
-pub use plan::{Changes, Extent, Overlay};
+pub use plan::{Changes, Overlay, Scope};
 
 use self::plan::{Plan, Values};
 use self::pool::{Answer, Task};

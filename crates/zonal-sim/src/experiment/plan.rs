@@ -40,10 +40,10 @@ pub(super) struct Plan<M> {
     claims: Vec<ClaimPlan>,
     /// Published points for the picture.
     #[serde(default)]
-    marks: Vec<Mark>,
+    marks: Vec<ReferencePoints>,
     /// Results of real drives for the picture.
     #[serde(default)]
-    overlays: Vec<Mark>,
+    overlays: Vec<ReferencePoints>,
     /// What `--quick` changes.
     #[serde(default)]
     quick: Vec<Setting>,
@@ -84,7 +84,7 @@ struct ClaimPlan {
     source: String,
     /// Whether it was read there.
     #[serde(default)]
-    standing: Standing,
+    standing: Verification,
     #[serde(default)]
     note: String,
 }
@@ -103,8 +103,8 @@ impl ClaimPlan {
             unit: self.unit.clone(),
             basis: self.basis,
             source: match self.standing {
-                Standing::Read => Source::Read(source),
-                Standing::Unverified => Source::Unverified(source),
+                Verification::Read => Source::Read(source),
+                Verification::Unverified => Source::Unverified(source),
             },
             note: self.note.clone(),
         }
@@ -125,7 +125,7 @@ enum Comparison {
 /// Whether a published value was read in its source.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Standing {
+enum Verification {
     #[default]
     Read,
     Unverified,
@@ -134,14 +134,14 @@ enum Standing {
 /// Points that are not ours.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Mark {
+struct ReferencePoints {
     name: String,
     points: Vec<(f64, f64)>,
 }
 
 /// How much of an experiment is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
+pub enum Scope {
     /// As its config says.
     #[default]
     Full,
@@ -155,7 +155,7 @@ pub struct Changes {
     /// The seed, instead of the config's.
     pub seed: Option<u64>,
     /// How much of it is run.
-    pub extent: Extent,
+    pub scope: Scope,
     /// Single fields, as in `base.drive.unit=4KiB`.
     pub settings: Vec<Setting>,
     /// Results of real drives. Each is for one of the experiments; the others leave it out.
@@ -199,7 +199,7 @@ impl Values {
 
 /// Results of the claims.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct ClaimResults {
     /// Those whose values were measured.
     pub(super) claims: Vec<Claim>,
     /// What the others are about.
@@ -214,15 +214,15 @@ impl<M: DeserializeOwned> Plan<M> {
         let mut table: Table = toml::from_str(text).map_err(wrong)?;
         let own = |overlay: &&Overlay| overlay.of.word() == plan.experiment;
         for overlay in changes.overlays.iter().filter(own).cloned() {
-            plan.overlays.push(Mark { name: overlay.name, points: overlay.points });
+            plan.overlays.push(ReferencePoints { name: overlay.name, points: overlay.points });
         }
         if !plan.overlays.is_empty() {
             let overlays = Value::try_from(&plan.overlays).expect("names and numbers are TOML");
             table.insert("overlays".into(), overlays);
         }
-        let quick = match changes.extent {
-            Extent::Full => Vec::new(),
-            Extent::Quick => plan.quick.clone(),
+        let quick = match changes.scope {
+            Scope::Full => Vec::new(),
+            Scope::Quick => plan.quick.clone(),
         };
         let seed =
             changes.seed.map(|seed| Setting { path: "seed".into(), value: seed.to_string() });
@@ -263,8 +263,8 @@ impl<M> Plan<M> {
     }
 
     /// The claims, with our values.
-    pub(super) fn held(&self, values: &Values) -> Held {
-        let mut held = Held::default();
+    pub(super) fn held(&self, values: &Values) -> ClaimResults {
+        let mut held = ClaimResults::default();
         for plan in &self.claims {
             let over = plan.over.as_deref().map_or(Some(1.0), |name| values.get(name));
             match (values.get(&plan.of), over) {
@@ -284,7 +284,9 @@ impl<M> Plan<M> {
 
     /// The published points as series.
     pub(super) fn published(&self) -> impl Iterator<Item = Series> {
-        let series = |mark: &Mark| Series::new(&mark.name, Form::Published, 0, mark.points.clone());
+        let series = |mark: &ReferencePoints| {
+            Series::new(&mark.name, Form::Published, 0, mark.points.clone())
+        };
         self.marks.iter().map(series)
     }
 }

@@ -1,6 +1,6 @@
 //! The page of all experiments.
 
-use super::{Changes, Experiment, Extent, Name};
+use super::{Changes, Experiment, Name, Scope};
 use crate::error::Result;
 use crate::report::page::{Page, Section};
 
@@ -35,7 +35,7 @@ pub fn page(sections: Vec<Section>, changes: &Changes) -> Page {
          give this page again, byte for byte."
             .to_owned(),
     ];
-    if changes.extent == Extent::Quick {
+    if changes.scope == Scope::Quick {
         text.push(
             "This is a quick run: smaller drives, shorter runs, fewer points. Its figures are \
              rougher than those of a full one."

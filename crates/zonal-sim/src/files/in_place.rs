@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::space::{Extent, Space};
-use super::{BLOCK_BYTES, Done, FileOp, FileStore, Life};
+use super::{BLOCK_BYTES, FileOp, FileStore, Life};
 use crate::config::Config;
 use crate::error::{Result, SimError};
 use crate::flash::refused;
@@ -48,7 +48,7 @@ pub enum Lifetimes {
     Unknown,
 }
 
-struct File {
+struct StoredFile {
     life: Life,
     inode: u32,
     extents: Vec<Extent>,
@@ -59,11 +59,11 @@ pub struct InPlace {
     drive: BlockSsd,
     discard: Discard,
     lifetimes: Lifetimes,
-    layout: Layout,
+    layout: InPlaceLayout,
     space: Space,
     /// Extents that the next sync frees.
     freed: Vec<Extent>,
-    files: BTreeMap<u32, File>,
+    files: BTreeMap<u32, StoredFile>,
     /// Inodes without a file, the lowest first, and the first that never had one.
     inodes_free: BTreeSet<u32>,
     inodes_used: u32,
@@ -76,7 +76,7 @@ pub struct InPlace {
 }
 
 /// Where things lie: journal, bitmap, inodes, directories, data.
-struct Layout {
+struct InPlaceLayout {
     journal: u32,
     bitmap: u32,
     inodes: u32,
@@ -85,7 +85,7 @@ struct Layout {
     limit: u32,
 }
 
-impl Layout {
+impl InPlaceLayout {
     fn new(units: u32) -> Self {
         let journal = (units / JOURNAL_PART).max(16);
         let inodes = units / INODE_BLOCKS;
@@ -104,7 +104,7 @@ impl InPlace {
     pub fn new(config: &Config, discard: Discard, lifetimes: Lifetimes) -> Result<Self> {
         super::check(config)?;
         let drive = BlockSsd::new(config)?;
-        let layout = Layout::new(drive.units());
+        let layout = InPlaceLayout::new(drive.units());
         let space = Space::new(layout.data..layout.limit);
         Ok(Self {
             drive,
@@ -140,7 +140,7 @@ impl InPlace {
         }
     }
 
-    fn create(&mut self, number: u32, bytes: u64, life: Life) -> Done {
+    fn create(&mut self, number: u32, bytes: u64, life: Life) -> Result<()> {
         let count = blocks(bytes);
         let fill = self.fill;
         let full = || refused("workload.fill", fill, "less, the file system has no room left");
@@ -163,7 +163,7 @@ impl InPlace {
             self.drive.write(extent.first, extent.count, handle);
         }
         self.touch(inode, &extents);
-        self.files.insert(number, File { life, inode, extents });
+        self.files.insert(number, StoredFile { life, inode, extents });
         Ok(())
     }
 
@@ -230,7 +230,7 @@ fn blocks(bytes: u64) -> u32 {
 impl FileStore for InPlace {
     type Error = SimError;
 
-    fn apply(&mut self, op: &FileOp) -> Done {
+    fn apply(&mut self, op: &FileOp) -> Result<()> {
         match *op {
             FileOp::Create { file, bytes, life } => self.create(file, bytes, life)?,
             FileOp::Overwrite { file, offset, bytes } => self.overwrite(file, offset, bytes),

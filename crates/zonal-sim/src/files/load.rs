@@ -30,7 +30,7 @@ const SYNCS: u64 = 256;
 
 /// A file that lives.
 #[derive(Clone, Copy)]
-struct File {
+struct LiveFile {
     number: u32,
     bytes: u64,
 }
@@ -38,7 +38,7 @@ struct File {
 /// Files of one life.
 #[derive(Default)]
 struct Class {
-    files: Vec<File>,
+    files: Vec<LiveFile>,
     /// Bytes they take, and the target.
     bytes: u64,
     target: u64,
@@ -155,7 +155,7 @@ impl FileLoad {
         let file = self.next;
         self.next += 1;
         let class = self.class_mut(life);
-        class.files.push(File { number: file, bytes });
+        class.files.push(LiveFile { number: file, bytes });
         class.bytes += bytes;
         FileOp::Create { file, bytes, life }
     }
@@ -163,14 +163,14 @@ impl FileLoad {
     fn delete(&mut self, life: Life) -> FileOp {
         let at = self.any(life);
         let class = self.class_mut(life);
-        let File { number, bytes } = class.files.swap_remove(at);
+        let LiveFile { number, bytes } = class.files.swap_remove(at);
         class.bytes -= bytes;
         FileOp::Delete { file: number }
     }
 
     fn overwrite(&mut self, life: Life) -> FileOp {
         let at = self.any(life);
-        let File { number, bytes: size } = self.class(life).files[at];
+        let LiveFile { number, bytes: size } = self.class(life).files[at];
         let bytes = self.io.min(size);
         let places = (size - bytes) / BLOCK_BYTES;
         let offset = self.random.random_range(0..=places) * BLOCK_BYTES;

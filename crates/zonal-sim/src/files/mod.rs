@@ -221,6 +221,3 @@ pub fn replay<S: FileStore>(
     let (written, after) = apply(store, measured)?;
     Ok(Outcome::between(name, written, &before, &after))
 }
-
-/// The result type of what is here.
-type Done = Result<()>;

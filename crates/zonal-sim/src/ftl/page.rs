@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::blocks::{Blocks, State, Wear};
 use super::map::{BATCH, Map, NOWHERE};
-use super::progress::Progress;
+use super::progress::VictimCursor;
 use super::{Block, Counters, Frontier, Isolation, Slot, Unit, Victim};
 use crate::config::{Config, Kind, Layout};
 use crate::error::Result;
@@ -53,7 +53,7 @@ pub struct PageMapped {
     moves_to: Vec<u8>,
     pub(super) counters: Counters,
     mapped: u32,
-    pub(super) victims: Vec<Progress>,
+    pub(super) victims: Vec<VictimCursor>,
     /// [`Translation::pace`](super::Translation::pace) of the last victim.
     pub(super) victim_pace: f64,
     /// Whether the last victim was chosen for its wear: never two in a row.

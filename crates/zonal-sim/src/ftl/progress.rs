@@ -6,7 +6,7 @@ use super::map::{BATCH, Map};
 use super::{Block, Slot, Unit};
 
 /// A victim whose data is being moved.
-pub(super) struct Progress {
+pub(super) struct VictimCursor {
     pub(super) block: Block,
     /// Slots below this have been handed out, or are in `from`.
     next: Slot,
@@ -21,7 +21,7 @@ pub(super) struct Progress {
     pub(super) copies: u32,
 }
 
-impl Progress {
+impl VictimCursor {
     pub(super) fn new(block: Block, first: Slot, limit: Slot) -> Self {
         let (from, units) = ([0; BATCH], [0; BATCH]);
         Self { block, next: first, limit, from, units, listed: 0..0, copies: 0 }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use super::blocks::State;
 use super::map::NOWHERE;
 use super::page::{For, PageMapped};
-use super::progress::Progress;
+use super::progress::VictimCursor;
 use super::{Block, Counters, Slot, Translation, Unit, Work};
 
 impl PageMapped {
@@ -65,8 +65,8 @@ impl Translation for PageMapped {
 
     fn work(&mut self) -> Option<Work> {
         loop {
-            if let Some(at) = self.victims.iter().position(Progress::is_done) {
-                let Progress { block, .. } = self.victims.remove(at);
+            if let Some(at) = self.victims.iter().position(VictimCursor::is_done) {
+                let VictimCursor { block, .. } = self.victims.remove(at);
                 self.blocks.empty(block, 0);
                 return Some(Work::Erase(block));
             }
@@ -86,7 +86,7 @@ impl Translation for PageMapped {
             }
             let block = self.begin()?;
             let first = self.blocks.first_slot(block);
-            self.victims.push(Progress::new(block, first, first + self.layout.block_units));
+            self.victims.push(VictimCursor::new(block, first, first + self.layout.block_units));
         }
     }
 

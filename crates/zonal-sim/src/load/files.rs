@@ -39,21 +39,21 @@ const SIZE_MAX: u32 = 1 << 30;
 
 /// Places of the drive: `first..first + count`.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
+struct PlaceRange {
     first: u32,
     count: u32,
 }
 
 #[derive(Clone, Debug)]
-struct File {
+struct PlacedFile {
     class: u8,
-    extents: Vec<Extent>,
+    extents: Vec<PlaceRange>,
     places: u32,
 }
 
 /// A file that is being written: `done` places of extent `extent`.
 struct Writer {
-    file: File,
+    file: PlacedFile,
     extent: usize,
     done: u32,
 }
@@ -72,9 +72,9 @@ pub(super) struct Files {
     /// Mean life of the shortest class, in places written.
     life: f64,
     /// Files by when they die, in places written, and by number.
-    live: BTreeMap<(u64, u64), File>,
+    live: BTreeMap<(u64, u64), PlacedFile>,
     made: u64,
-    rewrites: VecDeque<File>,
+    rewrites: VecDeque<PlacedFile>,
     writers: Vec<Writer>,
     trims: Vec<Request>,
     written: u64,
@@ -146,7 +146,7 @@ impl Files {
     }
 
     /// A file has been written: it lives for a while.
-    fn keep(&mut self, file: File) {
+    fn keep(&mut self, file: PlacedFile) {
         let mean = self.life * LIFE_RATIO.powi(file.class.into());
         let lives: f64 = self.rng.sample::<f64, _>(Exp1) * mean;
         #[expect(
@@ -169,7 +169,7 @@ impl Files {
         Writer { file, extent: 0, done: 0 }
     }
 
-    fn create(&mut self) -> File {
+    fn create(&mut self) -> PlacedFile {
         let io = f64::from(self.space.io);
         #[expect(
             clippy::cast_possible_truncation,
@@ -185,11 +185,11 @@ impl Files {
         }
         self.used += places;
         let class = self.rng.random_range(0..CLASSES);
-        File { class, extents: self.allocate(places), places }
+        PlacedFile { class, extents: self.allocate(places), places }
     }
 
     /// Takes room from the cursor on, in as many pieces as it lies in.
-    fn allocate(&mut self, places: u32) -> Vec<Extent> {
+    fn allocate(&mut self, places: u32) -> Vec<PlaceRange> {
         let (mut left, mut extents) = (places, Vec::new());
         while left > 0 {
             let found = self.free.range(self.cursor..).next().or_else(|| self.free.iter().next());
@@ -199,7 +199,7 @@ impl Files {
             if count < free {
                 self.free.insert(first + count, free - count);
             }
-            extents.push(Extent { first, count });
+            extents.push(PlaceRange { first, count });
             left -= count;
             self.cursor = first + count;
         }
@@ -207,7 +207,7 @@ impl Files {
     }
 
     /// Gives back the room of a file, with TRIM.
-    fn delete(&mut self, file: &File) {
+    fn delete(&mut self, file: &PlacedFile) {
         self.used -= file.places;
         for extent in &file.extents {
             let trim = self.space.request(extent.first, Op::Trim, 0);

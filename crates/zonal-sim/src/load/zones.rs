@@ -18,7 +18,7 @@ use crate::size::Size;
 
 /// A zone that is being written.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenZone {
     zone: u32,
     /// The next byte to be written, and where the zone ends.
     at: u64,
@@ -32,16 +32,16 @@ pub(super) struct Zones {
     user_bytes: u64,
     io: u32,
     handles: u8,
-    open: Vec<Open>,
+    open: Vec<OpenZone>,
     is_open: Vec<bool>,
     /// Resets that are still to come out, before anything else.
     resets: Vec<Request>,
-    next: Next,
+    next: ZoneOrder,
     rng: ChaCha8Rng,
 }
 
 /// Which zone comes after a full one.
-enum Next {
+enum ZoneOrder {
     Any,
     /// The zones of this pass in their order, and how many of them are done.
     EachOnce {
@@ -84,9 +84,9 @@ impl Zones {
         }
         let io = u32::try_from(workload.io.0).expect("checked: at most 1 GiB");
         let next = match workload.permutation {
-            Permutation::Any => Next::Any,
+            Permutation::Any => ZoneOrder::Any,
             Permutation::EachOnce => {
-                Next::EachOnce { order: (0..zones).collect(), done: zones as usize }
+                ZoneOrder::EachOnce { order: (0..zones).collect(), done: zones as usize }
             }
         };
         let mut made = Self {
@@ -110,7 +110,7 @@ impl Zones {
     }
 
     /// Opens a zone that is not open, and queues its reset.
-    fn open_next(&mut self) -> Open {
+    fn open_next(&mut self) -> OpenZone {
         let zone = self.find_next();
         assert!(!self.is_open[zone as usize], "zone {zone} is open already");
         self.is_open[zone as usize] = true;
@@ -118,19 +118,19 @@ impl Zones {
         let limit = self.user_bytes.min(start + self.zone_bytes);
         let bytes = u32::try_from(limit - start).unwrap_or(u32::MAX);
         self.resets.push(Request { at_ns: 0, offset: start, bytes, op: Op::Reset, handle: 0 });
-        Open { zone, at: start, limit }
+        OpenZone { zone, at: start, limit }
     }
 
     fn find_next(&mut self) -> u32 {
         let zones = u32::try_from(self.is_open.len()).expect("counted in u32");
         match &mut self.next {
-            Next::Any => loop {
+            ZoneOrder::Any => loop {
                 let zone = self.rng.random_range(0..zones);
                 if !self.is_open[zone as usize] {
                     return zone;
                 }
             },
-            Next::EachOnce { order, done } => loop {
+            ZoneOrder::EachOnce { order, done } => loop {
                 // A zone that the last pass has open still waits its turn.
                 let free = order[*done..].iter().position(|zone| !self.is_open[*zone as usize]);
                 if let Some(ahead) = free {

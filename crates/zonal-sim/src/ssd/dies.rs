@@ -33,7 +33,7 @@ pub struct Operations {
 
 /// Dies and channels.
 pub(super) struct Dies {
-    times: Times,
+    times: DieTimes,
     /// Units of one program, and of a page of one plane.
     program_units: u32,
     page_units: u32,
@@ -50,7 +50,7 @@ pub(super) struct Dies {
 }
 
 /// Times of operations.
-struct Times {
+struct DieTimes {
     read: Ns,
     program: Ns,
     erase: Ns,
@@ -76,7 +76,7 @@ impl Dies {
         let units = |bytes| u32::try_from(bytes / layout.unit).expect("less than a superblock");
         let states = std::iter::repeat_with(Die::default).take(flash.dies() as usize).collect();
         Self {
-            times: Times {
+            times: DieTimes {
                 read: ns(flash.read_us),
                 program: ns(flash.program_us),
                 erase: ns(flash.erase_us),

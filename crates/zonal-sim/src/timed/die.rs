@@ -49,7 +49,7 @@ pub(super) struct Op {
 
 /// Times of operations, in ns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct FlashTimes {
     pub(super) read: u64,
     pub(super) program: u64,
     pub(super) erase: u64,
@@ -78,7 +78,7 @@ pub(super) enum Stage {
 
 /// What has to happen next around a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextEvent {
     /// Nothing.
     Nothing,
     /// The die's event, at this time.
@@ -170,7 +170,7 @@ impl Die {
 
     /// Begins what is first in turn. The die is idle.
     #[inline]
-    pub(super) fn begin(&mut self, times: &Times, now_ns: u64) -> Next {
+    pub(super) fn begin(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.settle(now_ns);
         self.stage = Stage::Idle;
         let others = self.paused.is_some() || !self.writes.is_empty() || !self.gc_reads.is_empty();
@@ -188,7 +188,7 @@ impl Die {
             return self.sense(read, times, now_ns);
         }
         let Some(op) = self.writes.pop_front() else {
-            return Next::Nothing;
+            return NextEvent::Nothing;
         };
         self.op = op;
         self.suspends = 0;
@@ -197,14 +197,14 @@ impl Die {
         }
         self.stage = Stage::In;
         self.since_ns = now_ns;
-        Next::Bus
+        NextEvent::Bus
     }
 
     /// A read for the host has arrived: suspends the current operation if that is possible.
-    pub(super) fn suspend(&mut self, times: &Times, now_ns: u64) -> Next {
+    pub(super) fn suspend(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         let left_ns = self.ends_ns - now_ns;
         if self.stage != Stage::Array || self.suspends >= SUSPENDS_MAX || left_ns <= times.suspend {
-            return Next::Nothing;
+            return NextEvent::Nothing;
         }
         self.settle(now_ns);
         self.paused = Some(Paused { op: self.op, left_ns });
@@ -216,7 +216,7 @@ impl Die {
     /// The data to be programmed is in the die. Reads that came meanwhile go first: the latches
     /// keep the data, as they do during a suspension.
     #[inline]
-    pub(super) fn loaded(&mut self, times: &Times, now_ns: u64) -> Next {
+    pub(super) fn loaded(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.settle(now_ns);
         if self.host_reads.is_empty() {
             return self.enter(Stage::Array, now_ns, times.program);
@@ -226,7 +226,7 @@ impl Die {
     }
 
     /// Resumes the suspended operation.
-    pub(super) fn resumed(&mut self, times: &Times, now_ns: u64) -> Next {
+    pub(super) fn resumed(&mut self, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.settle(now_ns);
         self.time.resumes += 1;
         let Paused { op, left_ns } = self.paused.take().expect("something was suspended");
@@ -236,7 +236,7 @@ impl Die {
             return next;
         }
         match self.suspend(times, now_ns) {
-            Next::Nothing => next,
+            NextEvent::Nothing => next,
             suspended => suspended,
         }
     }
@@ -255,16 +255,16 @@ impl Die {
         }
     }
 
-    fn sense(&mut self, read: Op, times: &Times, now_ns: u64) -> Next {
+    fn sense(&mut self, read: Op, times: &FlashTimes, now_ns: u64) -> NextEvent {
         self.op = read;
         self.time.pages += u64::from(read.pages);
         self.enter(Stage::Sense, now_ns, times.read * u64::from(read.pages))
     }
 
-    fn enter(&mut self, stage: Stage, now_ns: u64, takes_ns: u64) -> Next {
+    fn enter(&mut self, stage: Stage, now_ns: u64, takes_ns: u64) -> NextEvent {
         self.stage = stage;
         self.since_ns = now_ns;
         self.ends_ns = now_ns + takes_ns;
-        Next::At(self.ends_ns)
+        NextEvent::At(self.ends_ns)
     }
 }

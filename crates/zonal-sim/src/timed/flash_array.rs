@@ -4,7 +4,7 @@
 
 use super::bus::{Bus, BusTime, Class, Pace};
 use super::calendar::{Calendar, NEVER};
-use super::die::{Die, DieTime, Kind, Next, Op, Stage, Times};
+use super::die::{Die, DieTime, FlashTimes, Kind, NextEvent, Op, Stage};
 use crate::flash::Flash;
 
 /// Nanoseconds of some microseconds.
@@ -26,7 +26,7 @@ pub(super) struct FlashArray {
     pub(super) calendar: Calendar,
     dies: Vec<Die>,
     buses: Vec<Bus>,
-    times: Times,
+    times: FlashTimes,
     program_bytes: u32,
 }
 
@@ -41,7 +41,7 @@ impl FlashArray {
             calendar: Calendar::new(dies + buses + timers),
             dies: (0..dies).map(|die| Die::new(die % buses)).collect(),
             buses: (0..buses).map(|_| Bus::new(pace, dies / buses)).collect(),
-            times: Times {
+            times: FlashTimes {
                 read: ns(flash.read_us),
                 program: ns(flash.program_us),
                 erase: ns(flash.erase_us),
@@ -98,7 +98,7 @@ impl FlashArray {
             Stage::Sense => {
                 die.settle(now_ns);
                 die.stage = Stage::Out;
-                self.follow(at, Next::Bus);
+                self.follow(at, NextEvent::Bus);
                 None
             }
             Stage::Array => {
@@ -172,16 +172,16 @@ impl FlashArray {
     }
 
     #[inline]
-    fn follow(&mut self, at: usize, next: Next) {
+    fn follow(&mut self, at: usize, next: NextEvent) {
         match next {
             // A die whose event has just come has none until it is given one.
-            Next::Nothing => {
+            NextEvent::Nothing => {
                 if self.dies[at].stage == Stage::Idle {
                     self.calendar.set(at, NEVER);
                 }
             }
-            Next::At(at_ns) => self.calendar.set(at, at_ns),
-            Next::Bus => {
+            NextEvent::At(at_ns) => self.calendar.set(at, at_ns),
+            NextEvent::Bus => {
                 self.calendar.set(at, NEVER);
                 let Die { op, bus, .. } = self.dies[at];
                 let class = match op.kind {

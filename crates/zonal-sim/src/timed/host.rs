@@ -46,11 +46,11 @@ pub enum Pacing {
 /// One user of the drive.
 pub struct Job {
     name: String,
-    source: Source,
+    source: JobRequests,
     pacing: Pacing,
 }
 
-enum Source {
+enum JobRequests {
     Workload { workload: Box<dyn Workload>, batch: Vec<Request>, next: usize },
     RandomReads { range: Range<u64>, bytes: u32, random: Box<ChaCha8Rng> },
 }
@@ -58,7 +58,7 @@ enum Source {
 impl Job {
     /// A job that does what a workload says.
     pub fn new(name: &str, workload: Box<dyn Workload>, pacing: Pacing) -> Self {
-        let source = Source::Workload { workload, batch: Vec::with_capacity(BATCH), next: 0 };
+        let source = JobRequests::Workload { workload, batch: Vec::with_capacity(BATCH), next: 0 };
         Self { name: name.to_owned(), source, pacing }
     }
 
@@ -67,7 +67,7 @@ impl Job {
     pub fn random_reads(name: &str, range: Range<u64>, bytes: u32, reads: Reads) -> Self {
         assert!(range.end - range.start >= u64::from(bytes), "a read fits into the range");
         let random = Box::new(ChaCha8Rng::seed_from_u64(reads.seed));
-        let source = Source::RandomReads { range, bytes, random };
+        let source = JobRequests::RandomReads { range, bytes, random };
         Self { name: name.to_owned(), source, pacing: Pacing::Depth(reads.depth) }
     }
 }
@@ -107,7 +107,7 @@ impl<T: Translation> View<'_, T> {
     }
 }
 
-impl Source {
+impl JobRequests {
     /// The next request, if there is one.
     fn next(&mut self, view: &View<'_, impl Translation>) -> Result<Option<Request>> {
         match self {
@@ -142,7 +142,7 @@ impl Source {
 /// A job at work.
 pub(super) struct Running {
     pub(super) name: String,
-    source: Source,
+    source: JobRequests,
     pacing: Pacing,
     started_ns: u64,
     issued_bytes: u64,
@@ -222,8 +222,8 @@ impl Host {
     /// Whether every job that has an end has reached it.
     pub(super) fn at_end(&self) -> bool {
         let at_end = |job: &Running| match job.source {
-            Source::Workload { .. } => job.dry && job.in_flight == 0,
-            Source::RandomReads { .. } => true,
+            JobRequests::Workload { .. } => job.dry && job.in_flight == 0,
+            JobRequests::RandomReads { .. } => true,
         };
         self.dry && self.jobs.iter().all(at_end)
     }

@@ -12,7 +12,7 @@ use crate::ftl::{Translation, Wear};
 use crate::load::Workload;
 use crate::report::{Cell, Table};
 use crate::timed::{Job, LatencySummary, Outcome, Pacing, Reads, Timed, Until};
-use crate::trace::{Times, from_now};
+use crate::trace::{ReplayTimes, from_now};
 
 /// Share of `run.seconds` that passes before anything is measured: 30 of 180 seconds, as in
 /// zbdbench's `fio_zone_mixed`.
@@ -188,7 +188,7 @@ fn jobs(config: &Config, layout: &Layout, writes: Box<dyn Workload>) -> Result<V
     if workload.write_depth > 0 {
         let (mb_s, depth) = (workload.write_mb_s, workload.write_depth);
         let (writes, pacing) = match workload.kind {
-            Pattern::Trace if config.trace.times == Times::Own => {
+            Pattern::Trace if config.trace.times == ReplayTimes::Own => {
                 (from_now(writes), Pacing::Arrivals { speed: 1.0 })
             }
             _ if mb_s > 0.0 => (writes, Pacing::Rate { mb_s, depth }),

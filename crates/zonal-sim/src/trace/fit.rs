@@ -46,7 +46,7 @@ pub(super) struct Fitting {
 }
 
 /// A piece of a request: offset on the drive, bytes.
-pub(super) type Piece = (u64, u32);
+pub(super) type DriveRange = (u64, u32);
 
 impl Fitting {
     pub(super) const fn new(fit: Fit, user_bytes: u64) -> Self {
@@ -54,7 +54,7 @@ impl Fitting {
     }
 
     /// The first piece of a request of `bytes` at `offset`, and how many bytes are left after it.
-    pub(super) fn piece(&mut self, volume: u32, offset: u64, bytes: u64) -> (Piece, u64) {
+    pub(super) fn piece(&mut self, volume: u32, offset: u64, bytes: u64) -> (DriveRange, u64) {
         let (at, room) = match self.fit {
             Fit::Modulo => {
                 let at = offset % self.user_bytes;

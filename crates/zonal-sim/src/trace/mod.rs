@@ -43,7 +43,7 @@ pub struct Trace {
     /// How addresses fit on the drive.
     pub fit: Fit,
     /// When requests come.
-    pub times: Times,
+    pub times: ReplayTimes,
     /// How much faster than in the trace.
     pub speed: f64,
     /// Times the trace is replayed; 0: until the drive writes of `run` are done.
@@ -58,7 +58,7 @@ impl Default for Trace {
             format: None,
             volume: String::new(),
             fit: Fit::Compact,
-            times: Times::Own,
+            times: ReplayTimes::Own,
             speed: 1.0,
             loops: 0,
             bad_lines: BadLines::Refuse,
@@ -75,7 +75,7 @@ impl Trace {
 /// When requests of a trace come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Times {
+pub enum ReplayTimes {
     /// At the times of the trace, divided by the speed.
     #[default]
     Own,

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use super::fit::Fitting;
-use super::{Reader, Record, Seen, Times, Trace};
+use super::{Reader, Record, ReplayTimes, Seen, Trace};
 use crate::config::{Config, Layout};
 use crate::error::Result;
 use crate::flash::refused;
@@ -82,7 +82,7 @@ impl Replay {
             None => match self.record()? {
                 Some(record) => {
                     let at_ns = self.clock.at(record.at_ns, self.options.speed);
-                    let at_ns = if self.options.times == Times::Own { at_ns } else { 0 };
+                    let at_ns = if self.options.times == ReplayTimes::Own { at_ns } else { 0 };
                     (record, at_ns)
                 }
                 None => return Ok(None),

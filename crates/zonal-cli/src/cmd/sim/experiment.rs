@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use schemars::JsonSchema;
 use serde::Serialize;
-use zonal_sim::experiment::{self, Changes, Experiment, Extent, Overlay, reproduce as all};
+use zonal_sim::experiment::{self, Changes, Experiment, Overlay, Scope, reproduce as all};
 use zonal_sim::report::page::{Basis, Claim, Section};
 use zonal_sim::report::{Cell, Table as Numbers, number};
 
@@ -85,14 +85,14 @@ pub(crate) fn reproduce(global: &Global, args: &SimReproduce) -> Result<()> {
 }
 
 fn changes(how: &How) -> Result<Changes> {
-    let extent = if how.quick { Extent::Quick } else { Extent::Full };
+    let scope = if how.quick { Scope::Quick } else { Scope::Full };
     let overlays = how.overlay.iter().map(|(name, path)| {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         Overlay::from_zbdbench(name, &text).map_err(|what| anyhow!("{} {what}", path.display()))
     });
     let overlays = overlays.collect::<Result<_>>()?;
-    Ok(Changes { seed: how.seed, extent, settings: Vec::new(), overlays })
+    Ok(Changes { seed: how.seed, scope, settings: Vec::new(), overlays })
 }
 
 fn simulate(experiments: Vec<Experiment>, how: &How) -> Result<Vec<Section>> {

@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::failure::ZoneFailure;
 use crate::{DeviceError, Lba, LbaCount, Select, Zone, ZoneAction, ZoneCond, ZoneId, ZonedDevice};
 
-use self::power::{Change, Unflushed};
+use self::power::{Unflushed, ZoneChange};
 
 pub use plan::{FaultKind, FaultOp, FaultPlan, FaultRule, PlanError};
 
@@ -135,7 +135,7 @@ impl<D: ZonedDevice> Fault<D> {
     /// Changes a zone below, and keeps what a power cut needs to take it back.
     fn change<T>(
         &self,
-        change: Change,
+        change: ZoneChange,
         verdict: &Verdict,
         run: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
@@ -209,7 +209,7 @@ impl<D: ZonedDevice> Fault<D> {
         let call = Call { op: FaultOp::Action(action), zone, lba, blocks: LbaCount::ZERO };
         let verdict = self.judge(call)?;
         self.check_writable(zone, &verdict)?;
-        let change = Change::Manage(zone, action);
+        let change = ZoneChange::Manage(zone, action);
         self.change(change, &verdict, || self.below.manage(Select::One(zone), action))?;
         verdict.after(lba)
     }
@@ -374,7 +374,7 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
         let verdict = self.judge(call)?;
         self.check_writable(call.zone, &verdict)?;
         let data = self.stored(data, &verdict);
-        let change = Change::Write(call.zone, lba, call.blocks);
+        let change = ZoneChange::Write(call.zone, lba, call.blocks);
         self.change(change, &verdict, || self.below.write(lba, data))?;
         verdict.after(lba)
     }
@@ -388,7 +388,8 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
         let verdict = self.judge(call)?;
         self.check_writable(zone, &verdict)?;
         let data = self.stored(data, &verdict);
-        let at = self.change(Change::Append(zone), &verdict, || self.below.append(zone, data))?;
+        let at =
+            self.change(ZoneChange::Append(zone), &verdict, || self.below.append(zone, data))?;
         verdict.after(at).map(|()| at)
     }
 
@@ -412,7 +413,7 @@ impl<D: ZonedDevice> ZonedDevice for Fault<D> {
         };
         let verdict = self.judge(Call { op: FaultOp::Deallocate, zone, lba, blocks })?;
         self.check_writable(zone, &verdict)?;
-        let change = Change::Write(zone, lba, blocks);
+        let change = ZoneChange::Write(zone, lba, blocks);
         self.change(change, &verdict, || self.below.deallocate(lba, blocks))?;
         verdict.after(lba)
     }

@@ -12,7 +12,7 @@ use zonal_fs::FsError;
 use zonal_fs::vfs::{Attr, FileKind, NewInode, Seek, SetAttr, SetTime, Timestamp, XattrMode};
 use zonal_fs::volume::{self, Links, OpenFlags, Volume};
 
-use super::spot::{Content, Facts, Folder, Made, Spot};
+use super::spot::{EmptyFile, FileAttributes, FileContent, Folder, Spot};
 
 /// A drive that is open for the copy.
 pub(super) struct Drive {
@@ -71,9 +71,9 @@ impl Spot for DriveSpot {
         format!("{}:{}", self.drive.device, shown(&self.path))
     }
 
-    fn facts(&self, links: Links) -> Result<Option<Facts>> {
+    fn facts(&self, links: Links) -> Result<Option<FileAttributes>> {
         match self.attr(links) {
-            Ok(attr) => Ok(Some(Facts {
+            Ok(attr) => Ok(Some(FileAttributes {
                 id: (self.drive.number, attr.ino.get()),
                 kind: attr.kind,
                 perm: attr.perm,
@@ -121,29 +121,29 @@ impl Spot for DriveSpot {
         Ok(self.volume().read_link(&self.path)?)
     }
 
-    fn open(&self, links: Links) -> Result<Box<dyn Content>> {
+    fn open(&self, links: Links) -> Result<Box<dyn FileContent>> {
         let flags = Self::flags(links, OpenFlags::READ);
         Ok(Box::new(DriveContent(self.volume().open_with(&self.path, flags, 0)?)))
     }
 
-    fn create(&self, perm: u16) -> Result<Box<dyn Content>> {
+    fn create(&self, perm: u16) -> Result<Box<dyn FileContent>> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE_NEW;
         Ok(Box::new(DriveContent(self.volume().open_with(&self.path, flags, perm)?)))
     }
 
-    fn replace(&self, links: Links) -> Result<Box<dyn Content>> {
+    fn replace(&self, links: Links) -> Result<Box<dyn FileContent>> {
         let flags = Self::flags(links, OpenFlags::WRITE | OpenFlags::TRUNCATE);
         Ok(Box::new(DriveContent(self.volume().open_with(&self.path, flags, 0)?)))
     }
 
-    fn make(&self, made: &Made) -> Result<()> {
+    fn make(&self, made: &EmptyFile) -> Result<()> {
         let new = |kind, perm, rdev| NewInode { kind, perm, rdev, target: b"" };
         match made {
-            Made::Directory { perm } => {
+            EmptyFile::Directory { perm } => {
                 self.volume().create_node(&self.path, &new(FileKind::Directory, *perm, 0))?;
             }
-            Made::Symlink { target } => self.volume().symlink(target, &self.path)?,
-            Made::Special { kind, perm, rdev } => {
+            EmptyFile::Symlink { target } => self.volume().symlink(target, &self.path)?,
+            EmptyFile::Special { kind, perm, rdev } => {
                 self.volume().create_node(&self.path, &new(*kind, *perm, *rdev))?;
             }
         }
@@ -210,7 +210,7 @@ impl Folder for DriveFolder<'_> {
 
 struct DriveContent(volume::File);
 
-impl Content for DriveContent {
+impl FileContent for DriveContent {
     fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         Ok(self.0.read_at(buffer, offset)?)
     }
@@ -239,7 +239,7 @@ impl Content for DriveContent {
         Ok(self.0.set_len(bytes)?)
     }
 
-    fn share(&mut self, source: &dyn Content) -> Result<()> {
+    fn share(&mut self, source: &dyn FileContent) -> Result<()> {
         let source: &Self = source.as_any().downcast_ref().context("a file of another side")?;
         let end = source.length()?;
         let mut at = 0;

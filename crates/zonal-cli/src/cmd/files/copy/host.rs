@@ -24,7 +24,7 @@ use zonal_fs::vfs::{FileKind, Timestamp};
 use zonal_fs::volume::Links;
 
 use super::side::last_name;
-use super::spot::{Content, Facts, Folder, Made, Spot};
+use super::spot::{EmptyFile, FileAttributes, FileContent, Folder, Spot};
 
 /// Bytes that a call shares: whole blocks.
 const SHARED: usize = 1 << 30;
@@ -75,7 +75,7 @@ impl Spot for HostSpot {
         shown(&self.path)
     }
 
-    fn facts(&self, links: Links) -> Result<Option<Facts>> {
+    fn facts(&self, links: Links) -> Result<Option<FileAttributes>> {
         let flags = match links {
             Links::Follow => AtFlags::empty(),
             Links::Keep => AtFlags::SYMLINK_NOFOLLOW,
@@ -126,26 +126,26 @@ impl Spot for HostSpot {
         Ok(OsStr::from_bytes(target.as_bytes()).into())
     }
 
-    fn open(&self, links: Links) -> Result<Box<dyn Content>> {
+    fn open(&self, links: Links) -> Result<Box<dyn FileContent>> {
         HostContent::boxed(self.open_with(links, OFlags::RDONLY, Mode::empty())?, &self.path)
     }
 
-    fn create(&self, perm: u16) -> Result<Box<dyn Content>> {
+    fn create(&self, perm: u16) -> Result<Box<dyn FileContent>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         HostContent::boxed(self.open_with(Links::Keep, flags, mode(perm))?, &self.path)
     }
 
-    fn replace(&self, links: Links) -> Result<Box<dyn Content>> {
+    fn replace(&self, links: Links) -> Result<Box<dyn FileContent>> {
         let flags = OFlags::WRONLY | OFlags::TRUNC;
         HostContent::boxed(self.open_with(links, flags, Mode::empty())?, &self.path)
     }
 
-    fn make(&self, made: &Made) -> Result<()> {
+    fn make(&self, made: &EmptyFile) -> Result<()> {
         let (folder, name) = (&self.folder, &self.name);
         let outcome = match made {
-            Made::Directory { perm } => rustix::fs::mkdirat(folder, name, mode(*perm)),
-            Made::Symlink { target } => rustix::fs::symlinkat(target, folder, name),
-            Made::Special { kind, perm, rdev } => {
+            EmptyFile::Directory { perm } => rustix::fs::mkdirat(folder, name, mode(*perm)),
+            EmptyFile::Symlink { target } => rustix::fs::symlinkat(target, folder, name),
+            EmptyFile::Special { kind, perm, rdev } => {
                 let kind = match kind {
                     FileKind::Fifo => FileType::Fifo,
                     FileKind::Socket => FileType::Socket,
@@ -252,7 +252,7 @@ pub(super) struct HostContent {
 }
 
 impl HostContent {
-    fn boxed(file: OwnedFd, path: &Path) -> Result<Box<dyn Content>> {
+    fn boxed(file: OwnedFd, path: &Path) -> Result<Box<dyn FileContent>> {
         let file = File::from(file);
         let is_file = file.metadata().with_context(|| shown(path))?.is_file();
         Ok(Box::new(Self { file, is_file, path: path.to_owned() }))
@@ -264,7 +264,7 @@ impl HostContent {
     }
 }
 
-impl Content for HostContent {
+impl FileContent for HostContent {
     fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let read =
             if self.is_file { self.file.read_at(buffer, offset) } else { self.file.read(buffer) };
@@ -313,7 +313,7 @@ impl Content for HostContent {
     /// By `copy_file_range`, for which the kernel looks whether one file is open for reading and
     /// the other for writing. In an ioctl of ours the
     /// caller would name the source by a number, and the kernel would not look at its rights.
-    fn share(&mut self, source: &dyn Content) -> Result<()> {
+    fn share(&mut self, source: &dyn FileContent) -> Result<()> {
         let source: &Self = source.as_any().downcast_ref().context("a file of another side")?;
         let (mut from, mut to) = (0, 0);
         loop {
@@ -331,7 +331,7 @@ impl Content for HostContent {
     }
 }
 
-fn facts(stat: &Stat) -> Facts {
+fn facts(stat: &Stat) -> FileAttributes {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
@@ -344,7 +344,7 @@ fn facts(stat: &Stat) -> Facts {
     let time = |secs: i64, nanos: u64| {
         Timestamp::new(secs, u32::try_from(nanos).unwrap_or(0)).unwrap_or_default()
     };
-    Facts {
+    FileAttributes {
         id: (stat.st_dev, stat.st_ino),
         kind,
         perm: u16::try_from(stat.st_mode & 0o7777).expect("twelve bits"),

@@ -27,7 +27,7 @@ use self::drive::{Drive, DriveSpot};
 use self::host::{HostContent, HostSpot};
 use self::share::{Sharing, Way, check_pair};
 use self::side::{Side, is_same_device};
-use self::spot::{Content, Facts, Made, Spot};
+use self::spot::{EmptyFile, FileAttributes, FileContent, Spot};
 use super::{open, umask};
 use crate::advice;
 use crate::args::files::{Cat, Copy};
@@ -88,10 +88,10 @@ enum Depth {
 #[derive(Clone, Copy)]
 struct Item<'a> {
     from: &'a dyn Spot,
-    found: &'a Facts,
+    found: &'a FileAttributes,
     to: &'a dyn Spot,
     /// The file that stands at the place of the copy.
-    there: Option<&'a Facts>,
+    there: Option<&'a FileAttributes>,
     depth: Depth,
 }
 
@@ -236,10 +236,12 @@ impl<'a> Copier<'a> {
         match found.kind {
             FileKind::Directory => self.copy_directory(item)?,
             FileKind::Regular => self.copy_file(item)?,
-            FileKind::Symlink => self.make(item, &Made::Symlink { target: from.read_link()? })?,
+            FileKind::Symlink => {
+                self.make(item, &EmptyFile::Symlink { target: from.read_link()? })?
+            }
             kind if self.is_recursive() => {
                 let (perm, rdev) = (found.perm & DIR_PERM, found.rdev);
-                self.make(item, &Made::Special { kind, perm, rdev })?;
+                self.make(item, &EmptyFile::Special { kind, perm, rdev })?;
             }
             FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => {
                 self.copy_file(item)?;
@@ -252,7 +254,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Makes a file without content.
-    fn make(&mut self, item: Item<'_>, made: &Made) -> Result<()> {
+    fn make(&mut self, item: Item<'_>, made: &EmptyFile) -> Result<()> {
         item.remove_other()?;
         item.to.make(made)?;
         self.keep(item);
@@ -276,7 +278,7 @@ impl<'a> Copier<'a> {
         };
         match stands {
             None if there.is_some() => bail!("{} is a link that leads nowhere", to.shown()),
-            None => to.make(&Made::Directory { perm: (found.perm & DIR_PERM) | 0o700 })?,
+            None => to.make(&EmptyFile::Directory { perm: (found.perm & DIR_PERM) | 0o700 })?,
             Some(stands) if stands.kind == FileKind::Directory => {}
             Some(_) => bail!("{} is no directory, and {} is one", to.shown(), from.shown()),
         }
@@ -311,7 +313,12 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    fn fill(&mut self, copy: &mut dyn Content, source: &mut dyn Content, way: Way) -> Result<()> {
+    fn fill(
+        &mut self,
+        copy: &mut dyn FileContent,
+        source: &mut dyn FileContent,
+        way: Way,
+    ) -> Result<()> {
         let shared = match way {
             Way::Share | Way::Try => copy.share(source),
             Way::Copy => return self.copy_content(source, copy),
@@ -328,7 +335,11 @@ impl<'a> Copier<'a> {
         }
     }
 
-    fn copy_content(&mut self, source: &mut dyn Content, copy: &mut dyn Content) -> Result<()> {
+    fn copy_content(
+        &mut self,
+        source: &mut dyn FileContent,
+        copy: &mut dyn FileContent,
+    ) -> Result<()> {
         let mut at = 0;
         let whole = Some((0, u64::MAX));
         let has_holes = copy.is_file();
@@ -413,17 +424,17 @@ impl Item<'_> {
 }
 
 /// What stands at a spot; an error if nothing does.
-fn facts_of(spot: &dyn Spot, links: Links) -> Result<Facts> {
+fn facts_of(spot: &dyn Spot, links: Links) -> Result<FileAttributes> {
     spot.facts(links)?.ok_or(FsError::NotFound).with_context(|| spot.shown())
 }
 
 /// A new file, or what stands there for writing: it stays what it is.
 fn writer(
     to: &dyn Spot,
-    there: Option<&Facts>,
+    there: Option<&FileAttributes>,
     perm: u16,
     depth: Depth,
-) -> Result<Box<dyn Content>> {
+) -> Result<Box<dyn FileContent>> {
     match there.map(|there| there.kind) {
         None => to.create(perm),
         Some(FileKind::Directory) => bail!("{} is a directory", to.shown()),

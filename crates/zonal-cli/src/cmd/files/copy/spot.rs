@@ -10,7 +10,7 @@ use zonal_fs::volume::Links;
 
 /// What there is to know of a file.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
+pub(super) struct FileAttributes {
     /// The file system and the inode.
     pub(super) id: (u64, u64),
     pub(super) kind: FileKind,
@@ -27,7 +27,7 @@ pub(super) struct Facts {
 }
 
 /// A file to be made that has no content.
-pub(super) enum Made {
+pub(super) enum EmptyFile {
     Directory {
         perm: u16,
     },
@@ -48,10 +48,10 @@ pub(super) trait Spot {
     fn shown(&self) -> String;
 
     /// What stands here; `None` if nothing does.
-    fn facts(&self, links: Links) -> Result<Option<Facts>>;
+    fn facts(&self, links: Links) -> Result<Option<FileAttributes>>;
 
     /// The file system of what stands here, or that a file made here is on: the first part of
-    /// [`Facts::id`].
+    /// [`FileAttributes::id`].
     fn file_system(&self) -> Result<u64>;
 
     /// The directory that stands here.
@@ -63,15 +63,15 @@ pub(super) trait Spot {
     fn read_link(&self) -> Result<PathBuf>;
 
     /// Opens the file for reading.
-    fn open(&self, links: Links) -> Result<Box<dyn Content>>;
+    fn open(&self, links: Links) -> Result<Box<dyn FileContent>>;
 
     /// Makes a file here, where nothing stands.
-    fn create(&self, perm: u16) -> Result<Box<dyn Content>>;
+    fn create(&self, perm: u16) -> Result<Box<dyn FileContent>>;
 
     /// Opens what stands here for writing, and empties it if it is a file.
-    fn replace(&self, links: Links) -> Result<Box<dyn Content>>;
+    fn replace(&self, links: Links) -> Result<Box<dyn FileContent>>;
 
-    fn make(&self, made: &Made) -> Result<()>;
+    fn make(&self, made: &EmptyFile) -> Result<()>;
 
     /// Makes a hard link to a file of the same side.
     fn link(&self, original: &dyn Spot) -> Result<()>;
@@ -103,7 +103,7 @@ pub(super) trait Folder {
 }
 
 /// The content of a file.
-pub(super) trait Content {
+pub(super) trait FileContent {
     fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
     fn write(&mut self, data: &[u8], offset: u64) -> Result<()>;
@@ -121,7 +121,7 @@ pub(super) trait Content {
     fn set_len(&mut self, bytes: u64) -> Result<()>;
 
     /// Gives this file, which is empty, the blocks of another one of the same Furrow.
-    fn share(&mut self, source: &dyn Content) -> Result<()>;
+    fn share(&mut self, source: &dyn FileContent) -> Result<()>;
 
     /// For [`share`](Self::share).
     fn as_any(&self) -> &dyn std::any::Any;

@@ -23,7 +23,7 @@ const DRAWS_MAX: u32 = 64;
 
 /// What is done to a zone.
 #[derive(Clone, Copy)]
-pub(super) enum Change {
+pub(super) enum ZoneChange {
     /// Blocks from an address on are written or deallocated.
     Write(ZoneId, Lba, LbaCount),
     /// Blocks are appended.
@@ -32,7 +32,7 @@ pub(super) enum Change {
     Manage(ZoneId, ZoneAction),
 }
 
-impl Change {
+impl ZoneChange {
     const fn zone(self) -> ZoneId {
         match self {
             Self::Write(zone, ..) | Self::Append(zone) | Self::Manage(zone, _) => zone,
@@ -52,9 +52,9 @@ pub(super) struct Unflushed {
 }
 
 /// The lives of a zone, from the one at the last flush to the current one: a reset begins the next.
-struct Timeline(Vec<Life>);
+struct Timeline(Vec<ZoneLife>);
 
-struct Life {
+struct ZoneLife {
     /// Blocks that survive in any case.
     durable: LbaCount,
     /// Blocks written.
@@ -83,7 +83,7 @@ struct Left {
     is_finished: bool,
 }
 
-impl Life {
+impl ZoneLife {
     fn at_flush(zone: &Zone) -> Self {
         let written = zone.written().unwrap_or(LbaCount::ZERO);
         let finish = if zone.cond == ZoneCond::Full { Finish::Durable } else { Finish::None };
@@ -106,12 +106,12 @@ impl Life {
 }
 
 impl Timeline {
-    fn current(&mut self) -> &mut Life {
+    fn current(&mut self) -> &mut ZoneLife {
         self.0.last_mut().expect("a timeline begins with a life")
     }
 
     fn states(&self) -> u64 {
-        self.0.iter().map(Life::states).sum()
+        self.0.iter().map(ZoneLife::states).sum()
     }
 
     /// State number `at`, in the order in which they came.
@@ -142,19 +142,19 @@ impl Unflushed {
     }
 
     /// Remembers what `change` is about to change.
-    pub(super) fn before(&mut self, below: &dyn ZonedDevice, change: Change) -> Result<()> {
+    pub(super) fn before(&mut self, below: &dyn ZonedDevice, change: ZoneChange) -> Result<()> {
         let id = change.zone();
         if below.geometry().kind(id) == ZoneKind::Conventional {
             return match change {
-                Change::Write(_, lba, blocks) => self.keep_blocks(below, lba, blocks),
-                Change::Append(_) | Change::Manage(..) => Ok(()),
+                ZoneChange::Write(_, lba, blocks) => self.keep_blocks(below, lba, blocks),
+                ZoneChange::Append(_) | ZoneChange::Manage(..) => Ok(()),
             };
         }
         let timeline = match self.zones.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Timeline(vec![Life::at_flush(&below.zone(id)?)])),
+            Entry::Vacant(new) => new.insert(Timeline(vec![ZoneLife::at_flush(&below.zone(id)?)])),
         };
-        if let Change::Manage(_, ZoneAction::Reset) = change {
+        if let ZoneChange::Manage(_, ZoneAction::Reset) = change {
             let life = timeline.current();
             life.content = read(below, id, life.written)?;
         }
@@ -172,13 +172,15 @@ impl Unflushed {
     }
 
     /// Takes note of what has become of a zone, whether the change succeeded or not.
-    pub(super) fn after(&mut self, below: &dyn ZonedDevice, change: Change) {
+    pub(super) fn after(&mut self, below: &dyn ZonedDevice, change: ZoneChange) {
         let Some(timeline) = self.zones.get_mut(&change.zone()) else { return };
         let Ok(zone) = below.zone(change.zone()) else { return };
         let was_reset = zone.cond == ZoneCond::Empty;
         match change {
-            Change::Manage(_, ZoneAction::Reset) if was_reset => timeline.0.push(Life::new()),
-            Change::Manage(_, ZoneAction::Finish) => {
+            ZoneChange::Manage(_, ZoneAction::Reset) if was_reset => {
+                timeline.0.push(ZoneLife::new())
+            }
+            ZoneChange::Manage(_, ZoneAction::Finish) => {
                 let life = timeline.current();
                 let is_new = zone.cond == ZoneCond::Full
                     && life.finish == Finish::None
@@ -187,13 +189,13 @@ impl Unflushed {
                     life.finish = Finish::Unflushed;
                 }
             }
-            Change::Write(..) | Change::Append(_) => {
+            ZoneChange::Write(..) | ZoneChange::Append(_) => {
                 let life = timeline.current();
                 if life.finish == Finish::None {
                     life.written = zone.written().unwrap_or(life.written);
                 }
             }
-            Change::Manage(..) => {}
+            ZoneChange::Manage(..) => {}
         }
     }
 
