@@ -29,9 +29,7 @@ pub mod format;
 mod table;
 
 #[cfg(test)]
-mod full_host;
-#[cfg(test)]
-mod power_cut;
+mod tests;
 
 use self::backing::{Backing, HostFile};
 pub use self::disk::{disk_len, zones_that_fit};

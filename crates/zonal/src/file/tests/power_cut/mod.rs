@@ -14,9 +14,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use zerocopy::IntoBytes;
 
-use super::backing::Backing;
-use super::format::{Description, Layout, PAGE, encode_header};
-use super::{FileDrive, OpenMode};
+use super::super::backing::Backing;
+use super::super::format::{Description, Layout, PAGE, encode_header};
+use super::super::{FileDrive, OpenMode};
 use crate::error::Errno;
 use crate::{
     BlockSize, Geometry, GeometrySpec, LbaCount, Rules, Select, Zone, ZoneAction, ZoneCond, ZoneId,

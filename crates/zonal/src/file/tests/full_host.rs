@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::backing::{Backing, HostFile};
-use super::format::{self, Description, Layout};
-use super::{CreateOptions, FileDrive, OpenMode, Overwrite};
+use super::super::backing::{Backing, HostFile};
+use super::super::format::{self, Description, Layout};
+use super::super::{CreateOptions, FileDrive, OpenMode, Overwrite};
 use crate::error::Errno;
 use crate::{
     DeviceError, Geometry, LbaCount, Profile, Rules, Select, ZoneAction, ZoneCond, ZoneId,
