@@ -562,7 +562,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::sample::{Maps, Rows, any_rows, borrowed, file_rows, leaf_of, map_rows};
+    use super::super::tests::sample::{
+        Maps, Rows, any_rows, borrowed, file_rows, leaf_of, map_rows,
+    };
     use super::*;
 
     fn rows_of(leaf: &Leaf) -> Rows {

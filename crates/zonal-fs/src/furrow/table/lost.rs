@@ -93,9 +93,9 @@ mod tests {
     use super::super::key::RowKind;
     use super::super::levels::{Levels, Limits, Span, Work};
     use super::super::memtable::Memtable;
-    use super::super::model::{MemoryStore, tiny, value};
     use super::super::part::{PartReader, PartSource};
     use super::super::sweep::{Compaction, Merged, PartStore};
+    use super::super::tests::model::{MemoryStore, tiny, value};
     use super::super::view::View;
     use super::*;
     use crate::furrow::planted::Planted;

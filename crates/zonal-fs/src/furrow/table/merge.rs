@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::part::Section;
-    use super::super::sample::{Rows, any_rows};
+    use super::super::tests::sample::{Rows, any_rows};
     use super::*;
     use crate::furrow::format::Unread;
 

@@ -37,19 +37,17 @@ pub(super) mod levels;
 pub(super) mod lost;
 pub(super) mod memtable;
 pub mod merge;
-#[cfg(test)]
-mod model;
 pub(super) mod pairs;
 pub mod part;
 pub(super) mod pointers;
 mod refused;
 pub(super) mod reserve;
 pub(super) mod run;
-#[cfg(test)]
-mod sample;
 pub(super) mod steps;
 pub(super) mod store;
 pub(super) mod sweep;
+#[cfg(test)]
+mod tests;
 pub(super) mod verify;
 pub(super) mod view;
 

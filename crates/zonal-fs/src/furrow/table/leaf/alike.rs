@@ -356,7 +356,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::super::sample::{Maps, Rows, any_rows, leaf_of, map_rows};
+    use super::super::super::tests::sample::{Maps, Rows, any_rows, leaf_of, map_rows};
     use super::super::decode;
     use super::*;
 

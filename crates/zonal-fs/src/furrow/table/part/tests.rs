@@ -11,7 +11,9 @@ use super::*;
 use crate::furrow::format::BLOCK_BYTES;
 use crate::furrow::table::key::RowKind;
 use crate::furrow::table::merge::Cursor;
-use crate::furrow::table::sample::{Maps, Rows, any_key, any_rows, borrowed, file_rows, map_rows};
+use crate::furrow::table::tests::sample::{
+    Maps, Rows, any_key, any_rows, borrowed, file_rows, map_rows,
+};
 
 const UUID: [u8; 16] = [7; 16];
 

@@ -10,31 +10,31 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use zonal::{DeviceError, Lba};
 
-use super::key::{Key, RowKind};
-use super::levels::{Levels, Limits, Part, Span, Work};
-use super::memtable::Memtable;
-use super::merge::Cursor;
-use super::part::{PartReader, PartSource};
-use super::sweep::{Compaction, Merged, PartStore, corrupt};
+use super::super::key::{Key, RowKind};
+use super::super::levels::{Levels, Limits, Part, Span, Work};
+use super::super::memtable::Memtable;
+use super::super::merge::Cursor;
+use super::super::part::{PartReader, PartSource};
+use super::super::sweep::{Compaction, Merged, PartStore, corrupt};
 use crate::furrow::format::{Address, BLOCK_BYTES};
 use crate::furrow::planted::Planted;
 use crate::vfs::Result;
 
 /// Parts in memory, by their number: a zone each.
 #[derive(Default)]
-pub(super) struct MemoryStore {
+pub(in super::super) struct MemoryStore {
     parts: RefCell<BTreeMap<u32, Rc<[u8]>>>,
     next: Cell<u64>,
     bytes: Cell<u64>,
     /// Zone, copy and block of what cannot be read.
-    pub(super) faults: RefCell<BTreeSet<(u32, usize, usize)>>,
+    pub(in super::super) faults: RefCell<BTreeSet<(u32, usize, usize)>>,
     /// Zone, copy, byte and bit of what reads differently from what was written.
-    pub(super) flips: RefCell<BTreeSet<(u32, usize, usize, u8)>>,
-    pub(super) bad: RefCell<BTreeSet<u64>>,
-    pub(super) reads: Rc<Cell<u64>>,
+    pub(in super::super) flips: RefCell<BTreeSet<(u32, usize, usize, u8)>>,
+    pub(in super::super) bad: RefCell<BTreeSet<u64>>,
+    pub(in super::super) reads: Rc<Cell<u64>>,
 }
 
-pub(super) struct MemorySource {
+pub(in super::super) struct MemorySource {
     bytes: Rc<[u8]>,
     /// Copy and block.
     faults: BTreeSet<(usize, usize)>,
@@ -105,7 +105,7 @@ impl PartStore for MemoryStore {
 
 impl MemoryStore {
     /// Drops parts that the levels do not have: reading one is a mistake.
-    pub(super) fn keep(&self, levels: &Levels) {
+    pub(in super::super) fn keep(&self, levels: &Levels) {
         let live: BTreeSet<u32> = levels.parts().map(|part| part.at[0].zone).collect();
         self.parts.borrow_mut().retain(|zone, _| live.contains(zone));
     }
@@ -215,7 +215,7 @@ impl Fixture {
         {
             return value.as_ref().map(|value| value.to_vec());
         }
-        let counts = |run: &&super::levels::Run| {
+        let counts = |run: &&super::super::levels::Run| {
             self.levels.spans_since(run.born).any(|span: Span| span.contains(key))
         };
         let runs = self.levels.upper.iter().filter(counts).map(|run| &run.parts);
@@ -262,12 +262,12 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 /// Values that do not compress, so that a few hundred rows are several parts.
-pub(super) fn value(seed: u64, len: usize) -> Vec<u8> {
+pub(in super::super) fn value(seed: u64, len: usize) -> Vec<u8> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     (0..len).map(|_| random.random()).collect()
 }
 
-pub(super) fn tiny() -> Limits {
+pub(in super::super) fn tiny() -> Limits {
     Limits { part_bytes: 12 << 10, whole_bytes: 12 << 10, tier_runs: 3, share: 2, runs_max: 5 }
 }
 

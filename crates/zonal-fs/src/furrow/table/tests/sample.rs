@@ -9,19 +9,19 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use super::key::{Key, RowKind};
-use super::leaf::LeafBuilder;
+use super::super::key::{Key, RowKind};
+use super::super::leaf::LeafBuilder;
 
 /// Rows as a table has them: a deleted one has no value.
-pub(super) type Rows = BTreeMap<Key, Option<Vec<u8>>>;
+pub(in super::super) type Rows = BTreeMap<Key, Option<Vec<u8>>>;
 
 /// The rows as builders and cursors take them.
-pub(super) fn borrowed(rows: &Rows) -> impl Iterator<Item = (Key, Option<&[u8]>)> {
+pub(in super::super) fn borrowed(rows: &Rows) -> impl Iterator<Item = (Key, Option<&[u8]>)> {
     rows.iter().map(|(&key, value)| (key, value.as_deref()))
 }
 
 /// A leaf of the rows.
-pub(super) fn leaf_of(rows: &Rows) -> Vec<u8> {
+pub(in super::super) fn leaf_of(rows: &Rows) -> Vec<u8> {
     let mut builder = LeafBuilder::new();
     borrowed(rows).for_each(|(key, value)| builder.push(key, value));
     builder.finish()
@@ -29,7 +29,7 @@ pub(super) fn leaf_of(rows: &Rows) -> Vec<u8> {
 
 /// Which blocks of a file the map rows are of, and where they lie.
 #[derive(Clone, Copy)]
-pub(super) enum Maps {
+pub(in super::super) enum Maps {
     /// Each block, wherever the last random overwrite put it.
     Scattered,
     /// One block of 16, likewise: an upper run.
@@ -39,7 +39,7 @@ pub(super) enum Maps {
 }
 
 /// Map rows of one block each, with a random CRC: zone, block, blocks, CRC.
-pub(super) fn map_rows(count: u64, maps: Maps) -> Rows {
+pub(in super::super) fn map_rows(count: u64, maps: Maps) -> Rows {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut first = 0;
     let row = |index: u64| {
@@ -59,7 +59,7 @@ pub(super) fn map_rows(count: u64, maps: Maps) -> Rows {
 
 /// Rows of `count` new files of one block in one directory: inode, map row and entry of each. They
 /// were made one after the other, a few hundred microseconds apart.
-pub(super) fn file_rows(count: u64) -> Rows {
+pub(in super::super) fn file_rows(count: u64) -> Rows {
     let mut rng = ChaCha8Rng::seed_from_u64(8);
     let mut rows = Rows::new();
     let mut ns = 1_790_000_000_123_456_789u64;
@@ -91,7 +91,7 @@ pub(super) fn file_rows(count: u64) -> Rows {
 }
 
 /// Any key of a row: often near others, sometimes anywhere.
-pub(super) fn any_key() -> impl Strategy<Value = Key> {
+pub(in super::super) fn any_key() -> impl Strategy<Value = Key> {
     let number = prop_oneof![8 => 0u64..6, 2 => 0u64..2000, 1 => any::<u64>(), 1 => Just(u64::MAX)];
     (proptest::sample::select(&RowKind::ALL[..]), number.clone(), number)
         .prop_map(|(kind, owner, at)| Key::new(kind, owner, at))
@@ -99,13 +99,13 @@ pub(super) fn any_key() -> impl Strategy<Value = Key> {
 }
 
 /// Any value, deleted ones included: of few lengths mostly, of few bytes mostly.
-pub(super) fn any_value() -> impl Strategy<Value = Option<Vec<u8>>> {
+pub(in super::super) fn any_value() -> impl Strategy<Value = Option<Vec<u8>>> {
     let byte = prop_oneof![3 => Just(0u8), 1 => any::<u8>()];
     let length = prop_oneof![4 => Just(16usize), 4 => 0usize..20, 1 => 0usize..3000];
     weighted(0.8, length.prop_flat_map(move |length| vec(byte.clone(), length)))
 }
 
 /// Any sorted rows.
-pub(super) fn any_rows(count: usize) -> impl Strategy<Value = Rows> {
+pub(in super::super) fn any_rows(count: usize) -> impl Strategy<Value = Rows> {
     btree_map(any_key(), any_value(), 0..count)
 }

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::super::key::RowKind;
 use super::super::levels::{Limits, Work};
-use super::super::model::{MemoryStore, tiny, value};
 use super::super::part::PartReader;
 use super::super::sweep::Compaction;
+use super::super::tests::model::{MemoryStore, tiny, value};
 use super::*;
 use crate::furrow::alloc::Role;
 use crate::furrow::planted::Planted;
