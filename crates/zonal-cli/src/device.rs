@@ -124,12 +124,12 @@ mod tests {
     /// The table of the guide, the list in --help and what opens a device are one list.
     #[test]
     fn the_guide_lists_every_scheme() {
-        let guide = include_str!("../../../docs/guide/devices.md");
+        let guide = include_str!("../../../docs/guide/use/devices.md");
         let row = |scheme: &zonal::spec::Scheme| {
             format!("| `{}` | {} | `{}` |\n", scheme.form, scheme.help, scheme.example)
         };
         let table = openers().schemes().iter().map(row).collect::<Vec<_>>().concat();
-        assert!(guide.contains(&table), "docs/guide/devices.md should have:\n{table}");
+        assert!(guide.contains(&table), "docs/guide/use/devices.md should have:\n{table}");
         for scheme in openers().schemes() {
             assert!(help().contains(scheme.form), "{}", scheme.form);
         }

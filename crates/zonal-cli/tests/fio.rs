@@ -23,7 +23,7 @@ fn the_commands_of_the_page_work() {
     let engine = test.parent().unwrap().join("libzonal_fio.so");
     let zonal = Path::new(env!("CARGO_BIN_EXE_zonal")).parent().unwrap();
     let path = format!("{}:{}", zonal.display(), std::env::var("PATH").unwrap());
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/fio.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/lab/fio.md");
     let page = std::fs::read_to_string(page).unwrap();
     let blocks: Vec<&str> =
         page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();

@@ -23,7 +23,7 @@ const SWEEP: [&str; 12] = [
 
 /// The first script below a heading of the guide.
 fn script(heading: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/sim-sweeps.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/lab/sim-sweeps.md");
     let guide = std::fs::read_to_string(path).unwrap();
     let below = guide.split_once(heading).expect("the heading is there").1;
     let script = below.split_once("```sh\n").expect("a script").1;

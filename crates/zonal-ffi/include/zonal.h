@@ -1,5 +1,5 @@
 /*
- libzonal: zoned drives, and the files on them. Made from crates/zonal-ffi/src; see docs/guide/c-library.md.
+ libzonal: zoned drives, and the files on them. Made from crates/zonal-ffi/src; see docs/guide/use/c-library.md.
 
  What holds for every function, beside what its own comment says:
 

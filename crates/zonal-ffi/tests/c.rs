@@ -65,7 +65,7 @@ fn root() -> PathBuf {
 
 /// What stands in the guide between fences with this word.
 fn blocks(language: &str) -> Vec<String> {
-    let page = fs::read_to_string(root().join("docs/guide/c-library.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/guide/use/c-library.md")).unwrap();
     let fence = format!("```{language}\n");
     page.split(&fence)
         .skip(1)

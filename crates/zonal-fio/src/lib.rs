@@ -2,7 +2,7 @@
 //!
 //! `filename` is a device specification, with each colon as `\:`. fio's zone mode, `zonemode=zbd`,
 //! gets the zones from the engine, so it works on drives in memory and in files, and with zone
-//! sizes that are no powers of two. `docs/guide/fio.md` says how it is used.
+//! sizes that are no powers of two. `docs/guide/lab/fio.md` says how it is used.
 //!
 //! fio has no stable interface for engines: structures differ between releases, and a library can
 //! announce one version only. So [`abi`] has a table of releases. [`get_ioengine`] asks the running

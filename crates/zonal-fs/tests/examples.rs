@@ -25,7 +25,7 @@ const EXAMPLES: [&str; 4] = ["files", "streams", "append_log", "list"];
 
 fn page() -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    fs::read_to_string(here.join("../../docs/guide/library.md"))
+    fs::read_to_string(here.join("../../docs/guide/use/library.md"))
         .expect("the page is in the repository")
 }
 

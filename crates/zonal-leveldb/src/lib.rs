@@ -4,7 +4,7 @@
 //! Loaded by `LD_PRELOAD`, this library has that function too, and is found first: where the environment
 //! variable `ZONAL_LEVELDB` names a drive, all files are there. The C++ of `shim/` calls [`zonal_kv`],
 //! where everything is done. What holds of durability and errors: [`zonal_kv`] and
-//! `docs/guide/leveldb.md`.
+//! `docs/guide/applications/leveldb.md`.
 //!
 //! It is built against LevelDB's headers, and without them not at all: see `build.rs`.
 

@@ -121,7 +121,7 @@ fn the_types_are_those_of_the_package() {
 #[test]
 fn the_guide_tells_the_truth() {
     let Some(installed) = install() else { return };
-    let guide = here().join("../../docs/guide/python.md");
+    let guide = here().join("../../docs/guide/use/python.md");
     let runner = here().join("tests/python/guide.py");
     let printed = succeed(installed.python().arg(runner).arg(guide));
     assert!(printed.trim_end().parse::<u32>().is_ok_and(|count| count > 20), "{printed}");

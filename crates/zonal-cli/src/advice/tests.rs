@@ -138,3 +138,42 @@ fn every_option_that_a_message_names_exists_in_its_command() {
     }
     assert!(checked > 12, "{checked} options are in messages");
 }
+
+/// What stands between backquotes in the headings of the page about symptoms.
+fn symptoms() -> Vec<&'static str> {
+    let page = include_str!("../../../../docs/guide/operate/troubleshooting.md");
+    let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
+    headings.flat_map(|heading| heading.split('`').skip(1).step_by(2)).collect()
+}
+
+/// Whether a text of the code has these pieces, in this order.
+fn has_all(text: &str, pieces: &[&str]) -> bool {
+    pieces.iter().try_fold(text, |rest, piece| Some(rest.split_once(*piece)?.1)).is_some()
+}
+
+#[test]
+fn troubleshooting_names_only_symptoms_that_the_code_has() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    for library in ["zonal", "zonal-fs", "zonal-fuse", "zonal-linux", "zonal-nvme", "zonal-cli"] {
+        sources(&crates.join(library).join("src"), &mut files);
+    }
+    let code: Vec<String> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let messages: Vec<String> = code.iter().flat_map(|source| texts(source)).collect();
+    let symptoms = symptoms();
+    for symptom in &symptoms {
+        let is_known = match symptom.strip_prefix('E') {
+            Some(name) if name.chars().all(|letter| letter.is_ascii_uppercase()) => {
+                let errno = format!("Errno::{name}");
+                code.iter().any(|source| source.contains(&errno))
+            }
+            _ => {
+                let pieces = symptom.split("...").map(str::trim).filter(|piece| piece.len() > 1);
+                let pieces: Vec<&str> = pieces.collect();
+                messages.iter().any(|message| has_all(message, &pieces))
+            }
+        };
+        assert!(is_known, "no message is like {symptom:?}");
+    }
+    assert!(symptoms.len() > 30, "{symptoms:?}");
+}

@@ -17,7 +17,7 @@ pub(crate) enum Of {
     Furrow,
     /// Mounts of zonefs.
     Zonefs,
-    /// Every mount takes it and does nothing: mount(8) or systemd acts on it, or it always holds.
+    /// Every mount accepts it and does nothing: mount(8) or systemd acts on it, or it always holds.
     Others,
 }
 
@@ -27,194 +27,208 @@ impl Of {
         (Self::Both, "Mount options of both file systems"),
         (Self::Furrow, "Mount options of Furrow"),
         (Self::Zonefs, "Mount options of zonefs"),
-        (Self::Others, "Taken, for mount(8) and systemd to act on"),
+        (Self::Others, "Accepted, for mount(8) and systemd to act on"),
     ];
+}
+
+/// Whether `remount` changes an option of an existing mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remount {
+    /// It changes the mount.
+    Changes,
+    /// It is refused unless it says what already holds.
+    Refused,
 }
 
 /// An option of a mount.
 pub(crate) struct MountOption {
     pub(crate) of: Of,
-    /// What is completed: the option, up to its value.
+    /// What completions insert: the option, up to its value.
     pub(crate) name: &'static str,
     /// The kind of value; empty where there is none.
     pub(crate) value: &'static str,
+    /// Where it holds though no option asks for it, or the value that holds then; else empty.
+    pub(crate) default: &'static str,
+    /// Whether `remount` changes it.
+    pub(crate) remount: Remount,
     /// What it does.
     pub(crate) help: &'static str,
 }
 
-/// A line of the table.
+/// An option without a default that a remount refuses.
 const fn of(of: Of, name: &'static str, value: &'static str, help: &'static str) -> MountOption {
-    MountOption { of, name, value, help }
+    MountOption { of, name, value, default: "", remount: Remount::Refused, help }
+}
+
+impl MountOption {
+    /// The same option with a default.
+    const fn by_default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    /// The same option where a remount changes it.
+    const fn remountable(self) -> Self {
+        Self { remount: Remount::Changes, ..self }
+    }
+
+    /// The option as a user writes it, with the kind of value.
+    pub(crate) fn form(&self) -> String {
+        format!("{}{}", self.name, self.value)
+    }
+
+    /// What it does, with its default, as help texts print it.
+    pub(crate) fn help(&self) -> String {
+        match self.default {
+            "" => self.help.to_owned(),
+            "yes" => format!("{} [default]", self.help),
+            other => format!("{} [default: {other}]", self.help),
+        }
+    }
 }
 
 /// Every option.
 pub(crate) const OPTIONS: &[MountOption] = &[
-    of(Of::Both, "ro", "", "Read only"),
-    of(Of::Both, "rw", "", "Read and write: the default"),
+    of(Of::Both, "ro", "", "Read-only").remountable(),
+    of(Of::Both, "rw", "", "Read-write").by_default("yes").remountable(),
     of(
         Of::Both,
         "relatime",
         "",
-        "Reading moves access times once a day or after a change: the default",
-    ),
-    of(Of::Both, "atime", "", "The same as relatime"),
-    of(Of::Both, "noatime", "", "Reading moves no access time"),
-    of(Of::Both, "strictatime", "", "Every first read after an open moves the access time"),
-    of(Of::Both, "nodev", "", "Device nodes do not work: the default for an ordinary user"),
-    of(Of::Both, "dev", "", "Device nodes work: the default for root"),
+        "Reads update access times older than a day or than the last change",
+    )
+    .by_default("yes"),
+    of(Of::Both, "atime", "", "Another name of relatime"),
+    of(Of::Both, "noatime", "", "Reads update no access times"),
+    of(Of::Both, "strictatime", "", "The first read after each open updates the access time"),
+    of(Of::Both, "nodiratime", "", "Reads update no access times of directories"),
+    of(Of::Both, "diratime", "", "Access times of directories are as those of files")
+        .by_default("yes"),
     of(
         Of::Both,
-        "nosuid",
+        "lazytime",
         "",
-        "Setuid and setgid have no effect: the default for an ordinary user",
+        "Shown in the mount table, without another effect: every commit writes times",
     ),
-    of(Of::Both, "suid", "", "Setuid and setgid have their effect: the default for root"),
-    of(Of::Both, "noexec", "", "No program can be run"),
-    of(Of::Both, "exec", "", "Programs can be run: the default"),
-    of(Of::Both, "sync", "", "Every write is synchronous"),
-    of(Of::Both, "async", "", "Writes are not synchronous: the default"),
+    of(Of::Both, "nolazytime", "", "Without lazytime").by_default("yes"),
+    of(Of::Both, "nodev", "", "Device nodes do not work").by_default("for users").remountable(),
+    of(Of::Both, "dev", "", "Device nodes work").by_default("for root").remountable(),
+    of(Of::Both, "nosuid", "", "Setuid and setgid bits have no effect")
+        .by_default("for users")
+        .remountable(),
+    of(Of::Both, "suid", "", "Setuid and setgid bits have their effect")
+        .by_default("for root")
+        .remountable(),
+    of(Of::Both, "noexec", "", "Programs cannot be run").remountable(),
+    of(Of::Both, "exec", "", "Programs can be run").by_default("yes").remountable(),
+    of(Of::Both, "nosymfollow", "", "Symbolic links are not followed").remountable(),
+    of(Of::Both, "symfollow", "", "Symbolic links are followed").by_default("yes").remountable(),
+    of(Of::Both, "sync", "", "Every write is synchronous").remountable(),
+    of(Of::Both, "async", "", "Writes are not synchronous").by_default("yes").remountable(),
     of(Of::Both, "dirsync", "", "Every change of a directory is synchronous"),
-    of(Of::Both, "allow_other", "", "All users may use the mount: the default for root"),
-    of(
-        Of::Both,
-        "threads=",
-        "N",
-        "Threads that answer requests, at most 256: so many can wait for a device",
-    ),
-    of(
-        Of::Both,
-        "metrics=",
-        "PORT",
-        "Serve metrics for Prometheus on this machine; with ADDRESS:PORT there",
-    ),
-    of(Of::Both, "uring", "", "Requests come by io_uring, or there is no mount"),
+    of(Of::Both, "allow_other", "", "All users may use the mount").by_default("for root"),
+    of(Of::Both, "threads=", "N", "Server threads, at most 256, and so the queue depth")
+        .by_default("by device"),
+    of(Of::Both, "metrics=", "PORT", "Serve Prometheus metrics on 127.0.0.1, or at ADDRESS:PORT"),
+    of(Of::Both, "uring", "", "Requests come over io_uring; fail to mount without it"),
     of(
         Of::Both,
         "nouring",
         "",
-        "Requests come by /dev/fuse. Without either, by io_uring where there is one",
+        "Requests come over /dev/fuse, even where the kernel offers io_uring",
     ),
-    of(Of::Both, "remount", "", "Change the options of what is mounted; what is not named stays"),
+    of(
+        Of::Both,
+        "remount",
+        "",
+        "Change an existing mount; options that are not named keep their values",
+    ),
     of(
         Of::Furrow,
         "writeback",
         "",
-        "The kernel collects small writes up to four seconds and sends them together",
+        "The kernel collects small writes for up to 4 seconds and sends them together",
     ),
-    of(
-        Of::Furrow,
-        "commit=",
-        "SECONDS",
-        "Age at which what was written is made durable, 1 to 3600; 1 by default",
-    ),
-    of(Of::Furrow, "memory=", "SIZE", "Memory of the mount, at least 64 MiB; 256 MiB by default"),
-    of(
-        Of::Furrow,
-        "max_open_zones=",
-        "N",
-        "Zones that data is written to at once; by default what suits the drive",
-    ),
+    of(Of::Furrow, "commit=", "SECONDS", "Age at which changes are made durable, 1 to 3600")
+        .by_default("1"),
+    of(Of::Furrow, "memory=", "SIZE", "Memory limit of the mount, at least 64 MiB")
+        .by_default("256MiB"),
+    of(Of::Furrow, "max_open_zones=", "N", "Limit of zones that data is written to at once")
+        .by_default("by drive"),
     of(
         Of::Furrow,
         "zone_pick=lowest",
         "",
-        "Of empty zones take the one with the lowest number: disks are fastest there",
-    ),
+        "Take the empty zone with the lowest number: disks are fastest there",
+    )
+    .remountable(),
     of(
         Of::Furrow,
         "zone_pick=oldest",
         "",
-        "Of empty zones take the one reset longest ago: flash wears evenly",
-    ),
-    of(Of::Furrow, "nolifetime", "", "Ignore what programs say of the life of files"),
-    of(Of::Furrow, "lifetime", "", "Follow what programs say of the life of files: the default"),
-    of(
-        Of::Zonefs,
-        "errors=remount-ro",
-        "",
-        "After a failed write all files become read-only: the default",
-    ),
-    of(Of::Zonefs, "errors=zone-ro", "", "After a failed write that file becomes read-only"),
+        "Take the empty zone that was reset longest ago: flash wears evenly",
+    )
+    .remountable(),
+    of(Of::Furrow, "nolifetime", "", "Ignore lifetime hints of programs").remountable(),
+    of(Of::Furrow, "lifetime", "", "Use lifetime hints of programs to place data")
+        .by_default("yes")
+        .remountable(),
+    of(Of::Zonefs, "errors=remount-ro", "", "A failed write makes all files read-only")
+        .by_default("yes")
+        .remountable(),
+    of(Of::Zonefs, "errors=zone-ro", "", "A failed write makes that file read-only").remountable(),
     of(
         Of::Zonefs,
         "errors=zone-offline",
         "",
-        "After a failed write that file can be neither read nor written",
-    ),
+        "A failed write makes that file unreadable and unwritable",
+    )
+    .remountable(),
     of(
         Of::Zonefs,
         "errors=repair",
         "",
-        "After a failed write the file's size becomes the write pointer",
-    ),
+        "A failed write sets the size of the file to the write pointer",
+    )
+    .remountable(),
     of(
         Of::Zonefs,
         "explicit-open",
         "",
-        "Opening a file for writing opens its zone; EBUSY at the drive's limit",
-    ),
-    of(Of::Zonefs, "implicit-open", "", "Opening a file leaves its zone as it is: the default"),
-    of(
-        Of::Zonefs,
-        "warm-cache",
-        "",
-        "Data of direct writes is also put into the page cache, for readers",
-    ),
-    of(
-        Of::Zonefs,
-        "nowarm-cache",
-        "",
-        "Direct writes leave nothing in the page cache: the default",
-    ),
-    of(
-        Of::Zonefs,
-        "noasync-dio",
-        "",
-        "Asynchronous direct reads of a program come one after the other",
-    ),
+        "Opening a file for writing opens its zone; EBUSY at the open limit",
+    )
+    .remountable(),
+    of(Of::Zonefs, "implicit-open", "", "Opening a file leaves its zone as it is")
+        .by_default("yes")
+        .remountable(),
+    of(Of::Zonefs, "warm-cache", "", "Direct writes also fill the page cache"),
+    of(Of::Zonefs, "nowarm-cache", "", "Direct writes leave nothing in the page cache")
+        .by_default("yes"),
+    of(Of::Zonefs, "noasync-dio", "", "Asynchronous direct reads of a program run one at a time"),
     of(Of::Others, "defaults", "", "No option"),
-    of(Of::Others, "auto", "", "mount -a mounts it"),
-    of(Of::Others, "noauto", "", "mount -a does not mount it"),
-    of(Of::Others, "user", "", "Ordinary users may mount it"),
+    of(Of::Others, "auto", "", "`mount -a` mounts it"),
+    of(Of::Others, "noauto", "", "`mount -a` does not mount it"),
+    of(Of::Others, "user", "", "Any user may mount it"),
     of(Of::Others, "nouser", "", "Only root may mount it"),
     of(Of::Others, "users", "", "Any user may mount and unmount it"),
-    of(Of::Others, "group", "", "The group of the device may mount it"),
+    of(Of::Others, "group", "", "Members of the group of the device may mount it"),
     of(Of::Others, "owner", "", "The owner of the device may mount it"),
-    of(Of::Others, "user=", "NAME", "Who mounted it"),
+    of(Of::Others, "user=", "NAME", "The user who mounted it"),
     of(Of::Others, "_netdev", "", "It needs the network"),
-    of(Of::Others, "nofail", "", "The machine starts without it too"),
+    of(Of::Others, "nofail", "", "The machine boots without it too"),
     of(Of::Others, "default_permissions", "", "The kernel checks permissions: it always does"),
-    of(Of::Others, "diratime", "", "Access times of directories as of files: the default"),
-    of(Of::Others, "nodiratime", "", "Access times of directories do not move"),
-    of(Of::Others, "nolazytime", "", "Not lazytime: the default"),
-    of(Of::Others, "nostrictatime", "", "Not strictatime: the default"),
-    of(Of::Others, "nosymfollow", "", "Symbolic links are not followed"),
-    of(Of::Others, "symfollow", "", "Symbolic links are followed: the default"),
-    of(
-        Of::Others,
-        "lazytime",
-        "",
-        "The mount table shows it; times are committed with everything else",
-    ),
-    of(Of::Others, "norelatime", "", "Not relatime, where the kernel has another default"),
-    of(Of::Others, "mand", "", "Taken, and ignored"),
-    of(Of::Others, "nomand", "", "Taken, and ignored"),
-    of(Of::Others, "iversion", "", "Taken, and ignored"),
-    of(Of::Others, "noiversion", "", "Taken, and ignored"),
-    of(Of::Others, "silent", "", "Taken, and ignored"),
-    of(Of::Others, "loud", "", "Taken, and ignored"),
+    of(Of::Others, "nostrictatime", "", "Without strictatime"),
+    of(Of::Others, "norelatime", "", "Ignored: relatime holds unless another option is given"),
+    of(Of::Others, "mand", "", "Ignored"),
+    of(Of::Others, "nomand", "", "Ignored"),
+    of(Of::Others, "iversion", "", "Ignored"),
+    of(Of::Others, "noiversion", "", "Ignored"),
+    of(Of::Others, "silent", "", "Ignored"),
+    of(Of::Others, "loud", "", "Ignored"),
     of(Of::Others, "comment=", "TEXT", "A comment"),
     of(Of::Others, "uhelper=", "NAME", "The program that umount(8) calls"),
     of(Of::Others, "x-", "NAME", "An option of systemd or of another program"),
     of(Of::Others, "X-", "NAME", "The same, which mount(8) does not record"),
 ];
-
-impl MountOption {
-    /// As it is written, with the kind of value.
-    pub(crate) fn form(&self) -> String {
-        format!("{}{}", self.name, self.value)
-    }
-}
 
 /// The options of these mounts.
 pub(crate) fn options_of(of: Of) -> impl Iterator<Item = &'static MountOption> {
@@ -226,15 +240,54 @@ pub(crate) fn help() -> String {
     let width = OPTIONS.iter().map(|option| option.form().len()).max().unwrap_or(0);
     let mut groups = Vec::new();
     for (of, heading) in Of::ALL {
-        let line = |option: &MountOption| format!("  {:width$}  {}", option.form(), option.help);
+        let line = |option: &MountOption| format!("  {:width$}  {}", option.form(), option.help());
         let lines: Vec<String> = options_of(of).map(line).collect();
         groups.push(format!("{heading}:\n{}", lines.join("\n")));
     }
+    let remount = OPTIONS.iter().filter(|option| option.remount == Remount::Changes);
+    let names = remount.map(|option| option.name).collect::<Vec<_>>();
+    groups.push(format!("A remount changes:\n{}", wrapped(&names)));
     groups.push("Manual pages: furrow(5), zonefs(5)".to_owned());
     groups.join("\n\n")
 }
 
-/// Takes any text, and names the options to what writes completions.
+/// Words in lines of at most 80 columns.
+fn wrapped(words: &[&str]) -> String {
+    let mut lines = vec![String::new()];
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < 80 => line.extend(["  ", *word]),
+            Some(_) | None => lines.push(format!("  {word}")),
+        }
+    }
+    lines.join("\n")
+}
+
+/// The table of the guide: `docs/guide/operate/mount-options.md`.
+#[cfg(test)]
+fn markdown() -> String {
+    let mut table = String::from(
+        "| option | mounts of | default | remount | what it does |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for option in OPTIONS {
+        let of = match option.of {
+            Of::Both => "both",
+            Of::Furrow => "Furrow",
+            Of::Zonefs => "zonefs",
+            Of::Others => "-",
+        };
+        let remount = match (option.of, option.remount) {
+            (Of::Others, _) => "-",
+            (_, Remount::Changes) => "yes",
+            (_, Remount::Refused) => "no",
+        };
+        let (form, default, help) = (option.form(), option.default, option.help);
+        table += &format!("| `{form}` | {of} | {default} | {remount} | {help} |\n");
+    }
+    table
+}
+
+/// Accepts any text, and lists the options for completion scripts.
 #[derive(Clone)]
 pub(crate) struct OptionsParser;
 
@@ -251,7 +304,7 @@ impl TypedValueParser for OptionsParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let value = |option: &MountOption| PossibleValue::new(option.name).help(option.help);
+        let value = |option: &MountOption| PossibleValue::new(option.name).help(option.help());
         Some(Box::new(OPTIONS.iter().map(value)))
     }
 }
@@ -270,6 +323,17 @@ mod tests {
     use super::*;
     use crate::args::Cli;
     use crate::manual;
+
+    #[test]
+    fn the_guide_has_the_table_of_options() {
+        let page = include_str!("../../../../docs/guide/operate/mount-options.md");
+        let table = markdown();
+        assert!(
+            page.contains(&format!("\n\n{table}\n")),
+            "docs/guide/operate/mount-options.md should have:\n{table}"
+        );
+        assert_eq!(page.matches("| option |").count(), 1, "it has one table of options");
+    }
 
     /// A value that an option takes.
     fn example(option: &MountOption) -> String {

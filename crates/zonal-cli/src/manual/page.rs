@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, Command};
 use roff::{Inline, Roff, bold, italic, roman};
 
 use super::facts::{CommandFacts, Described};
-use crate::args::mount_options::{self, Of};
+use crate::args::mount_options::{self, Of, Remount};
 use crate::device;
 
 /// The heading of the options that every command has.
@@ -252,7 +252,11 @@ fn mount(page: &mut Roff) {
             if !option.value.is_empty() {
                 form.push(italic(option.value));
             }
-            tagged(page, form, &sentence(option.help));
+            let mut help = sentence(&option.help());
+            if option.remount == Remount::Changes {
+                help += " A remount changes it.";
+            }
+            tagged(page, form, &help);
         }
     }
 }

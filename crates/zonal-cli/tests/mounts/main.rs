@@ -5,6 +5,7 @@
 mod advice;
 mod log;
 mod options;
+mod remount;
 mod verbose;
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! The commands of a page of the guide, run as they stand there.
+//! The commands of a page of the guide about applications, run as they stand there.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::{run, text};
 
 /// The blocks of shell commands of a page.
 pub(crate) fn blocks(page: &str) -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/applications");
     let page = fs::read_to_string(guide.join(page)).unwrap();
     let mut parts = page.split("```");
     // Before the first, then each block and what is behind it.

@@ -1,0 +1,86 @@
+//! The guide's table of mount options says which ones a remount changes: each row is tried.
+
+use std::path::Path;
+
+use super::{Place, ZONAL, errors, run, text, zonal};
+
+/// Options of which a machine decides whether they hold already: the kernel offers what they are about or not.
+const OF_THE_KERNEL: [&str; 3] = ["uring", "nouring", "noasync-dio"];
+
+/// A row of the table.
+struct Row {
+    option: String,
+    of: String,
+    default: String,
+    remount: String,
+}
+
+fn rows() -> Vec<Row> {
+    let page = include_str!("../../../../docs/guide/operate/mount-options.md");
+    let (_, table) = page.split_once("| option | mounts of |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with("| `"));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [option, of, default, remount, _] = cells[..] else { panic!("{line}") };
+        Row {
+            option: option.trim_matches('`').to_owned(),
+            of: of.to_owned(),
+            default: default.to_owned(),
+            remount: remount.to_owned(),
+        }
+    };
+    rows.map(row).collect()
+}
+
+/// The option with a value that does not hold yet.
+fn with_value(option: &str) -> String {
+    for (kind, value) in
+        [("=SIZE", "=128MiB"), ("=N", "=2"), ("=SECONDS", "=7"), ("=PORT", "=9464")]
+    {
+        if let Some(name) = option.strip_suffix(kind) {
+            return format!("{name}{value}");
+        }
+    }
+    option.to_owned()
+}
+
+/// Tries the rows of these mounts on a mount, and returns how many were tried.
+fn try_rows(place: &Place, kinds: &[&str]) -> usize {
+    let (drive, dir) = (place.drive(), place.dir());
+    let mut tried = 0;
+    for Row { option, of, default, remount } in rows() {
+        let is_skipped = option == "remount" || OF_THE_KERNEL.contains(&&*option);
+        if !kinds.contains(&&*of) || is_skipped {
+            continue;
+        }
+        let options = format!("remount,{}", with_value(&option));
+        let output = run(Path::new(ZONAL), &["mount", "-o", &options, text(&drive), text(&dir)]);
+        // What holds anyway may be said again.
+        let holds = ["yes", "for root"].contains(&&*default) || option == "atime";
+        let is_allowed = match &*remount {
+            "yes" => true,
+            "no" => holds,
+            other => panic!("{option}: {other:?} in the column about remounts"),
+        };
+        let said = errors(&output);
+        assert_eq!(output.status.success(), is_allowed, "{options}: {said}");
+        assert!(is_allowed || said.contains("cannot be changed"), "{options}: {said}");
+        tried += 1;
+    }
+    tried
+}
+
+#[test]
+fn a_remount_of_furrow_changes_what_the_table_says() {
+    let Some(place) = Place::mountable() else { return };
+    place.mount("threads=3");
+    assert!(try_rows(&place, &["both", "Furrow"]) > 25);
+}
+
+#[test]
+fn a_remount_of_zonefs_changes_what_the_table_says() {
+    let Some(place) = Place::mountable() else { return };
+    zonal(&["mkzonefs", text(&place.drive()), "--force"]);
+    place.mount("rw");
+    assert!(try_rows(&place, &["zonefs"]) > 7);
+}
