@@ -13,19 +13,19 @@ const PLACE: &str = "DEVICE:/PATH, such as drive.zns:/notes; the last `:/` divid
 pub(crate) struct List {
     #[arg(value_name = "DEVICE:/PATH", help = PLACE)]
     pub(crate) place: OsString,
-    /// Names that begin with a dot too
+    /// Also list names that begin with a dot
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// One line with mode, links, owner, size and time for each
+    /// Long format: mode, links, owner, size and time
     #[arg(short, long)]
     pub(crate) long: bool,
-    /// Sizes with units, with -l
+    /// With -l: sizes with units
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// What is in directories too
+    /// List directories recursively
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 }
@@ -39,12 +39,12 @@ pub(crate) struct Copy {
         help = "Files on a drive, as DEVICE:/PATH, or on this machine; - is standard input"
     )]
     pub(crate) sources: Vec<OsString>,
-    /// Where to: a directory, the name of the copy, or - for standard output
+    /// A directory, the name of the copy, or - for standard output
     pub(crate) target: OsString,
-    /// Copy directories with all that is in them
+    /// Copy directories recursively
     #[arg(short, visible_short_alias = 'R', long)]
     pub(crate) recursive: bool,
-    /// Keep everything that a backup needs: the same as -r -P -p, and hard links
+    /// For backups: the same as -r -P -p, and keep hard links
     #[arg(short, long)]
     pub(crate) archive: bool,
     /// Keep owner, mode, times, ACLs and extended attributes
@@ -53,11 +53,11 @@ pub(crate) struct Copy {
     /// Copy symbolic links as links
     #[arg(short = 'P', long)]
     pub(crate) no_dereference: bool,
-    /// Copy what symbolic links lead to
+    /// Follow symbolic links and copy their targets
     #[arg(short = 'L', long, conflicts_with = "no_dereference")]
     pub(crate) dereference: bool,
-    /// Share blocks with the original, which takes no space; also between two files of this machine
-    /// in one mount of Furrow [default: auto; without WHEN: always]
+    /// Share blocks with the original instead of copying them; also for two files in one mount of
+    /// Furrow [default: auto; without WHEN: always]
     #[arg(
         long,
         value_name = "WHEN",
@@ -71,11 +71,11 @@ pub(crate) struct Copy {
 /// When a copy shares blocks with its original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Reflink {
-    /// Fail where it cannot
+    /// Share, or fail
     Always,
-    /// Copy where it cannot
+    /// Share where possible, else copy
     Auto,
-    /// Copy
+    /// Copy always
     Never,
 }
 
@@ -98,10 +98,10 @@ pub(crate) struct Stat {
 pub(crate) struct Remove {
     #[arg(required = true, value_name = "DEVICE:/PATH", help = PLACE)]
     pub(crate) places: Vec<OsString>,
-    /// Remove directories with all that is in them
+    /// Remove directories recursively
     #[arg(short, visible_short_alias = 'R', long)]
     pub(crate) recursive: bool,
-    /// Leave out what is not there
+    /// Ignore files that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Rename {
 
 #[derive(Args)]
 pub(crate) struct Link {
-    #[arg(value_name = "TARGET", help = "What to link to: DEVICE:/PATH; with -s any text")]
+    #[arg(value_name = "TARGET", help = "Target of the link: DEVICE:/PATH; with -s any text")]
     pub(crate) target: OsString,
     #[arg(value_name = "DEVICE:/PATH", help = PLACE)]
     pub(crate) place: OsString,
@@ -131,7 +131,7 @@ pub(crate) struct Link {
 pub(crate) struct MakeDir {
     #[arg(required = true, value_name = "DEVICE:/PATH", help = PLACE)]
     pub(crate) places: Vec<OsString>,
-    /// Make those above as well, and let existing ones be
+    /// Also make missing parents; existing directories are no error
     #[arg(short, long)]
     pub(crate) parents: bool,
 }

@@ -37,10 +37,10 @@ pub(crate) struct Cli {
 /// Options of every subcommand.
 #[derive(Args, Clone)]
 pub(crate) struct Global {
-    /// Print JSON; a failure is a line of JSON on standard error
+    /// Print JSON; failures too, as a line on standard error
     #[arg(long, global = true, help_heading = "Common options")]
     pub(crate) json: bool,
-    /// Log more: -v what is done, -vv each step
+    /// Log more: -v for what the command does, -vv for each step
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Common options")]
     pub(crate) verbose: u8,
     /// Log to this file
@@ -50,7 +50,7 @@ pub(crate) struct Global {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Try it out: make a drive and a file system, do real work on it, verify every byte
+    /// Try Zonal: make a drive and a file system, do real work on it, verify every byte
     Quickstart(Quickstart),
     /// Create an emulated zoned drive in a sparse file or on a conventional disk
     Create(Create),
@@ -78,11 +78,11 @@ pub(crate) enum Command {
     /// Export devices over NVMe/TCP or as ublk block devices
     #[command(subcommand)]
     Serve(ServeCommand),
-    /// Print what a mounted file system does and holds: space, zones, traffic, latencies
+    /// Print statistics of a mounted file system: space, zones, traffic, latencies
     Stats(Stats),
-    /// Watch a mounted file system or a drive as a live picture
+    /// Watch a mounted file system or a drive live on the terminal
     Top(Top),
-    /// Empty zones of a mounted Furrow ahead of need, or pause reclaim
+    /// Reclaim zones of a mounted Furrow ahead of need, or pause reclaim
     Reclaim(Reclaim),
     /// Unmount a file system and wait until its device is clean and released
     Umount(Umount),
@@ -97,7 +97,7 @@ pub(crate) enum Command {
     Cp(files::Copy),
     /// Print contents of files of a drive that is not mounted
     Cat(files::Cat),
-    /// Print what is known of files of a drive that is not mounted
+    /// Print the attributes of files of a drive that is not mounted
     Stat(files::Stat),
     /// Remove files of a drive that is not mounted
     Rm(files::Remove),
@@ -128,24 +128,24 @@ pub(crate) struct Quickstart {
     /// Directory tree to copy [default: part of the Rust toolchain or of /usr/share]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Directory for the drive file and the mount point; where it holds something already, a new
-    /// directory in it [default: a new one in /var/tmp]
+    /// Directory for the drive file and the mount point; if it is not empty, a new directory in it
+    /// [default: a new one in /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) place: Option<PathBuf>,
     /// Zone capacity of the drive, at most its zone size of 96 MiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_capacity: Option<ByteCount>,
-    /// Do not mount: use the file system as a library
+    /// Use the file system as a library instead of mounting it
     #[arg(long)]
     pub(crate) no_mount: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Create {
-    /// File to create; or a conventional disk or partition, which is given virtual zones
+    /// File to create; or a conventional disk or partition, which gets virtual zones
     pub(crate) file: PathBuf,
-    /// Kind of drive; the options below change single properties of it [default: zns; on a disk,
-    /// zones of 256 MiB without limits]
+    /// Kind of drive; the options below change single properties [default: zns; on a disk, zones of
+    /// 256 MiB without limits]
     #[arg(long, value_parser = profile())]
     pub(crate) profile: Option<Profile>,
     /// Size of the drive [default: the profile's; on a disk, all zones that fit]
@@ -154,7 +154,7 @@ pub(crate) struct Create {
     /// Number of zones, instead of a size
     #[arg(long, value_name = "COUNT", conflicts_with = "size")]
     pub(crate) zones: Option<u32>,
-    /// Zone size: the distance between the starts of two zones, in whole blocks
+    /// Zone size: start of a zone to start of the next, in whole blocks
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) zone_size: Option<ByteCount>,
     /// Zone capacity: the writable part of a zone
@@ -163,7 +163,7 @@ pub(crate) struct Create {
     /// Block size: 512 or 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) block_size: Option<ByteCount>,
-    /// Number of conventional zones, which come first
+    /// Number of conventional zones, at the start of the drive
     #[arg(long, value_name = "COUNT")]
     pub(crate) conventional: Option<u32>,
     /// Maximum number of open zones, 0 for no limit
@@ -175,10 +175,10 @@ pub(crate) struct Create {
     /// Largest zone append
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) max_append: Option<ByteCount>,
-    /// Identity of the drive [default: random]
+    /// UUID of the drive [default: random]
     #[arg(long)]
     pub(crate) uuid: Option<uuid::Uuid>,
-    /// Overwrite an existing file, or what a disk holds
+    /// Overwrite an existing file, or the contents of a disk
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -190,13 +190,13 @@ fn profile() -> impl TypedValueParser<Value = Profile> {
 
 #[derive(Args)]
 pub(crate) struct Info {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
 }
 
 #[derive(Args)]
 pub(crate) struct Zones {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Draw a map of all zones instead of a table
     #[arg(long)]
@@ -220,17 +220,17 @@ pub(crate) enum ZoneCommand {
     Close(ZoneTarget),
     /// Finish zones: make them Full
     Finish(ZoneTarget),
-    /// Reset zones: make them Empty, what was written is lost
+    /// Reset zones: make them Empty; their data is lost
     Reset(ZoneTarget),
-    /// Make zones of an emulated drive ReadOnly, for good
+    /// Make zones of an emulated drive ReadOnly, permanently
     ReadOnly(FailTarget),
-    /// Make zones of an emulated drive Offline, for good: they can be neither read nor written
+    /// Make zones of an emulated drive Offline, permanently: no reads, no writes
     Offline(FailTarget),
 }
 
 #[derive(Args)]
 pub(crate) struct FailTarget {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Zones
     #[arg(required = true)]
@@ -240,19 +240,19 @@ pub(crate) struct FailTarget {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("which").required(true))]
 pub(crate) struct ZoneTarget {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Zones
     #[arg(group = "which")]
     pub(crate) zones: Vec<u32>,
-    /// All zones in a condition that allows the action
+    /// All zones whose condition allows the action
     #[arg(long, group = "which")]
     pub(crate) all: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Read {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// First block
     #[arg(long)]
@@ -267,7 +267,7 @@ pub(crate) struct Read {
 
 #[derive(Args)]
 pub(crate) struct Write {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// First block
     #[arg(long)]
@@ -279,7 +279,7 @@ pub(crate) struct Write {
 
 #[derive(Args)]
 pub(crate) struct Append {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Zone
     #[arg(long)]
@@ -326,7 +326,7 @@ pub(crate) enum Op {
 
 #[derive(Args)]
 pub(crate) struct Mkfs {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Label of the file system
     #[arg(short = 'L', long, default_value = "")]
@@ -334,20 +334,20 @@ pub(crate) struct Mkfs {
     /// UUID of the file system [default: a random one]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<uuid::Uuid>,
-    /// Space reserved for reclaim
+    /// Part of the drive that files never get, so that reclaim stays cheap
     #[arg(long, value_name = "PERCENT", default_value_t = 7, value_parser = clap::value_parser!(u8).range(1..=50))]
     pub(crate) reserve: u8,
-    /// Overwrite what the device holds
+    /// Overwrite the contents of the device
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Only print how the zones would be divided
+    /// Only print how mkfs would divide the zones
     #[arg(long, conflicts_with = "force")]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Mkzonefs {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Label of the file system, at most 63 bytes
     #[arg(short = 'L', long, default_value = "")]
@@ -355,11 +355,11 @@ pub(crate) struct Mkzonefs {
     /// UUID of the file system [default: a random one]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<uuid::Uuid>,
-    /// Comma-separated features: `aggr_cnv` makes one file of each run of conventional zones;
+    /// Comma-separated features: `aggr_cnv` joins neighbouring conventional zones into one file;
     /// `uid=N`, `gid=N` and `perm=OCTAL` set owner, group and permissions of all files
     #[arg(short = 'o', value_name = "FEATURES")]
     pub(crate) features: Vec<Features>,
-    /// Overwrite what the device holds
+    /// Overwrite the contents of the device
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -367,23 +367,23 @@ pub(crate) struct Mkzonefs {
 #[derive(Args)]
 #[command(after_long_help = mount_options::help())]
 pub(crate) struct Mount {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Mount point
     pub(crate) dir: PathBuf,
-    /// Type of file system [default: the one that the device holds]
+    /// Type of file system [default: that of the device]
     #[arg(short = 't', long = "type", value_name = "TYPE")]
     pub(crate) kind: Option<FsKind>,
     /// Mount read-only
     #[arg(short, long)]
     pub(crate) read_only: bool,
-    /// Comma-separated mount options, which the end of `zonal mount --help` lists
+    /// Comma-separated mount options; `zonal mount --help` ends with the list
     #[arg(short, value_name = "OPTIONS", value_parser = mount_options::OptionsParser, hide_possible_values = true)]
     pub(crate) options: Vec<String>,
     /// Stay in the foreground until unmounted
     #[arg(short, long)]
     pub(crate) foreground: bool,
-    /// When unmounted, write the numbers of bytes written to the device to this file, as JSON
+    /// At the unmount, write to this file how many bytes the device got, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) counts: Option<PathBuf>,
     /// Print nothing on success, as mount(8) expects
@@ -423,21 +423,21 @@ pub(crate) struct NvmeTcp {
     /// Devices; the first becomes namespace 1
     #[arg(required = true, value_name = "DEVICE")]
     pub(crate) devices: Vec<String>,
-    /// Where to listen. Traffic is neither encrypted nor authenticated: listen beyond 127.0.0.1 only
-    /// on a trusted network
+    /// Address to listen on. Traffic is neither encrypted nor authenticated: use addresses other than
+    /// 127.0.0.1 only on a trusted network
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4420")]
     pub(crate) listen: Vec<SocketAddr>,
     /// NQN of the subsystem
     #[arg(long, default_value = "nqn.2026-11.localhost:zonal")]
     pub(crate) nqn: String,
-    /// Let only the hosts with these NQNs connect, instead of all
+    /// Accept only hosts with these NQNs [default: all]
     #[arg(long, value_name = "NQN", value_delimiter = ',')]
     pub(crate) allow_host: Vec<String>,
-    /// Size of zone descriptor extensions, a multiple of 64. They are kept in memory and lost when
-    /// the server stops [default: no extensions]
+    /// Size of zone descriptor extensions, a multiple of 64; held in memory and lost when the server
+    /// stops [default: no extensions]
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
-    /// Most memory that the buffers of all connections take; a queue takes 2.9 MiB of it
+    /// Memory limit for all connections; each queue uses 2.9 MiB
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
     pub(crate) memory: ByteCount,
 }
@@ -445,13 +445,13 @@ pub(crate) struct NvmeTcp {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Ublk {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     #[arg(group = "what")]
     pub(crate) device: Option<String>,
     /// Number of the new device, /dev/ublkbN [default: any that is free]
     #[arg(long, value_name = "N", requires = "device")]
     pub(crate) id: Option<u32>,
-    /// Take over /dev/ublkbN, whose server was killed; I/O is queued until then
+    /// Take over /dev/ublkbN, whose server was killed; I/O waits until then
     #[arg(long, value_name = "N", requires = "device", conflicts_with_all = ["id", "queues", "depth"])]
     pub(crate) recover: Option<u32>,
     /// Number of queues [default: one for each processor, at most four]
@@ -466,7 +466,7 @@ pub(crate) struct Ublk {
     /// List the ublk devices of this machine
     #[arg(long, group = "what")]
     pub(crate) list: bool,
-    /// Remove /dev/ublkbN, also one that another program made; I/O that waits for its server fails
+    /// Remove /dev/ublkbN, even if another program made it; I/O that waits for its server fails
     #[arg(long, value_name = "N", group = "what")]
     pub(crate) remove: Option<u32>,
 }
@@ -475,17 +475,17 @@ pub(crate) struct Ublk {
 pub(crate) struct Stats {
     /// Mount point, or the device that is mounted
     pub(crate) dir: PathBuf,
-    /// Print again every so many seconds, with rates, until interrupted [default: 2]
+    /// Repeat at this interval, with rates, until interrupted [default: 2]
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     pub(crate) watch: Option<f64>,
 }
 
 #[derive(Args)]
 pub(crate) struct Top {
-    /// Mount point; or a device, whose zones are then reported at each look
+    /// Mount point or device to watch
     #[arg(value_name = "DIR|DEVICE")]
     pub(crate) what: String,
-    /// Seconds between two looks, from 0.1 to 60
+    /// Seconds between updates, from 0.1 to 60
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) interval: f64,
 }
@@ -494,15 +494,15 @@ pub(crate) struct Top {
 pub(crate) struct Reclaim {
     /// Mount point, or the device that is mounted
     pub(crate) dir: PathBuf,
-    /// Stop once this share of the unused space is free to be written [default: go on as long as a
-    /// zone is worth being emptied]
+    /// Stop when this share of the unused space can be written [default: go on as long as a zone is
+    /// at most 95 % live]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) until: Option<u8>,
-    /// Stop reclaim in the background, until it is resumed or the mount ends; writers that find little
-    /// room still reclaim
+    /// Pause background reclaim until --resume or the unmount; writers still reclaim while free space
+    /// is short
     #[arg(long, conflicts_with_all = ["until", "resume"])]
     pub(crate) pause: bool,
-    /// Reclaim in the background again
+    /// Resume background reclaim
     #[arg(long, conflicts_with = "until")]
     pub(crate) resume: bool,
 }
@@ -511,34 +511,34 @@ pub(crate) struct Reclaim {
 pub(crate) struct Umount {
     /// Mount point, or the device that is mounted
     pub(crate) dir: PathBuf,
-    /// Seconds to wait until the device is clean
+    /// Seconds to wait for a clean device
     #[arg(long, default_value_t = 600)]
     pub(crate) timeout: u64,
-    /// Detach the mount now, even if it is in use; it ends when its last file is closed. Does not
-    /// wait until the device is clean
+    /// Detach the mount now, even if it is busy; it ends when its last file is closed. Does not wait
+    /// for a clean device
     #[arg(short, long)]
     pub(crate) lazy: bool,
-    /// Abort pending requests, so that a hung mount can be unmounted. Does not wait until the device
-    /// is clean
+    /// Abort pending requests, so that a hung mount can be unmounted. Does not wait for a clean
+    /// device
     #[arg(short, long)]
     pub(crate) force: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Check {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Also read all data and verify its checksums
     #[arg(long)]
     pub(crate) data: bool,
-    /// Memory for what is compared, beside some 100 MiB; with less, metadata is read more often
+    /// Memory limit, beside some 100 MiB; less means more passes over the metadata
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     pub(crate) memory: ByteCount,
 }
 
 #[derive(Args)]
 pub(crate) struct Dump {
-    /// Device: a path, with layers in front if any; see `zonal --help`
+    /// Device: a path or a specification; see `zonal --help`
     pub(crate) device: String,
     /// Structures to print
     #[arg(value_parser = structure())]
@@ -555,7 +555,7 @@ fn structure() -> impl TypedValueParser<Value = DumpWhat> {
 
 #[derive(Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Print the operations of a trace, and how many there are of each kind
+    /// Print the operations of a trace and the number of each kind
     Print(trace::Print),
     /// Repeat the operations of a trace and compare each result with the recorded one
     Replay(Replay),
@@ -565,7 +565,7 @@ pub(crate) enum TraceCommand {
 pub(crate) struct Replay {
     /// Trace that a `trace(FILE):` layer recorded
     pub(crate) trace: PathBuf,
-    /// Device of the same geometry, in the state in which the recording began
+    /// Device of the same geometry, in the same state as when the recording began
     pub(crate) device: String,
 }
 
@@ -578,7 +578,7 @@ pub(crate) struct Completions {
 
 #[derive(Args)]
 pub(crate) struct Man {
-    /// Directory to write them to
+    /// Directory for the pages
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
 }

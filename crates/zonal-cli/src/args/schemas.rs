@@ -6,7 +6,7 @@ use clap::Args;
 
 #[derive(Args)]
 pub(crate) struct Schemas {
-    /// Directory to write them to
+    /// Directory for the schemas
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
 }

@@ -68,14 +68,14 @@ pub(crate) struct SimFs {
     /// Write the table as CSV and JSON, the picture as SVG and the config to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Skip reading back every file and checking the file system afterwards
+    /// Skip reading every file back and checking the file system afterwards
     #[arg(long)]
     pub(crate) no_verify: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct SimExperiment {
-    /// Which experiment
+    /// Experiment
     #[arg(value_parser = experiment())]
     pub(crate) name: Name,
     /// Config file to use instead of the built-in one
@@ -113,7 +113,7 @@ pub(crate) struct How {
     /// `fio_zone_mixed.csv`
     #[arg(long, value_name = "NAME=FILE", value_parser = overlay)]
     pub(crate) overlay: Vec<(String, PathBuf)>,
-    /// Number of runs side by side [default: one per core]
+    /// Number of parallel runs [default: one per core]
     #[arg(long, value_name = "COUNT")]
     pub(crate) jobs: Option<NonZeroUsize>,
 }

@@ -21,7 +21,7 @@ pub(crate) struct SimSweep {
     /// Run only this machine's share: every N-th run, starting with the I-th
     #[arg(long, value_name = "I/N")]
     pub(crate) shard: Option<Shard>,
-    /// Number of runs side by side [default: one per core]
+    /// Number of parallel runs [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// CSV file to write; runs that it already holds are skipped
@@ -66,7 +66,7 @@ pub(crate) struct SimReplay {
     /// Issue each request when the one before it ends, ignoring the trace's timestamps
     #[arg(long, conflicts_with = "speed")]
     pub(crate) closed: bool,
-    /// How addresses are mapped to the drive: compact (1 MiB regions in the order of first
+    /// Mapping of addresses to the drive: compact (1 MiB regions in the order of first
     /// access) or modulo the drive's capacity
     #[arg(long, value_name = "compact|modulo")]
     pub(crate) fit: Option<Fit>,

@@ -10,13 +10,13 @@ use zonal::layer::meter::OpKind;
 pub(crate) struct Print {
     /// Trace that a `trace(FILE):` layer recorded
     pub(crate) trace: PathBuf,
-    /// Only operations on this zone, and on all zones; can be given several times
+    /// Only operations on this zone and on all zones at once; may be repeated
     #[arg(long, value_name = "ZONE", value_delimiter = ',')]
     pub(crate) zone: Vec<u32>,
-    /// Only operations of this kind; can be given several times
+    /// Only operations of this kind; may be repeated
     #[arg(long, value_name = "OPERATION", value_delimiter = ',', value_parser = kind())]
     pub(crate) op: Vec<OpKind>,
-    /// Print only how many operations there are of each kind
+    /// Print only the number of operations of each kind
     #[arg(long)]
     pub(crate) summary: bool,
 }

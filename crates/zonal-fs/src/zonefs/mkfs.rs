@@ -25,7 +25,7 @@ pub struct MkfsOptions {
     pub gid: Option<u32>,
     /// Permission bits of all files; 0640 if not named.
     pub perm: Option<u32>,
-    /// What to do with a device in use.
+    /// What to do with a device that is not empty.
     pub overwrite: Overwrite,
 }
 
