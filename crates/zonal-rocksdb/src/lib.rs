@@ -2,7 +2,8 @@
 //!
 //! The C++ of `shim/` subclasses what RocksDB wants and calls [`zonal_kv`], where everything is
 //! done. Loaded into a program, by `LD_PRELOAD` or by linking, it registers the scheme `zonal://`
-//! with RocksDB. What holds of durability and errors: [`zonal_kv`] and `docs/guide/applications/rocksdb.md`.
+//! with RocksDB. Durability and errors: [`zonal_kv`] and
+//! `docs/guide/applications/rocksdb.md`.
 //!
 //! It is built against RocksDB's headers, and without them not at all: see `build.rs`.
 

@@ -423,8 +423,8 @@ pub(crate) struct NvmeTcp {
     /// Devices; the first becomes namespace 1
     #[arg(required = true, value_name = "DEVICE")]
     pub(crate) devices: Vec<String>,
-    /// Address to listen on. Traffic is neither encrypted nor authenticated: use addresses other than
-    /// 127.0.0.1 only on a trusted network
+    /// Address to listen on. Traffic is neither encrypted nor authenticated: use addresses other
+    /// than 127.0.0.1 only on a trusted network
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4420")]
     pub(crate) listen: Vec<SocketAddr>,
     /// NQN of the subsystem
@@ -433,8 +433,8 @@ pub(crate) struct NvmeTcp {
     /// Accept only hosts with these NQNs [default: all]
     #[arg(long, value_name = "NQN", value_delimiter = ',')]
     pub(crate) allow_host: Vec<String>,
-    /// Size of zone descriptor extensions, a multiple of 64; held in memory and lost when the server
-    /// stops [default: no extensions]
+    /// Size of zone descriptor extensions, a multiple of 64; held in memory and lost when the
+    /// server stops [default: no extensions]
     #[arg(long, value_name = "BYTES")]
     pub(crate) zone_extension: Option<u16>,
     /// Memory limit for all connections; each queue uses 2.9 MiB
@@ -498,8 +498,8 @@ pub(crate) struct Reclaim {
     /// at most 95 % live]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) until: Option<u8>,
-    /// Pause background reclaim until --resume or the unmount; writers still reclaim while free space
-    /// is short
+    /// Pause background reclaim until --resume or the unmount; writers still reclaim while free
+    /// space is short
     #[arg(long, conflicts_with_all = ["until", "resume"])]
     pub(crate) pause: bool,
     /// Resume background reclaim
@@ -514,8 +514,8 @@ pub(crate) struct Umount {
     /// Seconds to wait for a clean device
     #[arg(long, default_value_t = 600)]
     pub(crate) timeout: u64,
-    /// Detach the mount now, even if it is busy; it ends when its last file is closed. Does not wait
-    /// for a clean device
+    /// Detach the mount now, even if it is busy; it ends when its last file is closed. Does not
+    /// wait for a clean device
     #[arg(short, long)]
     pub(crate) lazy: bool,
     /// Abort pending requests, so that a hung mount can be unmounted. Does not wait for a clean

@@ -266,10 +266,7 @@ fn wrapped(words: &[&str]) -> String {
 /// The table of the guide: `docs/guide/operate/mount-options.md`.
 #[cfg(test)]
 fn markdown() -> String {
-    let mut table = String::from(
-        "| option | mounts of | default | remount | what it does |\n| --- | --- | --- | --- | --- |\n",
-    );
-    for option in OPTIONS {
+    let row = |option: &MountOption| {
         let of = match option.of {
             Of::Both => "both",
             Of::Furrow => "Furrow",
@@ -282,9 +279,12 @@ fn markdown() -> String {
             (_, Remount::Refused) => "no",
         };
         let (form, default, help) = (option.form(), option.default, option.help);
-        table += &format!("| `{form}` | {of} | {default} | {remount} | {help} |\n");
-    }
-    table
+        format!("| `{form}` | {of} | {default} | {remount} | {help} |\n")
+    };
+    let rows = OPTIONS.iter().map(row).collect::<Vec<_>>().concat();
+    format!(
+        "| option | mounts of | default | remount | what it does |\n| --- | --- | --- | --- | --- |\n{rows}"
+    )
 }
 
 /// Accepts any text, and lists the options for completion scripts.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Place, ZONAL, errors, run, text, zonal};
 
-/// Options of which a machine decides whether they hold already: the kernel offers what they are about or not.
+/// Options that may hold already: the kernel of the machine decides.
 const OF_THE_KERNEL: [&str; 3] = ["uring", "nouring", "noasync-dio"];
 
 /// A row of the table.
